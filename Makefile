@@ -1,0 +1,41 @@
+# The two commands are `make up` and `make test`; the rest is for whoever works on it.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+.DEFAULT_GOAL := help
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Moxwell needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing Moxwell into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "installing what the tests need into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed ## Moxwell in .venv
+
+dev: $(VENV)/.installed-dev ## and what its tests need
+
+up: $(VENV)/.installed ## start the lab with a sample tenant cluster
+	@$(BIN)/moxwell up
+
+down: $(VENV)/.installed ## stop it; state is kept
+	@$(BIN)/moxwell down
+
+status: $(VENV)/.installed ## what runs and what it waits for
+	@$(BIN)/moxwell status
+
+lint: dev ## types and style
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+.PHONY: help install dev up down status lint

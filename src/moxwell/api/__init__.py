@@ -1,0 +1,1 @@
+"""The nouns: kinds as frozen values, conditions, quantities, conversions and their CRDs."""

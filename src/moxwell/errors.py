@@ -1,0 +1,92 @@
+"""
+Every way Moxwell can fail, on one page.
+
+::
+
+    MoxwellError
+    ├── Retryable              try again with backoff             exit 75
+    │   ├── Unreachable        nobody answered, or not in time
+    │   ├── Busy               locked, queued, over a limit
+    │   └── Conflict           somebody else wrote first
+    ├── Terminal               try again when something changed   exit 1
+    │   ├── Invalid            the request or the input is wrong
+    │   ├── Missing            what was named is not there
+    │   ├── Denied             not allowed with these credentials
+    │   └── Unsupported        this server cannot do that
+    └── Bug                    a broken invariant of ours         exit 70
+
+The class says what to do, ``reason`` reaches conditions and events, the text tells a person
+what is wrong and what to do about it. Packages add subclasses next to the code that raises them;
+they never add a fourth branch. No text of an error ever holds a secret.
+"""
+
+from typing import ClassVar
+
+
+class MoxwellError(Exception):
+    """The root: catch this to catch everything Moxwell raises on purpose."""
+
+    reason: ClassVar[str] = "Error"
+    exit_code: ClassVar[int] = 1
+
+
+class Retryable(MoxwellError):
+    """The same request may succeed later without anybody changing anything."""
+
+    reason = "Retryable"
+    exit_code = 75
+
+
+class Unreachable(Retryable):
+    """Nobody answered, or not in time."""
+
+    reason = "Unreachable"
+
+
+class Busy(Retryable):
+    """The target is locked, queued or over a limit."""
+
+    reason = "Busy"
+
+
+class Conflict(Retryable):
+    """Somebody else wrote first: look again, then decide again."""
+
+    reason = "Conflict"
+
+
+class Terminal(MoxwellError):
+    """The same request fails until somebody changes something."""
+
+    reason = "Terminal"
+
+
+class Invalid(Terminal):
+    """The request or the input is wrong."""
+
+    reason = "Invalid"
+
+
+class Missing(Terminal):
+    """What was named does not exist."""
+
+    reason = "NotFound"
+
+
+class Denied(Terminal):
+    """These credentials may not do that."""
+
+    reason = "Denied"
+
+
+class Unsupported(Terminal):
+    """This server cannot do that at all."""
+
+    reason = "Unsupported"
+
+
+class Bug(MoxwellError):
+    """A broken invariant of ours: the pass is given up, the worker lives on."""
+
+    reason = "InternalError"
+    exit_code = 70

@@ -1,0 +1,83 @@
+"""
+A virtual-time event loop: when nothing is left to run, time jumps to the next timer.
+
+``asyncio.sleep``, ``asyncio.timeout`` and everything built on the loop's time work unchanged and
+take no real time. Work handed to threads is waited for in real time before the clock may jump.
+Sockets are waited for briefly (``settle_seconds``) first, as an answer may be on its way.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class _JumpSelector(selectors.DefaultSelector):
+    """A selector that never waits for a timer: it reports the wait to its loop instead."""
+
+    def __init__(self, settle_seconds: float) -> None:
+        super().__init__()
+        self.settle_seconds = settle_seconds
+        self.busy_threads = 0
+        self.skipped = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None or self.busy_threads:
+            return super().select(None if timeout is None else min(timeout, 0.05))
+        if timeout <= 0:
+            return super().select(0)
+        # The loop itself always watches its self-pipe; anything more is a socket.
+        settle = self.settle_seconds if len(self.get_map()) > 1 else 0
+        ready = super().select(settle)
+        if not ready:
+            self.skipped += timeout
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is virtual."""
+
+    def __init__(self, settle_seconds: float = 0.005) -> None:
+        self._jump = _JumpSelector(settle_seconds)
+        super().__init__(self._jump)
+
+    def time(self) -> float:
+        return self._jump.skipped
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        self._jump.busy_threads += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._thread_done)
+        return future
+
+    def _thread_done(self, _: asyncio.Future[Any]) -> None:
+        self._jump.busy_threads -= 1
+
+
+class LoopClock:
+    """A :class:`moxwell.clock.Clock` that follows the running loop's time."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._start = start
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def run_virtual(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on a fresh virtual loop."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
