@@ -11,9 +11,10 @@ import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -50,8 +51,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jump.skipped
 
     def run_in_executor(
-        self, executor: Executor | None, func: Callable[..., Any], *args: Any
-    ) -> asyncio.Future[Any]:
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
         self._jump.busy_threads += 1
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(self._thread_done)
