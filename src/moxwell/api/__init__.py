@@ -1,1 +1,1 @@
-"""The nouns: kinds as frozen values, conditions, quantities, conversions and their CRDs."""
+"""The nouns: kinds as frozen Structs, conditions, quantities, selectors, conversions, CRDs."""

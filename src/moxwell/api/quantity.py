@@ -1,0 +1,129 @@
+"""
+Quantities: ``1500m``, ``2Gi``, ``1e3`` as exact numbers, written the way Kubernetes writes them.
+
+Kept as a whole number of nano units, so sums never round. What is finer than nano is rounded away
+from zero and what exceeds 2^63-1 is capped, both as Kubernetes does. The family of the suffix
+(binary, decimal, exponent) is remembered: ``1.5Gi`` comes back as ``1536Mi``, not as bytes.
+"""
+
+import re
+from dataclasses import dataclass
+from decimal import ROUND_UP, Context, Decimal
+from enum import Enum
+from functools import total_ordering
+
+from moxwell.errors import Invalid
+
+NANO = 10**9
+LIMIT = (2**63 - 1) * NANO
+_EXACT = Context(prec=200)
+_SHAPE = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(.*)$", re.ASCII)
+_EXPONENT = re.compile(r"^[eE]([+-]?\d{1,3})$", re.ASCII)
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_FACTORS = {s: Decimal(10) ** e for e, s in _DECIMAL.items()} | {
+    s: Decimal(1024**i) for i, s in enumerate(_BINARY) if s
+}
+
+
+class Family(Enum):
+    """Which suffixes a quantity is written with."""
+
+    DECIMAL = "DecimalSI"
+    BINARY = "BinarySI"
+    EXPONENT = "DecimalExponent"
+
+
+class BadQuantity(Invalid):
+    """A text that is no quantity."""
+
+    reason = "InvalidQuantity"
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """An exact amount; equal amounts are equal however they are written."""
+
+    nano: int
+    family: Family = Family.DECIMAL
+
+    @classmethod
+    def parse(cls, text: str | int | float) -> "Quantity":
+        """Read what a manifest holds; a bare number counts as its text."""
+        found = _SHAPE.match(str(text))
+        factor, family = _suffix(found[2]) if found else (None, Family.DECIMAL)
+        if found is None or factor is None:
+            raise BadQuantity(f"{text!r} is not a quantity: write it like 500m, 2, 1.5 or 4Gi")
+        exact = _EXACT.multiply(_EXACT.multiply(Decimal(found[1]), factor), Decimal(NANO))
+        nano = int(exact.to_integral_value(rounding=ROUND_UP))
+        return cls(max(-LIMIT, min(LIMIT, nano)), family)
+
+    @property
+    def value(self) -> int:
+        """In whole units, rounded away from zero."""
+        return _away(self.nano, NANO)
+
+    @property
+    def milli(self) -> int:
+        """In thousandths, rounded away from zero."""
+        return _away(self.nano, NANO // 1000)
+
+    def __str__(self) -> str:
+        if self.family is Family.BINARY and abs(self.nano) >= 1024 * NANO and not self.nano % NANO:
+            return _binary(self.nano // NANO)
+        return _decimal(self.nano, self.family is Family.EXPONENT)
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nano + other.nano, (self if self.nano else other).family)
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nano - other.nano, (self if self.nano else other).family)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.nano == other.nano
+
+    def __lt__(self, other: "Quantity") -> bool:
+        return self.nano < other.nano
+
+    def __hash__(self) -> int:
+        return hash(self.nano)
+
+
+def _suffix(text: str) -> tuple[Decimal | None, Family]:
+    if exponent := _EXPONENT.match(text):
+        return _EXACT.power(Decimal(10), int(exponent[1])), Family.EXPONENT
+    family = Family.BINARY if text.endswith("i") else Family.DECIMAL
+    return _FACTORS.get(text), family
+
+
+def _away(number: int, unit: int) -> int:
+    return -(-number // unit) if number > 0 else number // unit
+
+
+def _binary(number: int) -> str:
+    power = 0
+    while number % 1024 == 0 and power < len(_BINARY) - 1:
+        number, power = number // 1024, power + 1
+    return f"{number}{_BINARY[power]}"
+
+
+def _decimal(nano: int, exponent_form: bool) -> str:
+    if nano == 0:
+        return "0"
+    power = -9
+    while nano % 1000 == 0 and (power < 18 or exponent_form):
+        nano, power = nano // 1000, power + 3
+    if exponent_form:
+        return f"{nano}e{power}" if power else str(nano)
+    return f"{nano}{_DECIMAL[power]}"
+
+
+def cores(text: str | int | float) -> float:
+    """A CPU quantity as a number of cores."""
+    return Quantity.parse(text).nano / NANO
+
+
+def mebibytes(text: str | int | float) -> int:
+    """A memory quantity in MiB, rounded up."""
+    return -(-Quantity.parse(text).value // 2**20)

@@ -1,0 +1,222 @@
+"""
+Selectors: label and field selectors as values, from text or from objects, with ``matches``.
+
+The surprising rule: ``!=`` and ``notin`` also match objects that lack the key altogether.
+Field selectors know only ``=`` and ``!=``, and an absent field reads as the empty string.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec import field
+
+from moxwell.api.meta import Value
+from moxwell.errors import Invalid
+
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+_NAME = re.compile(r"^[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
+_PREFIX = re.compile(r"^[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*$")
+_TERM = re.compile(
+    r"\s*(?:(?P<not>!)\s*(?P<absent>[^\s,=!<>()]+)"
+    r"|(?P<key>[^\s,=!<>()]+)\s*"
+    r"(?:(?P<set>notin|in)\s*\((?P<members>[^()]*)\)"
+    r"|(?P<op>==|!=|=|>|<)\s*(?P<value>[^\s,=!<>()]*))?)\s*(?:,|$)"
+)
+_OPS: dict[str, Operator] = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
+
+
+class BadSelector(Invalid):
+    """A text or object that is no selector."""
+
+    reason = "InvalidSelector"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        present = self.key in labels
+        match self.operator:
+            case "In":
+                return present and labels[self.key] in self.values
+            case "NotIn":
+                return not present or labels[self.key] not in self.values
+            case "Exists":
+                return present
+            case "DoesNotExist":
+                return not present
+            case _:
+                return present and self._compares(labels[self.key])
+
+    def _compares(self, value: str) -> bool:
+        if not value.lstrip("-").isdigit():
+            return False
+        bound = int(self.values[0])
+        return int(value) > bound if self.operator == "Gt" else int(value) < bound
+
+    def __str__(self) -> str:
+        one = len(self.values) == 1
+        match self.operator:
+            case "In":
+                tail = f"={self.values[0]}" if one else f" in ({','.join(self.values)})"
+            case "NotIn":
+                tail = f"!={self.values[0]}" if one else f" notin ({','.join(self.values)})"
+            case "Exists":
+                tail = ""
+            case "DoesNotExist":
+                return f"!{self.key}"
+            case "Gt":
+                tail = f">{self.values[0]}"
+            case _:
+                tail = f"<{self.values[0]}"
+        return self.key + tail
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """All requirements must hold; none at all matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(r.matches(labels) for r in self.requirements)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+NOTHING = Selector((Requirement("nothing", "In", ()),))
+
+
+class LabelSelectorRequirement(Value, frozen=True, kw_only=True):
+    """A ``matchExpressions`` entry."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Value, frozen=True, kw_only=True):
+    """``metav1.LabelSelector``."""
+
+    match_labels: Mapping[str, str] = field(name="matchLabels", default_factory=dict)
+    match_expressions: tuple[LabelSelectorRequirement, ...] = field(
+        name="matchExpressions", default=()
+    )
+
+
+def from_labels(labels: Mapping[str, str]) -> Selector:
+    """Exactly these labels."""
+    return Selector(tuple(_checked(k, "In", (v,)) for k, v in sorted(labels.items())))
+
+
+def from_object(selector: LabelSelector | None) -> Selector:
+    """From a spec: an absent selector matches nothing, an empty one everything."""
+    if selector is None:
+        return NOTHING
+    plain = from_labels(selector.match_labels).requirements
+    rest = (_checked(e.key, e.operator, e.values) for e in selector.match_expressions)
+    return Selector(plain + tuple(rest))
+
+
+def parse_labels(text: str) -> Selector:
+    """From a query or a command line: ``a=b,c!=d,e in (x,y),f notin (z),g,!h,n>3``."""
+    found: list[Requirement] = []
+    at = 0
+    while at < len(text):
+        term = _TERM.match(text, at)
+        if term is None or term.end() == at:
+            raise BadSelector(f"cannot read the label selector {text!r} from {text[at:]!r} on")
+        found.append(_term(term))
+        at = term.end()
+    if text.rstrip().endswith(","):
+        raise BadSelector(f"the label selector {text!r} ends in a comma")
+    return Selector(tuple(sorted(found, key=lambda r: r.key)))
+
+
+def _term(term: "re.Match[str]") -> Requirement:
+    if term["not"]:
+        return _checked(term["absent"], "DoesNotExist", ())
+    if term["set"]:
+        members = tuple(m.strip() for m in term["members"].split(","))
+        return _checked(term["key"], "In" if term["set"] == "in" else "NotIn", members)
+    if term["op"]:
+        return _checked(term["key"], _OPS[term["op"]], (term["value"],))
+    return _checked(term["key"], "Exists", ())
+
+
+def _checked(key: str, operator: Operator, values: Iterable[str]) -> Requirement:
+    values = tuple(sorted(set(values)))
+    check_label_key(key)
+    for value in values:
+        check_label_value(value)
+    if operator in ("In", "NotIn") and not values:
+        raise BadSelector(f"the selector on {key!r} needs at least one value")
+    if operator in ("Exists", "DoesNotExist") and values:
+        raise BadSelector(f"the selector on {key!r} takes no values")
+    if operator in ("Gt", "Lt") and not values[0].lstrip("-").isdigit():
+        raise BadSelector(f"the selector on {key!r} compares with a number, not {values[0]!r}")
+    return Requirement(key, operator, values)
+
+
+def check_label_key(key: str) -> None:
+    """``[prefix/]name`` as Kubernetes wants it."""
+    prefix, slash, name = key.rpartition("/")
+    good = _NAME.match(name) and (not slash or (len(prefix) <= 253 and _PREFIX.match(prefix)))
+    if not good:
+        raise BadSelector(f"{key!r} is not a label key")
+
+
+def check_label_value(value: str) -> None:
+    """Empty, or at most 63 of letters, digits, ``-_.`` with letters or digits at the ends."""
+    if value and not _NAME.match(value):
+        raise BadSelector(f"{value!r} is not a label value")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTerm:
+    """One condition on one field."""
+
+    path: str
+    value: str
+    equal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """All terms must hold."""
+
+    terms: tuple[FieldTerm, ...] = ()
+
+    def matches(self, read: Callable[[str], str]) -> bool:
+        """``read`` gives the text of a field, empty where it is absent."""
+        return all((read(t.path) == t.value) == t.equal for t in self.terms)
+
+    def __str__(self) -> str:
+        return ",".join(f"{t.path}{'=' if t.equal else '!='}{_escape(t.value)}" for t in self.terms)
+
+
+def parse_fields(text: str) -> FieldSelector:
+    """From a query: ``metadata.name=x,status.phase!=Running``; a backslash escapes."""
+    parts = re.findall(r"(?:\\.|[^,\\])+", text)
+    return FieldSelector(tuple(_field_term(part) for part in parts))
+
+
+def _field_term(text: str) -> FieldTerm:
+    split = re.match(r"^([^=!\\]+?)(==|!=|=)(.*)$", text, re.DOTALL)
+    if split is None or re.search(r"(?<!\\)=", split[3]):
+        raise BadSelector(f"cannot read the field selector term {text!r}")
+    if re.search(r"\\(?![\\,=])", re.sub(r"\\\\", "", split[3])):
+        raise BadSelector(f"the field selector term {text!r} has a stray backslash")
+    return FieldTerm(split[1].strip(), re.sub(r"\\(.)", r"\1", split[3]), split[2] != "!=")
+
+
+def _escape(value: str) -> str:
+    return re.sub(r"([\\,=])", r"\\\1", value)
