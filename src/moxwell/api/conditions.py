@@ -45,7 +45,7 @@ class LegacyCondition(Value, frozen=True, kw_only=True):
 C = TypeVar("C", Condition, LegacyCondition)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: Python 3.11 cannot make a generic one with them
 class Conditions(Generic[C]):
     """Some conditions, at most one of each type, sorted by type."""
 
