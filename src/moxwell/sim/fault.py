@@ -1,0 +1,42 @@
+"""
+How a simulated Proxmox says no.
+
+``PveError`` is what a handler or a worker raises; the engine turns it into an answer, or into
+the end of a task when it happens inside one. Its text is PVE's own.
+"""
+
+from moxwell.errors import Terminal
+
+
+class PveError(Terminal):
+    """An answer with this status; ``message`` without its newline."""
+
+    reason = "SimulatedRefusal"
+
+    def __init__(self, status: int, message: str, errors: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.errors = status, message, errors
+
+
+class FormatError(Terminal):
+    """A value that does not have the form its schema asks for."""
+
+    reason = "SimulatedFormat"
+
+
+def die(message: str) -> PveError:
+    """What Perl's ``die`` becomes: status 500."""
+    return PveError(500, message)
+
+
+def bad_params(**errors: str) -> PveError:
+    """A 400 that names the parameters (``-`` in names is written ``_``)."""
+    return param_error({name.replace("_", "-"): text for name, text in errors.items()})
+
+
+def param_error(errors: dict[str, str]) -> PveError:
+    return PveError(400, "Parameter verification failed.", errors)
+
+
+def forbidden(what: str = "") -> PveError:
+    return PveError(403, f"Permission check failed ({what})" if what else "Permission check failed")

@@ -1,0 +1,1 @@
+"""The texts of guest configurations: property strings, named formats, option tables."""

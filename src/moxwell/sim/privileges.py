@@ -1,0 +1,71 @@
+"""
+The privileges that exist, and the roles Proxmox makes of them, by major version.
+
+The table is PVE's own way of writing it: per area, privileges for root, admins, users and
+auditors. The roles ``PVE<Area>Admin``, ``PVE<Area>User``, ``PVEAdmin`` and ``PVEAuditor`` follow.
+"""
+
+from functools import cache
+
+_VM_ADMIN = (
+    "VM.Config.Disk VM.Config.CPU VM.Config.Memory VM.Config.Network VM.Config.HWType "
+    "VM.Config.Options VM.Allocate VM.Clone VM.Migrate VM.Snapshot VM.Snapshot.Rollback"
+)
+_AGENT_ADMIN = (
+    " VM.GuestAgent.FileRead VM.GuestAgent.FileWrite VM.GuestAgent.FileSystemMgmt"
+    " VM.GuestAgent.Unrestricted VM.Replicate"
+)
+_VM_USER = "VM.Config.CDROM VM.Config.Cloudinit VM.Console VM.Backup VM.PowerMgmt"
+
+# area -> (root, admin, user, audit)
+_SHARED: dict[str, tuple[str, str, str, str]] = {
+    "Sys": (
+        "Sys.PowerMgmt Sys.Modify Sys.Incoming Sys.AccessNetwork",
+        "Sys.Console Sys.Syslog",
+        "",
+        "Sys.Audit",
+    ),
+    "Datastore": (
+        "",
+        "Datastore.Allocate Datastore.AllocateTemplate",
+        "Datastore.AllocateSpace",
+        "Datastore.Audit",
+    ),
+    "SDN": ("", "SDN.Allocate SDN.Audit", "SDN.Use", "SDN.Audit"),
+    "User": ("Realm.Allocate", "User.Modify Group.Allocate Realm.AllocateUser", "", ""),
+    "Pool": ("", "Pool.Allocate", "", "Pool.Audit"),
+    "Mapping": ("", "Mapping.Modify", "Mapping.Use", "Mapping.Audit"),
+}
+
+
+def _areas(major: int) -> dict[str, tuple[str, str, str, str]]:
+    if major >= 9:
+        vm = ("", _VM_ADMIN + _AGENT_ADMIN, _VM_USER, "VM.Audit VM.GuestAgent.Audit")
+    else:
+        vm = ("", _VM_ADMIN + " VM.Monitor", _VM_USER, "VM.Audit")
+    return {"VM": vm, **_SHARED}
+
+
+@cache
+def every_privilege(major: int) -> frozenset[str]:
+    """All privileges of a version."""
+    listed = " ".join(text for area in _areas(major).values() for text in area)
+    return frozenset(listed.split()) | {"Permissions.Modify"}
+
+
+@cache
+def builtin_roles(major: int) -> dict[str, frozenset[str]]:
+    """The roles that come with Proxmox."""
+    roles: dict[str, set[str]] = {"PVEAdmin": set(), "PVEAuditor": set()}
+    for area, (_, admin, user, audit) in _areas(major).items():
+        full = set(f"{admin} {user} {audit}".split())
+        roles[f"PVE{area}Admin"] = full
+        roles["PVEAdmin"] |= full
+        if user:
+            roles[f"PVE{area}User"] = set(f"{user} {audit}".split())
+        roles["PVEAuditor"] |= set(audit.split())
+    roles["PVEAdmin"].discard("Mapping.Modify")
+    roles["PVETemplateUser"] = {"VM.Clone", "VM.Audit"}
+    roles["NoAccess"] = set()
+    roles["Administrator"] = set(every_privilege(major))
+    return {name: frozenset(privs) for name, privs in roles.items()}
