@@ -1,1 +1,1 @@
-"""To be written."""
+"""The loop around every controller: cache, queue, worker, leases, status, the manager."""

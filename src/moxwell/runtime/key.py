@@ -1,0 +1,33 @@
+"""
+The name of one object, and nothing else about it.
+
+A key is all that goes on a queue: never the event that put it there, so a controller cannot become
+edge-triggered by accident. What the object is now is looked up when its turn comes.
+"""
+
+from typing import NamedTuple, Protocol
+
+
+class Named(Protocol):
+    """Whatever carries a namespace and a name: the metadata of a typed object."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str | None: ...
+
+
+class Key(NamedTuple):
+    """``namespace`` is empty for what lives in none."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def parse_key(text: str) -> Key:
+    """The key that prints as ``text``."""
+    namespace, _, name = text.rpartition("/")
+    return Key(namespace, name)

@@ -1,0 +1,130 @@
+"""
+What is counted, in a registry that is passed in.
+
+Names are controller-runtime's where the meaning is the same, so its dashboards and alerts work
+unchanged; what only we have begins with ``moxwell_``. Children are bound to their labels once, per
+controller, because looking labels up is most of what counting costs.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from moxwell.runtime import queue
+
+_SHORT = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_RESULTS = ("success", "error", "requeue", "requeue_after", "terminal", "paused")
+
+
+class Metrics:
+    """Every metric of the runtime; made once per registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        one = ("controller",)
+        work = ("name", "controller")
+        self.passes = self._counter(
+            "controller_runtime_reconcile", "Passes by result", ("controller", "result")
+        )
+        self.errors = self._counter("controller_runtime_reconcile_errors", "Failed passes", one)
+        self.terminal = self._counter(
+            "controller_runtime_terminal_reconcile_errors", "Passes not worth retrying", one
+        )
+        self.panics = self._counter("controller_runtime_reconcile_panics", "Broken invariants", one)
+        self.seconds = self._histogram(
+            "controller_runtime_reconcile_time_seconds", "Length of a pass", one
+        )
+        self.workers = self._gauge(
+            "controller_runtime_max_concurrent_reconciles", "Passes at a time, per share", one
+        )
+        self.active = self._gauge("controller_runtime_active_workers", "Passes now", one)
+        self.depth = self._gauge("workqueue_depth", "Keys ready", (*work, "priority"))
+        self.adds = self._counter("workqueue_adds", "Keys that became ready", work)
+        self.waited = self._histogram(
+            "workqueue_queue_duration_seconds", "From ready to handed out", work
+        )
+        self.worked = self._histogram(
+            "workqueue_work_duration_seconds", "From handed out to given back", work
+        )
+        self.retries = self._counter("workqueue_retries", "Keys tried again after a failure", work)
+        self.unfinished = self._gauge(
+            "workqueue_unfinished_work_seconds", "Work in progress, summed", work
+        )
+        self.longest = self._gauge(
+            "workqueue_longest_running_processor_seconds", "The oldest pass", work
+        )
+        self.leader = self._gauge("leader_election_master_status", "1 while held", ("name",))
+        self.cached = self._gauge("moxwell_cache_objects", "Objects in a cache", ("kind",))
+        self.events = self._counter("moxwell_cache_events", "Watch events", ("kind", "type"))
+        self.relists = self._counter("moxwell_cache_relists", "Lists from scratch", ("kind", "why"))
+        self.status_writes = self._counter(
+            "moxwell_status_writes", "Status written because it changed", one
+        )
+        self.notes = self._counter("moxwell_events", "Kubernetes events", ("result",))
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
+        return Histogram(name, text, labels, registry=self.registry, buckets=_SHORT)
+
+
+class ControllerMetrics(queue.Watcher):
+    """The metrics of one controller and its queue."""
+
+    def __init__(self, metrics: Metrics, controller: str) -> None:
+        self._metrics, self._name = metrics, controller
+        work = (controller, controller)
+        self._passes = {r: metrics.passes.labels(controller, r) for r in _RESULTS}
+        self._errors = metrics.errors.labels(controller)
+        self._terminal = metrics.terminal.labels(controller)
+        self._panics = metrics.panics.labels(controller)
+        self._seconds = metrics.seconds.labels(controller)
+        self._active = metrics.active.labels(controller)
+        self._adds = metrics.adds.labels(*work)
+        self._waited = metrics.waited.labels(*work)
+        self._worked = metrics.worked.labels(*work)
+        self._retries = metrics.retries.labels(*work)
+        self._status_writes = metrics.status_writes.labels(controller)
+
+    def added(self, priority: int) -> None:
+        self._adds.inc()
+
+    def handed_out(self, item: queue.Item) -> None:
+        self._active.inc()
+        self._waited.observe(item.waited)
+
+    def done(self, item: queue.Item, seconds: float) -> None:
+        self._active.dec()
+        self._worked.observe(seconds)
+
+    def retried(self) -> None:
+        self._retries.inc()
+
+    def passed(self, result: str, seconds: float) -> None:
+        """One pass ended."""
+        self._passes[result].inc()
+        self._seconds.observe(seconds)
+        if result in ("error", "terminal"):
+            self._errors.inc()
+        if result == "terminal":
+            self._terminal.inc()
+
+    def broke(self) -> None:
+        """A pass met a broken invariant."""
+        self._panics.inc()
+
+    def status_written(self) -> None:
+        """A status differed and was written."""
+        self._status_writes.inc()
+
+    def sample(self, of: queue.Queue, per_share: int) -> None:
+        """Set the gauges from a queue; called when somebody scrapes."""
+        work = (self._name, self._name)
+        running = of.running_seconds()
+        self._metrics.workers.labels(self._name).set(per_share)
+        self._metrics.unfinished.labels(*work).set(sum(running))
+        self._metrics.longest.labels(*work).set(max(running, default=0.0))
+        for priority, count in of.ready_by_priority().items():
+            self._metrics.depth.labels(*work, str(priority)).set(count)
