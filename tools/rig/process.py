@@ -1,0 +1,112 @@
+"""
+Programs started for a test and ended by their id.
+
+In: a command. Out: a :class:`Process` whose output goes to a file; :func:`wait_ready` asks a
+question until the answer is yes, and stops asking when the program has ended. A child also ends
+when its parent does (``setpriv --pdeathsig``), so that a killed test run leaves nothing behind.
+"""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+GRACE_SECONDS = 10.0
+
+
+class Failed(Exception):
+    """A program did not come up; the text carries the end of its log."""
+
+
+def free_port() -> int:
+    """A loopback port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Process:
+    """One running program."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        folder: Path,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        words = [str(word) for word in command]
+        setpriv = shutil.which("setpriv")
+        if setpriv:
+            words = [setpriv, "--pdeathsig", "TERM", *words]
+        with self.log.open("ab") as out:
+            self._child = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=folder,
+                env=None if env is None else dict(env),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def tail(self, lines: int = 20) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def kill(self) -> None:
+        """As ``kill -9``."""
+        self._child.kill()
+        self._child.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._child.send_signal(number)
+
+    def stop(self) -> int:
+        """Ask it to end; insist after the grace; its exit code."""
+        if self.running:
+            self._child.terminate()
+            try:
+                self._child.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+        return self._child.wait()
+
+
+def wait_ready(process: Process, is_ready: Callable[[], bool], *, seconds: float = 60.0) -> None:
+    """Return when ``is_ready`` says yes; raise when the program ended or the time is over."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not process.running:
+            raise Failed(f"{process.name} ended at once:\n{process.tail()}")
+        if is_ready():
+            return
+        time.sleep(0.05)
+    raise Failed(f"{process.name} was not ready in {seconds:.0f} s:\n{process.tail()}")
+
+
+def wait_for(ask: Callable[[], T | None], what: str, *, seconds: float = 60.0) -> T:
+    """The first answer that is not None; for worlds of real processes, where time is real."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        answer = ask()
+        if answer is not None:
+            return answer
+        time.sleep(0.1)
+    raise Failed(f"{what}: not in {seconds:.0f} s")
