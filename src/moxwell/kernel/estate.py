@@ -1,0 +1,81 @@
+"""
+What the kernel knows of an estate: hosts, storages, templates and guests as plain values.
+
+In flow what a controller saw; out flows nothing, these are only nouns. A host is named by region
+*and* name, as two Proxmox clusters both with a host ``pve`` are normal.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostKey:
+    """A host's name in the world: region and name."""
+
+    region: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.region}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A storage as one host sees it."""
+
+    name: str
+    free_bytes: int
+    shared: bool = False
+    active: bool = True
+    content: frozenset[str] = frozenset({"images"})
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One Proxmox host and what is already promised of it."""
+
+    key: HostKey
+    cpus: int
+    memory_bytes: int
+    zone: str = ""
+    online: bool = True
+    maintenance: bool = False
+    cpus_taken: int = 0
+    memory_taken: int = 0
+    stores: Mapping[str, Store] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template guest: where it lies and what holds its disks."""
+
+    key: HostKey
+    vmid: int
+    name: str = ""
+    tags: frozenset[str] = frozenset()
+    storages: frozenset[str] = frozenset()
+    shared: bool = False
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A guest already placed, or promised a place, that belongs to the same group of replicas."""
+
+    key: HostKey
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A guest that is claimed but which the host's own figures do not count yet."""
+
+    key: HostKey
+    cpus: int
+    memory_bytes: int
+    storage: str = ""
+    disk_bytes: int = 0

@@ -1,0 +1,64 @@
+"""
+Which VMID: our own choice from our own range, as Proxmox's ``nextid`` reserves nothing.
+
+In flow the range, the ids in use or promised, the ids that were freed lately, and a seed (the
+owner's UID). Out flows an id. The seed spreads the choices over the range: two machines seldom want
+the same id, an id is not reused seconds after it was freed even if nobody remembers that it was,
+and a pass that is repeated after a kill wants the same id again.
+"""
+
+import zlib
+from collections.abc import Container
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from moxwell.errors import Invalid
+
+LOWEST, HIGHEST = 100, 999_999_999
+COOL_DOWN = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class VmidRange:
+    """An inclusive range of VMIDs."""
+
+    start: int = 10_000
+    end: int = 99_999
+
+    def __post_init__(self) -> None:
+        if not LOWEST <= self.start <= self.end <= HIGHEST:
+            raise Invalid(
+                f"VMID range {self.start}-{self.end} must lie in {LOWEST}-{HIGHEST}, start first"
+            )
+
+    def __len__(self) -> int:
+        return self.end - self.start + 1
+
+    def __contains__(self, vmid: int) -> bool:
+        return self.start <= vmid <= self.end
+
+
+class RangeExhausted(Invalid):
+    """Every id of the range is in use or cooling down."""
+
+    reason = "VMIDRangeExhausted"
+
+
+def choose_vmid(
+    within: VmidRange, taken: Container[int], cooling: Container[int] = (), *, seed: str
+) -> int:
+    """A free id that nobody used lately."""
+    first = zlib.crc32(seed.encode()) % len(within)
+    for offset in range(len(within)):
+        vmid = within.start + (first + offset) % len(within)
+        if vmid not in taken and vmid not in cooling:
+            return vmid
+    raise RangeExhausted(
+        f"every VMID in {within.start}-{within.end} is in use or was freed less than "
+        f"{int(COOL_DOWN.total_seconds() // 60)} minutes ago; widen the range"
+    )
+
+
+def cooling(freed: dict[int, datetime], now: datetime) -> frozenset[int]:
+    """The ids freed too recently to be used again."""
+    return frozenset(vmid for vmid, when in freed.items() if now - when < COOL_DOWN)
