@@ -1,0 +1,32 @@
+"""Every command there is, by name: the table of contents of the command line."""
+
+import typer
+
+import moxwell
+from moxwell.cli import sim
+
+app = typer.Typer(
+    name="moxwell",
+    help="Proxmox VE clusters as a Kubernetes cloud.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"moxwell {moxwell.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
+    """Proxmox VE clusters as a Kubernetes cloud."""
+
+
+app.command()(sim.sim)

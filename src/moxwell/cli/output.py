@@ -1,0 +1,91 @@
+"""
+What a command prints: data first, a table second.
+
+``show`` takes rows as plain mappings and prints them as a table, JSON or YAML, as ``-o`` says.
+``Progress`` is one moving line on a terminal and one plain line per change elsewhere.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+
+class Output(StrEnum):
+    """How to print."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:
+    """Print rows; ``columns`` are the keys a table shows, in that order."""
+    if output is Output.TABLE:
+        Console(soft_wrap=True).print(_table(rows, columns))
+    else:
+        show_value([dict(row) for row in rows], output)
+
+
+def show_value(value: Any, output: Output) -> None:
+    """Print one value as JSON or YAML."""
+    if output is Output.JSON:
+        import json
+
+        print(json.dumps(value, indent=2, default=str))
+        return
+    import yaml
+
+    print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.upper(), no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+class Progress:
+    """Says what is being done now; each new sentence once."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, soft_wrap=True, highlight=False)
+        self._status: Status | None = None
+        self._last = ""
+
+    def say(self, sentence: str) -> None:
+        """The current state; replaces the last one on a terminal."""
+        if sentence == self._last:
+            return
+        self._last = sentence
+        if not self._console.is_terminal:
+            self._console.print(sentence)
+        elif self._status is None:
+            self._status = self._console.status(sentence)
+            self._status.start()
+        else:
+            self._status.update(sentence)
+
+    def done(self, sentence: str) -> None:
+        """A finished part, kept on the screen."""
+        self.stop()
+        self._console.print(f"[green]✓[/green] {sentence}")
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        self._last = ""

@@ -1,0 +1,191 @@
+"""
+The dashboard's server: the page, the picture, its changes, and one-time links.
+
+``moxwell up`` prints a link with a token that works once; it becomes a cookie that lasts as long as
+the process. Everything under ``/api`` needs the cookie or the token as a bearer; the page's own
+files hold nothing and need nothing. Only requests to the names the server was told to answer for
+are served, so that a page elsewhere cannot reach it through a name of its own.
+"""
+
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import datetime
+from importlib import resources
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from moxwell.web.ring import Change, Picture, Ring
+
+COOKIE = "moxwell"
+KEEPALIVE_SECONDS = 15
+_POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
+
+Action = Callable[[Mapping[str, Any]], Awaitable[Any]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Doors:
+    """Who may come in: a link that works once, and the sessions it opened."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self._bearer = token or secrets.token_urlsafe(24)
+        self._links: set[str] = set()
+        self._sessions: set[str] = set()
+
+    @property
+    def bearer(self) -> str:
+        """For commands of the same user; kept in a file only they can read."""
+        return self._bearer
+
+    def new_link(self) -> str:
+        """A token for one visit."""
+        link = secrets.token_urlsafe(18)
+        self._links.add(link)
+        return link
+
+    def enter(self, link: str) -> str | None:
+        """Trade a link for a session; a link works once."""
+        if link not in self._links:
+            return None
+        self._links.discard(link)
+        session = secrets.token_urlsafe(24)
+        self._sessions.add(session)
+        return session
+
+    def knows(self, request: web.Request) -> bool:
+        """Whether this request comes from somebody who was let in."""
+        if request.cookies.get(COOKIE, "") in self._sessions:
+            return True
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        return hmac.compare_digest(given.encode(), self._bearer.encode())
+
+
+class Dashboard:
+    """Serves one ring; ``actions`` are the few things a page may ask for (plans, YAML)."""
+
+    def __init__(
+        self,
+        ring: Ring,
+        doors: Doors,
+        *,
+        hosts: Collection[str],
+        actions: Mapping[str, Action] | None = None,
+    ) -> None:
+        self._ring = ring
+        self._doors = doors
+        self._hosts = frozenset(hosts)
+        self._actions = dict(actions or {})
+        self._files = {path.name: path for path in _static_files()}
+
+    def routes(self) -> web.Application:
+        """The application to serve."""
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/enter/{link}", self._enter)
+        app.router.add_post("/api/link", self._link)
+        app.router.add_get("/api/state", self._state)
+        app.router.add_get("/api/stream", self._stream)
+        app.router.add_get("/api/do/{action}", self._act)
+        app.router.add_get("/static/{name}", self._static)
+        app.router.add_get("/{page:.*}", self._page)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.host.rsplit(":", 1)[0].strip("[]") not in self._hosts:
+            raise web.HTTPMisdirectedRequest(text="This server does not answer for that name.\n")
+        if request.path.startswith("/api/") and not self._doors.knows(request):
+            raise web.HTTPUnauthorized(text="Run `moxwell status` for a new link.\n")
+        response = await handler(request)
+        if not response.prepared:
+            response.headers.setdefault("Content-Security-Policy", _POLICY)
+            response.headers.setdefault("X-Content-Type-Options", "nosniff")
+            response.headers.setdefault("Referrer-Policy", "no-referrer")
+        return response
+
+    async def _enter(self, request: web.Request) -> web.Response:
+        session = self._doors.enter(request.match_info["link"])
+        if session is None:
+            return self._file("stale.html", status=403)
+        response = web.Response(status=303, headers={"Location": "/"})
+        response.set_cookie(COOKIE, session, httponly=True, samesite="Strict", path="/")
+        return response
+
+    async def _link(self, request: web.Request) -> web.Response:
+        return web.json_response({"path": f"/enter/{self._doors.new_link()}"})
+
+    async def _state(self, request: web.Request) -> web.Response:
+        at = request.query.get("at")
+        picture = self._ring.picture_at(datetime.fromisoformat(at)) if at else self._ring.picture
+        body = msgspec.json.encode(_whole(picture, self._ring.since))
+        return web.Response(body=body, content_type="application/json")
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
+        await response.prepare(request)
+        last = request.headers.get("Last-Event-ID") or request.query.get("after") or "-1"
+        number = int(last) if last.lstrip("-").isdigit() else -1
+        async for item in self._ring.follow(number):
+            await response.write(_event(item, self._ring.since))
+        return response
+
+    async def _act(self, request: web.Request) -> web.Response:
+        action = self._actions.get(request.match_info["action"])
+        if action is None:
+            raise web.HTTPNotFound(text="There is no such action.\n")
+        body = msgspec.json.encode(await action(dict(request.query)))
+        return web.Response(body=body, content_type="application/json")
+
+    async def _static(self, request: web.Request) -> web.Response:
+        return self._file(request.match_info["name"])
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return self._file("index.html")
+
+    def _file(self, name: str, *, status: int = 200) -> web.Response:
+        path = self._files.get(name)
+        if path is None:
+            raise web.HTTPNotFound(text="There is no such file.\n")
+        kind = _TYPES[name.rsplit(".", 1)[1]]
+        headers = {"Cache-Control": "no-cache"}
+        body = path.read_bytes()
+        return web.Response(
+            body=body, status=status, content_type=kind, charset="utf-8", headers=headers
+        )
+
+
+_TYPES = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+
+
+def _static_files() -> list[Any]:
+    root = resources.files("moxwell.web") / "static"
+    folders = [root, root / "css", root / "js"]
+    return [item for folder in folders for item in folder.iterdir() if item.is_file()]
+
+
+def _whole(picture: Picture, since: datetime) -> dict[str, Any]:
+    return {
+        "number": picture.number,
+        "at": picture.at,
+        "since": since,
+        "records": picture.records,
+    }
+
+
+def _event(item: Change | Picture, since: datetime) -> bytes:
+    if isinstance(item, Picture):
+        name, data = "picture", _whole(item, since)
+    else:
+        name = "change"
+        data = {"number": item.number, "at": item.at, "put": item.put, "gone": item.gone}
+    body = msgspec.json.encode(data)
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (data["number"], name.encode(), body)

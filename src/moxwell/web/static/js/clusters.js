@@ -1,0 +1,58 @@
+// Clusters, one cluster: how far is the rollout, what holds it, what would a lost host take.
+import { h } from "./dom.js";
+import { all, get } from "./live.js";
+import { gib, plural, since, tail } from "./words.js";
+import { glyph, icon, settled, square } from "./icons.js";
+import { machineTable } from "./machines.js";
+
+const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
+
+export function clusters() {
+  const rows = all("cluster").sort(byName);
+  return h("div", { class: "scroll main" }, h("div", { class: "page" }, h("div", { class: "title" }, h("h1", {}, "Clusters")),
+    h("div", { class: "card" }, h("table", {}, h("thead", {}, h("tr", {}, ["", "Cluster", "Namespace", "Version", "Nodes", "Spans", "State", "For"].map((t) => h("th", { key: t }, t)))),
+      h("tbody", {}, rows.map((c) => h("tr", { key: c.key, tabindex: 0, "data-href": `/cluster/${c.key.slice(8)}` },
+        h("td", { class: "icon" }, glyph(c.state)), h("td", {}, h("a", { href: `/cluster/${c.key.slice(8)}` }, square(c), " ", h("b", {}, c.name))), h("td", { class: "faint" }, c.namespace),
+        h("td", {}, c.version), h("td", {}, `${c.ready} of ${c.want} ready`), h("td", {}, c.regions.join(", ")), h("td", { class: "wide dim" }, c.sentence), h("td", { class: "num" }, since(c.since)))))))));
+}
+
+export function cluster(key) {
+  const c = get(`cluster/${key}`);
+  if (!c) return h("div", { class: "page main" }, h("h1", {}, "There is no such cluster"), h("p", {}, h("a", { href: "/clusters" }, "All clusters")));
+  const machines = all("machine").filter((m) => m.cluster === key);
+  return h("div", { class: "scroll main" }, h("div", { class: "page" },
+    h("div", { class: "crumbs" }, h("a", { href: "/clusters" }, "Clusters"), "/", c.namespace, "/"),
+    h("div", { class: "title" }, square(c), h("h1", {}, c.name), !settled(c.state) && h("span", { class: `pill ${c.state === "made" ? "moving" : c.state}` }, icon(c.state), c.headline || c.sentence),
+      c.unknown > 0 && h("span", { class: "pill trouble" }, icon("trouble"), `${plural(c.unknown, "node")} unknown`)),
+    facts(c, key), h("div", { class: "two" }, rollout(c, machines), spread(c, machines)), machineTable(machines)));
+}
+function facts(c, key) {
+  const cell = (label, value, sub, ok) => h("div", { key: label }, h("span", { class: "sub" }, label), h("b", {}, value), h("span", { class: "sub" }, ok && icon("check", "s"), sub));
+  return h("div", { class: "card facts" },
+    cell("Endpoint", h("span", { class: "mono" }, c.endpoint || "not yet"), c.endpoint_says, c.endpoint_ok),
+    cell("Control plane", c.control_plane, c.control_plane_says), cell("Nodes", `${c.ready} of ${c.want} ready`, c.nodes_say),
+    cell("Spans", c.regions.join(", ") || "nowhere yet", c.spans_say), cell("Addresses", c.addresses || "none", c.addresses_say), cell("Volumes", c.volumes || "none", c.volumes_say));
+}
+const mark = (m, c) => h("span", { key: m.key, class: `mark h${c.hue} ${m.mark}`, title: `${m.name}: ${m.sentence || "Settled"}`, style: { "--edge": `var(--c${c.hue})` } });
+function rollout(c, machines) {
+  const rows = c.groups.map((g) => {
+    const own = machines.filter((m) => m.group === g.name).sort((a, b) => (a.mark === "new" ? 0 : 1) - (b.mark === "new" ? 0 : 1) || a.name.localeCompare(b.name));
+    return h("tr", { key: g.name }, h("td", {}, h("b", {}, g.name), h("div", { class: "sub" }, `${g.cpus} vCPU, ${gib(g.memory_mib)} GiB`)), h("td", {}, `${g.ready} of ${g.want}`), h("td", {}, h("span", { class: "marks" }, own.map((m) => mark(m, c)))), h("td", {}, `${g.updated} of ${g.want}`), h("td", { class: "dim" }, g.then));
+  });
+  return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Rollout"), h("span", { class: "sub" }, "one mark a machine"), c.rollout_since && h("span", { class: "sub right" }, `began ${since(c.rollout_since)} ago`)),
+    h("table", {}, h("thead", {}, h("tr", {}, ["Group", "Ready", "Machines", "New", "Then"].map((t) => h("th", { key: t }, t)))), h("tbody", {}, rows)),
+    c.holds && h("div", { class: "note" }, icon("waiting"), h("span", {}, c.holds)),
+    h("div", { class: "legend" }, [["new", "new"], ["made", "being made"], ["old", "old"], ["leaving", "leaving"], ["unknown", "unknown"]].map(([m, word]) => h("span", { key: m }, h("i", { class: `mark ${m}`, style: { "--edge": `var(--c${c.hue})` } }), word))));
+}
+function spread(c, machines) {
+  const placed = machines.filter((m) => m.host);
+  const hosts = all("host").filter((x) => c.regions.includes(x.region)).sort((a, b) => a.region.localeCompare(b.region) || byName(a, b));
+  const at = (m, x) => m.region === x.region && m.host === x.name;
+  const lost = (x) => (placed.length ? `${Math.round((100 * placed.filter((m) => at(m, x)).length) / placed.length)} %` : "");
+  const away = (x) => (x.state === "trouble" ? "away" : "");
+  return h("div", { class: "card spread" }, h("header", {}, h("h2", {}, "Spread"), h("span", { class: "sub" }, "what a lost host would take")),
+    h("table", {}, h("thead", {}, h("tr", {}, h("th", {}), hosts.map((x) => h("th", { key: x.key, class: away(x) }, h("div", { class: "sub" }, x.region), x.name)))),
+      h("tbody", {}, c.groups.map((g) => h("tr", { key: g.name }, h("td", {}, h("b", {}, g.name)), hosts.map((x) => h("td", { key: x.key, class: away(x) }, h("span", { class: "marks" }, placed.filter((m) => m.group === g.name && at(m, x)).map((m) => mark(m, c))))))),
+        h("tr", { key: "lost" }, h("td", { class: "sub" }, "Lost with it"), hosts.map((x) => h("td", { key: x.key, class: away(x) }, lost(x)))))),
+    h("p", { class: "sub" }, c.verdict || ""));
+}

@@ -1,0 +1,53 @@
+// Now: what is under way, what was done, and the pulse of the last twenty minutes.
+import { h } from "./dom.js";
+import { all, get, now, state } from "./live.js";
+import { clock, since, two } from "./words.js";
+import { glyph, icon, square } from "./icons.js";
+import { view } from "./view.js";
+
+const BIN = 15000;
+const BINS = 80;
+
+export function feed() {
+  const moves = all("move").sort((a, b) => (a.since || "").localeCompare(b.since || ""));
+  const done = events();
+  return h("aside", { class: "feed" },
+    h("header", {}, h("h2", {}, "Now"), h("span", { class: "sub" }, "what is happening"), h("span", { class: "grow" }), live()),
+    pulse(done),
+    h("div", { class: "list" },
+      h("h3", { key: "u" }, `Under way, ${moves.length}`, h("span", {}, "for")),
+      moves.map(underWay),
+      h("h3", { key: "d" }, "Done", h("span", {}, "at")),
+      done.slice(0, 40).map(doneRow)));
+}
+export const events = () => all("event").sort((a, b) => b.number - a.number);
+function live() {
+  return h("span", { class: `live ${state.connected && !state.scrub ? "" : "lost"}` }, h("i"), state.scrub ? `as of ${clock(state.scrub)}` : state.connected ? "live" : `as of ${state.at ? clock(state.at) : "?"}`);
+}
+export function who(r) {
+  const c = r.cluster && get(`cluster/${r.cluster}`);
+  return h("span", { class: "who" }, square(c), r.name);
+}
+export function underWay(m) {
+  return h("a", { key: m.key, class: `row ${view.lit === m.guest ? "lit" : ""}`, href: m.href || null, "data-guest": m.guest },
+    icon(m.state), who(m), h("time", {}, since(m.since)), h("span", { class: "what" }, m.sentence),
+    m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } })));
+}
+export function doneRow(e) {
+  return h("a", { key: e.key, class: "row done", href: e.href || null, "data-guest": e.guest }, glyph(e.state), who(e), h("time", {}, clock(e.at)), h("span", { class: "what" }, e.sentence));
+}
+function pulse(done) {
+  const end = now();
+  const bins = new Array(BINS).fill(0);
+  const bad = new Array(BINS).fill(false);
+  for (const e of done) {
+    const i = BINS - 1 - Math.floor((end - Date.parse(e.at)) / BIN);
+    if (i >= 0 && i < BINS) { bins[i] += 1; bad[i] = bad[i] || e.state === "trouble"; }
+  }
+  const top = Math.max(4, ...bins);
+  const label = (i) => { const d = new Date(end - (BINS - i) * BIN); return `${two(d.getHours())}:${two(d.getMinutes())}`; };
+  return h("svg", { class: "pulse", viewBox: "0 0 290 46", preserveAspectRatio: "none", role: "img", "aria-label": "Events of the last twenty minutes" },
+    bins.map((n, i) => n > 0 && h("rect", { key: i, class: bad[i] ? "bad" : "", x: i * 3.6, width: 2.8, y: 30 - (28 * n) / top, height: (28 * n) / top })),
+    h("rect", { key: "now", x: 288, width: 1.6, y: 0, height: 32 }),
+    [0, 27, 54].map((i) => h("text", { key: `t${i}`, x: i * 3.6, y: 43 }, label(i))));
+}

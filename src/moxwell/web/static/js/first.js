@@ -1,0 +1,32 @@
+// The empty estate: is it up, what do I do first, where would things land.
+import { h } from "./dom.js";
+import { ask, get, paint } from "./live.js";
+import { icon } from "./icons.js";
+import { region } from "./estate.js";
+import { view } from "./view.js";
+import { plural } from "./words.js";
+
+const CREATE = "moxwell cluster create demo --nodes 3";
+
+export function first(regions, hosts) {
+  const meta = get("meta/moxwell") || { mode: "lab", checks: [] };
+  const lab = meta.mode === "lab";
+  return h("div", { class: "scroll main" }, h("div", { class: "first" },
+    h("div", {},
+      h("h1", {}, lab ? "Your lab is up. It is empty." : "Moxwell is up. There is no cluster yet."),
+      h("p", { class: "dim" }, `${plural(regions.length, lab ? "simulated region" : "region")}, ${plural(hosts.length, "host")}, no cluster yet. A first cluster takes about two minutes.`),
+      h("ol", { class: "steps" },
+        h("li", { class: "on" }, h("h2", {}, "Make a cluster"), h("p", { class: "dim" }, "Three workers, spread over the regions."), command(CREATE), h("button", { class: "btn", onclick: plan }, "See the plan first"), view.plan && h("pre", { class: "yaml" }, view.plan)),
+        h("li", {}, h("h2", {}, "Watch it appear"), h("p", { class: "dim" }, "Guests are claimed, cloned and joined in the boxes to the right.")),
+        h("li", {}, h("h2", {}, "Use it"), command("moxwell cluster kubeconfig demo"))),
+      meta.checks.length > 0 && h("div", { class: "card" }, h("header", {}, h("h2", {}, "Start")), h("div", { class: "checks" }, meta.checks.map((c, i) => h("div", { key: i }, icon(c.ok ? "check" : "trouble"), c.text, h("span", { class: "right" }, c.seconds !== null ? `${c.seconds.toFixed(1)} s` : ""))))),
+      lab && h("p", { class: "sub" }, "Have a Proxmox of your own? ", h("code", {}, "moxwell up --config proxmox.yaml"))),
+    h("div", {}, regions.map((r) => region(r, hosts, [], false)))));
+}
+async function plan() {
+  try { view.plan = (await ask("plan", { name: "demo", nodes: "3" })).text; } catch (error) { view.plan = String(error.message); }
+  paint(true);
+}
+export function command(text) {
+  return h("div", { class: "cmd" }, h("code", {}, `$ ${text}`), h("button", { class: "btn", onclick: () => navigator.clipboard?.writeText(text) }, "Copy"));
+}

@@ -1,0 +1,58 @@
+// The picture and its changes: one stream, patches by key, at most one paint a second.
+const listeners = new Set();
+export const state = { number: -1, at: null, since: null, records: new Map(), connected: false, scrub: null, skew: 0 };
+let pending = false;
+let lastPaint = 0;
+
+export function onPaint(listener) { listeners.add(listener); }
+
+export function paint(soon = false) {
+  if (pending) return;
+  pending = true;
+  const wait = soon ? 0 : Math.max(0, lastPaint + 1000 - performance.now());
+  setTimeout(() => { pending = false; lastPaint = performance.now(); listeners.forEach((l) => l()); }, wait);
+}
+
+function whole(data) {
+  Object.assign(state, { number: data.number, at: data.at, since: data.since, records: new Map(Object.entries(data.records)) });
+}
+
+export function connect() {
+  const source = new EventSource(`/api/stream?after=${state.number}`);
+  source.addEventListener("picture", (e) => { if (!state.scrub) { whole(JSON.parse(e.data)); paint(state.number < 2); } });
+  source.addEventListener("change", (e) => {
+    if (state.scrub) return;
+    const data = JSON.parse(e.data);
+    for (const key of data.gone) state.records.delete(key);
+    for (const [key, record] of Object.entries(data.put)) state.records.set(key, record);
+    Object.assign(state, { number: data.number, at: data.at });
+    paint();
+  });
+  source.onopen = () => { state.connected = true; state.skew = 0; paint(true); };
+  source.onerror = () => {
+    if (state.connected) { state.connected = false; paint(true); }
+    if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(connect, 2000); }
+  };
+}
+
+export async function scrub(at) {
+  state.scrub = at;
+  const answer = await fetch(`/api/state${at ? `?at=${encodeURIComponent(at)}` : ""}`);
+  if (answer.ok) whole(await answer.json());
+  paint(true);
+}
+
+export const get = (key) => state.records.get(key);
+export function all(kind) {
+  const prefix = `${kind}/`;
+  const rows = [];
+  for (const [key, record] of state.records) if (key.startsWith(prefix)) rows.push({ key, ...record });
+  return rows;
+}
+// The time the page speaks of: now, or the moment it was scrubbed to.
+export const now = () => (state.scrub ? Date.parse(state.scrub) : Date.now());
+export async function ask(action, query) {
+  const answer = await fetch(`/api/do/${action}?${new URLSearchParams(query)}`);
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+}
