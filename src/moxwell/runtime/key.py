@@ -5,16 +5,7 @@ A key is all that goes on a queue: never the event that put it there, so a contr
 edge-triggered by accident. What the object is now is looked up when its turn comes.
 """
 
-from typing import NamedTuple, Protocol
-
-
-class Named(Protocol):
-    """Whatever carries a namespace and a name: the metadata of a typed object."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def namespace(self) -> str | None: ...
+from typing import NamedTuple
 
 
 class Key(NamedTuple):

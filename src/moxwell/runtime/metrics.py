@@ -53,7 +53,7 @@ class Metrics:
         )
         self.leader = self._gauge("leader_election_master_status", "1 while held", ("name",))
         self.cached = self._gauge("moxwell_cache_objects", "Objects in a cache", ("kind",))
-        self.events = self._counter("moxwell_cache_events", "Watch events", ("kind", "type"))
+        self.changes = self._counter("moxwell_cache_changes", "Changes of a cache", ("kind",))
         self.relists = self._counter("moxwell_cache_relists", "Lists from scratch", ("kind", "why"))
         self.status_writes = self._counter(
             "moxwell_status_writes", "Status written because it changed", one
