@@ -1,1 +1,1 @@
-"""To be written."""
+"""Proxmox VE from outside: a client per region, what is known of it, the steps that change it."""

@@ -1,0 +1,60 @@
+"""
+A circuit breaker: after a few failures in a row, fail at once instead of waiting each time.
+
+In: successes and failures of one region. Out: permission to try. The surprise: an open breaker
+lets exactly one request through when its pause is over; that one decides for all.
+"""
+
+from moxwell.clock import Clock
+
+PAUSES_SECONDS = (2.0, 5.0, 10.0, 20.0, 30.0)
+
+
+class Breaker:
+    """Counts failures in a row; opens after ``threshold`` of them."""
+
+    def __init__(self, clock: Clock, *, threshold: int = 3) -> None:
+        self._clock = clock
+        self._threshold = threshold
+        self._failures = 0
+        self._trips = 0
+        self._open_until = 0.0
+        self._probing = False
+
+    @property
+    def is_open(self) -> bool:
+        """Are requests being refused now?"""
+        return self._trips > 0 and (self._probing or self.retry_after > 0)
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until a request may try again."""
+        return max(0.0, self._open_until - self._clock.monotonic())
+
+    def enter(self) -> bool:
+        """May a request be sent? If the breaker was open, the caller is the probe."""
+        if self._trips == 0:
+            return True
+        if self.is_open:
+            return False
+        self._probing = True
+        return True
+
+    def succeeded(self) -> None:
+        """The region answered (with whatever)."""
+        self._failures = self._trips = 0
+        self._probing = False
+
+    def failed(self) -> None:
+        """Nobody in the region answered."""
+        self._failures += 1
+        if self._probing or self._failures >= self._threshold:
+            pause = PAUSES_SECONDS[min(self._trips, len(PAUSES_SECONDS) - 1)]
+            self._trips += 1
+            self._failures = 0
+            self._open_until = self._clock.monotonic() + pause
+        self._probing = False
+
+    def abandoned(self) -> None:
+        """The request was given up by its caller: nothing was learned."""
+        self._probing = False

@@ -1,0 +1,253 @@
+"""
+Where the regions are and how to reach them: the one configuration file, and Secrets.
+
+In: the YAML that users of Karpenter, CSI and CCM for Proxmox already have (``clusters: [...]``), or
+a CAPMOX Secret (``url``, ``token``, ``secret``, ``insecure``, ``root_ca``). Out: one frozen
+``RegionConfig`` per region. A wrong or unknown key is an error that names it and its place.
+The surprise: CAPMOX reads a missing ``insecure`` as true. We do not: TLS is verified unless told.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from moxwell.errors import Invalid
+from moxwell.pve.values import Secret
+
+KEYS = frozenset(
+    {
+        "url", "urls", "insecure", "token_id", "token_secret", "token_id_file",
+        "token_secret_file", "username", "password", "password_file", "region", "zones",
+        "ca_file", "fingerprint", "concurrency",
+    }
+)  # fmt: skip
+SECRET_KEYS = frozenset({"url", "token", "secret", "insecure", "root_ca", "fingerprint"})
+TOP_KEYS = frozenset({"clusters", "features"})
+_TRUE = frozenset({"1", "on", "true", "yes", "y"})
+_FALSE = frozenset({"", "0", "off", "false", "no", "n"})
+_REGION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_TOKEN_ID = re.compile(r"[^@\s!]+@[^@\s!]+![^@\s!=]+")
+
+
+class InvalidConfig(Invalid):
+    """A configuration that cannot be used; the text names the place and the remedy."""
+
+    reason = "InvalidConfiguration"
+
+
+class TokenAuth(msgspec.Struct, frozen=True):
+    """An API token: ``user@realm!name`` and its secret."""
+
+    token_id: str
+    secret: Secret
+
+
+class PasswordAuth(msgspec.Struct, frozen=True):
+    """A user with a password, who gets a ticket that must be renewed."""
+
+    username: str
+    password: Secret
+
+
+class RegionConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach one Proxmox VE cluster."""
+
+    region: str
+    urls: tuple[str, ...]  # without /api2/json; the first is preferred
+    auth: TokenAuth | PasswordAuth
+    insecure: bool = False
+    ca_pem: str = ""
+    fingerprint: str = ""  # SHA-256, lower-case hex without colons
+    zones: dict[str, tuple[str, ...]] = {}
+    concurrency: int = 12
+
+    def zone_of(self, host: str) -> str:
+        """The zone a host belongs to: its group where the configuration groups it, else itself."""
+        for zone, hosts in self.zones.items():
+            if host in hosts:
+                return zone
+        return host
+
+    def hosts_of(self, zone: str) -> tuple[str, ...]:
+        """The hosts of a zone, by configuration; a zone that is not named there is a host."""
+        return self.zones.get(zone, (zone,))
+
+
+ReadText = Callable[[str], str]
+
+
+def _read_file(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"cannot read {name}: {type(error).__name__}") from error
+
+
+def load(path: Path) -> tuple[RegionConfig, ...]:
+    """Read the configuration file, and the files it names relative to its folder."""
+    folder = path.parent
+    return parse(_read_file(str(path)), read=lambda name: _read_file(str(folder / name)))
+
+
+def parse(text: str, *, read: ReadText = _read_file) -> tuple[RegionConfig, ...]:
+    """All regions of a configuration text."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" in line {mark.line + 1}" if mark else ""
+        raise InvalidConfig(f"configuration: not YAML{place}") from error
+    clusters = _clusters(document)
+    regions = tuple(
+        _Block(f"clusters[{n}]", block, read).region() for n, block in enumerate(clusters)
+    )
+    names = [region.region for region in regions]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidConfig(f"configuration: region {name!r} is there twice")
+    return regions
+
+
+def _clusters(document: object) -> list[Any]:
+    if not isinstance(document, dict):
+        raise InvalidConfig("configuration: wants a mapping with the key 'clusters'")
+    _refuse_unknown("configuration", document, TOP_KEYS)
+    clusters = document.get("clusters")
+    if not isinstance(clusters, list) or not clusters:
+        raise InvalidConfig("configuration: 'clusters' must be a list with at least one region")
+    return clusters
+
+
+def from_secret(region: str, data: Mapping[str, str]) -> RegionConfig:
+    """The region that a CAPMOX Secret describes; ``data`` is already decoded."""
+    where = f"secret of region {region}"
+    _refuse_unknown(where, data, SECRET_KEYS)
+    block = {
+        "region": region,
+        "url": data.get("url", ""),
+        "token_id": data.get("token", ""),
+        "token_secret": data.get("secret", ""),
+        "insecure": data.get("insecure", ""),
+        "fingerprint": data.get("fingerprint", ""),
+    }
+    config = _Block(where, block, _read_file).region()
+    return msgspec.structs.replace(config, ca_pem=data.get("root_ca", ""))
+
+
+def _refuse_unknown(where: str, block: Mapping[Any, Any], known: frozenset[str]) -> None:
+    unknown = sorted(str(key) for key in block if key not in known)
+    if unknown:
+        raise InvalidConfig(
+            f"{where}: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+        )
+
+
+class _Block:
+    """One entry of ``clusters``, turned into a RegionConfig with errors that name their place."""
+
+    def __init__(self, where: str, block: object, read: ReadText) -> None:
+        self.where = where
+        if not isinstance(block, Mapping):
+            raise InvalidConfig(f"{where}: must be a mapping")
+        self.block: Mapping[str, object] = block
+        self.read = read
+        _refuse_unknown(where, block, KEYS)
+
+    def fail(self, text: str) -> NoReturn:
+        raise InvalidConfig(f"{self.where}: {text}")
+
+    def region(self) -> RegionConfig:
+        name = self.text("region")
+        if not _REGION.fullmatch(name):
+            self.fail("region must be 1 to 63 letters, digits, '-', '_' or '.'")
+        ca_file = self.text("ca_file")
+        return RegionConfig(
+            region=name,
+            urls=self.urls(),
+            auth=self.auth(),
+            insecure=self.flag("insecure"),
+            ca_pem=self.read(ca_file) if ca_file else "",
+            fingerprint=self.fingerprint(),
+            zones=self.zones(),
+            concurrency=self.number("concurrency", 12),
+        )
+
+    def text(self, key: str) -> str:
+        value = self.block.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str | int):
+            self.fail(f"{key} must be a text")
+        return str(value).strip()
+
+    def number(self, key: str, default: int) -> int:
+        value = self.block.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 256:
+            self.fail(f"{key} must be a number from 1 to 256")
+        return value
+
+    def flag(self, key: str) -> bool:
+        word = str(self.block.get(key) or "").strip().lower()
+        if word not in _TRUE | _FALSE:
+            self.fail(f"{key} must be true or false")
+        return word in _TRUE
+
+    def urls(self) -> tuple[str, ...]:
+        several = self.block.get("urls", [])
+        if not isinstance(several, list) or not all(isinstance(url, str) for url in several):
+            self.fail("urls must be a list of texts")
+        one = self.text("url")
+        urls = tuple(dict.fromkeys(self.url(u) for u in ([one] if one else []) + several))
+        return urls or self.fail("url or urls is missing")
+
+    def url(self, url: str) -> str:
+        parts = urlsplit(url.strip())
+        if parts.scheme not in {"https", "http"} or not parts.hostname:
+            self.fail("a url must look like https://host:8006/api2/json")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            self.fail("a url must hold neither credentials nor a query")
+        return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/api2/json')}"
+
+    def secret(self, key: str) -> str:
+        """The value of ``key``, or of the file that ``key_file`` names; not both."""
+        value, file = self.text(key), self.text(f"{key}_file")
+        if value and file:
+            self.fail(f"give {key} or {key}_file, not both")
+        return self.read(file).strip() if file else value
+
+    def auth(self) -> TokenAuth | PasswordAuth:
+        token_id, secret = self.secret("token_id"), self.secret("token_secret")
+        username, password = self.text("username"), self.secret("password")
+        if (token_id or secret) and (username or password):
+            self.fail("give a token or a user, not both")
+        if username and password:
+            return PasswordAuth(username, Secret(password))
+        if not token_id or not secret:
+            self.fail("token_id and token_secret, or username and password, are missing")
+        if not _TOKEN_ID.fullmatch(token_id):
+            self.fail("token_id must look like user@realm!name")
+        return TokenAuth(token_id, Secret(secret))
+
+    def fingerprint(self) -> str:
+        text = self.text("fingerprint").replace(":", "").lower()
+        if text and not re.fullmatch(r"[0-9a-f]{64}", text):
+            self.fail("fingerprint must be a SHA-256: 64 hex digits, colons allowed")
+        return text
+
+    def zones(self) -> dict[str, tuple[str, ...]]:
+        zones = self.block.get("zones") or {}
+        if not isinstance(zones, Mapping):
+            self.fail("zones must map a zone to a list of hosts")
+        taken: set[str] = set()
+        for zone, hosts in zones.items():
+            if not isinstance(hosts, list) or not all(isinstance(h, str) for h in hosts):
+                self.fail(f"zones.{zone} must be a list of hosts")
+            if taken & set(hosts):
+                self.fail(f"zones.{zone}: {', '.join(sorted(taken & set(hosts)))} is in two zones")
+            taken |= set(hosts)
+        return {str(zone): tuple(hosts) for zone, hosts in zones.items()}

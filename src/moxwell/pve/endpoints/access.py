@@ -1,0 +1,193 @@
+"""
+Access: who we are allowed to be; users, tokens, roles, ACLs; and pools, which group rights.
+
+The surprise: ``permissions`` says 1 for a right that propagates and 0 for one that does not, and
+only names paths where something was granted.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.values import Params, Secret, path
+
+Permissions = dict[str, dict[str, int]]
+
+
+class UserRow(Struct, frozen=True, kw_only=True):
+    userid: str
+    enable: bool = True
+    expire: int = 0
+    comment: str = ""
+    groups: str = ""
+
+
+class TokenRow(Struct, frozen=True, kw_only=True):
+    tokenid: str
+    privsep: bool = True
+    expire: int = 0
+    comment: str = ""
+
+
+class RoleRow(Struct, frozen=True, kw_only=True):
+    roleid: str
+    privs: str = ""
+    special: bool = False
+
+
+class AclRow(Struct, frozen=True, kw_only=True):
+    path: str
+    ugid: str
+    roleid: str
+    type: str = "user"
+    propagate: bool = True
+
+
+class _NewToken(Struct):
+    value: str
+    full: str = field(name="full-tokenid", default="")
+
+
+class NewToken(Struct, frozen=True):
+    """A token's secret, which Proxmox tells once."""
+
+    token_id: str
+    secret: Secret
+
+
+class PoolRow(Struct, frozen=True, kw_only=True):
+    poolid: str = ""
+    comment: str = ""
+    members: tuple[dict[str, Any], ...] = ()
+
+
+class Access:
+    """``/access``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def permissions(
+        self, *, path: str | None = None, userid: str | None = None
+    ) -> Permissions:
+        params: Params = {"path": path, "userid": userid}
+        return await self._calls.read(dict[str, dict[str, int]], "/access/permissions", params)
+
+    async def users(
+        self, *, full: bool | None = None, enabled: bool | None = None
+    ) -> tuple[UserRow, ...]:
+        params: Params = {"full": full, "enabled": enabled}
+        return await self._calls.read(tuple[UserRow, ...], "/access/users", params)
+
+    async def create_user(
+        self,
+        userid: str,
+        *,
+        password: Secret | None = None,
+        comment: str | None = None,
+        groups: str | None = None,
+    ) -> None:
+        params: Params = {
+            "userid": userid, "comment": comment, "groups": groups,
+            "password": password.reveal() if password else None,
+        }  # fmt: skip
+        await self._calls.send("POST", "/access/users", params)
+
+    async def delete_user(self, userid: str) -> None:
+        await self._calls.send("DELETE", path("access", "users", userid))
+
+    async def tokens(self, userid: str) -> tuple[TokenRow, ...]:
+        where = path("access", "users", userid, "token")
+        return await self._calls.read(tuple[TokenRow, ...], where)
+
+    async def create_token(
+        self,
+        userid: str,
+        tokenid: str,
+        *,
+        privsep: bool | None = None,
+        comment: str | None = None,
+        expire: int | None = None,
+    ) -> NewToken:
+        params: Params = {"privsep": privsep, "comment": comment, "expire": expire}
+        where = path("access", "users", userid, "token", tokenid)
+        token = await self._calls.ask(_NewToken, "POST", where, params)
+        return NewToken(token.full or f"{userid}!{tokenid}", Secret(token.value))
+
+    async def delete_token(self, userid: str, tokenid: str) -> None:
+        await self._calls.send("DELETE", path("access", "users", userid, "token", tokenid))
+
+    async def roles(self) -> tuple[RoleRow, ...]:
+        return await self._calls.read(tuple[RoleRow, ...], "/access/roles")
+
+    async def create_role(self, roleid: str, privileges: Sequence[str]) -> None:
+        params: Params = {"roleid": roleid, "privs": ",".join(privileges)}
+        await self._calls.send("POST", "/access/roles", params)
+
+    async def update_role(
+        self, roleid: str, privileges: Sequence[str], *, append: bool | None = None
+    ) -> None:
+        params: Params = {"privs": ",".join(privileges), "append": append}
+        await self._calls.send("PUT", path("access", "roles", roleid), params)
+
+    async def delete_role(self, roleid: str) -> None:
+        await self._calls.send("DELETE", path("access", "roles", roleid))
+
+    async def acl(self) -> tuple[AclRow, ...]:
+        return await self._calls.read(tuple[AclRow, ...], "/access/acl")
+
+    async def set_acl(
+        self,
+        path: str,
+        roles: str,
+        *,
+        users: str | None = None,
+        tokens: str | None = None,
+        groups: str | None = None,
+        propagate: bool | None = None,
+        delete: bool | None = None,
+    ) -> None:
+        params: Params = {
+            "path": path, "roles": roles, "users": users, "tokens": tokens,
+            "groups": groups, "propagate": propagate, "delete": delete,
+        }  # fmt: skip
+        await self._calls.send("PUT", "/access/acl", params)
+
+
+class Pools:
+    """``/pools``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def list(self) -> tuple[PoolRow, ...]:
+        return await self._calls.read(tuple[PoolRow, ...], "/pools")
+
+    async def get(self, pool: str) -> PoolRow:
+        """A pool and its members."""
+        return await self._calls.read(PoolRow, path("pools", pool))
+
+    async def create(self, pool: str, *, comment: str | None = None) -> None:
+        await self._calls.send("POST", "/pools", {"poolid": pool, "comment": comment})
+
+    async def update(
+        self,
+        pool: str,
+        *,
+        vms: Sequence[int] = (),
+        storage: Sequence[str] = (),
+        delete: bool | None = None,
+        allow_move: bool | None = None,
+        comment: str | None = None,
+    ) -> None:
+        """Add members, or with ``delete`` remove them."""
+        params: Params = {
+            "vms": ",".join(map(str, vms)) or None, "storage": ",".join(storage) or None,
+            "delete": delete, "allow-move": allow_move, "comment": comment,
+        }  # fmt: skip
+        await self._calls.send("PUT", path("pools", pool), params)
+
+    async def delete(self, pool: str) -> None:
+        await self._calls.send("DELETE", path("pools", pool))

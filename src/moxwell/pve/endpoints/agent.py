@@ -1,0 +1,136 @@
+"""
+The guest agent: what a virtual machine tells about its inside, and commands to run in it.
+
+The surprise: answers come wrapped once more (``result``), the exit of a command can be read only
+once, and a silent agent costs the server three seconds per question.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct, field
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.endpoints.qemu import guest
+from moxwell.pve.values import Params
+
+R = TypeVar("R")
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    ip: str = field(name="ip-address")
+    family: str = field(name="ip-address-type", default="ipv4")
+    prefix: int = 0
+
+
+class AgentInterface(Struct, frozen=True, kw_only=True):
+    """A network interface inside the guest."""
+
+    name: str
+    mac: str = field(name="hardware-address", default="")
+    addresses: tuple[Address, ...] = field(name="ip-addresses", default=())
+
+
+class OsInfo(Struct, frozen=True, kw_only=True):
+    id: str = ""
+    name: str = ""
+    pretty_name: str = field(name="pretty-name", default="")
+    version_id: str = field(name="version-id", default="")
+    kernel_release: str = field(name="kernel-release", default="")
+    machine: str = ""
+
+
+class Exit(Struct, frozen=True, kw_only=True):
+    """How far a command is; ``code`` is there once it ended by itself."""
+
+    exited: bool
+    code: int | None = field(name="exitcode", default=None)
+    signal: int | None = None
+    out: str = field(name="out-data", default="")
+    err: str = field(name="err-data", default="")
+
+
+class FileContent(Struct, frozen=True, kw_only=True):
+    content: str = ""
+    truncated: bool = False
+
+
+class _Interfaces(Struct):
+    result: tuple[AgentInterface, ...]
+
+
+class _Os(Struct):
+    result: OsInfo
+
+
+class _HostName(Struct, rename={"host_name": "host-name"}):
+    host_name: str = ""
+
+
+class _Name(Struct):
+    result: _HostName
+
+
+class _Pid(Struct):
+    pid: int
+
+
+class Agent:
+    """``/nodes/{node}/qemu/{vmid}/agent``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def ping(self, host: str, vmid: int) -> None:
+        """Raises ``AgentSilent`` unless the agent answers."""
+        await self._calls.send("POST", guest(host, vmid, "agent", "ping"))
+
+    async def interfaces(self, host: str, vmid: int) -> tuple[AgentInterface, ...]:
+        where = guest(host, vmid, "agent", "network-get-interfaces")
+        return (await self._calls.read(_Interfaces, where)).result
+
+    async def osinfo(self, host: str, vmid: int) -> OsInfo:
+        return (await self._calls.read(_Os, guest(host, vmid, "agent", "get-osinfo"))).result
+
+    async def hostname(self, host: str, vmid: int) -> str:
+        answer = await self._calls.read(_Name, guest(host, vmid, "agent", "get-host-name"))
+        return answer.result.host_name
+
+    async def fsinfo(self, host: str, vmid: int) -> tuple[dict[str, Any], ...]:
+        where = guest(host, vmid, "agent", "get-fsinfo")
+        return tuple((await self._calls.read(dict[str, Any], where)).get("result", ()))
+
+    async def execute(
+        self, host: str, vmid: int, command: Sequence[str], *, input_data: str | None = None
+    ) -> int:
+        """Start a command and answer its process id."""
+        params: Params = {"command": tuple(command), "input-data": input_data}
+        where = guest(host, vmid, "agent", "exec")
+        return (await self._calls.ask(_Pid, "POST", where, params)).pid
+
+    async def exit(self, host: str, vmid: int, pid: int) -> Exit:
+        """How a command ended; can be read once after that."""
+        return await self._calls.read(Exit, guest(host, vmid, "agent", "exec-status"), {"pid": pid})
+
+    async def read_file(self, host: str, vmid: int, file: str) -> FileContent:
+        where = guest(host, vmid, "agent", "file-read")
+        return await self._calls.read(FileContent, where, {"file": file})
+
+    async def write_file(
+        self, host: str, vmid: int, file: str, content: str, *, encode: bool | None = None
+    ) -> None:
+        """Write a small file (60 KiB at most)."""
+        params: Params = {"file": file, "content": content, "encode": encode}
+        await self._calls.send("POST", guest(host, vmid, "agent", "file-write"), params)
+
+    async def fstrim(self, host: str, vmid: int) -> None:
+        await self._calls.send("POST", guest(host, vmid, "agent", "fstrim"))
+
+    async def freeze(self, host: str, vmid: int) -> None:
+        await self._calls.send("POST", guest(host, vmid, "agent", "fsfreeze-freeze"))
+
+    async def thaw(self, host: str, vmid: int) -> None:
+        await self._calls.send("POST", guest(host, vmid, "agent", "fsfreeze-thaw"))
+
+    async def shutdown(self, host: str, vmid: int) -> None:
+        await self._calls.send("POST", guest(host, vmid, "agent", "shutdown"))

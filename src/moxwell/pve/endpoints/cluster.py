@@ -1,0 +1,205 @@
+"""
+The region as a whole: version, resources, status, ids, recent tasks, options.
+
+The surprise: ``resources`` is up to ten seconds old, a fresh guest is ``unknown`` in it, and a
+re-created VMID wears its predecessor's name for a while. The inventory corrects that.
+"""
+
+from msgspec import Struct, field
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.values import Params, Upid
+
+
+class Version(Struct, frozen=True):
+    """What the API server is."""
+
+    version: str
+    release: str = ""
+    repoid: str = ""
+
+    @property
+    def major(self) -> int:
+        return int(self.version.partition(".")[0])
+
+
+class Resource(Struct, frozen=True, kw_only=True):
+    """A row of ``/cluster/resources``: a host, guest, storage, pool, SDN zone or network."""
+
+    id: str
+    type: str
+    node: str = ""
+    status: str = ""
+    # guests
+    vmid: int = 0
+    name: str = ""
+    template: bool = False
+    tags: str = ""
+    pool: str = ""
+    lock: str = ""
+    hastate: str = ""
+    uptime: int = 0
+    # hosts and guests
+    cpu: float = 0.0
+    maxcpu: float = 0.0
+    mem: int = 0
+    maxmem: int = 0
+    disk: int = 0
+    maxdisk: int = 0
+    # storages
+    storage: str = ""
+    plugintype: str = ""
+    content: str = ""
+    shared: bool = False
+    # SDN
+    sdn: str = ""
+    network: str = ""
+
+
+class Member(Struct, frozen=True, kw_only=True):
+    """A row of ``/cluster/status``: the cluster itself or one of its hosts."""
+
+    id: str
+    type: str
+    name: str = ""
+    ip: str = ""
+    online: bool = False
+    local: bool = False
+    quorate: bool | None = None
+    nodes: int = 0
+    nodeid: int = 0
+    version: int = 0
+
+
+class TaskRow(Struct, frozen=True, kw_only=True):
+    """A task in a list; ``status`` is its exit text once it ended."""
+
+    upid: str
+    node: str = ""
+    type: str = ""
+    id: str = ""
+    user: str = ""
+    starttime: int = 0
+    endtime: int | None = None
+    status: str = ""
+
+    @property
+    def running(self) -> bool:
+        return self.endtime is None and self.status in {"", "RUNNING", "running"}
+
+
+class Cluster:
+    """``/version`` and ``/cluster``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def version(self) -> Version:
+        return await self._calls.read(Version, "/version")
+
+    async def resources(self, type: str | None = None) -> tuple[Resource, ...]:
+        """Everything there is, or only ``vm``, ``storage``, ``node`` or ``sdn``."""
+        return await self._calls.read(tuple[Resource, ...], "/cluster/resources", {"type": type})
+
+    async def status(self) -> tuple[Member, ...]:
+        return await self._calls.read(tuple[Member, ...], "/cluster/status")
+
+    async def nextid(self, vmid: int | None = None) -> int:
+        """A free VMID, or ``vmid`` if it is free; reserves nothing."""
+        return await self._calls.read(int, "/cluster/nextid", {"vmid": vmid})
+
+    async def tasks(self) -> tuple[TaskRow, ...]:
+        """Recent tasks of all hosts, running ones included."""
+        return await self._calls.read(tuple[TaskRow, ...], "/cluster/tasks")
+
+    async def options(self) -> dict[str, object]:
+        return await self._calls.read(dict[str, object], "/cluster/options")
+
+    async def set_options(self, params: Params) -> None:
+        await self._calls.send("PUT", "/cluster/options", params)
+
+
+class Replica(Struct, frozen=True, kw_only=True):
+    """A replication job."""
+
+    id: str
+    guest: int = 0
+    target: str = ""
+    type: str = ""
+    schedule: str = ""
+    rate: float | None = None
+    disable: bool = False
+    comment: str = ""
+    jobnum: int = 0
+    source: str = ""
+
+
+class ReplicaStatus(Struct, frozen=True, kw_only=True):
+    """How a host's replication job fares."""
+
+    id: str
+    guest: int = 0
+    target: str = ""
+    error: str = ""
+    fail_count: int = 0
+    last_sync: int = 0
+    last_try: int = 0
+    next_sync: int = 0
+    duration: float = 0.0
+    remove_job: str = field(default="")
+
+
+class Replication:
+    """``/cluster/replication`` and each host's view of it."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def list(self) -> tuple[Replica, ...]:
+        return await self._calls.read(tuple[Replica, ...], "/cluster/replication")
+
+    async def get(self, job: str) -> Replica:
+        return await self._calls.read(Replica, f"/cluster/replication/{job}")
+
+    async def create(
+        self,
+        job: str,
+        target: str,
+        *,
+        schedule: str | None = None,
+        rate: float | None = None,
+        comment: str | None = None,
+    ) -> None:
+        """Replicate a guest; ``job`` is ``<vmid>-<number>``."""
+        params: Params = {
+            "id": job, "target": target, "type": "local",
+            "schedule": schedule, "rate": rate, "comment": comment,
+        }  # fmt: skip
+        await self._calls.send("POST", "/cluster/replication", params)
+
+    async def update(
+        self,
+        job: str,
+        *,
+        schedule: str | None = None,
+        rate: float | None = None,
+        disable: bool | None = None,
+        comment: str | None = None,
+    ) -> None:
+        params: Params = {
+            "schedule": schedule, "rate": rate, "disable": disable, "comment": comment,
+        }  # fmt: skip
+        await self._calls.send("PUT", f"/cluster/replication/{job}", params)
+
+    async def delete(
+        self, job: str, *, keep: bool | None = None, force: bool | None = None
+    ) -> None:
+        params: Params = {"keep": keep, "force": force}
+        await self._calls.send("DELETE", f"/cluster/replication/{job}", params)
+
+    async def on_host(self, host: str, *, guest: int | None = None) -> tuple[ReplicaStatus, ...]:
+        path = f"/nodes/{host}/replication"
+        return await self._calls.read(tuple[ReplicaStatus, ...], path, {"guest": guest})
+
+    async def run_now(self, host: str, job: str) -> Upid | None:
+        return await self._calls.perhaps("POST", f"/nodes/{host}/replication/{job}/schedule_now")

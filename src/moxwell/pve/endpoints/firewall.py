@@ -1,0 +1,147 @@
+"""
+Firewall: security groups of the region, options, rules and IP sets of guests.
+
+The surprise: a new rule goes in at position 0 and is off unless told; a guest's rule may name a
+group that is not there; asking for the options of a guest that is not there works.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.values import Params, Value, path
+
+Kind = Literal["qemu", "lxc"]
+
+
+class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A firewall rule; ``type`` is ``in``, ``out``, ``forward`` or ``group``."""
+
+    type: str
+    action: str
+    pos: int | None = None
+    enable: int = 0
+    macro: str = ""
+    proto: str = ""
+    source: str = ""
+    dest: str = ""
+    sport: str = ""
+    dport: str = ""
+    iface: str = ""
+    log: str = ""
+    comment: str = ""
+    icmp_type: str = field(name="icmp-type", default="")
+
+    def params(self) -> dict[str, Value]:
+        """As parameters of a request."""
+        form: dict[str, Value] = {
+            "type": self.type, "action": self.action, "enable": self.enable, "pos": self.pos,
+            "macro": self.macro, "proto": self.proto, "source": self.source, "dest": self.dest,
+            "sport": self.sport, "dport": self.dport, "iface": self.iface, "log": self.log,
+            "comment": self.comment, "icmp-type": self.icmp_type,
+        }  # fmt: skip
+        return {key: value for key, value in form.items() if value not in ("", None)}
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    group: str
+    comment: str = ""
+    digest: str = ""
+
+
+class IpSet(Struct, frozen=True, kw_only=True):
+    name: str
+    comment: str = ""
+
+
+class IpSetEntry(Struct, frozen=True, kw_only=True):
+    cidr: str
+    comment: str = ""
+    nomatch: bool = False
+
+
+class Firewall:
+    """``/cluster/firewall`` and ``/nodes/{node}/qemu|lxc/{vmid}/firewall``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def cluster_options(self) -> dict[str, Any]:
+        return await self._calls.read(dict[str, Any], "/cluster/firewall/options")
+
+    async def groups(self) -> tuple[Group, ...]:
+        return await self._calls.read(tuple[Group, ...], "/cluster/firewall/groups")
+
+    async def create_group(self, group: str, *, comment: str | None = None) -> None:
+        params: Params = {"group": group, "comment": comment}
+        await self._calls.send("POST", "/cluster/firewall/groups", params)
+
+    async def delete_group(self, group: str) -> None:
+        await self._calls.send("DELETE", path("cluster", "firewall", "groups", group))
+
+    async def group_rules(self, group: str) -> tuple[Rule, ...]:
+        where = path("cluster", "firewall", "groups", group)
+        return await self._calls.read(tuple[Rule, ...], where)
+
+    async def add_group_rule(self, group: str, rule: Rule) -> None:
+        where = path("cluster", "firewall", "groups", group)
+        await self._calls.send("POST", where, rule.params())
+
+    async def delete_group_rule(self, group: str, pos: int, *, digest: str | None = None) -> None:
+        where = path("cluster", "firewall", "groups", group, pos)
+        await self._calls.send("DELETE", where, {"digest": digest})
+
+    async def options(self, host: str, vmid: int, *, kind: Kind = "qemu") -> dict[str, Any]:
+        return await self._calls.read(dict[str, Any], _of(host, kind, vmid, "options"))
+
+    async def set_options(
+        self, host: str, vmid: int, options: Mapping[str, Value], *, kind: Kind = "qemu"
+    ) -> None:
+        await self._calls.send("PUT", _of(host, kind, vmid, "options"), options)
+
+    async def rules(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[Rule, ...]:
+        return await self._calls.read(tuple[Rule, ...], _of(host, kind, vmid, "rules"))
+
+    async def add_rule(self, host: str, vmid: int, rule: Rule, *, kind: Kind = "qemu") -> None:
+        await self._calls.send("POST", _of(host, kind, vmid, "rules"), rule.params())
+
+    async def delete_rule(
+        self, host: str, vmid: int, pos: int, *, digest: str | None = None, kind: Kind = "qemu"
+    ) -> None:
+        await self._calls.send(
+            "DELETE", _of(host, kind, vmid, "rules", str(pos)), {"digest": digest}
+        )
+
+    async def ipsets(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[IpSet, ...]:
+        return await self._calls.read(tuple[IpSet, ...], _of(host, kind, vmid, "ipset"))
+
+    async def create_ipset(
+        self, host: str, vmid: int, name: str, *, comment: str | None = None, kind: Kind = "qemu"
+    ) -> None:
+        params: Params = {"name": name, "comment": comment}
+        await self._calls.send("POST", _of(host, kind, vmid, "ipset"), params)
+
+    async def ipset(
+        self, host: str, vmid: int, name: str, *, kind: Kind = "qemu"
+    ) -> tuple[IpSetEntry, ...]:
+        return await self._calls.read(tuple[IpSetEntry, ...], _of(host, kind, vmid, "ipset", name))
+
+    async def add_to_ipset(
+        self,
+        host: str,
+        vmid: int,
+        name: str,
+        cidr: str,
+        *,
+        comment: str | None = None,
+        nomatch: bool | None = None,
+        kind: Kind = "qemu",
+    ) -> None:
+        params: Params = {"cidr": cidr, "comment": comment, "nomatch": nomatch}
+        await self._calls.send("POST", _of(host, kind, vmid, "ipset", name), params)
+
+
+def _of(host: str, kind: Kind, vmid: int, *more: str) -> str:
+    return path("nodes", host, kind, vmid, "firewall", *more)

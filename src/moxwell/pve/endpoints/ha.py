@@ -1,0 +1,212 @@
+"""
+High availability: resources everywhere, groups on 8, rules on 9.
+
+The surprise: groups are gone on 9 (``CannotHere``), rules are not on 8 (``CannotHere``); a managed
+guest's start and stop become requests to the HA manager, whose tasks end before anything happened.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.values import Params, path
+
+
+class HaResource(Struct, frozen=True, kw_only=True):
+    """A guest that HA looks after; ``state`` is the requested one."""
+
+    sid: str
+    type: str = ""
+    state: str = "started"
+    group: str = ""
+    comment: str = ""
+    max_restart: int | None = None
+    max_relocate: int | None = None
+    failback: bool | None = None  # since 9
+    digest: str = ""
+
+
+class HaGroup(Struct, frozen=True, kw_only=True):
+    """Hosts (with priorities) that resources prefer; 8 only."""
+
+    group: str
+    nodes: str = ""
+    restricted: bool = False
+    nofailback: bool = False
+    comment: str = ""
+    digest: str = ""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(node.partition(":")[0] for node in self.nodes.split(",") if node)
+
+
+class HaRule(Struct, frozen=True, kw_only=True):
+    """Where resources go (``node-affinity``) or whom they stand by (``resource-affinity``)."""
+
+    rule: str
+    type: str
+    resources: str = ""
+    nodes: str = ""
+    affinity: str = ""
+    strict: bool = False
+    disable: bool = False
+    comment: str = ""
+    digest: str = ""
+    order: int = 0
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(node.partition(":")[0] for node in self.nodes.split(",") if node)
+
+    @property
+    def sids(self) -> tuple[str, ...]:
+        return tuple(sid for sid in self.resources.split(",") if sid)
+
+
+class HaStatusRow(Struct, frozen=True, kw_only=True):
+    """A row of the HA manager's state: quorum, master, a host's or a resource's."""
+
+    id: str
+    type: str = ""
+    node: str = ""
+    status: str = ""
+    sid: str = ""
+    state: str = ""
+    request_state: str = ""
+    crm_state: str = ""
+
+
+class Ha:
+    """``/cluster/ha``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def status(self) -> tuple[HaStatusRow, ...]:
+        return await self._calls.read(tuple[HaStatusRow, ...], "/cluster/ha/status/current")
+
+    async def resources(self, *, type: str | None = None) -> tuple[HaResource, ...]:
+        params: Params = {"type": type}
+        return await self._calls.read(tuple[HaResource, ...], "/cluster/ha/resources", params)
+
+    async def resource(self, sid: str) -> HaResource:
+        return await self._calls.read(HaResource, path("cluster", "ha", "resources", sid))
+
+    async def add_resource(
+        self,
+        sid: str,
+        *,
+        state: str | None = None,
+        group: str | None = None,
+        comment: str | None = None,
+        max_restart: int | None = None,
+        max_relocate: int | None = None,
+    ) -> None:
+        """Let HA look after ``vm:ID``; ``group`` only on 8."""
+        params: Params = {
+            "sid": sid, "state": state, "group": group, "comment": comment,
+            "max_restart": max_restart, "max_relocate": max_relocate,
+        }  # fmt: skip
+        await self._calls.send("POST", "/cluster/ha/resources", params)
+
+    async def update_resource(
+        self,
+        sid: str,
+        *,
+        state: str | None = None,
+        group: str | None = None,
+        comment: str | None = None,
+        max_restart: int | None = None,
+        max_relocate: int | None = None,
+        delete: Sequence[str] = (),
+        digest: str | None = None,
+    ) -> None:
+        params: Params = {
+            "state": state, "group": group, "comment": comment, "max_restart": max_restart,
+            "max_relocate": max_relocate, "delete": ",".join(delete) or None, "digest": digest,
+        }  # fmt: skip
+        await self._calls.send("PUT", path("cluster", "ha", "resources", sid), params)
+
+    async def delete_resource(self, sid: str) -> None:
+        await self._calls.send("DELETE", path("cluster", "ha", "resources", sid))
+
+    async def migrate(self, sid: str, host: str) -> None:
+        """Ask HA to move a resource live."""
+        await self._calls.send(
+            "POST", path("cluster", "ha", "resources", sid, "migrate"), {"node": host}
+        )
+
+    async def relocate(self, sid: str, host: str) -> None:
+        """Ask HA to stop a resource and start it elsewhere."""
+        await self._calls.send(
+            "POST", path("cluster", "ha", "resources", sid, "relocate"), {"node": host}
+        )
+
+    async def groups(self) -> tuple[HaGroup, ...]:
+        return await self._calls.read(tuple[HaGroup, ...], "/cluster/ha/groups")
+
+    async def create_group(
+        self,
+        group: str,
+        nodes: str,
+        *,
+        restricted: bool | None = None,
+        nofailback: bool | None = None,
+        comment: str | None = None,
+    ) -> None:
+        params: Params = {
+            "group": group, "nodes": nodes, "restricted": restricted,
+            "nofailback": nofailback, "comment": comment,
+        }  # fmt: skip
+        await self._calls.send("POST", "/cluster/ha/groups", params)
+
+    async def delete_group(self, group: str) -> None:
+        await self._calls.send("DELETE", path("cluster", "ha", "groups", group))
+
+    async def rules(
+        self, *, type: str | None = None, resource: str | None = None
+    ) -> tuple[HaRule, ...]:
+        params: Params = {"type": type, "resource": resource}
+        return await self._calls.read(tuple[HaRule, ...], "/cluster/ha/rules", params)
+
+    async def rule(self, rule: str) -> HaRule:
+        return await self._calls.read(HaRule, path("cluster", "ha", "rules", rule))
+
+    async def create_rule(
+        self,
+        rule: str,
+        type: str,
+        resources: Sequence[str],
+        *,
+        nodes: str | None = None,
+        affinity: str | None = None,
+        strict: bool | None = None,
+        comment: str | None = None,
+    ) -> None:
+        params: Params = {
+            "rule": rule, "type": type, "resources": ",".join(resources), "nodes": nodes,
+            "affinity": affinity, "strict": strict, "comment": comment,
+        }  # fmt: skip
+        await self._calls.send("POST", "/cluster/ha/rules", params)
+
+    async def update_rule(
+        self,
+        rule: str,
+        type: str,
+        *,
+        resources: Sequence[str] = (),
+        nodes: str | None = None,
+        disable: bool | None = None,
+        comment: str | None = None,
+        digest: str | None = None,
+    ) -> None:
+        params: Params = {
+            "type": type, "resources": ",".join(resources) or None, "nodes": nodes,
+            "disable": disable, "comment": comment, "digest": digest,
+        }  # fmt: skip
+        await self._calls.send("PUT", path("cluster", "ha", "rules", rule), params)
+
+    async def delete_rule(self, rule: str) -> None:
+        await self._calls.send("DELETE", path("cluster", "ha", "rules", rule))

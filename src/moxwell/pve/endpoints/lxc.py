@@ -1,0 +1,183 @@
+"""
+Containers: life, configuration, power.
+
+The surprise: there is no POST config, a template conversion answers null and runs on unseen, and
+interfaces of a stopped container are null.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.endpoints.qemu import GuestRow, GuestStatus, PendingRow, _changes
+from moxwell.pve.guests import GuestConfig
+from moxwell.pve.values import Params, Upid, Value, path
+
+
+class ContainerInterface(Struct, frozen=True, kw_only=True):
+    name: str
+    hwaddr: str = ""
+    inet: str = ""
+    inet6: str = ""
+
+
+def container(host: str, vmid: int, *more: str) -> str:
+    return path("nodes", host, "lxc", vmid, *more)
+
+
+class Lxc:
+    """``/nodes/{node}/lxc``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def list(self, host: str) -> tuple[GuestRow, ...]:
+        return await self._calls.read(tuple[GuestRow, ...], path("nodes", host, "lxc"))
+
+    async def create(
+        self, host: str, vmid: int, ostemplate: str, params: Mapping[str, Value]
+    ) -> Upid:
+        form = {"vmid": vmid, "ostemplate": ostemplate, **params}
+        return await self._calls.start("POST", path("nodes", host, "lxc"), form)
+
+    async def clone(
+        self,
+        host: str,
+        vmid: int,
+        newid: int,
+        *,
+        hostname: str | None = None,
+        description: str | None = None,
+        full: bool | None = None,
+        target: str | None = None,
+        storage: str | None = None,
+        pool: str | None = None,
+        snapname: str | None = None,
+    ) -> Upid:
+        params: Params = {
+            "newid": newid, "hostname": hostname, "description": description, "full": full,
+            "target": target, "storage": storage, "pool": pool, "snapname": snapname,
+        }  # fmt: skip
+        return await self._calls.start("POST", container(host, vmid, "clone"), params)
+
+    async def delete(
+        self,
+        host: str,
+        vmid: int,
+        *,
+        purge: bool | None = None,
+        force: bool | None = None,
+        destroy_unreferenced_disks: bool | None = None,
+    ) -> Upid:
+        params: Params = {
+            "purge": purge, "force": force,
+            "destroy-unreferenced-disks": destroy_unreferenced_disks,
+        }  # fmt: skip
+        return await self._calls.start("DELETE", container(host, vmid), params)
+
+    async def config(
+        self, host: str, vmid: int, *, current: bool | None = None, snapshot: str | None = None
+    ) -> GuestConfig:
+        params: Params = {"current": current, "snapshot": snapshot}
+        data = await self._calls.read(dict[str, Any], container(host, vmid, "config"), params)
+        return GuestConfig.of(data)
+
+    async def pending(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
+        return await self._calls.read(tuple[PendingRow, ...], container(host, vmid, "pending"))
+
+    async def configure(
+        self,
+        host: str,
+        vmid: int,
+        changes: Mapping[str, Value],
+        *,
+        delete: Sequence[str] = (),
+        revert: Sequence[str] = (),
+        digest: str | None = None,
+    ) -> None:
+        params = _changes(changes, delete, revert, digest)
+        await self._calls.send("PUT", container(host, vmid, "config"), params)
+
+    async def resize(
+        self, host: str, vmid: int, disk: str, size: str, *, digest: str | None = None
+    ) -> Upid | None:
+        params: Params = {"disk": disk, "size": size, "digest": digest}
+        return await self._calls.perhaps("PUT", container(host, vmid, "resize"), params)
+
+    async def move_volume(
+        self,
+        host: str,
+        vmid: int,
+        volume: str,
+        *,
+        storage: str | None = None,
+        delete: bool | None = None,
+        digest: str | None = None,
+        target_vmid: int | None = None,
+        target_volume: str | None = None,
+    ) -> Upid:
+        params: Params = {
+            "volume": volume, "storage": storage, "delete": delete, "digest": digest,
+            "target-vmid": target_vmid, "target-volume": target_volume,
+        }  # fmt: skip
+        return await self._calls.start("POST", container(host, vmid, "move_volume"), params)
+
+    async def template(self, host: str, vmid: int) -> None:
+        await self._calls.send("POST", container(host, vmid, "template"))
+
+    async def migrate(
+        self,
+        host: str,
+        vmid: int,
+        target: str,
+        *,
+        online: bool | None = None,
+        restart: bool | None = None,
+        target_storage: str | None = None,
+        timeout_seconds: int | None = None,
+    ) -> Upid:
+        params: Params = {
+            "target": target, "online": online, "restart": restart,
+            "target-storage": target_storage, "timeout": timeout_seconds,
+        }  # fmt: skip
+        return await self._calls.start("POST", container(host, vmid, "migrate"), params)
+
+    async def interfaces(self, host: str, vmid: int) -> tuple[ContainerInterface, ...]:
+        rows = await self._calls.read(
+            tuple[ContainerInterface, ...] | None,  # type: ignore[arg-type]
+            container(host, vmid, "interfaces"),
+        )
+        return rows or ()
+
+    async def status(self, host: str, vmid: int) -> GuestStatus:
+        return await self._calls.read(GuestStatus, container(host, vmid, "status", "current"))
+
+    async def start(self, host: str, vmid: int) -> Upid:
+        return await self._calls.start("POST", container(host, vmid, "status", "start"))
+
+    async def stop(self, host: str, vmid: int, *, overrule_shutdown: bool | None = None) -> Upid:
+        params: Params = {"overrule-shutdown": overrule_shutdown}
+        return await self._calls.start("POST", container(host, vmid, "status", "stop"), params)
+
+    async def shutdown(
+        self,
+        host: str,
+        vmid: int,
+        *,
+        timeout_seconds: int | None = None,
+        force_stop: bool | None = None,
+    ) -> Upid:
+        params: Params = {"timeout": timeout_seconds, "forceStop": force_stop}
+        return await self._calls.start("POST", container(host, vmid, "status", "shutdown"), params)
+
+    async def reboot(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
+        params: Params = {"timeout": timeout_seconds}
+        return await self._calls.start("POST", container(host, vmid, "status", "reboot"), params)
+
+    async def suspend(self, host: str, vmid: int) -> Upid:
+        return await self._calls.start("POST", container(host, vmid, "status", "suspend"))
+
+    async def resume(self, host: str, vmid: int) -> Upid:
+        return await self._calls.start("POST", container(host, vmid, "status", "resume"))

@@ -1,0 +1,224 @@
+"""
+Hosts: their state, networks, storages as seen from them, hardware; and tasks, which live on hosts.
+
+The surprise: a task can only be asked for on the host in its UPID, and the log of a task that never
+was is an object on 8.4 and a list on 9.
+"""
+
+from msgspec import Struct, field
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.endpoints.cluster import TaskRow
+from moxwell.pve.values import Params, Upid, path
+
+
+class HostRow(Struct, frozen=True, kw_only=True):
+    """A row of ``/nodes``; without Sys.Audit only name and status are there."""
+
+    node: str
+    status: str = ""
+    cpu: float = 0.0
+    maxcpu: int = 0
+    mem: int = 0
+    maxmem: int = 0
+    uptime: int = 0
+    ssl_fingerprint: str = ""
+
+
+class Cpu(Struct, frozen=True, kw_only=True):
+    """``cores`` counts all sockets, ``cpus`` the threads."""
+
+    cpus: int = 0
+    cores: int = 0
+    sockets: int = 0
+    model: str = ""
+    flags: str = ""
+    hvm: str = ""
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    total: int = 0
+    used: int = 0
+    free: int = 0
+    available: int | None = None  # since 9
+
+
+class HostStatus(Struct, frozen=True, kw_only=True):
+    """The state of a host."""
+
+    cpuinfo: Cpu = Cpu()
+    memory: Memory = Memory()
+    cpu: float = 0.0
+    uptime: int = 0
+    pveversion: str = ""
+    kversion: str = ""
+    loadavg: tuple[str, ...] = ()
+
+
+class Interface(Struct, frozen=True, kw_only=True):
+    """A network interface of a host."""
+
+    iface: str = ""
+    type: str = ""
+    active: bool = False
+    autostart: bool = False
+    address: str = ""
+    netmask: str = ""
+    cidr: str = ""
+    gateway: str = ""
+    bridge_ports: str = ""
+    bridge_vlan_aware: bool = False
+    mtu: int | None = None
+
+
+class HostStorage(Struct, frozen=True, kw_only=True):
+    """A storage as one host sees it."""
+
+    storage: str = ""
+    type: str = ""
+    content: str = ""
+    active: bool = False
+    enabled: bool = False
+    shared: bool = False
+    total: int = 0
+    used: int = 0
+    avail: int = 0
+
+    def takes(self, content: str) -> bool:
+        return content in self.content.split(",")
+
+
+class PciDevice(Struct, frozen=True, kw_only=True):
+    """A PCI device of a host."""
+
+    id: str
+    vendor: str = ""
+    device: str = ""
+    class_: str = field(name="class", default="")
+    vendor_name: str = ""
+    device_name: str = ""
+    iommugroup: int = -1
+    mdev: bool = False
+
+
+class Nodes:
+    """``/nodes`` and what hosts tell about themselves."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def list(self) -> tuple[HostRow, ...]:
+        return await self._calls.read(tuple[HostRow, ...], "/nodes")
+
+    async def status(self, host: str) -> HostStatus:
+        return await self._calls.read(HostStatus, path("nodes", host, "status"))
+
+    async def network(self, host: str, *, type: str | None = None) -> tuple[Interface, ...]:
+        where = path("nodes", host, "network")
+        return await self._calls.read(tuple[Interface, ...], where, {"type": type})
+
+    async def interface(self, host: str, name: str) -> Interface:
+        return await self._calls.read(Interface, path("nodes", host, "network", name))
+
+    async def storages(
+        self,
+        host: str,
+        *,
+        content: str | None = None,
+        storage: str | None = None,
+        enabled: bool | None = None,
+        target: str | None = None,
+    ) -> tuple[HostStorage, ...]:
+        params: Params = {
+            "content": content, "storage": storage, "enabled": enabled, "target": target,
+        }  # fmt: skip
+        where = path("nodes", host, "storage")
+        return await self._calls.read(tuple[HostStorage, ...], where, params)
+
+    async def pci(self, host: str) -> tuple[PciDevice, ...]:
+        where = path("nodes", host, "hardware", "pci")
+        return await self._calls.read(tuple[PciDevice, ...], where)
+
+    async def backup(
+        self,
+        host: str,
+        vmid: int,
+        storage: str,
+        *,
+        mode: str | None = None,
+        compress: str | None = None,
+        notes_template: str | None = None,
+        protected: bool | None = None,
+        remove: bool | None = None,
+    ) -> Upid:
+        """Back a guest up (vzdump)."""
+        params: Params = {
+            "vmid": str(vmid), "storage": storage, "mode": mode, "compress": compress,
+            "notes-template": notes_template, "protected": protected, "remove": remove,
+        }  # fmt: skip
+        return await self._calls.start("POST", path("nodes", host, "vzdump"), params)
+
+
+class TaskStatus(Struct, frozen=True, kw_only=True):
+    """A task; ``exitstatus`` is there once it stopped."""
+
+    upid: str = ""
+    status: str = ""
+    exitstatus: str | None = None
+    type: str = ""
+    id: str = ""
+    node: str = ""
+    user: str = ""
+    starttime: int = 0
+
+    @property
+    def running(self) -> bool:
+        return self.status == "running"
+
+
+class LogLine(Struct, frozen=True):
+    n: int
+    t: str = ""
+
+
+class TaskCalls:
+    """``/nodes/{node}/tasks``: one request each; the poller is :mod:`moxwell.pve.tasks`."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def list(
+        self,
+        host: str,
+        *,
+        vmid: int | None = None,
+        source: str | None = None,
+        typefilter: str | None = None,
+        since: int | None = None,
+        errors: bool | None = None,
+        limit: int | None = None,
+    ) -> tuple[TaskRow, ...]:
+        params: Params = {
+            "vmid": vmid, "source": source, "typefilter": typefilter,
+            "since": since, "errors": errors, "limit": limit,
+        }  # fmt: skip
+        return await self._calls.read(tuple[TaskRow, ...], path("nodes", host, "tasks"), params)
+
+    async def status(self, upid: Upid) -> TaskStatus:
+        return await self._calls.read(TaskStatus, path("nodes", upid.host, "tasks", upid, "status"))
+
+    async def log(
+        self, upid: Upid, *, start: int | None = None, limit: int | None = None
+    ) -> tuple[str, ...]:
+        """The lines of a task's log."""
+        lines = await self._calls.read(
+            tuple[LogLine, ...] | LogLine,  # type: ignore[arg-type]
+            path("nodes", upid.host, "tasks", upid, "log"),
+            {"start": start, "limit": limit},
+        )
+        rows: tuple[LogLine, ...] = (lines,) if isinstance(lines, LogLine) else lines
+        return tuple(line.t for line in rows)
+
+    async def stop(self, upid: Upid) -> None:
+        """End a running task."""
+        await self._calls.send("DELETE", path("nodes", upid.host, "tasks", upid))

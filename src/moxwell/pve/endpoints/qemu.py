@@ -1,0 +1,323 @@
+"""
+Virtual machines: life, configuration, power.
+
+The surprise: many failures do not come as an answer but later, in the task that was accepted;
+PUT config is done when answered, POST config goes on as a task; neither says whether a running
+guest took the change (see ``pending``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.guests import GuestConfig
+from moxwell.pve.values import Params, Upid, Value, path
+
+
+class GuestRow(Struct, frozen=True, kw_only=True):
+    """A guest in a host's list."""
+
+    vmid: int
+    status: str = ""
+    name: str = ""
+    template: bool = False
+    tags: str = ""
+    lock: str = ""
+    cpus: float = 0
+    maxmem: int = 0
+    maxdisk: int = 0
+    uptime: int = 0
+
+
+class HaState(Struct, frozen=True, kw_only=True):
+    managed: bool = False
+    state: str = ""
+    group: str = ""
+
+
+class GuestStatus(Struct, frozen=True, kw_only=True):
+    """A guest's state, asked of its own host: not stale."""
+
+    status: str
+    vmid: int = 0
+    qmpstatus: str = ""
+    name: str = ""
+    tags: str = ""
+    lock: str = ""
+    template: bool = False
+    uptime: int = 0
+    cpus: float = 0
+    maxmem: int = 0
+    agent: bool = False
+    ha: HaState = HaState()
+
+    @property
+    def running(self) -> bool:
+        return self.status == "running"
+
+
+class PendingRow(Struct, frozen=True, kw_only=True):
+    """A key with what is and what will be; ``delete`` says it will go."""
+
+    key: str
+    value: Any = None
+    pending: Any = None
+    delete: int = 0
+
+    @property
+    def waits(self) -> bool:
+        return self.pending is not None or bool(self.delete)
+
+
+class MigrateCheck(Struct, frozen=True, kw_only=True):
+    """Where a guest could go."""
+
+    running: bool = False
+    allowed_nodes: tuple[str, ...] = ()
+    not_allowed_nodes: dict[str, Any] = {}
+    local_disks: tuple[dict[str, Any], ...] = ()
+    local_resources: tuple[Any, ...] = ()
+
+
+def guest(host: str, vmid: int, *more: str) -> str:
+    return path("nodes", host, "qemu", vmid, *more)
+
+
+class Qemu:
+    """``/nodes/{node}/qemu``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def list(self, host: str) -> tuple[GuestRow, ...]:
+        return await self._calls.read(tuple[GuestRow, ...], path("nodes", host, "qemu"))
+
+    async def create(self, host: str, vmid: int, params: Mapping[str, Value]) -> Upid:
+        """Make a guest from a configuration (``import-from`` included)."""
+        return await self._calls.start(
+            "POST", path("nodes", host, "qemu"), {"vmid": vmid, **params}
+        )
+
+    async def clone(
+        self,
+        host: str,
+        vmid: int,
+        newid: int,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        full: bool | None = None,
+        target: str | None = None,
+        storage: str | None = None,
+        format: str | None = None,
+        pool: str | None = None,
+        snapname: str | None = None,
+        bwlimit_kib: int | None = None,
+    ) -> Upid:
+        """Copy guest ``vmid`` to ``newid``; takes no tags, so the mark is in ``description``."""
+        params: Params = {
+            "newid": newid, "name": name, "description": description, "full": full,
+            "target": target, "storage": storage, "format": format, "pool": pool,
+            "snapname": snapname, "bwlimit": bwlimit_kib,
+        }  # fmt: skip
+        return await self._calls.start("POST", guest(host, vmid, "clone"), params)
+
+    async def delete(
+        self,
+        host: str,
+        vmid: int,
+        *,
+        purge: bool | None = None,
+        destroy_unreferenced_disks: bool | None = None,
+    ) -> Upid:
+        params: Params = {
+            "purge": purge, "destroy-unreferenced-disks": destroy_unreferenced_disks,
+        }  # fmt: skip
+        return await self._calls.start("DELETE", guest(host, vmid), params)
+
+    async def config(
+        self, host: str, vmid: int, *, current: bool | None = None, snapshot: str | None = None
+    ) -> GuestConfig:
+        """What the guest will be after its next stop; with ``current`` what it is now."""
+        params: Params = {"current": current, "snapshot": snapshot}
+        data = await self._calls.read(dict[str, Any], guest(host, vmid, "config"), params)
+        return GuestConfig.of(data)
+
+    async def pending(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
+        return await self._calls.read(tuple[PendingRow, ...], guest(host, vmid, "pending"))
+
+    async def configure(
+        self,
+        host: str,
+        vmid: int,
+        changes: Mapping[str, Value],
+        *,
+        delete: Sequence[str] = (),
+        revert: Sequence[str] = (),
+        digest: str | None = None,
+        force: bool | None = None,
+    ) -> None:
+        """Change the configuration; done when answered."""
+        params = _changes(changes, delete, revert, digest) | {"force": force}
+        await self._calls.send("PUT", guest(host, vmid, "config"), params)
+
+    async def configure_task(
+        self,
+        host: str,
+        vmid: int,
+        changes: Mapping[str, Value],
+        *,
+        delete: Sequence[str] = (),
+        revert: Sequence[str] = (),
+        digest: str | None = None,
+        force: bool | None = None,
+        background_delay: int | None = None,
+    ) -> Upid | None:
+        """Change the configuration as a task; with a delay (1..30 s) None if done by then."""
+        params = _changes(changes, delete, revert, digest)
+        params |= {"force": force, "background_delay": background_delay}
+        return await self._calls.perhaps("POST", guest(host, vmid, "config"), params)
+
+    async def resize(
+        self, host: str, vmid: int, disk: str, size: str, *, digest: str | None = None
+    ) -> Upid | None:
+        """Grow a disk to ``size`` (``32G``), or by it (``+4G``); never shrinks."""
+        params: Params = {"disk": disk, "size": size, "digest": digest}
+        return await self._calls.perhaps("PUT", guest(host, vmid, "resize"), params)
+
+    async def move_disk(
+        self,
+        host: str,
+        vmid: int,
+        disk: str,
+        *,
+        storage: str | None = None,
+        format: str | None = None,
+        delete: bool | None = None,
+        digest: str | None = None,
+        target_vmid: int | None = None,
+        target_disk: str | None = None,
+        bwlimit_kib: int | None = None,
+    ) -> Upid:
+        """Move a disk to another storage, or to another guest."""
+        params: Params = {
+            "disk": disk, "storage": storage, "format": format, "delete": delete,
+            "digest": digest, "target-vmid": target_vmid, "target-disk": target_disk,
+            "bwlimit": bwlimit_kib,
+        }  # fmt: skip
+        return await self._calls.start("POST", guest(host, vmid, "move_disk"), params)
+
+    async def unlink(
+        self, host: str, vmid: int, slots: Sequence[str], *, force: bool | None = None
+    ) -> None:
+        """Detach drives; ``force`` deletes the volumes that the guest owns."""
+        params: Params = {"idlist": ",".join(slots), "force": force}
+        await self._calls.send("PUT", guest(host, vmid, "unlink"), params)
+
+    async def template(self, host: str, vmid: int, *, disk: str | None = None) -> Upid | None:
+        """Make the guest a template, for good."""
+        return await self._calls.perhaps("POST", guest(host, vmid, "template"), {"disk": disk})
+
+    async def feature(
+        self, host: str, vmid: int, feature: str, *, snapname: str | None = None
+    ) -> dict[str, Any]:
+        """Is ``clone``, ``copy`` or ``snapshot`` possible, and on which hosts?"""
+        params: Params = {"feature": feature, "snapname": snapname}
+        return await self._calls.read(dict[str, Any], guest(host, vmid, "feature"), params)
+
+    async def migrate_check(
+        self, host: str, vmid: int, *, target: str | None = None
+    ) -> MigrateCheck:
+        return await self._calls.read(
+            MigrateCheck, guest(host, vmid, "migrate"), {"target": target}
+        )
+
+    async def migrate(
+        self,
+        host: str,
+        vmid: int,
+        target: str,
+        *,
+        online: bool | None = None,
+        with_local_disks: bool | None = None,
+        targetstorage: str | None = None,
+        bwlimit_kib: int | None = None,
+    ) -> Upid:
+        params: Params = {
+            "target": target, "online": online, "with-local-disks": with_local_disks,
+            "targetstorage": targetstorage, "bwlimit": bwlimit_kib,
+        }  # fmt: skip
+        return await self._calls.start("POST", guest(host, vmid, "migrate"), params)
+
+    async def status(self, host: str, vmid: int) -> GuestStatus:
+        return await self._calls.read(GuestStatus, guest(host, vmid, "status", "current"))
+
+    async def start(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
+        params: Params = {"timeout": timeout_seconds}
+        return await self._calls.start("POST", guest(host, vmid, "status", "start"), params)
+
+    async def stop(
+        self,
+        host: str,
+        vmid: int,
+        *,
+        timeout_seconds: int | None = None,
+        overrule_shutdown: bool | None = None,
+    ) -> Upid:
+        params: Params = {"timeout": timeout_seconds, "overrule-shutdown": overrule_shutdown}
+        return await self._calls.start("POST", guest(host, vmid, "status", "stop"), params)
+
+    async def shutdown(
+        self,
+        host: str,
+        vmid: int,
+        *,
+        timeout_seconds: int | None = None,
+        force_stop: bool | None = None,
+    ) -> Upid:
+        params: Params = {"timeout": timeout_seconds, "forceStop": force_stop}
+        return await self._calls.start("POST", guest(host, vmid, "status", "shutdown"), params)
+
+    async def reboot(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
+        params: Params = {"timeout": timeout_seconds}
+        return await self._calls.start("POST", guest(host, vmid, "status", "reboot"), params)
+
+    async def reset(self, host: str, vmid: int) -> Upid:
+        return await self._calls.start("POST", guest(host, vmid, "status", "reset"))
+
+    async def suspend(
+        self,
+        host: str,
+        vmid: int,
+        *,
+        todisk: bool | None = None,
+        statestorage: str | None = None,
+    ) -> Upid:
+        params: Params = {"todisk": todisk, "statestorage": statestorage}
+        return await self._calls.start("POST", guest(host, vmid, "status", "suspend"), params)
+
+    async def resume(self, host: str, vmid: int) -> Upid:
+        return await self._calls.start("POST", guest(host, vmid, "status", "resume"))
+
+    async def cloudinit(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
+        return await self._calls.read(tuple[PendingRow, ...], guest(host, vmid, "cloudinit"))
+
+    async def cloudinit_dump(self, host: str, vmid: int, kind: str) -> str:
+        """What the cloud-init drive says: ``user``, ``network`` or ``meta``."""
+        return await self._calls.read(str, guest(host, vmid, "cloudinit", "dump"), {"type": kind})
+
+
+def _changes(
+    changes: Mapping[str, Value],
+    delete: Sequence[str],
+    revert: Sequence[str],
+    digest: str | None,
+) -> dict[str, Value]:
+    return {
+        **changes,
+        "delete": ",".join(delete) or None,
+        "revert": ",".join(revert) or None,
+        "digest": digest,
+    }

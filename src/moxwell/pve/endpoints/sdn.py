@@ -1,0 +1,166 @@
+"""
+Software-defined networks: zones, vnets, subnets, addresses.
+
+The surprise: everything stays pending until ``apply``; a subnet's id is ``zone-net-mask``; there is
+no "next free address", so the caller chooses one and makes up a MAC for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.values import Params, Upid, Value, path
+
+
+class Zone(Struct, frozen=True, kw_only=True):
+    zone: str
+    type: str = ""
+    nodes: str = ""
+    ipam: str = ""
+    dhcp: str = ""
+    mtu: int | None = None
+    state: str = ""
+    pending: dict[str, Any] | None = None
+
+
+class Vnet(Struct, frozen=True, kw_only=True):
+    vnet: str
+    zone: str = ""
+    type: str = ""
+    tag: int | None = None
+    alias: str = ""
+    state: str = ""
+
+
+class Subnet(Struct, frozen=True, kw_only=True):
+    subnet: str
+    cidr: str = ""
+    network: str = ""
+    mask: int | None = None
+    gateway: str = ""
+    vnet: str = ""
+    zone: str = ""
+    snat: bool = False
+    dhcp_range: tuple[Any, ...] = field(name="dhcp-range", default=())
+
+
+class Ipam(Struct, frozen=True, kw_only=True):
+    ipam: str
+    type: str = ""
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """An address that an IPAM knows."""
+
+    ip: str = ""
+    mac: str = ""
+    vmid: int | None = None
+    hostname: str = ""
+    vnet: str = ""
+    zone: str = ""
+    subnet: str = ""
+    gateway: bool = False
+
+
+class Sdn:
+    """``/cluster/sdn``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def zones(
+        self, *, type: str | None = None, pending: bool | None = None, running: bool | None = None
+    ) -> tuple[Zone, ...]:
+        params: Params = {"type": type, "pending": pending, "running": running}
+        return await self._calls.read(tuple[Zone, ...], "/cluster/sdn/zones", params)
+
+    async def zone(self, zone: str) -> Zone:
+        return await self._calls.read(Zone, path("cluster", "sdn", "zones", zone))
+
+    async def create_zone(self, zone: str, type: str, options: Mapping[str, Value]) -> None:
+        form = {"zone": zone, "type": type, **options}
+        await self._calls.send("POST", "/cluster/sdn/zones", form)
+
+    async def delete_zone(self, zone: str) -> None:
+        await self._calls.send("DELETE", path("cluster", "sdn", "zones", zone))
+
+    async def vnets(
+        self, *, pending: bool | None = None, running: bool | None = None
+    ) -> tuple[Vnet, ...]:
+        params: Params = {"pending": pending, "running": running}
+        return await self._calls.read(tuple[Vnet, ...], "/cluster/sdn/vnets", params)
+
+    async def vnet(self, vnet: str) -> Vnet:
+        return await self._calls.read(Vnet, path("cluster", "sdn", "vnets", vnet))
+
+    async def create_vnet(
+        self,
+        vnet: str,
+        zone: str,
+        *,
+        tag: int | None = None,
+        alias: str | None = None,
+        vlanaware: bool | None = None,
+        isolate_ports: bool | None = None,
+    ) -> None:
+        params: Params = {
+            "vnet": vnet, "zone": zone, "tag": tag, "alias": alias,
+            "vlanaware": vlanaware, "isolate-ports": isolate_ports,
+        }  # fmt: skip
+        await self._calls.send("POST", "/cluster/sdn/vnets", params)
+
+    async def delete_vnet(self, vnet: str) -> None:
+        await self._calls.send("DELETE", path("cluster", "sdn", "vnets", vnet))
+
+    async def subnets(self, vnet: str) -> tuple[Subnet, ...]:
+        where = path("cluster", "sdn", "vnets", vnet, "subnets")
+        return await self._calls.read(tuple[Subnet, ...], where)
+
+    async def create_subnet(
+        self,
+        vnet: str,
+        cidr: str,
+        *,
+        gateway: str | None = None,
+        snat: bool | None = None,
+        dhcp_ranges: Sequence[str] = (),
+        dhcp_dns_server: str | None = None,
+        dnszoneprefix: str | None = None,
+    ) -> None:
+        """``dhcp_ranges`` look like ``start-address=10.0.0.10,end-address=10.0.0.99``."""
+        params: Params = {
+            "subnet": cidr, "type": "subnet", "gateway": gateway, "snat": snat,
+            "dhcp-range": tuple(dhcp_ranges) or None, "dhcp-dns-server": dhcp_dns_server,
+            "dnszoneprefix": dnszoneprefix,
+        }  # fmt: skip
+        await self._calls.send("POST", path("cluster", "sdn", "vnets", vnet, "subnets"), params)
+
+    async def delete_subnet(self, vnet: str, subnet: str) -> None:
+        await self._calls.send("DELETE", path("cluster", "sdn", "vnets", vnet, "subnets", subnet))
+
+    async def ipams(self) -> tuple[Ipam, ...]:
+        return await self._calls.read(tuple[Ipam, ...], "/cluster/sdn/ipams")
+
+    async def leases(self, ipam: str) -> tuple[Lease, ...]:
+        where = path("cluster", "sdn", "ipams", ipam, "status")
+        return await self._calls.read(tuple[Lease, ...], where)
+
+    async def reserve(self, vnet: str, *, zone: str, ip: str, mac: str) -> None:
+        params: Params = {"zone": zone, "ip": ip, "mac": mac}
+        await self._calls.send("POST", path("cluster", "sdn", "vnets", vnet, "ips"), params)
+
+    async def update_reservation(
+        self, vnet: str, *, zone: str, ip: str, mac: str, vmid: int | None = None
+    ) -> None:
+        params: Params = {"zone": zone, "ip": ip, "mac": mac, "vmid": vmid}
+        await self._calls.send("PUT", path("cluster", "sdn", "vnets", vnet, "ips"), params)
+
+    async def release(self, vnet: str, *, zone: str, ip: str, mac: str) -> None:
+        params: Params = {"zone": zone, "ip": ip, "mac": mac}
+        await self._calls.send("DELETE", path("cluster", "sdn", "vnets", vnet, "ips"), params)
+
+    async def apply(self) -> Upid | None:
+        """Bring pending changes to the hosts."""
+        return await self._calls.perhaps("PUT", "/cluster/sdn")

@@ -1,0 +1,170 @@
+"""
+Storages and what lies on them: definitions, volumes, uploads, downloads.
+
+The surprise: a volume of a guest that does not exist is fine with Proxmox, deleting a volume that a
+guest still names is fine too, and so is deleting one that is not there. Whoever calls must know.
+"""
+
+from msgspec import Struct
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.endpoints.nodes import HostStorage
+from moxwell.pve.transport import Upload
+from moxwell.pve.values import Params, Upid, path
+
+
+class StorageDefinition(Struct, frozen=True, kw_only=True):
+    """A storage as the region defines it."""
+
+    storage: str
+    type: str = ""
+    content: str = ""
+    nodes: str = ""
+    shared: bool = False
+    disable: bool = False
+    path: str = ""
+    pool: str = ""
+    vgname: str = ""
+    thinpool: str = ""
+    digest: str = ""
+
+
+class Volume(Struct, frozen=True, kw_only=True):
+    """A volume in a list."""
+
+    volid: str
+    content: str = ""
+    format: str = ""
+    size: int = 0
+    used: int | None = None
+    vmid: int | None = None
+    ctime: int | None = None
+    parent: str | None = None
+    notes: str | None = None
+    protected: bool = False
+
+
+class VolumeDetail(Struct, frozen=True, kw_only=True):
+    """One volume looked at."""
+
+    path: str = ""
+    format: str = ""
+    size: int = 0
+    used: int = 0
+    notes: str | None = None
+    protected: bool = False
+
+
+def _volume(host: str, storage: str, volid: str) -> str:
+    return path("nodes", host, "storage", storage, "content") + path(volid).replace("%2F", "/")
+
+
+class Storage:
+    """``/storage`` and ``/nodes/{node}/storage/{storage}``."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def definitions(self, *, type: str | None = None) -> tuple[StorageDefinition, ...]:
+        return await self._calls.read(tuple[StorageDefinition, ...], "/storage", {"type": type})
+
+    async def definition(self, storage: str) -> StorageDefinition:
+        return await self._calls.read(StorageDefinition, path("storage", storage))
+
+    async def status(self, host: str, storage: str) -> HostStorage:
+        return await self._calls.read(
+            HostStorage, path("nodes", host, "storage", storage, "status")
+        )
+
+    async def content(
+        self, host: str, storage: str, *, content: str | None = None, vmid: int | None = None
+    ) -> tuple[Volume, ...]:
+        """The volumes on a storage, of one kind or of one guest."""
+        where = path("nodes", host, "storage", storage, "content")
+        return await self._calls.read(tuple[Volume, ...], where, {"content": content, "vmid": vmid})
+
+    async def volume(self, host: str, storage: str, volid: str) -> VolumeDetail:
+        return await self._calls.read(VolumeDetail, _volume(host, storage, volid))
+
+    async def allocate(
+        self,
+        host: str,
+        storage: str,
+        *,
+        vmid: int,
+        filename: str,
+        size: str,
+        format: str | None = None,
+    ) -> str:
+        """Make an empty disk and answer its volume id; ``size`` as ``1G`` or in KiB."""
+        params: Params = {"vmid": vmid, "filename": filename, "size": size, "format": format}
+        where = path("nodes", host, "storage", storage, "content")
+        return await self._calls.ask(str, "POST", where, params)
+
+    async def copy(
+        self, host: str, storage: str, volid: str, target: str, *, target_host: str | None = None
+    ) -> Upid:
+        """Copy a volume (root@pam only)."""
+        params: Params = {"target": target, "target_node": target_host}
+        return await self._calls.start("POST", _volume(host, storage, volid), params)
+
+    async def annotate(
+        self,
+        host: str,
+        storage: str,
+        volid: str,
+        *,
+        notes: str | None = None,
+        protected: bool | None = None,
+    ) -> None:
+        """Notes and protection of a backup."""
+        params: Params = {"notes": notes, "protected": protected}
+        await self._calls.send("PUT", _volume(host, storage, volid), params)
+
+    async def delete(
+        self, host: str, storage: str, volid: str, *, delay_seconds: int | None = None
+    ) -> Upid | None:
+        """Delete a volume; with a delay (1..30 s) nothing is answered if it is done by then."""
+        params: Params = {"delay": delay_seconds}
+        return await self._calls.perhaps("DELETE", _volume(host, storage, volid), params)
+
+    async def upload(
+        self,
+        host: str,
+        storage: str,
+        file: Upload,
+        *,
+        content: str = "iso",
+        checksum: str | None = None,
+        checksum_algorithm: str | None = None,
+    ) -> Upid:
+        """Send a file: ``iso``, ``vztmpl`` or ``import``; an existing one is overwritten."""
+        params: Params = {
+            "content": content, "checksum": checksum, "checksum-algorithm": checksum_algorithm,
+        }  # fmt: skip
+        return await self._calls.upload(
+            path("nodes", host, "storage", storage, "upload"), params, file
+        )
+
+    async def download_url(
+        self,
+        host: str,
+        storage: str,
+        *,
+        url: str,
+        filename: str,
+        content: str = "import",
+        checksum: str | None = None,
+        checksum_algorithm: str | None = None,
+        compression: str | None = None,
+        verify_certificates: bool | None = None,
+    ) -> Upid:
+        """Let the host fetch a file."""
+        params: Params = {
+            "url": url, "filename": filename, "content": content, "checksum": checksum,
+            "checksum-algorithm": checksum_algorithm, "compression": compression,
+            "verify-certificates": verify_certificates,
+        }  # fmt: skip
+        return await self._calls.start(
+            "POST", path("nodes", host, "storage", storage, "download-url"), params
+        )

@@ -1,0 +1,310 @@
+"""
+What Proxmox's refusals mean: one table from (status, message) to an error class.
+
+In: an HTTP answer that is not 200, or the exit text of a failed task (status 0). Out: an error of
+one of the classes below, whose base says what to do about it. The first row that fits wins; a test
+reaches every row. The surprise: nearly everything is a 500, so the message is the only evidence,
+and many failures come later, as the exit text of a task that was accepted with 200.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from moxwell.errors import (
+    Busy,
+    Conflict,
+    Denied,
+    Invalid,
+    Missing,
+    MoxwellError,
+    Retryable,
+    Unreachable,
+    Unsupported,
+)
+
+TASK = 0  # the "status" of a failed task's exit text
+
+
+class PveError(MoxwellError):
+    """Proxmox, or the way to it, refused."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = TASK,
+        where: str = "",
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        self.message = message.strip()
+        self.status = status
+        self.where = where
+        self.fields = dict(fields or {})
+        details = "; ".join(f"{key}: {text.strip()}" for key, text in self.fields.items())
+        text = " ".join(part for part in (self.message, details) if part) or f"status {status}"
+        super().__init__(f"{where}: {text}" if where else text)
+
+
+class RegionUnreachable(PveError, Unreachable):
+    """No URL of the region answers, or its circuit breaker is open."""
+
+    reason = "RegionUnreachable"
+
+
+class Uncertain(PveError, Unreachable):
+    """The connection broke after a change was sent: it may or may not have happened."""
+
+    reason = "OutcomeUnknown"
+
+
+class HostUnreachable(PveError, Unreachable):
+    """The region answers, but not the host that the request was for."""
+
+    reason = "HostUnreachable"
+
+
+class AgentSilent(PveError, Unreachable):
+    """The guest agent does not answer (yet)."""
+
+    reason = "AgentSilent"
+
+
+class Locked(PveError, Busy):
+    """The guest or a file is locked by other work."""
+
+    reason = "Locked"
+
+
+class Overloaded(PveError, Busy):
+    """The server could not answer now."""
+
+    reason = "Overloaded"
+
+
+class StorageFull(PveError, Busy):
+    """No space on the storage: somebody must free some, then it works."""
+
+    reason = "StorageFull"
+
+
+class InUse(PveError, Busy):
+    """Something else still needs what was to be removed."""
+
+    reason = "InUse"
+
+
+class ConfigChanged(PveError, Conflict):
+    """The digest no longer fits: somebody wrote first."""
+
+    reason = "ConfigChanged"
+
+
+class Exists(PveError, Conflict):
+    """The name or id is taken."""
+
+    reason = "AlreadyExists"
+
+
+class WrongState(PveError, Conflict):
+    """The guest is not in the power state that the request needs."""
+
+    reason = "WrongState"
+
+
+class HotplugRefused(PveError, Conflict):
+    """The running guest did not take the change; it stays pending."""
+
+    reason = "HotplugRefused"
+
+
+class GuestMissing(PveError, Missing):
+    """No such guest on that host (it may live on another)."""
+
+    reason = "GuestMissing"
+
+
+class HostMissing(PveError, Missing):
+    """The region has no such host."""
+
+    reason = "HostMissing"
+
+
+class VolumeMissing(PveError, Missing):
+    """No such volume on that storage, seen from that host."""
+
+    reason = "VolumeMissing"
+
+
+class TaskMissing(PveError, Missing):
+    """No such task on that host."""
+
+    reason = "TaskMissing"
+
+
+class ObjectMissing(PveError, Missing):
+    """Something else that was named is not there."""
+
+    reason = "NotFound"
+
+
+class Unauthenticated(PveError, Denied):
+    """The credentials are wrong, expired or disabled."""
+
+    reason = "CredentialsRefused"
+
+
+class Forbidden(PveError, Denied):
+    """These credentials lack a privilege; the message names it."""
+
+    reason = "PermissionDenied"
+
+
+class Protected(PveError, Denied):
+    """The guest has protection=1: a person said it must not go."""
+
+    reason = "Protected"
+
+
+class CannotHere(PveError, Unsupported):
+    """This storage, guest or release cannot do that."""
+
+    reason = "Unsupported"
+
+
+class BadRequest(PveError, Invalid):
+    """A parameter is wrong."""
+
+    reason = "InvalidParameter"
+
+
+class StartFailed(PveError, Retryable):
+    """QEMU did not start; the task's log says why."""
+
+    reason = "StartFailed"
+
+
+class TaskAborted(PveError, Retryable):
+    """Somebody ended the task before its work was done."""
+
+    reason = "TaskAborted"
+
+
+class Unexplained(PveError, Retryable):
+    """Proxmox failed in a way this table does not know."""
+
+    reason = "ProxmoxError"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Statuses it applies to (empty: any) and a pattern searched in message and fields."""
+
+    statuses: frozenset[int]
+    pattern: re.Pattern[str]
+    error: type[PveError]
+
+
+def _rows(rows: Iterable[tuple[tuple[int, ...], str, type[PveError]]]) -> tuple[Row, ...]:
+    return tuple(Row(frozenset(s), re.compile(p, re.IGNORECASE), e) for s, p, e in rows)
+
+
+TABLE: tuple[Row, ...] = _rows(
+    [
+        ((401,), r"", Unauthenticated),
+        ((403,), r"pool '.*' does not exist", ObjectMissing),
+        ((403,), r"", Forbidden),
+        ((501,), r"for data too large", BadRequest),
+        ((501,), r"", CannotHere),
+        ((595, 596, 599), r"", HostUnreachable),
+        ((), r"hostname lookup '.*' failed|no such cluster node|Target '.*' does not exist",
+         HostMissing),
+        ((429, 502, 503, 504), r"", Overloaded),
+        ((), r"guest agent is not running|agent.*got timeout|qga command .* timeout", AgentSilent),
+        ((), r"No QEMU guest agent configured", CannotHere),
+        ((), r"Agent error", BadRequest),
+        ((), r"checksum mismatch|detected modified configuration", ConfigChanged),
+        ((), r"(VM|CT) is locked|can't lock file|cfs-lock .* error|got lock timeout"
+             r"|unable to acquire .* lock|got lock request timeout", Locked),
+        ((), r"protection mode enabled", Protected),
+        ((), r"only root can", Forbidden),
+        ((), r"used in HA resources and purge", InUse),
+        ((), r"still in use|is not empty|is used by|if subnets exists", InUse),
+        ((), r"no space left|not enough (free )?space|out of (disk )?space|insufficient free space"
+             r"|data space .* exhausted|disk quota exceeded", StorageFull),
+        ((), r"no such task|unable to open file - No such file|unable to parse worker upid",
+         TaskMissing),
+        ((), r"Configuration file '.*' does not exist|unable to find configuration file for"
+             r"|could not find target (VM|CT)|resource '.*' does not exist in cluster"
+             r"|Guest '.*' does not exist", GuestMissing),
+        ((), r"already exists|already defined|already used|already in use|already attached"
+             r"|File exists|is already a pool member", Exists),
+        ((), r"is running - destroy failed|(VM|CT) \d+ (is )?not running|already running"
+             r"|is paused - cannot|if VM is running|without --online|(CT|VM) is running"
+             r"|is not a pool member", WrongState),
+        ((), r"hotplug problem", HotplugRefused),
+        ((), r"no such logical volume|volume '.*' does not exist|volume_size_info on .* failed"
+             r"|failed to stat '|dataset does not exist|disk image '.*' does not exist"
+             r"|rbd: error opening image", VolumeMissing),
+        ((), r"(Linked clone|Snapshot|.*) feature is not (supported|available)"
+             r"|not allowed for linked clones|\(VM uses local storage\)"
+             r"|can't clone to non-shared storage|migrated to rules|No replicatable volumes"
+             r"|is not supported|if it's a template|a template to a template|contains snapshots"
+             r"|vcpus allowed per VM", CannotHere),
+        ((), r"does not exist|no such |not HA managed|no rule at position|not defined",
+         ObjectMissing),
+        ((), r"start failed|QEMU exited with code", StartFailed),
+        ((TASK,), r"^(interrupted by signal|received interrupt|unexpected status"
+                  r"|job (errors|cancelled)|aborted)", TaskAborted),
+        ((), r"got timeout|timed out|timeout", Overloaded),
+        ((400,), r"", BadRequest),
+        ((), r"validation error|unable to parse|invalid |not a multiple|missing value for required"
+             r"|must be equal to vm static memory|need to define a policy|needs to be enabled"
+             r"|no options specified|you can't |cannot use |boundary rule broken"
+             r"|Parameter verification failed|unmanaged resource", BadRequest),
+    ]
+)  # fmt: skip
+
+
+def find_row(status: int, text: str) -> Row | None:
+    """The first row of the table that fits."""
+    for row in TABLE:
+        if (not row.statuses or status in row.statuses) and row.pattern.search(text):
+            return row
+    return None
+
+
+def explain(
+    status: int, message: str, *, where: str = "", fields: Mapping[str, str] | None = None
+) -> PveError:
+    """The error that an answer stands for."""
+    text = "\n".join([message, *(fields or {}).values()])
+    row = find_row(status, text)
+    error = row.error if row else Unexplained
+    return error(message, status=status, where=where, fields=fields)
+
+
+def explain_exit(exit_text: str, *, where: str = "") -> PveError | None:
+    """The error that a task's exit text stands for; None if it went well."""
+    if exit_text == "OK" or exit_text.startswith("WARNINGS:"):
+        return None
+    return explain(TASK, exit_text, where=where)
+
+
+class _Body(msgspec.Struct):
+    message: str = ""
+    errors: dict[str, str] | None = None
+
+
+_BODY = msgspec.json.Decoder(_Body, strict=False)
+
+
+def from_answer(status: int, reason: str, body: bytes, *, where: str) -> PveError:
+    """The error of an HTTP answer; the reason phrase stands in for an empty or foreign body."""
+    try:
+        told = _BODY.decode(body) if body else _Body()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        told = _Body()
+    return explain(status, told.message or reason, where=where, fields=told.errors)

@@ -1,0 +1,133 @@
+"""
+A guest's configuration as a value: open-ended on the wire, typed where it is asked for.
+
+In: the data of GET config. Out: ``GuestConfig``, whose raw keys stay reachable. The surprise: what
+GET config shows is what *will* be (pending changes merged in); ``current=1`` shows what is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from moxwell.pve import properties
+from moxwell.pve.values import size_bytes
+
+_NIC = re.compile(r"net\d+")
+_UNUSED = re.compile(r"unused\d+")
+_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
+CLONING = "clone"
+
+
+@dataclass(frozen=True)
+class GuestConfig:
+    """All keys of a guest's configuration, as texts."""
+
+    raw: Mapping[str, str]
+
+    @classmethod
+    def of(cls, data: Mapping[str, object]) -> "GuestConfig":
+        return cls({key: _text(value) for key, value in data.items() if value is not None})
+
+    def __getitem__(self, key: str) -> str:
+        return self.raw[key]
+
+    def get(self, key: str, default: str = "") -> str:
+        return self.raw.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.raw
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.raw)
+
+    @property
+    def digest(self) -> str:
+        return self.get("digest")
+
+    @property
+    def name(self) -> str:
+        return self.get("name") or self.get("hostname")
+
+    @property
+    def description(self) -> str:
+        return self.get("description")
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return properties.tags(self.get("tags"))
+
+    @property
+    def lock(self) -> str:
+        """Who holds the guest: ``clone``, ``backup``, ``migrate``… or nobody."""
+        return self.get("lock")
+
+    @property
+    def template(self) -> bool:
+        return self.get("template") == "1"
+
+    @property
+    def protected(self) -> bool:
+        return self.get("protection") == "1"
+
+    @property
+    def cores(self) -> int:
+        return int(self.get("cores", "1"))
+
+    @property
+    def sockets(self) -> int:
+        return int(self.get("sockets", "1"))
+
+    @property
+    def memory_mib(self) -> int:
+        parts = properties.parse(self.get("memory", "512"))
+        return int(parts.get("current") or parts.get("") or 512)
+
+    @property
+    def agent(self) -> bool:
+        parts = properties.parse(self.get("agent", "0"))
+        return (parts.get("enabled") or parts.get("")) == "1"
+
+    @cached_property
+    def smbios(self) -> Mapping[str, str]:
+        return properties.parse(self.get("smbios1"))
+
+    @property
+    def uuid(self) -> str:
+        """The SMBIOS UUID, which the guest reads as its system UUID; lower case."""
+        return self.smbios.get("uuid", "").lower()
+
+    @cached_property
+    def disks(self) -> Mapping[str, str]:
+        """Drives by slot, CD-ROMs and cloud-init included."""
+        keys = properties.DISK_KEYS | {"efidisk0", "tpmstate0", "rootfs"}
+        return {key: value for key, value in self.raw.items() if key in keys}
+
+    @property
+    def unused(self) -> Mapping[str, str]:
+        return {key: value for key, value in self.raw.items() if _UNUSED.fullmatch(key)}
+
+    @property
+    def nics(self) -> Mapping[str, str]:
+        return {key: value for key, value in self.raw.items() if _NIC.fullmatch(key)}
+
+    def mac(self, nic: str) -> str:
+        """The MAC address of a NIC, lower case."""
+        match = _MAC.search(self.get(nic))
+        return match[0].lower() if match else ""
+
+    def slot_of(self, volid: str) -> str | None:
+        """The slot a volume is attached to."""
+        found = (slot for slot, value in self.disks.items() if properties.volume(value) == volid)
+        return next(found, None)
+
+    def size_bytes(self, slot: str) -> int:
+        """The size of a drive as the configuration tells it; 0 if it does not."""
+        size = properties.parse(self.get(slot)).get("size")
+        return size_bytes(size) if size else 0
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return str(value)
