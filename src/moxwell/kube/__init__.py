@@ -1,1 +1,1 @@
-"""To be written."""
+"""Kubernetes, the asking side: transport, credentials, typed reads and writes, watches."""

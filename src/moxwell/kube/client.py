@@ -1,0 +1,365 @@
+"""
+``Kube``: everything one may ask of a Kubernetes API, typed or as dicts.
+
+A kind is a Struct class declared with ``@kind``, and then objects are its instances; or a
+``Resource``, and then objects are dicts. In: values; out: values, or an error of
+:mod:`moxwell.kube.errors`. Typed objects are never written whole over others' fields: ``update``
+sends the difference, ``apply`` the fields we own; only complete dicts can be replaced.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar, Unpack, cast, overload
+
+from moxwell.api import kinds
+from moxwell.api.kinds import Object, Resource
+from moxwell.api.wire import Handler
+from moxwell.errors import Bug
+from moxwell.kube import calls, patch
+from moxwell.kube.calls import Caller, selecting, words
+from moxwell.kube.codec import Codec, Page
+from moxwell.kube.discovery import Discovery
+from moxwell.kube.errors import Gone, NotFound
+from moxwell.kube.options import Deleting, Listing, Patching, Terms, Watching
+from moxwell.kube.subresources import Subresources
+from moxwell.kube.watching import Watch
+
+K = TypeVar("K", bound=Object)
+T = TypeVar("T", bound=Object | dict[str, Any])
+Json = dict[str, Any]
+PAGE = 500
+
+
+class Kube(Subresources, Discovery):
+    """A client of one Kubernetes API, over whatever answers requests."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        manager: str = "moxwell",
+        deadline: timedelta = timedelta(seconds=30),
+        keep_managed_fields: bool = False,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        self._caller = Caller(handler, deadline=deadline, warn=warn)
+        self._manager = manager
+        self._keep = keep_managed_fields
+        self._codecs: dict[Any, Codec[Any]] = {}
+
+    # Reading
+
+    @overload
+    async def get(self, kind: type[K], name: str, namespace: str = "") -> K: ...
+    @overload
+    async def get(self, kind: Resource, name: str, namespace: str = "") -> Json: ...
+    async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
+        """The object, or ``NotFound``."""
+        codec = self._codec(kind)
+        answer = await self._caller.call("GET", codec.resource.path(namespace, name))
+        return codec.one(answer.body)
+
+    @overload
+    async def find(self, kind: type[K], name: str, namespace: str = "") -> K | None: ...
+    @overload
+    async def find(self, kind: Resource, name: str, namespace: str = "") -> Json | None: ...
+    async def find(self, kind: Any, name: str, namespace: str = "") -> Any:
+        """The object, or None."""
+        try:
+            return await self.get(kind, name, namespace)
+        except NotFound:
+            return None
+
+    @overload
+    def pages(
+        self, kind: type[K], namespace: str = "", **options: Unpack[Listing]
+    ) -> AsyncIterator[Page[K]]: ...
+    @overload
+    def pages(
+        self, kind: Resource, namespace: str = "", **options: Unpack[Listing]
+    ) -> AsyncIterator[Page[Json]]: ...
+    async def pages(
+        self, kind: Any, namespace: str = "", **options: Unpack[Listing]
+    ) -> AsyncIterator[Any]:
+        """A list page by page; ``Gone`` where a page took so long that the list expired."""
+        codec = self._codec(kind)
+        path, more = codec.resource.path(namespace), ""
+        select = selecting(options.get("labels", ""), options.get("fields", ""))
+        while True:
+            start = words(resourceVersion="" if more else options.get("resource_version", ""))
+            size = words(limit=options.get("limit", PAGE) or "", continue_=more)
+            query = [*size, *start, *select]
+            page = codec.page((await self._caller.call("GET", path, query=query)).body)
+            yield page
+            more = page.metadata.continue_
+            if not more:
+                return
+
+    @overload
+    async def list(
+        self, kind: type[K], namespace: str = "", **options: Unpack[Listing]
+    ) -> Page[K]: ...
+    @overload
+    async def list(
+        self, kind: Resource, namespace: str = "", **options: Unpack[Listing]
+    ) -> Page[Json]: ...
+    async def list(self, kind: Any, namespace: str = "", **options: Unpack[Listing]) -> Any:
+        """All of a list; options as of ``pages``. An expired one is asked for again, whole."""
+        try:
+            return _joined([page async for page in self.pages(kind, namespace, **options)])
+        except Gone:
+            options["limit"], options["resource_version"] = 0, ""
+            return _joined([page async for page in self.pages(kind, namespace, **options)])
+
+    @overload
+    def watch(
+        self, kind: type[K], namespace: str = "", **options: Unpack[Watching]
+    ) -> Watch[K]: ...
+    @overload
+    def watch(
+        self, kind: Resource, namespace: str = "", **options: Unpack[Watching]
+    ) -> Watch[Json]: ...
+    def watch(self, kind: Any, namespace: str = "", **options: Unpack[Watching]) -> Watch[Any]:
+        """
+        Changes from ``resource_version`` on; with ``initial`` (a streaming list) everything there
+        is comes first as ADDED, closed by a ``Bookmark`` with ``initial_end``.
+        """
+        codec = self._codec(kind)
+        return Watch(
+            self._caller,
+            codec,
+            codec.resource.path(namespace),
+            query=selecting(options.get("labels", ""), options.get("fields", "")),
+            resource_version=options.get("resource_version", ""),
+            initial=options.get("initial", False),
+            lasting=options.get("lasting", timedelta(minutes=5)),
+        )
+
+    # Writing
+
+    async def create(self, obj: T, at: Resource | None = None, *, dry_run: bool = False) -> T:
+        """Make it; ``at`` names the resource of a dict."""
+        codec = self._codec(at or type(obj))
+        path = codec.resource.path(_meta(obj, "namespace"))
+        return await self._send(codec, "POST", path, obj, dry_run=dry_run)
+
+    async def replace(
+        self, obj: T, at: Resource | None = None, *, subresource: str = "", dry_run: bool = False
+    ) -> T:
+        """Write it whole, over the version it was read as. Only dicts are whole."""
+        if isinstance(obj, Object):
+            raise Bug(f"a typed {type(obj).__name__} is not whole: use update or apply")
+        codec = self._codec(at or type(obj))
+        path = codec.resource.path(_meta(obj, "namespace"), _meta(obj, "name"), subresource)
+        return await self._send(codec, "PUT", path, obj, dry_run=dry_run)
+
+    async def update(
+        self, old: T, new: T, at: Resource | None = None, **options: Unpack[Patching]
+    ) -> T:
+        """Send what differs, refused if the object changed since ``old``; nothing, nothing sent."""
+        wanted = patch.changes(old, new)
+        if not wanted:
+            return new
+        version = _meta(old, "resourceVersion")
+        precondition = {"metadata": {"resourceVersion": version}} if version else {}
+        kind: Any = at or type(old)
+        place = (_meta(old, "name"), patch.merge(wanted, precondition), _meta(old, "namespace"))
+        return cast(T, await self.merge(kind, *place, **options))
+
+    @overload
+    async def merge(
+        self,
+        kind: type[K],
+        name: str,
+        change: Mapping[str, Any],
+        namespace: str = "",
+        **o: Unpack[Patching],
+    ) -> K: ...
+    @overload
+    async def merge(
+        self,
+        kind: Resource,
+        name: str,
+        change: Mapping[str, Any],
+        namespace: str = "",
+        **o: Unpack[Patching],
+    ) -> Json: ...
+    async def merge(
+        self,
+        kind: Any,
+        name: str,
+        change: Mapping[str, Any],
+        namespace: str = "",
+        **options: Unpack[Patching],
+    ) -> Any:
+        """A JSON merge patch; ``subresource`` and ``dry_run`` by name."""
+        return await self._patch(kind, name, namespace, change, calls.MERGE, **options)
+
+    @overload
+    async def json_patch(
+        self,
+        kind: type[K],
+        name: str,
+        ops: Sequence[Json],
+        namespace: str = "",
+        **o: Unpack[Patching],
+    ) -> K: ...
+    @overload
+    async def json_patch(
+        self,
+        kind: Resource,
+        name: str,
+        ops: Sequence[Json],
+        namespace: str = "",
+        **o: Unpack[Patching],
+    ) -> Json: ...
+    async def json_patch(
+        self,
+        kind: Any,
+        name: str,
+        ops: Sequence[Json],
+        namespace: str = "",
+        **options: Unpack[Patching],
+    ) -> Any:
+        """A JSON patch of operations from :mod:`moxwell.kube.patch`."""
+        return await self._patch(kind, name, namespace, ops, calls.JSON_PATCH, **options)
+
+    async def apply(
+        self,
+        obj: T,
+        at: Resource | None = None,
+        *,
+        force: bool = False,
+        manager: str = "",
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Server-side apply: these fields are ours. Others' raise ApplyConflict unless forced."""
+        codec = self._codec(at or type(obj))
+        path = codec.resource.path(_meta(obj, "namespace"), _meta(obj, "name"), subresource)
+        query = words(force=force, fieldManager=manager or self._manager)
+        return await self._send(
+            codec, "PATCH", path, obj, query=query, content=calls.APPLY, dry_run=dry_run
+        )
+
+    async def merge_status(self, kind: Any, name: str, change: Any, namespace: str = "") -> Any:
+        return await self.merge(kind, name, change, namespace, subresource="status")
+
+    async def update_status(self, old: T, new: T, at: Resource | None = None) -> T:
+        return await self.update(old, new, at, subresource="status")
+
+    async def apply_status(self, obj: T, at: Resource | None = None, **options: Any) -> T:
+        return await self.apply(obj, at, subresource="status", **options)
+
+    async def replace_status(self, obj: T, at: Resource | None = None) -> T:
+        return await self.replace(obj, at, subresource="status")
+
+    async def delete(
+        self,
+        kind: type[Object] | Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        **options: Unpack[Deleting],
+    ) -> None:
+        """Ask for its end. ``uid`` guards against a namesake; more as ``delete_collection``."""
+        guard = {"uid": uid, "resourceVersion": resource_version}
+        guard = {key: value for key, value in guard.items() if value}
+        path = self._codec(kind).resource.path(namespace, name)
+        await self._delete(path, preconditions=guard or None, **options)
+
+    async def delete_collection(
+        self,
+        kind: type[Object] | Resource,
+        namespace: str = "",
+        *,
+        labels: Terms = "",
+        fields: Terms = "",
+        **options: Unpack[Deleting],
+    ) -> None:
+        """All that match; ``propagation``: Background, Foreground or Orphan; ``grace``: seconds."""
+        path = self._codec(kind).resource.path(namespace)
+        await self._delete(path, query=selecting(labels, fields), **options)
+
+    # Inner workings
+
+    async def _delete(
+        self,
+        path: str,
+        *,
+        query: calls.Query = (),
+        preconditions: Json | None = None,
+        **options: Unpack[Deleting],
+    ) -> None:
+        wanted = {
+            "propagationPolicy": options.get("propagation"),
+            "gracePeriodSeconds": options.get("grace"),
+            "preconditions": preconditions,
+            "dryRun": ["All"] if options.get("dry_run") else None,
+        }
+        body = {key: value for key, value in wanted.items() if value is not None}
+        head = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        raw = patch.encode(head | body) if body else b""
+        await self._caller.call("DELETE", path, query=query, body=raw)
+
+    async def _patch(
+        self,
+        kind: Any,
+        name: str,
+        namespace: str,
+        change: Any,
+        content: str,
+        **options: Unpack[Patching],
+    ) -> Any:
+        codec = self._codec(kind)
+        path = codec.resource.path(namespace, name, options.get("subresource", ""))
+        dry = options.get("dry_run", False)
+        return await self._send(codec, "PATCH", path, change, content=content, dry_run=dry)
+
+    async def _send(
+        self,
+        codec: Codec[T],
+        method: str,
+        path: str,
+        payload: Any,
+        *,
+        query: calls.Query = (),
+        content: str = calls.JSON,
+        dry_run: bool = False,
+    ) -> T:
+        asked = [*query, *words(dryRun="All" if dry_run else "")]
+        if not any(word == "fieldManager" for word, _ in asked):
+            asked += words(fieldManager=self._manager)
+        raw = _body(payload)
+        answer = await self._caller.call(method, path, query=asked, body=raw, content=content)
+        return codec.one(answer.body)
+
+    def _codec(self, kind: Any) -> Codec[Any]:
+        if kind is dict:
+            raise Bug("a dict has no resource of its own: say which with at=")
+        found = self._codecs.get(kind)
+        if found is None:
+            found = self._codecs[kind] = Codec(kind, keep_managed_fields=self._keep)
+        return found
+
+
+def _body(payload: Any) -> bytes:
+    return kinds.encode(payload) if isinstance(payload, Object) else patch.encode(payload)
+
+
+def _meta(obj: Object | Mapping[str, Any], field: str) -> str:
+    if isinstance(obj, Object):
+        meta = obj.metadata
+        found = {"namespace": meta.namespace, "name": meta.name}
+        return found.get(field, meta.resource_version)
+    return str(obj.get("metadata", {}).get(field, ""))
+
+
+def _joined(pages: Sequence[Page[Any]]) -> Page[Any]:
+    if len(pages) == 1:
+        return pages[0]
+    items = tuple(item for page in pages for item in page.items)
+    bad = tuple(item for page in pages for item in page.unreadable)
+    return Page(items, pages[-1].metadata, bad)

@@ -1,0 +1,113 @@
+"""
+Subresources: scale, eviction, binding, tokens. Each is one request with its own small body.
+"""
+
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import field
+
+from moxwell.api.kinds import Object, Resource
+from moxwell.api.meta import ObjectMeta, Value
+from moxwell.kube import calls, patch
+from moxwell.kube.calls import Caller
+from moxwell.kube.codec import Codec
+
+PODS = Resource("", "v1", "pods", "Pod")
+ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+
+
+class ScaleSpec(Value, frozen=True, kw_only=True):
+    replicas: int = 0
+
+
+class ScaleStatus(Value, frozen=True, kw_only=True):
+    replicas: int = 0
+    selector: str = ""
+
+
+class Scale(Value, frozen=True, kw_only=True):
+    """How many are wanted, how many there are."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: ScaleSpec = field(default_factory=ScaleSpec)
+    status: ScaleStatus = field(default_factory=ScaleStatus)
+
+
+class _TokenStatus(Value, frozen=True, kw_only=True):
+    token: str
+
+
+class _Token(Value, frozen=True, kw_only=True):
+    status: _TokenStatus
+
+
+_SCALE = msgspec.json.Decoder(Scale)
+_TOKEN = msgspec.json.Decoder(_Token)
+
+
+class _Asks(Protocol):
+    _caller: Caller
+
+    def _codec(self, kind: Any) -> Codec[Any]: ...
+
+
+class Subresources:
+    """What pods, accounts and scalable kinds offer beside themselves."""
+
+    async def get_scale(
+        self: _Asks, kind: type[Object] | Resource, name: str, namespace: str = ""
+    ) -> Scale:
+        """Wanted and present replicas."""
+        path = self._codec(kind).resource.path(namespace, name, "scale")
+        return _SCALE.decode((await self._caller.call("GET", path)).body)
+
+    async def scale(
+        self: _Asks, kind: type[Object] | Resource, name: str, replicas: int, namespace: str = ""
+    ) -> Scale:
+        """Want this many."""
+        path = self._codec(kind).resource.path(namespace, name, "scale")
+        body = patch.encode({"spec": {"replicas": replicas}})
+        answer = await self._caller.call("PATCH", path, body=body, content=calls.MERGE)
+        return _SCALE.decode(answer.body)
+
+    async def evict(
+        self: _Asks, name: str, namespace: str, *, uid: str = "", grace: int | None = None
+    ) -> None:
+        """Ask a pod to go; ``EvictionBlocked`` where a disruption budget forbids it now."""
+        options: dict[str, Any] = {}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        path = PODS.path(namespace, name, "eviction")
+        await self._caller.call("POST", path, body=patch.encode(eviction))
+
+    async def bind(self: _Asks, name: str, namespace: str, node: str) -> None:
+        """Put a pod on a node, once and for all."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = PODS.path(namespace, name, "binding")
+        await self._caller.call("POST", path, body=patch.encode(binding))
+
+    async def request_token(
+        self: _Asks, account: str, namespace: str, *, seconds: int = 3600, audience: str = ""
+    ) -> str:
+        """A short-lived token of a service account. Handle it as the secret it is."""
+        spec: dict[str, Any] = {"expirationSeconds": seconds}
+        if audience:
+            spec["audiences"] = [audience]
+        ask = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = ACCOUNTS.path(namespace, account, "token")
+        answer = await self._caller.call("POST", path, body=patch.encode(ask))
+        return _TOKEN.decode(answer.body).status.token

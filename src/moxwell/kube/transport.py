@@ -1,0 +1,182 @@
+"""
+HTTP to an apiserver: one aiohttp session that carries requests, answers and watches.
+
+In: wire Requests; out: wire Responses, a watch as chunks that hold their connection until closed.
+A 401 makes the credentials forget and the request is sent once more, as it was not acted on. A new
+client certificate means a new session, since a connection keeps the identity it was opened with.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from moxwell.api.wire import Request, Response
+from moxwell.errors import Denied, Invalid, Unreachable
+from moxwell.kube.credentials import Identity
+from moxwell.kube.kubeconfig import Access
+
+CONNECT_SECONDS = 10
+KEEP_SECONDS = 60
+CHUNK = 1 << 18
+
+
+class NotReached(Unreachable):
+    """No connection, or it broke."""
+
+    reason = "Unreachable"
+
+
+class NotTrusted(Denied):
+    """The server's certificate is not signed by the authority we were given."""
+
+    reason = "CertificateUntrusted"
+
+
+class BadCertificate(Invalid):
+    """A certificate or key that cannot be used."""
+
+    reason = "InvalidCertificate"
+
+
+class HttpTransport:
+    """A :class:`moxwell.api.wire.Handler` over the network."""
+
+    def __init__(self, access: Access, *, connections: int = 0) -> None:
+        self._access = access
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
+        self._proof: tuple[str, str] = ("", "")
+
+    async def __aenter__(self) -> "HttpTransport":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections; watches end."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def handle(self, request: Request) -> Response:
+        """Carry one request over and its answer back."""
+        response = await self._once(request)
+        if response.status == 401:
+            self._access.credentials.forget()
+            response = await self._once(request)
+        return response
+
+    async def _once(self, request: Request) -> Response:
+        identity = await self._access.credentials.identity()
+        session = await self._session_for(identity)
+        headers = dict(request.headers)
+        if identity.authorization:
+            headers["authorization"] = identity.authorization.reveal
+        try:
+            answer = await session.request(
+                request.method,
+                self._url(request),
+                headers=headers,
+                data=request.body or None,
+                allow_redirects=False,
+                proxy=self._access.proxy or None,
+                server_hostname=self._access.server_name or None,
+            )
+            return await self._taken(answer, _streams(request))
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise NotTrusted(f"the certificate of {self._access.server} is not trusted") from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise NotReached(f"cannot reach {self._access.server}: {_said(error)}") from error
+
+    def _url(self, request: Request) -> URL:
+        base = URL(self._access.server)
+        path = base.path.rstrip("/") + request.path
+        return base.with_path(path).with_query(list(request.query))
+
+    async def _taken(self, answer: aiohttp.ClientResponse, streams: bool) -> Response:
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        if warnings := answer.headers.getall("Warning", []):
+            headers["warning"] = ", ".join(warnings)
+        if streams and answer.status < 300:
+            return Response(status=answer.status, headers=headers, chunks=self._chunks(answer))
+        async with answer:
+            return Response(status=answer.status, headers=headers, body=await answer.read())
+
+    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        try:
+            while chunk := await answer.content.readany():
+                yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise NotReached(f"the watch broke off: {_said(error)}") from error
+        finally:
+            answer.close()
+
+    async def _session_for(self, identity: Identity) -> aiohttp.ClientSession:
+        proof = (identity.certificate, identity.key.reveal)
+        if self._session is not None and proof != self._proof:
+            await self.close()
+        if self._session is None:
+            self._session, self._proof = self._open(identity), proof
+        return self._session
+
+    def _open(self, identity: Identity) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            ssl=context(self._access, identity) if self._access.server[:5] == "https" else True,
+            limit=self._connections,
+            keepalive_timeout=KEEP_SECONDS,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            headers={"user-agent": "moxwell"},
+            read_bufsize=CHUNK,
+            auto_decompress=True,
+            skip_auto_headers=["content-type"],
+        )
+
+
+def context(access: Access, identity: Identity) -> ssl.SSLContext:
+    """The TLS side of an access."""
+    try:
+        made = ssl.create_default_context(cadata=access.ca or None)
+        made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if access.insecure:
+            made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+        if identity.certificate:
+            _load(made, f"{identity.certificate}\n{identity.key.reveal}")
+    except ssl.SSLError as error:
+        raise BadCertificate(f"a certificate or key for {access.server} is bad") from error
+    return made
+
+
+def _load(made: ssl.SSLContext, pem: str) -> None:
+    """OpenSSL wants a file: it gets one that exists in memory only."""
+    memory = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        os.write(memory, pem.encode())
+        made.load_cert_chain(f"/proc/self/fd/{memory}")
+    finally:
+        os.close(memory)
+
+
+def _streams(request: Request) -> bool:
+    return any(name == "watch" and value in ("true", "1") for name, value in request.query)
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
+        return "no connection in time"
+    text: Any = getattr(error, "strerror", None) or error
+    return str(text) or type(error).__name__
