@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, Unpack, cast, overload
 
-from moxwell.api import kinds
+from moxwell.api import kinds, trees
 from moxwell.api.kinds import Object, Resource
 from moxwell.api.wire import Handler
 from moxwell.errors import Bug
@@ -163,7 +163,7 @@ class Kube(Subresources, Discovery):
         version = _meta(old, "resourceVersion")
         precondition = {"metadata": {"resourceVersion": version}} if version else {}
         kind: Any = at or type(old)
-        place = (_meta(old, "name"), patch.merge(wanted, precondition), _meta(old, "namespace"))
+        place = (_meta(old, "name"), trees.merge(wanted, precondition), _meta(old, "namespace"))
         return cast(T, await self.merge(kind, *place, **options))
 
     @overload

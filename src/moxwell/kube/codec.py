@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from moxwell.api import kinds
+from moxwell.api import kinds, trees
 from moxwell.api.kinds import Object, Resource
 from moxwell.api.meta import ListMeta, ObjectMeta, Value
 from moxwell.errors import Invalid
@@ -141,7 +141,7 @@ class Codec(Generic[T]):
             return Unreadable(head(raw), error, type_)
 
     def _again(self, raw: bytes | memoryview | Raw) -> T:
-        plain = without_nulls(_ANY.decode(raw))
+        plain = trees.without_nulls(_ANY.decode(raw))
         try:
             return cast(T, msgspec.convert(plain, self._type, str_keys=True))
         except msgspec.ValidationError as error:
@@ -190,15 +190,6 @@ def head(raw: bytes | memoryview | Raw) -> ObjectMeta:
 def body(obj: Object | Mapping[str, Any]) -> bytes:
     """An object on its way out."""
     return kinds.encode(obj) if isinstance(obj, Object) else msgspec.json.encode(obj)
-
-
-def without_nulls(value: Any) -> Any:
-    """The same tree; what was null is absent."""
-    if isinstance(value, dict):
-        return {k: without_nulls(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [without_nulls(v) for v in value if v is not None]
-    return value
 
 
 def _without_managed_fields(obj: Json) -> Json:

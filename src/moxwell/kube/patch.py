@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from moxwell.api import trees
 from moxwell.api.kinds import Object
 
 Json = Mapping[str, Any]
@@ -19,34 +20,7 @@ Operation = dict[str, Any]
 
 def changes(old: Object | Json, new: Object | Json) -> dict[str, Any]:
     """The merge patch that makes ``old`` into ``new``; empty if nothing differs."""
-    return merge_diff(_tree(old), _tree(new))
-
-
-def merge_diff(old: Json, new: Json) -> dict[str, Any]:
-    """The same on plain trees: absent in ``new`` becomes null, which removes."""
-    out: dict[str, Any] = {key: None for key in old if key not in new}
-    for key, value in new.items():
-        if key not in old:
-            out[key] = value
-        elif isinstance(value, Mapping) and isinstance(old[key], Mapping):
-            if inner := merge_diff(old[key], value):
-                out[key] = inner
-        elif old[key] != value or type(old[key]) is not type(value):
-            out[key] = value
-    return out
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386: what a server makes of a merge patch."""
-    if not isinstance(patch, Mapping):
-        return patch
-    out = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            out.pop(key, None)
-        else:
-            out[key] = merge(out.get(key), value)
-    return out
+    return trees.merge_diff(_tree(old), _tree(new))
 
 
 def pointer(*parts: str | int) -> str:

@@ -1,0 +1,155 @@
+"""
+CustomResourceDefinitions, rendered from the declarations of the kinds.
+
+In: kind classes, several versions of one kind among them; out: one CRD each, as plain values or
+YAML. With several served versions the CRD names the conversion webhook, if one is given; without
+it (the embedded API converts in its own process) the strategy is None.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from moxwell.api import schema
+from moxwell.api.kinds import Column, Kind, Object
+from moxwell.errors import Bug
+
+Tree = dict[str, Any]
+Kinds = Iterable[type[Object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """Where an apiserver finds our conversion webhook: a service, or a URL."""
+
+    service: str = ""
+    namespace: str = ""
+    port: int = 443
+    path: str = "/convert"
+    url: str = ""
+    ca: str = ""  # base64 of PEM
+    annotations: Mapping[str, str] | None = None  # such as cert-manager's CA injection
+
+
+def crds(kinds: Kinds, webhook: Webhook | None = None) -> tuple[Tree, ...]:
+    """One CRD per kind that is not built in, ordered by name."""
+    families: dict[str, list[type[Object]]] = {}
+    for kind in kinds:
+        if not kind.declared.builtin:
+            families.setdefault(kind.resource.group_resource, []).append(kind)
+    return tuple(crd(families[name], webhook) for name in sorted(families))
+
+
+def crd(versions: Sequence[type[Object]], webhook: Webhook | None = None) -> Tree:
+    """The CRD of one kind, from its versions."""
+    stored = _stored(versions)
+    resource, declared = stored.resource, stored.declared
+    several = sum(version.declared.served for version in versions) > 1
+    metadata: Tree = {"name": resource.group_resource}
+    if declared.labels:
+        metadata["labels"] = dict(declared.labels)
+    if several and webhook and webhook.annotations:
+        metadata["annotations"] = dict(webhook.annotations)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": {
+            "group": resource.group,
+            "names": _names(declared),
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "conversion": _conversion(webhook) if several and webhook else {"strategy": "None"},
+            "versions": [_version(version) for version in versions],
+        },
+    }
+
+
+def render(trees: Iterable[Mapping[str, Any]]) -> str:
+    """YAML documents, in a stable order and without anchors."""
+    return yaml.dump_all(trees, Dumper=_Plain, sort_keys=False, width=100, explicit_start=True)
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _stored(versions: Sequence[type[Object]]) -> type[Object]:
+    stored = [version for version in versions if version.declared.storage]
+    if len(stored) != 1:
+        names = [f"{v.resource.kind} {v.resource.version}" for v in versions]
+        raise Bug(f"exactly one version is stored, of {names} it is {len(stored)}")
+    return stored[0]
+
+
+def _names(declared: Kind) -> Tree:
+    resource = declared.resource
+    names: Tree = {
+        "kind": resource.kind,
+        "listKind": declared.list_kind,
+        "plural": resource.plural,
+        "singular": declared.singular,
+    }
+    if declared.short:
+        names["shortNames"] = list(declared.short)
+    if declared.categories:
+        names["categories"] = list(declared.categories)
+    return names
+
+
+def _version(kind: type[Object]) -> Tree:
+    declared = kind.declared
+    out: Tree = {
+        "name": kind.resource.version,
+        "served": declared.served,
+        "storage": declared.storage,
+    }
+    if declared.deprecated:
+        out |= {"deprecated": True, "deprecationWarning": declared.deprecated}
+    out["schema"] = {"openAPIV3Schema": schema.of_kind(kind)}
+    if subresources := _subresources(declared):
+        out["subresources"] = subresources
+    if declared.columns:
+        out["additionalPrinterColumns"] = [_column(column) for column in declared.columns]
+    if declared.selectable:
+        out["selectableFields"] = [{"jsonPath": path} for path in declared.selectable]
+    return out
+
+
+def _subresources(declared: Kind) -> Tree:
+    out: Tree = {"status": {}} if declared.status else {}
+    if scale := declared.scale:
+        out["scale"] = {"specReplicasPath": scale.spec, "statusReplicasPath": scale.status}
+        if scale.selector:
+            out["scale"]["labelSelectorPath"] = scale.selector
+    return out
+
+
+def _column(column: Column) -> Tree:
+    out: Tree = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    if column.priority:
+        out["priority"] = column.priority
+    if column.description:
+        out["description"] = column.description
+    return out
+
+
+def _conversion(webhook: Webhook) -> Tree:
+    client: Tree = {"url": webhook.url} if webhook.url else {"service": _service(webhook)}
+    if webhook.ca:
+        client["caBundle"] = webhook.ca
+    return {
+        "strategy": "Webhook",
+        "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]},
+    }
+
+
+def _service(webhook: Webhook) -> Tree:
+    return {
+        "name": webhook.service,
+        "namespace": webhook.namespace,
+        "port": webhook.port,
+        "path": webhook.path,
+    }
