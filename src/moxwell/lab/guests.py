@@ -1,0 +1,210 @@
+"""
+Every simulated guest that has an operating system: the plug for the simulator.
+
+``booted`` starts a life in the background, ``stopped`` ends it, ``agent`` speaks for it. What a
+real guest keeps on its disk (files, the identity it joined with) is kept by SMBIOS UUID and survives
+restarts of the guest and, through ``save`` and ``load``, of the lab. A guest whose data is wrong
+boots, answers the agent, says ``error`` for cloud-init, and stays out of its cluster.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+
+from moxwell.api.wire import Handler
+from moxwell.clock import Clock
+from moxwell.errors import Invalid, MoxwellError, Unreachable
+from moxwell.kube.client import Kube
+from moxwell.kube.kubeconfig import Access
+from moxwell.lab import agent, join, machine
+from moxwell.lab.join import Membership, Saved
+from moxwell.lab.kubelet import Kubelet, NodeFacts
+from moxwell.lab.machine import View
+from moxwell.lab.seed import Seed, read_seed
+from moxwell.lab.userdata import Join, find_join, read_user_data
+
+SENTINEL = "/run/cluster-api/bootstrap-success.complete"
+JOIN_SECONDS = 8.0
+DEFAULT_VERSION = "v1.34.1"
+log = structlog.get_logger()
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """What a guest still knows after it was switched off."""
+
+    seed: Seed | None = None
+    joined: Saved | None = None
+    args: Mapping[str, str] = {}
+    taints: tuple[Mapping[str, Any], ...] = ()
+    files: Mapping[str, str] = {}
+
+
+@dataclass(slots=True)
+class _Life:
+    """One boot of one guest."""
+
+    view: View
+    system: agent.System
+    task: asyncio.Task[None] | None = None
+    handlers: list[Any] = field(default_factory=list)
+
+
+class Guests:
+    """All guests of all regions; ``run`` owns their lives."""
+
+    def __init__(self, dial: Callable[[Access], Handler], clock: Clock) -> None:
+        self._dial = dial
+        self._clock = clock
+        self._lives: dict[tuple[str, int], _Life] = {}
+        self._disks: dict[str, Disk] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """Hold the lives; ends only by being cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            self._ready.set()
+            await asyncio.Event().wait()
+
+    # What the simulator calls
+
+    async def booted(self, view: View) -> None:
+        await self._ready.wait()
+        await self.stopped(view.region, view.vmid)
+        life = _Life(view, agent.System(hostname=view.name, halt=view.power_off))
+        self._lives[view.region, view.vmid] = life
+        if self._group is None:
+            raise Unreachable("the lab is not running")
+        life.task = self._group.create_task(self._live(life))
+
+    async def stopped(self, region: str, vmid: int) -> None:
+        life = self._lives.pop((region, vmid), None)
+        if life is None:
+            return
+        if life.task is not None:
+            life.task.cancel()
+        for handler in life.handlers:
+            if hasattr(handler, "close"):
+                await handler.close()
+
+    async def agent(self, view: View, command: str, args: dict[str, Any]) -> Any:
+        life = self._lives.get((view.region, view.vmid))
+        if life is None:
+            raise Unreachable("nothing runs inside")
+        return agent.answer(life.system, command, args)
+
+    def listens(self, view: View) -> bool:
+        return (view.region, view.vmid) in self._lives
+
+    # What lasts
+
+    def save(self) -> bytes:
+        """All disks, to be kept beside the simulator's state; holds private keys."""
+        return msgspec.json.encode(self._disks)
+
+    def load(self, data: bytes) -> None:
+        """Take up where ``save`` left."""
+        self._disks = msgspec.json.decode(data, type=dict[str, Disk])
+
+    def forget(self, uuid: str) -> None:
+        """The guest was destroyed; so is its disk."""
+        self._disks.pop(uuid, None)
+
+    # One life
+
+    async def _live(self, life: _Life) -> None:
+        try:
+            await self._boot(life)
+        except MoxwellError as error:
+            life.system.cloud_init = "error"
+            life.system.files["/var/log/cloud-init.log"] = str(error)
+            log.info(
+                "guest stayed out", vmid=life.view.vmid, region=life.view.region, why=str(error)
+            )
+
+    async def _boot(self, life: _Life) -> None:
+        disk = self._disks.get(life.view.uuid) or Disk(seed=_find_seed(life.view))
+        self._disks[life.view.uuid] = disk
+        seed = disk.seed
+        network = seed.network if seed else {}
+        life.system.interfaces = machine.interfaces(life.view.conf, network)
+        life.system.files.update(disk.files)
+        if seed is None:
+            life.system.cloud_init = "done"
+            return
+        life.system.hostname = seed.hostname or life.view.name
+        if disk.joined is None:
+            disk = await self._first_boot(life, seed)
+        life.system.cloud_init = "done"
+        if disk.joined is not None:
+            await self._run_node(life, seed, disk)
+
+    async def _first_boot(self, life: _Life, seed: Seed) -> Disk:
+        instructions = read_user_data(seed)
+        life.system.hostname = instructions.hostname or life.system.hostname
+        life.system.files.update(instructions.files)
+        asked = find_join(instructions)
+        disk = Disk(seed=seed, files=instructions.files)
+        if asked is not None:
+            disk = await self._join(life, seed, asked, instructions.files)
+        self._disks[life.view.uuid] = disk
+        return disk
+
+    async def _join(self, life: _Life, seed: Seed, asked: Join, files: Mapping[str, str]) -> Disk:
+        await self._clock.sleep(JOIN_SECONDS)
+        membership = await join.join_cluster(asked, self._dialler(life), self._clock)
+        written = dict(files)
+        if asked.sentinel:
+            written[SENTINEL] = life.system.files[SENTINEL] = "success\n"
+        saved = await join.save(membership)
+        return Disk(seed, saved, asked.kubelet_args, asked.taints, written)
+
+    async def _run_node(self, life: _Life, seed: Seed, disk: Disk) -> None:
+        if disk.joined is None:
+            raise Invalid("a guest that never joined cannot be a node")
+        membership = join.restore(disk.joined)
+        kube = Kube(self._dialler(life)(membership.access), manager="kubelet")
+        await Kubelet(kube, _facts(life, seed, disk, membership), self._clock).run()
+
+    def _dialler(self, life: _Life) -> Callable[[Access], Handler]:
+        def dial(access: Access) -> Handler:
+            handler = self._dial(access)
+            life.handlers.append(handler)
+            return handler
+
+        return dial
+
+
+def _find_seed(view: View) -> Seed | None:
+    """The seed on the first medium that has one; a medium that is none is passed over."""
+    problem: Invalid | None = None
+    for drive in machine.drives(view.conf):
+        medium = view.media(drive)
+        if medium is None:
+            continue
+        try:
+            return read_seed(medium)
+        except Invalid as error:
+            problem = error
+    if problem is not None:
+        raise problem
+    return None
+
+
+def _facts(life: _Life, seed: Seed, disk: Disk, membership: Membership) -> NodeFacts:
+    addresses = tuple(a for card in life.system.interfaces for a in card.addresses)
+    return NodeFacts(
+        name=membership.node_name,
+        uuid=life.view.uuid,
+        version=str(seed.meta_data.get("kubernetes-version") or DEFAULT_VERSION),
+        cpus=machine.cpus(life.view.conf),
+        memory_mib=machine.memory_mib(life.view.conf),
+        addresses=addresses,
+        args=disk.args,
+        taints=disk.taints,
+    )

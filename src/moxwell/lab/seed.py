@@ -1,0 +1,93 @@
+"""
+What a first boot reads: an ISO 9660 image labelled ``cidata`` and the files on it.
+
+In flow the bytes of a medium, out flows a :class:`Seed` or the reason why there is none. The reader
+is deliberately not the writer's: it goes by what cloud-init documents (NoCloud: ``user-data``,
+``meta-data``, ``network-config``) and what the image itself says.
+"""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from pycdlib import PyCdlib
+from pycdlib.pycdlibexception import PyCdlibException
+
+from moxwell.errors import Invalid
+
+LABELS = ("CIDATA", "CONFIG-2")
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """The NoCloud data source, as found."""
+
+    user_data: str
+    meta_data: Mapping[str, Any] = field(default_factory=dict)
+    network: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def hostname(self) -> str:
+        """What the guest calls itself."""
+        return str(self.meta_data.get("local-hostname") or self.meta_data.get("hostname") or "")
+
+
+def read_seed(image: bytes) -> Seed:
+    """The seed on an image; Invalid says what a boot log would."""
+    files = _files(image)
+    if "user-data" not in files:
+        raise Invalid("the medium holds no user-data")
+    return Seed(
+        files["user-data"].decode(),
+        _mapping(files.get("meta-data", b""), "meta-data"),
+        _network(_mapping(files.get("network-config", b""), "network-config")),
+    )
+
+
+def _files(image: bytes) -> dict[str, bytes]:
+    disc = PyCdlib()
+    try:
+        disc.open_fp(io.BytesIO(image))
+    except PyCdlibException as error:
+        raise Invalid(f"the medium is not an ISO 9660 image: {error}") from error
+    try:
+        label = disc.pvd.volume_identifier.decode().strip().upper()
+        if label not in LABELS:
+            raise Invalid(f"the medium is labelled {label!r}, not cidata")
+        return dict(_walk(disc))
+    finally:
+        disc.close()
+
+
+def _walk(disc: Any) -> list[tuple[str, bytes]]:
+    found = []
+    facade = "rr_path" if disc.has_rock_ridge() else "iso_path"
+    for child in disc.list_children(**{facade: "/"}):
+        if child is None or not child.is_file():
+            continue
+        name = child.rock_ridge.name().decode() if facade == "rr_path" else _plain(child)
+        out = io.BytesIO()
+        disc.get_file_from_iso_fp(out, **{facade: f"/{name}"})
+        found.append((name, out.getvalue()))
+    return found
+
+
+def _plain(child: Any) -> str:
+    return str(child.file_identifier().decode()).split(";")[0].rstrip(".").lower()
+
+
+def _mapping(data: bytes, what: str) -> Mapping[str, Any]:
+    try:
+        loaded = yaml.safe_load(data) or {}
+    except yaml.YAMLError as error:
+        raise Invalid(f"{what} is not YAML: {error}") from error
+    if not isinstance(loaded, dict):
+        raise Invalid(f"{what} is not a mapping")
+    return loaded
+
+
+def _network(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = data.get("network", data)
+    return inner if isinstance(inner, dict) else {}
