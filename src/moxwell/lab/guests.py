@@ -2,9 +2,9 @@
 Every simulated guest that has an operating system: the plug for the simulator.
 
 ``booted`` starts a life in the background, ``stopped`` ends it, ``agent`` speaks for it. What a
-real guest keeps on its disk (files, the identity it joined with) is kept by SMBIOS UUID and survives
-restarts of the guest and, through ``save`` and ``load``, of the lab. A guest whose data is wrong
-boots, answers the agent, says ``error`` for cloud-init, and stays out of its cluster.
+real guest keeps on its disk (files, the identity it joined with) is kept by SMBIOS UUID and
+survives restarts of the guest and, through ``save`` and ``load``, of the lab. A guest whose data is
+wrong boots, answers the agent, says ``error`` for cloud-init, and stays out of its cluster.
 """
 
 import asyncio

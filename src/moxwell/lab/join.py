@@ -4,8 +4,8 @@
 Discovery first: ``cluster-info`` is read from an API server that is not trusted yet, and its
 authority must have one of the hashes the join names. Then TLS bootstrap: a certificate request with
 the bootstrap token, signed by whoever signs there. Out flows a :class:`Membership`: a name and a
-way to reach the API as that node. Nobody answering is tried again for as long as kubeadm would; a wrong
-hash or token is not.
+way to reach the API as that node. Nobody answering is tried again for as long as kubeadm would; a
+wrong hash or token is not.
 """
 
 import base64

@@ -3,8 +3,8 @@ The node that a joined guest becomes: it registers, says that it lives, and runs
 
 Talks to the API as a kubelet does: creates its Node with the labels, taints and provider ID it was
 told, renews a Lease, keeps the Ready condition, watches the pods bound to it, says they run and
-lets deleted ones go. When the guest stops, all of it stops without a word, as in life; whoever watches
-leases finds out.
+lets deleted ones go. When the guest stops, all of it stops without a word, as in life; whoever
+watches leases finds out.
 """
 
 import asyncio
