@@ -1,0 +1,139 @@
+"""
+May we do what we will have to do? The least-privilege role, and a check of it before work starts.
+
+In: the permissions that Proxmox says our credentials have. Out: what is missing, where, and for
+what. The surprise: 9 split ``VM.Monitor`` into ``VM.GuestAgent.*``; deleting an ISO needs the strong
+``Datastore.Allocate`` although uploading it does not; HA needs ``Sys.Console`` on the root.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from moxwell.pve.client import Pve
+
+ROLE = "Moxwell"
+Feature = Literal["machines", "volumes", "metadata", "templates", "ha", "pools", "addresses"]
+FEATURES: tuple[Feature, ...] = ("machines", "volumes", "metadata")
+
+
+class Need(Struct, frozen=True):
+    """A privilege on a path, and what it is for."""
+
+    path: str
+    privilege: str
+    purpose: str
+    feature: Feature
+    majors: tuple[int, ...] = (8, 9)
+
+
+def _needs(
+    feature: Feature, path: str, purpose: str, *privileges: str, majors: tuple[int, ...] = (8, 9)
+) -> tuple[Need, ...]:
+    return tuple(Need(path, privilege, purpose, feature, majors) for privilege in privileges)
+
+
+NEEDS: tuple[Need, ...] = (
+    *_needs("metadata", "/vms", "see guests", "VM.Audit"),
+    *_needs("metadata", "/nodes", "see hosts and tasks", "Sys.Audit"),
+    *_needs("metadata", "/vms", "ask the guest agent", "VM.Monitor", majors=(8,)),
+    *_needs("metadata", "/vms", "ask the guest agent", "VM.GuestAgent.Audit", majors=(9,)),
+    *_needs("machines", "/vms", "see guests", "VM.Audit"),
+    *_needs("machines", "/vms", "clone templates", "VM.Clone", "VM.Allocate"),
+    *_needs(
+        "machines", "/vms", "configure guests",
+        "VM.Config.CDROM", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
+        "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
+    ),
+    *_needs("machines", "/vms", "start, stop and migrate guests", "VM.PowerMgmt", "VM.Migrate"),
+    *_needs("machines", "/vms", "see that a guest is ready", "VM.Monitor", majors=(8,)),
+    *_needs(
+        "machines", "/vms", "see that a guest is ready",
+        "VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted", majors=(9,),
+    ),
+    *_needs("machines", "/nodes", "see hosts and tasks", "Sys.Audit"),
+    *_needs("machines", "/storage", "see free space", "Datastore.Audit"),
+    *_needs("machines", "/storage", "make disks", "Datastore.AllocateSpace"),
+    *_needs("machines", "/storage", "upload bootstrap ISOs", "Datastore.AllocateTemplate"),
+    *_needs("machines", "/storage", "delete bootstrap ISOs", "Datastore.Allocate"),
+    *_needs("machines", "/sdn/zones", "use bridges and vnets", "SDN.Use"),
+    *_needs("volumes", "/vms", "attach and detach disks", "VM.Audit", "VM.Config.Disk"),
+    *_needs("volumes", "/storage", "make disks", "Datastore.Audit", "Datastore.AllocateSpace"),
+    *_needs("volumes", "/storage", "delete disks", "Datastore.Allocate"),
+    *_needs("volumes", "/nodes", "see tasks", "Sys.Audit"),
+    *_needs("templates", "/nodes", "fetch images", "Sys.AccessNetwork"),
+    *_needs("templates", "/storage", "keep images", "Datastore.AllocateTemplate"),
+    *_needs("ha", "/", "register guests with HA", "Sys.Console", "Sys.Audit"),
+    *_needs("pools", "/pool", "put guests into pools", "Pool.Allocate", "Pool.Audit"),
+    *_needs("addresses", "/sdn/zones", "reserve addresses", "SDN.Allocate", "SDN.Audit"),
+)  # fmt: skip
+
+
+class Report(Struct, frozen=True):
+    """What the preflight found in a region."""
+
+    region: str
+    version: str
+    missing: tuple[Need, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.missing
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"region {self.region}: Proxmox VE {self.version}, all privileges are there"
+        lines = [f"  {n.privilege} on {n.path}: to {n.purpose}" for n in self.missing]
+        return "\n".join([f"region {self.region}: missing privileges", *lines])
+
+
+def needs(major: int, features: Collection[Feature] = FEATURES) -> tuple[Need, ...]:
+    """What the chosen features need on this release, each privilege on each path once."""
+    found: dict[tuple[str, str], Need] = {}
+    for need in NEEDS:
+        if need.feature in features and min(major, 9) in need.majors:
+            found.setdefault((need.path, need.privilege), need)
+    return tuple(found.values())
+
+
+def role(major: int, features: Collection[Feature] = FEATURES) -> tuple[str, ...]:
+    """The privileges of a role that suffices."""
+    return tuple(sorted({need.privilege for need in needs(major, features)}))
+
+
+def commands(major: int, user: str, features: Collection[Feature] = FEATURES) -> tuple[str, ...]:
+    """The ``pveum`` commands that make such a role and give it to a user, path by path."""
+    paths = sorted({need.path for need in needs(major, features)})
+    return (
+        f"pveum role add {ROLE} --privs '{' '.join(role(major, features))}'",
+        *(f"pveum acl modify {path} --users {user} --roles {ROLE}" for path in paths),
+    )
+
+
+def held(permissions: Mapping[str, Mapping[str, int]], path: str) -> frozenset[str]:
+    """The privileges on a path: its own, else those that its nearest ancestor passes on."""
+    if path in permissions:
+        return frozenset(permissions[path])
+    parts = path.rstrip("/").split("/")
+    for length in range(len(parts) - 1, 0, -1):
+        above = "/".join(parts[:length]) or "/"
+        if above in permissions:
+            return frozenset(p for p, propagates in permissions[above].items() if propagates)
+    return frozenset()
+
+
+def missing(
+    permissions: Mapping[str, Mapping[str, int]],
+    major: int,
+    features: Collection[Feature] = FEATURES,
+) -> tuple[Need, ...]:
+    """The needs that the permissions do not meet."""
+    return tuple(n for n in needs(major, features) if n.privilege not in held(permissions, n.path))
+
+
+async def check(pve: Pve, features: Collection[Feature] = FEATURES) -> Report:
+    """Ask the region what our credentials may do: two requests, no change."""
+    version = await pve.version()
+    permissions = await pve.access.permissions()
+    return Report(pve.region, version.version, missing(permissions, version.major, features))

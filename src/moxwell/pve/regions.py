@@ -1,0 +1,180 @@
+"""
+All regions, each with its client, inventory and tasks; made, kept and replaced by configuration.
+
+In: ``RegionConfig`` values, again and again (credentials rotate, regions come and go). Out: the
+region of a name, or an error. The surprise is what is missing: there is no default region. Whoever
+does not say which one he means gets none, because a delete in the wrong one cannot be undone.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from moxwell.clock import Clock
+from moxwell.errors import Missing
+from moxwell.pve.client import Pve
+from moxwell.pve.config import RegionConfig
+from moxwell.pve.inventory import Inventory
+from moxwell.pve.seen import Event
+from moxwell.pve.steps.contract import Expectation, Step, same_region
+from moxwell.pve.tasks import Ended, Tasks
+from moxwell.pve.transport import HttpTransport, Transport
+from moxwell.pve.values import Upid
+
+Connect = Callable[[RegionConfig], Transport]
+
+
+class UnknownRegion(Missing):
+    """No such region is configured (yet)."""
+
+    reason = "UnknownRegion"
+
+
+class Region:
+    """One region: how to talk to it, what is in it, what runs in it."""
+
+    def __init__(self, config: RegionConfig, pve: Pve, clock: Clock) -> None:
+        self.config = config
+        self.pve = pve
+        self.inventory = Inventory(pve, clock)
+        self.tasks = Tasks(pve, clock)
+        self._expected: dict[Upid, Expectation] = {}
+        self.tasks.subscribe(self._task_ended)
+
+    @property
+    def name(self) -> str:
+        return self.config.region
+
+    def zone_of(self, host: str) -> str:
+        """The zone of a host, by configuration."""
+        return self.config.zone_of(host)
+
+    async def take(self, step: Step, owner: Hashable) -> Upid | None:
+        """Take a step, follow its task for ``owner``, and let the inventory know."""
+        same_region(self.pve, step.region)
+        upid = await step.take(self.pve)
+        expected = step.expects()
+        self.inventory.work_is_under_way()
+        if upid is not None:
+            self.tasks.follow(upid, owner)
+            if expected is not None:
+                self._expected[upid] = expected
+        elif expected is not None:
+            self._believe(expected)
+        return upid
+
+    def _task_ended(self, ended: Ended) -> None:
+        expected = self._expected.pop(ended.upid, None)
+        self.inventory.work_is_under_way()
+        if expected is not None and ended.ok:
+            self._believe(expected)
+
+    def _believe(self, expected: Expectation) -> None:
+        if expected.fields is None:
+            self.inventory.learn_gone(expected.vmid)
+        else:
+            self.inventory.learn(expected.vmid, **expected.fields)
+
+    async def run(self) -> None:
+        """Poll the region for as long as it runs; closes the wire at the end."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.inventory.run())
+                group.create_task(self.tasks.run())
+        finally:
+            await self.pve.close()
+
+
+class Regions(Mapping[str, Region]):
+    """The configured regions by name."""
+
+    def __init__(
+        self,
+        configs: Iterable[RegionConfig],
+        clock: Clock,
+        *,
+        connect: Connect | None = None,
+    ) -> None:
+        self._clock = clock
+        self._connect = connect or (lambda config: HttpTransport(config, clock))
+        self._regions: dict[str, Region] = {}
+        self._inventory_listeners: list[Callable[[Event], None]] = []
+        self._task_listeners: list[Callable[[Ended], None]] = []
+        self._changed = asyncio.Event()
+        self.reload(configs)
+
+    def __getitem__(self, name: str) -> Region:
+        try:
+            return self._regions[name]
+        except KeyError:
+            known = ", ".join(sorted(self._regions)) or "none"
+            raise UnknownRegion(f"no region {name!r} is configured; known: {known}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._regions)
+
+    def __len__(self) -> int:
+        return len(self._regions)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._regions
+
+    def reload(self, configs: Iterable[RegionConfig]) -> tuple[str, ...]:
+        """Take over a new configuration; answers the regions that are new, changed or gone."""
+        wanted = {config.region: config for config in configs}
+        touched = [
+            name
+            for name in sorted({*wanted, *self._regions})
+            if name not in self._regions or self._regions[name].config != wanted.get(name)
+        ]
+        for name in touched:
+            self._regions.pop(name, None)
+            if name in wanted:
+                self._regions[name] = self._make(wanted[name])
+        if touched:
+            self._changed.set()
+        return tuple(touched)
+
+    def _make(self, config: RegionConfig) -> Region:
+        region = Region(config, Pve(self._connect(config)), self._clock)
+        for on_event in self._inventory_listeners:
+            region.inventory.subscribe(on_event)
+        for on_end in self._task_listeners:
+            region.tasks.subscribe(on_end)
+        return region
+
+    def subscribe(self, listener: Callable[[Event], None]) -> None:
+        """Be told of changes in every region, also in those that come later."""
+        self._inventory_listeners.append(listener)
+        for region in self._regions.values():
+            region.inventory.subscribe(listener)
+
+    def subscribe_tasks(self, listener: Callable[[Ended], None]) -> None:
+        """Be told of ended tasks in every region, also in those that come later."""
+        self._task_listeners.append(listener)
+        for region in self._regions.values():
+            region.tasks.subscribe(listener)
+
+    async def run(self) -> None:
+        """Keep every configured region polled, and only those."""
+        runners: dict[Region, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._changed.clear()
+                current = set(self._regions.values())
+                for region in set(runners) - current:
+                    await _end(runners.pop(region))
+                for region in current - set(runners):
+                    runners[region] = group.create_task(region.run())
+                await self._changed.wait()
+
+    async def close(self) -> None:
+        """Close all wires; for regions that were never run."""
+        for region in self._regions.values():
+            await region.pve.close()
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

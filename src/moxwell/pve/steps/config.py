@@ -1,0 +1,240 @@
+"""
+Configuration: everything about a guest that Proxmox keeps in its file, drives included.
+
+In: wanted values. Out: one merged request with only what differs, guarded by the digest of what was
+seen. The surprise: a new drive and the boot order in one request give either order at random, so
+the boot order waits for the next take.
+"""
+
+from collections.abc import Mapping
+
+from moxwell.errors import Conflict
+from moxwell.pve import errors, properties
+from moxwell.pve.client import Pve
+from moxwell.pve.guests import GuestConfig
+from moxwell.pve.steps.contract import (
+    Expectation,
+    GuestStep,
+    own_config,
+    own_free_config,
+    same_region,
+)
+from moxwell.pve.values import Upid
+
+EMPTY_DRIVE = "none,media=cdrom"
+
+
+class SlotTaken(Conflict):
+    """Another volume sits where one was to be attached."""
+
+    reason = "SlotTaken"
+
+
+def differing(config: GuestConfig, wanted: Mapping[str, str]) -> dict[str, str]:
+    """The wanted values that are not true yet."""
+    return {
+        key: value
+        for key, value in wanted.items()
+        if not properties.satisfied(key, value, config.raw.get(key))
+    }
+
+
+def lingering(config: GuestConfig, unwanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The unwanted keys that are still there."""
+    return tuple(key for key in unwanted if key in config)
+
+
+class Configure(GuestStep, frozen=True, kw_only=True):
+    """Change a guest's configuration, in one request.
+
+    With the ``digest`` of a configuration that was seen to be ours, nothing is read again.
+    """
+
+    changes: Mapping[str, str]
+    delete: tuple[str, ...] = ()
+    digest: str = ""
+
+    def is_needed(self, config: GuestConfig) -> bool:
+        """Would it change anything?"""
+        return bool(differing(config, self.changes) or lingering(config, self.delete))
+
+    async def take(self, pve: Pve) -> Upid | None:
+        if self.digest:
+            same_region(pve, self.guest.region)
+            return await _write(pve, self, _boot_apart(self.changes, {}), self.delete, self.digest)
+        config = await own_free_config(pve, self.guest)
+        changes = _boot_apart(differing(config, self.changes), config.raw)
+        delete = lingering(config, self.delete)
+        if not changes and not delete:
+            return None
+        return await _write(pve, self, changes, delete, config.digest)
+
+    def expects(self) -> Expectation | None:
+        known: dict[str, object] = {}
+        if "tags" in self.changes:
+            known["tags"] = properties.tags(self.changes["tags"])
+        if "name" in self.changes:
+            known["name"] = self.changes["name"]
+        return Expectation(self.guest.vmid, known) if known else None
+
+
+def _boot_apart(changes: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+    """Without the boot order while drives come new in the same request."""
+    new = [key for key in changes if key in properties.DISK_KEYS and key not in current]
+    return {key: value for key, value in changes.items() if key != "boot" or not new}
+
+
+async def _write(
+    pve: Pve,
+    step: GuestStep,
+    changes: Mapping[str, str],
+    delete: tuple[str, ...],
+    digest: str,
+) -> Upid | None:
+    """One request: at once, or as a task where a volume has to be made."""
+    guest = step.guest
+    slow = any(
+        key in properties.DISK_KEYS | {"efidisk0", "tpmstate0"}
+        and (properties.is_allocation(value) or "import-from=" in value)
+        for key, value in changes.items()
+    )
+    if slow:
+        return await pve.qemu.configure_task(
+            guest.host, guest.vmid, changes, delete=delete, digest=digest
+        )
+    await pve.qemu.configure(guest.host, guest.vmid, changes, delete=delete, digest=digest)
+    return None
+
+
+class AttachIso(GuestStep, frozen=True, kw_only=True):
+    """Put a medium into a CD-ROM drive (made if need be)."""
+
+    slot: str
+    volid: str
+
+    async def take(self, pve: Pve) -> Upid | None:
+        config = await own_free_config(pve, self.guest)
+        held = config.get(self.slot)
+        if properties.volume(held) == self.volid:
+            return None
+        if held and "media=cdrom" not in held:
+            raise SlotTaken(f"{self.guest}: {self.slot} is a disk, not a CD-ROM drive")
+        return await _write(pve, self, {self.slot: f"{self.volid},media=cdrom"}, (), config.digest)
+
+
+class EjectIso(GuestStep, frozen=True, kw_only=True):
+    """Take a medium out of its drive; the empty drive stays, as IDE cannot be unplugged."""
+
+    slot: str
+    volid: str = ""  # only this medium, if told
+
+    async def take(self, pve: Pve) -> Upid | None:
+        config = await own_free_config(pve, self.guest)
+        held = properties.volume(config.get(self.slot))
+        if held in {"", "none"} or (self.volid and held != self.volid):
+            return None
+        return await _write(pve, self, {self.slot: EMPTY_DRIVE}, (), config.digest)
+
+
+class Resize(GuestStep, frozen=True, kw_only=True):
+    """Grow a disk to a size; never shrinks."""
+
+    slot: str
+    size_gib: int
+    digest: str = ""
+
+    def is_needed(self, config: GuestConfig) -> bool:
+        return config.size_bytes(self.slot) < self.size_gib << 30
+
+    async def take(self, pve: Pve) -> Upid | None:
+        digest = self.digest
+        if not digest:
+            config = await own_free_config(pve, self.guest)
+            if self.slot not in config:
+                raise errors.ObjectMissing(f"{self.guest} has no disk {self.slot}")
+            if not self.is_needed(config):
+                return None
+            digest = config.digest
+        same_region(pve, self.guest.region)
+        return await pve.qemu.resize(
+            self.guest.host, self.guest.vmid, self.slot, f"{self.size_gib}G", digest=digest
+        )
+
+
+class AttachDisk(GuestStep, frozen=True, kw_only=True):
+    """Attach an existing volume to a slot, with drive options."""
+
+    slot: str
+    volid: str
+    options: Mapping[str, str] = {}
+
+    async def take(self, pve: Pve) -> Upid | None:
+        config = await own_free_config(pve, self.guest)
+        value = properties.render(self.volid, self.options)
+        where = config.slot_of(self.volid)
+        if where is not None and where != self.slot:
+            raise SlotTaken(f"{self.guest}: {self.volid} is attached as {where} already")
+        if where is None and self.slot in config:
+            held = properties.volume(config[self.slot])
+            raise SlotTaken(f"{self.guest}: {self.slot} holds {held}")
+        if properties.satisfied(self.slot, value, config.raw.get(self.slot)):
+            return None
+        return await pve.qemu.configure_task(
+            self.guest.host, self.guest.vmid, {self.slot: value}, digest=config.digest
+        )
+
+
+class DetachDisk(GuestStep, frozen=True, kw_only=True):
+    """Detach a volume wherever it is attached; the volume itself stays."""
+
+    volid: str
+
+    async def take(self, pve: Pve) -> Upid | None:
+        config = await own_free_config(pve, self.guest)
+        slot = config.slot_of(self.volid)
+        if slot is None:
+            return None
+        await pve.qemu.configure(
+            self.guest.host, self.guest.vmid, {}, delete=(slot,), digest=config.digest
+        )
+        return None
+
+
+class MoveDisk(GuestStep, frozen=True, kw_only=True):
+    """Move a disk to another storage and drop the old copy."""
+
+    slot: str
+    storage: str
+    format: str = ""
+
+    async def take(self, pve: Pve) -> Upid | None:
+        config = await own_free_config(pve, self.guest)
+        if self.slot not in config:
+            raise errors.ObjectMissing(f"{self.guest} has no disk {self.slot}")
+        if properties.volume(config[self.slot]).partition(":")[0] == self.storage:
+            return None
+        return await pve.qemu.move_disk(
+            self.guest.host,
+            self.guest.vmid,
+            self.slot,
+            storage=self.storage,
+            format=self.format or None,
+            delete=True,
+            digest=config.digest,
+        )
+
+
+class Revert(GuestStep, frozen=True, kw_only=True):
+    """Take back pending changes that a running guest refused."""
+
+    keys: tuple[str, ...]
+
+    async def take(self, pve: Pve) -> Upid | None:
+        config = await own_config(pve, self.guest)
+        rows = await pve.qemu.pending(self.guest.host, self.guest.vmid)
+        waiting = tuple(row.key for row in rows if row.key in self.keys and row.waits)
+        if waiting:
+            await pve.qemu.configure(
+                self.guest.host, self.guest.vmid, {}, revert=waiting, digest=config.digest
+            )
+        return None

@@ -1,0 +1,108 @@
+"""
+What every step promises, and how it makes sure that the guest is the one it was meant for.
+
+In: a frozen value that names its target by region, id *and* mark. Out: at most one change in
+Proxmox, and the task it goes on as. The promises, checked for every step against the simulator:
+taking it twice is harmless, it makes progress, it never waits, it refuses a foreign mark.
+The surprise: a digest seen on the guest's own configuration is as good as reading it again, because
+Proxmox compares it under the lock; so a step that is given one saves a request.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from moxwell.errors import Bug
+from moxwell.pve import errors, marks
+from moxwell.pve.client import Pve
+from moxwell.pve.endpoints.qemu import GuestStatus
+from moxwell.pve.guests import GuestConfig
+from moxwell.pve.marks import Mark
+from moxwell.pve.values import Upid
+
+
+class Guest(Struct, frozen=True):
+    """A guest as a step names it."""
+
+    region: str
+    host: str
+    vmid: int
+    mark: Mark
+
+    def __str__(self) -> str:
+        return f"guest {self.vmid} in region {self.region}"
+
+
+class Expectation(Struct, frozen=True):
+    """What will be true of a guest once a step's task went well; no fields: it is gone."""
+
+    vmid: int
+    fields: Mapping[str, Any] | None
+
+
+class Step(Struct, frozen=True, tag=True):
+    """One change in Proxmox, as a value."""
+
+    async def take(self, pve: Pve) -> Upid | None:
+        """Make the change unless it is made; a task if it goes on as one."""
+        raise NotImplementedError
+
+    @property
+    def region(self) -> str:
+        """The region it belongs to."""
+        raise NotImplementedError
+
+    @property
+    def vmid(self) -> int | None:
+        """The guest it changes, if any."""
+        return None
+
+    def expects(self) -> Expectation | None:
+        """What the inventory may believe when it went well."""
+        return None
+
+
+class GuestStep(Step, frozen=True):
+    """A step on one guest."""
+
+    guest: Guest
+
+    @property
+    def region(self) -> str:
+        return self.guest.region
+
+    @property
+    def vmid(self) -> int | None:
+        return self.guest.vmid
+
+
+def same_region(pve: Pve, region: str) -> None:
+    """A step never reaches another region than its own."""
+    if pve.region != region:
+        raise Bug(f"a step for region {region} met the client of region {pve.region}")
+
+
+async def own_config(pve: Pve, guest: Guest) -> GuestConfig:
+    """The guest's configuration, after a look at its mark."""
+    same_region(pve, guest.region)
+    config = await pve.qemu.config(guest.host, guest.vmid)
+    marks.verify(config, guest.mark, str(guest))
+    return config
+
+
+async def own_free_config(pve: Pve, guest: Guest) -> GuestConfig:
+    """The same, of a guest that nobody has locked: Proxmox would let us wait for the lock."""
+    config = await own_config(pve, guest)
+    if config.lock:
+        raise errors.Locked(f"{guest} is locked ({config.lock})")
+    return config
+
+
+async def own_status(pve: Pve, guest: Guest) -> GuestStatus:
+    """The guest's power state, after a look at its mark; one request if its tags tell."""
+    same_region(pve, guest.region)
+    status = await pve.qemu.status(guest.host, guest.vmid)
+    if marks.keys_in_tags(status.tags) != (guest.mark.key,):
+        await own_config(pve, guest)
+    return status

@@ -1,0 +1,104 @@
+"""
+Volumes that no guest's configuration protects: ISOs, images, disks of their own.
+
+A volume bears its mark in its name: the owner's key is part of it, and a step refuses names
+without it. The surprise: Proxmox deletes what a guest still uses without a word, and answers the
+deletion of nothing with success; uploading over an existing file replaces it.
+"""
+
+from msgspec import Struct
+
+from moxwell.pve.client import Pve
+from moxwell.pve.marks import Foreign, Mark
+from moxwell.pve.steps.contract import Step, same_region
+from moxwell.pve.transport import Upload
+from moxwell.pve.values import Blob, Upid
+
+
+def iso_name(mark: Mark, purpose: str = "user-data") -> str:
+    """The name of an owner's ISO, which collides with nobody's, in no region."""
+    return f"moxwell-{purpose}-{mark.key}.iso"
+
+
+class Shelf(Struct, frozen=True):
+    """A storage as reached through a host."""
+
+    region: str
+    host: str
+    storage: str
+
+
+class VolumeStep(Step, frozen=True, kw_only=True):
+    """A step on a volume that is named after its owner."""
+
+    shelf: Shelf
+    mark: Mark
+
+    @property
+    def region(self) -> str:
+        return self.shelf.region
+
+    def refuse_foreign(self, name: str) -> None:
+        keys = (self.mark.key, self.mark.owner_uid.lower())
+        if not any(key and key in name.lower() for key in keys):
+            raise Foreign(f"{name} does not bear the mark of {self.mark.owner_uid}")
+
+
+class UploadIso(VolumeStep, frozen=True, kw_only=True):
+    """Send an ISO; a former one of the same name is replaced."""
+
+    filename: str
+    content: Blob
+
+    @property
+    def volid(self) -> str:
+        return f"{self.shelf.storage}:iso/{self.filename}"
+
+    async def take(self, pve: Pve) -> Upid | None:
+        same_region(pve, self.shelf.region)
+        self.refuse_foreign(self.filename)
+        file = Upload.of(self.filename, self.content.data)
+        return await pve.storage.upload(self.shelf.host, self.shelf.storage, file)
+
+
+class Download(VolumeStep, frozen=True, kw_only=True):
+    """Let the host fetch an image from a URL, unless the file is there."""
+
+    url: str
+    filename: str
+    content: str = "import"
+    checksum: str = ""
+    checksum_algorithm: str = ""
+    verify_certificates: bool = True
+
+    @property
+    def volid(self) -> str:
+        return f"{self.shelf.storage}:{self.content}/{self.filename}"
+
+    async def take(self, pve: Pve) -> Upid | None:
+        same_region(pve, self.shelf.region)
+        self.refuse_foreign(self.filename)
+        there = await pve.storage.content(self.shelf.host, self.shelf.storage, content=self.content)
+        if any(volume.volid == self.volid for volume in there):
+            return None
+        return await pve.storage.download_url(
+            self.shelf.host,
+            self.shelf.storage,
+            url=self.url,
+            filename=self.filename,
+            content=self.content,
+            checksum=self.checksum or None,
+            checksum_algorithm=self.checksum_algorithm or None,
+            verify_certificates=self.verify_certificates,
+        )
+
+
+class DeleteVolume(VolumeStep, frozen=True, kw_only=True):
+    """Delete a volume; that it is gone already is fine."""
+
+    volid: str
+
+    async def take(self, pve: Pve) -> Upid | None:
+        same_region(pve, self.shelf.region)
+        self.refuse_foreign(self.volid)
+        return await pve.storage.delete(self.shelf.host, self.shelf.storage, self.volid)

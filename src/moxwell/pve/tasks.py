@@ -1,0 +1,131 @@
+"""
+One poller for all running tasks of a region: an ended task becomes an event for its owner.
+
+In: task ids with the key of whoever waits. Out: ``Ended`` events. One request per round tells about
+all tasks, however many are followed; with nothing to follow it sends nothing. The surprise: the
+cluster-wide list only holds each host's latest tasks, so one that fell out of it is asked for
+singly; and an exit text is a hint, never the truth about the guest.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from moxwell.clock import Clock
+from moxwell.errors import Missing, MoxwellError
+from moxwell.pve import errors
+from moxwell.pve.client import Pve
+from moxwell.pve.values import Upid
+
+QUICK_SECONDS = 1.0
+SLOW_SECONDS = 5.0
+QUICK_ROUNDS = 15  # a task older than that is a long one
+SINGLES = 8  # tasks asked for one by one in a round, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A task ended; ``error`` is what its exit text means, None if it went well."""
+
+    upid: Upid
+    owner: Hashable
+    exit_text: str
+    error: errors.PveError | None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+@dataclass(slots=True)
+class _Followed:
+    owner: Hashable
+    rounds: int = 0
+    unlisted: int = 0
+
+
+Listener = Callable[[Ended], None]
+
+
+class Tasks:
+    """The tasks of one region that somebody waits for."""
+
+    def __init__(self, pve: Pve, clock: Clock) -> None:
+        self._pve = pve
+        self._clock = clock
+        self._followed: dict[Upid, _Followed] = {}
+        self._listeners: list[Listener] = []
+        self._wake = asyncio.Event()
+
+    @property
+    def running(self) -> tuple[Upid, ...]:
+        """Tasks that are followed and not known to have ended."""
+        return tuple(self._followed)
+
+    def of(self, owner: Hashable) -> tuple[Upid, ...]:
+        """The running tasks of one owner."""
+        return tuple(upid for upid, task in self._followed.items() if task.owner == owner)
+
+    def follow(self, upid: Upid, owner: Hashable) -> None:
+        """Tell listeners when this task ends; its owner is named in the event."""
+        self._followed.setdefault(upid, _Followed(owner))
+        self._wake.set()
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Be told of ended tasks; answers the way to stop that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def run(self) -> None:
+        """Poll for as long as it runs; sleeps while there is nothing to wait for."""
+        while True:
+            if not self._followed:
+                self._wake.clear()
+                await self._wake.wait()
+            await self._clock.sleep(self._pause())
+            await self.poll()
+
+    def _pause(self) -> float:
+        young = any(task.rounds < QUICK_ROUNDS for task in self._followed.values())
+        return QUICK_SECONDS if young else SLOW_SECONDS
+
+    async def poll(self) -> None:
+        """One round: one request, and a few more for tasks that the list does not show."""
+        if not self._followed:
+            return
+        try:
+            listed = {row.upid: row for row in await self._pve.cluster.tasks()}
+        except MoxwellError:
+            return  # the region's health is the inventory's affair; try again next round
+        singles = 0
+        for upid, task in list(self._followed.items()):
+            task.rounds += 1
+            row = listed.get(upid)
+            if row is None:
+                task.unlisted += 1
+                # A host tells its peers of a new task a moment late: wait one round.
+                if task.unlisted > 1 and singles < SINGLES:
+                    singles += 1
+                    await self._ask(upid)
+            elif not row.running:
+                self._end(upid, row.status)
+
+    async def _ask(self, upid: Upid) -> None:
+        try:
+            status = await self._pve.tasks.status(upid)
+        except Missing:
+            self._end(upid, "unexpected status: the task is not known any more")
+        except MoxwellError:
+            return
+        else:
+            if not status.running:
+                self._end(upid, status.exitstatus or "unexpected status")
+
+    def _end(self, upid: Upid, exit_text: str) -> None:
+        task = self._followed.pop(upid, None)
+        if task is None:
+            return
+        where = f"region {self._pve.region}: task {upid.type} {upid.target}"
+        event = Ended(upid, task.owner, exit_text, errors.explain_exit(exit_text, where=where))
+        for listener in tuple(self._listeners):
+            listener(event)
