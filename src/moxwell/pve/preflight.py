@@ -2,8 +2,8 @@
 May we do what we will have to do? The least-privilege role, and a check of it before work starts.
 
 In: the permissions that Proxmox says our credentials have. Out: what is missing, where, and for
-what. The surprise: 9 split ``VM.Monitor`` into ``VM.GuestAgent.*``; deleting an ISO needs the strong
-``Datastore.Allocate`` although uploading it does not; HA needs ``Sys.Console`` on the root.
+what. The surprise: 9 split ``VM.Monitor`` into ``VM.GuestAgent.*``; deleting an ISO needs the
+strong ``Datastore.Allocate`` although uploading it does not; HA needs ``Sys.Console`` on the root.
 """
 
 from collections.abc import Collection, Mapping

@@ -7,8 +7,7 @@ does not say which one he means gets none, because a delete in the wrong one can
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from moxwell.clock import Clock
 from moxwell.errors import Missing
@@ -20,6 +19,7 @@ from moxwell.pve.steps.contract import Expectation, Step, same_region
 from moxwell.pve.tasks import Ended, Tasks
 from moxwell.pve.transport import HttpTransport, Transport
 from moxwell.pve.values import Upid
+from moxwell.pve.wire import Wire
 
 Connect = Callable[[RegionConfig], Transport]
 
@@ -33,9 +33,10 @@ class UnknownRegion(Missing):
 class Region:
     """One region: how to talk to it, what is in it, what runs in it."""
 
-    def __init__(self, config: RegionConfig, pve: Pve, clock: Clock) -> None:
+    def __init__(self, config: RegionConfig, transport: Transport, clock: Clock) -> None:
         self.config = config
-        self.pve = pve
+        self._wire = Wire(transport)
+        self.pve = pve = Pve(self._wire)
         self.inventory = Inventory(pve, clock)
         self.tasks = Tasks(pve, clock)
         self._expected: dict[Upid, Expectation] = {}
@@ -44,6 +45,11 @@ class Region:
     @property
     def name(self) -> str:
         return self.config.region
+
+    def reconnect(self, config: RegionConfig, transport: Transport) -> None:
+        """Use new credentials or URLs from now on; what is known of the region stays."""
+        self.config = config
+        self._wire.replace(transport)
 
     def zone_of(self, host: str) -> str:
         """The zone of a host, by configuration."""
@@ -85,7 +91,7 @@ class Region:
             await self.pve.close()
 
 
-class Regions(Mapping[str, Region]):
+class Regions:
     """The configured regions by name."""
 
     def __init__(
@@ -119,6 +125,12 @@ class Regions(Mapping[str, Region]):
     def __contains__(self, name: object) -> bool:
         return name in self._regions
 
+    def find(self, name: str) -> Region | None:
+        return self._regions.get(name)
+
+    def values(self) -> tuple[Region, ...]:
+        return tuple(self._regions.values())
+
     def reload(self, configs: Iterable[RegionConfig]) -> tuple[str, ...]:
         """Take over a new configuration; answers the regions that are new, changed or gone."""
         wanted = {config.region: config for config in configs}
@@ -128,15 +140,18 @@ class Regions(Mapping[str, Region]):
             if name not in self._regions or self._regions[name].config != wanted.get(name)
         ]
         for name in touched:
-            self._regions.pop(name, None)
-            if name in wanted:
+            if name not in wanted:
+                del self._regions[name]
+            elif name in self._regions:
+                self._regions[name].reconnect(wanted[name], self._connect(wanted[name]))
+            else:
                 self._regions[name] = self._make(wanted[name])
         if touched:
             self._changed.set()
         return tuple(touched)
 
     def _make(self, config: RegionConfig) -> Region:
-        region = Region(config, Pve(self._connect(config)), self._clock)
+        region = Region(config, self._connect(config), self._clock)
         for on_event in self._inventory_listeners:
             region.inventory.subscribe(on_event)
         for on_end in self._task_listeners:
@@ -176,5 +191,4 @@ class Regions(Mapping[str, Region]):
 
 async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait([task])
