@@ -1,0 +1,218 @@
+"""
+Control planes: KamajiControlPlane in both of its versions, and KubeadmControlPlane.
+
+v1alpha1 and v1alpha2 of KamajiControlPlane differ in status and defaults, not in what we read of
+the spec; upstream serves one or the other, we serve both.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import field
+
+from moxwell.api.capi.bootstrap import KubeadmConfigSpec
+from moxwell.api.capi.core import MachineDeletion
+from moxwell.api.capi.fleets import AGE, SCALE
+from moxwell.api.capi.shared import CONTROL_PLANE, UPSTREAM, ContractRef, Endpoint
+from moxwell.api.conditions import Condition
+from moxwell.api.conversion import Family, Spoke
+from moxwell.api.kinds import Column, Object, kind
+from moxwell.api.meta import TemplateMeta, Value
+from moxwell.api.moves import Move, Moves
+
+
+class Network(Value, frozen=True, kw_only=True):
+    """How a hosted control plane is reached."""
+
+    service_type: str = field(name="serviceType", default="")
+    service_address: str = field(name="serviceAddress", default="")
+    advertise_address: str = field(name="advertiseAddress", default="")
+    service_labels: Mapping[str, str] = field(name="serviceLabels", default_factory=dict)
+    service_annotations: Mapping[str, str] = field(name="serviceAnnotations", default_factory=dict)
+    cert_sans: tuple[str, ...] = field(name="certSANs", default=())
+    dns_service_ips: tuple[str, ...] = field(name="dnsServiceIPs", default=())
+
+
+class Kubelet(Value, frozen=True, kw_only=True):
+    """What the kubelets of the tenant are told."""
+
+    cgroupfs: str = ""
+    preferred_address_types: tuple[str, ...] = field(name="preferredAddressTypes", default=())
+
+
+class KamajiControlPlaneSpec(Value, frozen=True, kw_only=True):
+    """A control plane that runs as pods or processes, not on machines."""
+
+    data_store_name: str = field(name="dataStoreName", default="")
+    replicas: int | None = None
+    version: str = ""
+    addons: Mapping[str, Any] = field(default_factory=dict)
+    admission_controllers: tuple[str, ...] = field(name="admissionControllers", default=())
+    network: Network = field(default_factory=Network)
+    kubelet: Kubelet = field(default_factory=Kubelet)
+    deployment: Mapping[str, Any] = field(default_factory=dict)
+    control_plane_endpoint: Endpoint = field(name="controlPlaneEndpoint", default_factory=Endpoint)
+
+
+class PlaneInitialization(Value, frozen=True, kw_only=True):
+    """What has happened once, and stays so."""
+
+    control_plane_initialized: bool | None = field(name="controlPlaneInitialized", default=None)
+
+
+class ControlPlaneStatus(Value, frozen=True, kw_only=True):
+    """What is seen of a control plane."""
+
+    conditions: tuple[Condition, ...] = ()
+    initialization: PlaneInitialization = field(default_factory=PlaneInitialization)
+    ready: bool | None = None
+    external_managed_control_plane: bool | None = field(
+        name="externalManagedControlPlane", default=None
+    )
+    replicas: int | None = None
+    ready_replicas: int | None = field(name="readyReplicas", default=None)
+    available_replicas: int | None = field(name="availableReplicas", default=None)
+    up_to_date_replicas: int | None = field(name="upToDateReplicas", default=None)
+    selector: str = ""
+    version: str = ""
+    observed_generation: int = field(name="observedGeneration", default=0)
+
+
+class OldKamajiStatus(Value, frozen=True, kw_only=True):
+    """What is seen of a control plane, in v1alpha1."""
+
+    initialized: bool = False
+    ready: bool = False
+    external_managed_control_plane: bool = field(name="externalManagedControlPlane", default=False)
+    replicas: int = 0
+    ready_replicas: int = field(name="readyReplicas", default=0)
+    updated_replicas: int = field(name="updatedReplicas", default=0)
+    unavailable_replicas: int = field(name="unavailableReplicas", default=0)
+    selector: str = ""
+    version: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+COLUMNS = (
+    Column("Version", ".spec.version"),
+    Column("Replicas", ".status.replicas", "integer"),
+    Column("Ready", ".status.readyReplicas", "integer"),
+    AGE,
+)
+KAMAJI: dict[str, Any] = {
+    "group": CONTROL_PLANE,
+    "plural": "kamajicontrolplanes",
+    "name": "KamajiControlPlane",
+    "short": ("ktcp",),
+    "scale": SCALE,
+    "columns": COLUMNS,
+    "labels": {"cluster.x-k8s.io/v1beta1": "v1alpha1", "cluster.x-k8s.io/v1beta2": "v1alpha2"},
+    **UPSTREAM,
+}
+
+
+@kind(version="v1alpha2", **KAMAJI)
+class KamajiControlPlane(Object, frozen=True, kw_only=True):
+    """A hosted control plane."""
+
+    spec: KamajiControlPlaneSpec = field(default_factory=KamajiControlPlaneSpec)
+    status: ControlPlaneStatus = field(default_factory=ControlPlaneStatus)
+
+
+@kind(version="v1alpha1", storage=False, **KAMAJI)
+class KamajiControlPlaneV1Alpha1(Object, frozen=True, kw_only=True):
+    """A hosted control plane."""
+
+    spec: KamajiControlPlaneSpec = field(default_factory=KamajiControlPlaneSpec)
+    status: OldKamajiStatus = field(default_factory=OldKamajiStatus)
+
+
+class PlaneMachineSpec(Value, frozen=True, kw_only=True):
+    """What each control plane machine is made from."""
+
+    infrastructure_ref: ContractRef = field(name="infrastructureRef")
+    deletion: MachineDeletion = field(default_factory=MachineDeletion)
+
+
+class PlaneMachineTemplate(Value, frozen=True, kw_only=True):
+    metadata: TemplateMeta = field(default_factory=TemplateMeta)
+    spec: PlaneMachineSpec
+
+
+class PlaneRollout(Value, frozen=True, kw_only=True):
+    """When and how control plane machines are replaced."""
+
+    after: datetime | None = None
+    strategy: Mapping[str, Any] | None = None
+
+
+class KubeadmControlPlaneSpec(Value, frozen=True, kw_only=True):
+    """A control plane on machines."""
+
+    replicas: int | None = None
+    version: str
+    machine_template: PlaneMachineTemplate = field(name="machineTemplate")
+    kubeadm_config_spec: KubeadmConfigSpec = field(
+        name="kubeadmConfigSpec", default_factory=KubeadmConfigSpec
+    )
+    rollout: PlaneRollout = field(default_factory=PlaneRollout)
+
+
+KUBEADM: dict[str, Any] = {
+    "group": CONTROL_PLANE,
+    "plural": "kubeadmcontrolplanes",
+    "name": "KubeadmControlPlane",
+    "short": ("kcp",),
+    "scale": SCALE,
+    "columns": COLUMNS,
+    "labels": {"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2"},
+    **UPSTREAM,
+}
+
+
+@kind(version="v1beta2", **KUBEADM)
+class KubeadmControlPlane(Object, frozen=True, kw_only=True):
+    """A control plane made of machines by kubeadm."""
+
+    spec: KubeadmControlPlaneSpec
+    status: ControlPlaneStatus = field(default_factory=ControlPlaneStatus)
+
+
+class OldKubeadmControlPlaneSpec(Value, frozen=True, kw_only=True):
+    """A control plane on machines, in v1beta1."""
+
+    replicas: int | None = None
+    version: str
+    machine_template: Mapping[str, Any] = field(name="machineTemplate")
+    kubeadm_config_spec: Mapping[str, Any] = field(name="kubeadmConfigSpec", default_factory=dict)
+
+
+@kind(version="v1beta1", storage=False, **KUBEADM)
+class KubeadmControlPlaneV1Beta1(Object, frozen=True, kw_only=True):
+    """A control plane made of machines by kubeadm."""
+
+    spec: OldKubeadmControlPlaneSpec
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+
+_MOVES = Moves(
+    (
+        Move("status.initialized", "status.initialization.controlPlaneInitialized"),
+        Move("status.updatedReplicas", "status.upToDateReplicas"),
+    )
+)
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        group=CONTROL_PLANE,
+        kind="KamajiControlPlane",
+        hub="v1alpha2",
+        spokes=(Spoke(version="v1alpha1", up=_MOVES.up, down=_MOVES.down),),
+    ),
+)
+KINDS: tuple[type[Object], ...] = (
+    KamajiControlPlane,
+    KamajiControlPlaneV1Alpha1,
+    KubeadmControlPlane,
+    KubeadmControlPlaneV1Beta1,
+)

@@ -1,0 +1,89 @@
+"""
+Words that all kinds of Cluster API share: groups, labels, references, addresses, taints.
+
+All its kinds are declared ``open``: we know the fields we use, and keep those we do not.
+"""
+
+from typing import Any, Literal
+
+from msgspec import field
+
+from moxwell.api.meta import Value
+
+GROUP = "cluster.x-k8s.io"
+BOOTSTRAP = "bootstrap.cluster.x-k8s.io"
+CONTROL_PLANE = "controlplane.cluster.x-k8s.io"
+INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
+
+CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
+CONTROL_PLANE_LABEL = "cluster.x-k8s.io/control-plane"
+DEPLOYMENT_NAME = "cluster.x-k8s.io/deployment-name"
+SET_NAME = "cluster.x-k8s.io/set-name"
+TEMPLATE_HASH = "machine-template-hash"
+PAUSED = "cluster.x-k8s.io/paused"
+MANAGED_BY = "cluster.x-k8s.io/managed-by"
+REVISION = "machinedeployment.clusters.x-k8s.io/revision"
+DELETE_MACHINE = "cluster.x-k8s.io/delete-machine"
+UNINITIALIZED_TAINT = "node.cluster.x-k8s.io/uninitialized"
+SECRET_TYPE = "cluster.x-k8s.io/secret"
+
+CONTRACT = {"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2"}
+UPSTREAM: dict[str, Any] = {"status": True, "open": True, "categories": ("cluster-api",)}
+
+
+class ContractRef(Value, frozen=True, kw_only=True):
+    """A reference that names no version: the newest that fits the contract is used."""
+
+    api_group: str = field(name="apiGroup")
+    kind: str
+    name: str
+
+
+class ObjectReference(Value, frozen=True, kw_only=True):
+    """The older reference, with version and namespace."""
+
+    api_version: str = field(name="apiVersion", default="")
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class Endpoint(Value, frozen=True, kw_only=True):
+    """Where an API server answers."""
+
+    host: str = ""
+    port: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.host)
+
+
+class MachineAddress(Value, frozen=True, kw_only=True):
+    """One address of a machine."""
+
+    type: Literal["Hostname", "ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS"]
+    address: str
+
+
+class Taint(Value, frozen=True, kw_only=True):
+    """What keeps pods off a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+    propagation: str = ""
+
+
+class Blocks(Value, frozen=True, kw_only=True):
+    """Address ranges."""
+
+    cidr_blocks: tuple[str, ...] = field(name="cidrBlocks", default=())
+
+
+class FailureDomain(Value, frozen=True, kw_only=True):
+    """Where machines may be spread over."""
+
+    name: str
+    control_plane: bool | None = field(name="controlPlane", default=None)
+    attributes: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,257 @@
+"""
+The kinds of Cluster API in v1beta1: the form of most manifests that people have.
+
+Durations are texts here, references carry versions, conditions have severities, and readiness is
+a pair of booleans. :mod:`.convert` brings them to v1beta2 and back.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import field
+
+from moxwell.api.capi.core import ClusterNetwork
+from moxwell.api.capi.fleets import AGE, SCALE, Naming
+from moxwell.api.capi.shared import (
+    CONTRACT,
+    GROUP,
+    UPSTREAM,
+    Endpoint,
+    MachineAddress,
+    ObjectReference,
+)
+from moxwell.api.conditions import LegacyCondition
+from moxwell.api.kinds import Column, Object, kind
+from moxwell.api.meta import TemplateMeta, Value
+from moxwell.api.selectors import LabelSelector
+
+VERSION = "v1beta1"
+OLDER: dict[str, Any] = {**UPSTREAM, "storage": False, "labels": CONTRACT}
+PHASE = Column("Phase", ".status.phase")
+
+
+class ClusterSpec(Value, frozen=True, kw_only=True):
+    """What a cluster is made of."""
+
+    paused: bool = False
+    cluster_network: ClusterNetwork | None = field(name="clusterNetwork", default=None)
+    control_plane_endpoint: Endpoint = field(name="controlPlaneEndpoint", default_factory=Endpoint)
+    control_plane_ref: ObjectReference | None = field(name="controlPlaneRef", default=None)
+    infrastructure_ref: ObjectReference | None = field(name="infrastructureRef", default=None)
+    topology: Mapping[str, Any] | None = None
+
+
+class ClusterStatus(Value, frozen=True, kw_only=True):
+    """What is seen of a cluster."""
+
+    failure_domains: Mapping[str, Mapping[str, Any]] = field(
+        name="failureDomains", default_factory=dict
+    )
+    phase: str = ""
+    infrastructure_ready: bool = field(name="infrastructureReady", default=False)
+    control_plane_ready: bool = field(name="controlPlaneReady", default=False)
+    conditions: tuple[LegacyCondition, ...] = ()
+    observed_generation: int = field(name="observedGeneration", default=0)
+
+
+@kind(group=GROUP, version=VERSION, plural="clusters", columns=(PHASE, AGE), **OLDER)
+class Cluster(Object, frozen=True, kw_only=True):
+    """A Kubernetes cluster."""
+
+    spec: ClusterSpec = field(default_factory=ClusterSpec)
+    status: ClusterStatus = field(default_factory=ClusterStatus)
+
+
+class Bootstrap(Value, frozen=True, kw_only=True):
+    """Where the data comes from that makes a machine a node."""
+
+    config_ref: ObjectReference | None = field(name="configRef", default=None)
+    data_secret_name: str | None = field(name="dataSecretName", default=None)
+
+
+class MachineSpec(Value, frozen=True, kw_only=True):
+    """One machine."""
+
+    cluster_name: str = field(name="clusterName")
+    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    infrastructure_ref: ObjectReference | None = field(name="infrastructureRef", default=None)
+    version: str | None = None
+    provider_id: str | None = field(name="providerID", default=None)
+    failure_domain: str | None = field(name="failureDomain", default=None)
+    node_drain_timeout: str | None = field(name="nodeDrainTimeout", default=None)
+    node_volume_detach_timeout: str | None = field(name="nodeVolumeDetachTimeout", default=None)
+    node_deletion_timeout: str | None = field(name="nodeDeletionTimeout", default=None)
+
+
+class MachineStatus(Value, frozen=True, kw_only=True):
+    """What is seen of a machine."""
+
+    node_ref: ObjectReference | None = field(name="nodeRef", default=None)
+    last_updated: datetime | None = field(name="lastUpdated", default=None)
+    addresses: tuple[MachineAddress, ...] = ()
+    phase: str = ""
+    bootstrap_ready: bool = field(name="bootstrapReady", default=False)
+    infrastructure_ready: bool = field(name="infrastructureReady", default=False)
+    observed_generation: int = field(name="observedGeneration", default=0)
+    conditions: tuple[LegacyCondition, ...] = ()
+
+
+@kind(group=GROUP, version=VERSION, plural="machines", columns=(PHASE, AGE), **OLDER)
+class Machine(Object, frozen=True, kw_only=True):
+    """One machine of a cluster."""
+
+    spec: MachineSpec
+    status: MachineStatus = field(default_factory=MachineStatus)
+
+
+class MachineTemplate(Value, frozen=True, kw_only=True):
+    """What each machine is made from."""
+
+    metadata: TemplateMeta = field(default_factory=TemplateMeta)
+    spec: MachineSpec
+
+
+class FleetStatus(Value, frozen=True, kw_only=True):
+    """Machines counted."""
+
+    selector: str = ""
+    replicas: int = 0
+    fully_labeled_replicas: int = field(name="fullyLabeledReplicas", default=0)
+    ready_replicas: int = field(name="readyReplicas", default=0)
+    available_replicas: int = field(name="availableReplicas", default=0)
+    updated_replicas: int = field(name="updatedReplicas", default=0)
+    unavailable_replicas: int = field(name="unavailableReplicas", default=0)
+    phase: str = ""
+    observed_generation: int = field(name="observedGeneration", default=0)
+    conditions: tuple[LegacyCondition, ...] = ()
+
+
+class MachineSetSpec(Value, frozen=True, kw_only=True):
+    """A number of equal machines."""
+
+    cluster_name: str = field(name="clusterName")
+    replicas: int | None = None
+    min_ready_seconds: int = field(name="minReadySeconds", default=0)
+    delete_policy: str = field(name="deletePolicy", default="")
+    selector: LabelSelector = field(default_factory=LabelSelector)
+    template: MachineTemplate
+    machine_naming_strategy: Naming | None = field(name="machineNamingStrategy", default=None)
+
+
+@kind(
+    group=GROUP,
+    version=VERSION,
+    plural="machinesets",
+    scale=SCALE,
+    columns=(Column("Replicas", ".status.replicas", "integer"), AGE),
+    **OLDER,
+)
+class MachineSet(Object, frozen=True, kw_only=True):
+    """Keeps a number of equal machines."""
+
+    spec: MachineSetSpec
+    status: FleetStatus = field(default_factory=FleetStatus)
+
+
+class RollingUpdate(Value, frozen=True, kw_only=True):
+    """How many more and how many fewer there may be meanwhile."""
+
+    max_unavailable: int | str | None = field(name="maxUnavailable", default=None)
+    max_surge: int | str | None = field(name="maxSurge", default=None)
+    delete_policy: str | None = field(name="deletePolicy", default=None)
+
+
+class Remediation(Value, frozen=True, kw_only=True):
+    """How many broken machines are replaced at a time."""
+
+    max_in_flight: int | str | None = field(name="maxInFlight", default=None)
+
+
+class Strategy(Value, frozen=True, kw_only=True):
+    """How a new template reaches the machines."""
+
+    type: str = ""
+    rolling_update: RollingUpdate | None = field(name="rollingUpdate", default=None)
+    remediation: Remediation | None = None
+
+
+class MachineDeploymentSpec(Value, frozen=True, kw_only=True):
+    """Machines that follow a template."""
+
+    cluster_name: str = field(name="clusterName")
+    replicas: int | None = None
+    rollout_after: datetime | None = field(name="rolloutAfter", default=None)
+    selector: LabelSelector = field(default_factory=LabelSelector)
+    template: MachineTemplate
+    strategy: Strategy | None = None
+    machine_naming_strategy: Naming | None = field(name="machineNamingStrategy", default=None)
+    min_ready_seconds: int | None = field(name="minReadySeconds", default=None)
+    revision_history_limit: int | None = field(name="revisionHistoryLimit", default=None)
+    progress_deadline_seconds: int | None = field(name="progressDeadlineSeconds", default=None)
+    paused: bool = False
+
+
+@kind(
+    group=GROUP,
+    version=VERSION,
+    plural="machinedeployments",
+    scale=SCALE,
+    columns=(Column("Replicas", ".status.replicas", "integer"), PHASE, AGE),
+    **OLDER,
+)
+class MachineDeployment(Object, frozen=True, kw_only=True):
+    """Rolls machines from one template to the next."""
+
+    spec: MachineDeploymentSpec
+    status: FleetStatus = field(default_factory=FleetStatus)
+
+
+class UnhealthyCondition(Value, frozen=True, kw_only=True):
+    """A condition that, lasting so long, means broken."""
+
+    type: str
+    status: str
+    timeout: str
+
+
+class MachineHealthCheckSpec(Value, frozen=True, kw_only=True):
+    """Which machines are watched, for what."""
+
+    cluster_name: str = field(name="clusterName")
+    selector: LabelSelector = field(default_factory=LabelSelector)
+    unhealthy_conditions: tuple[UnhealthyCondition, ...] = field(
+        name="unhealthyConditions", default=()
+    )
+    max_unhealthy: int | str | None = field(name="maxUnhealthy", default=None)
+    unhealthy_range: str | None = field(name="unhealthyRange", default=None)
+    node_startup_timeout: str | None = field(name="nodeStartupTimeout", default=None)
+    remediation_template: ObjectReference | None = field(name="remediationTemplate", default=None)
+
+
+class MachineHealthCheckStatus(Value, frozen=True, kw_only=True):
+    """How many are well."""
+
+    expected_machines: int = field(name="expectedMachines", default=0)
+    current_healthy: int = field(name="currentHealthy", default=0)
+    remediations_allowed: int = field(name="remediationsAllowed", default=0)
+    targets: tuple[str, ...] = ()
+    observed_generation: int = field(name="observedGeneration", default=0)
+    conditions: tuple[LegacyCondition, ...] = ()
+
+
+@kind(group=GROUP, version=VERSION, plural="machinehealthchecks", columns=(AGE,), **OLDER)
+class MachineHealthCheck(Object, frozen=True, kw_only=True):
+    """Has broken machines replaced."""
+
+    spec: MachineHealthCheckSpec
+    status: MachineHealthCheckStatus = field(default_factory=MachineHealthCheckStatus)
+
+
+KINDS: tuple[type[Object], ...] = (
+    Cluster,
+    Machine,
+    MachineSet,
+    MachineDeployment,
+    MachineHealthCheck,
+)

@@ -1,0 +1,231 @@
+"""
+ProxmoxCluster and ProxmoxClusterTemplate: where the machines of one Kubernetes cluster may be.
+
+The hub version. A *zone* is a failure domain: a region and some of its hosts, with the storage, the
+bridge, the pools and the template that are right there. A cluster without zones lies in one region,
+which must be named unless there is only one. Nothing ever falls back to another region.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from moxwell.api.conditions import Condition
+from moxwell.api.infra.machine import CONTRACT, GROUP, HUB, Initialization
+from moxwell.api.infra.network import IPConfig, PoolRef, Vlan, ZoneName
+from moxwell.api.infra.template import TemplateSelector, VmidRangeSpec
+from moxwell.api.kinds import Column, Object, Rule, kind
+from moxwell.api.meta import TemplateMeta, Value
+
+ProviderIDFormat = Literal["RegionVMID", "UUID"]
+
+
+class Endpoint(Value, frozen=True, kw_only=True):
+    """Where the cluster's API server answers."""
+
+    host: Annotated[str, Meta(max_length=512)] = ""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+
+
+class SecretRef(Value, frozen=True, kw_only=True):
+    """A Secret with ``url``, ``token``, ``secret``; in the cluster's namespace if none is given."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    namespace: str = ""
+
+
+class SchedulerHints(Value, frozen=True, kw_only=True):
+    """How much of a host may be promised, in percent; 0 does not look."""
+
+    memory_adjustment: Annotated[int, Meta(ge=0)] | None = field(
+        name="memoryAdjustment", default=None
+    )
+    cpu_adjustment: Annotated[int, Meta(ge=0)] | None = field(name="cpuAdjustment", default=None)
+    storage_adjustment: Annotated[int, Meta(ge=0)] | None = field(
+        name="storageAdjustment", default=None
+    )
+
+
+class RegionSpec(Value, frozen=True, kw_only=True):
+    """A Proxmox cluster that only this Kubernetes cluster uses, by its own credentials."""
+
+    name: ZoneName
+    credentials_ref: SecretRef = field(name="credentialsRef")
+
+
+class TemplateSource(Value, frozen=True, kw_only=True):
+    """The template of a zone, for machines that do not name one or name one of another zone."""
+
+    source_node: str | None = field(name="sourceNode", default=None)
+    template_id: Annotated[int, Meta(ge=100)] | None = field(name="templateID", default=None)
+    template_name: str | None = field(name="templateName", default=None)
+    template_selector: TemplateSelector | None = field(name="templateSelector", default=None)
+
+
+class ZoneConfig(Value, frozen=True, kw_only=True):
+    """A failure domain."""
+
+    zone: ZoneName
+    region: str | None = None
+    nodes: tuple[str, ...] = ()  # none: all hosts of the region
+    control_plane: bool | None = field(name="controlPlane", default=None)
+    storage: str | None = None
+    iso_storage: str | None = field(name="isoStorage", default=None)
+    bridge: str | None = None
+    vlan: Vlan | None = None
+    template: TemplateSource | None = None
+    ip_pool_ref: tuple[PoolRef, ...] = field(name="ipPoolRef", default=())
+    ipv4_config: IPConfig | None = field(name="ipv4Config", default=None)
+    ipv6_config: IPConfig | None = field(name="ipv6Config", default=None)
+    dns_servers: tuple[str, ...] = field(name="dnsServers", default=())
+
+
+class ClusterSpec(Value, frozen=True, kw_only=True):
+    """The ground one Kubernetes cluster stands on."""
+
+    control_plane_endpoint: Endpoint | None = field(name="controlPlaneEndpoint", default=None)
+    control_plane_endpoint_pool: PoolRef | None = field(
+        name="controlPlaneEndpointPool", default=None
+    )
+    external_managed_control_plane: bool | None = field(
+        name="externalManagedControlPlane", default=None
+    )
+    region: str | None = None
+    server: str | None = None  # the region whose address has this host name
+    regions: tuple[RegionSpec, ...] = ()
+    credentials_ref: SecretRef | None = field(name="credentialsRef", default=None)
+    zone_config: tuple[ZoneConfig, ...] = field(name="zoneConfig", default=())
+    allowed_nodes: tuple[str, ...] = field(name="allowedNodes", default=())
+    scheduler_hints: SchedulerHints | None = field(name="schedulerHints", default=None)
+    ipv4_config: IPConfig | None = field(name="ipv4Config", default=None)
+    ipv6_config: IPConfig | None = field(name="ipv6Config", default=None)
+    ip_pool_ref: tuple[PoolRef, ...] = field(name="ipPoolRef", default=())
+    dns_servers: tuple[str, ...] = field(name="dnsServers", default=())
+    vm_id_range: VmidRangeSpec | None = field(name="vmIDRange", default=None)
+    pool: str | None = None
+    provider_id_format: ProviderIDFormat | None = field(name="providerIDFormat", default=None)
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || "
+            "(has(self.controlPlaneEndpoint.port) && self.controlPlaneEndpoint.port > 0)",
+            "an endpoint with a host needs a port between 1 and 65535",
+            lambda self, old: (
+                not (
+                    self.control_plane_endpoint
+                    and self.control_plane_endpoint.host
+                    and not self.control_plane_endpoint.port
+                )
+            ),
+            ".controlPlaneEndpoint",
+        ),
+        Rule(
+            "[has(self.region), has(self.server), has(self.credentialsRef)]"
+            ".filter(x, x).size() <= 1 || !has(self.server)",
+            "server names a configured region by its address: do not give region or "
+            "credentialsRef as well",
+            lambda self, old: (
+                self.server is None or (self.region is None and self.credentials_ref is None)
+            ),
+            ".server",
+        ),
+    )
+
+
+class FailureDomain(Value, frozen=True, kw_only=True):
+    """A zone as Cluster API spreads machines over it."""
+
+    name: str
+    control_plane: bool | None = field(name="controlPlane", default=None)
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+class LocalRef(Value, frozen=True, kw_only=True):
+    """An object in the same namespace."""
+
+    name: str
+
+
+class ZoneRef(Value, frozen=True, kw_only=True):
+    """The pools of one zone."""
+
+    zone: str = "default"
+    v4: LocalRef | None = field(name="inClusterIPPoolRefV4", default=None)
+    v6: LocalRef | None = field(name="inClusterIPPoolRefV6", default=None)
+
+
+class RegionHealth(Value, frozen=True, kw_only=True):
+    """One Proxmox cluster as it was seen last."""
+
+    name: str
+    available: bool
+    message: str = ""
+    version: str = ""
+    hosts: int = 0
+    hosts_online: int = field(name="hostsOnline", default=0)
+
+
+class ClusterStatus(Value, frozen=True, kw_only=True):
+    """What is true of the ground."""
+
+    conditions: tuple[Condition, ...] = ()
+    initialization: Initialization = field(default_factory=Initialization)
+    failure_domains: tuple[FailureDomain, ...] = field(name="failureDomains", default=())
+    regions: tuple[RegionHealth, ...] = ()
+    in_cluster_ip_pool_ref: tuple[LocalRef, ...] = field(name="inClusterIPPoolRef", default=())
+    in_cluster_zone_ref: tuple[ZoneRef, ...] = field(name="inClusterZoneRef", default=())
+    next_move: str = field(name="nextMove", default="")
+    observed_generation: int = field(name="observedGeneration", default=0)
+
+
+@kind(
+    group=GROUP,
+    version=HUB,
+    plural="proxmoxclusters",
+    short=("moxc",),
+    categories=("cluster-api",),
+    status=True,
+    labels=CONTRACT,
+    columns=(
+        Column("Cluster", ".metadata.labels['cluster\\.x-k8s\\.io/cluster-name']"),
+        Column("Ready", ".status.conditions[?(@.type=='Ready')].status"),
+        Column("Endpoint", ".spec.controlPlaneEndpoint.host"),
+        Column("Zones", ".status.failureDomains[*].name", priority=1),
+    ),
+)
+class ProxmoxCluster(Object, frozen=True, kw_only=True):
+    """The Proxmox clusters, zones, addresses and endpoint of one Kubernetes cluster."""
+
+    spec: ClusterSpec = field(default_factory=ClusterSpec)
+    status: ClusterStatus = field(default_factory=ClusterStatus)
+
+
+class ClusterResource(Value, frozen=True, kw_only=True):
+    """What a cluster from this template looks like."""
+
+    metadata: TemplateMeta = field(default_factory=TemplateMeta)
+    spec: ClusterSpec = field(default_factory=ClusterSpec)
+
+
+class ClusterTemplateSpec(Value, frozen=True, kw_only=True):
+    """The mould."""
+
+    template: ClusterResource = field(default_factory=ClusterResource)
+
+
+@kind(
+    group=GROUP,
+    version=HUB,
+    plural="proxmoxclustertemplates",
+    short=("pct",),
+    categories=("cluster-api",),
+    labels=CONTRACT,
+)
+class ProxmoxClusterTemplate(Object, frozen=True, kw_only=True):
+    """The mould of clusters, for ClusterClass."""
+
+    spec: ClusterTemplateSpec = field(default_factory=ClusterTemplateSpec)
+
+
+KINDS = (ProxmoxCluster, ProxmoxClusterTemplate)

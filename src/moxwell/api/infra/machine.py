@@ -1,0 +1,234 @@
+"""
+ProxmoxMachine and ProxmoxMachineTemplate: one guest, and the mould for many.
+
+The hub version; every older form converts to it and back (:mod:`.convert`). Fields keep the names
+CAPMOX gave them. Ours are ``region`` and ``claim`` (what was decided before anything was made),
+the hardware Proxmox can do, and what may happen to a guest that lives.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from moxwell.api.conditions import Condition
+from moxwell.api.infra.network import NetworkSpec
+from moxwell.api.infra.template import (
+    Checks,
+    Claim,
+    Disks,
+    HighAvailability,
+    MetadataSettings,
+    PciDevice,
+    Tag,
+    TemplateSelector,
+    VmidRangeSpec,
+)
+from moxwell.api.kinds import Column, Object, Rule, kind
+from moxwell.api.meta import TemplateMeta, Value
+
+GROUP = "infrastructure.cluster.x-k8s.io"
+HUB = "v1beta2"
+CONTRACT = {
+    "cluster.x-k8s.io/v1beta1": "v1alpha1",
+    "cluster.x-k8s.io/v1beta2": "v1alpha2_v1beta2",
+    "cluster.x-k8s.io/provider": "infrastructure-moxwell",
+}
+
+
+class MachineSpec(Value, frozen=True, kw_only=True):
+    """One guest."""
+
+    # which template
+    source_node: Annotated[str, Meta(min_length=1)] | None = field(name="sourceNode", default=None)
+    template_id: Annotated[int, Meta(ge=100)] | None = field(name="templateID", default=None)
+    template_name: str | None = field(name="templateName", default=None)
+    template_selector: TemplateSelector | None = field(name="templateSelector", default=None)
+    full: bool | None = None  # None: linked where the storage can, full otherwise
+    snap_name: str | None = field(name="snapName", default=None)
+    storage: str | None = None
+    format: Literal["raw", "qcow2", "vmdk"] | None = None
+    iso_storage: str | None = field(name="isoStorage", default=None)
+    # where
+    target: str | None = None  # this host and no other
+    allowed_nodes: tuple[str, ...] = field(name="allowedNodes", default=())
+    spread: Literal["Prefer", "Require", "Ignore"] | None = None
+    pool: str | None = None
+    vm_id_range: VmidRangeSpec | None = field(name="vmIDRange", default=None)
+    # what
+    num_sockets: Annotated[int, Meta(ge=1)] | None = field(name="numSockets", default=None)
+    num_cores: Annotated[int, Meta(ge=1)] | None = field(name="numCores", default=None)
+    cpu_type: str | None = field(name="cpuType", default=None)
+    cpu_limit: float | None = field(name="cpuLimit", default=None)
+    cpu_units: int | None = field(name="cpuUnits", default=None)
+    numa: bool | None = None
+    memory_mib: Annotated[int, Meta(ge=0, multiple_of=8)] | None = field(
+        name="memoryMiB", default=None
+    )
+    balloon_mib: Annotated[int, Meta(ge=0)] | None = field(name="balloonMiB", default=None)
+    machine_type: str | None = field(name="machineType", default=None)
+    bios: Literal["seabios", "ovmf"] | None = None
+    disks: Disks | None = None
+    network: NetworkSpec | None = None
+    pci_devices: tuple[PciDevice, ...] = field(name="pciDevices", default=())
+    # how it is known
+    description: str | None = None
+    tags: tuple[Tag, ...] = ()
+    metadata_settings: MetadataSettings | None = field(name="metadataSettings", default=None)
+    # how it lives
+    high_availability: HighAvailability | None = field(name="highAvailability", default=None)
+    firewall_groups: tuple[str, ...] = field(name="firewallGroups", default=())
+    on_boot: bool | None = field(name="onBoot", default=None)
+    when_stopped: Literal["Report", "Start"] | None = field(name="whenStopped", default=None)
+    changes: Literal["Never", "InPlace"] | None = None
+    shutdown_seconds: Annotated[int, Meta(ge=0, le=3600)] | None = field(
+        name="shutdownSeconds", default=None
+    )
+    checks: Checks | None = None
+    # written by us, before and while it is made
+    region: str | None = None
+    virtual_machine_id: int | None = field(name="virtualMachineID", default=None)
+    claim: Claim | None = None
+    provider_id: Annotated[str, Meta(max_length=512)] = field(name="providerID", default="")
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "[has(self.templateID), has(self.templateName), has(self.templateSelector)]"
+            ".filter(x, x).size() <= 1",
+            "name the template in one way: templateID, templateName or templateSelector",
+            lambda self, old: _ways(self) <= 1,
+        ),
+        Rule(
+            "!has(self.storage) || !has(self.full) || self.full",
+            "a linked clone lies where its template does: leave out storage or set full: true",
+            lambda self, old: self.storage is None or self.full is not False,
+            ".storage",
+        ),
+        Rule(
+            "!has(self.format) || !has(self.full) || self.full",
+            "a linked clone has its template's format: leave out format or set full: true",
+            lambda self, old: self.format is None or self.full is not False,
+            ".format",
+        ),
+    )
+
+
+def _ways(spec: MachineSpec) -> int:
+    given = (spec.template_id, spec.template_name, spec.template_selector)
+    return sum(way is not None for way in given)
+
+
+class MachineAddress(Value, frozen=True, kw_only=True):
+    """One way to reach a machine."""
+
+    type: Literal["Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS"]
+    address: str
+
+
+class IPAddresses(Value, frozen=True, kw_only=True):
+    """The addresses of one device."""
+
+    net: str
+    ipv4: tuple[str, ...] = ()
+    ipv6: tuple[str, ...] = ()
+
+
+class Initialization(Value, frozen=True, kw_only=True):
+    """What Cluster API's contract v1beta2 waits for."""
+
+    provisioned: bool | None = None
+
+
+class MachineStatus(Value, frozen=True, kw_only=True):
+    """What is true of a guest, computed anew in every pass."""
+
+    conditions: tuple[Condition, ...] = ()
+    initialization: Initialization = field(default_factory=Initialization)
+    addresses: tuple[MachineAddress, ...] = ()
+    ip_addresses: tuple[IPAddresses, ...] = field(name="ipAddresses", default=())
+    failure_domain: str = field(name="failureDomain", default="")
+    vm_status: Literal["", "notfound", "pending", "ready"] = field(name="vmStatus", default="")
+    power_state: str = field(name="powerState", default="")
+    proxmox_node: str = field(name="proxmoxNode", default="")
+    ha_state: str = field(name="haState", default="")
+    bootstrap_data_provided: bool | None = field(name="bootstrapDataProvided", default=None)
+    next_move: str = field(name="nextMove", default="")
+    observed_generation: int = field(name="observedGeneration", default=0)
+
+
+@kind(
+    group=GROUP,
+    version=HUB,
+    plural="proxmoxmachines",
+    short=("moxm",),
+    categories=("cluster-api",),
+    status=True,
+    labels=CONTRACT,
+    columns=(
+        Column("Cluster", ".metadata.labels['cluster\\.x-k8s\\.io/cluster-name']"),
+        Column("Ready", ".status.conditions[?(@.type=='Ready')].status"),
+        Column("Region", ".spec.region"),
+        Column("Host", ".status.proxmoxNode"),
+        Column("VMID", ".spec.virtualMachineID", "integer"),
+        Column("Power", ".status.powerState"),
+        Column("Next", ".status.nextMove", priority=1),
+        Column("Provider_ID", ".spec.providerID", priority=1),
+        Column("Machine", ".metadata.ownerReferences[?(@.kind=='Machine')].name", priority=1),
+    ),
+)
+class ProxmoxMachine(Object, frozen=True, kw_only=True):
+    """A virtual machine in Proxmox that is, or becomes, a Kubernetes node."""
+
+    spec: MachineSpec = field(default_factory=MachineSpec)
+    status: MachineStatus = field(default_factory=MachineStatus)
+
+
+class MachineResource(Value, frozen=True, kw_only=True):
+    """What a machine from this template looks like."""
+
+    metadata: TemplateMeta = field(default_factory=TemplateMeta)
+    spec: MachineSpec = field(default_factory=MachineSpec)
+
+
+class MachineTemplateSpec(Value, frozen=True, kw_only=True):
+    """The mould."""
+
+    template: MachineResource = field(default_factory=MachineResource)
+
+
+class NodeInfo(Value, frozen=True, kw_only=True):
+    """What a node from this template will say of itself."""
+
+    architecture: str = ""
+    operating_system: str = field(name="operatingSystem", default="")
+
+
+class MachineTemplateStatus(Value, frozen=True, kw_only=True):
+    """What an autoscaler needs to know to scale from zero."""
+
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    node_info: NodeInfo | None = field(name="nodeInfo", default=None)
+    conditions: tuple[Condition, ...] = ()
+
+
+@kind(
+    group=GROUP,
+    version=HUB,
+    plural="proxmoxmachinetemplates",
+    short=("pmt",),
+    categories=("cluster-api",),
+    status=True,
+    labels=CONTRACT,
+    columns=(
+        Column("CPU", ".status.capacity.cpu"),
+        Column("Memory", ".status.capacity.memory"),
+    ),
+)
+class ProxmoxMachineTemplate(Object, frozen=True, kw_only=True):
+    """The mould of machines."""
+
+    spec: MachineTemplateSpec = field(default_factory=MachineTemplateSpec)
+    status: MachineTemplateStatus = field(default_factory=MachineTemplateStatus)
+
+
+KINDS = (ProxmoxMachine, ProxmoxMachineTemplate)

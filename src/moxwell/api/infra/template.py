@@ -1,0 +1,125 @@
+"""How a machine names the guest it is cloned from, and what else it may ask of its hardware."""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from moxwell.api.kinds import Rule
+from moxwell.api.meta import Value
+
+Tag = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_][a-zA-Z0-9_\-\+\.]*$")]
+DiskName = Annotated[str, Meta(pattern=r"^(scsi|virtio|sata|ide)[0-9]+$")]
+Cache = Literal["none", "writethrough", "writeback", "unsafe", "directsync"]
+
+
+class TemplateSelector(Value, frozen=True, kw_only=True):
+    """A template by its tags."""
+
+    match_tags: Annotated[tuple[Tag, ...], Meta(min_length=1)] = field(name="matchTags", default=())
+    match_policy: Literal["exact", "uniqueSubset", "bestSubset"] | None = field(
+        name="matchPolicy", default=None
+    )
+
+
+class BootVolume(Value, frozen=True, kw_only=True):
+    """The disk that is there already; it can only grow. No name: the one it boots from."""
+
+    disk: str = ""
+    size_gb: Annotated[int, Meta(ge=5)] = field(name="sizeGb")
+
+
+class ExtraDisk(Value, frozen=True, kw_only=True):
+    """One more disk."""
+
+    disk: DiskName
+    size_gb: Annotated[int, Meta(ge=1)] = field(name="sizeGb")
+    storage: str | None = None  # the machine's if not given
+    format: Literal["raw", "qcow2", "vmdk"] | None = None
+    ssd: bool | None = None
+    discard: bool | None = None
+    iothread: bool | None = None
+    backup: bool | None = None
+    replicate: bool | None = None
+    cache: Cache | None = None
+    read_only: bool | None = field(name="readOnly", default=None)
+    serial: str | None = None
+
+
+class Disks(Value, frozen=True, kw_only=True):
+    """All disks of a machine."""
+
+    boot_volume: BootVolume | None = field(name="bootVolume", default=None)
+    extra: tuple[ExtraDisk, ...] = ()
+
+
+class PciDevice(Value, frozen=True, kw_only=True):
+    """A device of the host given to the guest: by resource mapping, or by its address."""
+
+    mapping: str | None = None
+    host: str | None = None
+    mdev: str | None = None
+    pcie: bool | None = None
+    primary_gpu: bool | None = field(name="primaryGPU", default=None)
+    rombar: bool | None = None
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.mapping) != has(self.host)",
+            "name a PCI device either by mapping or by host address",
+            lambda self, old: (self.mapping is None) != (self.host is None),
+        ),
+    )
+
+
+class HighAvailability(Value, frozen=True, kw_only=True):
+    """Registration with Proxmox's own HA manager."""
+
+    group: str | None = None  # before Proxmox VE 9, where groups became rules
+    max_restart: Annotated[int, Meta(ge=0)] | None = field(name="maxRestart", default=None)
+    max_relocate: Annotated[int, Meta(ge=0)] | None = field(name="maxRelocate", default=None)
+
+
+class VmidRangeSpec(Value, frozen=True, kw_only=True):
+    """The ids this machine may have."""
+
+    start: Annotated[int, Meta(ge=100, le=999_999_999)]
+    end: Annotated[int, Meta(ge=100, le=999_999_999)]
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.end >= self.start",
+            "the end of the range must not be below its start",
+            lambda self, old: self.end >= self.start,
+        ),
+    )
+
+
+class Checks(Value, frozen=True, kw_only=True):
+    """What not to wait for before a machine counts as ready."""
+
+    skip_cloud_init_status: bool | None = field(name="skipCloudInitStatus", default=None)
+    skip_qemu_guest_agent: bool | None = field(name="skipQemuGuestAgent", default=None)
+
+
+class MetadataSettings(Value, frozen=True, kw_only=True):
+    """What goes into the guest's metadata."""
+
+    provider_id_injection: bool | None = field(name="providerIDInjection", default=None)
+
+
+class Claim(Value, frozen=True, kw_only=True):
+    """
+    What was decided for a machine before anything was made; written once, by us.
+
+    It stands in the spec because a move to another manager drops status, and with it the only
+    trace of a guest.
+    """
+
+    host: str
+    uuid: str
+    zone: str = ""
+    template: int = 0
+    template_host: str = field(name="templateHost", default="")
+    storage: str = ""
+    iso_storage: str = field(name="isoStorage", default="")
+    linked: bool = False

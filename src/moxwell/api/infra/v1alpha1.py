@@ -1,0 +1,254 @@
+"""
+CAPMOX ``v1alpha1`` as it was written: one default device and additional ones, pools by family.
+
+Only schema and words; what they mean in the hub says :mod:`.from_v1alpha1`. It is also the form in
+which Cluster API's contract v1beta1 reads us: ``status.ready`` and failure domains as a map.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from moxwell.api.conditions import LegacyCondition
+from moxwell.api.infra.cluster import Endpoint, LocalRef, SchedulerHints, SecretRef
+from moxwell.api.infra.machine import CONTRACT, GROUP, MachineAddress
+from moxwell.api.infra.network import (
+    IPConfig,
+    Model,
+    Mtu,
+    PolicySpec,
+    PoolRef,
+    RouteSpec,
+    Vlan,
+    VrfSpec,
+    ZoneName,
+)
+from moxwell.api.infra.template import (
+    Checks,
+    Disks,
+    MetadataSettings,
+    Tag,
+    TemplateSelector,
+    VmidRangeSpec,
+)
+from moxwell.api.kinds import Column, Object, kind
+from moxwell.api.meta import TemplateMeta, Value
+
+VERSION = "v1alpha1"
+DEPRECATED = f"{GROUP}/v1alpha1 is deprecated; use {GROUP}/v1beta2"
+
+
+class Device(Value, frozen=True, kw_only=True):
+    """A network device; the default one has no name."""
+
+    name: Annotated[str, Meta(pattern=r"^net[0-9]+$")] | None = None
+    bridge: Annotated[str, Meta(min_length=1)] | None = None
+    model: Model | None = None
+    mtu: Mtu | None = None
+    link_mtu: Mtu | None = field(name="linkMtu", default=None)
+    vlan: Vlan | None = None
+    queues: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    ipv4_pool_ref: PoolRef | None = field(name="ipv4PoolRef", default=None)
+    ipv6_pool_ref: PoolRef | None = field(name="ipv6PoolRef", default=None)
+    dns_servers: tuple[str, ...] = field(name="dnsServers", default=())
+    routes: tuple[RouteSpec, ...] = ()
+    routing_policy: tuple[PolicySpec, ...] = field(name="routingPolicy", default=())
+
+
+class Network(Value, frozen=True, kw_only=True):
+    """The default device, and more."""
+
+    zone: ZoneName | None = None
+    default: Device | None = None
+    additional_devices: tuple[Device, ...] = field(name="additionalDevices", default=())
+    vrfs: tuple[VrfSpec, ...] = ()
+
+
+class MachineSpec(Value, frozen=True, kw_only=True):
+    """One guest."""
+
+    source_node: str | None = field(name="sourceNode", default=None)
+    template_id: Annotated[int, Meta(ge=100)] | None = field(name="templateID", default=None)
+    template_selector: TemplateSelector | None = field(name="templateSelector", default=None)
+    description: str | None = None
+    format: Literal["raw", "qcow2", "vmdk"] | None = None
+    full: bool | None = None
+    pool: str | None = None
+    snap_name: str | None = field(name="snapName", default=None)
+    storage: str | None = None
+    target: str | None = None
+    provider_id: str | None = field(name="providerID", default=None)
+    virtual_machine_id: int | None = field(name="virtualMachineID", default=None)
+    num_sockets: Annotated[int, Meta(ge=1)] | None = field(name="numSockets", default=None)
+    num_cores: Annotated[int, Meta(ge=1)] | None = field(name="numCores", default=None)
+    memory_mib: Annotated[int, Meta(ge=0, multiple_of=8)] | None = field(
+        name="memoryMiB", default=None
+    )
+    disks: Disks | None = None
+    network: Network | None = None
+    vm_id_range: VmidRangeSpec | None = field(name="vmIDRange", default=None)
+    checks: Checks | None = None
+    metadata_settings: MetadataSettings | None = field(name="metadataSettings", default=None)
+    allowed_nodes: tuple[str, ...] = field(name="allowedNodes", default=())
+    tags: tuple[Tag, ...] = ()
+
+
+class IPAddress(Value, frozen=True, kw_only=True):
+    """The addresses of one device."""
+
+    ipv4: str = ""
+    ipv6: str = ""
+
+
+class MachineStatus(Value, frozen=True, kw_only=True):
+    """What is true of a guest, in the words of contract v1beta1."""
+
+    ready: bool | None = None
+    conditions: tuple[LegacyCondition, ...] = ()
+    addresses: tuple[MachineAddress, ...] = ()
+    vm_status: Literal["", "notfound", "pending", "ready"] = field(name="vmStatus", default="")
+    bootstrap_data_provided: bool | None = field(name="bootstrapDataProvided", default=None)
+    ip_addresses: Mapping[str, IPAddress] = field(name="ipAddresses", default_factory=dict)
+    proxmox_node: str | None = field(name="proxmoxNode", default=None)
+    failure_domain: str = field(name="failureDomain", default="")
+    task_ref: str | None = field(name="taskRef", default=None)
+    retry_after: str | None = field(name="retryAfter", default=None)
+    failure_reason: str | None = field(name="failureReason", default=None)
+    failure_message: str | None = field(name="failureMessage", default=None)
+
+
+class CloneSpec(Value, frozen=True, kw_only=True):
+    """Machine moulds that a ClusterClass patches from; never read by a controller."""
+
+    machine_spec: Mapping[str, MachineSpec] = field(name="machineSpec", default_factory=dict)
+    ssh_authorized_keys: tuple[str, ...] = field(name="sshAuthorizedKeys", default=())
+    virtual_ip_network_interface: str | None = field(name="virtualIPNetworkInterface", default=None)
+
+
+class ClusterSpec(Value, frozen=True, kw_only=True):
+    """The ground one Kubernetes cluster stands on."""
+
+    control_plane_endpoint: Endpoint | None = field(name="controlPlaneEndpoint", default=None)
+    external_managed_control_plane: bool | None = field(
+        name="externalManagedControlPlane", default=None
+    )
+    allowed_nodes: tuple[str, ...] = field(name="allowedNodes", default=())
+    scheduler_hints: SchedulerHints | None = field(name="schedulerHints", default=None)
+    ipv4_config: IPConfig | None = field(name="ipv4Config", default=None)
+    ipv6_config: IPConfig | None = field(name="ipv6Config", default=None)
+    dns_servers: tuple[str, ...] = field(name="dnsServers", default=())
+    clone_spec: CloneSpec | None = field(name="cloneSpec", default=None)
+    credentials_ref: SecretRef | None = field(name="credentialsRef", default=None)
+
+
+class FailureDomain(Value, frozen=True, kw_only=True):
+    """A zone, in the map of contract v1beta1."""
+
+    control_plane: bool | None = field(name="controlPlane", default=None)
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+class NodeLocation(Value, frozen=True, kw_only=True):
+    """Where CAPMOX noted a machine; kept, not read."""
+
+    machine: LocalRef
+    node: str
+
+
+class NodeLocations(Value, frozen=True, kw_only=True):
+    """Where CAPMOX noted its machines."""
+
+    control_plane: tuple[NodeLocation, ...] = field(name="controlPlane", default=())
+    workers: tuple[NodeLocation, ...] = ()
+
+
+class ClusterStatus(Value, frozen=True, kw_only=True):
+    """What is true of the ground, in the words of contract v1beta1."""
+
+    ready: bool | None = None
+    conditions: tuple[LegacyCondition, ...] = ()
+    failure_domains: Mapping[str, FailureDomain] = field(
+        name="failureDomains", default_factory=dict
+    )
+    in_cluster_ip_pool_ref: tuple[LocalRef, ...] = field(name="inClusterIpPoolRef", default=())
+    node_locations: NodeLocations | None = field(name="nodeLocations", default=None)
+    failure_reason: str | None = field(name="failureReason", default=None)
+    failure_message: str | None = field(name="failureMessage", default=None)
+
+
+_FACTS: dict[str, Any] = {
+    "group": GROUP,
+    "version": VERSION,
+    "categories": ("cluster-api",),
+    "labels": CONTRACT,
+    "storage": False,
+    "deprecated": DEPRECATED,
+}
+_READY = Column("Ready", ".status.ready", "string")
+
+
+@kind(plural="proxmoxclusters", short=("moxc",), status=True, columns=(_READY,), **_FACTS)
+class ProxmoxCluster(Object, frozen=True, kw_only=True):
+    """A cluster as CAPMOX v1alpha1 writes it."""
+
+    spec: ClusterSpec = field(default_factory=ClusterSpec)
+    status: ClusterStatus = field(default_factory=ClusterStatus)
+
+
+class ClusterResource(Value, frozen=True, kw_only=True):
+    """What a cluster from this template looks like."""
+
+    metadata: TemplateMeta = field(default_factory=TemplateMeta)
+    spec: ClusterSpec = field(default_factory=ClusterSpec)
+
+
+class ClusterTemplateSpec(Value, frozen=True, kw_only=True):
+    """The mould."""
+
+    template: ClusterResource = field(default_factory=ClusterResource)
+
+
+@kind(plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
+class ProxmoxClusterTemplate(Object, frozen=True, kw_only=True):
+    """A mould of clusters as CAPMOX v1alpha1 writes it."""
+
+    spec: ClusterTemplateSpec = field(default_factory=ClusterTemplateSpec)
+
+
+@kind(plural="proxmoxmachines", short=("moxm",), status=True, columns=(_READY,), **_FACTS)
+class ProxmoxMachine(Object, frozen=True, kw_only=True):
+    """A machine as CAPMOX v1alpha1 writes it."""
+
+    spec: MachineSpec = field(default_factory=MachineSpec)
+    status: MachineStatus = field(default_factory=MachineStatus)
+
+
+class MachineResource(Value, frozen=True, kw_only=True):
+    """What a machine from this template looks like."""
+
+    metadata: TemplateMeta = field(default_factory=TemplateMeta)
+    spec: MachineSpec = field(default_factory=MachineSpec)
+
+
+class MachineTemplateSpec(Value, frozen=True, kw_only=True):
+    """The mould."""
+
+    template: MachineResource = field(default_factory=MachineResource)
+
+
+class MachineTemplateStatus(Value, frozen=True, kw_only=True):
+    """What an autoscaler needs to know to scale from zero."""
+
+    capacity: Mapping[str, str] = field(default_factory=dict)
+
+
+@kind(plural="proxmoxmachinetemplates", short=("pmt",), status=True, **_FACTS)
+class ProxmoxMachineTemplate(Object, frozen=True, kw_only=True):
+    """A mould of machines as CAPMOX v1alpha1 writes it."""
+
+    spec: MachineTemplateSpec = field(default_factory=MachineTemplateSpec)
+    status: MachineTemplateStatus = field(default_factory=MachineTemplateStatus)
+
+
+KINDS = (ProxmoxCluster, ProxmoxClusterTemplate, ProxmoxMachine, ProxmoxMachineTemplate)
