@@ -51,6 +51,15 @@ def renew(kept: Kept | None, names: Sequence[str], now: datetime) -> Kept:
     return kept
 
 
+def check(kept: Kept) -> None:
+    """Raise ValueError unless both pairs can be read and belong together."""
+    for pair in (kept.authority, kept.serving):
+        cert = x509.load_pem_x509_certificate(pair.cert)
+        key = serialization.load_pem_private_key(pair.key, None)
+        if key.public_key() != cert.public_key():
+            raise ValueError("a certificate and its key do not belong together")
+
+
 def is_due(cert: bytes, now: datetime) -> bool:
     """Whether less than a third of its life is left."""
     read = x509.load_pem_x509_certificate(cert)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from moxwell.runtime import queue
 
 _SHORT = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_RESULTS = ("success", "error", "requeue", "requeue_after", "terminal", "paused")
+_RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
 class Metrics:
@@ -104,7 +104,7 @@ class ControllerMetrics(queue.Watcher):
 
     def passed(self, result: str, seconds: float) -> None:
         """One pass ended."""
-        self._passes[result].inc()
+        self._passes["error" if result == "terminal" else result].inc()
         self._seconds.observe(seconds)
         if result in ("error", "terminal"):
             self._errors.inc()
@@ -119,11 +119,11 @@ class ControllerMetrics(queue.Watcher):
         """A status differed and was written."""
         self._status_writes.inc()
 
-    def sample(self, of: queue.Queue, per_share: int) -> None:
+    def sample(self, of: queue.Queue) -> None:
         """Set the gauges from a queue; called when somebody scrapes."""
         work = (self._name, self._name)
         running = of.running_seconds()
-        self._metrics.workers.labels(self._name).set(per_share)
+        self._metrics.workers.labels(self._name).set(of.per_share)
         self._metrics.unfinished.labels(*work).set(sum(running))
         self._metrics.longest.labels(*work).set(max(running, default=0.0))
         for priority, count in of.ready_by_priority().items():

@@ -101,7 +101,7 @@ class Queue:
         watcher: Watcher | None = None,
     ) -> None:
         self._clock, self._backoff, self._gate = clock, backoff, gate
-        self._per_share = per_share
+        self.per_share = per_share
         self._watcher = watcher or Watcher()
         self._ready: dict[Key, _Ready] = {}
         self._running: dict[Key, float] = {}
@@ -241,7 +241,7 @@ class Queue:
             share = self._turns[0]
             self._turns.rotate(-1)
             lane = self._lanes[share]
-            if lane.ready and lane.running < self._per_share and self._gate(share):
+            if lane.ready and lane.running < self.per_share and self._gate(share):
                 return self._hand_out(share, lane)
         return None
 

@@ -18,7 +18,7 @@ from moxwell.clock import Clock
 from moxwell.errors import MoxwellError, Terminal
 from moxwell.kube.client import Kube
 from moxwell.kube.codec import Bookmark, Change, Unreadable
-from moxwell.kube.errors import Gone
+from moxwell.kube.errors import Gone, NotFound
 from moxwell.kube.watching import Watch
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
@@ -45,12 +45,13 @@ class Reflector(Generic[T]):
         labels: str = "",
         page_size: int = 500,
         streaming: bool = False,
+        optional: bool = False,
         rng: random.Random | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self._kube, self._clock, self._cache = kube, clock, cache
         self._namespace, self._labels = namespace, labels
-        self._page_size, self._streaming = page_size, streaming
+        self._page_size, self._streaming, self._optional = page_size, streaming, optional
         self._rng = rng or random.Random()
         self._metrics = metrics
         self._version = ""  # empty: list first
@@ -67,6 +68,8 @@ class Reflector(Generic[T]):
                 await self._round()
             except Gone as error:
                 self._forget("expired", error)
+            except NotFound as error:
+                self._not_served(error)
             except MoxwellError as error:
                 self._failed(error)
             else:
@@ -150,6 +153,12 @@ class Reflector(Generic[T]):
     def _forget(self, why: str, error: MoxwellError) -> None:
         log.info("history lost", kind=self._kind, why=str(error))
         self._version, self._why = "", why
+
+    def _not_served(self, error: NotFound) -> None:
+        """The kind is not there: for an optional one that is an answer, for now."""
+        self._failed(error)
+        if self._optional:
+            self._listed((), {}, "")
 
     def _failed(self, error: MoxwellError | None) -> None:
         self._quick_failures += 1

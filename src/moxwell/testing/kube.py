@@ -8,7 +8,8 @@ knows no schemas: any group and plural exists. What it promises is checked by
 :func:`moxwell.testing.kube_contract.check`, which the embedded API passes too.
 
 Faults are made on purpose: ``compact`` forgets history (the next resume gets 410), ``cut`` ends all
-watches, ``fail`` answers the next matching requests with an error, ``bookmark`` sends one now.
+watches, ``fail`` answers the next matching request with an error, ``away`` answers nothing at all,
+``bookmark`` sends one now.
 """
 
 import asyncio
@@ -87,12 +88,15 @@ class FakeKube:
         self._faults: list[tuple[Callable[[Request], bool], int, str]] = []
         self.version = 1
         self.floor = 0
+        self.away = False  # nobody answers
         self.requests: list[Request] = []
 
     async def handle(self, request: Request) -> Response:
         """Answer one request."""
         self.requests.append(request)
         await asyncio.sleep(0)
+        if self.away:
+            await asyncio.Event().wait()
         try:
             self._fault(request)
             place = parse_path(request.path)

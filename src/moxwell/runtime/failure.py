@@ -1,0 +1,78 @@
+"""
+From an error to what people see: the condition of the object, and whether and when to try again.
+
+The class of the error decides (see :mod:`moxwell.errors`); its text is shown as it is, since no
+error of ours holds a secret. Of an exception that is not ours only the type is shown: nobody
+checked its text.
+"""
+
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from moxwell.api.conditions import Condition, LegacyCondition, Truth
+from moxwell.errors import Bug, Conflict, MoxwellError, Retryable, Terminal, Unreachable
+
+Retry = Literal["soon", "change"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a failed pass means."""
+
+    truth: Truth
+    reason: str
+    message: str
+    retry: Retry
+    broken: bool = False  # an invariant of ours, not the world
+    quiet: bool = False  # ordinary at first: told only when it keeps happening
+
+
+def explain(error: BaseException) -> Failure:
+    """What an error means."""
+    if isinstance(error, Terminal):
+        return Failure("False", error.reason, str(error), "change")
+    if isinstance(error, Conflict):
+        return Failure("False", error.reason, str(error), "soon", quiet=True)
+    if isinstance(error, Unreachable):
+        return Failure("Unknown", error.reason, str(error), "soon")
+    if isinstance(error, Retryable):
+        return Failure("False", error.reason, str(error), "soon")
+    text = str(error) if isinstance(error, MoxwellError) else type(error).__name__
+    return Failure("Unknown", Bug.reason, f"the pass was given up: {text}", "soon", broken=True)
+
+
+def condition_type(kind: Any) -> type[Condition] | type[LegacyCondition] | None:
+    """The form of conditions a kind declares; None for a kind that has none."""
+    if not isinstance(kind, type):
+        return Condition  # a Resource: the common form
+    status = typing.get_type_hints(kind).get("status")
+    hints = typing.get_type_hints(status) if isinstance(status, type) else {}
+    for form in (Condition, LegacyCondition):
+        if form in typing.get_args(hints.get("conditions")):
+            return form
+    return None
+
+
+def as_condition(
+    form: type[Condition] | type[LegacyCondition], type_: str, failure: Failure, generation: int
+) -> Condition | LegacyCondition:
+    """The failure as a condition of the kind's own form."""
+    if form is LegacyCondition:
+        severity: Literal["", "Error", "Warning"] = ""
+        if failure.truth == "False":
+            severity = "Error" if failure.retry == "change" else "Warning"
+        return LegacyCondition(
+            type=type_,
+            status=failure.truth,
+            severity=severity,
+            reason=failure.reason,
+            message=failure.message,
+        )
+    return Condition(
+        type=type_,
+        status=failure.truth,
+        reason=failure.reason,
+        message=failure.message,
+        observed_generation=generation,
+    )

@@ -1,0 +1,105 @@
+"""
+The manager's two small servers: health and metrics in the clear, webhooks over TLS.
+
+The only sockets of the runtime. Health answers ``/healthz`` (the process is alive: nothing is
+asked), ``/readyz`` (every named check passes; ``?verbose`` lists them) and ``/metrics``. The
+webhook server takes its certificate from memory and can be given a new one while it runs; the file
+exists only for the moment in which the TLS library reads it, readable by nobody else.
+"""
+
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from moxwell.runtime.certs import Pair
+from moxwell.runtime.settings import Listen
+from moxwell.runtime.webhooks import BadReview, Webhooks
+
+Checks = Mapping[str, Callable[[], bool]]
+LARGEST_REVIEW = 16 * 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+def health_app(
+    checks: Checks, registry: CollectorRegistry, sample: Callable[[], None]
+) -> web.Application:
+    """Health, readiness and metrics; ``sample`` sets the gauges before each scrape."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(request: web.Request) -> web.Response:
+        results = {name: check() for name, check in checks.items()}
+        good = all(results.values())
+        text = "ok" if good else "not ready"
+        if "verbose" in request.query or not good:
+            lines = [f"[{'+' if ok else '-'}]{name}" for name, ok in sorted(results.items())]
+            text = "\n".join((*lines, text))
+        return web.Response(text=text, status=200 if good else 500)
+
+    async def metrics(_: web.Request) -> web.Response:
+        sample()
+        headers = {"Content-Type": CONTENT_TYPE_LATEST}
+        return web.Response(body=generate_latest(registry), headers=headers)
+
+    app = web.Application()
+    for path, handler in (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics)):
+        app.router.add_get(path, handler)
+    return app
+
+
+def webhook_app(webhooks: Webhooks) -> web.Application:
+    """Admission and conversion reviews."""
+
+    async def review(request: web.Request) -> web.Response:
+        try:
+            answer = webhooks.answer(request.path, await request.read())
+        except BadReview as error:
+            raise web.HTTPBadRequest(text=str(error)) from error
+        if answer is None:
+            raise web.HTTPNotFound
+        return web.Response(body=answer, content_type="application/json")
+
+    app = web.Application(client_max_size=LARGEST_REVIEW)
+    app.router.add_post("/{path:.*}", review)
+    return app
+
+
+class Tls:
+    """A server's TLS context whose certificate can be exchanged while it serves."""
+
+    def __init__(self) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+
+    def load(self, pair: Pair) -> None:
+        """Use this certificate for every connection from now on."""
+        with tempfile.NamedTemporaryFile(prefix="moxwell-", suffix=".pem") as file:  # mode 0600
+            file.write(pair.key + pair.cert)
+            file.flush()
+            self.context.load_cert_chain(Path(file.name))
+
+
+@asynccontextmanager
+async def serving(
+    app: web.Application, listen: Listen, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serve while the block runs; yields the port."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, listen.host, listen.port, ssl_context=tls)
+        await site.start()
+        port = int(runner.addresses[0][1])
+        log.info("listening", host=listen.host, port=port, tls=tls is not None)
+        yield port
+    finally:
+        await runner.cleanup()

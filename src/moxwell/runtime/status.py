@@ -1,0 +1,115 @@
+"""
+Status: the only writer of it, once per pass and only if something differs.
+
+In goes the object as it was read and the fields a controller owns, computed from scratch; out goes
+one merge patch on the status subresource, or nothing. A controller owns the fields its status type
+declares and the conditions it names; fields and conditions of others are kept. The transition time
+of a condition is set here and moves only with its status, so a controller cannot get it wrong.
+
+A write is bound to the version it was computed from. If somebody wrote in between, the live object
+is read and the same statement is merged into it: what a pass found depends on no one else's fields.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from moxwell.api import trees
+from moxwell.clock import Clock
+from moxwell.errors import Conflict
+from moxwell.kube.client import Kube
+from moxwell.kube.errors import NotFound, WriteConflict
+from moxwell.runtime.objects import as_tree, field_of, key_of, meta_of, version_of
+
+Json = dict[str, Any]
+TRIES = 4
+
+
+def status_patch(have: Json, want: Any, *, owns: Collection[str] = (), now: datetime) -> Json:
+    """The merge patch from the status that is there to the one wanted; empty if none is needed."""
+    wanted = as_tree(want)
+    target = {**have, **_blend(have, wanted, owns, now)}
+    for name in _declared(want):
+        if wanted.get(name) is None:
+            target.pop(name, None)
+    if "conditions" in have and not wanted.get("conditions"):
+        target["conditions"] = merge_conditions(have["conditions"], (), owns, now)
+    return trees.merge_diff(have, target)
+
+
+def merge_conditions(
+    have: Collection[Json], want: Collection[Json], owns: Collection[str], now: datetime
+) -> list[Json]:
+    """Those wanted, in place of the old ones of their type; others' stay, each where it stood."""
+    wanted = {c["type"]: c for c in want}
+    out: list[Json] = []
+    for old in have:
+        new = wanted.pop(old["type"], None)
+        if new is not None:
+            out.append(_timed(old, new, now))
+        elif old["type"] not in owns:
+            out.append(old)
+    return out + [_timed(None, wanted[type_], now) for type_ in sorted(wanted)]
+
+
+class StatusWriter:
+    """Writes status for one controller."""
+
+    def __init__(self, kube: Kube, clock: Clock) -> None:
+        self._kube, self._clock = kube, clock
+
+    async def write(self, kind: Any, obj: Any, want: Any, *, owns: Collection[str] = ()) -> Any:
+        """The object as written, ``obj`` itself if nothing differed, None if it is gone."""
+        now, uid = self._clock.now(), meta_of(obj).uid
+        for _ in range(TRIES):
+            have = as_tree(field_of(obj, "status") or {})
+            change = status_patch(have, want, owns=owns, now=now)
+            if not change:
+                return obj
+            try:
+                return await self._send(kind, obj, change)
+            except NotFound:
+                return None
+            except WriteConflict:
+                obj = await self._kube.find(kind, key_of(obj).name, key_of(obj).namespace)
+                if obj is None or meta_of(obj).uid != uid:
+                    return None
+        raise Conflict(f"{key_of(obj)} keeps changing; its status was not written")
+
+    async def _send(self, kind: Any, obj: Any, change: Json) -> Any:
+        key = key_of(obj)
+        body = {"metadata": {"resourceVersion": version_of(obj)}, "status": change}
+        place = "status" if _has_subresource(kind) else ""
+        return await self._kube.merge(kind, key.name, body, key.namespace, subresource=place)
+
+
+def _blend(have: Mapping[str, Any], want: Json, owns: Collection[str], now: datetime) -> Json:
+    """``want`` with its conditions, at whatever depth, merged into those that are there."""
+    out = dict(want)
+    for name, value in want.items():
+        old = have.get(name)
+        if name == "conditions" and isinstance(value, list | tuple):
+            out[name] = merge_conditions(old or (), value, owns, now)
+        elif isinstance(value, dict):
+            out[name] = _blend(old if isinstance(old, dict) else {}, value, owns, now)
+    return {name: value for name, value in out.items() if value is not None}
+
+
+def _timed(old: Json | None, new: Json, now: datetime) -> Json:
+    since = new.get("lastTransitionTime") or now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if old is not None and old["status"] == new["status"] and old.get("lastTransitionTime"):
+        since = old["lastTransitionTime"]
+    return {**new, "lastTransitionTime": since}
+
+
+def _declared(want: Any) -> Collection[str]:
+    """The fields a status type owns; conditions are owned by type, not as a whole."""
+    names = want.__struct_encode_fields__ if isinstance(want, msgspec.Struct) else tuple(want)
+    return [name for name in names if name != "conditions"]
+
+
+def _has_subresource(kind: Any) -> bool:
+    declared = getattr(kind, "declared", None)
+    return declared is None or bool(declared.status)

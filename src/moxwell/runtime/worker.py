@@ -1,0 +1,288 @@
+"""
+The pass: everything that is done around a controller so that no controller has to.
+
+A key comes from the queue. The object is fetched (from the cache, or live where the cache has not
+yet seen our own last write), the finalizer is put on before anything else, the reconciler looks and
+takes at most one step, the status is written if it differs. An error becomes a condition, an event,
+a count and a later try. One pass, one task: cancelling it is always safe, because every pass starts
+from what is true.
+
+This is the one place in Moxwell that catches everything: a broken controller must not stop others.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from moxwell.clock import Clock
+from moxwell.errors import MoxwellError
+from moxwell.kube.client import Kube
+from moxwell.runtime import failure as failures
+from moxwell.runtime import fence, finalizer, pause
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.echo import Echoes
+from moxwell.runtime.events import Recorder
+from moxwell.runtime.failure import Failure
+from moxwell.runtime.key import Key
+from moxwell.runtime.metrics import ControllerMetrics
+from moxwell.runtime.objects import as_tree, key_of, meta_of, version_of
+from moxwell.runtime.queue import LOW, NORMAL, Item, Queue
+from moxwell.runtime.reconciler import Controller, Note, Outcome
+from moxwell.runtime.status import StatusWriter
+from moxwell.runtime.watches import Watch
+
+QUIET_FAILURES = 3  # conflicts below this are nobody's business
+CONTEXT = ("controller", "key", "pass")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """When to look again without being asked."""
+
+    resync_seconds: float
+    terminal_seconds: float
+
+
+class Worker:
+    """Runs one controller."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        *,
+        kube: Kube,
+        clock: Clock,
+        cache: Cache[Any],
+        queue: Queue,
+        metrics: ControllerMetrics,
+        recorder: Recorder,
+        times: Times,
+        rng: random.Random,
+        clusters: Cache[Any] | None = None,
+    ) -> None:
+        self.controller, self.queue = controller, queue
+        self._kube, self._clock, self._cache = kube, clock, cache
+        self._metrics, self._recorder, self._times, self._rng = metrics, recorder, times, rng
+        self._clusters = clusters
+        self._kind, self._finalizer = controller.reconciler.kind, controller.reconciler.finalizer
+        self._status = StatusWriter(kube, clock)
+        self._echoes = Echoes()
+        self._form = failures.condition_type(self._kind)
+        self._tasks: dict[asyncio.Task[None], str] = {}
+
+    # ---- what wakes it
+
+    def subscribe(self) -> None:
+        """Hear of changes of our own kind."""
+        self._cache.subscribe(self._changed)
+
+    def watch(self, watch: Watch, cache: Cache[Any]) -> None:
+        """Hear of changes of another kind."""
+
+        def changed(old: Any, new: Any, listed: bool) -> None:
+            for key in watch.wakes(old, new):
+                self._add(key, LOW if listed else NORMAL)
+
+        cache.subscribe(changed)
+
+    def wake(self, key: Key) -> None:
+        """Somebody else has reason to think this key needs a look."""
+        self._add(key, NORMAL)
+
+    def wake_share(self, share: str | None) -> None:
+        """Everything of a share (None: of all) needs a look: it has just become ours."""
+        for obj in self._cache.list():
+            its = self.controller.share(obj)
+            if share is None or its == share:
+                self.queue.add(key_of(obj), share=its, priority=LOW)
+
+    def _add(self, key: Key, priority: int) -> None:
+        obj = self._cache.find(key)
+        share = self.controller.share(obj) if obj is not None else ""
+        self.queue.add(key, share=share, priority=priority)
+
+    def _changed(self, old: Any, new: Any, listed: bool) -> None:
+        obj = old if new is None else new
+        key = key_of(obj)
+        if new is None or self._echoes.heard(key, version_of(new)):
+            share = self.controller.share(obj)
+            self.queue.add(key, share=share, priority=LOW if listed else NORMAL)
+
+    def sample(self) -> None:
+        """Set the gauges; called when somebody scrapes."""
+        self._metrics.sample(self.queue)
+
+    # ---- running
+
+    async def run(self) -> None:
+        """Hand out keys to passes until the queue is shut; then wait for those that run."""
+        async with asyncio.TaskGroup() as group:
+            while (item := await self.queue.get()) is not None:
+                task = group.create_task(self.handle(item))
+                self._tasks[task] = item.share
+                task.add_done_callback(self._tasks.pop)
+
+    async def abandon(self, share: str | None) -> None:
+        """Cancel the passes of a share (None: all) and wait until they have stopped."""
+        ours = [t for t, its in self._tasks.items() if share is None or its == share]
+        for task in ours:
+            task.cancel()
+        if ours:
+            await asyncio.wait(ours)
+
+    async def handle(self, item: Item) -> None:
+        """One key, from the queue and back; never raises but for cancellation."""
+        fence.enter(item.share)
+        structlog.contextvars.bind_contextvars(
+            **{"controller": self.controller.name, "key": str(item.key), "pass": self._pass_id()}
+        )
+        started, result = self._clock.monotonic(), "cancelled"
+        self._echoes.begin(item.key)
+        try:
+            result = await self._attempt(item)
+        finally:
+            news = self._echoes.end(item.key)
+            if news or result == "cancelled":
+                self.queue.add(item.key, share=item.share)
+            self.queue.done(item)
+            structlog.contextvars.unbind_contextvars(*CONTEXT)
+        self._metrics.passed(result, self._clock.monotonic() - started)
+
+    async def _attempt(self, item: Item) -> str:
+        obj = None
+        try:
+            obj = await self._fetch(item.key)
+            if obj is None:
+                self.queue.forget(item.key)
+                return "success"
+            outcome = await self._pass(obj)
+        except Exception as error:  # noqa: BLE001 - the one place; see the module's first lines
+            return await self._failed(item, obj, error)
+        self.queue.forget(item.key)
+        return self._schedule(item, outcome)
+
+    async def _fetch(self, key: Key) -> Any:
+        """The object as it is: from the cache unless we know better."""
+        obj = self._cache.find(key)
+        if self._echoes.is_stale(key, version_of(obj) if obj is not None else "0"):
+            obj = await self._kube.find(self._kind, key.name, key.namespace)
+        if obj is None:
+            self._echoes.forget(key)
+        return obj
+
+    async def _pass(self, obj: Any) -> Outcome[Any] | None:
+        """The whole pass for one object; None where there is nothing to look at again."""
+        if self.controller.needs is not None and not self.controller.needs(obj):
+            return None
+        if self.controller.pausable and (why := pause.find_pause(obj, self._clusters)):
+            await self._write(obj, None, why)
+            return None
+        deleting = meta_of(obj).deletion_timestamp is not None
+        if deleting and not (self._finalizer and finalizer.has(obj, self._finalizer)):
+            return None
+        if not deleting and self._finalizer and not finalizer.has(obj, self._finalizer):
+            obj = await finalizer.add(self._kube, self._kind, obj, self._finalizer)
+            self._echoes.wrote(key_of(obj), version_of(obj))
+        outcome: Outcome[Any] = await self.controller.reconciler.reconcile(obj)
+        for note in outcome.notes:
+            self._recorder.note(self.controller.name, self._kind, obj, note)
+        if deleting and outcome.settled:
+            await self._let_go(obj)
+            return None
+        await self._write(obj, outcome.status, "")
+        return outcome
+
+    async def _let_go(self, obj: Any) -> None:
+        left = await finalizer.remove(self._kube, self._kind, obj, self._finalizer)
+        if left is not None:
+            self._echoes.wrote(key_of(left), version_of(left))
+        log.info("object released")
+
+    async def _write(self, obj: Any, status: Any, paused: str) -> None:
+        """Write status if it differs, with the ``Paused`` condition of kinds that have one."""
+        want = self._wanted(obj, status, paused)
+        if want is None:
+            return
+        owns = () if paused else self.controller.owns
+        left = await self._status.write(self._kind, obj, want, owns=owns)
+        if left is not None and left is not obj:
+            self._echoes.wrote(key_of(left), version_of(left))
+            self._metrics.status_written()
+
+    def _wanted(self, obj: Any, status: Any, paused: str) -> Any:
+        if not self.controller.pausable or self._form is None:
+            return status
+        said = pause.pause_condition(self._form, paused, meta_of(obj).generation)
+        tree = _explicit(status)
+        tree["conditions"] = [*tree.get("conditions", ()), as_tree(said)]
+        return tree
+
+    def _schedule(self, item: Item, outcome: Outcome[Any] | None) -> str:
+        """When to look again."""
+        if outcome is None:
+            return "success"
+        if outcome.again is not None:
+            self.queue.add_after(item.key, outcome.again, share=item.share)
+            return "requeue_after"
+        resync = self.controller.resync_seconds or self._times.resync_seconds
+        self.queue.add_after(item.key, self._jittered(resync), share=item.share, priority=LOW)
+        return "success"
+
+    # ---- failing
+
+    async def _failed(self, item: Item, obj: Any, error: Exception) -> str:
+        """Count it, tell it, try again when its class says."""
+        failure = failures.explain(error)
+        self._log(failure, error)
+        if failure.retry == "change":
+            self.queue.forget(item.key)
+            seconds = self._jittered(self._times.terminal_seconds)
+            self.queue.add_after(item.key, seconds, share=item.share, priority=LOW)
+        else:
+            self.queue.retry(item.key, share=item.share)
+        if failure.broken:
+            self._metrics.broke()
+        told = not failure.quiet or self.queue.failures(item.key) >= QUIET_FAILURES
+        if obj is not None and told and not isinstance(error, fence.NotHeld):
+            await self._tell(obj, failure)
+        return "terminal" if failure.retry == "change" else "error"
+
+    async def _tell(self, obj: Any, failure: Failure) -> None:
+        note = Note(failure.reason, failure.message, "Warning")
+        self._recorder.note(self.controller.name, self._kind, obj, note)
+        if self._form is None:
+            return
+        said = failures.as_condition(
+            self._form, self.controller.condition, failure, meta_of(obj).generation
+        )
+        try:
+            left = await self._status.write(self._kind, obj, {"conditions": [as_tree(said)]})
+            if left is not None and left is not obj:
+                self._echoes.wrote(key_of(left), version_of(left))
+        except MoxwellError as error:
+            log.warning("failure not told", reason=error.reason, error=str(error))
+
+    def _log(self, failure: Failure, error: Exception) -> None:
+        if failure.broken:
+            log.error("pass broken", reason=failure.reason, exc_info=error)
+        else:
+            log.info("pass failed", reason=failure.reason, error=failure.message)
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * (1 + 0.1 * self._rng.random())
+
+    def _pass_id(self) -> str:
+        return f"{self._rng.getrandbits(32):08x}"
+
+
+def _explicit(status: Any) -> dict[str, Any]:
+    """A status as a tree in which absent fields of its type are told as absent."""
+    if status is None:
+        return {}
+    names = getattr(status, "__struct_encode_fields__", ())
+    return {name: None for name in names if name != "conditions"} | as_tree(status)

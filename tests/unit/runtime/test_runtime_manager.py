@@ -1,0 +1,349 @@
+"""The manager as a whole, on a small API in memory and virtual time."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from moxwell.api.conditions import Condition, Conditions
+from moxwell.api.wire import Request
+from moxwell.errors import Busy, Conflict, Denied, Unreachable
+from moxwell.kube.client import Kube
+from moxwell.runtime.key import Key
+from moxwell.runtime.manager import Runtime, assemble
+from moxwell.runtime.objects import PAUSED_ANNOTATION
+from moxwell.runtime.pause import CLUSTERS
+from moxwell.runtime.reconciler import Controller, Note, Outcome
+from moxwell.runtime.settings import Settings
+from moxwell.runtime.watches import Watch
+from moxwell.testing.kube import FakeKube
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.things import THINGS, Thing, ThingStatus, thing
+
+FINALIZER = "test.moxwell.dev/thing"
+
+
+@dataclass
+class Growing:
+    """Makes what its object asks for in a world outside Kubernetes, one step per pass."""
+
+    world: dict[str, int] = field(default_factory=dict)
+    passes: list[str] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+    kind = Thing
+    finalizer = FINALIZER
+    watches: Sequence[Watch] = ()
+
+    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+        self.passes.append(obj.name)
+        if self.errors:
+            raise self.errors.pop(0)
+        now = self.world.get(obj.uid, 0)
+        goal = 0 if obj.deleting else obj.spec.size
+        if now != goal:
+            self.world[obj.uid] = now + (1 if goal > now else -1)
+            if not self.world[obj.uid]:
+                del self.world[obj.uid]
+            return Outcome(describe(obj, "False", "Growing"), again=5)
+        return Outcome(
+            describe(obj, "True", "Grown"),
+            settled=True,
+            notes=(Note("Grown", "as large as asked"),),
+        )
+
+
+def describe(obj: Thing, truth: str, reason: str) -> ThingStatus:
+    said = Condition(type="Ready", status=truth, reason=reason)  # type: ignore[arg-type]
+    return ThingStatus(ready=truth == "True", size=obj.spec.size, conditions=(said,))
+
+
+def make(fake: FakeKube, growing: Growing, *, pausable: bool = False, **settings: Any) -> Runtime:
+    chosen = Settings(**{"elect": False, **settings})
+    runtime = assemble(fake, LoopClock(), chosen, rng=random.Random(1))
+    runtime.manager.add(
+        Controller(
+            name="test.thing",
+            reconciler=growing,
+            share=lambda thing: str(thing.spec.region),
+            pausable=pausable,
+        )
+    )
+    return runtime
+
+
+@asynccontextmanager
+async def running(runtime: Runtime) -> AsyncIterator[None]:
+    task = asyncio.create_task(runtime.manager.run())
+    try:
+        yield
+    finally:
+        runtime.manager.stop()
+        await task
+
+
+async def see(fake: FakeKube, name: str) -> Thing:
+    return await Kube(fake).get(Thing, name, "ns")
+
+
+def ready(obj: Thing) -> tuple[str, str]:
+    found = Conditions.of(obj.status.conditions).get("Ready")
+    assert found is not None
+    return found.status, found.reason
+
+
+def status_writes(fake: FakeKube) -> int:
+    return sum(r.path.endswith("/status") for r in fake.writes())
+
+
+def test_an_object_is_grown_described_and_ungrown() -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing()
+        kube = Kube(fake)
+        async with running(make(fake, growing)):
+            made = await kube.create(thing("one", size=3), THINGS)
+            await asyncio.sleep(60)
+            one = await see(fake, "one")
+            assert growing.world == {made["metadata"]["uid"]: 3}
+            assert ready(one) == ("True", "Grown")
+            assert one.metadata.finalizers == (FINALIZER,)
+            assert len(growing.passes) == 4
+            assert status_writes(fake) == 2
+            await kube.delete(THINGS, "one", "ns")
+            await asyncio.sleep(60)
+            assert growing.world == {}
+            assert fake.objects("things", "test.moxwell.dev") == []
+
+    run_virtual(story())
+
+
+def test_the_finalizer_is_on_before_the_first_effect() -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing()
+        fake.fail(lambda r: r.method == "PATCH", 500)
+        async with running(make(fake, growing)):
+            await Kube(fake).create(thing("one", size=1), THINGS)
+            await asyncio.sleep(0.01)
+            assert growing.passes == []
+            await asyncio.sleep(10)
+            assert growing.passes
+
+    run_virtual(story())
+
+
+def test_an_own_status_write_does_not_cause_a_pass() -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing()
+        async with running(make(fake, growing)):
+            await Kube(fake).create(thing("one", size=0), THINGS)
+            await asyncio.sleep(60)
+            assert (len(growing.passes), status_writes(fake)) == (1, 1)
+            await Kube(fake).merge(THINGS, "one", {"metadata": {"labels": {"a": "b"}}}, "ns")
+            await asyncio.sleep(60)
+            assert (len(growing.passes), status_writes(fake)) == (2, 1)
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize(
+    "error, truth, reason",
+    [
+        pytest.param(Unreachable("region r1 is away"), "Unknown", "Unreachable", id="unreachable"),
+        pytest.param(Busy("the guest is locked"), "False", "Busy", id="busy"),
+        pytest.param(Denied("no right"), "False", "Denied", id="denied"),
+        pytest.param(ZeroDivisionError("secret=hunter2"), "Unknown", "InternalError", id="a bug"),
+    ],
+)
+def test_an_error_becomes_a_condition_and_an_event_and_then_heals(
+    error: Exception, truth: str, reason: str
+) -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing(errors=[error])
+        async with running(make(fake, growing)):
+            await Kube(fake).create(thing("one", size=0), THINGS)
+            await asyncio.sleep(0.01)
+            one = await see(fake, "one")
+            assert ready(one) == (truth, reason)
+            assert "hunter2" not in str(one)
+            events = fake.objects("events")
+            assert [(e["type"], e["reason"], e["count"]) for e in events] == [
+                ("Warning", reason, 1)
+            ]
+            await asyncio.sleep(400)
+            assert ready(await see(fake, "one")) == ("True", "Grown")
+
+    run_virtual(story())
+
+
+def test_a_terminal_error_waits_for_a_change() -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing(errors=[Denied("no")])
+        async with running(make(fake, growing)):
+            await Kube(fake).create(thing("one", size=0), THINGS)
+            await asyncio.sleep(200)
+            assert len(growing.passes) == 1
+            await Kube(fake).merge(THINGS, "one", {"spec": {"size": 1}}, "ns")
+            await asyncio.sleep(1)
+            assert len(growing.passes) == 2
+
+    run_virtual(story())
+
+
+def test_a_first_conflict_is_nobodys_business() -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing(errors=[Conflict("first"), Conflict("2nd")])
+        async with running(make(fake, growing)):
+            await Kube(fake).create(thing("one", size=0), THINGS)
+            await asyncio.sleep(30)
+            assert ready(await see(fake, "one")) == ("True", "Grown")
+            assert [e["reason"] for e in fake.objects("events")] == ["Grown"]
+
+    run_virtual(story())
+
+
+def test_others_conditions_and_fields_survive() -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing()
+        kube = Kube(fake)
+        await kube.create(thing("one", size=0), THINGS)
+        other = {"type": "Drained", "status": "True", "reason": "R", "message": ""}
+        theirs = {"conditions": [other], "note": "theirs"}
+        await kube.merge_status(THINGS, "one", {"status": theirs}, "ns")
+        async with running(make(fake, growing)):
+            await asyncio.sleep(30)
+            found = await kube.get(THINGS, "one", "ns")
+            assert found["status"]["note"] == "theirs"
+            assert [c["type"] for c in found["status"]["conditions"]] == ["Drained", "Ready"]
+
+    run_virtual(story())
+
+
+def test_a_status_write_that_lost_a_race_is_merged_into_the_newer_object() -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing()
+        kube = Kube(fake)
+        await kube.create(thing("one", meta={"finalizers": [FINALIZER]}, size=0), THINGS)
+        raced: list[Request] = []
+
+        def race(request: Request) -> bool:
+            if request.path.endswith("/status") and not raced:
+                raced.append(request)
+                return True
+            return False
+
+        fake.fail(race, 409, "Conflict")
+        async with running(make(fake, growing)):
+            await asyncio.sleep(30)
+            assert ready(await see(fake, "one")) == ("True", "Grown")
+            assert len(growing.passes) == 1
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("by", ["annotation", "cluster"])
+def test_a_paused_object_is_left_alone_and_says_so(by: str) -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing()
+        kube = Kube(fake)
+        cluster = {
+            "apiVersion": "cluster.x-k8s.io/v1beta1",
+            "kind": "Cluster",
+            "metadata": {"name": "c1", "namespace": "ns"},
+            "spec": {"paused": by == "cluster"},
+        }
+        await kube.create(cluster, CLUSTERS)
+        meta: dict[str, Any] = {"labels": {"cluster.x-k8s.io/cluster-name": "c1"}}
+        if by == "annotation":
+            meta["annotations"] = {PAUSED_ANNOTATION: ""}
+        await kube.create(thing("one", meta=meta, size=1), THINGS)
+        async with running(make(fake, growing, pausable=True)):
+            await asyncio.sleep(60)
+            said = Conditions.of((await see(fake, "one")).status.conditions)
+            assert growing.passes == []
+            assert said.is_true("Paused")
+            await kube.merge(CLUSTERS, "c1", {"spec": {"paused": False}}, "ns")
+            gone = {"metadata": {"annotations": {PAUSED_ANNOTATION: None}}}
+            await kube.merge(THINGS, "one", gone, "ns")
+            await asyncio.sleep(60)
+            said = Conditions.of((await see(fake, "one")).status.conditions)
+            assert said.is_false("Paused")
+            assert said.is_true("Ready")
+
+    run_virtual(story())
+
+
+def test_a_change_of_another_kind_wakes_its_objects() -> None:
+    async def story() -> None:
+        fake = FakeKube(LoopClock())
+        growing = Growing(watches=(Watch(CLUSTERS, lambda c: [Key("ns", c["spec"]["thing"])]),))
+        kube = Kube(fake)
+        await kube.create(thing("one", size=0), THINGS)
+        async with running(make(fake, growing)):
+            await asyncio.sleep(10)
+            before = len(growing.passes)
+            head = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster"}
+            meta = {"name": "c", "namespace": "ns"}
+            await kube.create({**head, "metadata": meta, "spec": {"thing": "one"}}, CLUSTERS)
+            await asyncio.sleep(10)
+            assert len(growing.passes) == before + 1
+
+    run_virtual(story())
+
+
+def test_stopping_lets_passes_finish_and_gives_the_lease_back() -> None:
+    async def story() -> None:
+        fake, slow = FakeKube(LoopClock()), Slow()
+        runtime = make(fake, slow, elect=True, identity="a")
+        await Kube(fake).create(thing("one", size=1), THINGS)
+        async with running(runtime):
+            await asyncio.sleep(3)
+            assert slow.started == 1
+        assert slow.finished == 1
+        lease = fake.find("leases", "moxwell", "moxwell-system", "coordination.k8s.io")
+        assert lease is not None
+        assert lease["spec"]["holderIdentity"] == ""
+
+    run_virtual(story())
+
+
+@dataclass
+class Slow(Growing):
+    started: int = 0
+    finished: int = 0
+
+    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+        self.started += 1
+        await asyncio.sleep(5)
+        self.finished += 1
+        return Outcome(describe(obj, "True", "Grown"), settled=True)
+
+
+def test_a_loop_of_a_share_runs_only_while_it_is_held() -> None:
+    async def story() -> None:
+        fake, beats = FakeKube(LoopClock()), Counter[str]()
+        runtime = make(fake, Growing(), elect=True, identity="a")
+
+        async def beat(name: str) -> None:
+            while True:
+                beats[name] += 1
+                await asyncio.sleep(1)
+
+        runtime.manager.also("always", lambda: beat("always"))
+        runtime.manager.also("leader", lambda: beat("leader"), share="")
+        async with running(runtime):
+            await asyncio.sleep(9.5)
+            assert beats["leader"] == 10
+            fake.away = True
+            await asyncio.sleep(30)
+            fake.away = False
+            stopped = beats["leader"]
+            assert stopped < 23
+            await asyncio.sleep(30)
+            assert beats["leader"] > stopped + 10
+            assert beats["always"] == 70
+
+    run_virtual(story())
