@@ -23,7 +23,7 @@ class MachineSpec(machine.MachineSpec, frozen=True, kw_only=True):
     node_name: str | None = field(name="nodeName", default=None)  # the Proxmox host
     template: str | None = None  # the template's name
     cores: Annotated[int, Meta(ge=1)] | None = None
-    memory: Annotated[int, Meta(ge=16)] | None = None  # MiB
+    memory: Annotated[int, Meta(ge=0)] | None = None  # MiB
     disk_size: Annotated[int, Meta(ge=5)] | None = field(name="diskSize", default=None)  # GiB
 
 
