@@ -2,16 +2,17 @@
 Every version of our kinds into every other, through the hub.
 
 In flows an object as JSON, out flows the same object in the version asked for, and nothing is lost
-on the way (:mod:`.carry`). These are what a conversion webhook and the embedded API call; they
-know no sockets and no state.
+on the way (:mod:`moxwell.api.conversion`). ``FAMILIES`` is what a conversion webhook and the
+embedded API call.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from moxwell.api import trees
+from moxwell.api.conversion import Family, Spoke
 from moxwell.api.infra import cluster, from_v1alpha1, machine, v1alpha1, v1alpha2, v1beta1
-from moxwell.api.infra.carry import Json, from_hub, to_hub
+from moxwell.api.infra.from_v1alpha1 import Json
 from moxwell.api.infra.machine import GROUP, HUB
 from moxwell.api.kinds import Object
 from moxwell.errors import Invalid
@@ -49,8 +50,8 @@ class _Form:
 
     def _convert(self, obj: Json, spec: Part, status: Part) -> Json:
         out = {k: v for k, v in obj.items() if k not in ("spec", "status")}
-        if obj.get("spec") is not None:
-            out["spec"] = _in_template(obj["spec"], spec) if self.template else spec(obj["spec"])
+        said = obj.get("spec") or {}
+        out["spec"] = _in_template(said, spec) if self.template else spec(said)
         if obj.get("status"):
             out["status"] = status(obj["status"])
         return out
@@ -135,41 +136,29 @@ _FORMS: dict[tuple[str, str], _Form] = {
 }
 
 
+def _spoken(obj: Json) -> Json:
+    """Nothing said and an empty saying are the same."""
+    return {k: v for k, v in obj.items() if v}
+
+
+def _family(kind: str) -> Family:
+    spokes = [
+        Spoke(version=version, up=form.up, down=form.down, canon=_spoken)
+        for (version, named), form in _FORMS.items()
+        if named == kind
+    ]
+    return Family(group=GROUP, kind=kind, hub=HUB, spokes=tuple(spokes), canon=_spoken)
+
+
+FAMILIES: tuple[Family, ...] = tuple(
+    _family(cls.resource.kind) for cls in (*cluster.KINDS, *machine.KINDS)
+)
+
+
 def convert(obj: Json, version: str) -> Json:
     """The object in another version; ``version`` without the group."""
-    group, _, now = str(obj.get("apiVersion", "")).rpartition("/")
-    kind = str(obj.get("kind", ""))
-    if group != GROUP or now not in VERSIONS or version not in VERSIONS:
-        raise Invalid(f"cannot convert {obj.get('apiVersion')} {kind} to {GROUP}/{version}")
-    if now == version:
-        return obj
-    hub = _named(_as_hub(_without_nulls(obj), kind, now), HUB)
-    if version == HUB:
-        return hub
-    form = _form(version, kind)
-    return _named(from_hub(hub, form.up, form.down, version=version, hub=HUB), version)
-
-
-def _as_hub(obj: Json, kind: str, version: str) -> Json:
-    if version == HUB:
-        return obj
-    form = _form(version, kind)
-    return to_hub(obj, form.up, form.down, version=version, hub=HUB)
-
-
-def _form(version: str, kind: str) -> _Form:
-    found = _FORMS.get((version, kind))
-    if found is None:
-        raise Invalid(f"{GROUP}/{version} has no kind {kind}")
-    return found
-
-
-def _named(obj: Json, version: str) -> Json:
-    return {**obj, "apiVersion": f"{GROUP}/{version}"}
-
-
-def _without_nulls(tree: Any) -> Any:
-    """Null means absent, as an apiserver reads it."""
-    if isinstance(tree, dict):
-        return {k: _without_nulls(v) for k, v in tree.items() if v is not None}
-    return [_without_nulls(v) for v in tree] if isinstance(tree, list) else tree
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
+    for family in FAMILIES:
+        if (group, obj.get("kind")) == (family.group, family.kind):
+            return family.convert(trees.without_nulls(obj), version)
+    raise Invalid(f"{obj.get('apiVersion')} {obj.get('kind')} is not a kind of {GROUP}")

@@ -3,13 +3,13 @@ CAPMOX ``v1alpha1`` to the hub and back, as functions on plain JSON.
 
 The default device is ``net0``. A pool named on it was meant *instead* of the cluster's, in the hub
 pools come in addition, so the default is switched off for that family. Which family a pool of the
-hub has cannot be told from its name: the first is taken for IPv4, and :mod:`.carry` keeps the rest.
+hub has cannot be told from its name: the first is taken for IPv4, and what is lost by that is kept
+beside the object (:mod:`moxwell.api.conversion`).
 """
 
 from typing import Any
 
-from moxwell.api.infra.carry import Json
-
+Json = dict[str, Any]
 _FAMILIES = (("ipv4PoolRef", "defaultIPv4"), ("ipv6PoolRef", "defaultIPv6"))
 _DEVICE = (
     "bridge", "model", "mtu", "linkMtu", "vlan", "queues", "dnsServers", "routes", "routingPolicy",

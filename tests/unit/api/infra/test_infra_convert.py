@@ -13,12 +13,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from moxwell.api.conversion import HUB_DATA
 from moxwell.api.infra import cluster, machine, v1alpha1, v1alpha2, v1beta1
-from moxwell.api.infra.carry import PREFIX
 from moxwell.api.infra.convert import KINDS, VERSIONS, convert
 from moxwell.api.infra.machine import GROUP, HUB
 from moxwell.api.kinds import Object, as_dict
-from moxwell.errors import Invalid
+from moxwell.errors import MoxwellError
 
 Json = dict[str, Any]
 SHARED = Path(__file__).parents[5] / "shared"
@@ -260,13 +260,13 @@ def test_what_cannot_be_said_is_kept_beside_it() -> None:
     hub = machine_of(HUB, cpuType="host", full=True)
     old = convert(hub, "v1alpha1")
     assert "cpuType" not in old["spec"]
-    assert PREFIX + HUB in old["metadata"]["annotations"]
+    assert HUB_DATA in old["metadata"]["annotations"]
     assert convert(old, HUB) == hub
 
 
 def test_a_broken_annotation_is_no_reason_to_fail() -> None:
     old = machine_of("v1alpha1", numCores=2, full=True)
-    old["metadata"]["annotations"] = {PREFIX + HUB: "{", "mine": "kept"}
+    old["metadata"]["annotations"] = {HUB_DATA: "{", "mine": "kept"}
     hub = convert(old, HUB)
     assert hub["spec"]["numCores"] == 2
     assert hub["metadata"]["annotations"] == {"mine": "kept"}
@@ -281,7 +281,7 @@ def test_a_broken_annotation_is_no_reason_to_fail() -> None:
     ],
 )
 def test_what_is_not_ours_is_refused(obj: Json, version: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(MoxwellError):
         convert(obj, version)
 
 
