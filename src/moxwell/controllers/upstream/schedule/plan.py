@@ -1,0 +1,163 @@
+"""
+Where a pod goes: the pure part.
+
+In flow a pod, the nodes and what is already bound; out flows a node or, for each thing that is in
+the way, how many nodes it concerns, in the words of the genuine scheduler.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moxwell.api.quantity import Quantity
+from moxwell.api.selectors import Requirement
+
+Json = Mapping[str, Any]
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A node, or the sentence that says why none."""
+
+    node: str = ""
+    why: str = ""
+
+
+def choose_node(pod: Json, nodes: Sequence[Json], bound: Sequence[Json]) -> Choice:
+    """The fitting node with the fewest siblings, then in the emptiest zone, then by load."""
+    reasons = {n["metadata"]["name"]: _obstacle(pod, n, bound) for n in nodes}
+    fitting = [n for n in nodes if not reasons[n["metadata"]["name"]]]
+    if not fitting:
+        return Choice(why=_sentence(len(nodes), reasons.values()))
+    siblings = _siblings(pod, bound)
+    zones = _per_zone(siblings, nodes)
+
+    def rank(node: Json) -> tuple[int, int, float, str]:
+        name = node["metadata"]["name"]
+        zone = node["metadata"].get("labels", {}).get(ZONE, "")
+        return (siblings[name], zones[zone], _load(node, bound), name)
+
+    return Choice(node=min(fitting, key=rank)["metadata"]["name"])
+
+
+def _obstacle(pod: Json, node: Json, bound: Sequence[Json]) -> str:
+    """The first thing in the way, in the scheduler's words; empty: none."""
+    if node["spec"].get("unschedulable"):
+        return "node(s) were unschedulable"
+    if taint := _untolerated(pod, node):
+        return f"node(s) had untolerated taint {{{taint}}}"
+    if not _selected(pod, node):
+        return "node(s) didn't match Pod's node affinity/selector"
+    return _shortage(pod, node, bound)
+
+
+def _untolerated(pod: Json, node: Json) -> str:
+    tolerations = pod["spec"].get("tolerations") or ()
+    for taint in node["spec"].get("taints") or ():
+        hard = taint["effect"] in {"NoSchedule", "NoExecute"}
+        if hard and not any(tolerates(t, taint) for t in tolerations):
+            return f"{taint['key']}: {taint.get('value', '')}"
+    return ""
+
+
+def tolerates(toleration: Json, taint: Json) -> bool:
+    """Whether a toleration covers a taint."""
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    key = toleration.get("key")
+    if toleration.get("operator") == "Exists":
+        return not key or bool(key == taint["key"])
+    same_value = (toleration.get("value") or "") == (taint.get("value") or "")
+    return bool(key == taint["key"]) and same_value
+
+
+def _selected(pod: Json, node: Json) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    wanted = pod["spec"].get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        return False
+    affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity")) or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms") or ()
+    return not terms or any(_matches(term, labels) for term in terms)
+
+
+def _matches(term: Json, labels: Mapping[str, str]) -> bool:
+    return all(
+        Requirement(e["key"], e["operator"], tuple(e.get("values") or ())).matches(labels)
+        for e in term.get("matchExpressions") or ()
+    )
+
+
+def requests(pod: Json) -> Counter[str]:
+    """What a pod asks for: its containers together, or the largest init container."""
+    total: Counter[str] = Counter(pods=Quantity.parse(1).nano)
+    for container in pod["spec"].get("containers") or ():
+        for name, amount in _asked(container).items():
+            total[name] += amount
+    for container in pod["spec"].get("initContainers") or ():
+        for name, amount in _asked(container).items():
+            total[name] = max(total[name], amount)
+    return total
+
+
+def _asked(container: Json) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    wanted = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: Quantity.parse(str(text)).nano for name, text in wanted.items()}
+
+
+def _used(node: Json, bound: Iterable[Json]) -> Counter[str]:
+    name = node["metadata"]["name"]
+    used: Counter[str] = Counter()
+    for pod in bound:
+        if pod["spec"].get("nodeName") == name:
+            used.update(requests(pod))
+    return used
+
+
+def _room(node: Json) -> dict[str, Any]:
+    room = (node.get("status") or {}).get("allocatable") or {}
+    return {name: Quantity.parse(str(text)).nano for name, text in room.items()}
+
+
+def _shortage(pod: Json, node: Json, bound: Iterable[Json]) -> str:
+    room, used = _room(node), _used(node, bound)
+    for name, amount in requests(pod).items():
+        if amount > room.get(name, 0) - used[name]:
+            return "Too many pods" if name == "pods" else f"Insufficient {name}"
+    return ""
+
+
+def _load(node: Json, bound: Iterable[Json]) -> float:
+    room, used = _room(node), _used(node, bound)
+    shares = [float(used[n] / room[n]) for n in ("cpu", "memory", "pods") if room.get(n)]
+    return max(shares, default=0.0)
+
+
+def _siblings(pod: Json, bound: Iterable[Json]) -> Counter[str]:
+    owner = _owner(pod)
+    same = [p for p in bound if owner and _owner(p) == owner]
+    return Counter(p["spec"]["nodeName"] for p in same)
+
+
+def _owner(pod: Json) -> str:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return next((o["uid"] for o in owners if o.get("controller")), "")
+
+
+def _per_zone(siblings: Mapping[str, int], nodes: Iterable[Json]) -> Counter[str]:
+    zones: Counter[str] = Counter()
+    for node in nodes:
+        zone = node["metadata"].get("labels", {}).get(ZONE, "")
+        zones[zone] += siblings.get(node["metadata"]["name"], 0)
+    return zones
+
+
+def _sentence(total: int, reasons: Iterable[str]) -> str:
+    counted = sorted(Counter(reasons).items())
+    listed = ", ".join(f"{count} {reason}" for reason, count in counted)
+    return f"0/{total} nodes are available: {listed}." if total else "no nodes available"
