@@ -54,6 +54,14 @@ def condition_type(kind: Any) -> type[Condition] | type[LegacyCondition] | None:
     return None
 
 
+def failure_condition(kind: Any, named: str | None) -> str:
+    """The condition type that tells of failures; empty where we have no say in conditions."""
+    if named is not None:
+        return named
+    declared = getattr(kind, "declared", None)
+    return "Ready" if declared is not None and not declared.builtin else ""
+
+
 def as_condition(
     form: type[Condition] | type[LegacyCondition], type_: str, failure: Failure, generation: int
 ) -> Condition | LegacyCondition:

@@ -73,17 +73,20 @@ class Controller:
     A reconciler and how it is run: the entry of one line in the composition root.
 
     ``name`` is its address (``infra.machine``) in logs, metrics and events. ``share`` names the
-    region of an object. ``condition`` is the type that tells of a failed pass. ``owns`` lists
-    condition types that disappear when a pass does not mention them. ``pausable`` kinds follow
-    Cluster API's rules for paused objects.
+    region of an object. ``condition`` is the type that tells of a failed pass: ``Ready`` for kinds
+    of ours, none for others' unless named here (the Ready of a Node is the kubelet's). ``owns``
+    lists condition types that disappear when a pass does not mention them. ``pausable`` kinds
+    follow Cluster API's rules for paused objects. A controller without finalizer does not see
+    objects that are being deleted, unless ``sees_deleting``.
     """
 
     name: str
     reconciler: Reconciler[Any, Any]
     share: Callable[[Any], str] = no_share
-    condition: str = "Ready"
+    condition: str | None = None
     owns: Collection[str] = ()
     pausable: bool = False
+    sees_deleting: bool = False
     per_share: int | None = None  # None: as the settings say
     resync_seconds: float | None = None
     needs: Callable[[Any], bool] | None = None  # objects it does not concern are left alone

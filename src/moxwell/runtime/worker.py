@@ -73,6 +73,7 @@ class Worker:
         self._status = StatusWriter(kube, clock)
         self._echoes = Echoes()
         self._form = failures.condition_type(self._kind)
+        self._condition = failures.failure_condition(self._kind, controller.condition)
         self._tasks: dict[asyncio.Task[None], str] = {}
 
     # ---- what wakes it
@@ -183,7 +184,7 @@ class Worker:
             await self._write(obj, None, why)
             return None
         deleting = meta_of(obj).deletion_timestamp is not None
-        if deleting and not (self._finalizer and finalizer.has(obj, self._finalizer)):
+        if deleting and not self._sees_deleting(obj):
             return None
         if not deleting and self._finalizer and not finalizer.has(obj, self._finalizer):
             obj = await finalizer.add(self._kube, self._kind, obj, self._finalizer)
@@ -197,7 +198,14 @@ class Worker:
         await self._write(obj, outcome.status, "")
         return outcome
 
+    def _sees_deleting(self, obj: Any) -> bool:
+        if self._finalizer:
+            return finalizer.has(obj, self._finalizer)
+        return self.controller.sees_deleting
+
     async def _let_go(self, obj: Any) -> None:
+        if not self._finalizer:
+            return
         left = await finalizer.remove(self._kube, self._kind, obj, self._finalizer)
         if left is not None:
             self._echoes.wrote(key_of(left), version_of(left))
@@ -255,11 +263,10 @@ class Worker:
     async def _tell(self, obj: Any, failure: Failure) -> None:
         note = Note(failure.reason, failure.message, "Warning")
         self._recorder.note(self.controller.name, self._kind, obj, note)
-        if self._form is None:
+        if self._form is None or not self._condition:
             return
-        said = failures.as_condition(
-            self._form, self.controller.condition, failure, meta_of(obj).generation
-        )
+        generation = meta_of(obj).generation
+        said = failures.as_condition(self._form, self._condition, failure, generation)
         try:
             left = await self._status.write(self._kind, obj, {"conditions": [as_tree(said)]})
             if left is not None and left is not obj:

@@ -1,0 +1,129 @@
+"""Killed between any two writes, a program picks up where the world is."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from moxwell.api.conditions import Condition
+from moxwell.kube.client import Kube
+from moxwell.runtime.manager import Manager, assemble
+from moxwell.runtime.reconciler import Controller, Outcome
+from moxwell.runtime.watches import Watch
+from moxwell.testing.kube import FakeKube
+from moxwell.testing.loop import LoopClock
+from moxwell.testing.reconcile import SETTINGS, Unsettled, Wires, crash_after_each_effect
+from moxwell.testing.things import THINGS, Thing, ThingStatus, thing
+
+TAGS = "tags"
+
+
+class Cloud:
+    """A tiny Proxmox: guests by id, each with an owner and a size."""
+
+    region = "r1"
+
+    def __init__(self) -> None:
+        self.guests: dict[str, dict[str, str]] = {}
+        self.made = 0
+
+    async def request(self, method: str, path: str, params: dict[str, str] | None = None) -> object:
+        await asyncio.sleep(0.1)
+        name = path.rpartition("/")[2]
+        match method:
+            case "GET":
+                return dict(self.guests)
+            case "POST":
+                self.made += 1
+                self.guests[f"g{self.made}"] = dict(params or {})
+            case "PUT":
+                self.guests[name] |= params or {}
+            case "DELETE":
+                del self.guests[name]
+        return None
+
+
+class Maker:
+    """One guest per thing, found again by its mark."""
+
+    kind = Thing
+    finalizer = "test.moxwell.dev/guest"
+    watches: Sequence[Watch] = ()
+
+    def __init__(self, cloud: Cloud, *, forgetful: bool = False) -> None:
+        self._cloud, self._forgetful = cloud, forgetful
+
+    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+        guests = await self._cloud.request("GET", "/guests")
+        assert isinstance(guests, dict)
+        mine = [n for n, g in guests.items() if g.get("owner") == obj.uid]
+        if self._forgetful and not obj.status.ready:
+            mine = []  # believes its own status instead of the world
+        if obj.deleting:
+            if mine:
+                await self._cloud.request("DELETE", f"/guests/{mine[0]}")
+            return Outcome(None, again=1, settled=not mine)
+        if not mine:
+            await self._cloud.request("POST", "/guests", {"owner": obj.uid})
+        elif guests[mine[0]].get("size") != str(obj.spec.size):
+            await self._cloud.request("PUT", f"/guests/{mine[0]}", {"size": str(obj.spec.size)})
+        else:
+            return Outcome(described("True", "Made"), settled=True)
+        return Outcome(described("True" if self._forgetful else "False", "Making"), again=1)
+
+
+def described(truth: str, reason: str) -> ThingStatus:
+    said = Condition(type="Ready", status=truth, reason=reason)  # type: ignore[arg-type]
+    return ThingStatus(ready=truth == "True", conditions=(said,))
+
+
+@dataclass
+class World:
+    clock: LoopClock = field(default_factory=LoopClock)
+    cloud: Cloud = field(default_factory=Cloud)
+    api: FakeKube = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.api = FakeKube(self.clock)
+
+
+@dataclass
+class TwoThings:
+    """Two are made, one is changed, one is deleted."""
+
+    forgetful: bool = False
+
+    async def world(self) -> World:
+        return World()
+
+    def program(self, world: World, wires: Wires) -> Manager:
+        runtime = assemble(wires.kube(world.api), world.clock, SETTINGS)
+        maker = Maker(wires.pve(world.cloud), forgetful=self.forgetful)
+        runtime.manager.add(Controller(name="test.maker", reconciler=maker))
+        return runtime.manager
+
+    async def act(self, world: World) -> None:
+        kube = Kube(world.api)
+        await kube.create(thing("stays", size=1), THINGS)
+        await kube.create(thing("goes", size=1), THINGS)
+        await asyncio.sleep(20)
+        await kube.merge(THINGS, "stays", {"spec": {"size": 2}}, "ns")
+        await kube.delete(THINGS, "goes", "ns")
+
+    async def check(self, world: World) -> None:
+        assert [g.get("size") for g in world.cloud.guests.values()] == ["2"]
+        (left,) = world.api.objects("things", "test.moxwell.dev")
+        assert left["metadata"]["name"] == "stays"
+        assert left["status"]["ready"]
+
+
+def test_a_kill_after_any_write_costs_a_pass_and_nothing_else() -> None:
+    effects = crash_after_each_effect(TwoThings())
+    assert sum(name.startswith("r1: POST") for name in effects) == 2
+    assert len(effects) >= 14
+
+
+def test_a_controller_that_believes_its_status_is_found_out() -> None:
+    with pytest.raises((AssertionError, Unsettled)):
+        crash_after_each_effect(TwoThings(forgetful=True))
