@@ -1,0 +1,220 @@
+"""
+TenantControlPlane and DataStore of Kamaji: a hosted control plane, and where it keeps its data.
+
+In operator mode Kamaji itself acts on them; in lab and standalone mode we host what they describe.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from moxwell.api.conditions import Condition
+from moxwell.api.kinds import Column, Object, Scale, kind
+from moxwell.api.meta import Value
+
+GROUP = "kamaji.clastix.io"
+VERSION = "v1alpha1"
+PAUSED = "kamaji.clastix.io/paused"
+ROTATE = "certs.kamaji.clastix.io/rotate"
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+Phase = Literal[
+    "",
+    "Unknown",
+    "Provisioning",
+    "CertificateAuthorityRotating",
+    "Upgrading",
+    "Migrating",
+    "Ready",
+    "NotReady",
+    "Sleeping",
+    "WriteLimited",
+]
+
+
+class Kubelet(Value, frozen=True, kw_only=True):
+    """What the kubelets of the tenant are told."""
+
+    cgroupfs: str = ""
+    preferred_address_types: tuple[str, ...] = field(name="preferredAddressTypes", default=())
+
+
+class Kubernetes(Value, frozen=True, kw_only=True):
+    """Which Kubernetes the tenant has."""
+
+    version: str
+    kubelet: Kubelet = field(default_factory=Kubelet)
+    admission_controllers: tuple[str, ...] = field(name="admissionControllers", default=())
+
+
+class NetworkProfile(Value, frozen=True, kw_only=True):
+    """Where the tenant's API answers, and the addresses inside."""
+
+    address: str = ""
+    advertise_address: str = field(name="advertiseAddress", default="")
+    port: Annotated[int, Meta(ge=1, le=65535)] = 6443
+    cluster_domain: str = field(name="clusterDomain", default="cluster.local")
+    cert_sans: tuple[str, ...] = field(name="certSANs", default=())
+    service_cidr: str = field(name="serviceCidr", default="10.96.0.0/16")
+    pod_cidr: str = field(name="podCidr", default="10.244.0.0/16")
+    dns_service_ips: tuple[str, ...] = field(name="dnsServiceIPs", default=())
+    load_balancer_class: str = field(name="loadBalancerClass", default="")
+
+
+class Deployment(Value, frozen=True, kw_only=True):
+    """How many times the control plane runs; 0 is asleep."""
+
+    replicas: Annotated[int, Meta(ge=0)] = 2
+    extra_args: Mapping[str, Any] = field(name="extraArgs", default_factory=dict)
+    resources: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Service(Value, frozen=True, kw_only=True):
+    """How the tenant's API is reached."""
+
+    service_type: str = field(name="serviceType", default="LoadBalancer")
+
+
+class ControlPlane(Value, frozen=True, kw_only=True):
+    """How the control plane runs."""
+
+    deployment: Deployment = field(default_factory=Deployment)
+    service: Service = field(default_factory=Service)
+
+
+class TenantControlPlaneSpec(Value, frozen=True, kw_only=True):
+    """A hosted control plane."""
+
+    data_store: str = field(name="dataStore", default="")
+    data_store_schema: str = field(name="dataStoreSchema", default="")
+    data_store_username: str = field(name="dataStoreUsername", default="")
+    kubernetes: Kubernetes
+    network_profile: NetworkProfile = field(name="networkProfile", default_factory=NetworkProfile)
+    control_plane: ControlPlane = field(name="controlPlane", default_factory=ControlPlane)
+    addons: Mapping[str, Any] = field(default_factory=dict)
+
+
+class VersionStatus(Value, frozen=True, kw_only=True):
+    """Which version runs, and how it is."""
+
+    version: str = ""
+    status: Phase = ""
+
+
+class DeploymentStatus(Value, frozen=True, kw_only=True):
+    """How many run."""
+
+    name: str = ""
+    namespace: str = ""
+    selector: str = ""
+    replicas: int = 0
+    ready_replicas: int = field(name="readyReplicas", default=0)
+    updated_replicas: int = field(name="updatedReplicas", default=0)
+    available_replicas: int = field(name="availableReplicas", default=0)
+
+
+class KubernetesStatus(Value, frozen=True, kw_only=True):
+    """What runs."""
+
+    version: VersionStatus = field(default_factory=VersionStatus)
+    deployment: DeploymentStatus = field(default_factory=DeploymentStatus)
+
+
+class KubeconfigStatus(Value, frozen=True, kw_only=True):
+    secret_name: str = field(name="secretName", default="")
+
+
+class KubeconfigsStatus(Value, frozen=True, kw_only=True):
+    """Where the kubeconfigs are."""
+
+    admin: KubeconfigStatus = field(default_factory=KubeconfigStatus)
+    controller_manager: KubeconfigStatus = field(
+        name="controllerManager", default_factory=KubeconfigStatus
+    )
+    scheduler: KubeconfigStatus = field(default_factory=KubeconfigStatus)
+
+
+class StorageStatus(Value, frozen=True, kw_only=True):
+    """Where the data is."""
+
+    driver: str = ""
+    data_store_name: str = field(name="dataStoreName", default="")
+
+
+class TenantControlPlaneStatus(Value, frozen=True, kw_only=True):
+    """What is seen of a hosted control plane."""
+
+    kubernetes_resources: KubernetesStatus = field(
+        name="kubernetesResources", default_factory=KubernetesStatus
+    )
+    control_plane_endpoint: str = field(name="controlPlaneEndpoint", default="")
+    kubeconfig: KubeconfigsStatus = field(default_factory=KubeconfigsStatus)
+    certificates: Mapping[str, Any] = field(default_factory=dict)
+    storage: StorageStatus = field(default_factory=StorageStatus)
+    conditions: tuple[Condition, ...] = ()
+
+
+@kind(
+    group=GROUP,
+    version=VERSION,
+    plural="tenantcontrolplanes",
+    short=("tcp",),
+    categories=("kamaji",),
+    status=True,
+    open=True,
+    scale=Scale(
+        ".spec.controlPlane.deployment.replicas",
+        ".status.kubernetesResources.deployment.replicas",
+        ".status.kubernetesResources.deployment.selector",
+    ),
+    columns=(
+        Column("Version", ".spec.kubernetes.version"),
+        Column("Status", ".status.kubernetesResources.version.status"),
+        Column("Control-Plane endpoint", ".status.controlPlaneEndpoint"),
+        Column("Kubeconfig", ".status.kubeconfig.admin.secretName"),
+        Column("Datastore", ".status.storage.dataStoreName"),
+        AGE,
+    ),
+)
+class TenantControlPlane(Object, frozen=True, kw_only=True):
+    """A hosted control plane."""
+
+    spec: TenantControlPlaneSpec
+    status: TenantControlPlaneStatus = field(default_factory=TenantControlPlaneStatus)
+
+
+class DataStoreSpec(Value, frozen=True, kw_only=True):
+    """Where hosted control planes keep their data."""
+
+    driver: Literal["etcd", "MySQL", "PostgreSQL", "NATS"]
+    endpoints: Annotated[tuple[str, ...], Meta(min_length=1)]
+    basic_auth: Mapping[str, Any] | None = field(name="basicAuth", default=None)
+    tls_config: Mapping[str, Any] | None = field(name="tlsConfig", default=None)
+
+
+class DataStoreStatus(Value, frozen=True, kw_only=True):
+    """Who uses it."""
+
+    used_by: tuple[str, ...] = field(name="usedBy", default=())
+    ready: bool | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+@kind(
+    group=GROUP,
+    version=VERSION,
+    plural="datastores",
+    scope="Cluster",
+    categories=("kamaji",),
+    status=True,
+    open=True,
+    columns=(Column("Driver", ".spec.driver"), Column("Ready", ".status.ready", "boolean"), AGE),
+)
+class DataStore(Object, frozen=True, kw_only=True):
+    """Where hosted control planes keep their data."""
+
+    spec: DataStoreSpec
+    status: DataStoreStatus = field(default_factory=DataStoreStatus)
+
+
+KINDS: tuple[type[Object], ...] = (TenantControlPlane, DataStore)

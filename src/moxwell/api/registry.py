@@ -1,0 +1,58 @@
+"""
+All kinds and all conversions, in two tuples: what is served, rendered and converted.
+
+The order is that of the packages; nothing registers itself. ``render_crds`` is what
+``moxwell render crds`` prints.
+"""
+
+from typing import Any
+
+from moxwell.api import cozystack, crd, ipam, kamaji
+from moxwell.api.capi import bootstrap, controlplane, convert, core, fleets, v1beta1
+from moxwell.api.conversion import Family
+from moxwell.api.core import events, nodes, plain, pods, storage
+from moxwell.api.crd import Webhook
+from moxwell.api.infra import convert as infra
+from moxwell.api.kinds import Object
+
+BUILTIN: tuple[type[Object], ...] = (
+    *plain.KINDS,
+    *events.KINDS,
+    *nodes.KINDS,
+    *pods.KINDS,
+    *storage.KINDS,
+)
+UPSTREAM: tuple[type[Object], ...] = (
+    *core.KINDS,
+    *fleets.KINDS,
+    *v1beta1.KINDS,
+    *bootstrap.KINDS,
+    *controlplane.KINDS,
+    *ipam.KINDS,
+    *kamaji.KINDS,
+)
+OURS: tuple[type[Object], ...] = (*infra.KINDS, *cozystack.KINDS)
+KINDS: tuple[type[Object], ...] = (*BUILTIN, *UPSTREAM, *OURS)
+FAMILIES: tuple[Family, ...] = (
+    *infra.FAMILIES,
+    *convert.FAMILIES,
+    *controlplane.FAMILIES,
+    *ipam.FAMILIES,
+)
+
+
+def find_family(group: str, kind: str) -> Family | None:
+    """The conversions of a kind, if it has several versions."""
+    return next((f for f in FAMILIES if (f.group, f.kind) == (group, kind)), None)
+
+
+def make_crds(
+    *, upstream: bool = True, webhook: Webhook | None = None
+) -> tuple[dict[str, Any], ...]:
+    """Our CRDs; with ``upstream`` those of Cluster API and Kamaji too, for lab and standalone."""
+    return crd.crds((*OURS, *UPSTREAM) if upstream else OURS, webhook)
+
+
+def render_crds(*, upstream: bool = False, webhook: Webhook | None = None) -> str:
+    """The same as YAML."""
+    return crd.render(make_crds(upstream=upstream, webhook=webhook))
