@@ -1,1 +1,1 @@
-"""To be written."""
+"""The embedded Kubernetes-style API on SQLite."""

@@ -1,0 +1,98 @@
+"""
+Bodies of requests: JSON, YAML or protobuf in, plain values out, with the keys that came twice.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import yaml
+
+from moxwell.store import refusals
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+ACCEPTED = (JSON, YAML, PROTOBUF)
+FromProtobuf = Callable[[bytes], dict[str, Any]]
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as Kubernetes reads it: times stay text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def media_type(content_type: str) -> str:
+    return content_type.split(";")[0].strip().lower()
+
+
+def read(
+    body: bytes, content_type: str, from_protobuf: FromProtobuf, twice: list[str] | None = None
+) -> dict[str, Any]:
+    """The object in a body; ``twice`` collects duplicate keys."""
+    kind = media_type(content_type) or JSON
+    if kind == PROTOBUF:
+        return from_protobuf(body)
+    if kind == JSON:
+        value = read_json(body, twice)
+    elif kind in (YAML, "application/x-yaml", "text/yaml", "application/apply-patch+yaml"):
+        value = read_yaml(body)
+    else:
+        raise refusals.unsupported_media(kind, ACCEPTED)
+    if not isinstance(value, dict):
+        raise refusals.bad_request("the object provided is unrecognized (must be of type Object)")
+    return value
+
+
+def read_json(body: bytes, twice: list[str] | None = None) -> Any:
+    try:
+        if twice is None:
+            return msgspec.json.decode(body)
+        value = json.loads(body, object_pairs_hook=_pairs)
+        return _plain(value, "", twice)
+    except (msgspec.DecodeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise refusals.bad_request(
+            f"couldn't get version/kind; json parse error: {error}"
+        ) from None
+
+
+def read_yaml(body: bytes) -> Any:
+    try:
+        return yaml.load(body, Loader=_Loader)  # noqa: S506 - a safe loader, less the timestamps
+    except yaml.YAMLError as error:
+        text = str(error).replace("\n", " ")
+        raise refusals.bad_request(f"error converting YAML to JSON: yaml: {text}") from None
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of an object in which a key came twice."""
+
+
+def _pairs(found: list[tuple[str, Any]]) -> Any:
+    made = dict(found)
+    return made if len(made) == len(found) else _Pairs(found)
+
+
+def _plain(value: Any, path: str, twice: list[str]) -> Any:
+    """Replace pair lists by objects (the last one wins) and note where they were."""
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, _ in value:
+            at = f"{path}.{key}" if path else key
+            if key in seen and at not in twice:
+                twice.append(at)
+            seen.add(key)
+        value = dict(value)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if item.__class__ in (dict, list, _Pairs):
+                value[key] = _plain(item, f"{path}.{key}" if path else key, twice)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            if item.__class__ in (dict, list, _Pairs):
+                value[index] = _plain(item, f"{path}[{index}]", twice)
+    return value

@@ -1,0 +1,1 @@
+"""Custom kinds: their definitions, and schemas compiled to functions."""

@@ -1,0 +1,78 @@
+"""
+The model of a custom kind in one version: its schema compiled, behind the interface of all models.
+"""
+
+from functools import cached_property
+from typing import Any
+
+from moxwell.store import jsonpaths, shapes
+from moxwell.store.builtin.fields import as_text
+from moxwell.store.builtin.gotypes import Read
+from moxwell.store.custom import pruning
+from moxwell.store.custom.validation import MISSING, validator
+from moxwell.store.faces import Object
+from moxwell.store.refusals import Cause, bad_request
+
+
+class CustomModel:
+    """One version of one custom kind."""
+
+    counts_generation = True
+
+    def __init__(self, version: dict[str, Any], *, preserve: bool, read_meta: Read) -> None:
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        self.schema = schema
+        self._read_meta = read_meta
+        self._status = "status" in (version.get("subresources") or {})
+        self._prune = None if preserve or schema is None else pruning.pruner(schema, root=True)
+        self._fill = None if schema is None else pruning.defaulter(schema)
+        self._paths = {
+            field["jsonPath"].removeprefix("."): jsonpaths.compile(field["jsonPath"])
+            for field in version.get("selectableFields") or ()
+        }
+        self.selectable = frozenset(self._paths)
+
+    @cached_property
+    def shape(self) -> shapes.Shape:
+        return shapes.custom(self.schema)
+
+    @cached_property
+    def _validate(self) -> Any:
+        schema = dict(self.schema or {})
+        properties = dict(schema.get("properties") or {})
+        for name in ("apiVersion", "kind"):
+            properties.pop(name, None)
+        named = (properties.get("metadata") or {}).get("properties", {}).get("name")
+        properties["metadata"] = {"type": "object", "properties": {"name": named} if named else {}}
+        return validator({**schema, "properties": properties})
+
+    def read(self, obj: Object, unknown: list[str] | None) -> Object:
+        meta = obj.get("metadata")
+        if meta is not None and not isinstance(meta, dict):
+            raise bad_request("json: cannot unmarshal metadata into Go value of type v1.ObjectMeta")
+        if self._prune is not None:
+            self._prune(obj, "", unknown)
+        obj["metadata"] = self._read_meta(meta or {}, "metadata", unknown)
+        return obj
+
+    def default(self, obj: Object) -> None:
+        if self._fill is not None:
+            self._fill(obj)
+
+    def prepare(self, new: Object, old: Object | None, sub: str) -> None:
+        """Nothing: status is kept apart by the writer."""
+
+    def check(self, new: Object, old: Object | None, sub: str) -> list[Cause]:
+        if self.schema is None:
+            return []
+        found: list[Cause] = []
+        if sub == "status" and self._status and old is not None:
+            whole = {**old, "status": new.get("status")} if "status" in new else new
+            self._validate(whole, "", found, old)
+            return found
+        self._validate(new, "", found, MISSING if old is None else old)
+        return found
+
+    def field(self, obj: Object, path: str) -> str:
+        found = self._paths[path](obj)
+        return as_text(found[0] if found else None, path)

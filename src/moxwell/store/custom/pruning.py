@@ -1,0 +1,122 @@
+"""
+Pruning and defaulting: structural schemas compiled to functions over plain values.
+
+``pruner`` drops (and reports) what the schema does not know; ``defaulter`` fills in what it gives. Both change
+the value they are handed. A schema that has nothing to drop or fill in compiles to None and costs nothing.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+Prune = Callable[[Any, str, list[str] | None], None]
+Default = Callable[[Any], None]
+_KEPT = ("apiVersion", "kind", "metadata")
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def pruner(schema: Schema, *, root: bool = False) -> Prune | None:
+    """How values of this schema are pruned; None where everything may stay."""
+    if schema.get("type") == "array" or "items" in schema:
+        return _list_pruner(pruner(schema.get("items") or {}))
+    properties = schema.get("properties") or {}
+    rest = schema.get("additionalProperties")
+    free = bool(schema.get("x-kubernetes-preserve-unknown-fields")) or rest is True
+    if isinstance(rest, Mapping):
+        return _map_pruner(pruner(rest))
+    if schema.get("type") != "object" and not properties:
+        return None
+    known = {key: pruner(found) for key, found in properties.items()}
+    if root or schema.get("x-kubernetes-embedded-resource"):
+        known |= dict.fromkeys(_KEPT)
+    if free and not any(known.values()):
+        return None
+    return _object_pruner(known, free)
+
+
+def _list_pruner(inner: Prune | None) -> Prune | None:
+    if inner is None:
+        return None
+
+    def prune(value: Any, path: str, unknown: list[str] | None) -> None:
+        if isinstance(value, list):
+            for at, item in enumerate(value):
+                inner(item, f"{path}[{at}]", unknown)
+
+    return prune
+
+
+def _map_pruner(inner: Prune | None) -> Prune | None:
+    if inner is None:
+        return None
+
+    def prune(value: Any, path: str, unknown: list[str] | None) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                inner(item, _join(path, key), unknown)
+
+    return prune
+
+
+def _object_pruner(known: Mapping[str, Prune | None], free: bool) -> Prune:
+    def prune(value: Any, path: str, unknown: list[str] | None) -> None:
+        if not isinstance(value, dict):
+            return
+        gone = []
+        for key, item in value.items():
+            if key not in known:
+                if not free:
+                    gone.append(key)
+            elif (inner := known[key]) is not None:
+                inner(item, _join(path, key), unknown)
+        for key in gone:
+            del value[key]
+            if unknown is not None:
+                unknown.append(_join(path, key))
+
+    return prune
+
+
+def defaulter(schema: Schema) -> Default | None:
+    """How values of this schema are defaulted; None where nothing is given."""
+    if "items" in schema:
+        return _each(defaulter(schema["items"]), list)
+    rest = schema.get("additionalProperties")
+    if isinstance(rest, Mapping):
+        return _each(defaulter(rest), dict)
+    plan = []
+    for key, found in (schema.get("properties") or {}).items():
+        inner, given = defaulter(found), "default" in found
+        if inner is not None or given:
+            plan.append((key, inner, given, found.get("default"), bool(found.get("nullable"))))
+    return _object_defaulter(plan) if plan else None
+
+
+def _each(inner: Default | None, kind: type[list[Any]] | type[dict[str, Any]]) -> Default | None:
+    if inner is None:
+        return None
+
+    def default(value: Any) -> None:
+        if isinstance(value, kind):
+            for item in value.values() if isinstance(value, dict) else value:
+                inner(item)
+
+    return default
+
+
+def _object_defaulter(plan: list[tuple[str, Default | None, bool, Any, bool]]) -> Default:
+    def default(value: Any) -> None:
+        if not isinstance(value, dict):
+            return
+        for key, inner, given, what, nullable in plan:
+            missing = key not in value or (value[key] is None and not nullable)
+            if missing and given:
+                value[key] = copy.deepcopy(what)
+            if inner is not None and key in value:
+                inner(value[key])
+
+    return default

@@ -1,0 +1,1 @@
+"""Who owns which field: sets of field paths, server-side apply, and the managedFields of objects."""

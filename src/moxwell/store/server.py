@@ -1,0 +1,300 @@
+"""
+The store: requests in, responses out. Framework-neutral; ``http.py`` puts it on a socket.
+
+``handle`` understands the request, asks the authorizer, lets the verbs stage what they stage, waits for the
+commit, and renders. A request without a user comes from this very process and may do everything;
+whoever serves strangers must prove users first.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from moxwell.api import wire
+from moxwell.clock import Clock, SystemClock
+from moxwell.store import bodies, calls, refusals, removing
+from moxwell.store.access.rules import Authorizer
+from moxwell.store.builtin import model
+from moxwell.store.calls import Call
+from moxwell.store.collecting import Collector
+from moxwell.store.commits import Commits
+from moxwell.store.core import Core
+from moxwell.store.custom.definitions import Definitions
+from moxwell.store.discovery import Discovery
+from moxwell.store.faces import Registry
+from moxwell.store.forms import AnyForm, choose
+from moxwell.store.hooks import Hooks
+from moxwell.store.openapi import OpenApi
+from moxwell.store.patching import Patcher
+from moxwell.store.protobuf import Protobuf
+from moxwell.store.reading import Reader
+from moxwell.store.removing import Remover
+from moxwell.store.revisions import RevisionLog
+from moxwell.store.state import Change, Record, State, encode
+from moxwell.store.subresources import Subresources
+from moxwell.store.watches import Feeds
+from moxwell.store.writing import Outcome, Writer
+
+Object = dict[str, Any]
+VERSION = "v1.36.3"
+JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
+
+
+class Store:
+    """An embedded Kubernetes API. ``path=None`` keeps everything in memory."""
+
+    def __init__(
+        self,
+        *,
+        path: Path | None = None,
+        clock: Clock | None = None,
+        hooks: Hooks | None = None,
+        max_pages: int | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._log = RevisionLog(path, max_pages=max_pages) if path is not None else None
+        state = State()
+        feeds = Feeds(self._clock, lambda: state.revision)
+        commits = Commits(state, self._log, self._published)
+        self.core = Core(
+            state, commits, feeds, Registry(), self._clock, hooks or Hooks(), model.Tables()
+        )
+        self._build()
+
+    def _build(self) -> None:
+        core = self.core
+        core.registry.put(model.faces(core.tables))
+        self._reader = Reader(core.state, core.feeds)
+        self._writer = Writer(core)
+        self._remover = Remover(core, self._writer)
+        self._patcher = Patcher(core, self._writer)
+        self._protobuf = Protobuf(core.tables)
+        self._definitions = Definitions(core)
+        self._discovery = Discovery(core.registry)
+        self._openapi = OpenApi(core.registry, core.tables)
+        self.authorizer = Authorizer(core.state)
+        self._subresources = Subresources(
+            core, self._writer, self._patcher, self._remover, self.authorizer
+        )
+        self._collector = Collector(core, self.handle)
+
+    # -- life
+
+    async def start(self) -> None:
+        """Read the log, serve the custom kinds in it, make what every cluster has."""
+        if self._log is not None:
+            self._load(self._log)
+        self._definitions.load()
+        await self._collector.start()
+
+    def _load(self, log: RevisionLog) -> None:
+        core = self.core
+        core.feeds.start(log.floor())
+        last: dict[tuple[str, str], Record] = {}
+        for row in log.read():
+            record = Record(row.store, row.revision, row.body)
+            place = (row.store, row.key)
+            change = Change(record, last.get(place), deleted=row.deleted)
+            core.state.load(change)
+            if row.revision > log.floor():
+                core.feeds.feed(row.store).remember(change)
+            if row.deleted:
+                last.pop(place, None)
+            else:
+                last[place] = record
+
+    async def stop(self) -> None:
+        """End watches, finish commits, close the file."""
+        await self._collector.stop()
+        self.core.feeds.end()
+        await self.core.commits.close()
+
+    async def __aenter__(self) -> "Store":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def recall(self, name: str, otherwise: bytes) -> bytes:
+        """A named value kept with the data (keys of the CA, for instance); memory stores forget."""
+        return self._log.recall(name, otherwise) if self._log is not None else otherwise
+
+    def _published(self, change: Change) -> None:
+        self._definitions.changed(change)
+        self.core.feeds.publish(change)
+        self._collector.changed(change)
+
+    # -- requests
+
+    async def handle(self, request: wire.Request) -> wire.Response:
+        """Answer one request; never raises for what the caller did wrong."""
+        try:
+            return await self._answer(request)
+        except refusals.Refused as refused:
+            return status_response(refused)
+
+    async def _answer(self, request: wire.Request) -> wire.Response:
+        if any(name.startswith("impersonate-") for name in request.headers):
+            raise refusals.forbidden_path("the embedded API does not allow impersonation")
+        target = calls.target(request.path)
+        if target is None:
+            self.authorizer.check_path(request)
+            return self._elsewhere(request)
+        call = self._call(request, target)
+        self.authorizer.check(call)
+        return await self._serve(call)
+
+    def _elsewhere(self, request: wire.Request) -> wire.Response:
+        """Discovery, schemas, health."""
+        path = request.path.rstrip("/") or "/"
+        if request.method not in ("GET", "HEAD"):
+            raise refusals.method_not_allowed()
+        if path.split("/")[1] in ("healthz", "livez", "readyz"):
+            return wire.Response(status=200, headers={"content-type": "text/plain"}, body=b"ok")
+        if path == "/version":
+            return json_response(200, version())
+        found = self._discovery.answer(request) or self._openapi.answer(request)
+        if found is None:
+            text = b"404 page not found\n"
+            return wire.Response(status=404, headers={"content-type": "text/plain"}, body=text)
+        return found
+
+    def _call(self, request: wire.Request, target: calls.Target) -> Call:
+        face = self.core.registry.find(target.group, target.version, target.plural)
+        if face is None:
+            raise refusals.no_such_path()
+        query = dict(reversed(request.query))
+        watch = query.get("watch", "") in calls.TRUE and not target.sub
+        verb = calls.verb_of(request, bool(target.name), watch)
+        if face.namespaced and not target.namespace and (verb != "list" and verb != "watch"):
+            raise refusals.method_not_allowed() if not target.name else refusals.no_such_path()
+        if not face.namespaced and target.namespace and face.plural != "namespaces":
+            raise refusals.no_such_path()
+        return Call(
+            request=request,
+            face=face,
+            verb=verb,
+            namespace=target.namespace,
+            name=target.name,
+            sub=target.sub,
+            user=request.user or calls.ADMIN,
+            query=query,
+        )
+
+    async def _serve(self, call: Call) -> wire.Response:
+        if call.sub or call.face.verbs == ("create",):
+            if call.sub != "status" or not call.face.status:
+                return await self._serve_sub(call)
+        if call.verb not in call.face.verbs:
+            raise refusals.method_not_allowed()
+        if call.face.deprecated:
+            call.warnings.append(call.face.deprecated)
+        include = call.query.get("includeObject", "")
+        accept = call.request.headers.get("accept", "")
+        form = choose(accept, call.face, include, self.core.now())
+        match call.verb:
+            case "get":
+                return self._whole(call, 200, self._reader.get(call, form))
+            case "list":
+                return self._whole(call, 200, self._reader.list(call, form))
+            case "watch":
+                chunks = self._reader.watch(call, form)
+                return wire.Response(status=200, headers=self._headers(call), chunks=chunks)
+            case "delete" | "deletecollection":
+                return await self._delete(call, form)
+        return await self._write(call, form)
+
+    async def _write(self, call: Call, form: AnyForm) -> wire.Response:
+        outcome = self._written(call)
+        if outcome.record is not None or not call.dry_run:
+            await self.core.commits.settle()
+        return self._outcome(call, form, outcome)
+
+    def _written(self, call: Call) -> Outcome:
+        if call.sub and call.verb == "create":
+            raise refusals.method_not_allowed()
+        if call.verb == "patch":
+            return self._patcher.patch(call)
+        obj = self._writer.understood(call, *self.body(call))
+        return (
+            self._writer.create(call, obj)
+            if call.verb == "create"
+            else self._writer.update(call, obj)
+        )
+
+    def body(self, call: Call) -> tuple[Object, list[str]]:
+        """The object in the body, and the keys that came twice."""
+        twice: list[str] = []
+        wanted = twice if call.validation != "Ignore" and b'"' in call.request.body else None
+        kind = call.request.headers.get("content-type", "")
+        return bodies.read(call.request.body, kind, self._protobuf.decode, wanted), twice
+
+    def _outcome(self, call: Call, form: AnyForm, outcome: Outcome) -> wire.Response:
+        if outcome.record is not None:
+            body = form.body(outcome.record) + b"\n"
+        else:
+            body = form.object(outcome.object)
+        return self._whole(call, outcome.code, body)
+
+    async def _delete(self, call: Call, form: AnyForm) -> wire.Response:
+        options = removing.options_of(call, self._protobuf.decode)
+        if call.verb == "deletecollection":
+            gone = self._remover.delete_collection(call, options)
+            await self.core.commits.settle()
+            meta = {"resourceVersion": str(self.core.state.revision)}
+            return self._whole(call, 200, form.list([form.item(r) for r in gone], meta))
+        code, obj = self._remover.delete(call, options)
+        await self.core.commits.settle()
+        if obj.get("kind") == "Status" and obj.get("apiVersion") == "v1":
+            return self._whole(call, code, encode(obj) + b"\n")
+        return self._whole(call, code, form.object(obj))
+
+    async def _serve_sub(self, call: Call) -> wire.Response:
+        code, obj = self._subresources.serve(call, self.body)
+        await self.core.commits.settle()
+        return self._whole(call, code, encode(obj) + b"\n")
+
+    def _whole(self, call: Call, status: int, body: bytes) -> wire.Response:
+        return wire.Response(status=status, headers=self._headers(call), body=body)
+
+    def _headers(self, call: Call) -> Mapping[str, str]:
+        if not call.warnings:
+            return JSON_HEADERS
+        texts = (text.replace("\\", "\\\\").replace('"', '\\"') for text in call.warnings)
+        return {**JSON_HEADERS, "warning": ", ".join(f'299 - "{text}"' for text in texts)}
+
+
+def version() -> Object:
+    major, minor, _ = VERSION.removeprefix("v").split(".")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"{VERSION}+moxwell",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "",
+    }
+
+
+def json_response(status: int, value: object) -> wire.Response:
+    return wire.Response(status=status, headers=JSON_HEADERS, body=encode(value) + b"\n")
+
+
+def status_response(refused: refusals.Refused) -> wire.Response:
+    headers = dict(JSON_HEADERS)
+    after = refused.details.get("retryAfterSeconds")
+    if after:
+        headers["retry-after"] = str(after)
+    return wire.Response(
+        status=refused.code, headers=headers, body=encode(refused.status()) + b"\n"
+    )

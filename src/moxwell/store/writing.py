@@ -1,0 +1,350 @@
+"""
+Create, update and patch. From the body to the staged record, without a pause in between.
+
+One object goes: read by its model, defaulted, converted to the stored version, prepared, mutated, checked,
+admitted, staged. What equals the live object stores nothing and tells nobody. Patches produce a whole
+object out of the live one and then take the same way. ``await``-free: the live object cannot change.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from moxwell.errors import MoxwellError
+from moxwell.store import metadata, refusals
+from moxwell.store.calls import Call
+from moxwell.store.core import Core
+from moxwell.store.hooks import Review
+from moxwell.store.ownership import tracking
+from moxwell.store.refusals import Cause
+from moxwell.store.state import Record, encode, key_of
+
+Object = dict[str, Any]
+CREATE_ON_UPDATE = frozenset(
+    ["Lease", "Event", "Endpoints", "Service", "LimitRange", "CSINode", "Node", "RuntimeClass"]
+    + ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "PodTemplate"]
+) - {"Node", "CSINode", "RuntimeClass"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a write left: the object in the face's version, and its record unless it was a dry run."""
+
+    code: int
+    object: Object
+    record: Record | None
+
+
+class Writer:
+    """Stages writes; the caller settles them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.removed: Callable[[Call, Object, Record], Outcome] | None = None  # set by the remover
+
+    # -- reading what was sent
+
+    def understood(self, call: Call, obj: Object, twice: list[str] | None = None) -> Object:
+        """The object as its model knows it, defaulted; unknown fields refused or warned of."""
+        face = call.face
+        self._is_of(call, obj)
+        unknown: list[str] | None = None if call.validation == "Ignore" else []
+        try:
+            read = face.model.read(obj, unknown)
+        except refusals.Refused as refused:
+            if refused.code == 400:
+                raise self._unreadable(call, refused.message) from None
+            raise
+        read.setdefault("metadata", {})
+        self.report(call, [*(twice or []), *(unknown or [])], len(twice or []))
+        face.model.default(read)
+        return read
+
+    def understood_only(self, call: Call, obj: Object) -> None:
+        """Read, to refuse or warn, and leave the object as it is."""
+        self._is_of(call, obj)
+        unknown: list[str] = []
+        try:
+            call.face.model.read(copy.deepcopy(obj), unknown)
+        except refusals.Refused as refused:
+            raise self._unreadable(call, refused.message) from None
+        self.report(call, unknown, 0)
+
+    def report(self, call: Call, fields: list[str], twice: int) -> None:
+        """Duplicate and unknown fields: an error when strict, else warnings."""
+        texts = [
+            f'duplicate field "{f}"' if at < twice else f'unknown field "{f}"'
+            for at, f in enumerate(fields)
+        ]
+        if not texts or call.validation == "Ignore":
+            return
+        if call.validation == "Strict":
+            raise self._unreadable(call, f"strict decoding error: {', '.join(texts)}")
+        call.warnings += texts
+
+    def _unreadable(self, call: Call, why: str) -> refusals.Refused:
+        face = call.face
+        return refusals.bad_request(
+            f'{face.kind} in version "{face.version}" cannot be handled as a {face.kind}: {why}'
+        )
+
+    def _is_of(self, call: Call, obj: Object) -> None:
+        face = call.face
+        version, kind = obj.get("apiVersion"), obj.get("kind")
+        if not face.custom and version is None and kind is None:
+            obj["apiVersion"], obj["kind"] = face.api_version, face.kind
+            return
+        if not kind:
+            raise refusals.bad_request(f"Object 'Kind' is missing in '{encode(obj).decode()}'")
+        if version != face.api_version or kind != face.kind:
+            if version == face.api_version:
+                raise refusals.bad_request(
+                    f"the object provided is unrecognized (must be of type {face.kind}): "
+                    f"couldn't get version/kind; the body has kind {kind!r}"
+                )
+            raise refusals.bad_request(
+                f"the API version in the data ({version}) does not match the expected API version"
+                f" ({face.api_version})"
+            )
+        if not isinstance(obj.get("metadata", {}), dict):
+            raise refusals.bad_request("metadata: expected an object")
+
+    # -- create
+
+    def create(self, call: Call, obj: Object) -> Outcome:
+        """``obj`` is already understood."""
+        core, face = self._core, call.face
+        meta = obj["metadata"]
+        if meta.get("resourceVersion") not in (None, "", "0"):
+            raise refusals.bad_request("resourceVersion should not be set on objects to be created")
+        self._place(call, obj)
+        core.require_namespace(call, meta.get("name", ""))
+        metadata.born(obj, core.now())
+        tracking.on_create(core, call, obj)
+        return self.finish_create(call, obj)
+
+    def create_applied(self, call: Call, obj: Object) -> Outcome:
+        """The first apply of an object: its managers are known already."""
+        self._place(call, obj)
+        self._core.require_namespace(call, call.name)
+        metadata.born(obj, self._core.now())
+        return self.finish_create(call, obj)
+
+    def finish_create(self, call: Call, obj: Object) -> Outcome:
+        """From an object with metadata and owners on."""
+        core, face = self._core, call.face
+        if face.model.counts_generation:
+            obj["metadata"]["generation"] = 1
+        if face.custom and face.status:
+            obj.pop("status", None)
+        face.model.prepare(obj, None, call.sub)
+        obj = self._mutated(call, obj, None)
+        self._check(call, obj, None)
+        hub = face.to_hub(_copy_if(face, obj))
+        key = key_of(hub["metadata"].get("namespace", ""), hub["metadata"]["name"])
+        if core.state.find_staged(face.store, key) is not None:
+            raise refusals.already_exists(face.plural, face.group, hub["metadata"]["name"])
+        self._admit(call, obj, None)
+        if call.dry_run:
+            return Outcome(201, obj, None)
+        record = core.put(face, hub, None)
+        return Outcome(201, self._shown_as(call, obj, record), record)
+
+    def _place(self, call: Call, obj: Object) -> None:
+        meta, face = obj["metadata"], call.face
+        given = meta.get("namespace") or ""
+        if face.namespaced:
+            if given and given != call.namespace:
+                raise refusals.bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+            meta["namespace"] = call.namespace
+        else:
+            meta.pop("namespace", None)
+            if given:
+                raise refusals.bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+        if call.name and meta.get("name") and meta["name"] != call.name and call.sub != "eviction":
+            raise refusals.bad_request(
+                f"the name of the object ({meta['name']}) does not match the name on the URL ({call.name})"
+            )
+
+    # -- update
+
+    def live(self, call: Call) -> Record:
+        """The object a write starts from."""
+        face = call.face
+        key = key_of(call.namespace if face.namespaced else "", call.name)
+        record = self._core.state.find_staged(face.store, key)
+        if record is None:
+            raise refusals.not_found(face.plural, face.group, call.name)
+        return record
+
+    def seen(self, call: Call, record: Record) -> Object:
+        """The live object, fresh, in the face's version."""
+        return self._core.seen(call.face, record)
+
+    def update(self, call: Call, obj: Object) -> Outcome:
+        """PUT: ``obj`` is understood."""
+        self._place(call, obj)
+        try:
+            record = self.live(call)
+        except refusals.Refused:
+            if call.face.kind not in CREATE_ON_UPDATE or call.sub:
+                raise
+            obj["metadata"].setdefault("name", call.name)
+            return self.create(call, obj)
+        if not obj["metadata"].get("name"):
+            raise refusals.bad_request(
+                f"the name of the object () does not match the name on the URL ({call.name})"
+            )
+        if not obj["metadata"].get("resourceVersion") and call.face.custom:
+            cause = metadata.invalid_value(
+                0, "must be specified for an update", "metadata.resourceVersion"
+            )
+            raise refusals.invalid(call.face.kind, call.face.group, call.name, [cause])
+        return self.replace(call, record, self.seen(call, record), obj)
+
+    def replace(
+        self,
+        call: Call,
+        record: Record,
+        old: Object,
+        new: Object,
+        *,
+        track: bool = True,
+    ) -> Outcome:
+        """Put ``new`` in the place of ``old``, both in the face's version."""
+        face = call.face
+        self._precondition(call, record, new, old)
+        wrong = metadata.immutable(new, old)
+        metadata.kept(new, old)
+        if track:
+            tracking.on_update(self._core, call, old, new)
+        self._isolate(call, new, old)
+        face.model.prepare(new, old, call.sub)
+        self._count(call, new, old)
+        new = self._mutated(call, new, old)
+        self._check(call, new, old, wrong)
+        self._admit(call, new, old)
+        tracking.keep_times(new, old)
+        return self._store(call, record, old, new)
+
+    def _precondition(self, call: Call, record: Record, new: Object, old: Object) -> None:
+        face, meta = call.face, new["metadata"]
+        given = meta.pop("resourceVersion", "") or ""
+        if given not in ("", "0") and given != str(record.revision):
+            raise refusals.stale(face.plural, face.group, call.name)
+        if meta.get("uid") and meta["uid"] != record.uid:
+            why = (
+                f"Precondition failed: UID in precondition: {meta['uid']},"
+                f" UID in object meta: {record.uid}"
+            )
+            raise refusals.conflict(face.plural, face.group, call.name, why)
+
+    def _isolate(self, call: Call, new: Object, old: Object) -> None:
+        """The status endpoint writes status, the main one everything else."""
+        if not call.face.status or call.sub not in ("", "status"):
+            return
+        if call.sub == "status":
+            status, meta = new.get("status"), new["metadata"]
+            for key in list(new):
+                del new[key]
+            new.update(old)
+            fields = meta.get("managedFields")
+            kept = dict(old["metadata"])
+            if not call.face.custom:
+                kept.update({k: meta[k] for k in ("labels", "annotations") if k in meta})
+            new["metadata"] = kept
+            if fields is not None:
+                kept["managedFields"] = fields
+            _assign(new, "status", status)
+        else:
+            _assign(new, "status", old.get("status"))
+
+    def _count(self, call: Call, new: Object, old: Object) -> None:
+        if call.face.model.counts_generation and call.sub != "status" and differs(new, old):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _store(self, call: Call, record: Record, old: Object, new: Object) -> Outcome:
+        core, face = self._core, call.face
+        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
+            if self.removed is not None and core.may_vanish(face, new):
+                return self.removed(call, new, record)
+        before = dict(old["metadata"])
+        before.pop("resourceVersion", None)
+        if {**new, "metadata": new["metadata"]} == {**old, "metadata": before}:
+            new["metadata"]["resourceVersion"] = str(record.revision)
+            return Outcome(200, new, None if call.dry_run else record)
+        if call.dry_run:
+            new["metadata"]["resourceVersion"] = str(record.revision)
+            return Outcome(200, new, None)
+        hub = face.to_hub(_copy_if(face, new))
+        made = core.put(face, hub, record)
+        return Outcome(200, self._shown_as(call, new, made), made)
+
+    def _shown_as(self, call: Call, obj: Object, record: Record) -> Object:
+        obj["metadata"]["resourceVersion"] = str(record.revision)
+        return obj
+
+    # -- hooks and checks
+
+    def _mutated(self, call: Call, new: Object, old: Object | None) -> Object:
+        review = self._core.review(call, new, old)
+        try:
+            made = self._core.hooks.mutate(review)
+        except refusals.Refused:
+            raise
+        except MoxwellError as error:
+            raise denied(call, error) from error
+        return made
+
+    def _admit(self, call: Call, new: Object, old: Object | None) -> None:
+        admit(self._core, call, self._core.review(call, new, old))
+
+    def _check(
+        self, call: Call, new: Object, old: Object | None, wrong: list[Cause] | None = None
+    ) -> None:
+        face = call.face
+        found = list(wrong or [])
+        found += metadata.check(new, old, face.kind, namespaced=face.namespaced)
+        found += face.model.check(new, old, call.sub)
+        if found:
+            name = new["metadata"].get("name", "")
+            raise refusals.invalid(face.kind, face.group, name, found)
+
+
+def admit(core: Core, call: Call, review: Review) -> None:
+    """Ask the hook; its warnings go with the answer."""
+    try:
+        call.warnings += core.hooks.admit(review)
+    except refusals.Refused:
+        raise
+    except MoxwellError as error:
+        raise denied(call, error) from error
+
+
+def denied(call: Call, error: MoxwellError) -> refusals.Refused:
+    text = f'admission webhook "moxwell" denied the request: {error}'
+    return refusals.Refused(403, "Forbidden", text)
+
+
+def _assign(obj: Object, key: str, value: Any) -> None:
+    if value is None:
+        obj.pop(key, None)
+    else:
+        obj[key] = value
+
+
+def _copy_if(face: Any, obj: Object) -> Object:
+    """A converter may change what it is given, and the writer is still shown its own version."""
+    return obj if face.api_version == face.hub else {**obj, "metadata": dict(obj["metadata"])}
+
+
+def differs(new: Object, old: Object) -> bool:
+    """Whether anything but metadata and status changed."""
+    skip = ("metadata", "status", "apiVersion", "kind")
+    keys = (set(new) | set(old)).difference(skip)
+    return any(new.get(key) != old.get(key) for key in keys)
