@@ -199,13 +199,15 @@ class Inventory:
             if asked - known.at >= STALE_SECONDS or _agrees(listed, known):
                 del self._known[vmid]
         for vmid, at in list(self._freed.items()):
-            if asked - at > FORGET_FREED_SECONDS or vmid in self._listed.guests:
+            if asked - at > FORGET_FREED_SECONDS:
                 del self._freed[vmid]
 
     def _publish(self) -> None:
         old, self._view = self._view, _corrected(self._listed, self._known)
         for vmid in old.guests.keys() - self._view.guests.keys():
             self._freed[vmid] = self._clock.monotonic()
+        for vmid in self._freed.keys() & self._view.guests.keys():
+            del self._freed[vmid]
         self.uuids.forget_absent(self._view)
         if self._listeners:
             for change in differences(self.region, old, self._view):

@@ -41,7 +41,7 @@ class Expectation(Struct, frozen=True):
     fields: Mapping[str, Any] | None
 
 
-class Step(Struct, frozen=True, tag=True):
+class Step(Struct, frozen=True, tag=True, tag_field="step"):
     """One change in Proxmox, as a value."""
 
     async def take(self, pve: Pve) -> Upid | None:

@@ -1,0 +1,181 @@
+"""
+Proxmox for tests: the client's wire over the simulator's engine, and the contract of every step.
+
+In: an engine of :mod:`moxwell.sim`. Out: a ``Transport`` without sockets, so that client,
+controllers and simulator run together on the virtual loop. The surprise: it fails over between the
+region's hosts, as the genuine wire does between URLs, so a lost host is lost alone.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+from moxwell.errors import Retryable
+from moxwell.pve import errors
+from moxwell.pve.client import Pve
+from moxwell.pve.marks import Foreign
+from moxwell.pve.steps import Step
+from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Upload
+from moxwell.pve.values import Params, Upid, as_fields
+from moxwell.sim.call import Upload as SimUpload
+from moxwell.sim.engine import Engine
+from moxwell.sim.message import SimRequest, SimResponse
+
+ROOT = "root@pam"
+
+
+class SimTransport:
+    """The wire to one region of a simulator in the same process; fails over between its hosts."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        region: str,
+        *,
+        token: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._region = region
+        self._headers = dict(headers or {})
+        if token:
+            self._headers["authorization"] = f"PVEAPIToken={token}"
+        self.sent: list[tuple[str, str]] = []
+
+    @property
+    def region(self) -> str:
+        return self._region
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Params | None = None,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> bytes:
+        return await self._send(method, path, params, None, deadline_seconds)
+
+    async def upload(
+        self,
+        path: str,
+        params: Params,
+        file: Upload,
+        *,
+        deadline_seconds: float = UPLOAD_SECONDS,
+    ) -> bytes:
+        data = b"".join([chunk async for chunk in file.open()])
+        upload = SimUpload(file.filename, data)
+        return await self._send("POST", path, params, upload, deadline_seconds)
+
+    async def close(self) -> None:
+        return None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        params: Params | None,
+        upload: SimUpload | None,
+        deadline_seconds: float,
+    ) -> bytes:
+        where = f"region {self._region}: {method} {path}"
+        self.sent.append((method, path))
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                answer = await self._anywhere(method, path, params, upload)
+        except TimeoutError as error:
+            raise self._lost(method, where) from error
+        if answer.cut:
+            raise self._lost(method, where)
+        if answer.status != 200:
+            raise errors.from_answer(answer.status, answer.reason, answer.body, where=where)
+        return answer.body
+
+    async def _anywhere(
+        self, method: str, path: str, params: Params | None, upload: SimUpload | None
+    ) -> SimResponse:
+        """Ask the hosts in turn, as the genuine transport asks its URLs."""
+        answer = SimResponse(595, "no hosts")
+        for host in self._engine.desks[self._region].region.hosts:
+            request = SimRequest(
+                method,
+                tuple(unquote(part) for part in path.strip("/").split("/")),
+                _form(params),
+                self._headers,
+                upload=upload,
+                node=host,
+            )
+            answer = await self._engine.handle(self._region, request)
+            if answer.status != 595:
+                return answer
+        return answer
+
+    @staticmethod
+    def _lost(method: str, where: str) -> errors.PveError:
+        if method == "GET":
+            return errors.RegionUnreachable("no answer", where=where)
+        return errors.Uncertain("no answer; it may have happened", where=where)
+
+
+def _form(params: Params | None) -> dict[str, Any]:
+    form: dict[str, Any] = {}
+    for key, value in as_fields(params):
+        if isinstance((params or {})[key], str | int | float):
+            form[key] = value
+        else:
+            form.setdefault(key, []).append(value)
+    return form
+
+
+# ---------------------------------------------------------------------- the contract of steps
+
+
+class Stage(Protocol):
+    """Where a step is tried: a world that can be made anew, looked at and taken over."""
+
+    pve: Pve
+
+    async def settle(self, upid: Upid | None) -> None:
+        """Let a task end."""
+        ...
+
+    def snapshot(self) -> Any:
+        """The world as a value, for comparison."""
+        ...
+
+    def steal(self) -> None:
+        """Give what the step works on a foreign owner."""
+        ...
+
+
+async def check_step(step: Step, stage: Stage, *, budget_seconds: float = 1.0) -> None:
+    """Harmless twice, makes progress, never waits; raises AssertionError otherwise."""
+    before = stage.snapshot()
+    started = asyncio.get_running_loop().time()
+    await stage.settle(await step.take(stage.pve))
+    after = stage.snapshot()
+    assert after != before, f"{step} made no progress"
+    started = asyncio.get_running_loop().time()
+    try:
+        upid = await step.take(stage.pve)
+    except Retryable:
+        upid = None
+    waited = asyncio.get_running_loop().time() - started
+    assert waited <= budget_seconds, f"{step} waited for {waited} s"
+    await stage.settle(upid)
+    assert stage.snapshot() == after, f"taking {step} twice was not harmless"
+
+
+async def check_refusal(step: Step, stage: Stage) -> None:
+    """A step leaves alone what bears a foreign mark."""
+    stage.steal()
+    before = stage.snapshot()
+    try:
+        upid = await step.take(stage.pve)
+    except Foreign:
+        upid = None
+    else:
+        raise AssertionError(f"{step} did not refuse a foreign mark ({upid})")
+    assert stage.snapshot() == before, f"{step} touched what is foreign"

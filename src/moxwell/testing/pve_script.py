@@ -1,0 +1,58 @@
+"""
+A wire whose answers a function gives: what the client's own logic is tested with.
+
+In: a function from method, path and parameters to data (or to an error, which is raised). Out: a
+``Transport`` that keeps a record of everything sent.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Upload
+from moxwell.pve.values import Params
+
+Answerer = Callable[[str, str, dict[str, Any]], Any | Awaitable[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class ScriptedTransport:
+    """A wire whose answers a function gives: data, or an error to raise."""
+
+    answer: Answerer
+    region: str = "r1"
+    sent: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    closed: bool = False
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Params | None = None,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> bytes:
+        form = {key: value for key, value in (params or {}).items() if value is not None}
+        self.sent.append((method, path, form))
+        data = self.answer(method, path, form)
+        if asyncio.iscoroutine(data):
+            data = await data
+        if isinstance(data, BaseException):
+            raise data
+        return msgspec.json.encode({"data": data})
+
+    async def upload(
+        self,
+        path: str,
+        params: Params,
+        file: Upload,
+        *,
+        deadline_seconds: float = UPLOAD_SECONDS,
+    ) -> bytes:
+        return await self.request("UPLOAD", path, {**params, "filename": file.filename})
+
+    async def close(self) -> None:
+        self.closed = True

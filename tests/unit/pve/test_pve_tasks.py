@@ -1,0 +1,132 @@
+"""One poller for all tasks, on virtual time."""
+
+import asyncio
+from typing import Any
+
+from moxwell.pve import errors
+from moxwell.pve.client import Pve
+from moxwell.pve.tasks import Ended, Tasks
+from moxwell.pve.values import Upid
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.pve_script import ScriptedTransport
+
+
+def upid(n: int) -> Upid:
+    return Upid(f"UPID:pve1:{n:08X}:00000001:6AFA23F8:qmstart:{n}:u@pve:")
+
+
+class Server:
+    """A server whose tasks end at given times; some are left out of its list."""
+
+    def __init__(self, ends: dict[Upid, tuple[float, str]], unlisted: set[Upid] | None = None):
+        self.ends = ends
+        self.unlisted = unlisted or set()
+        self.transport = ScriptedTransport(self.answer)
+        self.tasks = Tasks(Pve(self.transport), LoopClock())
+        self.ended: list[Ended] = []
+        self.tasks.subscribe(self.ended.append)
+
+    def status(self, task: Upid) -> str | None:
+        at, text = self.ends[task]
+        return text if asyncio.get_running_loop().time() >= at else None
+
+    def answer(self, method: str, path: str, params: dict[str, Any]) -> Any:
+        if path == "/cluster/tasks":
+            rows = [task for task in self.ends if task not in self.unlisted]
+            return [self.row(task) for task in rows]
+        task = Upid(path.split("/")[4])
+        if task not in self.ends:
+            return errors.TaskMissing("no such task", status=400)
+        text = self.status(task)
+        return {"status": "stopped", "exitstatus": text} if text else {"status": "running"}
+
+    def row(self, task: Upid) -> dict[str, Any]:
+        text = self.status(task)
+        return {"upid": str(task), **({"endtime": 1, "status": text} if text else {})}
+
+    def story(self, seconds: float, *follow: Upid) -> None:
+        async def play() -> None:
+            runner = asyncio.create_task(self.tasks.run())
+            for task in follow:
+                self.tasks.follow(task, f"owner-{task.target}")
+            await asyncio.sleep(seconds)
+            runner.cancel()
+
+        run_virtual(play())
+
+    @property
+    def outcome(self) -> list[tuple[object, str]]:
+        return [(event.owner, event.exit_text) for event in self.ended]
+
+
+def test_an_ended_task_becomes_an_event_for_its_owner() -> None:
+    server = Server({upid(1): (5, "OK"), upid(2): (3, "VM is locked (backup)")})
+    server.story(10, upid(1), upid(2))
+    assert server.outcome == [("owner-2", "VM is locked (backup)"), ("owner-1", "OK")]
+    failed, went_well = server.ended
+    assert isinstance(failed.error, errors.Locked)
+    assert went_well.ok
+    assert server.tasks.running == ()
+
+
+def test_one_request_a_round_however_many_tasks() -> None:
+    server = Server({upid(n): (8.5, "OK") for n in range(500)})
+    server.story(60, *server.ends)
+    assert len(server.ended) == 500
+    assert len(server.transport.sent) == 9
+
+
+def test_nothing_to_follow_sends_nothing() -> None:
+    server = Server({})
+    server.story(3600)
+    assert server.transport.sent == []
+
+
+def test_a_long_task_is_asked_about_less_often() -> None:
+    server = Server({upid(1): (1000, "OK")})
+    server.story(1100, upid(1))
+    assert len(server.transport.sent) < 15 + 1000 / 5 + 5
+
+
+def test_a_task_that_the_list_does_not_show_is_asked_for() -> None:
+    server = Server({upid(1): (4, "OK")}, unlisted={upid(1)})
+    server.story(10, upid(1))
+    assert server.outcome == [("owner-1", "OK")]
+
+
+def test_a_task_nobody_knows_any_more_ends_as_uncertain() -> None:
+    server = Server({})
+    server.story(10, upid(7))
+    assert isinstance(server.ended[0].error, errors.TaskAborted)
+
+
+def test_a_region_that_does_not_answer_loses_no_task() -> None:
+    server = Server({upid(1): (4, "OK")})
+    answer = server.transport.answer
+
+    def down_first(method: str, path: str, params: dict[str, Any]) -> Any:
+        if asyncio.get_running_loop().time() < 20:
+            return errors.RegionUnreachable("down")
+        return answer(method, path, params)
+
+    server.transport.answer = down_first
+    server.story(40, upid(1))
+    assert server.outcome == [("owner-1", "OK")]
+
+
+def test_tasks_by_owner_and_an_end_to_listening() -> None:
+    server = Server({upid(1): (2, "OK"), upid(2): (9, "OK")})
+
+    async def play() -> None:
+        stop = server.tasks.subscribe(server.ended.append)
+        stop()
+        server.tasks.follow(upid(1), "a")
+        server.tasks.follow(upid(2), "b")
+        server.tasks.follow(upid(1), "again")  # the first owner stays
+        assert server.tasks.of("a") == (upid(1),)
+        await asyncio.sleep(3)
+        await server.tasks.poll()
+        assert server.tasks.running == (upid(2),)
+
+    run_virtual(play())
+    assert len(server.ended) == 1

@@ -1,0 +1,416 @@
+"""The wire on real sockets: credentials, failover, deadlines, TLS, uploads, no secrets told."""
+
+import asyncio
+import hashlib
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from moxwell.pve import errors
+from moxwell.pve.client import Pve
+from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
+from moxwell.pve.transport import HttpTransport, Untrusted, Upload
+from moxwell.pve.values import Secret
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.pve_peer import Arrived, Peer, Say, always, closed_url, serving
+
+VERSION = Say(body='{"data":{"version":"8.4.21"}}')
+TOKEN = TokenAuth("u@pve!t", Secret("hunter2-token"))
+UPID = "UPID:pve1:000039FE:0007D90C:6AFA23F8:qmstart:100:u@pve!t:"
+
+
+def config(*urls: str, auth: TokenAuth | PasswordAuth = TOKEN, **more: object) -> RegionConfig:
+    return RegionConfig(region="r1", urls=urls, auth=auth, **more)  # type: ignore[arg-type]
+
+
+def tried(*urls: str, **more: object) -> HttpTransport:
+    return HttpTransport(config(*urls, **more), LoopClock())  # type: ignore[arg-type]
+
+
+async def with_peer(
+    say: Say, use: Callable[[HttpTransport, Peer], Awaitable[None]], **more: object
+) -> None:
+    async with serving(always(say)) as peer:
+        wire = tried(peer.url, **more)
+        await use(wire, peer)
+        await wire.close()
+
+
+def test_a_token_goes_with_every_request() -> None:
+    async def use(wire: HttpTransport, peer: Peer) -> None:
+        assert (await Pve(wire).version()).major == 8
+        (arrived,) = peer.arrived
+        assert arrived.headers["authorization"] == "PVEAPIToken=u@pve!t=hunter2-token"
+        assert (arrived.method, arrived.path) == ("GET", "/version")
+
+    run_virtual(with_peer(VERSION, use))
+
+
+def test_parameters_of_get_and_delete_are_a_query_of_post_and_put_a_form() -> None:
+    async def use(wire: HttpTransport, peer: Peer) -> None:
+        for method in ("GET", "DELETE", "POST", "PUT"):
+            await wire.request(method, "/x", {"a": "1 2&ä", "b": True, "c": None})
+        assert all(seen.fields == {"a": "1 2&ä", "b": "1"} for seen in peer.arrived)
+        assert [bool(seen.body) for seen in peer.arrived] == [False, False, True, True]
+
+    run_virtual(with_peer(Say(), use))
+
+
+def test_a_refusal_becomes_its_class_and_names_the_place() -> None:
+    async def use(wire: HttpTransport, _: Peer) -> None:
+        with pytest.raises(errors.Locked, match="region r1: PUT /x: VM is locked") as caught:
+            await wire.request("PUT", "/x")
+        assert "hunter2" not in str(caught.value) + repr(caught.value)
+
+    run_virtual(with_peer(Say(500, '{"data":null,"message":"VM is locked (backup)\\n"}'), use))
+
+
+def test_a_refusal_that_quotes_a_secret_is_not_repeated() -> None:
+    async def use(wire: HttpTransport, _: Peer) -> None:
+        with pytest.raises(errors.BadRequest) as caught:
+            await wire.request("PUT", "/x", {"cipassword": "hunter2", "cores": 1})
+        assert "hunter2" not in str(caught.value)
+        assert caught.value.fields == {}
+
+    body = json.dumps({"message": "bad", "errors": {"cipassword": "'hunter2' is too short"}})
+    run_virtual(with_peer(Say(400, body), use))
+
+
+async def first_then_second(
+    first: Say | None, method: str = "GET"
+) -> tuple[str, int, int, HttpTransport]:
+    """One request to two URLs, of which the first is odd (None: nobody listens)."""
+    async with (
+        serving(always(first or Say())) as a,
+        serving(always(Say(body='{"data":"b"}'))) as b,
+    ):
+        wire = tried(a.url if first else closed_url(), b.url)
+        try:
+            answer = (await wire.request(method, "/nodes/x/y")).decode()
+        except errors.PveError as error:
+            answer = type(error).__name__
+        await wire.close()
+        return answer, len(a.arrived), len(b.arrived), wire
+
+
+@pytest.mark.parametrize(
+    ("first", "method", "outcome", "asked"),
+    [
+        pytest.param(None, "GET", "b", 1, id="refused, a read: the next URL"),
+        pytest.param(None, "POST", "b", 1, id="refused, a change was never sent: the next URL"),
+        pytest.param(Say(cut=True), "GET", "b", 1, id="cut, a read: the next URL"),
+        pytest.param(Say(cut=True), "POST", "Uncertain", 0, id="cut, a change: never twice"),
+        pytest.param(Say(cut=True), "PUT", "Uncertain", 0, id="cut, a PUT: never twice"),
+        pytest.param(Say(cut=True), "DELETE", "Uncertain", 0, id="cut, a DELETE: never twice"),
+        pytest.param(Say(silent=True), "GET", "b", 1, id="silence, a read: the next URL"),
+        pytest.param(Say(silent=True), "POST", "Uncertain", 0, id="silence, a change: never twice"),
+        pytest.param(Say(595, ""), "GET", "b", 1, id="595, a read: another way to the host"),
+        pytest.param(Say(595, ""), "POST", "b", 1, id="595, a change that was not delivered"),
+        pytest.param(Say(596, ""), "GET", "b", 1, id="596, a read: another way"),
+        pytest.param(Say(596, ""), "POST", "HostUnreachable", 0, id="596, a change: never twice"),
+        pytest.param(Say(500, "{}"), "GET", "Unexplained", 0, id="an answer is an answer"),
+    ],
+)
+def test_failover(first: Say | None, method: str, outcome: str, asked: int) -> None:
+    answer, _, asked_second, _ = run_virtual(first_then_second(first, method))
+    assert outcome in answer
+    assert asked_second == asked
+
+
+def test_a_dead_preferred_url_is_left_and_returned_to() -> None:
+    async def story() -> None:
+        url = closed_url()
+        port = int(url.rpartition(":")[2])
+        async with serving(always(Say())) as second:
+            wire = tried(url, second.url)
+            for _ in range(3):
+                await wire.request("GET", "/x")
+            assert len(second.arrived) == 3
+            assert wire.statistics().unanswered == 1  # the others did not try it
+            async with serving(always(Say()), port=port) as first:
+                await asyncio.sleep(31)
+                for _ in range(3):
+                    await wire.request("GET", "/x")
+                assert (len(first.arrived), len(second.arrived)) == (3, 3)
+            await wire.close()
+
+    run_virtual(story())
+
+
+def test_a_dead_host_opens_no_breaker() -> None:
+    async def use(wire: HttpTransport, peer: Peer) -> None:
+        for _ in range(10):
+            with pytest.raises(errors.HostUnreachable):
+                await wire.request("GET", "/nodes/dead/status")
+        assert len(peer.arrived) == 10
+        assert not wire.statistics().breaker_open
+
+    run_virtual(with_peer(Say(595, "", reason="Connection refused"), use))
+
+
+def test_a_dead_region_fails_at_once_and_recovers() -> None:
+    async def story() -> None:
+        url = closed_url()
+        wire = tried(url)
+        for _ in range(3):
+            with pytest.raises(errors.RegionUnreachable, match="no URL answers"):
+                await wire.request("GET", "/x")
+        sent = wire.statistics().sent
+        with pytest.raises(errors.RegionUnreachable, match="next try in 2 s"):
+            await wire.request("GET", "/x")
+        assert wire.statistics().sent == sent
+        assert wire.statistics().breaker_open
+        async with serving(always(Say()), port=int(url.rpartition(":")[2])):
+            await asyncio.sleep(2)
+            await wire.request("GET", "/x")
+            assert not wire.statistics().breaker_open
+        await wire.close()
+
+    run_virtual(story())
+
+
+def test_a_deadline_is_kept_and_no_longer() -> None:
+    async def use(wire: HttpTransport, _: Peer) -> None:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        with pytest.raises(errors.RegionUnreachable):
+            await wire.request("GET", "/x", deadline_seconds=7)
+        assert loop.time() - start == pytest.approx(7, abs=0.5)
+
+    run_virtual(with_peer(Say(silent=True), use))
+
+
+def test_a_region_gets_only_so_many_requests_at_once() -> None:
+    async def story() -> None:
+        now = most = 0
+
+        async def slowly(_: Arrived) -> Say:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            await asyncio.sleep(1)
+            now -= 1
+            return Say()
+
+        async with serving(slowly) as peer:
+            wire = tried(peer.url, concurrency=3)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(9):
+                    group.create_task(wire.request("GET", "/x"))
+            assert (most, len(peer.arrived)) == (3, 9)
+            await wire.close()
+
+    run_virtual(story())
+
+
+def test_giving_up_a_request_gives_its_place_back() -> None:
+    async def use(wire: HttpTransport, peer: Peer) -> None:
+        for _ in range(3):
+            task = asyncio.create_task(wire.request("GET", "/x"))
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert not wire.statistics().breaker_open
+        assert len(peer.arrived) == 3
+
+    run_virtual(with_peer(Say(silent=True), use, concurrency=1))
+
+
+# ------------------------------------------------------------------ tickets
+
+
+class SkipClock(LoopClock):
+    """The loop's clock, which can be put forward."""
+
+    skipped = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.skipped
+
+
+class Door:
+    """A server that hands out tickets and takes only the newest."""
+
+    def __init__(self) -> None:
+        self.tickets = 0
+        self.logins: list[dict[str, str]] = []
+
+    def __call__(self, arrived: Arrived) -> Say:
+        if arrived.path == "/access/ticket":
+            if arrived.fields["password"] != "hunter2":
+                return Say(401, "", reason="authentication failure")
+            self.tickets += 1
+            self.logins.append(arrived.fields)
+            data = {"ticket": f"PVE:t{self.tickets}", "CSRFPreventionToken": f"c{self.tickets}"}
+            return Say(body=json.dumps({"data": data}))
+        if arrived.headers.get("cookie") != f"PVEAuthCookie=PVE:t{self.tickets}":
+            return Say(401, "", reason="No ticket")
+        csrf = arrived.headers.get("csrfpreventiontoken")
+        if arrived.method != "GET" and csrf != f"c{self.tickets}":
+            return Say(401, "", reason="Permission denied - invalid csrf token")
+        return Say()
+
+
+def test_a_ticket_is_fetched_once_used_with_csrf_and_renewed() -> None:
+    async def story() -> None:
+        door = Door()
+        async with serving(door) as peer:
+            clock = SkipClock()
+            auth = PasswordAuth("root@pam", Secret("hunter2"))
+            wire = HttpTransport(config(peer.url, auth=auth), clock)
+            async with asyncio.TaskGroup() as group:
+                for method in ("GET", "POST", "PUT", "DELETE", "GET"):
+                    group.create_task(wire.request(method, "/x"))
+            assert door.tickets == 1
+            clock.skipped += 3601
+            await wire.request("GET", "/x")
+            assert door.tickets == 2
+            door.tickets += 1  # the server forgets the ticket
+            await wire.request("POST", "/x")
+            assert door.tickets == 4
+            await wire.close()
+
+    run_virtual(story())
+
+
+def test_a_wrong_password_is_told_without_it() -> None:
+    async def story() -> None:
+        async with serving(Door()) as peer:
+            wire = tried(peer.url, auth=PasswordAuth("root@pam", Secret("wrong-hunter3")))
+            with pytest.raises(errors.Unauthenticated) as caught:
+                await wire.request("GET", "/x")
+            assert "hunter3" not in f"{caught.value!r}{caught.value}"
+            await wire.close()
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        ({"ticket": "x", "NeedTFA": 1}, "second factor"),
+        ({"username": "x"}, "holds no ticket"),
+    ],
+)
+def test_a_login_that_gives_no_usable_ticket(data: dict[str, object], error: str) -> None:
+    async def use(wire: HttpTransport, _: Peer) -> None:
+        with pytest.raises(Exception, match=error):
+            await wire.request("GET", "/x")
+
+    auth = PasswordAuth("root@pam", Secret("p"))
+    run_virtual(with_peer(Say(body=json.dumps({"data": data})), use, auth=auth))
+
+
+# ------------------------------------------------------------------ uploads
+
+
+def test_an_upload_is_streamed_with_its_length_and_the_file_last() -> None:
+    taken: list[int] = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for n in range(64):
+            taken.append(n)
+            yield bytes([n]) * 16384
+
+    async def use(wire: HttpTransport, peer: Peer) -> None:
+        file = Upload("a.iso", 64 * 16384, chunks)
+        upid = await Pve(wire).storage.upload("pve1", "local", file, checksum="c")
+        assert upid == UPID
+        (arrived,) = peer.arrived
+        assert arrived.path == "/nodes/pve1/storage/local/upload"
+        assert int(arrived.headers["content-length"]) == len(arrived.body)
+        assert "transfer-encoding" not in arrived.headers
+        head, _, rest = arrived.body.partition(b'filename="a.iso"')
+        assert b'name="content"\r\n\r\niso\r\n' in head
+        assert b'name="checksum"\r\n\r\nc\r\n' in head
+        assert b"".join(bytes([n]) * 16384 for n in range(64)) in rest
+        assert rest.endswith(b"--\r\n")
+
+    run_virtual(with_peer(Say(body=json.dumps({"data": UPID})), use))
+    assert taken == list(range(64))
+
+
+# ------------------------------------------------------------------ TLS
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, str, str]:
+    """A self-signed certificate for 127.0.0.1: server context, PEM, SHA-256 fingerprint."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pve")])
+    now = datetime.now(UTC)
+    cert = (
+        x509.CertificateBuilder()
+        .subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    pem = cert.public_bytes(serialization.Encoding.PEM)
+    (folder / "cert.pem").write_bytes(pem)
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    der = cert.public_bytes(serialization.Encoding.DER)
+    return context, pem.decode(), hashlib.sha256(der).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("how", "trusted"),
+    [
+        pytest.param("nothing", False, id="verified unless told otherwise"),
+        pytest.param("ca", True, id="by its CA"),
+        pytest.param("fingerprint", True, id="by its fingerprint"),
+        pytest.param("wrong", False, id="not by another fingerprint"),
+        pytest.param("insecure", True, id="not at all, if told"),
+    ],
+)
+def test_tls(how: str, trusted: bool, tmp_path: Path) -> None:
+    context, pem, fingerprint = certificate(tmp_path)
+    ways: dict[str, dict[str, Any]] = {
+        "nothing": {}, "ca": {"ca_pem": pem}, "fingerprint": {"fingerprint": fingerprint},
+        "wrong": {"fingerprint": "00" * 32}, "insecure": {"insecure": True},
+    }  # fmt: skip
+
+    async def story() -> None:
+        async with serving(always(VERSION), tls=context) as peer:
+            wire = tried(peer.url, **ways[how])
+            if trusted:
+                assert (await Pve(wire).version()).version == "8.4.21"
+            else:
+                with pytest.raises(Untrusted, match="set ca_file or fingerprint"):
+                    await wire.request("POST", "/x")
+                assert peer.arrived == []
+            await wire.close()
+
+    with asyncio.Runner() as runner:
+        runner.run(story())
+
+
+def test_an_answer_that_is_no_json_is_told_without_quoting_it() -> None:
+    async def use(wire: HttpTransport, _: Peer) -> None:
+        with pytest.raises(errors.Unexplained, match="answer not understood") as caught:
+            await Pve(wire).version()
+        assert "hunter2" not in str(caught.value)
+
+    run_virtual(with_peer(Say(body="<html>hunter2</html>"), use))
