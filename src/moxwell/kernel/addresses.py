@@ -1,57 +1,16 @@
 """
-Address arithmetic: ranges as people write them, and which addresses are free.
+Which address is free.
 
-In flow texts (``10.0.0.5``, ``10.0.0.5-10.0.0.9``, ``10.0.0.0/24``) and what is taken; out flow
-numbers and a choice. Ranges are kept as pairs of integers: an IPv6 /64 has no list.
+In flow ranges and what is taken, out flows a choice. Addresses are walked as numbers and in order,
+never listed: an IPv6 /64 has no list.
 """
 
 import ipaddress
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
 
-from moxwell.errors import Invalid
+from moxwell.api.infra.ranges import Range
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Range:
-    """An inclusive range of addresses of one family."""
-
-    version: int
-    first: int
-    last: int
-
-    def __contains__(self, address: str) -> bool:
-        ip = ipaddress.ip_address(address)
-        return ip.version == self.version and self.first <= int(ip) <= self.last
-
-    def overlaps(self, other: "Range") -> bool:
-        """Do the two share an address?"""
-        return (
-            self.version == other.version and self.first <= other.last and other.first <= self.last
-        )
-
-
-def parse_range(text: str) -> Range:
-    """One address, a range ``a-b``, or a CIDR (all of it, as the in-cluster provider reads it)."""
-    try:
-        if "/" in text:
-            net = ipaddress.ip_network(text.strip(), strict=False)
-            return Range(net.version, int(net[0]), int(net[-1]))
-        first, _, last = text.partition("-")
-        low = ipaddress.ip_address(first.strip())
-        high = ipaddress.ip_address((last or first).strip())
-    except ValueError as error:
-        raise Invalid(f"{text!r} is not an address, a range a-b or a CIDR") from error
-    if low.version != high.version or int(low) > int(high):
-        raise Invalid(f"{text!r} is not a range: its end must not lie before its start")
-    return Range(low.version, int(low), int(high))
-
-
-def parse_ranges(texts: Iterable[str]) -> tuple[Range, ...]:
-    """Several of them."""
-    return tuple(parse_range(text) for text in texts)
 
 
 def as_ip(version: int, number: int) -> IP:
@@ -71,12 +30,6 @@ def usable(ranges: Iterable[Range], excluded: Container[str] = ()) -> Iterator[s
 def choose_address(ranges: Iterable[Range], taken: Container[str]) -> str | None:
     """The first free address."""
     return next(usable(ranges, taken), None)
-
-
-def overlaps(first: Iterable[Range], second: Iterable[Range]) -> bool:
-    """Do two sets of ranges share an address?"""
-    others = tuple(second)
-    return any(a.overlaps(b) for a in first for b in others)
 
 
 def normal(address: str) -> str:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from moxwell.api.infra.ranges import overlaps, parse_range, parse_ranges
 from moxwell.errors import Invalid
-from moxwell.kernel.addresses import choose_address, normal, overlaps, parse_range, parse_ranges
+from moxwell.kernel.addresses import choose_address, normal
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from moxwell.api.infra.network import IPConfig, PoolRef, Vlan, ZoneName
 from moxwell.api.infra.template import TemplateSelector, VmidRangeSpec
 from moxwell.api.kinds import Column, Object, Rule, kind
 from moxwell.api.meta import TemplateMeta, Value
+from moxwell.api.schema import keyed, unique
 
 ProviderIDFormat = Literal["RegionVMID", "UUID"]
 
@@ -93,10 +94,12 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
     )
     region: str | None = None
     server: str | None = None  # the region whose address has this host name
-    regions: tuple[RegionSpec, ...] = ()
+    regions: Annotated[tuple[RegionSpec, ...], keyed("name")] = ()
     credentials_ref: SecretRef | None = field(name="credentialsRef", default=None)
-    zone_config: tuple[ZoneConfig, ...] = field(name="zoneConfig", default=())
-    allowed_nodes: tuple[str, ...] = field(name="allowedNodes", default=())
+    zone_config: Annotated[tuple[ZoneConfig, ...], keyed("zone")] = field(
+        name="zoneConfig", default=()
+    )
+    allowed_nodes: Annotated[tuple[str, ...], unique()] = field(name="allowedNodes", default=())
     scheduler_hints: SchedulerHints | None = field(name="schedulerHints", default=None)
     ipv4_config: IPConfig | None = field(name="ipv4Config", default=None)
     ipv6_config: IPConfig | None = field(name="ipv6Config", default=None)
@@ -171,7 +174,9 @@ class ClusterStatus(Value, frozen=True, kw_only=True):
 
     conditions: tuple[Condition, ...] = ()
     initialization: Initialization = field(default_factory=Initialization)
-    failure_domains: tuple[FailureDomain, ...] = field(name="failureDomains", default=())
+    failure_domains: Annotated[tuple[FailureDomain, ...], keyed("name")] = field(
+        name="failureDomains", default=()
+    )
     regions: tuple[RegionHealth, ...] = ()
     in_cluster_ip_pool_ref: tuple[LocalRef, ...] = field(name="inClusterIPPoolRef", default=())
     in_cluster_zone_ref: tuple[ZoneRef, ...] = field(name="inClusterZoneRef", default=())

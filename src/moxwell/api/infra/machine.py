@@ -26,6 +26,7 @@ from moxwell.api.infra.template import (
 )
 from moxwell.api.kinds import Column, Object, Rule, kind
 from moxwell.api.meta import TemplateMeta, Value
+from moxwell.api.schema import unique
 
 GROUP = "infrastructure.cluster.x-k8s.io"
 HUB = "v1beta2"
@@ -51,7 +52,7 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     iso_storage: str | None = field(name="isoStorage", default=None)
     # where
     target: str | None = None  # this host and no other
-    allowed_nodes: tuple[str, ...] = field(name="allowedNodes", default=())
+    allowed_nodes: Annotated[tuple[str, ...], unique()] = field(name="allowedNodes", default=())
     spread: Literal["Prefer", "Require", "Ignore"] | None = None
     pool: str | None = None
     vm_id_range: VmidRangeSpec | None = field(name="vmIDRange", default=None)
@@ -73,7 +74,7 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     pci_devices: tuple[PciDevice, ...] = field(name="pciDevices", default=())
     # how it is known
     description: str | None = None
-    tags: tuple[Tag, ...] = ()
+    tags: Annotated[tuple[Tag, ...], unique()] = ()
     metadata_settings: MetadataSettings | None = field(name="metadataSettings", default=None)
     # how it lives
     high_availability: HighAvailability | None = field(name="highAvailability", default=None)

@@ -12,6 +12,7 @@ from msgspec import Meta, field
 
 from moxwell.api.kinds import Rule
 from moxwell.api.meta import Value
+from moxwell.api.schema import keyed
 
 Mtu = Annotated[int, Meta(ge=1, le=65520)]
 Vlan = Annotated[int, Meta(ge=1, le=4094)]
@@ -120,5 +121,7 @@ class NetworkSpec(Value, frozen=True, kw_only=True):
     """All devices of a machine, and the zone whose pools they use."""
 
     zone: ZoneName | None = None
-    network_devices: tuple[NetworkDevice, ...] = field(name="networkDevices", default=())
-    vrfs: tuple[VrfSpec, ...] = ()
+    network_devices: Annotated[tuple[NetworkDevice, ...], keyed("name")] = field(
+        name="networkDevices", default=()
+    )
+    vrfs: Annotated[tuple[VrfSpec, ...], keyed("name")] = ()

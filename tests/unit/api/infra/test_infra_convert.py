@@ -127,6 +127,8 @@ def _values(info: Any) -> st.SearchStrategy[Any]:
     match info:
         case kind.StructType():
             return _struct(info)
+        case kind.Metadata():
+            return _values(info.type)
         case kind.UnionType():
             return st.one_of([_values(t) for t in info.types if not isinstance(t, kind.NoneType)])
         case kind.VarTupleType() | kind.ListType():
@@ -149,7 +151,7 @@ def _values(info: Any) -> st.SearchStrategy[Any]:
         case kind.DateTimeType():
             return st.just("2026-01-01T00:00:00Z")
         case _:
-            return st.just(1)
+            raise TypeError(info)
 
 
 def _string(info: Any) -> st.SearchStrategy[str]:
