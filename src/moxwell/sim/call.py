@@ -72,7 +72,10 @@ class Call:
     method: str
     path: str
     params: dict[str, Any] = field(default_factory=dict)  # coerced, only what was given
+    given: dict[str, Any] = field(default_factory=dict)  # the same as they were sent
     upload: Upload | None = None
+    cached_rights: rights.Rights | None = None
+    via_ha: bool = False  # the HA manager itself asks: do it, do not delegate again
 
     @property
     def region(self) -> Region:
@@ -108,7 +111,9 @@ class Call:
         """Has the caller all (or any) of these privileges on a path?"""
         if self.is_root:
             return True
-        held = rights.privileges(self.region, self.user, self.token, path)
+        if self.cached_rights is None:
+            self.cached_rights = rights.Rights(self.region, self.user, self.token)
+        held = self.cached_rights.on(path)
         return any(p in held for p in privs) if any_of else all(p in held for p in privs)
 
     def check(self, path: str, *privs: str, any_of: bool = False) -> None:
@@ -117,8 +122,7 @@ class Call:
             return
         if any_of:
             raise forbidden(f"{path}, {'|'.join(privs)}")
-        missing = next(p for p in privs if not self.may(path, p))
-        raise forbidden(f"{path}, {missing if len(privs) == 1 else ', '.join(privs)}")
+        raise forbidden(f"{path}, {next(p for p in privs if not self.may(path, p))}")
 
     def check_vm(self, vmid: int, *privs: str, any_of: bool = False) -> None:
         """The rights on a guest, also through its pool."""

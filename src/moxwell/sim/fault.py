@@ -17,6 +17,13 @@ class PveError(Terminal):
         super().__init__(message)
         self.status, self.message, self.errors = status, message, errors
 
+    @property
+    def in_task(self) -> str:
+        """The text a worker ends with: PVE shows the code of anything but a plain ``die``."""
+        lead = "" if self.status == 500 and not self.errors else f"{self.status} "
+        rows = "".join(f"\n{name}: {text.rstrip()}" for name, text in (self.errors or {}).items())
+        return f"{lead}{self.message}{rows}"
+
 
 class FormatError(Terminal):
     """A value that does not have the form its schema asks for."""

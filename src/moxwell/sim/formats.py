@@ -43,7 +43,7 @@ email = _rule(
 )
 poolid = _rule(
     r"^[A-Za-z0-9.\-_]+(/[A-Za-z0-9.\-_]+){0,2}$",
-    "value does not look like a valid pool name",
+    "pool name '{}' contains invalid characters",
     "poolid",
 )
 mac = _rule(
@@ -82,6 +82,16 @@ def cidr(value: str) -> None:
         raise FormatError("value does not look like a valid CIDR network\n")
 
 
+def abs_path(value: str) -> None:
+    if not value.startswith("/"):
+        raise FormatError("value does not look like a valid absolute path\n")
+
+
+def email_opt(value: str) -> None:
+    if value:
+        email(value)
+
+
 def each(one: Checker) -> Checker:
     """The list format of a checker."""
 
@@ -98,6 +108,6 @@ def split_list(value: str) -> list[str]:
 
 
 NODE = Param(optional=False, format=node)
-VMID = Param("integer", optional=False, minimum=100, maximum=999999999)
+VMID = Param("integer", optional=False, minimum=100, maximum=999999999, format=vmid)
 STORAGE = Param(optional=False, format=storage_id)
 DIGEST = Param(max_length=64)

@@ -40,21 +40,52 @@ def both(*checks: Check) -> Check:
 
 
 def either(*checks: Check) -> Check:
-    """One check must pass; the last one's refusal is the answer."""
+    """One check must pass; where none does, PVE does not say which."""
 
     def check(call: Call) -> None:
-        problem: PveError | None = None
         for one in checks:
             try:
                 one(call)
-            except PveError as refused:
-                problem = refused
-            else:
-                return
-        if problem is not None:
-            raise problem
+            except PveError:
+                continue
+            return
+        raise forbidden()
 
     return check
+
+
+def is_self(call: Call) -> None:
+    """The user of the path or the parameter is the caller; a token is nobody's self."""
+    if call.params.get("userid") != call.authid:
+        raise forbidden()
+
+
+def user_group(*privs: str, groups: str = "") -> Check:
+    """A privilege on a group of the user; ``groups`` says which groups a request may name."""
+
+    def check(call: Call) -> None:
+        if call.may("/access/groups", *privs, any_of=True):
+            return
+        named = [g for g in str(call.params.get("groups", "")).replace(",", " ").split() if g]
+        if groups and not named and groups == "create":
+            raise forbidden(f"/access/groups, {'|'.join(privs)}")
+        for group in named if groups else ():
+            call.check(f"/access/groups/{group}", *privs, any_of=True)
+        if groups == "create":
+            return
+        userid = call.params.get("userid")
+        held = call.region.access.groups.values()
+        mine = [g for g in held if call.may(f"/access/groups/{g.groupid}", *privs, any_of=True)]
+        if not any(userid in g.users for g in mine):
+            raise forbidden()
+
+    return check
+
+
+def realm_allocate(call: Call) -> None:
+    """Realm.AllocateUser on the realm of the user that is named."""
+    realm = str(call.params.get("userid", "")).rpartition("@")[2]
+    call.check(f"/access/realm/{realm}", "Realm.AllocateUser")
 
 
 def fill(template: str, call: Call) -> str:

@@ -11,11 +11,9 @@ _VM_ADMIN = (
     "VM.Config.Disk VM.Config.CPU VM.Config.Memory VM.Config.Network VM.Config.HWType "
     "VM.Config.Options VM.Allocate VM.Clone VM.Migrate VM.Snapshot VM.Snapshot.Rollback"
 )
-_AGENT_ADMIN = (
-    " VM.GuestAgent.FileRead VM.GuestAgent.FileWrite VM.GuestAgent.FileSystemMgmt"
-    " VM.GuestAgent.Unrestricted VM.Replicate"
-)
+_ADMIN_9 = " VM.GuestAgent.Unrestricted VM.Replicate"
 _VM_USER = "VM.Config.CDROM VM.Config.Cloudinit VM.Console VM.Backup VM.PowerMgmt"
+_USER_9 = " VM.GuestAgent.FileRead VM.GuestAgent.FileWrite VM.GuestAgent.FileSystemMgmt"
 
 # area -> (root, admin, user, audit)
 _SHARED: dict[str, tuple[str, str, str, str]] = {
@@ -40,7 +38,7 @@ _SHARED: dict[str, tuple[str, str, str, str]] = {
 
 def _areas(major: int) -> dict[str, tuple[str, str, str, str]]:
     if major >= 9:
-        vm = ("", _VM_ADMIN + _AGENT_ADMIN, _VM_USER, "VM.Audit VM.GuestAgent.Audit")
+        vm = ("", _VM_ADMIN + _ADMIN_9, _VM_USER + _USER_9, "VM.Audit VM.GuestAgent.Audit")
     else:
         vm = ("", _VM_ADMIN + " VM.Monitor", _VM_USER, "VM.Audit")
     return {"VM": vm, **_SHARED}

@@ -1,19 +1,20 @@
 """
 Who may do what: roles, ACLs and privilege separation.
 
-``privileges`` is the one question: which privileges a user or token has on a path, each with
-whether it propagates. PVE's rules: the deepest path that has any entry for the user (or its
-groups) wins over the ones above; user entries win over group entries on one path; NoAccess
-takes all away; a pool's ACL reaches its guests and storages; a separated token has the
-intersection of its own rights and its user's.
+:class:`Rights` answers one question for one caller: which privileges it has on a path, each with
+whether it propagates. PVE's rules: the deepest path with an entry for the user (or its groups)
+wins over the ones above; user entries win over group entries on one path; NoAccess takes all
+away; a pool's roles reach its guests and storages; a separated token has the intersection of its
+own rights and its user's.
 """
 
 from collections.abc import Callable
+from functools import cached_property
 
 from moxwell.sim.privileges import builtin_roles, every_privilege
 from moxwell.sim.state import Acl, Region
 
-Held = dict[str, int]  # privilege -> propagates
+Held = dict[str, int]  # privilege (or role) -> propagates
 Ask = Callable[[str], Held]
 
 
@@ -24,82 +25,102 @@ def role_privileges(region: Region, roleid: str) -> frozenset[str]:
     return frozenset(region.access.roles.get(roleid, ()))
 
 
-def privileges(region: Region, user: str, token: str | None, path: str) -> Held:
-    """The privileges of a user or token on one path."""
-    if token is None:
-        return user_privileges(region, user, path)
-    account = region.access.users.get(user)
-    entry = account.tokens.get(token) if account else None
-    if entry is None:
-        return {}
-    if not entry.privsep:
-        return user_privileges(region, user, path)
-    own = _with_pools(region, path, lambda p: _from_acl(region, f"{user}!{token}", "token", p))
-    theirs = user_privileges(region, user, path)
-    return {name: own[name] & theirs[name] for name in own if name in theirs}
+class Rights:
+    """The rights of one user or token, as they are now; indexes are built once."""
 
+    def __init__(self, region: Region, user: str, token: str | None = None) -> None:
+        self._region, self._user, self._token = region, user, token
 
-def user_privileges(region: Region, user: str, path: str) -> Held:
-    if user == "root@pam":
-        return dict.fromkeys(every_privilege(region.major), 1)
-    account = region.access.users.get(user)
-    if account is None or not account.enable:
-        return {}
-    return _with_pools(region, path, lambda p: _from_acl(region, user, "user", p))
+    def on(self, path: str) -> Held:
+        """The privileges on one path."""
+        path = normal_path(path)
+        if self._token is None:
+            return self._of_user(path)
+        account = self._region.access.users.get(self._user)
+        entry = account.tokens.get(self._token) if account else None
+        if entry is None:
+            return {}
+        theirs = self._of_user(path)
+        if not entry.privsep or not theirs:
+            return theirs
+        own = self._privileges(path, f"{self._user}!{self._token}", "token")
+        return {name: own[name] & theirs[name] for name in own if name in theirs}
 
+    def _of_user(self, path: str) -> Held:
+        if self._user == "root@pam":
+            return dict.fromkeys(every_privilege(self._region.major), 1)
+        account = self._region.access.users.get(self._user)
+        if account is None or not account.enable:
+            return {}
+        return self._privileges(path, self._user, "user")
 
-def _with_pools(region: Region, path: str, ask: Ask) -> Held:
-    held = ask(path)
-    parts = path.split("/")
-    if len(parts) != 3 or parts[1] not in {"vms", "storage"}:
+    def _privileges(self, path: str, ugid: str, kind: str) -> Held:
+        roles = self._roles(path, ugid, kind)
+        pool = self._pool_of(path)
+        if pool and "NoAccess" not in roles:
+            shared = self._roles(f"/pool/{pool}", ugid, kind)
+            roles = shared if "NoAccess" in shared else roles | shared
+        if "NoAccess" in roles:
+            return {}
+        held: Held = {}
+        for role, spread in roles.items():
+            for name in role_privileges(self._region, role):
+                held[name] = held.get(name, 0) | spread
         return held
+
+    def _roles(self, path: str, ugid: str, kind: str) -> Held:
+        roles: Held = {}
+        for prefix in prefixes(path):
+            here = self._roles_here(prefix, ugid, kind, final=prefix == path)
+            if here is not None:
+                roles = here
+        return roles
+
+    def _roles_here(self, path: str, ugid: str, kind: str, *, final: bool) -> Held | None:
+        rows = [a for a in self._by_path.get(path, ()) if final or a.propagate]
+        found = {a.roleid: a.propagate for a in rows if a.type == kind and a.ugid == ugid}
+        if not found and kind == "user":
+            found = {a.roleid: a.propagate for a in rows if a.type == "group" and self._in(ugid, a)}
+        if not found:
+            return None
+        return {"NoAccess": found["NoAccess"]} if "NoAccess" in found else found
+
+    def _in(self, user: str, acl: Acl) -> bool:
+        group = self._region.access.groups.get(acl.ugid)
+        return group is not None and user in group.users
+
+    @cached_property
+    def _by_path(self) -> dict[str, list[Acl]]:
+        found: dict[str, list[Acl]] = {}
+        for acl in self._region.access.acl:
+            found.setdefault(acl.path, []).append(acl)
+        return found
+
+    @cached_property
+    def _pools(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for pool in self._region.pools.values():
+            found.update({f"/vms/{vmid}": pool.poolid for vmid in pool.vms})
+            found.update({f"/storage/{name}": pool.poolid for name in pool.storages})
+        return found
+
+    def _pool_of(self, path: str) -> str | None:
+        return self._pools.get(path)
+
+
+def effective(region: Region, user: str, token: str | None) -> dict[str, Held]:
+    """Every path on which a caller has any right, as GET /access/permissions shows it."""
+    paths = {"/", "/access", "/access/groups", "/nodes", "/pool", "/sdn", "/storage", "/vms"}
+    paths |= {acl.path for acl in region.access.acl}
     for pool in region.pools.values():
-        inside = (
-            parts[2] in {str(v) for v in pool.vms}
-            if parts[1] == "vms"
-            else parts[2] in pool.storages
-        )
-        if inside:
-            for name, spread in ask(f"/pool/{pool.poolid}").items():
-                if spread:
-                    held[name] = max(held.get(name, 0), spread)
-    return held
+        paths |= {f"/vms/{vmid}" for vmid in pool.vms}
+        paths |= {f"/storage/{name}" for name in pool.storages}
+    rights = Rights(region, user, token)
+    return {path: held for path in sorted(paths) if (held := rights.on(path))}
 
 
-def _from_acl(region: Region, ugid: str, kind: str, path: str) -> Held:
-    roles: dict[str, int] = {}
-    for prefix in prefixes(path):
-        here = _roles_here(region, ugid, kind, prefix, final=prefix == path)
-        if here is None:
-            continue
-        roles = here
-    held: Held = {}
-    if "NoAccess" in roles:
-        return held
-    for role, spread in roles.items():
-        for name in role_privileges(region, role):
-            held[name] = max(held.get(name, 0), spread)
-    return held
-
-
-def _roles_here(
-    region: Region, ugid: str, kind: str, path: str, *, final: bool
-) -> dict[str, int] | None:
-    rows = [a for a in region.access.acl if a.path == path and (final or a.propagate)]
-    own = {a.roleid: a.propagate for a in rows if a.type == kind and a.ugid == ugid}
-    if own:
-        return {"NoAccess": own["NoAccess"]} if "NoAccess" in own else own
-    if kind == "token":
-        return None
-    grouped = {a.roleid: a.propagate for a in rows if a.type == "group" and _in(region, ugid, a)}
-    if not grouped:
-        return None
-    return {"NoAccess": grouped["NoAccess"]} if "NoAccess" in grouped else grouped
-
-
-def _in(region: Region, user: str, acl: Acl) -> bool:
-    group = region.access.groups.get(acl.ugid)
-    return group is not None and user in group.users
+def normal_path(path: str) -> str:
+    return "/" + "/".join(part for part in path.split("/") if part)
 
 
 def prefixes(path: str) -> list[str]:

@@ -137,7 +137,7 @@ class Workers:
                 raise die(text)
             await worker(work)
         except PveError as problem:
-            self._end(task, problem.message)
+            self._end(task, problem.in_task)
         except asyncio.CancelledError:
             self._end(task, "received interrupt")
         else:

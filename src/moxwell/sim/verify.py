@@ -114,29 +114,28 @@ def _typed(param: Param, raw: Any) -> Any:
 
 
 def _check(param: Param, value: Any) -> None:
-    if isinstance(value, str):
-        _check_text(param, value)
-    elif param.format is not None:
-        _run_format(param.format, str(value))
-    if param.enum and str(value) not in param.enum:
+    """The rules in PVE's order; the first that is broken is the answer."""
+    text = str(value)
+    if param.format is not None:
+        _run_format(param.format, text)
+    if param.pattern is not None and not re.fullmatch(param.pattern, text):
+        raise FormatError("value does not match the regex pattern")
+    if param.max_length is not None and len(text) > param.max_length:
+        raise FormatError(f"value may only be {param.max_length} characters long")
+    if param.min_length is not None and len(text) < param.min_length:
+        raise FormatError(f"value must be at least {param.min_length} characters long")
+    if isinstance(value, int | float) and param.type != "boolean":
+        _check_range(param, value)
+    if param.enum and text not in param.enum:
         listed = ", ".join(param.enum)
         raise FormatError(f"value '{value}' does not have a value in the enumeration '{listed}'")
-    if isinstance(value, int | float) and param.type != "boolean":
-        if param.minimum is not None and value < param.minimum:
-            raise FormatError(f"value must have a minimum value of {_plain(param.minimum)}")
-        if param.maximum is not None and value > param.maximum:
-            raise FormatError(f"value must have a maximum value of {_plain(param.maximum)}")
 
 
-def _check_text(param: Param, value: str) -> None:
-    if param.max_length is not None and len(value) > param.max_length:
-        raise FormatError(f"value may only be {param.max_length} characters long")
-    if param.min_length is not None and len(value) < param.min_length:
-        raise FormatError(f"value must be at least {param.min_length} characters long")
-    if param.format is not None:
-        _run_format(param.format, value)
-    if param.pattern is not None and not re.fullmatch(param.pattern, value):
-        raise FormatError("value does not match the regex pattern")
+def _check_range(param: Param, value: float) -> None:
+    if param.maximum is not None and value > param.maximum:
+        raise FormatError(f"value must have a maximum value of {_plain(param.maximum)}")
+    if param.minimum is not None and value < param.minimum:
+        raise FormatError(f"value must have a minimum value of {_plain(param.minimum)}")
 
 
 def _run_format(checker: Any, value: str) -> None:

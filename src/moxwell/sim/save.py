@@ -1,0 +1,40 @@
+"""
+Saving and resuming: the whole state in one JSON file, replaced at once.
+
+Workers do not survive: a task that was running when the state was saved reads "unexpected status"
+afterwards, as after a crash of its host.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from moxwell.sim.state import Region
+from moxwell.sim.yaml_tree import BadFile
+
+
+def dump(regions: dict[str, Region]) -> bytes:
+    return msgspec.json.encode(regions)
+
+
+def load(data: bytes, source: str = "state") -> dict[str, Region]:
+    try:
+        regions = msgspec.json.decode(data, type=dict[str, Region])
+    except msgspec.DecodeError as problem:
+        raise BadFile(f"{source}: not a saved state: {problem}") from problem
+    for region in regions.values():
+        for task in region.tasks.values():
+            if task.running:
+                task.exitstatus, task.endtime = "unexpected status", task.starttime
+    return regions
+
+
+def save_file(regions: dict[str, Region], path: Path) -> None:
+    """Write beside and rename, so that a crash leaves the old state."""
+    beside = path.with_suffix(path.suffix + ".new")
+    beside.write_bytes(dump(regions))
+    beside.replace(path)
+
+
+def load_file(path: Path) -> dict[str, Region]:
+    return load(path.read_bytes(), str(path))

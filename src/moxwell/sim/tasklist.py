@@ -1,0 +1,171 @@
+"""
+Reading tasks: lists, status, log, and stopping one.
+
+A task belongs to its node: another node does not know it. Somebody else's task needs Sys.Audit on
+the node; lists simply leave those out.
+"""
+
+import re
+from typing import Any
+
+from moxwell.sim.call import Call, Paged
+from moxwell.sim.fault import forbidden, param_error
+from moxwell.sim.formats import NODE, split_list, vmid
+from moxwell.sim.permission import anyone
+from moxwell.sim.route import Param, Route
+from moxwell.sim.state import Row, Task
+
+_UPID = re.compile(
+    r"^UPID:([a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?):[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8,9}"
+    r":[0-9A-Fa-f]{8}:([^:\s]+):([^:\s]*):([^:\s]+):$"
+)
+MISSING = "unable to open file - No such file or directory"
+
+
+def row(task: Task) -> Row:
+    user, _, token = task.user.partition("!")
+    shown: Row = {
+        "upid": task.upid,
+        "node": task.node,
+        "pid": task.pid,
+        "pstart": task.pstart,
+        "starttime": task.starttime,
+        "type": task.type,
+        "id": task.id,
+        "user": user,
+    }
+    return shown | ({"tokenid": token} if token else {})
+
+
+def _ended(task: Task) -> Row:
+    return row(task) | {"endtime": task.endtime, "status": task.exitstatus}
+
+
+def list_tasks(call: Call) -> Paged:
+    source = call.get("source", "archive")
+    found: list[Row] = []
+    for task in reversed(call.region.tasks.values()):
+        if task.node != call.node or not _wanted(call, task):
+            continue
+        if task.running and source in {"active", "all"}:
+            found.append(row(task) | {"status": "RUNNING", "saved": "0"})
+        elif not task.running and source in {"archive", "all"}:
+            found.append(_ended(task))
+    start, limit = call.get("start", 0), call.get("limit", 50)
+    return Paged(found[start : start + limit], len(found) or None)
+
+
+def _wanted(call: Call, task: Task) -> bool:
+    p = call.params
+    if task.user != call.authid and not call.may(f"/nodes/{call.node}", "Sys.Audit"):
+        return False
+    return (
+        ("vmid" not in p or task.id == str(p["vmid"]))
+        and ("typefilter" not in p or task.type == p["typefilter"])
+        and ("userfilter" not in p or p["userfilter"].lower() in task.user.lower())
+        and ("since" not in p or task.starttime >= p["since"])
+        and ("until" not in p or task.starttime <= p["until"])
+        and (not p.get("errors") or (not task.running and task.exitstatus != "OK"))
+        and ("statusfilter" not in p or _kind(task) in split_list(p["statusfilter"]))
+    )
+
+
+def _kind(task: Task) -> str:
+    if task.exitstatus == "OK":
+        return "ok"
+    if task.exitstatus is None or task.exitstatus == "unexpected status":
+        return "unknown"
+    return "warning" if task.exitstatus.startswith("WARNINGS: ") else "error"
+
+
+def find_task(call: Call) -> Task | None:
+    """The task of the path if it is this node's; raises for what is no UPID, or not one's own."""
+    upid = call.params["upid"]
+    match = _UPID.match(upid)
+    if not match:
+        raise param_error({"upid": "unable to parse worker upid"})
+    if match[4] != call.authid and not _shares_user(call, match[4]):
+        call.check(f"/nodes/{call.node}", "Sys.Audit")
+    task = call.region.tasks.get(upid)
+    return task if task is not None and task.node == call.node else None
+
+
+def _shares_user(call: Call, owner: str) -> bool:
+    """A user sees the tasks of its own tokens."""
+    return call.token is None and owner.partition("!")[0] == call.user
+
+
+def index(call: Call) -> list[Row]:
+    return [{"name": "log"}, {"name": "status"}]
+
+
+def status(call: Call) -> Row:
+    task = find_task(call)
+    if task is None:
+        raise param_error({"upid": "no such task"})
+    shown = row(task) | {"status": "running" if task.running else "stopped"}
+    return shown if task.running else shown | {"exitstatus": task.exitstatus}
+
+
+def log(call: Call) -> Paged:
+    task = find_task(call)
+    if task is None:
+        line = {"n": 1, "t": MISSING}
+        return Paged([line] if call.major >= 9 else line, 1)
+    start, limit = call.get("start", 0), call.get("limit", 50)
+    lines = task.log[start : start + limit] if limit else task.log[start:]
+    if not task.log:
+        return Paged([{"n": 1, "t": "no content"}], 1)
+    return Paged([{"n": start + n, "t": t} for n, t in enumerate(lines, 1)], len(task.log))
+
+
+def stop(call: Call) -> None:
+    upid = call.params["upid"]
+    match = _UPID.match(upid)
+    if not match:
+        raise param_error({"upid": "unable to parse worker upid"})
+    if match[4] != call.authid and not call.may(f"/nodes/{call.node}", "Sys.Modify"):
+        raise forbidden(f"/nodes/{call.node}, Sys.Modify")
+    call.desk.workers.stop(upid)
+
+
+def recent(call: Call) -> list[Row]:
+    rows: list[Row] = []
+    for task in reversed(call.region.tasks.values()):
+        if task.user != call.authid and not call.may(f"/nodes/{task.node}", "Sys.Audit"):
+            continue
+        shown = row(task) if task.running else _ended(task)
+        rows.append(shown | {"saved": "0" if task.running else "1"})
+        if len(rows) >= 25 * len(call.region.hosts):
+            break
+    return rows
+
+
+_UPID_PARAM: dict[str, Any] = {"node": NODE, "upid": Param(optional=False)}
+_PAGE = {"start": Param("integer", minimum=0), "limit": Param("integer", minimum=0)}
+ROUTES = (
+    Route("GET", "/cluster/tasks", recent, permission=anyone),
+    Route(
+        "GET", "/nodes/{node}/tasks", list_tasks,
+        {
+            "node": NODE,
+            **_PAGE,
+            "userfilter": Param(),
+            "typefilter": Param(),
+            "vmid": Param("integer", format=vmid, minimum=100, maximum=999999999),
+            "errors": Param("boolean"),
+            "source": Param(enum=("archive", "active", "all")),
+            "since": Param("integer"),
+            "until": Param("integer"),
+            "statusfilter": Param(),
+        },
+        anyone,
+    ),
+    Route("GET", "/nodes/{node}/tasks/{upid}", index, _UPID_PARAM, anyone),
+    Route("DELETE", "/nodes/{node}/tasks/{upid}", stop, _UPID_PARAM, anyone),
+    Route("GET", "/nodes/{node}/tasks/{upid}/status", status, _UPID_PARAM, anyone),
+    Route(
+        "GET", "/nodes/{node}/tasks/{upid}/log", log,
+        {**_UPID_PARAM, **_PAGE, "download": Param("boolean")}, anyone,
+    ),
+)  # fmt: skip

@@ -1,0 +1,165 @@
+"""
+Logins, passwords, realms and one's own permissions.
+
+``POST /access/ticket`` is the only login. Its failure is always "authentication failure", late,
+whatever was wrong; its success tells the caller's capabilities area by area.
+"""
+
+import re
+from typing import Any
+
+from moxwell.sim import auth, formats, rights
+from moxwell.sim.call import Call
+from moxwell.sim.fault import PveError, forbidden
+from moxwell.sim.permission import anyone, perm, realm_allocate, user_group
+from moxwell.sim.privileges import every_privilege
+from moxwell.sim.roles import priv_list
+from moxwell.sim.route import Param, Route
+
+_AREAS = {
+    "vms": r"VM\.|Permissions\.Modify",
+    "access": r"(User|Group)\.|Permissions\.Modify",
+    "storage": r"Datastore\.|Permissions\.Modify",
+    "nodes": r"Sys\.|Permissions\.Modify",
+    "sdn": r"SDN\.|Permissions\.Modify",
+    "dc": r"Sys\.Audit|Sys\.Modify|SDN\.",
+    "mapping": r"Mapping\.|Permissions\.Modify",
+}
+_PATHS = ("/", "/nodes", "/access/groups", "/vms", "/storage", "/sdn", "/mapping")
+
+
+async def login(call: Call) -> dict[str, Any]:
+    region, name = call.region, str(call.params["username"])
+    userid = f"{name}@{call.params['realm']}" if "realm" in call.params else name
+    if not auth.good_password(region, userid, call.params["password"], call.now()):
+        raise PveError(401, "authentication failure")
+    if "path" in call.params:
+        _check_privs(call, userid)
+    answer: dict[str, Any] = {
+        "username": userid,
+        "ticket": auth.make_ticket(region, userid, call.now()),
+        "CSRFPreventionToken": auth.make_csrf(region, userid, call.now()),
+        "cap": capabilities(call, userid),
+    }
+    if region.cluster and "Sys.Audit" in rights.Rights(region, userid).on("/"):
+        answer["clustername"] = region.cluster
+    return answer
+
+
+def _check_privs(call: Call, userid: str) -> None:
+    held = rights.Rights(call.region, userid).on(call.params["path"])
+    if not all(p in held for p in formats.split_list(call.params.get("privs", ""))):
+        raise PveError(401, "authentication failure")
+
+
+def capabilities(call: Call, userid: str) -> dict[str, dict[str, int]]:
+    """Per area, what a user may do anywhere."""
+    region, found = call.region, set()
+    if userid == "root@pam":
+        found = set(every_privilege(region.major))
+    else:
+        own = rights.Rights(region, userid)
+        for path in {*_PATHS, *(acl.path for acl in region.access.acl)}:
+            found |= set(own.on(path))
+    return {
+        area: {name: 1 for name in sorted(found) if re.search(pattern, name)}
+        for area, pattern in _AREAS.items()
+    }
+
+
+def change_password(call: Call) -> None:
+    userid = call.params["userid"]
+    user = call.region.access.users.get(userid)
+    if user is None:
+        raise PveError(500, f"no such user ('{userid}')")
+    user.password = call.params["password"]
+
+
+def may_change_password(call: Call) -> None:
+    if call.params.get("userid") == call.user:
+        return
+    realm_allocate(call)
+    user_group("User.Modify")(call)
+
+
+def own_permissions(call: Call) -> dict[str, Any]:
+    asked = call.get("userid", call.authid)
+    if asked != call.authid:
+        call.check("/access", "Sys.Audit")
+    user, _, token = asked.partition("!")
+    if user not in call.region.access.users:
+        raise PveError(500, f"no such user ('{user}')")
+    if "path" in call.params:
+        path = call.params["path"]
+        return {path: rights.Rights(call.region, user, token or None).on(path)}
+    return rights.effective(call.region, user, token or None)
+
+
+def realms(call: Call) -> list[dict[str, Any]]:
+    return [{"realm": name, **row} for name, row in call.region.access.realms.items()]
+
+
+def one_realm(call: Call) -> dict[str, Any]:
+    realm = call.params["realm"]
+    row = call.region.access.realms.get(realm)
+    if row is None:
+        raise PveError(500, f"domain '{realm}' does not exist")
+    return dict(row)
+
+
+def nothing(call: Call) -> None:
+    """GET /access/ticket: only there so that a form may ask."""
+    if call.user == "nobody":
+        raise forbidden()
+
+
+PASSWORD = Param(optional=False, min_length=8, max_length=64)
+USERID = Param(optional=False, format=formats.userid, max_length=64)
+_FULL_ID = r"[^\s:/]+@[A-Za-z][A-Za-z0-9._-]+(?:![A-Za-z][A-Za-z0-9._-]+)?"
+
+ROUTES = (
+    Route("GET", "/access/ticket", nothing, public=True),
+    Route(
+        "POST",
+        "/access/ticket",
+        login,
+        public=True,
+        params={
+            "username": Param(optional=False, max_length=64),
+            "password": Param(optional=False),
+            "realm": Param(format=formats.realm, max_length=32),
+            "otp": Param(),
+            "path": Param(max_length=64, requires="privs"),
+            "privs": Param(format=priv_list, max_length=64, requires="path"),
+            "tfa-challenge": Param(),
+            "new-format": Param("boolean"),
+        },
+    ),
+    Route(
+        "PUT",
+        "/access/password",
+        change_password,
+        {
+            "userid": USERID,
+            "password": PASSWORD,
+            "confirmation-password": Param(min_length=5, max_length=64),
+        },
+        may_change_password,
+        tokens=False,
+    ),
+    Route(
+        "GET",
+        "/access/permissions",
+        own_permissions,
+        {"userid": Param(pattern=_FULL_ID), "path": Param()},
+        anyone,
+    ),
+    Route("GET", "/access/domains", realms, public=True),
+    Route(
+        "GET",
+        "/access/domains/{realm}",
+        one_realm,
+        {"realm": Param(optional=False, format=formats.realm, max_length=32)},
+        perm("/access/realm", "Realm.Allocate", "Sys.Audit", any_of=True),
+    ),
+)

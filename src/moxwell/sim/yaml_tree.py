@@ -1,0 +1,165 @@
+"""
+YAML with a memory of where everything stood, for errors that name the line and the field.
+
+``Tree`` wraps one node of a YAML document. Its readers (``text``, ``integer``, ``size``, ...) check
+as they read; ``done`` complains about fields nobody asked for, with the nearest known name.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from moxwell.errors import Invalid
+
+_SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?$", re.I)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+class BadFile(Invalid):
+    """A file that says something it cannot mean; tells file, line and field."""
+
+    reason = "BadFile"
+
+
+class Tree:
+    """One YAML node and the way to it."""
+
+    def __init__(self, node: yaml.Node, source: str, path: str = "") -> None:
+        self._node, self._source, self._path = node, source, path
+        self._asked: set[str] = set()
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> "Tree":
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as problem:
+            line = problem.problem_mark.line + 1 if problem.problem_mark else 0
+            raise BadFile(f"{source}:{line}: not YAML: {problem.problem}") from problem
+        if node is None:
+            raise BadFile(f"{source}:1: the file is empty")
+        return cls(node, source)
+
+    def bad(self, text: str) -> BadFile:
+        """An error about this place."""
+        where = self._path or "the file"
+        return BadFile(f"{self._source}:{self._node.start_mark.line + 1}: {where}: {text}")
+
+    # ------------------------------------------------------------------ structure
+
+    def _entries(self) -> dict[str, yaml.Node]:
+        if not isinstance(self._node, yaml.MappingNode):
+            raise self.bad("must be a mapping of fields")
+        return {str(key.value): value for key, value in self._node.value}
+
+    def has(self, name: str) -> bool:
+        self._asked.add(name)
+        return name in self._entries()
+
+    def find(self, name: str) -> "Tree | None":
+        """A field that may be missing."""
+        self._asked.add(name)
+        node = self._entries().get(name)
+        return None if node is None else self._below(node, name)
+
+    def get(self, name: str) -> "Tree":
+        """A field that must be there."""
+        found = self.find(name)
+        if found is None:
+            raise self.bad(f"field '{name}' is missing")
+        return found
+
+    def _below(self, node: yaml.Node, name: str) -> "Tree":
+        return Tree(node, self._source, f"{self._path}.{name}".removeprefix("."))
+
+    def items(self, name: str) -> Iterator["Tree"]:
+        """The members of a list field; none where it is missing."""
+        found = self.find(name)
+        if found is None:
+            return
+        if not isinstance(found._node, yaml.SequenceNode):
+            raise found.bad("must be a list")
+        for at, node in enumerate(found._node.value):
+            yield Tree(node, self._source, f"{found._path}[{at}]")
+
+    def fields(self) -> Iterator[tuple[str, "Tree"]]:
+        """Every field of a mapping, whatever it is called."""
+        for name, node in self._entries().items():
+            self._asked.add(name)
+            yield name, self._below(node, name)
+
+    def done(self) -> None:
+        """Complain about the first field that nobody read."""
+        for name, node in self._entries().items():
+            if name not in self._asked:
+                near = difflib.get_close_matches(name, sorted(self._asked), 1)
+                hint = f"; did you mean '{near[0]}'?" if near else ""
+                raise self._below(node, name).bad(f"unknown field '{name}'{hint}")
+
+    # ------------------------------------------------------------------ values
+
+    def value(self) -> Any:
+        """Whatever YAML makes of it."""
+        loader = yaml.SafeLoader("")
+        try:
+            return loader.construct_document(self._node)
+        finally:
+            loader.dispose()
+
+    def text(self, name: str, default: str | None = None) -> str:
+        found = self.find(name) if default is not None else self.get(name)
+        if found is None:
+            assert default is not None
+            return default
+        if not isinstance(found._node, yaml.ScalarNode):
+            raise found.bad("must be a text")
+        return str(found._node.value)
+
+    def integer(self, name: str, default: int | None = None, least: int | None = None) -> int:
+        found = self.find(name) if default is not None else self.get(name)
+        if found is None:
+            assert default is not None
+            return default
+        value = found.value()
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise found.bad(f"must be a whole number, not {value!r}")
+        if least is not None and value < least:
+            raise found.bad(f"must be at least {least}, not {value}")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        found = self.find(name)
+        if found is None:
+            return default
+        value = found.value()
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise found.bad(f"must be a number of 0 or more, not {value!r}")
+        return float(value)
+
+    def boolean(self, name: str, default: bool) -> bool:
+        found = self.find(name)
+        if found is None:
+            return default
+        value = found.value()
+        if value not in (True, False, 0, 1):
+            raise found.bad(f"must be true or false, not {value!r}")
+        return bool(value)
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """Bytes: a number, or a text such as ``32G``."""
+        found = self.find(name) if default is not None else self.get(name)
+        if found is None:
+            assert default is not None
+            return default
+        match = _SIZE.match(str(found.value()))
+        if not match:
+            raise found.bad(f"must be a size such as 32G, not {found.value()!r}")
+        return int(float(match[1]) * 1024 ** _POWERS[match[2].upper()])
+
+    def choice(self, name: str, options: tuple[str, ...], default: str | None = None) -> str:
+        value = self.text(name, default)
+        if value not in options:
+            raise self.get(name).bad(f"must be one of {', '.join(options)}, not '{value}'")
+        return value

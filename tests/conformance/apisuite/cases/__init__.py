@@ -1,0 +1,1 @@
+"""The tables: one module per area, each with ``CASES``."""

@@ -1,0 +1,61 @@
+"""
+Where two observations disagree.
+
+In: what the genuine server and what the embedded one showed. Out: flat differences, each with its
+place, compared against the reviewed list in :mod:`apisuite.allowed`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from apisuite.paths import ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place, two values."""
+
+    place: str
+    genuine: Any
+    embedded: Any
+
+    def __str__(self) -> str:
+        return f"{self.place}\n    genuine:  {self.genuine!r}\n    embedded: {self.embedded!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A difference that is known, with the reason why it stays. Patterns as of a shell."""
+
+    case: str
+    place: str
+    reason: str
+
+    def covers(self, case: str, place: str) -> bool:
+        return fnmatchcase(case, self.case) and fnmatchcase(place, self.place)
+
+
+def differences(genuine: Any, embedded: Any, place: str = "") -> Iterator[Difference]:
+    """Every leaf that is not equal."""
+    if isinstance(genuine, dict) and isinstance(embedded, dict):
+        for key in sorted(genuine.keys() | embedded.keys()):
+            left, right = genuine.get(key, ABSENT), embedded.get(key, ABSENT)
+            yield from differences(left, right, f"{place}/{key}")
+    elif isinstance(genuine, list) and isinstance(embedded, list) and len(genuine) == len(embedded):
+        for i, (left, right) in enumerate(zip(genuine, embedded, strict=True)):
+            yield from differences(left, right, f"{place}/{i}")
+    elif genuine != embedded or isinstance(genuine, bool) != isinstance(embedded, bool):
+        yield Difference(place, genuine, embedded)
+
+
+def unexplained(
+    case: str, genuine: Any, embedded: Any, allowed: tuple[Allowed, ...]
+) -> list[Difference]:
+    """The differences that no entry of the list covers."""
+    return [
+        found
+        for found in differences(genuine, embedded)
+        if not any(entry.covers(case, found.place) for entry in allowed)
+    ]

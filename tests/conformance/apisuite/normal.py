@@ -1,0 +1,76 @@
+"""
+Answers without what may differ: identifiers, revisions, times, hashes, ports.
+
+In: a decoded answer or printed text. Out: the same shape with stable words in their place. A
+:class:`Normal` lives for one case on one server and names uids and revisions in order of
+appearance, so that "the same revision as before" and "a new one" remain visible.
+"""
+
+import re
+from typing import Any
+
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_MICRO = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+_AGE = re.compile(r"(?<![\w/.:-])(?:\d+[smhd]){1,2}(?![\w/.:-])|<invalid>")
+_CURRENT = re.compile(r"current: \d+")
+_HASH = {"storageVersionHash", "hash"}
+
+
+class Normal:
+    """The words of one case on one server."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+        self._uids: dict[str, str] = {}
+        self._revisions: dict[str, str] = {}
+
+    def name(self, real: str, word: str) -> None:
+        """From now on ``real`` reads as ``word``."""
+        self._names[real] = word
+
+    def body(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return self._mapping(value)
+        if isinstance(value, list):
+            return [self.body(v) for v in value]
+        return self.text(value) if isinstance(value, str) else value
+
+    def text(self, text: str) -> str:
+        for real, word in sorted(self._names.items(), key=lambda kv: -len(kv[0])):
+            text = text.replace(real, word)
+        text = _UID.sub(lambda m: self._token(self._uids, m[0], "uid"), text)
+        text = _CURRENT.sub("current: RV", text)
+        return _TIME.sub("TIME", _MICRO.sub("MICROTIME", text))
+
+    def printed(self, text: str) -> str:
+        """What a command printed: ages and column widths do not count either."""
+        text = _AGE.sub("AGE", self.text(text))
+        lines = (re.sub(r"[ \t]+", " ", line).rstrip() for line in text.splitlines())
+        return "\n".join(lines)
+
+    def _mapping(self, value: dict[str, Any]) -> dict[str, Any]:
+        generated = value.get("generateName")
+        if generated and isinstance(value.get("name"), str):
+            self._names.setdefault(value["name"], f"{self.text(generated)}RANDOM")
+        return {self.text(k): self._field(k, v, value) for k, v in value.items()}
+
+    def _field(self, key: str, value: Any, around: dict[str, Any]) -> Any:
+        if key == "resourceVersion" and isinstance(value, str):
+            return self._revision(value, around)
+        if key in _HASH and isinstance(value, str):
+            return "HASH"
+        if key == "continue" and value:
+            return "CONTINUE"
+        return self.body(value)
+
+    def _revision(self, value: str, around: dict[str, Any]) -> str:
+        if not value.isdecimal():
+            return value
+        if "uid" in around or "name" in around:
+            return self._token(self._revisions, value, "rv")
+        return "LIST-RV"
+
+    @staticmethod
+    def _token(known: dict[str, str], value: str, prefix: str) -> str:
+        return known.setdefault(value, f"{prefix}{len(known) + 1}")

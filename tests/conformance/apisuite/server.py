@@ -1,0 +1,121 @@
+"""
+A server under the suite, known by its kubeconfig alone.
+
+In: a kubeconfig with one context, and the kubectl to use. Out: requests and commands. The suite
+never learns which of the two servers it speaks to.
+"""
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    kind: str
+    warnings: tuple[str, ...]
+    body: Any
+
+
+def _decode(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _answer(response: requests.Response) -> Answer:
+    kind = response.headers.get("Content-Type", "").split(";")[0]
+    warnings = response.raw.headers.getlist("Warning") if response.raw is not None else []
+    return Answer(response.status_code, kind, tuple(warnings), _decode(response.text))
+
+
+class Server:
+    """Sessions by speaker: ``admin`` is the kubeconfig's user, others come with a token."""
+
+    def __init__(self, kubeconfig: Path, kubectl: Path, scratch: Path) -> None:
+        self.kubeconfig, self._kubectl, self._scratch = kubeconfig, kubectl, scratch
+        scratch.mkdir(parents=True, exist_ok=True)
+        content = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
+        self.url: str = cluster["server"]
+        self._ca = self._file("ca.crt", cluster, "certificate-authority")
+        self.defined: set[str] = set()
+        self._sessions = {"admin": self._admin(user), "nobody": self._session()}
+
+    def send(
+        self, method: str, path: str, who: str, body: Any, headers: Mapping[str, str]
+    ) -> Answer:
+        data, sent = _payload(body, headers)
+        response = self._sessions[who].request(
+            method, self.url + path, data=data, headers=sent, timeout=30
+        )
+        return _answer(response)
+
+    @contextmanager
+    def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[Iterator[Any]]:
+        """A watch: the decoded lines as they come."""
+        session = self._sessions["admin"]
+        with session.get(self.url + path, headers=dict(headers), stream=True, timeout=15) as found:
+            yield (_decode(line) for line in found.iter_lines(chunk_size=1, decode_unicode=True))
+
+    def login(self, who: str, token: str) -> None:
+        session = self._session()
+        session.headers["Authorization"] = f"Bearer {token}"
+        self._sessions[who] = session
+
+    def kubectl(self, args: tuple[str, ...], stdin: str | None) -> subprocess.CompletedProcess[str]:
+        command = [str(self._kubectl), "--kubeconfig", str(self.kubeconfig), *args]
+        env = {**os.environ, "HOME": str(self._scratch), "KUBECTL_KUBERC": "false"}
+        return subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, env=env, timeout=90
+        )
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+
+    def _session(self) -> requests.Session:
+        session = requests.Session()
+        session.verify = str(self._ca)
+        session.trust_env = False
+        return session
+
+    def _admin(self, user: Mapping[str, str]) -> requests.Session:
+        session = self._session()
+        if "token" in user:
+            session.headers["Authorization"] = f"Bearer {user['token']}"
+        else:
+            cert = self._file("admin.crt", user, "client-certificate")
+            key = self._file("admin.key", user, "client-key")
+            session.cert = (str(cert), str(key))
+        return session
+
+    def _file(self, name: str, values: Mapping[str, str], key: str) -> Path:
+        if key in values:
+            return Path(values[key])
+        path = self._scratch / name
+        path.touch(0o600)
+        path.write_bytes(base64.b64decode(values[f"{key}-data"]))
+        return path
+
+
+def _payload(body: Any, headers: Mapping[str, str]) -> tuple[bytes | None, dict[str, str]]:
+    sent = {"Accept": "application/json", **headers}
+    if body is None:
+        return None, sent
+    sent.setdefault("Content-Type", "application/json")
+    text = body if isinstance(body, str) else json.dumps(body)
+    return text.encode(), sent
