@@ -5,6 +5,7 @@ Every endpoint there is: the route tables of all modules, in one list.
 from collections.abc import Iterable
 
 from moxwell.sim import (
+    agent,
     cluster,
     firewall_endpoints,
     ha,
@@ -14,7 +15,6 @@ from moxwell.sim import (
     network,
     nodes,
     pools,
-    qemu,
     replication,
     resources,
     roles,
@@ -26,12 +26,17 @@ from moxwell.sim import (
     users,
 )
 from moxwell.sim.call import Desk
+from moxwell.sim.qemu import routes as qemu_routes
+from moxwell.sim.qemu import routes as qemu_routes
 from moxwell.sim.route import Route
+from moxwell.sim.volumes import routes as volume_routes
+from moxwell.sim.volumes import routes as volume_routes
 
 
 def all_routes() -> Iterable[Route]:
     """Routes of the engine's own modules and of the guests'."""
     for module in (
+        agent,
         cluster,
         firewall_endpoints,
         ha,
@@ -40,7 +45,7 @@ def all_routes() -> Iterable[Route]:
         network,
         nodes,
         pools,
-        qemu,
+        qemu_routes,
         replication,
         resources,
         roles,
@@ -50,6 +55,7 @@ def all_routes() -> Iterable[Route]:
         tasklist,
         tickets,
         users,
+        volume_routes,
     ):
         yield from module.ROUTES
 

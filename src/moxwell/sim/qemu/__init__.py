@@ -1,0 +1,1 @@
+"""Virtual machines: configuration, disks, power, snapshots, clones, migration."""

@@ -1,0 +1,1 @@
+"""Volumes on storages: names, shelves, content endpoints, uploads, backups."""
