@@ -136,8 +136,14 @@ def check(obj: Object, old: Object | None, kind: str, *, namespaced: bool) -> li
         text = "Too long: may not be more than 262144 bytes"
         found.append(Cause("FieldValueTooLong", text, "metadata.annotations"))
     found += _owner_causes(meta.get("ownerReferences") or [])
-    found += _finalizer_causes(meta, old)
+    found += _finalizer_causes(meta, old, custom=_is_custom(obj))
     return found
+
+
+def _is_custom(obj: Object) -> bool:
+    """Whether the kind's group is nobody's of Kubernetes itself."""
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
+    return "." in group and (not group.endswith(".k8s.io") or group.endswith(".x-k8s.io"))
 
 
 def _name_causes(meta: Object, kind: str) -> list[Cause]:
@@ -176,12 +182,12 @@ def _owner_causes(owners: list[Object]) -> list[Cause]:
 STANDARD_FINALIZERS = frozenset(["kubernetes", "orphan", "foregroundDeletion"])
 
 
-def _finalizer_causes(meta: Object, old: Object | None) -> list[Cause]:
+def _finalizer_causes(meta: Object, old: Object | None, *, custom: bool) -> list[Cause]:
     found: list[Cause] = []
     given = meta.get("finalizers") or []
     for name in given:
         found += [invalid_value(name, t, "metadata.finalizers") for t in qualified_problems(name)]
-        if "/" not in name and name not in STANDARD_FINALIZERS and not found:
+        if not custom and "/" not in name and name not in STANDARD_FINALIZERS and not found:
             text = "name is neither a standard finalizer name nor is it fully qualified"
             found.append(invalid_value(name, text, "metadata.finalizers"))
     if old is not None and old["metadata"].get("deletionTimestamp"):
