@@ -14,7 +14,9 @@ from msgspec import Struct
 from moxwell.pve.client import Pve
 
 ROLE = "Moxwell"
-Feature = Literal["machines", "volumes", "metadata", "templates", "ha", "pools", "addresses"]
+Feature = Literal[
+    "machines", "volumes", "metadata", "templates", "snapshots", "ha", "pools", "addresses"
+]
 FEATURES: tuple[Feature, ...] = ("machines", "volumes", "metadata")
 
 
@@ -64,6 +66,7 @@ NEEDS: tuple[Need, ...] = (
     *_needs("volumes", "/nodes", "see tasks", "Sys.Audit"),
     *_needs("templates", "/nodes", "fetch images", "Sys.AccessNetwork"),
     *_needs("templates", "/storage", "keep images", "Datastore.AllocateTemplate"),
+    *_needs("snapshots", "/vms", "take snapshots", "VM.Audit", "VM.Snapshot"),
     *_needs("ha", "/", "register guests with HA", "Sys.Console", "Sys.Audit"),
     *_needs("pools", "/pool", "put guests into pools", "Pool.Allocate", "Pool.Audit"),
     *_needs("addresses", "/sdn/zones", "reserve addresses", "SDN.Allocate", "SDN.Audit"),

@@ -67,7 +67,8 @@ class SimTransport:
     ) -> bytes:
         data = b"".join([chunk async for chunk in file.open()])
         upload = SimUpload(file.filename, data)
-        return await self._send("POST", path, params, upload, deadline_seconds)
+        form = {**params, "filename": file.filename}
+        return await self._send("POST", path, form, upload, deadline_seconds)
 
     async def close(self) -> None:
         return None
@@ -101,7 +102,7 @@ class SimTransport:
         for host in self._engine.desks[self._region].region.hosts:
             request = SimRequest(
                 method,
-                tuple(unquote(part) for part in path.strip("/").split("/")),
+                tuple(unquote(path).strip("/").split("/")),
                 _form(params),
                 self._headers,
                 upload=upload,
@@ -153,7 +154,6 @@ class Stage(Protocol):
 async def check_step(step: Step, stage: Stage, *, budget_seconds: float = 1.0) -> None:
     """Harmless twice, makes progress, never waits; raises AssertionError otherwise."""
     before = stage.snapshot()
-    started = asyncio.get_running_loop().time()
     await stage.settle(await step.take(stage.pve))
     after = stage.snapshot()
     assert after != before, f"{step} made no progress"

@@ -1,0 +1,274 @@
+"""Every fault the simulator knows, and what the client makes of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from moxwell.errors import Conflict, Missing, Retryable, Unreachable
+from moxwell.pve import errors, steps
+from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.inventory import Inventory
+from moxwell.pve.marks import Foreign
+from moxwell.pve.regions import Region
+from moxwell.pve.seen import Change
+from moxwell.pve.steps import Guest
+from moxwell.pve.values import Secret
+from moxwell.sim.faults import REQUEST_KINDS, TASK_KINDS
+from moxwell.sim.mischief import ACTIONS
+from moxwell.testing.loop import run_virtual
+from moxwell.testing.pve_stage import OURS, SimStage
+
+G = Guest("r1", "pve1", 100, OURS)
+NEW = Guest("r1", "pve1", 300, OURS)
+CLONE = steps.Clone(NEW, template=9000, template_host="pve1", name="new")
+TRIED: set[str] = set()
+
+Story = Callable[[SimStage], Awaitable[None]]
+
+
+def fault(*names: str) -> Callable[[Story], Callable[[], None]]:
+    """Declare which faults a story is about, and play it on virtual time."""
+    TRIED.update(names)
+
+    def turn(story: Story) -> Callable[[], None]:
+        def test() -> None:
+            async def play() -> None:
+                stage = SimStage()
+                await story(stage)
+                await stage.close()
+
+            run_virtual(play())
+
+        test.__name__ = story.__name__
+        test.__doc__ = story.__doc__
+        return test
+
+    return turn
+
+
+def test_every_fault_has_a_story() -> None:
+    assert REQUEST_KINDS | TASK_KINDS | set(ACTIONS) == TRIED
+
+
+@fault("latency")
+async def test_latency_below_the_deadline_is_borne_above_it_is_not(stage: SimStage) -> None:
+    stage.fault("latency", seconds=20, times=1)
+    assert (await stage.pve.version()).major == 8
+    stage.fault("latency", seconds=120)
+    with pytest.raises(errors.RegionUnreachable):
+        await stage.pve.version()
+    with pytest.raises(errors.Uncertain):
+        await stage.pve.qemu.start("pve1", 100)
+
+
+@fault("cut-before")
+async def test_a_cut_before_the_effect_is_uncertain_and_repeating_is_safe(stage: SimStage) -> None:
+    stage.fault("cut-before", method="POST", times=1)
+    with pytest.raises(errors.Uncertain):
+        await CLONE.take(stage.pve)
+    assert 300 not in stage.region.guests
+    assert await stage.done(await CLONE.take(stage.pve)) == "OK"
+
+
+@fault("cut-after")
+async def test_a_cut_after_the_effect_makes_no_second_guest(stage: SimStage) -> None:
+    stage.fault("cut-after", method="POST", times=1)
+    with pytest.raises(errors.Uncertain):
+        await CLONE.take(stage.pve)
+    await asyncio.sleep(60)
+    assert await CLONE.take(stage.pve) is None  # it is there, and ours
+    assert sorted(stage.region.guests) == [100, 200, 300, 9000]
+
+
+@fault("status")
+async def test_statuses_become_their_classes(stage: SimStage) -> None:
+    for status, error in (
+        (595, errors.HostUnreachable),
+        (596, errors.HostUnreachable),
+        (503, errors.Overloaded),
+        (500, errors.Unexplained),
+        (401, errors.Unauthenticated),
+    ):
+        stage.engine.faults["r1"].remove()
+        stage.fault("status", status=status, text="simulated")
+        with pytest.raises(error):
+            await stage.pve.version()
+
+
+@fault("task-fail")
+async def test_a_failing_task_is_told_with_its_text(stage: SimStage) -> None:
+    stage.fault("task-fail", task="qmclone", text="clone failed: no space left on device")
+    exit_text = await stage.done(await CLONE.take(stage.pve))
+    assert isinstance(errors.explain_exit(exit_text), errors.StorageFull)
+
+
+@fault("task-slow")
+async def test_a_slow_task_is_followed_to_its_end(stage: SimStage) -> None:
+    stage.fault("task-slow", task="qmstart", seconds=90)
+    region = over(stage)
+    runner = asyncio.create_task(region.run())
+    ended: list[object] = []
+    region.tasks.subscribe(lambda event: ended.append(event.owner))
+    await region.take(steps.Start(G), "me")
+    await asyncio.sleep(60)
+    assert ended == []
+    await asyncio.sleep(60)
+    assert ended == ["me"]
+    assert region.inventory.guests[100].running
+    runner.cancel()
+
+
+@fault("host-down", "host-up")
+async def test_a_lost_host_is_lost_alone(stage: SimStage) -> None:
+    seen = Inventory(stage.pve, stage.clock)
+    await seen.refresh()
+    stage.mischief("host-down", node="pve1")
+    with pytest.raises(errors.HostUnreachable):
+        await steps.Destroy(G).take(stage.pve)
+    await asyncio.sleep(30)
+    await seen.refresh()
+    assert seen.health.reachable  # the region answers through the other host
+    assert not seen.hosts["pve1"].online
+    assert seen.hosts["pve2"].online
+    assert seen.guests[100].status == "unknown"  # neither stopped nor gone
+    stage.mischief("host-up", node="pve1")
+    await asyncio.sleep(30)
+    await seen.refresh()
+    assert seen.guests[100].status == "stopped"
+
+
+@fault("lock")
+async def test_a_lock_is_busy_until_it_goes(stage: SimStage) -> None:
+    stage.mischief("lock", vmid=100, lock="backup")
+    for step in (
+        steps.Configure(G, changes={"cores": "2"}),
+        steps.Start(G),
+        steps.Destroy(G),
+        steps.Resize(G, slot="scsi0", size_gib=9),
+    ):
+        with pytest.raises(errors.Locked, match="backup"):
+            await step.take(stage.pve)
+    stage.mischief("lock", vmid=100, lock="")
+    await steps.Configure(G, changes={"cores": "2"}).take(stage.pve)
+
+
+@fault("hold-file")
+async def test_a_held_lock_file_is_busy(stage: SimStage) -> None:
+    stage.mischief("hold-file", vmid=100, seconds=60)
+    await asyncio.sleep(1)
+    with pytest.raises(errors.Locked, match="can't lock file"):
+        await steps.Configure(G, changes={"cores": "2"}).take(stage.pve)
+    await asyncio.sleep(60)
+    await steps.Configure(G, changes={"cores": "2"}).take(stage.pve)
+
+
+@fault("fill-storage", "free-storage")
+async def test_a_full_storage_is_busy_until_there_is_room(stage: SimStage) -> None:
+    full = steps.Clone(
+        NEW, template=9000, template_host="pve1", name="new", full=True, storage="shared"
+    )
+    stage.mischief("fill-storage", storage="shared")
+    exit_text = await stage.done(await full.take(stage.pve))
+    error = errors.explain_exit(exit_text)
+    assert isinstance(error, Retryable), exit_text
+    assert 300 not in stage.region.guests
+    stage.mischief("free-storage", storage="shared")
+    assert await stage.done(await full.take(stage.pve)) == "OK"
+
+
+@fault("take-vmid")
+async def test_an_id_taken_by_a_stranger_is_refused_and_the_stranger_lives(stage: SimStage) -> None:
+    stage.mischief("take-vmid", vmid=300)
+    with pytest.raises(Foreign, match="bears no mark"):
+        await CLONE.take(stage.pve)
+    with pytest.raises(Foreign):
+        await steps.Destroy(NEW).take(stage.pve)
+    assert stage.conf(300)["name"] == "stranger"
+
+
+@fault("delete-guest")
+async def test_a_guest_deleted_behind_our_back_is_seen_and_destroying_it_is_done(
+    stage: SimStage,
+) -> None:
+    seen = Inventory(stage.pve, stage.clock)
+    await seen.refresh()
+    changes: list[object] = []
+    seen.subscribe(changes.append)
+    stage.mischief("delete-guest", vmid=100)
+    await seen.refresh()
+    assert [c.after for c in changes if isinstance(c, Change)] == [None]
+    assert await seen.is_gone(100)
+    assert await steps.Destroy(G).take(stage.pve) is None
+    with pytest.raises(errors.GuestMissing):
+        await steps.Configure(G, changes={"cores": "2"}).take(stage.pve)
+
+
+@fault("move-guest")
+async def test_a_guest_migrated_behind_our_back_is_missing_there_and_seen_elsewhere(
+    stage: SimStage,
+) -> None:
+    seen = Inventory(stage.pve, stage.clock)
+    await seen.refresh()
+    stage.mischief("move-guest", vmid=100, node="pve2")
+    with pytest.raises(Missing):
+        await steps.Start(G).take(stage.pve)
+    await seen.refresh()
+    assert seen.guests[100].host == "pve2"
+    assert not await seen.is_gone(100)
+
+
+@fault("stop-guest")
+async def test_a_guest_that_stopped_by_itself_is_seen(stage: SimStage) -> None:
+    assert await stage.done(await steps.Start(G).take(stage.pve)) == "OK"
+    stage.mischief("stop-guest", vmid=100)
+    assert await steps.Stop(G).take(stage.pve) is None  # asked of its host, not of the stale list
+    seen = Inventory(stage.pve, stage.clock)
+    await asyncio.sleep(15)
+    await seen.refresh()
+    assert not seen.guests[100].running
+
+
+@fault("silence-agent", "wake-agent")
+async def test_a_silent_agent_is_unreachable(stage: SimStage) -> None:
+    assert await stage.done(await steps.Start(G).take(stage.pve)) == "OK"
+    stage.mischief("silence-agent", vmid=100)
+    with pytest.raises(errors.AgentSilent) as caught:
+        await stage.pve.agent.ping("pve1", 100)
+    assert isinstance(caught.value, Unreachable)
+    stage.mischief("wake-agent", vmid=100)
+
+
+@fault("stale")
+async def test_a_stale_list_is_corrected_by_what_we_know(stage: SimStage) -> None:
+    region = over(stage)
+    runner = asyncio.create_task(region.run())
+    await region.inventory.wait_synced()
+    stage.mischief("stale", seconds=300)
+    await region.take(steps.Start(G), "me")
+    await asyncio.sleep(4)
+    listed = {row.vmid: row.status for row in await stage.pve.cluster.resources("vm")}
+    assert listed[100] == "stopped"
+    assert region.inventory.guests[100].running
+    runner.cancel()
+
+
+@fault("pace")
+async def test_a_slow_clone_keeps_the_guest_busy_meanwhile(stage: SimStage) -> None:
+    stage.mischief("pace", bandwidth=20e6)
+    full = steps.Clone(
+        NEW, template=9000, template_host="pve1", name="new", full=True, storage="shared"
+    )
+    upid = await full.take(stage.pve)
+    await asyncio.sleep(2)
+    with pytest.raises((errors.Locked, Conflict)):
+        await full.take(stage.pve)
+    assert await stage.done(upid) == "OK"
+    assert await full.take(stage.pve) is None
+
+
+def over(stage: SimStage) -> Region:
+    """A region over the stage's wire."""
+    auth = TokenAuth("moxwell@pve!test", Secret("x"))
+    config = RegionConfig(region="r1", urls=("https://x",), auth=auth)
+    return Region(config, stage.transport, stage.clock)
