@@ -9,9 +9,9 @@ Times are cut to seconds, because Kubernetes stores no more: a finer one would d
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
-from msgspec import field
+from msgspec import UNSET, field
 from msgspec.structs import replace
 
 from moxwell.api.meta import Value
@@ -27,7 +27,10 @@ class Condition(Value, frozen=True, kw_only=True, omit_defaults=False):
     status: Truth
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = field(name="lastTransitionTime", default=None)
+    # not put anywhere yet: absent on the wire, and never null, which a schema would refuse
+    last_transition_time: datetime | None = field(
+        name="lastTransitionTime", default=cast(None, UNSET)
+    )
     observed_generation: int = field(name="observedGeneration", default=0)
 
 

@@ -118,8 +118,19 @@ def typed(spoke: type[S], hub: type[H], up: Callable[[S], H], down: Callable[[H]
 
 
 def canon_of(kind: type[Object]) -> Step:
-    """The way a Struct writes itself: without defaults and empty values."""
-    return lambda tree: kinds.as_dict(read(kind, tree))
+    """All fields of the Struct, defaults too: so written, equal objects are equal trees."""
+    return lambda tree: dict(_full(read(kind, tree)))
+
+
+def _full(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.fields(value)
+        return {field.encode_name: _full(getattr(value, field.name)) for field in fields}
+    if isinstance(value, Mapping):
+        return {key: _full(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_full(inner) for inner in value]
+    return value
 
 
 def read(kind: type[H], tree: Mapping[str, Any]) -> H:

@@ -2,7 +2,7 @@
 ``apps.cozystack.io``: tenant clusters and tenants, in the short form and in CozyStack's.
 
 A ``Kubernetes`` has its node groups as a list of named groups with ``replicas`` (the short form),
-or as a map from name to group with ``minReplicas`` and ``maxReplicas``. No structural schema can say
+or as a map from name to group with ``minReplicas`` and ``maxReplicas``. No structural schema says
 "list or map", so the field is open in the CRD and ``groups`` reads either; what cannot be read is a
 sentence for a person.
 """

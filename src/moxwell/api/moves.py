@@ -94,7 +94,7 @@ def seconds(text: Any) -> int:
         return text // 10**9  # an unquoted number is nanoseconds in Go
     body = str(text).lstrip("+")
     parts = _PART.findall(body)
-    if body != "0" and "".join(number + unit for number, unit in parts) != body:
+    if body != "0" and (not parts or "".join(n + unit for n, unit in parts) != body):
         raise NotConvertible(f"{text!r} is not a duration: write it like 10m or 1h30m")
     return int(sum(float(number) * _SECONDS[unit] for number, unit in parts))
 

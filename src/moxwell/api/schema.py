@@ -9,7 +9,7 @@ A default is written only where it is not the empty value, so objects are not fi
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import UNSET, Meta, inspect
+from msgspec import Meta, inspect
 
 from moxwell.api.conditions import Condition, LegacyCondition
 from moxwell.api.kinds import Object, Rule
@@ -87,7 +87,7 @@ class _Writer:
         if text := _said(info.cls):
             out["description"] = text
         out["properties"] = {field.encode_name: self._field(field) for field in info.fields}
-        if required := [field.encode_name for field in info.fields if field.required]:
+        if required := [field.encode_name for field in info.fields if _needed(info.cls, field)]:
             out["required"] = required
         if self._open and not top:
             out[PRESERVE] = True
@@ -98,7 +98,7 @@ class _Writer:
     def _field(self, field: inspect.Field) -> Schema:
         out = self.of(field.type)
         default = field.default
-        if default is not UNSET and isinstance(default, bool | int | float | str) and default:
+        if isinstance(default, bool | int | float | str) and default:
             out = {**out, "default": default}
         return out
 
@@ -171,6 +171,13 @@ def _enum(values: list[Any]) -> Schema:
 def _rule(rule: Rule) -> Schema:
     named = {"fieldPath": rule.field_path, "reason": rule.reason}
     return {"rule": rule.cel, "message": rule.message} | {k: v for k, v in named.items() if v}
+
+
+def _needed(cls: type, field: inspect.Field) -> bool:
+    """All of a condition is, but for the generation; its Struct is kinder to those who make one."""
+    if cls is Condition:
+        return field.name != "observed_generation"
+    return field.required
 
 
 def _said(cls: type) -> str:

@@ -7,9 +7,9 @@ a pair of booleans. :mod:`.convert` brings them to v1beta2 and back.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import field
+from msgspec import Meta, field
 
 from moxwell.api.capi.core import ClusterNetwork
 from moxwell.api.capi.fleets import AGE, SCALE, Naming
@@ -27,6 +27,7 @@ from moxwell.api.meta import TemplateMeta, Value
 from moxwell.api.selectors import LabelSelector
 
 VERSION = "v1beta1"
+Duration = Annotated[str, Meta(pattern=r"^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$")]
 OLDER: dict[str, Any] = {**UPSTREAM, "storage": False, "labels": CONTRACT}
 PHASE = Column("Phase", ".status.phase")
 
@@ -79,9 +80,11 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     version: str | None = None
     provider_id: str | None = field(name="providerID", default=None)
     failure_domain: str | None = field(name="failureDomain", default=None)
-    node_drain_timeout: str | None = field(name="nodeDrainTimeout", default=None)
-    node_volume_detach_timeout: str | None = field(name="nodeVolumeDetachTimeout", default=None)
-    node_deletion_timeout: str | None = field(name="nodeDeletionTimeout", default=None)
+    node_drain_timeout: Duration | None = field(name="nodeDrainTimeout", default=None)
+    node_volume_detach_timeout: Duration | None = field(
+        name="nodeVolumeDetachTimeout", default=None
+    )
+    node_deletion_timeout: Duration | None = field(name="nodeDeletionTimeout", default=None)
 
 
 class MachineStatus(Value, frozen=True, kw_only=True):
@@ -212,7 +215,7 @@ class UnhealthyCondition(Value, frozen=True, kw_only=True):
 
     type: str
     status: str
-    timeout: str
+    timeout: Duration
 
 
 class MachineHealthCheckSpec(Value, frozen=True, kw_only=True):
@@ -225,7 +228,7 @@ class MachineHealthCheckSpec(Value, frozen=True, kw_only=True):
     )
     max_unhealthy: int | str | None = field(name="maxUnhealthy", default=None)
     unhealthy_range: str | None = field(name="unhealthyRange", default=None)
-    node_startup_timeout: str | None = field(name="nodeStartupTimeout", default=None)
+    node_startup_timeout: Duration | None = field(name="nodeStartupTimeout", default=None)
     remediation_template: ObjectReference | None = field(name="remediationTemplate", default=None)
 
 
