@@ -1,5 +1,6 @@
 """The client against a handler that records requests: what goes out, what comes back."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
@@ -290,8 +291,6 @@ async def test_warnings_reach_whoever_wants_them() -> None:
 def test_no_answer_within_the_deadline_is_unreachable() -> None:
     class Silent:
         async def handle(self, request: Request) -> Response:
-            import asyncio
-
             await asyncio.sleep(3600)
             raise AssertionError
 
