@@ -186,6 +186,12 @@ class StartFailed(PveError, Retryable):
     reason = "StartFailed"
 
 
+class ShutdownIgnored(PveError, Retryable):
+    """The guest did not turn itself off in time."""
+
+    reason = "ShutdownTimedOut"
+
+
 class TaskAborted(PveError, Retryable):
     """Somebody ended the task before its work was done."""
 
@@ -252,18 +258,20 @@ TABLE: tuple[Row, ...] = _rows(
              r"|not allowed for linked clones|\(VM uses local storage\)"
              r"|can't clone to non-shared storage|migrated to rules|No replicatable volumes"
              r"|is not supported|if it's a template|a template to a template|contains snapshots"
-             r"|vcpus allowed per VM", CannotHere),
-        ((), r"does not exist|no such |not HA managed|no rule at position|not defined",
+             r"|vcpus allowed per VM|host NUMA node\d+ doesn't exist", CannotHere),
+        ((), r"does not exist|no such |not HA managed|no rule at position",
          ObjectMissing),
         ((), r"start failed|QEMU exited with code", StartFailed),
         ((TASK,), r"^(interrupted by signal|received interrupt|unexpected status"
                   r"|job (errors|cancelled)|aborted)", TaskAborted),
+        ((), r"quit/powerdown failed", ShutdownIgnored),
         ((), r"got timeout|timed out|timeout", Overloaded),
         ((400,), r"", BadRequest),
         ((), r"validation error|unable to parse|invalid |not a multiple|missing value for required"
              r"|must be equal to vm static memory|need to define a policy|needs to be enabled"
              r"|no options specified|you can't |cannot use |boundary rule broken"
-             r"|Parameter verification failed|unmanaged resource", BadRequest),
+             r"|Parameter verification failed|unmanaged resource|must not be identical"
+             r"|reserved name|unknown section type", BadRequest),
     ]
 )  # fmt: skip
 
