@@ -41,6 +41,17 @@ class Core:
             record.fresh = home.model
         return record
 
+    def create(self, face: Face, obj: Object) -> Record:
+        """Make an object of the store's own."""
+        head = {"apiVersion": face.api_version, "kind": face.kind}
+        made = face.model.read({**obj, **head}, None)
+        face.model.default(made)
+        metadata.born(made, self.now())
+        if face.model.counts_generation:
+            made["metadata"]["generation"] = 1
+        face.model.prepare(made, None, "")
+        return self.put(face, made, None)
+
     def seen(self, face: Face, record: Record) -> Object:
         """A record's object, fresh, in a face's version, without its resource version."""
         obj = face.between(record.object(), face.api_version)

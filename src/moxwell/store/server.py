@@ -11,10 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from moxwell.api import wire
 from moxwell.clock import Clock, SystemClock
 from moxwell.store import bodies, calls, refusals, removing
+from moxwell.store.access.authority import new_key
+from moxwell.store.access.reviews import Reviews
 from moxwell.store.access.rules import Authorizer
+from moxwell.store.access.tokens import Tokens
 from moxwell.store.builtin import model
 from moxwell.store.calls import Call
 from moxwell.store.collecting import Collector
@@ -31,6 +36,7 @@ from moxwell.store.protobuf import Protobuf
 from moxwell.store.reading import Reader
 from moxwell.store.removing import Remover
 from moxwell.store.revisions import RevisionLog
+from moxwell.store.services import Services
 from moxwell.store.state import Change, Record, State, encode
 from moxwell.store.subresources import Subresources
 from moxwell.store.watches import Feeds
@@ -51,6 +57,8 @@ class Store:
         clock: Clock | None = None,
         hooks: Hooks | None = None,
         max_pages: int | None = None,
+        root_ca: str = "",
+        token_key: ec.EllipticCurvePrivateKey | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._log = RevisionLog(path, max_pages=max_pages) if path is not None else None
@@ -60,9 +68,10 @@ class Store:
         self.core = Core(
             state, commits, feeds, Registry(), self._clock, hooks or Hooks(), model.Tables()
         )
-        self._build()
+        self.tokens = Tokens(token_key or new_key(), state, self._clock)
+        self._build(root_ca)
 
-    def _build(self) -> None:
+    def _build(self, root_ca: str) -> None:
         core = self.core
         core.registry.put(model.faces(core.tables))
         self._reader = Reader(core.state, core.feeds)
@@ -74,10 +83,17 @@ class Store:
         self._discovery = Discovery(core.registry)
         self._openapi = OpenApi(core.registry, core.tables)
         self.authorizer = Authorizer(core.state)
+        self._writer.guard = self.authorizer.check_grant
+        self._writer.fill = Services(core).fill
         self._subresources = Subresources(
-            core, self._writer, self._patcher, self._remover, self.authorizer
+            core,
+            self._writer,
+            self._patcher,
+            self._remover,
+            Reviews(self.authorizer, self.tokens),
+            self.tokens,
         )
-        self._collector = Collector(core, self.handle)
+        self._collector = Collector(core, self._remover, root_ca)
 
     # -- life
 
@@ -128,6 +144,7 @@ class Store:
 
     def _published(self, change: Change) -> None:
         self._definitions.changed(change)
+        self.authorizer.changed(change)
         self.core.feeds.publish(change)
         self._collector.changed(change)
 

@@ -144,6 +144,7 @@ class State:
         self._tables: dict[str, Table] = {}
         self._staged: dict[tuple[str, str], Record | None] = {}
         self._owned: dict[str, dict[tuple[str, str], None]] = {}
+        self._uids: dict[str, tuple[str, str]] = {}
 
     def table(self, store: str) -> Table:
         """The committed records of one kind."""
@@ -177,6 +178,11 @@ class State:
         places = self._owned.get(uid, ())
         return [r for store, key in places if (r := self.find(store, key)) is not None]
 
+    def find_uid(self, uid: str) -> Record | None:
+        """The committed record with this uid."""
+        place = self._uids.get(uid)
+        return None if place is None else self.find(*place)
+
     def stage(self, change: Change) -> None:
         record = change.record
         self.head = record.revision
@@ -204,8 +210,10 @@ class State:
         self._disown(table.records.get(record.key))
         if change.deleted:
             table.drop(record.key)
+            self._uids.pop(record.uid, None)
             return
         table.put(record)
+        self._uids[record.uid] = (record.store, record.key)
         for uid in record.owners:
             self._owned.setdefault(uid, {})[record.store, record.key] = None
 

@@ -1,27 +1,288 @@
-"""Subresources other than status."""
+"""
+Subresources other than status, and kinds that are only asked: scale, eviction, binding, token, finalize, reviews.
 
+Each is a function from a call to an answer; those that write go through the writer like everybody else.
+exec, logs, port-forward and the like are refused by name.
+"""
+
+import copy
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
-from moxwell.store import refusals
-from moxwell.store.access.rules import Authorizer
+from moxwell.store import bodies, jsonpatch, metadata, refusals
+from moxwell.store.access.reviews import Reviews
+from moxwell.store.access.tokens import AUDIENCE, Tokens
+from moxwell.store.budgets import STORE as BUDGETS
+from moxwell.store.budgets import is_ready, selector_of
 from moxwell.store.calls import Call
 from moxwell.store.core import Core
-from moxwell.store.patching import Patcher
+from moxwell.store.patching import APPLY, JSON_PATCH, Patcher
 from moxwell.store.removing import Remover
+from moxwell.store.scales import Scales
+from moxwell.store.state import Record
 from moxwell.store.writing import Writer
 
 Object = dict[str, Any]
 Body = Callable[[Call], tuple[Object, list[str]]]
+Answer = tuple[int, Object]
+REFUSED = ("attach", "exec", "log", "portforward", "proxy", "ephemeralcontainers", "resize")
 
 
 class Subresources:
-    """Answers."""
+    """Answers everything below an object but its status."""
 
     def __init__(
-        self, core: Core, writer: Writer, patcher: Patcher, remover: Remover, authorizer: Authorizer
+        self,
+        core: Core,
+        writer: Writer,
+        patcher: Patcher,
+        remover: Remover,
+        reviews: Reviews,
+        tokens: Tokens,
     ) -> None:
         self._core, self._writer, self._patcher, self._remover = core, writer, patcher, remover
+        self._reviews, self._tokens, self._scales = reviews, tokens, Scales()
 
-    def serve(self, call: Call, body: Body) -> tuple[int, Object]:
-        raise refusals.no_such_path()
+    def serve(self, call: Call, body: Body) -> Answer:
+        sub = call.sub
+        if not sub:
+            return self._ask(call, body)
+        if sub.split("/")[0] in REFUSED and call.face.kind in ("Pod", "Service", "Node"):
+            raise refusals.not_implemented(f"{call.face.plural}/{sub}")
+        if sub not in call.face.subs:
+            raise refusals.no_such_path()
+        serve = getattr(self, f"_{sub}")
+        found: Answer = serve(call, body)
+        return found
+
+    def _ask(self, call: Call, body: Body) -> Answer:
+        if call.verb != "create":
+            raise refusals.method_not_allowed()
+        if call.face.kind == "Binding":
+            obj, _ = body(call)
+            call.name = obj.get("metadata", {}).get("name", "")
+            call.face = self._core.registry.find("", "v1", "pods") or call.face
+            return self._bind(call, obj)
+        obj = self._writer.understood(call, *body(call))
+        answer = self._reviews.answer(call, obj)
+        answer.setdefault("metadata", {})
+        return 201, answer
+
+    # -- scale
+
+    def _scale(self, call: Call, body: Body) -> Answer:
+        record = self._writer.live(call)
+        obj = self._writer.seen(call, record)
+        shown = self._scales.of(call.face, obj)
+        if call.verb == "get":
+            return 200, shown
+        if call.verb == "patch":
+            new = self._patched(call, copy.deepcopy(shown))
+        elif call.verb == "update":
+            new, _ = body(call)
+        else:
+            raise refusals.method_not_allowed()
+        wanted = self._wanted(call, record, new)
+        changed = self._scales.put(call.face, copy.deepcopy(obj), wanted)
+        changed["metadata"].pop("resourceVersion", None)
+        outcome = self._writer.replace(call, record, obj, changed)
+        return 200, self._scales.of(call.face, outcome.object)
+
+    def _patched(self, call: Call, shown: Object) -> Object:
+        kind = bodies.media_type(call.request.headers.get("content-type", ""))
+        if kind == APPLY:
+            given = bodies.read_yaml(call.request.body)
+            return {**shown, "spec": given.get("spec") or {}}
+        patch = bodies.read_json(call.request.body)
+        try:
+            made = (
+                jsonpatch.apply(shown, patch)
+                if kind == JSON_PATCH
+                else jsonpatch.merge(shown, patch)
+            )
+        except jsonpatch.PatchFailed as error:
+            raise refusals.bad_request(str(error)) from None
+        found: Object = made
+        return found
+
+    def _wanted(self, call: Call, record: Record, scale: Object) -> int:
+        meta = scale.get("metadata") or {}
+        version = meta.get("resourceVersion")
+        if version and version != str(record.revision):
+            raise refusals.stale(call.face.plural, call.face.group, call.name)
+        wanted = (scale.get("spec") or {}).get("replicas", 0)
+        if not isinstance(wanted, int) or isinstance(wanted, bool):
+            raise refusals.bad_request(
+                "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
+            )
+        if wanted < 0:
+            text = f"Invalid value: {wanted}: must be greater than or equal to 0"
+            cause = refusals.Cause("FieldValueInvalid", text, "spec.replicas")
+            raise refusals.invalid("Scale", "autoscaling", call.name, [cause])
+        return wanted
+
+    # -- pods
+
+    def _eviction(self, call: Call, body: Body) -> Answer:
+        if call.verb != "create":
+            raise refusals.method_not_allowed()
+        obj, _ = body(call)
+        options = obj.get("deleteOptions") or {}
+        if options.get("dryRun"):
+            call.query = {**call.query, "dryRun": options["dryRun"][0]}
+        record = self._writer.live(call)
+        self._spend(call, record)
+        self._remover.remove(call, record, options)
+        made = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "code": 201,
+        }
+        return 201, made
+
+    def _spend(self, call: Call, record: Record) -> None:
+        """Take one disruption out of the Pod's budget, or refuse."""
+        pod = record.object()
+        if (pod.get("status") or {}).get("phase") in ("Pending", "Succeeded", "Failed"):
+            return
+        if pod["metadata"].get("deletionTimestamp"):
+            return
+        found = [
+            b
+            for b in self._core.state.scan_staged(BUDGETS, f"{record.namespace}/")
+            if selector_of((b.object().get("spec") or {}).get("selector")).matches(record.labels)
+        ]
+        if len(found) > 1:
+            raise refusals.internal(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            )
+        if found:
+            self._take(call, found[0], pod)
+
+    def _take(self, call: Call, record: Record, pod: Object) -> None:
+        budget = record.object()
+        status = budget.get("status") or {}
+        left, healthy, wanted = (
+            status.get(key, 0) for key in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")
+        )
+        if not is_ready(pod) and healthy >= wanted > 0:
+            return
+        if left <= 0:
+            text = f"The disruption budget {record.name} needs {wanted} healthy pods and has {healthy} currently"
+            cause = refusals.Cause("DisruptionBudget", text)
+            message = "Cannot evict pod as it would violate the pod's disruption budget."
+            raise refusals.too_many(message, causes=[cause])
+        face = self._core.registry.hub(BUDGETS)
+        if face is not None and not call.dry_run:
+            gone = {
+                **(status.get("disruptedPods") or {}),
+                pod["metadata"]["name"]: self._core.now(),
+            }
+            budget["status"] = {**status, "disruptionsAllowed": left - 1, "disruptedPods": gone}
+            self._core.put(face, budget, record)
+
+    def _binding(self, call: Call, body: Body) -> Answer:
+        if call.verb != "create":
+            raise refusals.method_not_allowed()
+        return self._bind(call, body(call)[0])
+
+    def _bind(self, call: Call, binding: Object) -> Answer:
+        record = self._writer.live(call)
+        old, new = self._writer.seen(call, record), self._writer.seen(call, record)
+        node = (binding.get("target") or {}).get("name", "")
+        if not node:
+            cause = refusals.Cause("FieldValueRequired", "Required value", "target.name")
+            raise refusals.invalid("Binding", "", call.name, [cause])
+        given = binding.get("metadata", {}).get("uid")
+        if given and given != record.uid:
+            why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {record.uid}"
+            raise refusals.conflict("pods", "", call.name, why)
+        bound = (old.get("spec") or {}).get("nodeName")
+        if bound:
+            why = f'pod {call.name} is already assigned to node "{bound}"'
+            raise refusals.conflict("pods/binding", "", call.name, why)
+        new["spec"]["nodeName"] = node
+        new["metadata"].setdefault("annotations", {}).update(
+            binding.get("metadata", {}).get("annotations") or {}
+        )
+        if not new["metadata"]["annotations"]:
+            del new["metadata"]["annotations"]
+        status = new.setdefault("status", {})
+        others = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
+        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+        status["conditions"] = [*others, {**scheduled, "lastTransitionTime": self._core.now()}]
+        if not call.dry_run:
+            face = call.face
+            self._core.put(face, face.to_hub(new), record)
+        return 201, {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "code": 201,
+        }
+
+    # -- the rest
+
+    def _token(self, call: Call, body: Body) -> Answer:
+        if call.verb != "create":
+            raise refusals.method_not_allowed()
+        request, _ = body(call)
+        spec = request.get("spec") or {}
+        account = self._writer.seen(call, self._writer.live(call))
+        seconds = spec.get("expirationSeconds") or 3600
+        if seconds < 600:
+            text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+            cause = refusals.Cause("FieldValueInvalid", text, "spec.expirationSeconds")
+            raise refusals.invalid("TokenRequest", "authentication.k8s.io", call.name, [cause])
+        audiences = spec.get("audiences") or [AUDIENCE]
+        bound = self._bound(call, spec.get("boundObjectRef"))
+        token, ends = self._tokens.sign(account, audiences, seconds, bound)
+        until = metadata.timestamp(datetime.fromtimestamp(ends, UTC))
+        made: Object = {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {
+                "name": call.name,
+                "namespace": call.namespace,
+                "creationTimestamp": self._core.now(),
+            },
+            "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": None},
+            "status": {"token": token, "expirationTimestamp": until},
+        }
+        if bound is not None:
+            made["spec"]["boundObjectRef"] = spec["boundObjectRef"]
+        return 201, made
+
+    def _bound(self, call: Call, ref: Object | None) -> Object | None:
+        if not ref:
+            return None
+        store = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(ref.get("kind", ""))
+        if store is None:
+            raise refusals.bad_request(
+                f"cannot bind token to object of type {ref.get('apiVersion')}, Kind={ref.get('kind')}"
+            )
+        key = ref["name"] if store == "nodes" else f"{call.namespace}/{ref['name']}"
+        record = self._core.state.find(store, key)
+        if record is None:
+            raise refusals.not_found(store, "", ref["name"])
+        if ref.get("uid") and ref["uid"] != record.uid:
+            why = f"the UID in the bound object reference ({ref['uid']}) does not match the UID in record. The object might have been deleted and then recreated"
+            raise refusals.conflict(store, "", ref["name"], why)
+        return {"kind": ref["kind"], "name": record.name, "uid": record.uid}
+
+    def _finalize(self, call: Call, body: Body) -> Answer:
+        """A namespace's own finalizers."""
+        if call.verb != "update" or not re.match("Namespace$", call.face.kind):
+            raise refusals.method_not_allowed()
+        obj = self._writer.understood(call, *body(call))
+        record = self._writer.live(call)
+        old = self._writer.seen(call, record)
+        new = {**self._writer.seen(call, record), "spec": obj.get("spec") or {}}
+        new["metadata"].pop("resourceVersion", None)
+        outcome = self._writer.replace(call, record, old, new)
+        return 200, outcome.object

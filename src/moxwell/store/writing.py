@@ -42,6 +42,8 @@ class Writer:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.removed: Callable[[Call, Object, Record], Outcome] | None = None  # set by the remover
+        self.guard: Callable[[Call, Object], None] = _nothing
+        self.fill: Callable[[Call, Object], None] = _nothing
 
     # -- reading what was sent
 
@@ -139,8 +141,10 @@ class Writer:
         if face.custom and face.status:
             obj.pop("status", None)
         face.model.prepare(obj, None, call.sub)
+        self.fill(call, obj)
         obj = self._mutated(call, obj, None)
         self._check(call, obj, None)
+        self.guard(call, obj)
         hub = face.to_hub(_copy_if(face, obj))
         key = key_of(hub["metadata"].get("namespace", ""), hub["metadata"]["name"])
         if core.state.find_staged(face.store, key) is not None:
@@ -228,6 +232,8 @@ class Writer:
         self._count(call, new, old)
         new = self._mutated(call, new, old)
         self._check(call, new, old, wrong)
+        if differs(new, old):
+            self.guard(call, new)
         self._admit(call, new, old)
         tracking.keep_times(new, old)
         return self._store(call, record, old, new)
@@ -314,6 +320,10 @@ class Writer:
         if found:
             name = new["metadata"].get("name", "")
             raise refusals.invalid(face.kind, face.group, name, found)
+
+
+def _nothing(call: Call, obj: Object) -> None:
+    """No guard, nothing to fill in."""
 
 
 def admit(core: Core, call: Call, review: Review) -> None:

@@ -1,7 +1,125 @@
-"""What writers of built-in kinds may not set, and what is set for them."""
+"""
+What writers of built-in kinds may not set, and what is set for them: before a write is checked.
+
+Called with the new object, the old one (None when it is created) and the subresource.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Prepare = Callable[[dict[str, Any], dict[str, Any] | None, str], None]
-PREPARES: Mapping[str, Prepare] = {}
+from moxwell.store.builtin import podspecs
+
+Object = dict[str, Any]
+Prepare = Callable[[Object, Object | None, str], None]
+
+
+def _drop_status(new: Object, old: Object | None, sub: str) -> None:
+    """A new object has no status yet."""
+    if old is None and "status" in new:
+        new["status"] = {}
+
+
+def _namespace(new: Object, old: Object | None, sub: str) -> None:
+    spec = new.setdefault("spec", {})
+    if old is None:
+        new["status"] = {"phase": "Active"}
+        finalizers = spec.get("finalizers") or []
+        if "kubernetes" not in finalizers:
+            spec["finalizers"] = [*finalizers, "kubernetes"]
+    elif sub != "finalize":
+        if (old.get("spec") or {}).get("finalizers"):
+            spec["finalizers"] = old["spec"]["finalizers"]
+        else:
+            spec.pop("finalizers", None)
+
+
+def _pod(new: Object, old: Object | None, sub: str) -> None:
+    if old is None:
+        podspecs.admit_pod(new)
+        new["status"] = {"phase": "Pending", "qosClass": qos(new.get("spec") or {})}
+    elif sub == "" and "status" in old:
+        new["status"] = old["status"]
+
+
+def qos(spec: Object) -> str:
+    """Guaranteed, Burstable or BestEffort, from requests and limits."""
+    any_set, guaranteed = False, True
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        resources = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        watched = [k for k in ("cpu", "memory") if k in limits or k in requests]
+        any_set = any_set or bool(watched)
+        for name in ("cpu", "memory"):
+            if name not in limits or requests.get(name, limits[name]) != limits[name]:
+                guaranteed = False
+    if not any_set:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _volume(phase: str) -> Prepare:
+    def prepare(new: Object, old: Object | None, sub: str) -> None:
+        if old is None:
+            new["status"] = {"phase": phase}
+
+    return prepare
+
+
+def _definition(new: Object, old: Object | None, sub: str) -> None:
+    spec = new.get("spec") or {}
+    if old is None:
+        new["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
+        new["status"]["storedVersions"] = []
+    if sub == "status":
+        return
+    stored = [v["name"] for v in spec.get("versions") or () if v.get("storage")]
+    status = new.setdefault("status", {})
+    have = status.get("storedVersions") or []
+    status["storedVersions"] = have + [name for name in stored if name not in have]
+
+
+def _workload(new: Object, old: Object | None, sub: str) -> None:
+    _drop_status(new, old, sub)
+
+
+def _service(new: Object, old: Object | None, sub: str) -> None:
+    if old is None:
+        new["status"] = {"loadBalancer": {}}
+    spec = new.get("spec") or {}
+    if spec.get("type") == "ExternalName":
+        return
+    before = (old or {}).get("spec") or {}
+    for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        if name in before and not spec.get(name):
+            spec[name] = before[name]
+
+
+def _budget(new: Object, old: Object | None, sub: str) -> None:
+    if old is None:
+        zero = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+        new["status"] = dict.fromkeys(zero, 0)
+
+
+def _attachment(new: Object, old: Object | None, sub: str) -> None:
+    if old is None:
+        new["status"] = {"attached": False}
+
+
+PREPARES: Mapping[str, Prepare] = {
+    "Namespace": _namespace,
+    "Pod": _pod,
+    "PersistentVolume": _volume("Pending"),
+    "PersistentVolumeClaim": _volume("Pending"),
+    "CustomResourceDefinition": _definition,
+    "Deployment": _workload,
+    "StatefulSet": _workload,
+    "ReplicationController": _workload,
+    "ReplicaSet": _workload,
+    "DaemonSet": _workload,
+    "Job": _workload,
+    "CronJob": _workload,
+    "Ingress": _workload,
+    "Service": _service,
+    "PodDisruptionBudget": _budget,
+    "VolumeAttachment": _attachment,
+}

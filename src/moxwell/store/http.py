@@ -1,0 +1,184 @@
+"""
+The store on a socket: aiohttp, TLS with the store's own CA, users proven by certificate or token.
+
+Loopback unless told otherwise. Whoever proves nothing is ``system:anonymous`` and may see what RBAC shows
+to everybody (health and version); whoever proves something wrong is refused. Watches are streamed as they come.
+"""
+
+import hmac
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from aiohttp import web
+
+from moxwell.api import wire
+from moxwell.store import refusals
+from moxwell.store.access.authority import Authority, write_private
+from moxwell.store.server import Store, status_response
+
+MAX_BODY = 3 * 1024 * 1024
+ANONYMOUS = wire.User(name="system:anonymous", groups=("system:unauthenticated",))
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+SERVICE = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+class HttpServer:
+    """Serves one store on one address; ``url`` is known after ``start``."""
+
+    def __init__(
+        self,
+        store: Store,
+        authority: Authority,
+        *,
+        folder: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        names: Sequence[str] = (),
+        tokens: Mapping[str, wire.User] | None = None,
+    ) -> None:
+        self._store, self._authority, self._folder = store, authority, folder
+        self._host, self._port, self._names = host, port, names
+        self._static = dict(tokens or {})
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        shown = f"[{self._host}]" if ":" in self._host else self._host
+        return f"https://{shown}:{self._port}"
+
+    async def start(self) -> None:
+        """Listen."""
+        app = web.Application(client_max_size=MAX_BODY)
+        app.router.add_route("*", "/{tail:.*}", self._handle)
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=1
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls())
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            self._store.core.feeds.end()
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def __aenter__(self) -> "HttpServer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def write_kubeconfig(
+        self,
+        path: Path,
+        user: str = "kubernetes-admin",
+        groups: Sequence[str] = ("system:masters",),
+    ) -> None:
+        """For an administrator, unless told otherwise; 0600."""
+        pair = self._authority.client(user, groups)
+        self._authority.write_kubeconfig(path, self.url, pair)
+
+    def _tls(self) -> ssl.SSLContext:
+        pair = self._authority.server([*LOOPBACK, *SERVICE, self._host, *self._names])
+        certificate, key = self._folder / "server.crt", self._folder / "server.key"
+        write_private(certificate, pair.certificate)
+        write_private(key, pair.key)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(cadata=self._authority.certificate.decode())
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+    # -- requests
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            asked = await self._asked(request)
+        except web.HTTPRequestEntityTooLarge:
+            text = "Request entity too large: limit is 3145728"
+            refused = refusals.Refused(413, "RequestEntityTooLarge", text)
+            return _whole(status_response(refused))
+        except refusals.Refused as refused:
+            return _whole(status_response(refused))
+        answer = await self._store.handle(asked)
+        if answer.chunks is None:
+            return _whole(answer)
+        return await _streamed(request, answer)
+
+    async def _asked(self, request: web.Request) -> wire.Request:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return wire.Request(
+            method=request.method,
+            path=request.path,
+            query=tuple(request.query.items()),
+            headers={k: v for k, v in headers.items() if k != "authorization"},
+            body=await request.read() if request.can_read_body else b"",
+            user=self._user(request, headers.get("authorization", "")),
+        )
+
+    def _user(self, request: web.Request, authorization: str) -> wire.User:
+        transport = request.transport
+        peer = transport.get_extra_info("peercert") if transport is not None else None
+        if peer:
+            return _from_certificate(peer["subject"])
+        if not authorization:
+            return ANONYMOUS
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            raise refusals.unauthorized()
+        found = self.prove(token.strip())
+        if found is None:
+            raise refusals.unauthorized()
+        return found
+
+    def prove(self, token: str) -> wire.User | None:
+        """Whom a bearer token proves."""
+        for known, user in self._static.items():
+            if hmac.compare_digest(known.encode(), token.encode()):
+                return _authenticated(user)
+        proven = self._store.tokens.check(token)
+        return None if proven is None else proven.user
+
+
+def _authenticated(user: wire.User) -> wire.User:
+    if "system:authenticated" in user.groups:
+        return user
+    groups = (*user.groups, "system:authenticated")
+    return wire.User(name=user.name, groups=groups, uid=user.uid, extra=user.extra)
+
+
+def _from_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> wire.User:
+    parts = [pair for part in subject for pair in part]
+    name = next((value for key, value in parts if key == "commonName"), "")
+    groups = tuple(value for key, value in parts if key == "organizationName")
+    if not name:
+        raise refusals.unauthorized()
+    return _authenticated(wire.User(name=name, groups=groups))
+
+
+def _whole(answer: wire.Response) -> web.Response:
+    return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+
+async def _streamed(request: web.Request, answer: wire.Response) -> web.StreamResponse:
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    await response.prepare(request)
+    assert answer.chunks is not None
+    try:
+        async for chunk in answer.chunks:
+            await response.write(chunk)
+    except (ConnectionResetError, ConnectionAbortedError):
+        return response
+    await response.write_eof()
+    return response
