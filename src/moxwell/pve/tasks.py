@@ -55,6 +55,7 @@ class Tasks:
         self._clock = clock
         self._followed: dict[Upid, _Followed] = {}
         self._listeners: list[Listener] = []
+        self._waiting: dict[Upid, list[asyncio.Future[Ended]]] = {}
         self._wake = asyncio.Event()
 
     @property
@@ -75,6 +76,13 @@ class Tasks:
         """Be told of ended tasks; answers the way to stop that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    async def wait_ended(self, upid: Upid) -> Ended:
+        """Until a task ended; for callers that must answer somebody (never for a controller)."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(upid, []).append(future)
+        self.follow(upid, upid)
+        return await future
 
     async def run(self) -> None:
         """Poll for as long as it runs; sleeps while there is nothing to wait for."""
@@ -127,5 +135,8 @@ class Tasks:
             return
         where = f"region {self._pve.region}: task {upid.type} {upid.target}"
         event = Ended(upid, task.owner, exit_text, errors.explain_exit(exit_text, where=where))
+        for future in self._waiting.pop(upid, ()):
+            if not future.done():
+                future.set_result(event)
         for listener in tuple(self._listeners):
             listener(event)

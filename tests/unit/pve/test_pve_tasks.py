@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from moxwell.pve import errors
 from moxwell.pve.client import Pve
 from moxwell.pve.tasks import Ended, Tasks
@@ -130,3 +132,22 @@ def test_tasks_by_owner_and_an_end_to_listening() -> None:
 
     run_virtual(play())
     assert len(server.ended) == 1
+
+
+def test_somebody_who_must_answer_can_wait() -> None:
+    server = Server({upid(1): (3, "OK"), upid(2): (4, "start failed: QEMU exited with code 1")})
+
+    async def play() -> None:
+        runner = asyncio.create_task(server.tasks.run())
+        async with asyncio.timeout(60):
+            first, again, second = await asyncio.gather(
+                *(server.tasks.wait_ended(upid(n)) for n in (1, 1, 2))
+            )
+        assert first is again
+        assert (first.ok, second.ok) == (True, False)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await server.tasks.wait_ended(upid(2))
+        runner.cancel()
+
+    run_virtual(play())
