@@ -1,8 +1,9 @@
 """
-``python -m apisuite [--genuine KUBECONFIG] [--embedded KUBECONFIG] [word …]``: play cases by hand.
+``python -m apisuite [word …]``: play cases by hand.
 
-With both, the differences are printed; with one, what it showed. Words narrow the cases: each must
-be in ``area: name``. Exit 1 when anything differs.
+Words narrow the cases: each must be in ``area: name``. Without ``--genuine`` a control plane is
+started for the occasion (ten seconds; ``python -m rig.serve FOLDER`` keeps one), without
+``--embedded`` a store is. The differences are printed, or with ``--show`` what one side answered.
 """
 
 import argparse
@@ -10,9 +11,11 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from apisuite import embedded
 from apisuite.allowed import ALLOWED
 from apisuite.case import Case
 from apisuite.differ import unexplained
@@ -20,6 +23,7 @@ from apisuite.play import Player
 from apisuite.server import Server
 from apisuite.tables import HTTP, KUBECTL, load
 from rig import locate
+from rig.control_plane import ControlPlane
 
 
 def chosen(words: Iterable[str]) -> list[tuple[str, Case]]:
@@ -28,38 +32,56 @@ def chosen(words: Iterable[str]) -> list[tuple[str, Case]]:
     return [(name, case) for name, case in named if all(w in name.lower() for w in wanted)]
 
 
-def compared(name: str, shown: list[Any]) -> int:
-    found = unexplained(name, shown[0], shown[1], ALLOWED)
-    for difference in found:
-        sys.stdout.write(f"  {difference}\n")
-    return len(found)
-
-
-def run(servers: list[Server], words: list[str]) -> int:
+def compare(genuine: Server, ours: Server, words: list[str]) -> int:
     failed = 0
     for name, case in chosen(words):
-        shown = [Player(server).play(case) for server in servers]
-        if len(shown) == 2:
-            sys.stdout.write(f"{name}\n")
-            failed += compared(name, shown) > 0
-        else:
-            sys.stdout.write(f"{name}\n{json.dumps(shown[0], indent=1)}\n")
+        left, right = Player(genuine).play(case), Player(ours).play(case)
+        found = unexplained(name, left, right, ALLOWED)
+        failed += bool(found)
+        lines = [name, *(f"  {difference}" for difference in found)]
+        sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
     sys.stdout.write(f"{len(chosen(words))} cases, {failed} differ\n")
     return failed
 
 
+def show(server: Server, words: list[str]) -> None:
+    for name, case in chosen(words):
+        shown: list[Any] = Player(server).play(case)
+        sys.stdout.write(f"{name}\n{json.dumps(shown, indent=1)}\n")
+
+
+def _genuine(told: Path | None, scratch: Path, stack: ExitStack) -> Server:
+    if told is None:
+        plane = stack.enter_context(ControlPlane(scratch / "genuine"))
+        plane.start()
+        plane.start_controller_manager()
+        told = plane.kubeconfig
+    return Server(told, locate.program("kubectl"), scratch / "g")
+
+
+def _embedded(told: Path | None, scratch: Path, stack: ExitStack) -> Server:
+    if told is None:
+        process, told = embedded.start(scratch / "embedded")
+        stack.callback(process.stop)
+    return Server(told, locate.program("kubectl"), scratch / "e")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="apisuite")
-    parser.add_argument("--genuine", type=Path)
-    parser.add_argument("--embedded", type=Path)
+    parser.add_argument("--genuine", type=Path, metavar="KUBECONFIG")
+    parser.add_argument("--embedded", type=Path, metavar="KUBECONFIG")
+    parser.add_argument("--show", choices=("genuine", "embedded"))
     parser.add_argument("words", nargs="*")
     told = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        configs = [c for c in (told.genuine, told.embedded) if c]
-        kubectl = locate.program("kubectl")
-        servers = [Server(c, kubectl, Path(scratch) / str(i)) for i, c in enumerate(configs)]
-        return 1 if run(servers, told.words) else 0
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if told.show:
+            one = _genuine if told.show == "genuine" else _embedded
+            show(one(getattr(told, told.show), scratch, stack), told.words)
+            return 0
+        genuine = _genuine(told.genuine, scratch, stack)
+        return 1 if compare(genuine, _embedded(told.embedded, scratch, stack), told.words) else 0
 
 
 if __name__ == "__main__":

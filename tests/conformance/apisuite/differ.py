@@ -37,6 +37,30 @@ class Allowed:
         return fnmatchcase(case, self.case) and fnmatchcase(place, self.place)
 
 
+def _outcome(observed: Any) -> str:
+    body = observed.get("body")
+    said = body.get("message") or body.get("kind") if isinstance(body, dict) else body
+    return f"{observed['status']} {said}"
+
+
+def _status_differs(genuine: Any, embedded: Any) -> bool:
+    both = isinstance(genuine, dict) and isinstance(embedded, dict)
+    return (
+        both
+        and isinstance(genuine.get("status"), int)
+        and (genuine["status"] != embedded.get("status"))
+    )
+
+
+def by_step(genuine: list[Any], embedded: list[Any]) -> Iterator[Difference]:
+    """As :func:`differences`, but an answer of another status is one difference, not twenty."""
+    for i, (left, right) in enumerate(zip(genuine, embedded, strict=True)):
+        if _status_differs(left, right):
+            yield Difference(f"/{i}/status", _outcome(left), _outcome(right))
+        else:
+            yield from differences(left, right, f"/{i}")
+
+
 def differences(genuine: Any, embedded: Any, place: str = "") -> Iterator[Difference]:
     """Every leaf that is not equal."""
     if isinstance(genuine, dict) and isinstance(embedded, dict):
@@ -51,11 +75,11 @@ def differences(genuine: Any, embedded: Any, place: str = "") -> Iterator[Differ
 
 
 def unexplained(
-    case: str, genuine: Any, embedded: Any, allowed: tuple[Allowed, ...]
+    case: str, genuine: list[Any], embedded: list[Any], allowed: tuple[Allowed, ...]
 ) -> list[Difference]:
     """The differences that no entry of the list covers."""
     return [
         found
-        for found in differences(genuine, embedded)
+        for found in by_step(genuine, embedded)
         if not any(entry.covers(case, found.place) for entry in allowed)
     ]

@@ -62,6 +62,8 @@ class Normal:
             return "HASH"
         if key == "continue" and value:
             return "CONTINUE"
+        if key == "causes" and isinstance(value, list):
+            return sorted((self.body(v) for v in value), key=str)
         return self.body(value)
 
     def _revision(self, value: str, around: dict[str, Any]) -> str:

@@ -66,10 +66,11 @@ class Player:
         self._normal.name(mark, "U")
         if mark in self._server.defined:
             return
-        self._quiet("POST", CRDS, self._filled_body(step.body))
+        body = self._filled_body(step.body)
+        made = self._server.send("POST", CRDS, "admin", body, {})
         serving = Ask(method="GET", path=step.serves, until=("status", 200), show="status")
         if self._ask(serving) != {"status": 200}:
-            raise AssertionError(f"a definition does not serve: {text}")
+            raise AssertionError(f"a definition does not serve: {str(made.body)[:2000]}")
         self._server.defined.add(mark)
 
     # -- requests ------------------------------------------------------------------------------

@@ -117,7 +117,12 @@ PAIRS: list[tuple[str, str, Body, Body]] = [
         {"items": [{"id": "x", "n": 1}, {"id": "y", "n": 2}]},
         {"items": [{"id": "x", "n": 3}]},
     ),
-    ("split and join", "self.s.split(',').join('-') == 'a-b'", {"s": "a,b"}, {"s": "ab"}),
+    (
+        "split and replace",
+        "self.s.split(',') == ['a', 'b'] && self.s.replace(',', '') == 'ab'",
+        {"s": "a,b"},
+        {"s": "ab"},
+    ),
     (
         "find, lower and trim",
         "self.s.trim().lowerAscii().find('[0-9]+') == '7'",
@@ -168,7 +173,15 @@ CASES = (
     *(_pair(i, name, good, bad) for i, (name, _, good, bad) in enumerate(PAIRS)),
     case(
         "a message from an expression",
-        *made(ruled(rule("self.a < 5", None, messageExpression="'a is ' + string(self.a)"))),
+        *made(
+            ruled(
+                rule(
+                    "self.a < 5",
+                    None,
+                    messageExpression="self.a > 6 ? 'a is large' : 'a is five or six'",
+                )
+            )
+        ),
         post(WIDGETS, widget("w", {"a": 7})),
     ),
     case(

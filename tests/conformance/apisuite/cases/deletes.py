@@ -1,7 +1,7 @@
 """Deletion: preconditions, finalizers, propagation, collections, garbage collection."""
 
 from apisuite.case import JSON_PATCH, MERGE, case, delete, get, patch, post, put, quiet
-from apisuite.cases.bodies import CM, DEPLOYMENTS, PODS, cm, deployment, pod
+from apisuite.cases.bodies import CM, DEPLOYMENTS, PODS, Body, cm, deployment, pod
 
 P = f"{CM}/a"
 A = quiet(post(CM, cm("a", {"k": "v"})))
@@ -10,11 +10,11 @@ RELEASE = patch(JSON_PATCH, P, [{"op": "remove", "path": "/metadata/finalizers"}
 OWNER = post(CM, cm("owner"), save={"uid": "metadata.uid"}, show="status")
 
 
-def options(**more: object) -> dict[str, object]:
+def options(**more: object) -> Body:
     return {"kind": "DeleteOptions", "apiVersion": "v1", **more}
 
 
-def owned(name: str, **ref: object) -> dict[str, object]:
+def owned(name: str, **ref: object) -> Body:
     one = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "$uid", **ref}
     return cm(name, ownerReferences=[one])
 

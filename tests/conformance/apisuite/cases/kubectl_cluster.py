@@ -1,1 +1,1 @@
-CASES: tuple = ()
+CASES = ()

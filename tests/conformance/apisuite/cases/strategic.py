@@ -1,6 +1,6 @@
 """Strategic merge patch of built-in kinds."""
 
-from apisuite.case import STRATEGIC, case, patch, post, quiet
+from apisuite.case import STRATEGIC, Ask, case, patch, post, quiet
 from apisuite.cases.bodies import ACCOUNTS, CM, DEPLOYMENTS, SERVICES, cm, deployment
 
 D = quiet(post(DEPLOYMENTS, deployment("d", 0)))
@@ -13,7 +13,7 @@ def on_pod(**spec: object) -> dict[str, object]:
     return {"spec": {"template": {"spec": spec}}}
 
 
-def smp(body: object, **more: object) -> object:
+def smp(body: object) -> Ask:
     return patch(STRATEGIC, P, body, only=SHOW)
 
 

@@ -1,0 +1,50 @@
+"""
+``python -m apisuite.embedded FOLDER``: the embedded API in a process of its own.
+
+Out: ``FOLDER/admin.kubeconfig``, written when it serves. The suite knows it by that file alone,
+as it knows the genuine one.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from moxwell.clock import SystemClock
+from moxwell.store.access.authority import Authority
+from moxwell.store.http import HttpServer
+from moxwell.store.server import Store
+from rig.process import Process, wait_ready
+
+
+async def serve(folder: Path) -> None:
+    clock = SystemClock()
+    authority = Authority(folder, clock)
+    store = Store(
+        path=folder / "store.db",
+        clock=clock,
+        root_ca=authority.certificate.decode(),
+        token_key=authority.token_key,
+    )
+    async with store, HttpServer(store, authority, folder=folder) as http:
+        http.write_kubeconfig(folder / "admin.kubeconfig")
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await stop.wait()
+
+
+def start(folder: Path) -> tuple[Process, Path]:
+    """Start it and wait until it serves: the process and its admin kubeconfig."""
+    folder.mkdir(parents=True, exist_ok=True)
+    process = Process(
+        "embedded", [sys.executable, "-m", "apisuite.embedded", folder], folder=folder
+    )
+    config = folder / "admin.kubeconfig"
+    wait_ready(process, config.is_file)
+    return process, config
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))
