@@ -49,6 +49,7 @@ class BuiltinModel:
 
     def __init__(self, row: Row, tables: Tables) -> None:
         self._row, self._tables = row, tables
+        self.go = row.go
         self._read = tables.types.struct(row.go)
         self._default = defaults.DEFAULTS.get(row.kind)
         self._prepare = prepares.PREPARES.get(row.kind)
