@@ -1,0 +1,1 @@
+"""Tenants and their clusters: one object a person writes, and everything it stands for."""

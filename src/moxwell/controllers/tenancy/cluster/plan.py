@@ -1,0 +1,138 @@
+"""
+What to write for a tenant cluster, what to take away, and what to say of it: pure.
+
+``leftovers`` are objects of ours that nobody asks for any more. A template goes only when no
+MachineSet and no MachineDeployment names it: Cluster API still reads it while an old set lives.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moxwell.api.capi.controlplane import KamajiControlPlane
+from moxwell.api.capi.core import Cluster
+from moxwell.api.capi.fleets import MachineDeployment, MachineSet
+from moxwell.api.conditions import Condition
+from moxwell.api.cozystack import GroupStatus, Kubernetes, KubernetesStatus
+from moxwell.controllers.tenancy.cluster.forms import GROUP_LABEL
+
+Json = dict[str, Any]
+TEMPLATES = ("ProxmoxMachineTemplate", "KubeadmConfigTemplate")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The objects of a tenant cluster as they are."""
+
+    cluster: Cluster | None = None
+    plane: KamajiControlPlane | None = None
+    deployments: tuple[MachineDeployment, ...] = ()
+    sets: tuple[MachineSet, ...] = ()
+    ours: tuple[Json, ...] = ()  # deployments, checks and templates that carry our label
+
+
+def leftovers(desired: Iterable[Json], seen: Seen) -> tuple[Json, ...]:
+    """What of ours nobody asks for any more."""
+    wanted = {(o["kind"], o["metadata"]["name"]) for o in desired}
+    used = set(_used(seen))
+    return tuple(
+        obj
+        for obj in seen.ours
+        if _name(obj) not in wanted and not (obj["kind"] in TEMPLATES and _name(obj) in used)
+    )
+
+
+def _used(seen: Seen) -> Iterable[tuple[str, str]]:
+    templates = [s.spec.template for s in seen.sets] + [d.spec.template for d in seen.deployments]
+    for spec in (template.spec for template in templates):
+        for ref in (spec.infrastructure_ref, spec.bootstrap.config_ref):
+            if ref is not None:
+                yield ref.kind, ref.name
+
+
+def _name(obj: Json) -> tuple[str, str]:
+    return obj["kind"], obj["metadata"]["name"]
+
+
+def first_replicas(obj: Json) -> Json:
+    """A deployment that an autoscaler sizes starts at its least; later its count is not ours."""
+    notes = obj["metadata"].get("annotations") or {}
+    least = next((v for k, v in notes.items() if k.endswith("node-group-min-size")), None)
+    if obj["kind"] != "MachineDeployment" or least is None:
+        return obj
+    return {**obj, "spec": {**obj["spec"], "replicas": int(least)}}
+
+
+def describe(app: Kubernetes, seen: Seen) -> KubernetesStatus:
+    """The status, from scratch."""
+    groups = tuple(_group(d) for d in sorted(seen.deployments, key=lambda d: d.name))
+    plane, cluster = seen.plane, seen.cluster
+    up = bool(plane and plane.status.ready)
+    missing = [g for g in groups if g.ready < (g.desired or 0) or g.replicas != (g.desired or 0)]
+    endpoint = cluster.spec.control_plane_endpoint if cluster else None
+    return KubernetesStatus(
+        conditions=_conditions(app, seen, up, missing),
+        phase=_phase(app, up, missing),
+        version=plane.status.version if plane else "",
+        endpoint=f"https://{endpoint.host}:{endpoint.port}" if endpoint else "",
+        kubeconfig_secret=f"{app.name}-kubeconfig" if up else "",
+        groups=groups,
+        replicas=sum(g.replicas for g in groups),
+        ready_replicas=sum(g.ready for g in groups),
+        observed_generation=app.metadata.generation,
+    )
+
+
+def _group(deployment: MachineDeployment) -> GroupStatus:
+    return GroupStatus(
+        name=deployment.metadata.labels.get(GROUP_LABEL, deployment.name),
+        replicas=deployment.status.replicas or 0,
+        ready=deployment.status.ready_replicas or 0,
+        desired=deployment.spec.replicas,
+    )
+
+
+def _phase(app: Kubernetes, up: bool, missing: Sequence[GroupStatus]) -> str:
+    if app.deleting:
+        return "Deleting"
+    if not up:
+        return "Provisioning"
+    return "Scaling" if missing else "Ready"
+
+
+def _conditions(
+    app: Kubernetes, seen: Seen, up: bool, missing: Sequence[GroupStatus]
+) -> tuple[Condition, ...]:
+    plane = Condition(
+        type="ControlPlaneReady",
+        status="True" if up else "False",
+        reason="Ready" if up else "Provisioning",
+        message="" if up else "the control plane is not up yet",
+    )
+    rolling = [d.name for d in seen.deployments if _rolls(d)]
+    nodes = Condition(
+        type="NodesReady",
+        status="False" if missing else "True",
+        reason="Waiting" if missing else "Ready",
+        message=", ".join(f"{g.name}: {g.ready} of {g.desired} ready" for g in missing),
+    )
+    updated = Condition(
+        type="UpToDate",
+        status="False" if rolling else "True",
+        reason="Rolling" if rolling else "UpToDate",
+        message=f"{', '.join(rolling)} roll to their new templates" if rolling else "",
+    )
+    good = up and not missing and not app.deleting
+    why = nodes if up else plane
+    ready = Condition(
+        type="Ready",
+        status="True" if good else "False",
+        reason="Ready" if good else "Deleting" if app.deleting else why.reason,
+        message="" if good else why.message,
+    )
+    return (ready, plane, nodes, updated)
+
+
+def _rolls(deployment: MachineDeployment) -> bool:
+    status = deployment.status
+    return (status.up_to_date_replicas or 0) < (status.replicas or 0)

@@ -1,0 +1,43 @@
+"""What there is of a tenant cluster, read from the management API."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moxwell.api.capi.bootstrap import KubeadmConfigTemplate
+from moxwell.api.capi.controlplane import KamajiControlPlane
+from moxwell.api.capi.core import Cluster
+from moxwell.api.capi.fleets import MachineDeployment, MachineHealthCheck, MachineSet
+from moxwell.api.capi.shared import CLUSTER_NAME
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachineTemplate
+from moxwell.api.kinds import Resource
+from moxwell.controllers.tenancy.cluster.forms import MANAGED
+from moxwell.controllers.tenancy.cluster.plan import Seen
+from moxwell.kube.client import Kube
+
+Json = dict[str, Any]
+MADE = (MachineDeployment, MachineHealthCheck, ProxmoxMachineTemplate, KubeadmConfigTemplate)
+RESOURCES: Mapping[str, Resource] = {
+    kind.resource.kind: kind.resource
+    for kind in (*MADE, Cluster, KamajiControlPlane, ProxmoxCluster)
+}
+
+
+async def see(kube: Kube, app: Kubernetes) -> Seen:
+    """Everything the plan asks about."""
+    space, labels = app.namespace, {CLUSTER_NAME: app.name}
+    ours: list[Json] = []
+    for kind in MADE:
+        page = await kube.list(kind.resource, space, labels={**labels, **MANAGED})
+        head = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
+        ours += [{**obj, **head} for obj in page.items]
+    deployments = await kube.list(MachineDeployment, space, labels=labels)
+    sets = await kube.list(MachineSet, space, labels=labels)
+    return Seen(
+        cluster=await kube.find(Cluster, app.name, space),
+        plane=await kube.find(KamajiControlPlane, app.name, space),
+        deployments=tuple(deployments.items),
+        sets=tuple(sets.items),
+        ours=tuple(ours),
+    )

@@ -1,0 +1,60 @@
+"""The loop over tenants."""
+
+from collections.abc import Sequence
+
+from moxwell.api.conditions import Condition
+from moxwell.api.cozystack import Kubernetes, Tenant, TenantStatus
+from moxwell.api.kinds import Resource
+from moxwell.controllers.tenancy.tenant import plan
+from moxwell.errors import Invalid
+from moxwell.kube.client import Kube
+from moxwell.runtime.reconciler import Outcome
+from moxwell.runtime.watches import Watch
+
+POLL_SECONDS = 5.0
+RBAC = "rbac.authorization.k8s.io"
+RESOURCES = {
+    "Namespace": Resource("", "v1", "namespaces", "Namespace", namespaced=False),
+    "ResourceQuota": Resource("", "v1", "resourcequotas", "ResourceQuota"),
+    "Role": Resource(RBAC, "v1", "roles", "Role"),
+    "RoleBinding": Resource(RBAC, "v1", "rolebindings", "RoleBinding"),
+}
+MANAGER = "moxwell-tenancy"
+
+
+class Tenants:
+    """Keeps each tenant's namespace, quota and rights."""
+
+    kind = Tenant
+    finalizer = "apps.cozystack.io/tenant"
+    watches: Sequence[Watch] = ()
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    async def reconcile(self, tenant: Tenant) -> Outcome[TenantStatus]:
+        space = plan.namespace_of(tenant)
+        found = await self._kube.find(RESOURCES["Namespace"], space)
+        owner = ((found or {}).get("metadata") or {}).get("labels", {}).get(plan.OWNER)
+        if found is not None and owner != tenant.name:
+            raise Invalid(f"namespace {space} is there already and belongs to somebody else")
+        if tenant.deleting:
+            return await self._unmake(space, there=found is not None)
+        clusters = await self._kube.list(Kubernetes, space) if found is not None else None
+        names = [c.name for c in clusters.items] if clusters else []
+        for obj in plan.objects(tenant, names):
+            await self._kube.apply(obj, RESOURCES[obj["kind"]], manager=MANAGER, force=True)
+        return Outcome(_status(tenant, space), again=POLL_SECONDS * 12)
+
+    async def _unmake(self, space: str, *, there: bool) -> Outcome[TenantStatus]:
+        """The namespace goes with everything in it; clusters in it take their machines along."""
+        if there:
+            await self._kube.delete(RESOURCES["Namespace"], space)
+        return Outcome(None, again=POLL_SECONDS, settled=not there)
+
+
+def _status(tenant: Tenant, space: str) -> TenantStatus:
+    ready = Condition(type="Ready", status="True", reason="Ready")
+    return TenantStatus(
+        conditions=(ready,), namespace=space, observed_generation=tenant.metadata.generation
+    )
