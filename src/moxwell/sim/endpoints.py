@@ -27,9 +27,7 @@ from moxwell.sim import (
 )
 from moxwell.sim.call import Desk
 from moxwell.sim.qemu import routes as qemu_routes
-from moxwell.sim.qemu import routes as qemu_routes
 from moxwell.sim.route import Route
-from moxwell.sim.volumes import routes as volume_routes
 from moxwell.sim.volumes import routes as volume_routes
 
 

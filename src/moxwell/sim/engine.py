@@ -18,9 +18,10 @@ from moxwell.sim import auth, cluster, endpoints, statd
 from moxwell.sim.call import Call, Desk
 from moxwell.sim.fault import PveError, forbidden, param_error
 from moxwell.sim.faults import Faults
-from moxwell.sim.guest import Inside, Silent
+from moxwell.sim.guest import Inside
 from moxwell.sim.message import CUT, SimRequest, SimResponse, envelope, refusal
 from moxwell.sim.route import Route, Table
+from moxwell.sim.small_guest import SmallGuest
 from moxwell.sim.state import Region
 from moxwell.sim.tasks import FileLocks, Workers
 from moxwell.sim.verify import verify
@@ -47,7 +48,7 @@ class Engine:
         self._table = Table(endpoints.all_routes())
         self._beside: set[asyncio.Task[Any]] = set()
         self.desks = {
-            name: self._desk(region, inside or Silent(), f"{seed}:{name}")
+            name: self._desk(region, inside or SmallGuest(clock), f"{seed}:{name}")
             for name, region in regions.items()
         }
         self.faults = {
@@ -116,6 +117,8 @@ class Engine:
         route, bound = found
         _check_repeated(bound, request.params)
         given = {**request.params, **bound}
+        if request.upload is not None:
+            given.setdefault("filename", request.upload.filename)
         call = Call(desk, who.user, who.token, arrived, request.method, request.uri, given)
         call.upload, call.given = request.upload, given
         return await self._run(route, call, bound.get("node") if route.proxy else None)

@@ -113,6 +113,7 @@ async def _multipart(request: web.Request, params: dict[str, Any]) -> Upload | N
             continue
         if part.filename is not None:
             upload = Upload(part.filename, bytes(await part.read()))
+            params[part.name or "filename"] = part.filename
         elif part.name:
             _put(params, part.name, await part.text())
     return upload

@@ -72,7 +72,7 @@ ROUTES = (
     _route("/nodes/{node}/qemu/{vmid}/firewall", "name", _FW_GUEST, node=NODE, vmid=VMID),
     _route("/nodes/{node}/lxc/{vmid}/firewall", "name", _FW_GUEST, node=NODE, vmid=VMID),
     _route(
-        "/nodes/{node}/storage/{storage}", "subdir", _STORAGE,
+        "/nodes/{node}/storage/{storage}", "subdir", _STORAGE, since_9="identity oci-registry-pull",
         check=perm("/storage/{storage}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True),
         node=NODE, storage=STORAGE,
     ),

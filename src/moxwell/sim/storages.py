@@ -130,8 +130,8 @@ def node_row(storage: Storage, node: str) -> Row:
 
 def list_node(call: Call) -> list[Row]:
     wanted = call.get("storage")
-    if wanted is not None:
-        find(call, wanted)
+    if wanted is not None and wanted not in call.region.storages:
+        raise param_error({"storage": "No such storage."})
     rows = []
     for storage in call.region.storages.values():
         if wanted in {None, storage.name} and _listed(call, storage):
@@ -155,7 +155,9 @@ def _listed(call: Call, storage: Storage) -> bool:
 
 
 def node_status(call: Call) -> Row:
-    storage = find(call, call.params["storage"])
+    storage = call.region.storages.get(call.params["storage"])
+    if storage is None:
+        raise param_error({"storage": "No such storage."})
     if not storage.on(call.node):
         raise die(f"storage '{storage.name}' is not available on node '{call.node}'")
     return node_row(storage, call.node)

@@ -1,0 +1,194 @@
+"""
+A very small shell: the handful of commands that the built-in guest knows.
+
+``run`` interprets one argument vector against a file tree and says what came out, how it ended and
+how long it takes. Sequences (``;``, ``&&``, ``||``), redirections and ``$$`` are understood.
+"""
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+COMMANDS = ("echo", "sh", "cat", "uname", "sleep", "head", "poweroff", "kill", "true", "false")
+FOLDERS = ("", "/bin", "/dev", "/etc", "/proc", "/root", "/run", "/sys", "/tmp", "/var")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a command did."""
+
+    out: bytes = b""
+    err: bytes = b""
+    code: int = 0
+    signal: int | None = None
+    seconds: float = 0.0
+    power_off: bool = False
+    ended: bool = False  # an ``exit`` or a signal stopped the script
+
+
+@dataclass(slots=True)
+class Machine:
+    """What commands can see and change."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    release: str = ""
+    hostname: str = ""
+
+    def open_error(self, path: str, *, write: bool) -> str | None:
+        """Why a file cannot be opened, or None."""
+        if path in FOLDERS or path == "/":
+            return "Is a directory"
+        if write:
+            known = path.rpartition("/")[0] in FOLDERS
+            return None if known else "No such file or directory"
+        return None if path in self.files else "No such file or directory"
+
+
+def is_known(name: str) -> bool:
+    return name.rpartition("/")[2] in COMMANDS
+
+
+def run(machine: Machine, argv: list[str], stdin: bytes = b"", pid: int = 0) -> Outcome:
+    """Interpret one command."""
+    name = argv[0].rpartition("/")[2]
+    if name == "sh" and "-c" in argv:
+        return script(machine, argv[argv.index("-c") + 1], stdin, pid)
+    found = _BUILTIN.get(name)
+    if found is None:
+        return Outcome(err=f"sh: {argv[0]}: not found\n".encode(), code=127)
+    return found(machine, argv[1:], stdin)
+
+
+_SEQUENCE = re.compile(r"\s*(;|&&|\|\||\n)\s*")
+
+
+def script(machine: Machine, text: str, stdin: bytes, pid: int) -> Outcome:
+    """Interpret a script line by line."""
+    total = Outcome()
+    parts = _SEQUENCE.split(text.strip())
+    joiner = ";"
+    for at, part in enumerate(parts):
+        if at % 2:
+            joiner = part
+            continue
+        if not part or (joiner == "&&" and total.code) or (joiner == "||" and not total.code):
+            continue
+        _add(total, _command(machine, part.replace("$$", str(pid)), stdin, pid))
+        if total.ended:
+            break
+    return total
+
+
+def _add(total: Outcome, one: Outcome) -> None:
+    total.out, total.err = total.out + one.out, total.err + one.err
+    total.code, total.signal, total.ended = one.code, one.signal, one.ended
+    total.seconds += one.seconds
+    total.power_off = total.power_off or one.power_off
+
+
+def _command(machine: Machine, text: str, stdin: bytes, pid: int) -> Outcome:
+    words = shlex.split(text)
+    argv = [w for w in words if not re.fullmatch(r"(\d?>>?(&\d)?.*)", w)]
+    if not argv:
+        return Outcome()
+    if argv[0] == "exit":
+        return Outcome(code=int(argv[1]) if len(argv) > 1 else 0, ended=True)
+    if argv[0] == "kill" and str(pid) in argv[1:]:
+        number = next((int(w[1:]) for w in argv if re.fullmatch(r"-\d+", w)), 15)
+        return Outcome(signal=number, ended=True)
+    return _redirected(machine, run(machine, argv, stdin, pid), words)
+
+
+def _redirected(machine: Machine, found: Outcome, words: list[str]) -> Outcome:
+    for at, word in enumerate(words):
+        match = re.fullmatch(r"(\d?)(>>?)(&\d)?(.*)", word)
+        if match is None:
+            continue
+        if match[3] == "&2":
+            found.err, found.out = found.err + found.out, b""
+        elif match[3] == "&1":
+            found.out, found.err = found.out + found.err, b""
+        else:
+            path = match[4] or (words[at + 1] if at + 1 < len(words) else "")
+            old = machine.files.get(path, b"") if match[2] == ">>" else b""
+            if path != "/dev/null":
+                machine.files[path] = old + found.out
+            found.out = b""
+    return found
+
+
+def _echo(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
+    bare = args[:1] == ["-n"]
+    text = " ".join(args[1:] if bare else args)
+    return Outcome(out=(text if bare else text + "\n").encode())
+
+
+def _cat(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
+    found = Outcome()
+    for path in args or ["-"]:
+        if path == "-":
+            found.out += stdin
+            continue
+        problem = machine.open_error(path, write=False)
+        if problem is None:
+            found.out += machine.files[path]
+        else:
+            found.err += f"cat: can't open '{path}': {problem}\n".encode()
+            found.code = 1
+    return found
+
+
+def _head(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
+    count, lines, paths = None, 10, []
+    rest = iter(args)
+    for word in rest:
+        if word == "-c":
+            count = int(next(rest, "0"))
+        elif word == "-n":
+            lines = int(next(rest, "10"))
+        else:
+            paths.append(word)
+    if paths[:1] == ["/dev/zero"]:
+        return Outcome(out=bytes(count or 0))
+    found = _cat(machine, paths, stdin)
+    found.out = found.out[:count] if count is not None else b"".join(
+        found.out.splitlines(keepends=True)[:lines]
+    )
+    return found
+
+
+def _uname(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
+    words = {
+        "-s": "Linux",
+        "-n": machine.hostname,
+        "-r": machine.release,
+        "-m": "x86_64",
+        "-a": f"Linux {machine.hostname} {machine.release} x86_64 GNU/Linux",
+    }
+    return Outcome(out=(words.get(args[0] if args else "-s", "Linux") + "\n").encode())
+
+
+def _sleep(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
+    return Outcome(seconds=float(args[0]) if args else 0.0)
+
+
+def _power_off(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
+    return Outcome(power_off=True)
+
+
+def _code(number: int) -> Callable[[Machine, list[str], bytes], Outcome]:
+    return lambda machine, args, stdin: Outcome(code=number)
+
+
+_BUILTIN: dict[str, Callable[[Machine, list[str], bytes], Outcome]] = {
+    "echo": _echo,
+    "cat": _cat,
+    "head": _head,
+    "uname": _uname,
+    "sleep": _sleep,
+    "poweroff": _power_off,
+    "true": _code(0),
+    "false": _code(1),
+    "kill": _code(0),
+}
