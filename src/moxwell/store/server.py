@@ -59,8 +59,10 @@ class Store:
         max_pages: int | None = None,
         root_ca: str = "",
         token_key: ec.EllipticCurvePrivateKey | None = None,
+        version: str = VERSION,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._version = version
         self._log = RevisionLog(path, max_pages=max_pages) if path is not None else None
         state = State()
         feeds = Feeds(self._clock, lambda: state.revision)
@@ -176,7 +178,7 @@ class Store:
         if path.split("/")[1] in ("healthz", "livez", "readyz"):
             return wire.Response(status=200, headers={"content-type": "text/plain"}, body=b"ok")
         if path == "/version":
-            return json_response(200, version())
+            return json_response(200, version_info(self._version))
         found = self._discovery.answer(request) or self._openapi.answer(request)
         if found is None:
             text = b"404 page not found\n"
@@ -288,12 +290,13 @@ class Store:
         return {**JSON_HEADERS, "warning": ", ".join(f'299 - "{text}"' for text in texts)}
 
 
-def version() -> Object:
-    major, minor, _ = VERSION.removeprefix("v").split(".")
+def version_info(version: str) -> Object:
+    """What ``/version`` says."""
+    major, minor, _ = version.removeprefix("v").split(".", 2)
     return {
         "major": major,
         "minor": minor,
-        "gitVersion": f"{VERSION}+moxwell",
+        "gitVersion": f"{version}+moxwell",
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",
