@@ -26,6 +26,7 @@ from moxwell.sim import (
     users,
 )
 from moxwell.sim.call import Desk
+from moxwell.sim.lxc import routes as lxc_routes
 from moxwell.sim.qemu import routes as qemu_routes
 from moxwell.sim.route import Route
 from moxwell.sim.volumes import routes as volume_routes
@@ -40,6 +41,7 @@ def all_routes() -> Iterable[Route]:
         ha,
         ha_rules,
         index,
+        lxc_routes,
         network,
         nodes,
         pools,

@@ -107,7 +107,7 @@ def _errors(form: Form, found: Values, path: str, major: int) -> dict[str, str]:
 
 
 def write(form: Form, values: Values) -> str:
-    """One string: the default key bare and first, everything else sorted by key."""
+    """One string: the default key bare and first, then required keys, then the others."""
     rest = dict(values)
     parts = []
     if form.key_alias is not None and form.key_alias[1] in rest:
@@ -115,7 +115,9 @@ def write(form: Form, values: Values) -> str:
         parts.append(f"{name}={rest.pop(form.key_alias[1])}")
     elif form.default_key is not None and form.default_key in rest:
         parts.append(rest.pop(form.default_key))
-    parts += [f"{key}={rest[key]}" for key in sorted(rest)]
+    needed = {key for key in rest if key in form.params and not form.params[key].optional}
+    for key in sorted(rest, key=lambda key: (key not in needed, key)):
+        parts.append(f"{key}={rest[key]}")
     return ",".join(parts)
 
 

@@ -64,12 +64,12 @@ def digest(guest: Guest) -> str:
 
 def write(desk: Desk, guest: Guest) -> None:
     """Put the configuration into its normal form after a change."""
-    used = {
-        drive.file for part in (guest.conf, guest.pending) for drive in drives(part) if drive.file
-    }
+    used = {volid for part in (guest.conf, guest.pending) for _, volid in named_volumes(part)}
     for name in [n for n in guest.conf if n.startswith("unused")]:
         if str(guest.conf[name]) in used:
             del guest.conf[name]
+    if guest.conf.get("description") == "":
+        del guest.conf["description"]
     desk.touch(guest.vmid)
 
 
@@ -82,6 +82,14 @@ def drives(conf: Conf) -> Iterator[Drive]:
         drive = find_drive(slot, conf[slot])
         if drive is not None:
             yield drive
+
+
+def named_volumes(conf: Conf) -> Iterator[tuple[str, str]]:
+    """(key, volume) of every drive of a VM and every mount point of a container."""
+    for key, value in conf.items():
+        if is_drive(key) or key == "rootfs" or (key.startswith("mp") and key[2:].isdigit()):
+            volid = str(value).partition(",")[0].removeprefix("volume=").removeprefix("file=")
+            yield key, volid
 
 
 def unused(conf: Conf) -> Iterator[Drive]:
@@ -125,7 +133,7 @@ def in_use(guest: Guest, key: str, volid: str) -> bool:
     """Does another key, or a snapshot, name the volume?"""
     confs: list[Conf] = [{k: v for k, v in guest.conf.items() if k != key}, guest.pending]
     confs += [snap.conf for snap in guest.snapshots.values()]
-    named = any(drive.file == volid for conf in confs for drive in drives(conf))
+    named = any(found == volid for conf in confs for _, found in named_volumes(conf))
     return named or any(snap.vmstate == volid for snap in guest.snapshots.values())
 
 

@@ -15,6 +15,8 @@ _NOT_KEPT = frozenset(
     "snapstate snaptime vmstate lock digest description runningmachine runningcpu".split()
 )
 
+_TASKS = {"qemu": "qm", "lxc": "vz"}
+
 
 def get(guest: Guest, name: str) -> Snapshot:
     found = guest.snapshots.get(name)
@@ -40,9 +42,9 @@ def section(guest: Guest, name: str) -> Row:
     return row
 
 
-def listed(call: Call) -> list[Row]:
+def listed(call: Call, kind: str = "qemu") -> list[Row]:
     """GET snapshot."""
-    guest = call.get_guest(call.params["vmid"])
+    guest = call.get_guest(call.params["vmid"], kind)
     rows = [_row(snap) for snap in guest.snapshots.values()]
     here: Row = {
         "name": "current",
@@ -73,20 +75,29 @@ def index(call: Call) -> list[Row]:
     return [{"cmd": "rollback"}, {"cmd": "config"}]
 
 
-def get_config(call: Call) -> Row:
+def get_config(call: Call, kind: str = "qemu") -> Row:
     """GET snapshot/NAME/config."""
-    return section(call.get_guest(call.params["vmid"]), call.params["snapname"])
+    return section(call.get_guest(call.params["vmid"], kind), call.params["snapname"])
 
 
-async def put_config(call: Call) -> None:
+async def put_config(call: Call, kind: str = "qemu") -> None:
     """PUT snapshot/NAME/config: only the description."""
     vmid = call.params["vmid"]
-    async with call.hold("qemu", vmid):
-        guest = call.get_guest(vmid)
+    async with call.hold(kind, vmid):
+        guest = call.get_guest(vmid, kind)
         files.check_lock(guest)
         snap = get(guest, call.params["snapname"])
         if call.get("description") is not None:
             snap.description = call.get("description")
+
+
+def volumes_of(conf: Conf) -> list[tuple[str, str]]:
+    """(key, volume) of everything a snapshot takes along: no CDs, nothing unmanaged."""
+    found = []
+    for key, volid in files.named_volumes(conf):
+        if ":" in volid and not volid.startswith("/") and "media=cdrom" not in str(conf[key]):
+            found.append((key, volid))
+    return found
 
 
 def kept(conf: Conf) -> Conf:
@@ -97,18 +108,20 @@ def kept(conf: Conf) -> Conf:
 # ---------------------------------------------------------------------- create
 
 
-def create(call: Call) -> str:
+def create(call: Call, kind: str = "qemu") -> str:
     """POST snapshot."""
     name, vmid = call.params["snapname"], call.params["vmid"]
-    if name == "current" or name.lower() == "pending":
+    reserved = ("current", "vzdump") if kind == "lxc" else ("current",)
+    if name in reserved or (name.lower() == "pending" and kind == "qemu"):
         raise die(f"unable to use snapshot name '{name}' (reserved name)")
-    call.get_guest(vmid)
+    if kind == "qemu":
+        call.get_guest(vmid)
 
     async def worker(work: Work) -> None:
-        async with call.hold("qemu", vmid):
-            await _create(call, call.get_guest(vmid), name, work)
+        async with call.hold(kind, vmid):
+            await _create(call, call.get_guest(vmid, kind), name, work)
 
-    return call.spawn("qmsnapshot", vmid, worker)
+    return call.spawn(_TASKS[kind] + "snapshot", vmid, worker)
 
 
 async def _create(call: Call, guest: Guest, name: str, work: Work) -> None:
@@ -118,8 +131,8 @@ async def _create(call: Call, guest: Guest, name: str, work: Work) -> None:
     if name in guest.snapshots:
         raise die(f"snapshot name '{name}' already used")
     place = files.stock(call)
-    drives = [d for d in files.drives(guest.conf) if not d.is_cdrom_media and d.storage]
-    if not all(place.feature("snapshot", drive.file) for drive in drives):
+    volumes = volumes_of(guest.conf)
+    if not all(place.feature("snapshot", volid) for _, volid in volumes):
         raise die("snapshot feature is not available")
     guest.conf["lock"] = "snapshot"
     state = None
@@ -128,11 +141,11 @@ async def _create(call: Call, guest: Guest, name: str, work: Work) -> None:
             storage = vmstate.choose_storage(call, guest)
             state = await vmstate.save(call, guest, work, storage, name)
         sizes: Row = {}
-        for drive in drives:
-            work.log(f"snapshotting 'drive-{drive.slot}' ({drive.file})")
-            volume = place.get(drive.file)
+        for key, volid in volumes:
+            work.log(f"snapshotting 'drive-{key}' ({volid})")
+            volume = place.get(volid)
             volume.snapshots.append(name)
-            sizes[drive.file] = {"size": volume.size, "mark": volume.mark}
+            sizes[volid] = {"size": volume.size, "mark": volume.mark}
     finally:
         guest.conf.pop("lock", None)
     guest.snapshots[name] = Snapshot(
@@ -151,20 +164,20 @@ async def _create(call: Call, guest: Guest, name: str, work: Work) -> None:
 # ---------------------------------------------------------------------- delete
 
 
-def delete(call: Call) -> str:
+def delete(call: Call, kind: str = "qemu") -> str:
     """DELETE snapshot/NAME."""
     name, vmid = call.params["snapname"], call.params["vmid"]
 
     async def worker(work: Work) -> None:
-        async with call.hold("qemu", vmid):
-            guest = call.get_guest(vmid)
+        async with call.hold(kind, vmid):
+            guest = call.get_guest(vmid, kind)
             snap = get(guest, name)
             files.check_lock(guest)
             if guest.template:
                 raise die("you can't delete a snapshot if vm is a template")
             _delete(call, guest, snap)
 
-    return call.spawn("qmdelsnapshot", vmid, worker)
+    return call.spawn(_TASKS[kind] + "delsnapshot", vmid, worker)
 
 
 def _delete(call: Call, guest: Guest, snap: Snapshot) -> None:
@@ -177,32 +190,30 @@ def _delete(call: Call, guest: Guest, snap: Snapshot) -> None:
             other.parent = snap.parent
     if guest.parent == snap.name:
         guest.parent = snap.parent
-    for drive in files.drives(snap.conf):
-        if drive.is_cdrom_media or not drive.storage:
-            continue
-        volume = place.find(drive.file)
+    for _, volid in volumes_of(snap.conf):
+        volume = place.find(volid)
         if volume is not None and snap.name in volume.snapshots:
             volume.snapshots.remove(snap.name)
-        if volume is not None and not files.in_use(guest, "", drive.file):
-            files.add_unused(guest.conf, drive.file)
+        if volume is not None and not files.in_use(guest, "", volid):
+            files.add_unused(guest.conf, volid)
     files.write(call.desk, guest)
 
 
 # ---------------------------------------------------------------------- rollback
 
 
-def rollback(call: Call) -> str:
+def rollback(call: Call, kind: str = "qemu") -> str:
     """POST snapshot/NAME/rollback."""
     name, vmid = call.params["snapname"], call.params["vmid"]
 
     async def worker(work: Work) -> None:
-        async with call.hold("qemu", vmid):
-            guest = call.get_guest(vmid)
+        async with call.hold(kind, vmid):
+            guest = call.get_guest(vmid, kind)
             await _rollback(call, guest, name, work)
             if (call.get("start") or guest.snapshots[name].vmstate) and not guest.running:
                 await start.start(call, guest, work)
 
-    return call.spawn("qmrollback", vmid, worker)
+    return call.spawn(_TASKS[kind] + "rollback", vmid, worker)
 
 
 async def _rollback(call: Call, guest: Guest, name: str, work: Work) -> None:
@@ -215,12 +226,11 @@ async def _rollback(call: Call, guest: Guest, name: str, work: Work) -> None:
     files.check_lock(guest)
     await start.ended(call.desk, guest)
     place = files.stock(call)
-    wanted = {d.file for d in files.drives(snap.conf) if not d.is_cdrom}
-    lost = [d.file for d in files.drives(guest.conf) if not d.is_cdrom and d.file not in wanted]
+    wanted = {volid for _, volid in volumes_of(snap.conf)}
+    lost = [volid for _, volid in volumes_of(guest.conf) if volid not in wanted]
     keep = {k: v for k, v in guest.conf.items() if k.startswith("unused") or k == "description"}
     for volid in lost:
-        if volid != "none" and ":" in volid:
-            files.add_unused(keep, volid)
+        files.add_unused(keep, volid)
     guest.conf = keep | snap.conf
     guest.pending.clear()
     guest.deletes.clear()
@@ -237,12 +247,8 @@ async def _rollback(call: Call, guest: Guest, name: str, work: Work) -> None:
 def _check_order(call: Call, guest: Guest, snap: Snapshot) -> None:
     """ZFS goes back to the newest snapshot only."""
     place = files.stock(call)
-    for drive in files.drives(snap.conf):
-        if drive.is_cdrom_media or not drive.storage:
-            continue
-        volume = place.find(drive.file)
-        kind = place.get_storage(drive.storage).type
+    for _, volid in volumes_of(snap.conf):
+        volume = place.find(volid)
+        kind = place.get_storage(volid.partition(":")[0]).type
         if volume is not None and kind == "zfspool" and volume.snapshots[-1:] != [snap.name]:
-            raise die(
-                f"can't rollback, '{snap.name}' is not most recent snapshot on '{drive.file}'"
-            )
+            raise die(f"can't rollback, '{snap.name}' is not most recent snapshot on '{volid}'")

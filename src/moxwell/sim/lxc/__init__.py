@@ -1,0 +1,1 @@
+"""Containers: configuration, power, snapshots, clones, migration."""
