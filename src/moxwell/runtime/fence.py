@@ -37,12 +37,12 @@ class Fence:
     """Asked before every effect; ``holds`` is the truth about leases."""
 
     def __init__(self, holds: Callable[[str], bool]) -> None:
-        self._holds = holds
+        self.holds = holds
 
     def check(self) -> None:
         """Raise NotHeld unless the running pass may have effects now."""
         share = current()
-        if not self._holds(share):
+        if not self.holds(share):
             raise NotHeld(f"the lease for {share or 'this work'} is not held")
 
 

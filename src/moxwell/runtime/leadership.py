@@ -29,7 +29,7 @@ from moxwell.runtime.lease import LEASES, Lease
 from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import Settings
 
-MEMBER_LABEL = "moxwell.dev/member-of"
+LABEL = "moxwell.dev/lease-of"
 THIRD = 1 / 3  # of the deadline: a round of shards asks three times in a row
 JITTER = 1.2  # of the retry period while waiting for somebody else's lease
 
@@ -201,14 +201,8 @@ class Shards:
         self._kube, self._clock, self._settings = kube, clock, settings
         self._rng, self._metrics, self._regions = rng, metrics, regions
         self._keepers: dict[str, Keeper] = {}
-        self._others: dict[str, Lease] = {}  # member leases, as we have seen them
-        self._member = Keeper(
-            self._lease("member", settings.identity, {MEMBER_LABEL: settings.lease_name}),
-            clock,
-            settings,
-            rng,
-            metrics,
-        )
+        self._leases: dict[str, Lease] = {}  # all we have seen, ours and others', by name
+        self._member = self._keeper("member", settings.identity)
 
     def holds(self, share: str) -> bool:
         keeper = self._keepers.get(share)
@@ -241,30 +235,28 @@ class Shards:
         return {r for r, m in deal(regions, members).items() if m == self._settings.identity}
 
     async def _members(self) -> set[str]:
-        """Who lives: ourselves, and whoever's member lease has changed within its duration."""
-        labels = {MEMBER_LABEL: self._settings.lease_name}
+        """
+        Who lives: ourselves, and whoever's member lease has changed within its duration.
+
+        Leases of regions are seen here too, so that a dead replica's have been watched for their
+        whole duration by the time they are dealt out anew.
+        """
+        labels = {LABEL: self._settings.lease_name}
         page = await self._kube.list(LEASES, self._settings.namespace, labels=labels)
-        found: dict[str, Lease] = {}
-        for record in page.items:
-            name = record["metadata"]["name"]
-            lease = self._others.get(name) or self._lease("", "", {}, name)
-            lease.observe(record)
-            found[name] = lease
-        self._others = found
-        return {self._settings.identity} | {le.holder for le in found.values() if le.holder}
+        found = {record["metadata"]["name"]: record for record in page.items}
+        for name in {*found, *self._leases}:
+            lease = self._lease(name)
+            if not lease.held:
+                lease.observe(found.get(name))
+        prefix = f"{self._settings.lease_name}-member-"
+        holders = {self._lease(name).holder for name in found if name.startswith(prefix)}
+        return {self._settings.identity, *holders} - {""}
 
     async def _tend(self, share: str, wanted: bool) -> None:
         """Take or keep a share that is ours, hand over one that is not."""
         keeper = self._keepers.get(share)
         if keeper is None:
-            keeper = Keeper(
-                self._lease("region", share, {}),
-                self._clock,
-                self._settings,
-                self._rng,
-                self._metrics,
-            )
-            self._keepers[share] = keeper
+            keeper = self._keepers[share] = self._keeper("region", share)
         if not wanted and not keeper.active:
             del self._keepers[share]
             return
@@ -279,14 +271,20 @@ class Shards:
             await self.on.lost(share)
             await keeper.lease.release()
 
-    def _lease(self, word: str, share: str, labels: dict[str, str], name: str = "") -> Lease:
-        settings = self._settings
-        return Lease(
-            self._kube,
-            self._clock,
-            namespace=settings.namespace,
-            name=name or lease_name(settings.lease_name, word, share),
-            identity=settings.identity,
-            times=settings.lease_times,
-            labels=labels,
-        )
+    def _keeper(self, word: str, share: str) -> Keeper:
+        lease = self._lease(lease_name(self._settings.lease_name, word, share))
+        return Keeper(lease, self._clock, self._settings, self._rng, self._metrics)
+
+    def _lease(self, name: str) -> Lease:
+        settings, lease = self._settings, self._leases.get(name)
+        if lease is None:
+            lease = self._leases[name] = Lease(
+                self._kube,
+                self._clock,
+                namespace=settings.namespace,
+                name=name,
+                identity=settings.identity,
+                times=settings.lease_times,
+                labels={LABEL: settings.lease_name},
+            )
+        return lease
