@@ -66,10 +66,14 @@ class Guests:
 
     async def run(self) -> None:
         """Hold the lives; ends only by being cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            self._ready.set()
-            await asyncio.Event().wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._ready.set()
+                await asyncio.Event().wait()
+        finally:
+            for region, vmid in list(self._lives):
+                await self.stopped(region, vmid)
 
     # What the simulator calls
 

@@ -1,0 +1,189 @@
+"""
+Where an instance of Moxwell keeps its things: one folder, one lock, one page of facts.
+
+The folder is ``$XDG_STATE_HOME/moxwell/NAME``. Whoever holds the lock is the daemon; the lock goes
+with the process, so a crash leaves none. ``facts.json`` says what a running daemon offers:
+addresses, mode, process id. Nothing in it is a secret; what is, lies in files of its own, 0600.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from moxwell.errors import Busy, Invalid
+
+_NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running daemon says of itself."""
+
+    name: str
+    mode: str
+    version: str
+    pid: int
+    api: str
+    dashboard: str
+    metrics: str
+    started: str
+    regions: dict[str, list[str]] = {}
+    config: str = ""
+
+
+class Home:
+    """The folder of one instance."""
+
+    def __init__(self, name: str, environ: Mapping[str, str]) -> None:
+        if not _NAME.match(name):
+            raise Invalid(f"{name!r} is no name for an instance: use letters, digits and dashes")
+        base = environ.get("XDG_STATE_HOME") or str(
+            Path(environ.get("HOME") or Path.home()) / ".local" / "state"
+        )
+        self.name = name
+        self.folder = Path(base) / "moxwell" / name
+        self._held: IO[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"Home({self.folder})"
+
+    # Files
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "store.db"
+
+    @property
+    def pki(self) -> Path:
+        return self.folder / "pki"
+
+    @property
+    def planes(self) -> Path:
+        return self.folder / "planes"
+
+    @property
+    def simulator(self) -> Path:
+        return self.folder / "simulator.json"
+
+    @property
+    def guests(self) -> Path:
+        return self.folder / "guests.json"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    @property
+    def bearer(self) -> Path:
+        """The dashboard's own key, for commands of the same user."""
+        return self.folder / "dashboard.key"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "daemon.log"
+
+    @property
+    def wanted(self) -> Path:
+        """How the daemon was last told to run, for the next start."""
+        return self.folder / "wanted.json"
+
+    def kubeconfig_of(self, namespace: str, cluster: str) -> Path:
+        return self.folder / "kubeconfigs" / f"{namespace}-{cluster}"
+
+    # Life
+
+    def make(self) -> None:
+        """The folder, for its owner alone."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder.chmod(0o700)
+
+    def hold(self) -> None:
+        """Become the daemon of this instance, or Busy."""
+        self.make()
+        file = (self.folder / "lock").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise Busy(f"instance {self.name!r} is running already") from error
+        self._held = file
+
+    def is_held(self) -> bool:
+        """Whether a daemon lives."""
+        lock = self.folder / "lock"
+        if not lock.exists():
+            return False
+        with lock.open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            fcntl.flock(file, fcntl.LOCK_UN)
+            return False
+
+    def say(self, facts: Facts) -> None:
+        """Write the page of facts, whole."""
+        draft = self.folder / ".facts.json"
+        draft.write_bytes(msgspec.json.encode(facts))
+        draft.replace(self.folder / "facts.json")
+
+    def facts(self) -> Facts | None:
+        """What the running daemon says; None where none runs."""
+        file = self.folder / "facts.json"
+        if not file.exists() or not self.is_held():
+            return None
+        return msgspec.json.decode(file.read_bytes(), type=Facts)
+
+    def silence(self) -> None:
+        """The daemon ends: it offers nothing any more."""
+        (self.folder / "facts.json").unlink(missing_ok=True)
+
+    def purge(self) -> None:
+        """Leave nothing."""
+        if self.is_held():
+            raise Busy(f"instance {self.name!r} is running: run `moxwell down` first")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def kept_port(file: Path, wanted: int, host: str = "127.0.0.1") -> int:
+    """The port of last time, the one wanted, or any free one; remembered."""
+    if file.exists():
+        return int(file.read_text())
+    port = wanted if wanted and is_free(wanted, host) else free_port(host)
+    file.write_text(str(port))
+    return port
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether one could listen there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

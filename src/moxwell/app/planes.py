@@ -1,0 +1,228 @@
+"""
+Hosted control planes on the embedded API: one store, one CA, one port, one set of loops per tenant.
+
+Everything of a tenant lies in one folder: its database, its keys, the port it was given. A plane
+that sleeps is that folder; one that is destroyed is nothing. The loops that a genuine
+kube-controller-manager and kube-scheduler would run are the stand-ins of ``controllers.upstream``.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from moxwell.app import welcome
+from moxwell.clock import Clock
+from moxwell.controllers.upstream import resources
+from moxwell.controllers.upstream.nodelife.controller import NodeLife, Orphans
+from moxwell.controllers.upstream.schedule.controller import Schedule
+from moxwell.controllers.upstream.sign.controller import Sign
+from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
+from moxwell.controllers.upstream.workloads.controller import controllers as workloads
+from moxwell.errors import Bug
+from moxwell.kube.client import Kube
+from moxwell.runtime.key import Key
+from moxwell.runtime.manager import Manager, assemble
+from moxwell.runtime.reconciler import Controller
+from moxwell.runtime.settings import Settings
+from moxwell.store.access.authority import Authority, kubeconfig, write_private
+from moxwell.store.http import HttpServer
+from moxwell.store.server import Store
+
+log = structlog.get_logger(__name__)
+RENEW_BEFORE_DAYS = 30
+
+
+@dataclass(slots=True)
+class _Running:
+    """One plane that is up."""
+
+    wish: Wish
+    store: Store
+    server: HttpServer
+    manager: Manager
+    task: asyncio.Task[None]
+    plane: Plane
+
+
+class EmbeddedPlanes:
+    """Hosts control planes in this process; ``run`` owns their loops."""
+
+    def __init__(
+        self, root: Path, clock: Clock, *, host: str = "127.0.0.1", port_of: Callable[[], int]
+    ) -> None:
+        self._root, self._clock, self._host, self._port_of = root, clock, host, port_of
+        self._running: dict[Key, _Running] = {}
+        self._lock = asyncio.Lock()
+        self._group: asyncio.TaskGroup | None = None
+        self._ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """Hold the loops of all planes; ends only by being cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._ready.set()
+                await asyncio.Event().wait()
+        finally:
+            for key in list(self._running):
+                await self._stop(key)
+
+    def store_of(self, key: Key) -> Store | None:
+        """The store of a running plane, for those in the same process."""
+        found = self._running.get(key)
+        return found.store if found else None
+
+    # What the controller asks for
+
+    async def ensure(self, wish: Wish) -> Plane:
+        await self._ready.wait()
+        async with self._lock:
+            found = self._running.get(wish.key)
+            if found is not None and _same(found.wish, wish) and not self._is_due(found.plane):
+                return found.plane
+            if found is not None:
+                await self._stop(wish.key)
+            return await self._start(wish)
+
+    async def sleep(self, key: Key) -> None:
+        async with self._lock:
+            await self._stop(key)
+
+    async def destroy(self, key: Key) -> None:
+        async with self._lock:
+            await self._stop(key)
+            await asyncio.to_thread(shutil.rmtree, self._folder(key), ignore_errors=True)
+            with suppress(OSError):
+                self._folder(key).parent.rmdir()
+
+    # One plane
+
+    def _folder(self, key: Key) -> Path:
+        return self._root / key.namespace / key.name
+
+    def _is_due(self, plane: Plane) -> bool:
+        left = (plane.expires - self._clock.now()).days if plane.expires else RENEW_BEFORE_DAYS
+        return left < RENEW_BEFORE_DAYS
+
+    async def _start(self, wish: Wish) -> Plane:
+        folder = self._folder(wish.key)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        authority = Authority(folder / "pki", self._clock)
+        store = Store(
+            path=folder / "store.db",
+            clock=self._clock,
+            root_ca=authority.certificate.decode(),
+            token_key=authority.token_key,
+            version=wish.version,
+        )
+        await store.start()
+        port = self._port(folder)
+        server = HttpServer(
+            store,
+            authority,
+            folder=folder / "pki",
+            host=self._host,
+            port=port,
+            names=(*wish.sans, f"kubernetes.default.svc.{wish.domain}"),
+        )
+        await server.start()
+        plane = self._described(wish, folder, authority, port)
+        await welcome.prepare(Kube(store), server.url, plane.ca, wish)
+        manager = self._loops(store, authority, folder)
+        task = self._spawn(manager)
+        self._running[wish.key] = _Running(wish, store, server, manager, task, plane)
+        log.info("control plane started", tenant=str(wish.key), port=port, version=wish.version)
+        return plane
+
+    def _spawn(self, manager: Manager) -> asyncio.Task[None]:
+        if self._group is None:
+            raise Bug("planes are not running")
+        return self._group.create_task(manager.run())
+
+    def _port(self, folder: Path) -> int:
+        """The port the tenant was given, for ever the same."""
+        file = folder / "port"
+        if not file.exists():
+            file.write_text(str(self._port_of()))
+        return int(file.read_text())
+
+    def _described(self, wish: Wish, folder: Path, authority: Authority, port: int) -> Plane:
+        admin = folder / "admin.conf"
+        mark = folder / "rotation"
+        asked = wish.rotation
+        known = mark.read_text() if mark.exists() else ""
+        url = f"https://{self._host}:{port}"
+        if not admin.exists() or known != asked:
+            pair = authority.client("kubernetes-admin", ("system:masters",))
+            text = kubeconfig(url, authority.certificate, pair, wish.key.name)
+            write_private(admin, text.encode())
+            mark.write_text(asked)
+        serving = x509.load_pem_x509_certificate((folder / "pki" / "server.crt").read_bytes())
+        return Plane(
+            host=self._host,
+            port=port,
+            version=wish.version,
+            ready=True,
+            ca=authority.certificate.decode(),
+            ca_key=(folder / "pki" / "ca.key").read_text(),
+            admin=admin.read_text(),
+            expires=serving.not_valid_after_utc,
+        )
+
+    def _loops(self, store: Store, authority: Authority, folder: Path) -> Manager:
+        runtime = assemble(store, self._clock, Settings(elect=False, identity="hosted"))
+        kube, caches = runtime.kube, runtime.manager.caches
+        certificate = x509.load_pem_x509_certificate(authority.certificate)
+        key = _private_key((folder / "pki" / "ca.key").read_bytes())
+        pods, nodes = caches.of(resources.PODS), caches.of(resources.NODES)
+        loops: dict[str, Any] = {
+            "schedule": Schedule(kube, pods),
+            "nodelife": NodeLife(kube, self._clock),
+            "orphans": Orphans(kube, nodes, pods),
+            "sign": Sign(kube, self._clock, certificate, key),
+        }
+        for controller in workloads(kube, caches):
+            runtime.manager.add(controller)
+        for name, loop in loops.items():
+            single = 1 if name == "schedule" else None  # each binding must see the one before
+            runtime.manager.add(
+                Controller(name=f"upstream.{name}", reconciler=loop, per_share=single)
+            )
+        return runtime.manager
+
+    async def _stop(self, key: Key) -> None:
+        found = self._running.pop(key, None)
+        if found is None:
+            return
+        found.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await found.task
+        await found.server.stop()
+        await found.store.stop()
+        log.info("control plane stopped", tenant=str(key))
+
+
+def _same(one: Wish, two: Wish) -> bool:
+    """Nothing that needs a restart differs."""
+    return (one.version, one.sans, one.rotation, one.uid) == (
+        two.version,
+        two.sans,
+        two.rotation,
+        two.uid,
+    )
+
+
+def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(pem, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise Bug("the authority's key is not an elliptic curve key")
+    return key

@@ -1,0 +1,230 @@
+"""
+A simulated guest boots from a real seed, joins a hosted control plane over TLS, and runs pods.
+
+Everything goes over sockets; only time is virtual.
+"""
+
+import asyncio
+import base64
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moxwell.api.capi.bootstrap import (
+    Arg,
+    JoinConfiguration,
+    KubeadmConfig,
+    KubeadmConfigSpec,
+    NodeRegistration,
+)
+from moxwell.api.capi.shared import Endpoint
+from moxwell.app.planes import EmbeddedPlanes
+from moxwell.controllers.upstream.kubeadm import plan as kubeadm
+from moxwell.controllers.upstream.resources import DEPLOYMENTS, NODES, PODS
+from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
+from moxwell.controllers.upstream.tenants import SECRETS
+from moxwell.errors import Unreachable
+from moxwell.kernel.iso import build_iso
+from moxwell.kube import kubeconfig
+from moxwell.kube.client import Kube
+from moxwell.kube.transport import HttpTransport
+from moxwell.lab.guests import SENTINEL, Guests
+from moxwell.runtime.key import Key
+from moxwell.testing.loop import LoopClock, run_virtual
+
+KEY = Key("team", "c1")
+TOKEN = "abcdef.0123456789abcdef"
+
+
+@dataclass
+class Guest:
+    """What the simulator would show."""
+
+    vmid: int
+    iso: bytes
+    region: str = "r1"
+    node: str = "pve1"
+    name: str = "w1"
+    uuid: str = "0000"
+    conf: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.uuid = f"00000000-0000-0000-0000-{self.vmid:012d}"
+        self.conf = {
+            "cores": 2,
+            "memory": "4096",
+            "net0": f"virtio=BC:24:11:00:00:{self.vmid % 256:02X},bridge=vmbr0",
+            "ide0": "local:iso/seed.iso,media=cdrom",
+        }
+
+    def media(self, drive: str, /) -> bytes | None:
+        return self.iso if drive == "ide0" else None
+
+    def power_off(self) -> None: ...
+    def reboot(self) -> None: ...
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@dataclass
+class World:
+    clock: LoopClock
+    guests: Guests
+    planes: EmbeddedPlanes
+    plane: Plane
+    kube: Kube
+
+    async def until(self, check: Any, seconds: int = 600) -> Any:
+        for _ in range(seconds):
+            if found := await check():
+                return found
+            await self.clock.sleep(1)
+        raise AssertionError("it never came true")
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[World]:
+    clock = LoopClock()
+    planes = EmbeddedPlanes(folder, clock, port_of=free_port)
+    guests = Guests(HttpTransport, clock)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(planes.run()), group.create_task(guests.run())]
+        plane = await planes.ensure(Wish(key=KEY, uid="u", version="v1.34.1", replicas=1))
+        access = kubeconfig.parse(plane.admin).access(clock, {})
+        async with HttpTransport(access) as transport:
+            kube = Kube(transport)
+            await kube.create(kubeadm.token_secret(TOKEN, clock.now()), SECRETS)
+            yield World(clock, guests, planes, plane, kube)
+        for task in tasks:
+            task.cancel()
+
+
+def seed(plane: Plane, name: str, token: str = TOKEN, pin: str = "") -> bytes:
+    args = (Arg(name="node-labels", value="moxwell.dev/node-group=md0"),)
+    node = NodeRegistration(name="{{ local_hostname }}", kubelet_extra_args=args)
+    join = JoinConfiguration(node_registration=node)
+    config = KubeadmConfig(spec=KubeadmConfigSpec(join_configuration=join))
+    hashes = [pin or kubeadm.ca_hash(plane.ca.encode())]
+    endpoint = Endpoint(host=plane.host, port=plane.port)
+    body = kubeadm.join_configuration(config, endpoint, token, hashes)
+    body["nodeRegistration"]["taints"] = []
+    return build_iso(
+        {
+            "user-data": kubeadm.cloud_config(config.spec, body).encode(),
+            "meta-data": f"instance-id: i-{name}\nlocal-hostname: {name}\n"
+            "kubernetes-version: v1.34.1\n".encode(),
+            "network-config": b"version: 2\nethernets: {}\n",
+        }
+    )
+
+
+def is_ready(node: dict[str, Any]) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def test_a_guest_joins_runs_pods_and_is_missed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(tmp_path) as w:
+            guest = Guest(101, seed(w.plane, "w1"))
+            await w.guests.booted(guest)
+
+            async def joined() -> Any:
+                node = await w.kube.find(NODES, "w1")
+                return node is not None and is_ready(node) and node
+
+            node = await w.until(joined)
+            assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.34.1"
+            assert node["status"]["nodeInfo"]["systemUUID"] == guest.uuid
+            assert node["metadata"]["labels"]["moxwell.dev/node-group"] == "md0"
+            read = await w.guests.agent(guest, "guest-file-read", {"file": SENTINEL})
+            assert read["content"] == "success\n"
+
+            await w.kube.create(deployment("web", 2), DEPLOYMENTS)
+
+            async def running() -> Any:
+                pods = (await w.kube.list(PODS, "default")).items
+                phases = [p.get("status", {}).get("phase") for p in pods]
+                return phases == ["Running", "Running"]
+
+            await w.until(running)
+            await w.guests.stopped("r1", 101)
+
+            async def missed() -> Any:
+                found = await w.kube.get(NODES, "w1")
+                return not is_ready(found)
+
+            await w.until(missed)
+            await w.guests.booted(Guest(101, b""))
+            await w.until(joined)
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize(
+    "token, pin, says",
+    [
+        pytest.param("abcdef.ffffffffffffffff", "", "nauthorized", id="a wrong token"),
+        pytest.param(TOKEN, "sha256:00", "hashes", id="another authority"),
+    ],
+)
+def test_a_guest_with_wrong_data_stays_out(tmp_path: Path, token: str, pin: str, says: str) -> None:
+    async def story() -> None:
+        async with world(tmp_path) as w:
+            guest = Guest(102, seed(w.plane, "w2", token, pin))
+            await w.guests.booted(guest)
+
+            async def failed() -> Any:
+                args = {"command": ["cloud-init", "status"]}
+                pid = (await w.guests.agent(guest, "exec", args))["pid"]
+                status = await w.guests.agent(guest, "exec-status", {"pid": pid})
+                return "error" in status["out-data"]
+
+            await w.until(failed, 900)
+            log = await w.guests.agent(guest, "file-read", {"file": "/var/log/cloud-init.log"})
+            assert says in log["content"]
+            assert await w.kube.find(NODES, "w2") is None
+
+    run_virtual(story())
+
+
+def test_a_stopped_guest_is_silent(tmp_path: Path) -> None:
+    async def story() -> None:
+        guests = Guests(HttpTransport, LoopClock())
+        with pytest.raises(Unreachable):
+            await guests.agent(Guest(1, b""), "ping", {})
+
+    run_virtual(story())
+
+
+def deployment(name: str, replicas: int) -> dict[str, Any]:
+    labels = {"app": name}
+    container = {"name": "c", "image": "nginx"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+
+
+def test_a_plane_sleeps_and_wakes_with_its_data_and_port(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(tmp_path) as w:
+            await w.planes.sleep(KEY)
+            again = await w.planes.ensure(Wish(key=KEY, uid="u", version="v1.35.0", replicas=1))
+            assert (again.port, again.admin) == (w.plane.port, w.plane.admin)
+            assert (await w.kube.version()).git_version.startswith("v1.35.0")
+            secret = await w.kube.get(SECRETS, "bootstrap-token-abcdef", "kube-system")
+            assert base64.b64decode(secret["data"]["token-id"]) == b"abcdef"
+            await w.planes.destroy(KEY)
+
+    run_virtual(story())
+    assert list(tmp_path.iterdir()) == []
