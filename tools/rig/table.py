@@ -101,6 +101,13 @@ TOOLS: tuple[Tool, ...] = (
         keep=("bootstrap/kubeadm/config/crd/bases", "bootstrap/kubeadm/config/webhook"),
     ),
     Tool(
+        "kubeadm-control-plane",
+        "sigs.k8s.io/cluster-api",
+        CLUSTER_API,
+        "controlplane/kubeadm",
+        keep=("controlplane/kubeadm/config/crd/bases", "controlplane/kubeadm/config/webhook"),
+    ),
+    Tool(
         "in-cluster-ipam",
         "sigs.k8s.io/cluster-api-ipam-provider-in-cluster",
         "v1.1.0",

@@ -38,9 +38,10 @@ async def serve(folder: Path) -> None:
 def start(folder: Path) -> tuple[Process, Path]:
     """Start it and wait until it serves: the process and its admin kubeconfig."""
     folder.mkdir(parents=True, exist_ok=True)
-    process = Process(
-        "embedded", [sys.executable, "-m", "apisuite.embedded", folder], folder=folder
-    )
+    command = [sys.executable, "-m", "apisuite.embedded", str(folder)]
+    paths = os.pathsep.join(str(Path(p).absolute()) for p in sys.path)
+    env = {**os.environ, "PYTHONPATH": paths}
+    process = Process("embedded", command, folder=folder, env=env)
     config = folder / "admin.kubeconfig"
     wait_ready(process, config.is_file)
     return process, config

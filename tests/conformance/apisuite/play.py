@@ -7,11 +7,15 @@ namespace of its own.
 """
 
 import hashlib
+import itertools
 import json
 import re
 import secrets
 import time
+from collections.abc import Iterator
 from typing import Any
+
+import requests
 
 from apisuite import paths
 from apisuite.case import Ask, Case, Define, Kubectl, Step, Watch
@@ -112,11 +116,7 @@ class Player:
         with self._server.stream(self._filled(watch.path), watch.headers) as lines:
             for ask in watch.during:
                 self._ask(ask)
-            while len(seen) < watch.events:
-                line = next(lines, None)
-                if line is None:
-                    break
-                seen.append(line)
+            seen.extend(_taken(lines, watch.events))
         return [self._normal.body(_trimmed(event, watch.drop)) for event in seen]
 
     # -- commands ------------------------------------------------------------------------------
@@ -144,6 +144,14 @@ class Player:
         if body is None or isinstance(body, str):
             return body and self._filled(body)
         return json.loads(self._filled(json.dumps(body)))
+
+
+def _taken(lines: Iterator[Any], count: int) -> Iterator[Any]:
+    """The first ``count`` lines, or a word about why there were fewer."""
+    try:
+        yield from itertools.islice(lines, count)
+    except requests.RequestException:
+        yield "NOTHING MORE CAME"
 
 
 def _holds(answer: Answer, path: str, wanted: Any) -> bool:

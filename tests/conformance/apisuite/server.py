@@ -59,16 +59,18 @@ class Server:
         self, method: str, path: str, who: str, body: Any, headers: Mapping[str, str]
     ) -> Answer:
         data, sent = _payload(body, headers)
-        response = self._sessions[who].request(
-            method, self.url + path, data=data, headers=sent, timeout=30
-        )
-        return _answer(response)
+        session = self._sessions[who]
+        try:
+            found = session.request(method, self.url + path, data=data, headers=sent, timeout=30)
+        except requests.RequestException as error:
+            return Answer(0, "", (), f"no answer: {type(error).__name__}")
+        return _answer(found)
 
     @contextmanager
     def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[Iterator[Any]]:
         """A watch: the decoded lines as they come."""
         session = self._sessions["admin"]
-        with session.get(self.url + path, headers=dict(headers), stream=True, timeout=15) as found:
+        with session.get(self.url + path, headers=dict(headers), stream=True, timeout=8) as found:
             yield (_decode(line) for line in found.iter_lines(chunk_size=1, decode_unicode=True))
 
     def login(self, who: str, token: str) -> None:

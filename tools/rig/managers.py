@@ -1,0 +1,116 @@
+"""
+Genuine Cluster API on a genuine control plane: core, kubeadm bootstrap and control plane, IPAM.
+
+In: a started :class:`~rig.control_plane.ControlPlane`. Out: their CRDs, their webhooks pointed at
+loopback with our authority, and the managers running. The manifests come from the modules the
+programs were built of; what kustomize would have added (labels, conversion, certificates) is added
+here.
+"""
+
+import base64
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rig import locate
+from rig.control_plane import ControlPlane
+from rig.process import Process, free_port, wait_ready
+
+CONTRACTS = {"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2"}
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """One program of the table, where its manifests are, and its flag for health."""
+
+    name: str
+    source: str
+    health: str = "--health-addr"
+    flags: tuple[str, ...] = ()
+
+
+CORE = Manager("cluster-api", "src/config", flags=("--feature-gates=ClusterTopology=true",))
+BOOTSTRAP = Manager("kubeadm-bootstrap", "src/bootstrap/kubeadm/config")
+CONTROL_PLANE = Manager("kubeadm-control-plane", "src/controlplane/kubeadm/config")
+IPAM = Manager("in-cluster-ipam", "src/config", health="--health-probe-bind-address")
+ALL = (CORE, BOOTSTRAP, IPAM)
+
+
+def start(plane: ControlPlane, *managers: Manager) -> tuple[Process, ...]:
+    """Install and run; returns when every manager is ready."""
+    chosen = managers or ALL
+    return tuple(_start(plane, manager) for manager in chosen)
+
+
+def _start(plane: ControlPlane, manager: Manager) -> Process:
+    port, health = free_port(), free_port()
+    install(plane, manager, f"https://127.0.0.1:{port}")
+    folder = plane.folder / f"{manager.name}-webhook"
+    serving = plane.authority.server(f"{manager.name}-webhook")
+    folder.mkdir(exist_ok=True)
+    (folder / "tls.crt").write_bytes(serving.cert.read_bytes())
+    (folder / "tls.key").write_bytes(serving.key.read_bytes())
+    process = plane.start_program(
+        manager.name,
+        f"--kubeconfig={plane.kubeconfig}",
+        f"--webhook-port={port}",
+        f"--webhook-cert-dir={folder}",
+        "--webhook-cert-name=tls.crt",
+        "--webhook-key-name=tls.key",
+        f"{manager.health}=127.0.0.1:{health}",
+        f"--diagnostics-address=127.0.0.1:{free_port()}",
+        "--insecure-diagnostics",
+        *manager.flags,
+        env={"POD_NAMESPACE": "default", "POD_NAME": manager.name, "POD_UID": manager.name},
+    )
+    wait_ready(process, lambda: _is_ready(health), seconds=90)
+    return process
+
+
+def install(plane: ControlPlane, manager: Manager, url: str) -> None:
+    """Its CRDs and webhook configurations, calling ``url``."""
+    folder = locate.folder(manager.name) / manager.source
+    bundle = base64.b64encode(plane.authority.pem).decode()
+    crds = [_definition(obj, url, bundle) for obj in _documents(folder / "crd" / "bases")]
+    hooks = [_hooked(obj, manager, url, bundle) for obj in _documents(folder / "webhook")]
+    text = yaml.safe_dump_all([*crds, *(h for h in hooks if h)])
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+
+
+def _documents(folder: Path) -> Iterator[Object]:
+    for path in sorted(folder.glob("*.yaml")):
+        yield from (obj for obj in yaml.safe_load_all(path.read_text()) if obj)
+
+
+def _definition(obj: Object, url: str, bundle: str) -> Object:
+    obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), **CONTRACTS}
+    if len(obj["spec"]["versions"]) > 1:
+        client = {"url": f"{url}/convert", "caBundle": bundle}
+        webhook = {"conversionReviewVersions": ["v1"], "clientConfig": client}
+        obj["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    return obj
+
+
+def _hooked(obj: Object, manager: Manager, url: str, bundle: str) -> Object | None:
+    if not obj.get("kind", "").endswith("WebhookConfiguration"):
+        return None
+    obj["metadata"]["name"] = f"{manager.name}-{obj['metadata']['name']}"
+    for hook in obj["webhooks"]:
+        path = hook["clientConfig"]["service"]["path"]
+        hook["clientConfig"] = {"url": url + path, "caBundle": bundle}
+    return obj
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
