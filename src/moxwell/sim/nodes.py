@@ -7,18 +7,18 @@ from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of, version
 from moxwell.sim.formats import DIGEST, NODE
 from moxwell.sim.permission import anyone, perm
-from moxwell.sim.resources import node_row, used_memory
+from moxwell.sim.resources import memory_in_use, node_rows
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Host, Row
 
 
 def list_nodes(call: Call) -> list[Row]:
-    return [node_row(call, host) for host in call.region.hosts.values()]
+    return node_rows(call)
 
 
 def node_status(call: Call) -> Row:
     host, region = call.host, call.region
-    memory = {"total": host.memory, "used": used_memory(call, host)}
+    memory = {"total": host.memory, "used": memory_in_use(region)[host.name]}
     memory["free"] = host.memory - memory["used"]
     root_used = host.root // 10
     row: Row = {

@@ -9,11 +9,10 @@ guests, no per-guest work beyond a dictionary: ten thousand of them are cheap.
 from collections.abc import Iterator
 from typing import Any
 
-from moxwell.sim import statd
 from moxwell.sim.call import Call
 from moxwell.sim.permission import anyone
 from moxwell.sim.route import Param, Route
-from moxwell.sim.state import Guest, Host, Report, Row, Storage
+from moxwell.sim.state import Guest, Host, Region, Report, Row, Storage
 
 
 def list_resources(call: Call) -> list[Row]:
@@ -24,7 +23,7 @@ def list_resources(call: Call) -> list[Row]:
     if asked in {None, "vm"}:
         rows += guest_rows(call)
     if asked in {None, "node"}:
-        rows += [node_row(call, host, full=True) for host in call.region.hosts.values()]
+        rows += node_rows(call, full=True)
     if asked in {None, "storage"}:
         rows += storage_rows(call)
     if asked in {None, "sdn"}:
@@ -94,7 +93,12 @@ def guest_row(guest: Guest, report: Report | None, now: float, online: bool) -> 
     return row
 
 
-def node_row(call: Call, host: Host, *, full: bool = False) -> Row:
+def node_rows(call: Call, *, full: bool = False) -> list[Row]:
+    used = memory_in_use(call.region)
+    return [node_row(call, host, used, full=full) for host in call.region.hosts.values()]
+
+
+def node_row(call: Call, host: Host, used: dict[str, int], *, full: bool = False) -> Row:
     """A node as /nodes and /cluster/resources show it; figures only to who may audit it."""
     row: Row = {"id": f"node/{host.name}", "node": host.name, "type": "node"}
     row |= {"status": "online" if host.online else "offline"}
@@ -107,17 +111,18 @@ def node_row(call: Call, host: Host, *, full: bool = False) -> Row:
         return row
     row |= {"maxcpu": host.cpus, "maxmem": host.memory, "maxdisk": host.root}
     if host.online:
-        mem = used_memory(call, host)
-        row |= {"cpu": 0.05, "mem": mem, "disk": host.root // 10}
+        row |= {"cpu": 0.05, "mem": used[host.name], "disk": host.root // 10}
         row["uptime"] = int(call.now() - host.boot)
     return row
 
 
-def used_memory(call: Call, host: Host) -> int:
-    """What the host uses itself, and half of what its running guests may use."""
-    running = [g for g in call.region.guests.values() if g.running and g.node == host.name]
-    used = (1 << 30) + sum(statd.memory_bytes(guest) // 2 for guest in running)
-    return min(used, host.memory)
+def memory_in_use(region: Region) -> dict[str, int]:
+    """Per host: what it uses itself, and half of what its running guests may use."""
+    used = dict.fromkeys(region.hosts, 1 << 30)
+    for report in region.reports.values():
+        if report.started and report.node in used:
+            used[report.node] += report.maxmem // 2
+    return {name: min(used[name], host.memory) for name, host in region.hosts.items()}
 
 
 def storage_rows(call: Call, names: set[str] | None = None) -> Iterator[Row]:
@@ -127,12 +132,14 @@ def storage_rows(call: Call, names: set[str] | None = None) -> Iterator[Row]:
             continue
         if not call.may(f"/storage/{storage.name}", *privs, any_of=True):
             continue
+        everywhere = storage.used(call.node) if storage.shared else None
         for host in call.region.hosts.values():
             if storage.on(host.name) and not storage.options.get("disable"):
-                yield storage_row(storage, host)
+                yield storage_row(storage, host, everywhere)
 
 
-def storage_row(storage: Storage, host: Host) -> Row:
+def storage_row(storage: Storage, host: Host, used: int | None = None) -> Row:
+    """``used`` saves counting a shared storage once per node."""
     row: Row = {
         "id": f"storage/{host.name}/{storage.name}",
         "storage": storage.name,
@@ -144,8 +151,8 @@ def storage_row(storage: Storage, host: Host) -> Row:
         "status": "available" if host.online else "unknown",
     }
     if host.online:
-        figures = statd.storage_row(storage, host.name)
-        row |= {"disk": figures["used"], "maxdisk": figures["total"]}
+        taken = storage.used(host.name) if used is None else used
+        row |= {"disk": min(taken, storage.capacity), "maxdisk": storage.capacity}
     return row
 
 

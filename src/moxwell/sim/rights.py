@@ -30,6 +30,7 @@ class Rights:
 
     def __init__(self, region: Region, user: str, token: str | None = None) -> None:
         self._region, self._user, self._token = region, user, token
+        self._known: dict[tuple[str, str], Held] = {}
 
     def on(self, path: str) -> Held:
         """The privileges on one path."""
@@ -48,13 +49,21 @@ class Rights:
 
     def _of_user(self, path: str) -> Held:
         if self._user == "root@pam":
-            return dict.fromkeys(every_privilege(self._region.major), 1)
+            return self._everything
         account = self._region.access.users.get(self._user)
         if account is None or not account.enable:
             return {}
         return self._privileges(path, self._user, "user")
 
     def _privileges(self, path: str, ugid: str, kind: str) -> Held:
+        """Paths without an entry of their own share what they inherit: thousands cost as one."""
+        own = path in self._by_path or path in self._pools
+        key = (path if own else path.rpartition("/")[0] + "/*", ugid)
+        if key not in self._known:
+            self._known[key] = self._fresh(path, ugid, kind)
+        return self._known[key]
+
+    def _fresh(self, path: str, ugid: str, kind: str) -> Held:
         roles = self._roles(path, ugid, kind)
         pool = self._pool_of(path)
         if pool and "NoAccess" not in roles:
@@ -90,6 +99,10 @@ class Rights:
         return group is not None and user in group.users
 
     @cached_property
+    def _everything(self) -> Held:
+        return dict.fromkeys(every_privilege(self._region.major), 1)
+
+    @cached_property
     def _by_path(self) -> dict[str, list[Acl]]:
         found: dict[str, list[Acl]] = {}
         for acl in self._region.access.acl:
@@ -120,6 +133,8 @@ def effective(region: Region, user: str, token: str | None) -> dict[str, Held]:
 
 
 def normal_path(path: str) -> str:
+    if path.startswith("/") and "//" not in path and not path.endswith("/"):
+        return path
     return "/" + "/".join(part for part in path.split("/") if part)
 
 

@@ -113,9 +113,7 @@ class SmallGuest:
 
     def _vcpus(self, view: GuestView) -> list[dict[str, Any]]:
         count = int(view.conf.get("cores") or 1) * int(view.conf.get("sockets") or 1)
-        return [
-            {"logical-id": n, "online": True, "can-offline": n > 0} for n in range(count)
-        ]
+        return [{"logical-id": n, "online": True, "can-offline": n > 0} for n in range(count)]
 
     def _interfaces(self, view: GuestView) -> list[dict[str, Any]]:
         counters = {

@@ -152,8 +152,10 @@ def _head(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
     if paths[:1] == ["/dev/zero"]:
         return Outcome(out=bytes(count or 0))
     found = _cat(machine, paths, stdin)
-    found.out = found.out[:count] if count is not None else b"".join(
-        found.out.splitlines(keepends=True)[:lines]
+    found.out = (
+        found.out[:count]
+        if count is not None
+        else b"".join(found.out.splitlines(keepends=True)[:lines])
     )
     return found
 

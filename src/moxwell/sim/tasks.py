@@ -146,7 +146,7 @@ class Workers:
     def _end(self, task: Task, problem: str | None) -> None:
         if problem is not None:
             task.exitstatus = problem.strip().replace("\n", " ")
-            task.log.append(f"TASK ERROR: {problem.strip()}")
+            task.log.append(f"TASK ERROR: {task.exitstatus}")
         elif task.warnings:
             task.exitstatus = f"WARNINGS: {task.warnings}"
             task.log.append(f"TASK WARNINGS: {task.warnings}")
