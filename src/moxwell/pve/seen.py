@@ -63,6 +63,8 @@ class GuestSeen:
     memory_bytes: int = 0
     disk_bytes: int = 0
     uptime_seconds: int = field(default=0, compare=False)
+    memory_used_bytes: int = field(default=0, compare=False)
+    cpu_load: float = field(default=0.0, compare=False)  # of its own processors, 0..1
 
     @property
     def running(self) -> bool:
@@ -150,6 +152,8 @@ def guest_of(row: Resource) -> GuestSeen:
         memory_bytes=row.maxmem,
         disk_bytes=row.maxdisk,
         uptime_seconds=row.uptime,
+        memory_used_bytes=row.mem,
+        cpu_load=row.cpu,
     )
 
 
