@@ -38,4 +38,16 @@ lint: dev ## types and style
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-.PHONY: help install dev up down status lint
+rig: dev ## genuine programs for the tests, built once, outside the tree
+	@PYTHONPATH=tools $(BIN)/python -m rig
+	@PYTHONPATH=tools $(BIN)/python -m rig.browser
+
+test: lint rig ## everything
+	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+bench: dev rig ## ratios against peers, measured in one run (only="bench/pve.py …")
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@set -e; for each in $(or $(only),$(shell grep -l '^Run: ``python bench/' bench/*.py)); do \
+	  echo "== $$each"; PYTHONPATH=tools:bench nice $(BIN)/python $$each; done
+
+.PHONY: help install dev up down status lint rig test bench

@@ -31,7 +31,7 @@ def servers(
     kubectl = locate.program("kubectl")
     both = (
         Server(own_genuine.kubeconfig, kubectl, folder / "g"),
-        Server(config, kubectl, folder / "e"),
+        Server(config, kubectl, folder / "e", patience_seconds=15.0),
     )
     yield both
     for server in both:

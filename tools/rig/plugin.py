@@ -10,10 +10,11 @@ summary says so in capitals; with ``CI=true`` it fails instead.
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from rig import control_plane, locate, managers
+from rig import browser, control_plane, locate, managers
 from rig.control_plane import ControlPlane
 
 KUBERNETES = (*control_plane.PROGRAMS, "kube-controller-manager", "kube-scheduler")
@@ -28,7 +29,7 @@ def require(*names: str) -> None:
         need_or_skip(f"{', '.join(absent)} not installed: run `make rig`")
 
 
-def need_or_skip(reason: str) -> None:
+def need_or_skip(reason: str) -> NoReturn:
     """What a test cannot do without is missing: fail under CI, skip loudly elsewhere."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
@@ -44,6 +45,15 @@ def rig_program() -> Callable[[str], Path]:
         return locate.program(name)
 
     return find
+
+
+@pytest.fixture(scope="session")
+def browser_program() -> Path:
+    """A chromium, or a loud skip."""
+    found = browser.find()
+    if found is None:
+        need_or_skip("no chromium: run `make test` where apt may install it")
+    return found
 
 
 def _started(folder: Path) -> Iterator[ControlPlane]:

@@ -64,7 +64,7 @@ def _embedded(told: Path | None, scratch: Path, stack: ExitStack) -> Server:
     if told is None:
         process, told = embedded.start(scratch / "embedded")
         stack.callback(process.stop)
-    return Server(told, locate.program("kubectl"), scratch / "e")
+    return Server(told, locate.program("kubectl"), scratch / "e", patience_seconds=8.0)
 
 
 def main() -> int:

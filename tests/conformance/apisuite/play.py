@@ -22,7 +22,6 @@ from apisuite.case import Ask, Case, Define, Kubectl, Step, Watch
 from apisuite.normal import Normal
 from apisuite.server import Answer, Server
 
-PATIENCE_SECONDS = 40.0
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WORD = re.compile(r"\$([a-z]\w*)")
 
@@ -80,7 +79,7 @@ class Player:
     # -- requests ------------------------------------------------------------------------------
     def _ask(self, ask: Ask) -> Any:
         answer = self._sent(ask)
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + self._server.patience_seconds
         while ask.until and not _holds(answer, *ask.until) and time.monotonic() < deadline:
             time.sleep(0.1)
             answer = self._sent(ask)
@@ -124,7 +123,7 @@ class Player:
         args = tuple(self._filled(a) for a in step.args)
         stdin = None if step.stdin is None else self._filled(step.stdin)
         done = self._server.kubectl(("-n", self._known["ns"], *args), stdin)
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + self._server.patience_seconds
         while step.until and step.until not in done.stdout and time.monotonic() < deadline:
             time.sleep(0.2)
             done = self._server.kubectl(("-n", self._known["ns"], *args), stdin)

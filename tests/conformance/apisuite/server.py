@@ -45,7 +45,10 @@ def _answer(response: requests.Response) -> Answer:
 class Server:
     """Sessions by speaker: ``admin`` is the kubeconfig's user, others come with a token."""
 
-    def __init__(self, kubeconfig: Path, kubectl: Path, scratch: Path) -> None:
+    def __init__(
+        self, kubeconfig: Path, kubectl: Path, scratch: Path, *, patience_seconds: float = 40.0
+    ) -> None:
+        self.patience_seconds = patience_seconds
         self.kubeconfig, self._kubectl, self._scratch = kubeconfig, kubectl, scratch
         scratch.mkdir(parents=True, exist_ok=True)
         content = yaml.safe_load(kubeconfig.read_text())
