@@ -34,7 +34,8 @@ from moxwell.kube.credentials import Fixed, token
 from moxwell.kube.discovery import Served
 from moxwell.kube.kubeconfig import Access
 from moxwell.kube.transport import HttpTransport
-from rig.control_plane import ControlPlane
+from rig.control_plane import PROGRAMS, ControlPlane
+from rig.plugin import require
 
 pytestmark = pytest.mark.genuine
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -48,6 +49,7 @@ NAMES = count()
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    require(*PROGRAMS)
     with ControlPlane(tmp_path_factory.mktemp("plane")) as control_plane:
         yield control_plane.start()
 

@@ -24,7 +24,8 @@ from moxwell.kube.codec import Change
 from moxwell.kube.errors import BadRequest, InvalidObject
 from moxwell.kube.transport import HttpTransport
 from moxwell.testing.objects import objects
-from rig.control_plane import ControlPlane
+from rig.control_plane import PROGRAMS, ControlPlane
+from rig.plugin import require
 
 pytestmark = pytest.mark.genuine
 CRDS = Resource(
@@ -40,6 +41,7 @@ def named(kind: type[Object]) -> str:
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    require(*PROGRAMS)
     with ControlPlane(tmp_path_factory.mktemp("plane")) as control_plane:
         control_plane.start()
         asyncio.run(install(control_plane))

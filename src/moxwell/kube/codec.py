@@ -8,7 +8,7 @@ raises, in a list or a watch it is set aside, since one bad object must not hide
 """
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -17,6 +17,7 @@ from moxwell.api import kinds, trees
 from moxwell.api.kinds import Object, Resource
 from moxwell.api.meta import ListMeta, ObjectMeta, Value
 from moxwell.errors import Invalid
+from moxwell.kube.errors import Status, error_for
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -42,9 +43,9 @@ class Unreadable(Struct, frozen=True):
 
 
 class Change(Struct, Generic[T], frozen=True):
-    """One event of a watch: ADDED, MODIFIED or DELETED."""
+    """One event of a watch."""
 
-    type: str
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
     object: T
 
 
@@ -84,6 +85,7 @@ class _Head(Value, frozen=True, kw_only=True):
 _HEAD = msgspec.json.Decoder(_Head)
 _EVENT = msgspec.json.Decoder(_Event)
 _RAW_LIST = msgspec.json.Decoder(_List[Raw])
+_STATUS = msgspec.json.Decoder(Status)
 _ANY = msgspec.json.Decoder()
 
 
@@ -95,10 +97,11 @@ class Codec(Generic[T]):
         self.resource: Resource = kind if isinstance(kind, Resource) else cast(Any, kind).resource
         self._type: Any = kind if self.typed else Json
         self._one: Any = msgspec.json.Decoder(self._type)
-        self._list: Any = msgspec.json.Decoder(_list_of(self._type))
+        self._list: Any = msgspec.json.Decoder(_of(_List, self._type))
+        self._change: Any = msgspec.json.Decoder(_of(Change, self._type))
         self._keep = keep_managed_fields or self.typed
 
-    def one(self, raw: bytes | memoryview | Raw) -> T:
+    def one(self, raw: bytes | Raw) -> T:
         """One object, or NotReadable."""
         try:
             found = self._one.decode(raw)
@@ -121,26 +124,33 @@ class Codec(Generic[T]):
             self._complete(items)
         return Page(tuple(items), found.metadata)
 
-    def event(self, line: bytes) -> tuple[str, memoryview | Raw]:
-        """The type of a watch event and its object, still as bytes."""
-        if line.startswith(b'{"type":"'):  # as every apiserver writes it: no parser needed
-            end = line.find(b'"', 9)
-            if line.startswith(b',"object":', end + 1) and line.endswith(b"}"):
-                return line[9:end].decode(), memoryview(line)[end + 11 : -1]
+    def change(self, line: bytes) -> Change[T] | Bookmark | Unreadable:
+        """One line of a watch; raises what an ERROR event means."""
+        try:
+            found: Change[T] = self._change.decode(line)
+        except msgspec.DecodeError:
+            return self._odd(line)
+        if not self.typed:
+            self._complete([found.object])
+        return found
+
+    def _odd(self, line: bytes) -> Change[T] | Bookmark | Unreadable:
+        """A line that is no plain change: a bookmark, an error, or an object to be read again."""
         try:
             event = _EVENT.decode(line)
         except msgspec.DecodeError as error:
             raise NotReadable(f"{self.resource.kind} watch event", "", str(error)) from error
-        return event.type, event.object
-
-    def change(self, type_: str, raw: memoryview | Raw) -> Change[T] | Unreadable:
-        """One change, or what was set aside."""
+        if event.type == "BOOKMARK":
+            meta = head(event.object)
+            return Bookmark(meta.resource_version, meta.annotations.get(INITIAL_END) == "true")
+        if event.type == "ERROR":
+            raise error_for(_STATUS.decode(event.object))
         try:
-            return Change(type_, self.one(raw))
+            return Change(cast(Any, event.type), self.one(event.object))
         except NotReadable as error:
-            return Unreadable(head(raw), error, type_)
+            return Unreadable(head(event.object), error, event.type)
 
-    def _again(self, raw: bytes | memoryview | Raw) -> T:
+    def _again(self, raw: bytes | Raw) -> T:
         plain = trees.without_nulls(_ANY.decode(raw))
         try:
             return cast(T, msgspec.convert(plain, self._type, str_keys=True))
@@ -153,11 +163,10 @@ class Codec(Generic[T]):
         items: list[T] = []
         bad: list[Unreadable] = []
         for item in apart.items or ():
-            change = self.change("", item)
-            if isinstance(change, Unreadable):
-                bad.append(change)
-            else:
-                items.append(change.object)
+            try:
+                items.append(self.one(item))
+            except NotReadable as error:
+                bad.append(Unreadable(head(item), error))
         return Page(tuple(items), apart.metadata, tuple(bad))
 
     def _complete(self, items: list[Any]) -> None:
@@ -169,17 +178,11 @@ class Codec(Generic[T]):
                 _without_managed_fields(item)
 
 
-def _list_of(type_: Any) -> Any:
-    return _List[type_]
+def _of(generic: Any, type_: Any) -> Any:
+    return generic[type_]
 
 
-def bookmark(raw: memoryview | Raw) -> Bookmark:
-    """A BOOKMARK event's object."""
-    meta = head(raw)
-    return Bookmark(meta.resource_version, meta.annotations.get(INITIAL_END) == "true")
-
-
-def head(raw: bytes | memoryview | Raw) -> ObjectMeta:
+def head(raw: bytes | Raw) -> ObjectMeta:
     """Only the metadata; empty where even that is odd."""
     try:
         return _HEAD.decode(raw).metadata

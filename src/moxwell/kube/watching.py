@@ -7,21 +7,16 @@ whoever keeps a copy must list again. Reconnecting, waiting and listing are the 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-import msgspec
-
-from moxwell.api.kinds import Object
-from moxwell.kube import codec as reading
 from moxwell.kube.calls import Caller, NoAnswer, Query, words
 from moxwell.kube.codec import Bookmark, Change, Codec, Unreadable
-from moxwell.kube.errors import Status, error_for
 
 T = TypeVar("T")
-_STATUS = msgspec.json.Decoder(Status)
+Event = Change[T] | Bookmark | Unreadable
 GRACE = timedelta(seconds=30)
 
 
@@ -43,14 +38,39 @@ class Watch(Generic[T]):
         self._query, self._initial, self._lasting = tuple(query), initial, lasting
         self.resource_version = resource_version
 
-    async def __aiter__(self) -> AsyncGenerator[Change[T] | Bookmark | Unreadable, None]:
+    async def __aiter__(self) -> AsyncGenerator[Event[T], None]:
         """Changes as they come; until the server ends the watch."""
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def batches(self) -> AsyncGenerator[Iterator[Event[T]], None]:
+        """The same, as many at a time as came at a time; take each batch before the next."""
         response = await self._caller.call("GET", self._path, query=self._ask())
         chunks = response.chunks or _whole(response.body)
-        lasting = (self._lasting + GRACE).total_seconds()
-        async with aclosing(_lines(chunks, asyncio.get_running_loop().time() + lasting)) as lines:
-            async for line in lines:
-                yield self._read(line)
+        until = asyncio.get_running_loop().time() + (self._lasting + GRACE).total_seconds()
+        rest = b""
+        try:
+            while chunk := await _next(chunks, until):
+                *lines, rest = (rest + chunk if rest else chunk).split(b"\n")
+                yield self._events(lines)  # chunks end anywhere, events at a newline
+            yield self._events([rest])
+        finally:
+            if close := getattr(chunks, "aclose", None):
+                await close()
+
+    def _events(self, lines: list[bytes]) -> Iterator[Event[T]]:
+        read = self._codec.change
+        for line in lines:
+            if not line:
+                continue
+            found = read(line)
+            if not self._initial:
+                self.resource_version = _version(found) or self.resource_version
+            elif isinstance(found, Bookmark) and found.initial_end:
+                self.resource_version, self._initial = found.resource_version, False
+            yield found  # until that bookmark, events come in no order of versions
 
     def _ask(self) -> Query:
         """From where it left off; initial events only until they have all been seen."""
@@ -60,48 +80,21 @@ class Watch(Generic[T]):
             asked += words(sendInitialEvents=True, resourceVersionMatch="NotOlderThan")
         return [*asked, *words(resourceVersion=self.resource_version), *self._query]
 
-    def _read(self, line: bytes) -> Change[T] | Bookmark | Unreadable:
-        type_, raw = self._codec.event(line)
-        if type_ == "BOOKMARK":
-            mark = reading.bookmark(raw)
-            if mark.initial_end or not self._initial:
-                self.resource_version, self._initial = mark.resource_version, False
-            return mark
-        if type_ == "ERROR":
-            raise error_for(_STATUS.decode(raw))
-        change = self._codec.change(type_, raw)
-        if not self._initial:  # initial events come in no order of versions
-            self.resource_version = _version(change) or self.resource_version
-        return change
 
-
-def _version(change: Change[T] | Unreadable) -> str:
-    if isinstance(change, Unreadable):
-        return change.metadata.resource_version
-    obj = change.object
-    if isinstance(obj, Object):
-        return obj.metadata.resource_version
-    return str(obj["metadata"].get("resourceVersion", ""))  # type: ignore[index]
+def _version(found: Event[Any]) -> str:
+    if isinstance(found, Change):
+        obj = found.object
+        if type(obj) is dict:
+            return str(obj["metadata"].get("resourceVersion", ""))
+        version: str = obj.metadata.resource_version
+        return version
+    if isinstance(found, Bookmark):
+        return found.resource_version
+    return found.metadata.resource_version
 
 
 async def _whole(body: bytes) -> AsyncIterator[bytes]:
     yield body
-
-
-async def _lines(chunks: AsyncIterator[bytes], until: float) -> AsyncGenerator[bytes, None]:
-    """Chunks end anywhere; events end at a newline. A watch that outlives its time is dead."""
-    rest = b""
-    try:
-        while chunk := await _next(chunks, until):
-            *whole, rest = (rest + chunk if rest else chunk).split(b"\n")
-            for line in whole:
-                if line:
-                    yield line
-        if rest.strip():
-            yield rest
-    finally:
-        if close := getattr(chunks, "aclose", None):
-            await close()
 
 
 async def _next(chunks: AsyncIterator[bytes], until: float) -> bytes:

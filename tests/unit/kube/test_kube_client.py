@@ -380,5 +380,6 @@ async def test_an_event_written_in_another_order_is_read_too() -> None:
 
 async def test_a_watch_by_resource_gives_dicts() -> None:
     watch = Kube(Script(stream(event("ADDED", toy("a", "3"))))).watch(PODS)
-    assert [e async for e in watch] == [Change("ADDED", toy("a", "3"))]
+    pod = toy("a", "3") | {"apiVersion": "v1", "kind": "Pod"}
+    assert [e async for e in watch] == [Change("ADDED", pod)]
     assert watch.resource_version == "3"
