@@ -12,21 +12,22 @@ from typing import Any
 
 from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, die
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.permission import anyone
 from moxwell.sim.qemu import params, power, start
 from moxwell.sim.route import Check, Param, Route
 from moxwell.sim.state import Guest, Row
 
 _PATH = "/nodes/{node}/qemu/{vmid}/agent"
-_POST = (
+_POST = words(
     "fsfreeze-freeze fsfreeze-status fsfreeze-thaw fstrim ping shutdown suspend-disk"
     " suspend-hybrid suspend-ram"
-).split()
-_GET = (
+)
+_GET = words(
     "get-fsinfo get-host-name get-memory-block-info get-memory-blocks get-osinfo get-time"
     " get-timezone get-users get-vcpus info network-get-interfaces"
-).split()
-_OWN = "exec exec-status file-read file-write set-user-password".split()
+)
+_OWN = words("exec exec-status file-read file-write set-user-password")
 COMMANDS = tuple(sorted([*_POST, *_GET]))
 _FS = ("fsfreeze-freeze", "fsfreeze-thaw", "fstrim")
 _POWER = ("shutdown", "suspend-disk", "suspend-hybrid", "suspend-ram")

@@ -1,8 +1,8 @@
 """
-The built-in guest: a Linux with a guest agent, for VMs that boot a kernel and an initrd by ``args``.
+The built-in guest: a Linux with a guest agent, for VMs that boot kernel and initrd by ``args``.
 
-It stands in for the guest of the recordings: a fixed host name and address, a few commands, files in
-memory. Every other VM has nothing inside. Programs plug something richer in its place.
+It stands in for the guest of the recordings: a fixed host name and address, a few commands, files
+in memory. Every other VM has nothing inside. Programs plug something richer in its place.
 """
 
 import re

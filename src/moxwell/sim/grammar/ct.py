@@ -7,6 +7,7 @@ from functools import cache
 
 from moxwell.sim.fault import FormatError
 from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.grammar.properties import Form, Values, parse, write
 from moxwell.sim.grammar.vm import bound
 from moxwell.sim.route import Param
@@ -71,11 +72,11 @@ DEVICE = Form(
 )
 _UNUSED = Form({"volume": Param(optional=False, default_key=True, format=formats.volume_id)})
 _LOCKS = "backup create destroyed disk fstrim migrate mounted rollback snapshot snapshot-delete"
-_OSTYPES = (
-    "debian devuan ubuntu centos fedora opensuse archlinux alpine gentoo nixos unmanaged".split()
+_OSTYPES = words(
+    "debian devuan ubuntu centos fedora opensuse archlinux alpine gentoo nixos unmanaged"
 )
 _PLAIN: dict[str, Param] = {
-    **dict.fromkeys("console debug onboot protection template unprivileged".split(), _BOOL),
+    **dict.fromkeys(words("console debug onboot protection template unprivileged"), _BOOL),
     "arch": Param(enum=("amd64", "i386", "arm64", "armhf", "riscv32", "riscv64")),
     "cmode": Param(enum=("shell", "console", "tty")),
     "cores": Param(type="integer", minimum=1, maximum=8192),

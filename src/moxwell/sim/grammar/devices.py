@@ -240,7 +240,10 @@ _VARIANTS = {
 CPU_TYPES = frozenset(_PLAIN_CPUS.split()) | {
     base + tail for base, tails in _VARIANTS.items() for tail in ["", *tails.split()]
 }
-_FLAGS_8 = "pcid spec-ctrl ibpb ssbd virt-ssbd amd-ssbd amd-no-ssb pdpe1gb md-clear hv-tlbflush hv-evmcs aes"
+_FLAGS_8 = (
+    "pcid spec-ctrl ibpb ssbd virt-ssbd amd-ssbd amd-no-ssb pdpe1gb md-clear hv-tlbflush"
+    " hv-evmcs aes"
+)
 _FLAGS_9 = (
     "nested-virt md-clear pcid spec-ctrl ssbd ibpb virt-ssbd amd-ssbd amd-no-ssb pdpe1gb"
     " hv-tlbflush hv-evmcs aes"

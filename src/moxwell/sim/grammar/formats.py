@@ -25,6 +25,11 @@ def _by(pattern: str, text: Callable[[str], str]) -> Callable[[str], None]:
     return check
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Names written one after the other."""
+    return tuple(text.split())
+
+
 def split_list(text: str) -> list[str]:
     """The items of a PVE list: comma, semicolon, space or NUL between them."""
     return [item for item in _LIST.split(text.strip()) if item]

@@ -27,13 +27,31 @@ LOCKS = (
     "suspending",
     "suspended",
 )
-_KEYBOARDS = "de de-ch da en-gb en-us es fi fr fr-be fr-ca fr-ch hu is it ja lt mk nl no pl pt pt-br sv sl tr"
+_KEYBOARDS = (
+    "de de-ch da en-gb en-us es fi fr fr-be fr-ca fr-ch hu is it ja lt mk nl no pl pt pt-br"
+    " sv sl tr"
+)
 _OSTYPES = "other wxp w2k w2k3 w2k8 wvista win7 win8 win10 win11 l24 l26 solaris"
 _SCSIHW = "lsi lsi53c810 virtio-scsi-pci virtio-scsi-single megasas pvscsi"
 
 _PLAIN: dict[str, Param] = {
     **dict.fromkeys(
-        ["acpi", "autostart", "ciupgrade", "freeze", "keephugepages", "kvm", "localtime", "numa", "onboot", "protection", "reboot", "tablet", "tdf", "template"],
+        [
+            "acpi",
+            "autostart",
+            "ciupgrade",
+            "freeze",
+            "keephugepages",
+            "kvm",
+            "localtime",
+            "numa",
+            "onboot",
+            "protection",
+            "reboot",
+            "tablet",
+            "tdf",
+            "template",
+        ],
         _BOOL,
     ),
     "allow-ksm": Param(type="boolean", version=9),
@@ -100,7 +118,16 @@ _PATTERNS = {
     "parallel": (r"/dev/parport\d+|/dev/usb/lp\d+", 3),
 }
 CLOUDINIT = frozenset(
-    ["cicustom", "cipassword", "citype", "ciuser", "ciupgrade", "nameserver", "searchdomain", "sshkeys"]
+    [
+        "cicustom",
+        "cipassword",
+        "citype",
+        "ciuser",
+        "ciupgrade",
+        "nameserver",
+        "searchdomain",
+        "sshkeys",
+    ]
 )
 
 
@@ -171,4 +198,7 @@ def read_hotplug(conf: Mapping[str, Value]) -> frozenset[str]:
 
 def memory_mib(conf: Mapping[str, Value]) -> int:
     """The memory of a configuration in MiB."""
-    return int(devices.read(devices.MEMORY, conf.get("memory", "512")).get("current", "512"))
+    text = str(conf.get("memory", "512"))
+    if text.isdigit():
+        return int(text)
+    return int(devices.read(devices.MEMORY, text).get("current", "512"))

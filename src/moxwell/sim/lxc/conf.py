@@ -1,8 +1,8 @@
 """
 A container's configuration: changing it, and what of it needs which privilege.
 
-As with VMs, changes go through a pending part; a stopped container takes them at once, a running one
-what can be changed live.
+As with VMs, changes go through a pending part; a stopped container takes them at once, a running
+one what can be changed live.
 """
 
 import re
@@ -12,6 +12,7 @@ from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, bad_params, die, forbidden, param_error
 from moxwell.sim.grammar import ct, formats
 from moxwell.sim.grammar.drives import size_text
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.grammar.properties import Values, write
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import identity, rights
@@ -20,10 +21,10 @@ from moxwell.sim.volumes import access, names
 
 _NEW = re.compile(r"([^:\s]+):(\d+(?:\.\d+)?)")
 _FAST = frozenset(
-    "description onboot startup protection hostname hookscript cores tags lock".split()
+    words("description onboot startup protection hostname hookscript cores tags lock")
 )
-_LIVE = frozenset("cpulimit cpuunits memory swap".split())
-_OWN = frozenset("node vmid digest delete revert".split())
+_LIVE = frozenset(words("cpulimit cpuunits memory swap"))
+_OWN = frozenset(words("node vmid digest delete revert"))
 PRIVILEGES = (
     "VM.Config.Disk",
     "VM.Config.CPU",
@@ -203,9 +204,7 @@ class _Change:
         self._call, self._guest = call, guest
         self._errors: dict[str, str] = {}
 
-    def perform(
-        self, settings: dict[str, Any], deletes: list[str], reverts: list[str]
-    ) -> None:
+    def perform(self, settings: dict[str, Any], deletes: list[str], reverts: list[str]) -> None:
         guest = self._guest
         for name in reverts:
             guest.pending.pop(name, None)

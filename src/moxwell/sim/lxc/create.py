@@ -7,6 +7,7 @@ from typing import Any
 from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, bad_params, die
 from moxwell.sim.grammar import ct
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.grammar.properties import Values
 from moxwell.sim.lxc import conf as files
 from moxwell.sim.lxc import power
@@ -18,8 +19,10 @@ from moxwell.sim.tasks import Work
 from moxwell.sim.volumes import access
 
 _OWN = frozenset(
-    "node vmid ostemplate storage password ssh-public-keys pool force restore unique bwlimit"
-    " ignore-unpack-errors start unprivileged ha-managed".split()
+    words(
+        "node vmid ostemplate storage password ssh-public-keys pool force restore unique bwlimit"
+        " ignore-unpack-errors start unprivileged ha-managed"
+    )
 )
 _TYPES = ("debian", "ubuntu", "alpine", "centos", "fedora", "opensuse", "archlinux", "gentoo")
 
@@ -52,7 +55,7 @@ def _mounts(call: Call, settings: dict[str, Any]) -> dict[str, str]:
     mounts = {}
     for key in [k for k in settings if files.is_mount(k)]:
         text = str(settings.pop(key))
-        head, _, tail = text.partition(",")
+        head = text.partition(",")[0]
         if head.replace(".", "", 1).isdigit():
             text = f"{default}:{text}"
         mounts[key] = text

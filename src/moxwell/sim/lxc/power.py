@@ -9,6 +9,7 @@ from moxwell.sim.call import Call
 from moxwell.sim.fault import bad_params, die, param_error
 from moxwell.sim.grammar import ct
 from moxwell.sim.grammar.drives import parse_size
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.lxc import conf as files
 from moxwell.sim.qemu import conf as vm_files
 from moxwell.sim.qemu import start as vm_start
@@ -16,10 +17,10 @@ from moxwell.sim.state import Guest, Row
 from moxwell.sim.tasks import Work
 from moxwell.sim.volumes.stock import Stock
 
-SUBDIRS = (
+SUBDIRS = words(
     "config pending status vncproxy termproxy vncwebsocket spiceproxy migrate clone rrd rrddata"
     " firewall snapshot resize interfaces"
-).split()
+)
 
 
 def list_cts(call: Call) -> list[Row]:
@@ -45,9 +46,7 @@ def row(call: Call, guest: Guest) -> Row:
         "maxmem": int(conf.get("memory") or 512) << 20,
         "maxswap": int(conf.get("swap") or 0) << 20,
         "maxdisk": parse_size(root.get("size", "")) or 4 << 30,
-        **dict.fromkeys(
-            "disk mem swap cpu uptime netin netout diskread diskwrite".split(), 0
-        ),
+        **dict.fromkeys(words("disk mem swap cpu uptime netin netout diskread diskwrite"), 0),
     }
     for key in ("tags", "lock"):
         if conf.get(key):
@@ -77,9 +76,7 @@ def commands(call: Call) -> list[Row]:
 
 def _managed(call: Call, guest: Guest | None) -> bool:
     return (
-        guest is not None
-        and not call.via_ha
-        and ha_manager.managed(call.region, guest) is not None
+        guest is not None and not call.via_ha and ha_manager.managed(call.region, guest) is not None
     )
 
 

@@ -11,6 +11,7 @@ from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, die, forbidden
 from moxwell.sim.grammar import devices
 from moxwell.sim.grammar.drives import Drive, find_drive, is_drive, write_drive
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.grammar.properties import write as write_properties
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import create, disks, identity, rights, snapshot
@@ -18,7 +19,7 @@ from moxwell.sim.state import Conf, Firewall, Guest
 from moxwell.sim.tasks import Work
 
 _NOT_COPIED = frozenset(
-    "snapshots parent snaptime vmstate snapstate runningcpu runningmachine lock digest".split()
+    words("snapshots parent snaptime vmstate snapstate runningcpu runningmachine lock digest")
 )
 TEMPLATE_SECONDS = 0.012  # per disk: renaming and setting it read-only
 
@@ -181,9 +182,7 @@ def _put_down(call: Call, plan: _Plan) -> Guest:
     return guest
 
 
-async def _copy_drives(
-    call: Call, plan: _Plan, guest: Guest, work: Work, made: list[str]
-) -> None:
+async def _copy_drives(call: Call, plan: _Plan, guest: Guest, work: Work, made: list[str]) -> None:
     if call.major >= 9:
         work.log(f"creating a clone of VM {plan.vmid}")
     target = disks.Target(plan.newid)

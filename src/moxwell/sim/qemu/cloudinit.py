@@ -8,7 +8,6 @@ new drive and forgets them. The ISO image is built when somebody reads it, not b
 import hashlib
 import io
 import ipaddress
-from typing import cast
 from urllib.parse import unquote
 
 from pycdlib import PyCdlib
@@ -212,13 +211,11 @@ def iso(label: str, contents: dict[str, bytes]) -> bytes:
             disc.add_directory(f"/{folder}", rr_name=name, joliet_path=f"/{folder}")
     for path, data in contents.items():
         name = path.rpartition("/")[2]
-        disc.add_fp(
-            io.BytesIO(data), len(data), f"/{path}", rr_name=name, joliet_path=f"/{path}"
-        )
+        disc.add_fp(io.BytesIO(data), len(data), f"/{path}", rr_name=name, joliet_path=f"/{path}")
     out = io.BytesIO()
     disc.write_fp(out)
     disc.close()
-    return cast(bytes, out.getvalue())
+    return out.getvalue()
 
 
 # ---------------------------------------------------------------------- endpoints

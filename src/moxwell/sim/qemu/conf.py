@@ -21,6 +21,7 @@ from moxwell.sim.volumes.stock import Stock
 
 MISMATCH = "checksum mismatch (file change by other user?)"
 HIDDEN = "**********"
+_RANK = {slot: rank for rank, slot in enumerate(DRIVES)}
 
 
 def stock(call: Call) -> Stock:
@@ -78,7 +79,7 @@ def write(desk: Desk, guest: Guest) -> None:
 
 def drives(conf: Conf) -> Iterator[Drive]:
     """The drives of a configuration in PVE's order of buses."""
-    for slot in sorted((key for key in conf if is_drive(key)), key=DRIVES.index):
+    for slot in sorted((key for key in conf if key in _RANK), key=_RANK.__getitem__):
         drive = find_drive(slot, conf[slot])
         if drive is not None:
             yield drive

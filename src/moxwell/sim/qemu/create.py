@@ -12,14 +12,17 @@ from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, die, forbidden, param_error
 from moxwell.sim.grammar import vm
 from moxwell.sim.grammar.drives import is_drive
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import disks, identity, restore, rights, start
 from moxwell.sim.state import Guest, Task, Value
 from moxwell.sim.tasks import Work
 
 _OWN = frozenset(
-    "node vmid archive bwlimit force pool start storage unique live-restore"
-    " import-working-storage ha-managed".split()
+    words(
+        "node vmid archive bwlimit force pool start storage unique live-restore"
+        " import-working-storage ha-managed"
+    )
 )
 
 

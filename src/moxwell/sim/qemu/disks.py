@@ -168,7 +168,8 @@ class Builder:
         else:
             await self._call.sleep(volume.size / self._call.region.pace.bandwidth)
         copied = self._place.get(volid)
-        copied.mark, copied.used = volume.mark, max(copied.used, min(volume.used, volume.size))
+        copied.mark = volume.mark
+        self._place.occupy(volid, max(copied.used, min(volume.used, volume.size)))
         return volid
 
     def _source(self, source: str) -> tuple[Volume, str | None]:
@@ -197,7 +198,9 @@ class Builder:
             return drive
         kind = self._place.parse(drive.file)
         if kind.kind not in ("images", "iso"):
-            raise die(f"cannot use volume {drive.file} - content type needs to be 'images' or 'iso'")
+            raise die(
+                f"cannot use volume {drive.file} - content type needs to be 'images' or 'iso'"
+            )
         given = drive.options.get("format")
         if given and given != kind.format:
             raise die(

@@ -12,13 +12,16 @@ from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, die
 from moxwell.sim.grammar import devices, formats, vm
 from moxwell.sim.grammar.drives import Drive, find_drive, is_drive
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import open_volumes
 from moxwell.sim.state import Guest, Value
 
 FAST = frozenset(
-    "description hookscript lock migrate_downtime migrate_speed name onboot protection shares"
-    " startup tags vmstatestorage".split()
+    words(
+        "description hookscript lock migrate_downtime migrate_speed name onboot protection shares"
+        " startup tags vmstatestorage"
+    )
 )
 _FIXED_DRIVE = ("aio", "discard", "iothread", "queues", "product", "cache", "ssd", "vendor", "ro")
 _CLOUDINIT = vm.CLOUDINIT | {"name"}
@@ -35,7 +38,9 @@ def apply(call: Call, guest: Guest) -> None:
     """Make everything that is pending real; the VM does not run."""
     place = files.stock(call)
     for name, force in sorted(guest.deletes.items()):
-        drive = find_drive(name, guest.conf[name]) if is_drive(name) and name in guest.conf else None
+        drive = (
+            find_drive(name, guest.conf[name]) if is_drive(name) and name in guest.conf else None
+        )
         if drive is not None:
             detach(call, guest, drive, force=bool(force))
         guest.conf.pop(name, None)
@@ -85,21 +90,21 @@ class Plugger:
         for name in [n for n in guest.pending if n in FAST]:
             self._set(name, guest.pending.pop(name))
         for name in sorted(n for n in guest.deletes if n in self._chosen):
-            if self._try(name, lambda name=name: self._remove(name)):
+            if self._try(name, self._remove, name):
                 self._record(name, guest.conf.pop(name, None), None)
                 guest.live.pop(name, None)
                 guest.deletes.pop(name, None)
         for name in [n for n in guest.pending if n in self._chosen]:
             value = guest.pending[name]
-            if self._try(name, lambda name=name, value=value: self._change(name, value)):
+            if self._try(name, self._change, name, value):
                 self._set(name, value)
                 guest.live[name] = value
                 guest.pending.pop(name, None)
         files.write(self._call.desk, guest)
 
-    def _try(self, name: str, action: Callable[[], None]) -> bool:
+    def _try(self, name: str, action: Callable[..., None], *args: Value) -> bool:
         try:
-            action()
+            action(*args)
         except Skip:
             return False
         except PveError as problem:
@@ -235,7 +240,10 @@ class Plugger:
     def _bridge(self, net: dict[str, str]) -> None:
         name = net.get("bridge")
         if name and not has_bridge(self._call, name):
-            raise die(f"bridge '{name}' does not exist")
+            raise die(
+                f"VM {self._guest.vmid} qmp command 'netdev_add' failed - network script"
+                " /usr/libexec/qemu-server/pve-bridge-hotplug failed with status 6400"
+            )
 
     def _change_drive(self, name: str, value: str) -> None:
         guest, place = self._guest, files.stock(self._call)

@@ -201,14 +201,44 @@ class _Trip:
         local, _ = local_resources(guest.conf, guest.running)
         if guest.running and local and not call.get("force"):
             raise die(f"can't migrate VM which uses local devices: {', '.join(local)}")
-        for row in local_disks(call, guest):
-            if row["cdrom"]:
-                raise die(f"can't migrate local cdrom '{row['volid']}'")
-            if guest.running and row["is_attached"] and not call.get("with-local-disks"):
-                raise die("can't live migrate attached local disks without with-local-disks option")
+        self._scan()
         if guest.running:
             self._check_bridges()
         guest.conf["lock"] = "migrate"
+
+    def _scan(self) -> None:
+        """Look at every local volume; all that is wrong is logged before giving up."""
+        rows = local_disks(self._call, self._guest)
+        problems = {row["volid"]: self._why_not(row) for row in rows}
+        for row in sorted(rows, key=lambda row: str(row["volid"])):
+            what = "attached" if row["is_attached"] else "unused"
+            self._log(f"found local disk '{row['volid']}' ({what})")
+        found = {volid: text for volid, text in problems.items() if text}
+        for volid, text in sorted(found.items()):
+            self._log(f"can't migrate local disk '{volid}': {text}")
+        if found:
+            raise die("Problem found while scanning volumes - can't migrate VM - check log")
+        place = files.stock(self._call)
+        for row in rows:
+            parsed = place.parse(row["volid"])
+            if parsed.base is not None:
+                text = f"can't migrate '{row['volid']}' as it's a clone of '{parsed.base}'"
+                raise die(f"Problem found while scanning volumes - {text}")
+
+    def _why_not(self, row: Row) -> str | None:
+        place, volid, guest = files.stock(self._call), str(row["volid"]), self._guest
+        if place.find(volid) is None:
+            return f"volume '{volid}' does not exist"
+        if row["cdrom"]:
+            return None if "-cloudinit" in volid else "local cdrom image"
+        owner = place.owner(volid)
+        if owner != guest.vmid:
+            return f"owned by other VM (owner = VM {owner})"
+        if place.base_in_use(volid):
+            return "referenced by linked clone(s)"
+        if guest.running and row["is_attached"] and not self._call.get("with-local-disks"):
+            return "can't live migrate attached local disks without with-local-disks option"
+        return None
 
     def _check_bridges(self) -> None:
         there = self._call.region.hosts[self._target]
@@ -234,15 +264,14 @@ class _Trip:
         call, guest = self._call, self._guest
         volume = here.get(drive.file)
         self._log(f"copying local disk images: {drive.file}")
-        form = volume.format if storage == drive.storage else None
-        new = there.alloc(storage, guest.vmid, form, volume.size)
+        new = there.adopt(storage, guest.vmid, volume)
         self._made.append(new)
         limit = int(call.get("bwlimit") or 0) * 1024.0
         rate = call.region.pace.migration_bandwidth
         await self._work.sleep(volume.size / (min(rate, limit) if limit else rate))
         copied = there.get(new)
         copied.mark, copied.data = volume.mark, volume.data
-        copied.used = max(copied.used, volume.used)
+        there.occupy(new, max(copied.used, volume.used))
         here.free(drive.file)
         if drive.slot.startswith("unused"):
             guest.conf[drive.slot] = new

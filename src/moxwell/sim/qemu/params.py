@@ -14,9 +14,7 @@ TEXT = Param()
 INTEGER = Param(type="integer")
 WHOLE = Param(type="integer", minimum=0)
 NODE = Param(optional=False, format=formats.node)
-VMID = Param(
-    type="integer", optional=False, format=formats.vmid, minimum=100, maximum=999999999
-)
+VMID = Param(type="integer", optional=False, format=formats.vmid, minimum=100, maximum=999999999)
 STORAGE = Param(format=formats.storage_id)
 DIGEST = Param(max_length=40)
 SNAPSHOT = Param(optional=False, format=formats.config_id, max_length=40)
@@ -97,9 +95,7 @@ MOVE = named(
         "delete": BOOL,
         "digest": DIGEST,
         "bwlimit": WHOLE,
-        "target-vmid": Param(
-            type="integer", format=formats.vmid, minimum=100, maximum=999999999
-        ),
+        "target-vmid": Param(type="integer", format=formats.vmid, minimum=100, maximum=999999999),
         "target-disk": Param(enum=(*DRIVES, *UNUSED)),
         "target-digest": DIGEST,
     }

@@ -11,17 +11,20 @@ from typing import Any
 from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.guest import AgentSilent
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import hotplug, start, vmstate
 from moxwell.sim.state import Guest
 from moxwell.sim.tasks import Work
 
-_ROOT_ONLY = (
+_ROOT_ONLY = words(
     "stateuri skiplock migratedfrom migration_type migration_network targetstorage force-cpu"
-    " nets-host-mtu keepActive nocheck".split()
+    " nets-host-mtu keepActive nocheck"
 )
-AGENT_SILENT = "QEMU Guest Agent is not running - VM {} qmp command 'guest-ping' failed - got timeout"
+AGENT_SILENT = (
+    "QEMU Guest Agent is not running - VM {} qmp command 'guest-ping' failed - got timeout"
+)
 
 
 def _check_root(call: Call) -> None:
@@ -32,9 +35,7 @@ def _check_root(call: Call) -> None:
 
 def _managed(call: Call, guest: Guest | None) -> bool:
     return (
-        guest is not None
-        and not call.via_ha
-        and ha_manager.managed(call.region, guest) is not None
+        guest is not None and not call.via_ha and ha_manager.managed(call.region, guest) is not None
     )
 
 
@@ -310,4 +311,3 @@ def resume(call: Call) -> str:
         call.desk.touch(vmid)
 
     return call.spawn("qmresume", vmid, _locked(call, vmid, action))
-

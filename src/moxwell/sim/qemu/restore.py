@@ -12,9 +12,11 @@ from moxwell.sim.fault import PveError, die
 from moxwell.sim.grammar.drives import Drive, find_drive, is_drive, write_drive
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import identity, start
-from moxwell.sim.state import Conf, Guest, Value
+from moxwell.sim.state import Conf, Guest, Row, Value
 from moxwell.sim.tasks import Work
-from moxwell.sim.volumes import access
+from moxwell.sim.volumes import access, names
+
+_FORMATS = ("raw", "qcow2", "vmdk")
 
 
 def check(call: Call, vmid: int, archive: str) -> None:
@@ -77,12 +79,13 @@ async def _restore(
     files.write(call.desk, guest)
 
 
-async def _disk(call: Call, guest: Guest, drive: Drive, saved: Conf, work: Work) -> str:
+async def _disk(call: Call, guest: Guest, drive: Drive, saved: Row, work: Work) -> str:
     place = files.stock(call)
     storage = call.get("storage") or drive.storage or "local"
-    volid = place.alloc(storage, guest.vmid, None, drive.size)
+    old = drive.file.rpartition(".")[2]
+    form = old if names.has_path(place.get_storage(storage)) and old in _FORMATS else None
+    volid = place.alloc(storage, guest.vmid, form, drive.size)
     work.log(f"new volume ID is '{volid}'")
     await work.sleep(drive.size / call.region.pace.bandwidth)
-    marks = json.loads(str(saved.get("marks") or "{}"))
-    place.get(volid).mark = marks.get(drive.slot, place.get(volid).mark)
+    place.get(volid).mark = saved.get("marks", {}).get(drive.slot, place.get(volid).mark)
     return write_drive(drive.with_file(volid, place.get(volid).size))

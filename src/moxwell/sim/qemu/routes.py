@@ -1,6 +1,7 @@
-"""Virtual machines: ``ROUTES`` is everything below ``/nodes/{node}/qemu`` but agent and firewall."""
+"""Everything below ``/nodes/{node}/qemu`` but agent and firewall."""
 
 from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.drives import DRIVES
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.qemu import (
     clone,
@@ -27,9 +28,7 @@ _DISK = perm("/vms/{vmid}", "VM.Config.Disk")
 _ALLOCATE = perm("/vms/{vmid}", "VM.Allocate")
 _SNAPSHOT = perm("/vms/{vmid}", "VM.Snapshot")
 _ROLLBACK = perm("/vms/{vmid}", "VM.Snapshot", "VM.Snapshot.Rollback", any_of=True)
-_SEE_SNAPSHOT = perm(
-    "/vms/{vmid}", "VM.Snapshot", "VM.Snapshot.Rollback", "VM.Audit", any_of=True
-)
+_SEE_SNAPSHOT = perm("/vms/{vmid}", "VM.Snapshot", "VM.Snapshot.Rollback", "VM.Audit", any_of=True)
 _NAMED = {**params.BASE, "snapname": params.SNAPSHOT}
 
 
@@ -106,7 +105,7 @@ ROUTES: tuple[Route, ...] = (
         "/template",
         clone.template,
         _ALLOCATE,
-        {**params.BASE, "disk": Param(enum=params.DRIVES)},
+        {**params.BASE, "disk": Param(enum=DRIVES)},
     ),
     _vm(
         "GET",
@@ -128,9 +127,7 @@ ROUTES: tuple[Route, ...] = (
         _POWER,
         {**params.BASE, "timeout": params.WHOLE},
     ),
-    _vm(
-        "POST", "/status/reset", power.reset, _POWER, {**params.BASE, "skiplock": params.BOOL}
-    ),
+    _vm("POST", "/status/reset", power.reset, _POWER, {**params.BASE, "skiplock": params.BOOL}),
     _vm("POST", "/status/suspend", power.suspend, _POWER, params.SUSPEND),
     _vm(
         "POST",

@@ -6,13 +6,14 @@ Creating, deleting and rolling back are workers; almost all their refusals end t
 
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import identity, start, vmstate
 from moxwell.sim.state import Conf, Guest, Row, Snapshot
 from moxwell.sim.tasks import Work
 
 _NOT_KEPT = frozenset(
-    "snapstate snaptime vmstate lock digest description runningmachine runningcpu".split()
+    words("snapstate snaptime vmstate lock digest description runningmachine runningcpu")
 )
 
 _TASKS = {"qemu": "qm", "lxc": "vz"}

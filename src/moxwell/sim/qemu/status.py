@@ -8,15 +8,17 @@ from moxwell.sim import ha_manager, statd
 from moxwell.sim.call import Call
 from moxwell.sim.fault import param_error
 from moxwell.sim.grammar import devices, vm
+from moxwell.sim.grammar.drives import is_drive, parse_size
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import snapshot, start
 from moxwell.sim.state import Conf, Guest, Row
 
 _BOTH = "cannot use 'snapshot' parameter with 'current'"
-SUBDIRS = (
+SUBDIRS = words(
     "config pending clone cloudinit status unlink vncproxy termproxy migrate resize move rrd"
     " rrddata monitor agent snapshot spiceproxy sendkey firewall mtunnel remote_migrate"
-).split()
+)
 
 
 def list_vms(call: Call) -> list[Row]:
@@ -88,11 +90,14 @@ def _cpus(call: Call, conf: Conf) -> int:
 
 
 def _boot_size(conf: Conf) -> int:
-    found = {drive.slot: drive for drive in files.drives(conf)}
-    for slot in files.boot_drives(conf):
-        drive = found.get(slot)
-        if drive is not None and not drive.is_cdrom_media:
-            return drive.size
+    """The size of the first boot disk, read without parsing: lists are long."""
+    boot = str(conf.get("boot", ""))
+    order = boot[6:].split(";") if boot.startswith("order=") else files.boot_drives(conf)
+    for slot in order:
+        text = str(conf.get(slot, ""))
+        if not is_drive(slot) or not text or "media=cdrom" in text:
+            continue
+        return parse_size(text.partition(",size=")[2].partition(",")[0]) or 0
     return 0
 
 

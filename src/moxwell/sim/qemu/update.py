@@ -14,14 +14,17 @@ from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, bad_params, die, param_error
 from moxwell.sim.grammar import devices, formats, vm
 from moxwell.sim.grammar.drives import Drive, find_drive, is_drive, parse_drive
+from moxwell.sim.grammar.formats import words
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import disks, hotplug, identity, open_volumes, rights
 from moxwell.sim.state import Guest, Value
 from moxwell.sim.tasks import Work
 
 _OWN = frozenset(
-    "node vmid digest background_delay skip_cloud_init import-working-storage skiplock delete"
-    " revert force".split()
+    words(
+        "node vmid digest background_delay skip_cloud_init import-working-storage skiplock delete"
+        " revert force"
+    )
 )
 
 

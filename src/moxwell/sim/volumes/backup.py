@@ -131,7 +131,7 @@ class _Dump:
         volid = place.put_file(self._storage, name, "backup", form, data.encode())
         volume = place.get(volid)
         volume.vmid, volume.size = guest.vmid, max(size // 2, len(data))
-        volume.used = volume.size
+        place.occupy(volid, volume.size)
         volume.notes = self._notes(guest)
         volume.protected = bool(call.get("protected"))
         storage = place.get_storage(self._storage)
@@ -217,9 +217,7 @@ ROUTES: tuple[Route, ...] = (
             "lockwait": Param(type="integer", minimum=0),
             "mailnotification": Param(enum=("always", "failure")),
             "mailto": Param(),
-            "notification-mode": Param(
-                enum=("auto", "legacy-sendmail", "notification-system")
-            ),
+            "notification-mode": Param(enum=("auto", "legacy-sendmail", "notification-system")),
             "quiet": Param(type="boolean"),
             "stdexcludes": Param(type="boolean"),
             "stopwait": Param(type="integer", minimum=0),

@@ -192,13 +192,12 @@ def copy(call: Call) -> str:
         storage, rest = names.split_volid(target)
         parsed = there.parse(target)
         if parsed.kind == "images":
-            made = there.alloc(
-                storage, parsed.vmid or 0, volume.format, volume.size, parsed.file
-            )
+            made = there.alloc(storage, parsed.vmid or 0, volume.format, volume.size, parsed.file)
         else:
             made = there.put_file(storage, rest, volume.content, volume.format, b"")
         copied = there.get(made)
-        copied.size, copied.used = volume.size, volume.used
+        copied.size = volume.size
+        there.occupy(made, volume.used)
         copied.data, copied.mark = volume.data, volume.mark
         await work.sleep(volume.size / call.region.pace.migration_bandwidth)
 

@@ -13,6 +13,7 @@ from moxwell.sim.fault import PveError, die
 from moxwell.sim.state import Storage, Volume
 from moxwell.sim.tasks import Work
 from moxwell.sim.volumes import names
+from moxwell.sim.volumes.shelves import Shelf, shelf
 
 CLOUDINIT_SIZE = 4 << 20
 _EXTENT = 4 << 20
@@ -54,6 +55,12 @@ class Stock:
         name, _, rest = volid.partition(":")
         storage = self._desk.region.storages.get(name)
         return storage.shelf(self.node).get(rest) if storage is not None else None
+
+    def _shelf(self, storage: Storage) -> Shelf:
+        return shelf(self._desk.extras, storage, self.node)
+
+    def _full(self, storage: Storage, needed: int) -> bool:
+        return storage.used_extra + self._shelf(storage).used + needed > storage.capacity
 
     def get(self, volid: str) -> Volume:
         volume = self.find(volid)
@@ -124,7 +131,7 @@ class Stock:
         if file and not file.startswith(f"{lead}-{vmid}-"):
             raise die(f"illegal name '{file}' - should be '{lead}-{vmid}-*'")
         file = file or self._next(storage, vmid, form)
-        if any(other.rpartition("/")[2] == file for other in storage.shelf(self.node)):
+        if any(other.rpartition("/")[2] == file for other in self._own(storage, vmid)):
             raise self._exists(storage, file)
         return file
 
@@ -149,7 +156,7 @@ class Stock:
         )
 
     def _own(self, storage: Storage, vmid: int) -> list[str]:
-        return [n for n, v in storage.shelf(self.node).items() if v.vmid == vmid]
+        return list(self._shelf(storage).owned(vmid))
 
     def _next(self, storage: Storage, vmid: int, form: str) -> str:
         """The lowest free ``vm-ID-disk-N`` of a guest on this storage."""
@@ -180,12 +187,25 @@ class Stock:
                 f"{storage.name}:{volume.name}:{self._desk.region.next_number()}".encode()
             ).hexdigest()[:12]
         )
-        storage.shelf(self.node)[volume.name] = volume
+        self._shelf(storage).put(volume)
+
+    def adopt(self, storage_name: str, vmid: int, volume: Volume) -> str:
+        """A volume to take another node's copy: under the same name where that is free."""
+        storage = self.enabled(storage_name)
+        file = volume.name.rpartition("/")[2]
+        wanted = file.rpartition(".")[0] or file
+        form = volume.format if names.has_path(storage) else "raw"
+        if names.has_path(storage):
+            wanted = f"{wanted}.{form}"
+        if names.join_name(storage, vmid, wanted) in storage.shelf(self.node):
+            return self.alloc(storage_name, vmid, form, volume.size)
+        return self.alloc(storage_name, vmid, form, volume.size, wanted)
 
     def put_file(self, storage_name: str, name: str, content: str, form: str, data: bytes) -> str:
         """An uploaded or downloaded file, with its bytes."""
         storage = self.enabled(storage_name)
-        old = storage.shelf(self.node).pop(name, None)
+        here = self._shelf(storage)
+        old = here.take(name) if name in here.volumes else None
         self._room(storage, len(data), names.path_of(storage, name), "file")
         mark = hashlib.sha1(data).hexdigest()[:12]
         volume = Volume(name, form, content, len(data), len(data), data=data, mark=mark)
@@ -195,7 +215,7 @@ class Stock:
         return f"{storage_name}:{name}"
 
     def _room(self, storage: Storage, needed: int, path: str, form: str) -> None:
-        if storage.used(self.node) + needed <= storage.capacity:
+        if not self._full(storage, needed):
             return
         if storage.type in ("lvm", "lvmthin"):
             group = storage.options.get("vgname", storage.name)
@@ -242,14 +262,14 @@ class Stock:
         work.log(f"transferred 0.0 B of {total} (0.00%)")
         await work.sleep(old.size / self._rate(limit_kib))
         needed = max(min(old.used, new.size) - new.used, 0)
-        if storage.used(self.node) + needed > storage.capacity:
+        if self._full(storage, needed):
             work.log("qemu-img: error while writing at byte 0: No space left on device")
             raise die(
                 "copy failed: command '/usr/bin/qemu-img convert -p -n"
                 f" {self.path(source)} {self.path(target)}' failed: exit code 1"
             )
         work.log(f"transferred {total} of {total} (100.00%)")
-        new.used += needed
+        self._shelf(storage).grow(new, needed)
         new.mark, new.data = old.mark, old.data
 
     def _rate(self, limit_kib: int) -> float:
@@ -279,11 +299,17 @@ class Stock:
         return self._renamed(storage, rest, names.join_name(storage, vmid, file, base), vmid)
 
     def _renamed(self, storage: Storage, old: str, new: str, vmid: int | None) -> str:
-        shelf = storage.shelf(self.node)
-        volume = shelf.pop(old)
+        here = self._shelf(storage)
+        volume = here.take(old)
         volume.name, volume.vmid = new, vmid
-        shelf[new] = volume
+        here.put(volume)
         return f"{storage.name}:{new}"
+
+    def occupy(self, volid: str, used: int) -> None:
+        """Say how much a volume occupies."""
+        volume = self.get(volid)
+        storage = self.get_storage(volid.partition(":")[0])
+        self._shelf(storage).grow(volume, used - volume.used)
 
     def resize(self, volid: str, size: int) -> None:
         storage_name, rest = names.split_volid(volid)
@@ -292,7 +318,8 @@ class Stock:
             storage, volume.format, volume.size
         )
         self._room(storage, max(grown, 0), names.path_of(storage, rest), volume.format)
-        volume.size, volume.used = size, volume.used + max(grown, 0)
+        volume.size = size
+        self._shelf(storage).grow(volume, max(grown, 0))
 
     def free(self, volid: str, log: Work | None = None) -> None:
         """Remove a volume; on file storages a missing one is only a remark."""
@@ -310,7 +337,7 @@ class Stock:
             return
         if volume.protected:
             raise die(f"cannot remove protected volume '{rest}' on '{storage_name}'")
-        del storage.shelf(self.node)[rest]
+        self._shelf(storage).take(rest)
 
     def _gone(self, storage: Storage, name: str) -> PveError:
         path = names.path_of(storage, name)

@@ -115,7 +115,8 @@ def download(call: Call) -> str:
             _verify(call, data, work)
         volid = place.put_file(storage_name, rest, content, file_format(content, name), data)
         volume = place.get(volid)
-        volume.size, volume.used = int(row.get("virtual_size", size)), size
+        volume.size = int(row.get("virtual_size", size))
+        place.occupy(volid, size)
         work.log("download of '{url}' finished".replace("{url}", url))
 
     return call.spawn("download", name, worker)
