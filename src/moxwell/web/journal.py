@@ -1,0 +1,179 @@
+"""
+What happened, as far as this process saw it: stages of machines, and events worth a line.
+
+In flows one picture after the other; out flow, for each machine, the stages it went through with
+their times, what each typically takes, and a bounded list of sentences. Nothing is stored: a
+journal begins with its process and says so.
+"""
+
+import statistics
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from moxwell.web.picture import Estate, Host, Machine, State
+from moxwell.web.words import STAGES, Words
+
+KEPT_EVENTS = 400
+KEPT_SAMPLES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the feed."""
+
+    number: int
+    at: datetime
+    state: State
+    name: str
+    sentence: str
+    cluster: str = ""
+    machine: str = ""
+
+
+@dataclass(slots=True)
+class _Course:
+    """What is known of one machine's way."""
+
+    state: str
+    stage: str
+    since: datetime
+    begun: dict[str, datetime] = field(default_factory=dict)
+    ended: dict[str, datetime] = field(default_factory=dict)
+    whole: bool = False  # seen from the first stage on
+
+
+class Journal:
+    """Follows the estate."""
+
+    def __init__(self) -> None:
+        self._courses: dict[str, _Course] = {}
+        self._samples: dict[tuple[str, str], deque[float]] = {}
+        self._events: deque[Entry] = deque(maxlen=KEPT_EVENTS)
+        self._hosts: dict[tuple[str, str], bool] = {}
+        self._clusters: dict[str, tuple[bool, str]] = {}
+        self._number = 0
+        self._first = True
+
+    @property
+    def events(self) -> Sequence[Entry]:
+        """The lines, oldest first."""
+        return tuple(self._events)
+
+    def follow(self, estate: Estate, words: dict[str, Words]) -> None:
+        """Take note of what changed since the last picture."""
+        self._follow_hosts(estate.hosts, estate.now)
+        for machine in estate.machines:
+            key = f"{machine.namespace}/{machine.name}"
+            self._follow_machine(key, machine, words[key], estate.now)
+        self._follow_gone({f"{m.namespace}/{m.name}" for m in estate.machines}, estate.now)
+        for cluster in estate.clusters:
+            key = f"{cluster.namespace}/{cluster.name}"
+            now = (cluster.ready, cluster.version)
+            was = self._clusters.get(key)
+            if was is not None and now != was and cluster.ready:
+                self._say(estate.now, "ready", cluster.name, f"Ready, {cluster.version}", key)
+            elif was is None and not self._first:
+                self._say(estate.now, "made", cluster.name, "Asked for", key)
+            self._clusters[key] = now
+        self._first = False
+
+    def since(self, key: str) -> datetime | None:
+        """Since when a machine is in its state."""
+        course = self._courses.get(key)
+        return course.since if course else None
+
+    def timeline(self, key: str) -> list[tuple[str, datetime | None, datetime | None]]:
+        """Stages with begin and end; empty where this process did not see the beginning."""
+        course = self._courses.get(key)
+        if course is None or not course.whole:
+            return []
+        return [(s, course.begun.get(s), course.ended.get(s)) for s in STAGES]
+
+    def typical(self, region: str, stage: str) -> float | None:
+        """The median of the last times a stage took in a region."""
+        samples = self._samples.get((region, stage))
+        return statistics.median(samples) if samples else None
+
+    # Following
+
+    def _follow_machine(self, key: str, machine: Machine, words: Words, now: datetime) -> None:
+        course = self._courses.get(key)
+        if course is None:
+            whole = words.stage == "Claim" and not self._first
+            course = self._courses[key] = _Course(words.state, words.stage, now, whole=whole)
+            if words.stage:
+                course.begun[words.stage] = now
+            if not self._first:
+                self._note(now, "made", machine, "Asked for")
+            return
+        if words.stage != course.stage:
+            self._pass_stage(course, machine, words.stage, now)
+        if words.state != course.state:
+            if words.state in {"unknown", "trouble", "leaving"}:
+                self._note(now, words.state, machine, words.sentence)
+            elif words.state == "ready":
+                self._note(now, "ready", machine, "Joined as node, Ready")
+            course.state, course.since = words.state, now
+
+    def _pass_stage(self, course: _Course, machine: Machine, stage: str, now: datetime) -> None:
+        done = course.stage
+        course.stage = stage
+        if done:
+            course.ended.setdefault(done, now)
+            begun = course.begun.get(done)
+            if begun is not None and stage:
+                took = (now - begun).total_seconds()
+                kept = self._samples.setdefault((machine.region, done), deque(maxlen=KEPT_SAMPLES))
+                kept.append(took)
+            self._note(now, "ready", machine, _done(done, machine))
+        if stage:
+            course.begun.setdefault(stage, now)
+        for earlier in STAGES[: STAGES.index(stage)] if stage else STAGES:
+            if earlier in course.begun:
+                course.ended.setdefault(earlier, now)
+
+    def _follow_gone(self, there: set[str], now: datetime) -> None:
+        for key in [k for k in self._courses if k not in there]:
+            del self._courses[key]
+            self._say(now, "ready", key.partition("/")[2], "Gone, with guest, disks and addresses")
+
+    def _follow_hosts(self, hosts: Iterable[Host], now: datetime) -> None:
+        for host in hosts:
+            key = (host.region, host.name)
+            was = self._hosts.get(key)
+            name = f"{host.region}/{host.name}"
+            if was is True and not host.online:
+                self._say(now, "trouble", name, "Does not answer")
+            elif was is False and host.online:
+                self._say(now, "ready", name, "Answers again")
+            self._hosts[key] = host.online
+
+    def _note(self, now: datetime, state: State, machine: Machine, sentence: str) -> None:
+        key = f"{machine.namespace}/{machine.name}"
+        cluster = f"{machine.namespace}/{machine.cluster}"
+        self._say(now, state, machine.name, sentence, cluster, key)
+
+    def _say(
+        self,
+        now: datetime,
+        state: State,
+        name: str,
+        sentence: str,
+        cluster: str = "",
+        machine: str = "",
+    ) -> None:
+        self._number += 1
+        self._events.append(Entry(self._number, now, state, name, sentence, cluster, machine))
+
+
+def _done(stage: str, machine: Machine) -> str:
+    where = f"{machine.region}/{machine.host}" if machine.host else machine.region
+    return {
+        "Claim": f"VMID {machine.vmid} claimed in {machine.region}",
+        "Clone": f"Cloned from {machine.template} on {where}",
+        "Configure": f"Configured: {machine.cpus} vCPU, {machine.memory_mib // 1024} GiB",
+        "Boot": f"Booted on {where}",
+        "Join": f"Joined as node {machine.node or machine.name}",
+    }[stage]

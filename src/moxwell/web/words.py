@@ -1,0 +1,168 @@
+"""
+What a machine does, in words: from conditions and the next move to a state and sentences. Pure.
+
+Every mark has a sentence: what is awaited, why, and what comes next. Unknown is not failed.
+"""
+
+from dataclasses import dataclass
+
+from moxwell.web.picture import Condition, Machine, State
+
+STAGES = ("Claim", "Clone", "Configure", "Boot", "Join")
+_STAGE_OF = {
+    "TakeClaim": "Claim",
+    "Adopt": "Claim",
+    "Clone": "Clone",
+    "Migrate": "Clone",
+    "Cloning": "Clone",
+    "Migrating": "Clone",
+    "AskAddresses": "Configure",
+    "WaitingForAddresses": "Configure",
+    "UploadIso": "Configure",
+    "Resize": "Configure",
+    "SetFirewall": "Configure",
+    "Configure": "Configure",
+    "RegisterHa": "Configure",
+    "Configuring": "Configure",
+    "Start": "Boot",
+    "NameIt": "Boot",
+    "Starting": "Boot",
+    "WaitingForBootstrap": "Boot",
+    "EjectIso": "Join",
+    "DeleteVolume": "Join",
+}
+_UNKNOWN = {"RegionUnreachable", "RegionUnknown", "HostDown"}
+_WAITS = {
+    "InsufficientResources",
+    "WaitingForBootstrapData",
+    "WaitingForClusterInfrastructureReady",
+    "WaitingForClusterInfrastructure",
+    "WaitingForAddresses",
+    "WaitingForMachine",
+    "Paused",
+}
+_NEXT = {
+    "Claim": ("Clone the template", "As soon as a place and an id are claimed."),
+    "Clone": ("Configure the guest", "When the clone has ended."),
+    "Configure": ("Start the guest", "When addresses and seed are there."),
+    "Boot": ("Join the cluster", "When the guest has run its bootstrap data."),
+    "Join": ("Nothing", "When the node is Ready."),
+}
+_DOES = {
+    "Claim": "Claims a place and an id",
+    "Clone": "Cloning from template {template} on {host}",
+    "Configure": "Configuring: {cpus} vCPU, {memory} GiB, addresses, seed",
+    "Boot": "Booting on {host}, waits for the guest to report",
+    "Join": "Joining, waits for node {name} to be Ready",
+}
+_SHORT = {"Claim": "Claim", "Clone": "Clone", "Configure": "Config", "Boot": "Boot", "Join": "Join"}
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What is said of a machine."""
+
+    state: State
+    stage: str
+    sentence: str
+    headline: str
+    now: str
+    now_says: str
+    next: str
+    next_says: str
+    short: str = ""
+
+
+def ready_condition(machine: Machine) -> Condition | None:
+    """The condition that sums the others up."""
+    return next((c for c in machine.conditions if c.type == "Ready"), None)
+
+
+def stage_of(machine: Machine) -> str:
+    """Where on its way from claim to node a machine is; empty: at the end."""
+    ready = ready_condition(machine)
+    move = machine.move.removeprefix("wait: ")
+    if not machine.vmid:
+        return "Claim"
+    found = _STAGE_OF.get(move) or _STAGE_OF.get(ready.reason if ready else "")
+    if found and found != "Join":
+        return found
+    return "" if machine.node_ready else "Join"
+
+
+def say(machine: Machine, progress: float | None = None) -> Words:
+    """State and sentences of a machine."""
+    ready = ready_condition(machine)
+    reason, message = (ready.reason, ready.message) if ready else ("", "")
+    if machine.deleting:
+        return _leaving(machine, reason, message)
+    if reason in _UNKNOWN or (ready is not None and ready.status == "Unknown"):
+        text = f"Unknown: {message or reason}"
+        return _words("unknown", "", text, "Unknown", text, "", "Look again", "When it answers.")
+    stage = stage_of(machine)
+    if reason in _WAITS or (not machine.vmid and machine.move.startswith("wait: ")):
+        return _waiting(stage, reason, message)
+    if reason == "Vanished" or (machine.node_ready is False and not stage):
+        text = message or "The node does not report any more"
+        return _words(
+            "trouble", stage, text, "Trouble", text, "", "Be replaced", "By its health check."
+        )
+    if not stage:
+        return _words("ready", "", "Settled", "", "Settled", "Nothing to do.", "Nothing", "")
+    return _under_way(machine, stage, progress)
+
+
+def _under_way(machine: Machine, stage: str, progress: float | None) -> Words:
+    host = f"{machine.region}/{machine.host}" if machine.host else "its host"
+    text = _DOES[stage].format(
+        template=machine.template or "its template",
+        host=host,
+        cpus=machine.cpus,
+        memory=machine.memory_mib // 1024,
+        name=machine.name,
+    )
+    if progress is not None and stage == "Clone":
+        text += f", {progress:.0%}".replace("%", " %")
+    following, when = _NEXT[stage]
+    state: State = "made" if stage in {"Claim", "Clone"} else "moving"
+    short = _SHORT[stage]
+    if progress is not None and stage == "Clone":
+        short += f" {progress * 100:.0f} %"
+    return _words(state, stage, text, text.partition(",")[0], text, "", following, when, short)
+
+
+def _waiting(stage: str, reason: str, message: str) -> Words:
+    text = f"Waits: {message}" if message else f"Waits: {reason}"
+    return _words(
+        "waiting",
+        stage,
+        text,
+        "Waiting",
+        message or reason,
+        "",
+        *_NEXT.get(stage, ("", "")),
+        "Wait",
+    )
+
+
+def _leaving(machine: Machine, reason: str, message: str) -> Words:
+    text = "Leaving"
+    if machine.pods:
+        text += f", {machine.pods} pods still on it"
+    elif message:
+        text += f": {message.removeprefix('next: ')}"
+    return _words(
+        "leaving",
+        "",
+        text,
+        "Leaving",
+        text,
+        "",
+        "Be gone",
+        "When guest, disks and addresses are.",
+        "Drain" if machine.pods else "Leave",
+    )
+
+
+def _words(state: State, stage: str, *rest: str) -> Words:
+    return Words(state, stage, *rest)
