@@ -37,7 +37,9 @@ class Ask:
     hosts: frozenset[str] | None = None
     target: str = ""
     spread: str = "Prefer"  # Prefer, Require or Ignore: one host for each replica
-    linked: bool = False
+    linked: bool = False  # the clone must lie beside its template
+    thin: bool = False  # the boot disk takes no room of its own at first
+    needs_iso: bool = False
     limits: Limits = Limits()
 
 
@@ -245,6 +247,8 @@ def _compute(ask: Ask, host: Host, room: _Room) -> list[str]:
 
 def _storage(ask: Ask, host: Host, room: _Room, template: Template | None) -> list[str]:
     why = []
+    if ask.needs_iso and not any("iso" in s.content and s.active for s in host.stores.values()):
+        why.append("no storage there takes ISO images")
     for name, size in sorted(_demand(ask, template).items()):
         store = host.stores.get(name)
         why.extend(_store_room(ask, name, size, store, room.disk_taken.get(name, 0)))
@@ -257,7 +261,11 @@ def _demand(ask: Ask, template: Template | None) -> dict[str, int]:
     own = ask.storage or (min(template.storages) if template and template.storages else "")
     loose = ask.extra_bytes.get("", 0)
     if own:
-        boot = 0 if ask.linked else max(ask.disk_bytes, template.disk_bytes if template else 0)
+        boot = (
+            0
+            if ask.linked or ask.thin
+            else max(ask.disk_bytes, template.disk_bytes if template else 0)
+        )
         want[own] = want.get(own, 0) + boot + loose
     return want
 

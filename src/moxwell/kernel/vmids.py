@@ -8,14 +8,13 @@ and a pass that is repeated after a kill wants the same id again.
 """
 
 import zlib
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 from moxwell.errors import Invalid
 
 LOWEST, HIGHEST = 100, 999_999_999
-COOL_DOWN = timedelta(minutes=10)
+COOL_DOWN_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,10 @@ def choose_vmid(
             return vmid
     raise RangeExhausted(
         f"every VMID in {within.start}-{within.end} is in use or was freed less than "
-        f"{int(COOL_DOWN.total_seconds() // 60)} minutes ago; widen the range"
+        f"{COOL_DOWN_SECONDS // 60} minutes ago; widen the range"
     )
 
 
-def cooling(freed: dict[int, datetime], now: datetime) -> frozenset[int]:
-    """The ids freed too recently to be used again."""
-    return frozenset(vmid for vmid, when in freed.items() if now - when < COOL_DOWN)
+def cooling(freed: Mapping[int, float], now: float) -> frozenset[int]:
+    """The ids freed too recently to be used again; times in seconds of one clock."""
+    return frozenset(vmid for vmid, when in freed.items() if now - when < COOL_DOWN_SECONDS)

@@ -123,3 +123,4 @@ class Claim(Value, frozen=True, kw_only=True):
     storage: str = ""
     iso_storage: str = field(name="isoStorage", default="")
     linked: bool = False
+    detour: bool = False  # cloned beside its template, then migrated

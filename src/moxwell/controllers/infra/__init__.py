@@ -1,0 +1,1 @@
+"""Machines on Proxmox: the ground (``cluster``), guests (``machine``), leftovers (``collect``)."""

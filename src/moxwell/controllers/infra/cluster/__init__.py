@@ -1,0 +1,1 @@
+"""``infra.cluster``: the ground of a Kubernetes cluster: regions, zones, pools, endpoint."""

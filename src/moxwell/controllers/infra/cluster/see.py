@@ -1,0 +1,204 @@
+"""
+Looking at a cluster's ground: its owner, its regions and their health, its pools, its endpoint.
+
+In flows the object, out flows :class:`Seen`. Only the Secrets of its own credentials are read from
+the API; everything else is in caches and inventories, so a look costs Proxmox nothing.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from moxwell.api.capi.core import Cluster
+from moxwell.api.core.plain import Secret
+from moxwell.api.infra.cluster import (
+    Endpoint,
+    FailureDomain,
+    ProxmoxCluster,
+    RegionHealth,
+    SecretRef,
+)
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
+from moxwell.controllers.infra.belonging import owner_key
+from moxwell.controllers.infra.book import RegionBook
+from moxwell.controllers.infra.ground import Grounds, cluster_name, region_of_secret
+from moxwell.errors import MoxwellError
+from moxwell.kernel.ground import MadePool, made_pools
+from moxwell.kube.client import Kube
+from moxwell.pve.config import RegionConfig, from_secret
+from moxwell.pve.regions import Regions
+from moxwell.runtime import index
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.key import Key
+from moxwell.runtime.move import Wait
+
+BY_OWNER = "owner"
+BY_CLUSTER = "infra.cluster"
+SECRET_KEYS = ("url", "token", "secret", "insecure", "root_ca", "fingerprint")
+GRACE_SECONDS = 60  # before an address is given again
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything one pass saw."""
+
+    stuck: Wait | None = None
+    cluster: Cluster | None = None
+    regions: tuple[RegionHealth, ...] = ()
+    problem: str = ""  # why a region cannot be used at all
+    problem_reason: str = ""
+    domains: tuple[FailureDomain, ...] = ()
+    pools: tuple[MadePool, ...] = ()
+    pools_missing: tuple[MadePool, ...] = ()
+    pools_unwanted: tuple[str, ...] = ()
+    endpoint: Endpoint | None = None
+    endpoint_claimed: bool = False
+    endpoint_given: str = ""
+    secrets_to_label: tuple[SecretRef, ...] = ()
+    machines: tuple[str, ...] = ()
+    owned_claims: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """The objects of others that the ground depends on."""
+
+    clusters: Cache[Cluster]
+    machines: Cache[ProxmoxMachine]
+    pools: Cache[InClusterIPPool]
+    claims: Cache[IPAddressClaim]
+    addresses: Cache[IPAddress]
+
+
+class Eyes:
+    """Looks at one cluster at a time."""
+
+    def __init__(
+        self, kube: Kube, regions: Regions, caches: Caches, grounds: Grounds, book: RegionBook
+    ) -> None:
+        self._kube, self._regions, self._caches = kube, regions, caches
+        self._grounds, self._book = grounds, book
+        caches.pools.add_index(BY_OWNER, index.by_owner)
+        caches.claims.add_index(BY_OWNER, index.by_owner)
+
+    async def see(self, obj: ProxmoxCluster) -> Seen:
+        """Everything this pass needs."""
+        key = owner_key(obj, "Cluster")
+        cluster = self._caches.clusters.find(key) if key else None
+        seen = self._see_owned(obj, Seen(cluster=cluster))
+        if obj.deleting:
+            return replace(seen, machines=self._machines_of(obj))
+        if cluster is None:
+            return replace(seen, stuck=Wait("WaitingForCluster", "no Cluster owns this object yet"))
+        seen = await self._see_regions(obj, seen)
+        return self._see_endpoint(obj, cluster, seen)
+
+    # ---- regions
+
+    async def _see_regions(self, obj: ProxmoxCluster, seen: Seen) -> Seen:
+        try:
+            brought, label = await self._own_regions(obj)
+            self._book.bring(Key(obj.namespace, obj.name), brought)
+            names = self._grounds.names(obj)
+        except MoxwellError as error:
+            return replace(seen, problem=str(error), problem_reason=error.reason)
+        return replace(
+            seen,
+            regions=tuple(self._health(name) for name in names),
+            domains=self._domains(obj),
+            secrets_to_label=label,
+        )
+
+    async def _own_regions(
+        self, obj: ProxmoxCluster
+    ) -> tuple[list[RegionConfig], tuple[SecretRef, ...]]:
+        spec = obj.spec
+        wanted = [(r.name, r.credentials_ref) for r in spec.regions]
+        if spec.credentials_ref is not None:
+            ref = spec.credentials_ref
+            default = region_of_secret(ref.namespace or obj.namespace, ref.name)
+            wanted.append((spec.region or default, ref))
+        configs, label = [], []
+        for name, ref in wanted:
+            secret = await self._kube.get(Secret, ref.name, ref.namespace or obj.namespace)
+            given = {k: v for k in SECRET_KEYS if (v := secret.read(k)) is not None}
+            configs.append(from_secret(name, {k: v.strip() for k, v in given.items()}))
+            if MOVE not in secret.metadata.labels and secret.namespace == obj.namespace:
+                label.append(ref)
+        return configs, tuple(label)
+
+    def _health(self, name: str) -> RegionHealth:
+        region = self._regions.find(name)
+        if region is None:
+            return RegionHealth(name=name, available=False, message="not configured here")
+        health, hosts = region.inventory.health, region.inventory.hosts
+        return RegionHealth(
+            name=name,
+            available=health.reachable,
+            message="" if health.reachable else health.error,
+            hosts=len(hosts),
+            hosts_online=sum(h.online for h in hosts.values()) if health.reachable else 0,
+        )
+
+    def _domains(self, obj: ProxmoxCluster) -> tuple[FailureDomain, ...]:
+        """Zones that say where they are; a zone that only has pools is no failure domain."""
+        found = []
+        for zone in obj.spec.zone_config:
+            if not (zone.region or zone.nodes):
+                continue
+            attributes = {"region": self._grounds.region_name(obj, zone.region or "")}
+            if zone.nodes:
+                attributes["hosts"] = ",".join(zone.nodes)
+            wanted = True if zone.control_plane is None else zone.control_plane
+            found.append(FailureDomain(name=zone.zone, control_plane=wanted, attributes=attributes))
+        return tuple(sorted(found, key=lambda d: d.name))
+
+    # ---- pools and endpoint
+
+    def _see_owned(self, obj: ProxmoxCluster, seen: Seen) -> Seen:
+        wanted = made_pools(cluster_name(obj), obj.spec)
+        names = {p.name for p in wanted}
+        owned = self._caches.pools.by(BY_OWNER, obj.uid)
+        missing = [p for p in wanted if not self._has(obj, p)]
+        return replace(
+            seen,
+            pools=wanted,
+            pools_missing=tuple(missing),
+            pools_unwanted=tuple(p.name for p in owned if p.name not in names or obj.deleting),
+            owned_claims=tuple(c.name for c in self._caches.claims.by(BY_OWNER, obj.uid)),
+        )
+
+    def _has(self, obj: ProxmoxCluster, pool: MadePool) -> bool:
+        found = self._caches.pools.find(Key(obj.namespace, pool.name))
+        if found is None:
+            return False
+        spec, config = found.spec, pool.config
+        same = (tuple(spec.addresses), spec.prefix, spec.gateway)
+        return same == (tuple(config.addresses), config.prefix, config.gateway)
+
+    def _see_endpoint(self, obj: ProxmoxCluster, cluster: Cluster, seen: Seen) -> Seen:
+        own, theirs = obj.spec.control_plane_endpoint, cluster.spec.control_plane_endpoint
+        if own and own.host:
+            return replace(seen, endpoint=own)
+        if theirs.host:
+            return replace(seen, endpoint=Endpoint(host=theirs.host, port=theirs.port))
+        name = endpoint_claim(obj)
+        claim = self._caches.claims.find(Key(obj.namespace, name))
+        ref = claim.status.address_ref.name if claim else ""
+        found = self._caches.addresses.find(Key(obj.namespace, ref)) if ref else None
+        return replace(
+            seen,
+            endpoint_claimed=claim is not None,
+            endpoint_given=found.spec.address if found else "",
+        )
+
+    def _machines_of(self, obj: ProxmoxCluster) -> tuple[str, ...]:
+        key = str(Key(obj.namespace, cluster_name(obj)))
+        return tuple(m.name for m in self._caches.machines.by(BY_CLUSTER, key))
+
+
+MOVE = "clusterctl.cluster.x-k8s.io/move"
+
+
+def endpoint_claim(obj: ProxmoxCluster) -> str:
+    """The name of the claim for a control-plane endpoint."""
+    return f"{cluster_name(obj)}-endpoint"

@@ -1,0 +1,1 @@
+"""``infra.collect``: guests and seed disks that nobody owns any more."""

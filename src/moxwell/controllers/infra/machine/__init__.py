@@ -1,0 +1,1 @@
+"""``infra.machine``: one guest for each ProxmoxMachine, from claim to end."""

@@ -1,0 +1,128 @@
+"""
+The status: from what was seen and decided to what people and Cluster API read. Pure.
+
+Computed from scratch in every pass, with one exception that Cluster API's contract demands: once a
+machine was provisioned it stays so, and what was known of it stays known while its region is
+silent.
+"""
+
+from msgspec import structs
+
+from moxwell.api.conditions import Condition, Truth
+from moxwell.api.infra.machine import (
+    Initialization,
+    IPAddresses,
+    MachineAddress,
+    MachineStatus,
+    ProxmoxMachine,
+)
+from moxwell.controllers.infra.machine.plan import Move
+from moxwell.controllers.infra.machine.seen import Seen
+from moxwell.runtime.move import Settled, Wait
+
+READY, PROVISIONED = "Ready", "VirtualMachineProvisioned"
+UNKNOWN = frozenset({"RegionUnreachable", "RegionUnknown", "HostDown"})
+REASONS = {
+    "TakeClaim": "Placing",
+    "Clone": "Cloning",
+    "Migrate": "Migrating",
+    "AskAddresses": "WaitingForAddresses",
+    "UploadIso": "Bootstrapping",
+    "Resize": "Configuring",
+    "SetFirewall": "Configuring",
+    "Configure": "Configuring",
+    "RegisterHa": "Starting",
+    "Start": "Starting",
+    "NameIt": "Starting",
+    "Adopt": "Adopting",
+}
+
+
+def describe(obj: ProxmoxMachine, seen: Seen, move: Move) -> MachineStatus:
+    """What is true of the machine."""
+    conditions = _conditions(obj, seen, move)
+    if seen.region_down or (obj.deleting and seen.guest is None):
+        return structs.replace(obj.status, conditions=conditions, next_move=_next(move))
+    guest = seen.guest.seen if seen.guest and seen.guest.ours else None
+    return MachineStatus(
+        conditions=conditions,
+        initialization=Initialization(provisioned=is_provisioned(obj, seen) or None),
+        addresses=_addresses(obj, seen),
+        ip_addresses=_by_device(seen),
+        failure_domain=seen.location,
+        vm_status="notfound" if guest is None else "ready" if guest.running else "pending",
+        power_state=guest.status if guest else "",
+        proxmox_node=guest.host if guest else "",
+        ha_state=guest.hastate if guest else "",
+        bootstrap_data_provided=True if guest and seen.guest and seen.guest.marked else None,
+        next_move=_next(move),
+        observed_generation=obj.metadata.generation,
+    )
+
+
+def is_provisioned(obj: ProxmoxMachine, seen: Seen) -> bool:
+    """Once true, always true; lost with a move, it is seen again."""
+    before = bool(obj.status.initialization.provisioned)
+    return before or (bool(obj.spec.provider_id) and seen.bootstrapped)
+
+
+def _conditions(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Condition, ...]:
+    truth, reason, message = _verdict(obj, seen, move)
+    made: Truth = "True" if truth == "True" or is_provisioned(obj, seen) else truth
+    generation = obj.metadata.generation
+    first = Condition(
+        type=PROVISIONED,
+        status="False" if obj.deleting else made,
+        reason=reason if made != "True" or obj.deleting else "Provisioned",
+        message=message if made != "True" or obj.deleting else "",
+        observed_generation=generation,
+    )
+    ready = Condition(
+        type=READY, status=truth, reason=reason, message=message, observed_generation=generation
+    )
+    return (ready, first)
+
+
+def _verdict(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Truth, str, str]:
+    if isinstance(move, Wait):
+        return ("Unknown" if move.reason in UNKNOWN else "False"), move.reason, move.message
+    if obj.deleting:
+        return "False", "Deleting", f"next: {_next(move)}"
+    alive = seen.guest is not None and seen.guest.seen.running and bool(obj.spec.provider_id)
+    if isinstance(move, Settled) or (alive and seen.bootstrapped):
+        return "True", "Provisioned", ""
+    name = type(move).__name__
+    message = f"next: {name}"
+    if seen.setback is not None:
+        message += f"; before that: {seen.setback.error}"
+    return "False", REASONS.get(name, name), message
+
+
+def _next(move: Move) -> str:
+    if isinstance(move, Settled):
+        return ""
+    return f"wait: {move.reason}" if isinstance(move, Wait) else type(move).__name__
+
+
+def _addresses(obj: ProxmoxMachine, seen: Seen) -> tuple[MachineAddress, ...]:
+    if seen.guest is None or not seen.guest.ours:
+        return obj.status.addresses if obj.spec.provider_id else ()
+    found = [a.address for given in seen.addresses.given.values() for a in given]
+    found += [a for given in seen.inside.values() for a in given]
+    if not found and seen.guest.marked and obj.status.addresses:
+        return obj.status.addresses  # a stopped guest keeps what it had
+    if not found:
+        return ()
+    name = MachineAddress(type="Hostname", address=obj.name)
+    return (name, *(MachineAddress(type="InternalIP", address=a) for a in dict.fromkeys(found)))
+
+
+def _by_device(seen: Seen) -> tuple[IPAddresses, ...]:
+    return tuple(
+        IPAddresses(
+            net=device,
+            ipv4=tuple(a.address for a in given if not a.is6),
+            ipv6=tuple(a.address for a in given if a.is6),
+        )
+        for device, given in sorted(seen.addresses.given.items())
+    )

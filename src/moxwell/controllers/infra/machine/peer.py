@@ -1,0 +1,222 @@
+"""
+A look at the guest itself: whose it is, whether its seed lies ready, what its agent says.
+
+In flows a machine with a claim, out flow facts. Every method is at most one request to Proxmox, and
+none where the shared inventory knows. The agent is asked ever more seldom while a guest boots.
+"""
+
+from dataclasses import dataclass
+
+from moxwell.api.capi.core import Machine
+from moxwell.api.core.plain import Secret
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.template import Claim
+from moxwell.clock import Clock
+from moxwell.controllers.infra.machine.seen import GuestFound
+from moxwell.controllers.infra.moulds import Mould, Moulds
+from moxwell.controllers.infra.shelves import Shelves
+from moxwell.errors import Missing, MoxwellError
+from moxwell.kernel.estate import GIB, MIB
+from moxwell.kernel.seed import SCHEME, Bootstrap
+from moxwell.kube.client import Kube
+from moxwell.pve import errors, marks
+from moxwell.pve.guests import CLONING
+from moxwell.pve.marks import Mark
+from moxwell.pve.regions import Region
+from moxwell.pve.seen import GuestSeen
+from moxwell.pve.steps import Shelf, iso_name
+from moxwell.runtime.key import Key
+
+SENTINEL = "/run/cluster-api/bootstrap-success.complete"
+FIRST_PAUSE, MOST_PAUSE, GROWTH = 5.0, 30.0, 1.5
+
+
+@dataclass(slots=True)
+class _Asked:
+    count: int = 0
+    after: float = 0.0
+    done: bool = False
+    says: str = ""
+
+
+def mark_of(obj: ProxmoxMachine) -> Mark:
+    """The mark of a machine's guest: by its claim, which outlives the object's own UID."""
+    claim = obj.spec.claim
+    if claim is not None:
+        return Mark(claim.uuid)
+    known = obj.spec.provider_id.removeprefix(SCHEME)
+    return Mark(known if known and "/" not in known else obj.uid)
+
+
+def shelf_of(region: str, claim: Claim) -> Shelf:
+    """Where the seed disk lies."""
+    return Shelf(region, claim.host, claim.iso_storage)
+
+
+def seed_name(obj: ProxmoxMachine, claim: Claim) -> str:
+    """The file name of the seed disk; another id is another guest, so it has another seed."""
+    return iso_name(Mark(claim.uuid), f"seed-{obj.spec.virtual_machine_id}")
+
+
+def iso_of(obj: ProxmoxMachine, claim: Claim) -> str:
+    """The volume id of the seed disk."""
+    return f"{claim.iso_storage}:iso/{seed_name(obj, claim)}"
+
+
+class Peer:
+    """Looks at guests."""
+
+    def __init__(self, kube: Kube, clock: Clock, moulds: Moulds, shelves: Shelves) -> None:
+        self._kube, self._clock, self._moulds, self._shelves = kube, clock, moulds, shelves
+        self._asked: dict[str, _Asked] = {}
+
+    async def find(self, obj: ProxmoxMachine, region: Region) -> GuestFound | None:
+        """The guest at the claimed id, and whose it is."""
+        vmid, mark = obj.spec.virtual_machine_id, mark_of(obj)
+        guest = region.inventory.find(vmid) if vmid is not None else None
+        if guest is None:
+            return None
+        host = region.inventory.hosts.get(guest.host)
+        up = bool(host and host.online)
+        if mark.key in guest.owner_keys and not guest.template:
+            look = obj.spec.changes == "InPlace" and up and differs(obj, guest)
+            config = await region.pve.qemu.config(guest.host, guest.vmid) if look else None
+            return GuestFound(guest, True, marked=True, host_online=up, config=config)
+        if guest.lock == CLONING or _is_worked_on(obj, region):
+            return GuestFound(guest, False, arriving=True, host_online=up)
+        if not up:
+            return GuestFound(guest, False, arriving=True, host_online=False)
+        return await self._ask_whose(obj, region, guest)
+
+    async def _ask_whose(
+        self, obj: ProxmoxMachine, region: Region, guest: GuestSeen
+    ) -> GuestFound | None:
+        mark = mark_of(obj)
+        try:
+            config = await region.pve.qemu.config(guest.host, guest.vmid)
+        except errors.GuestMissing:
+            region.inventory.work_is_under_way()  # it has gone or moved: look again soon
+            return GuestFound(guest, False, arriving=True)
+        if config.lock == CLONING:
+            return GuestFound(guest, False, arriving=True, config=config)
+        owner = marks.owner_key(config)
+        ours = owner == mark.key or (owner is None and _is_adoptable(obj, config.uuid))
+        if not ours or config.template:
+            return GuestFound(guest, False, config=config)
+        groups = await self._firewall_groups(obj, region, guest)
+        return GuestFound(guest, True, config=config, firewall_groups=groups)
+
+    async def _firewall_groups(
+        self, obj: ProxmoxMachine, region: Region, guest: GuestSeen
+    ) -> frozenset[str]:
+        if not obj.spec.firewall_groups:
+            return frozenset()
+        rules = await region.pve.firewall.rules(guest.host, guest.vmid)
+        return frozenset(rule.action for rule in rules if rule.type == "group")
+
+    async def mould(self, region: Region, claim: Claim) -> Mould | None:
+        """The template it is cloned from, while that exists."""
+        seen = region.inventory.find(claim.template)
+        return await self._moulds.get(region, seen) if seen and seen.template else None
+
+    async def bootstrap(self, machine: Machine) -> Bootstrap | None:
+        """The bootstrap data; None while the Secret is not there."""
+        name = machine.spec.bootstrap.data_secret_name
+        if name is None:
+            return Bootstrap() if machine.spec.bootstrap.config_ref is None else None
+        secret = await self._kube.find(Secret, name, machine.namespace)
+        value = secret.read("value") if secret else None
+        if secret is None or value is None:
+            return None
+        return Bootstrap(value.encode(), secret.read("format") or "cloud-config")
+
+    async def iso_there(
+        self, obj: ProxmoxMachine, region: Region, claim: Claim, *, again: bool = False
+    ) -> bool:
+        """Does the seed disk lie on its storage? ``again`` where it may be gone."""
+        shelf = shelf_of(region.name, claim)
+        return await self._shelves.holds(shelf, iso_of(obj, claim), sure_it_stays=not again)
+
+    async def sentinel(
+        self, obj: ProxmoxMachine, region: Region, guest: GuestSeen, machine: Machine
+    ) -> tuple[bool, str, float]:
+        """Is the bootstrap done; what the agent says; how long until it is asked again."""
+        if _needs_no_sentinel(obj, machine):
+            return True, "", 0.0
+        asked = self._asked.setdefault(obj.uid, _Asked())
+        left = asked.after - self._clock.monotonic()
+        if not asked.done and left <= 0:
+            asked.done, asked.says = await self._ask_agent(region, guest)
+            asked.count += 1
+            left = min(FIRST_PAUSE * GROWTH**asked.count, MOST_PAUSE)
+            asked.after = self._clock.monotonic() + left
+        return asked.done, asked.says, max(left, 0.5)
+
+    async def _ask_agent(self, region: Region, guest: GuestSeen) -> tuple[bool, str]:
+        try:
+            await region.pve.agent.read_file(guest.host, guest.vmid, SENTINEL)
+        except errors.AgentSilent:
+            return False, "the guest agent does not answer yet"
+        except errors.CannotHere:
+            return True, "the guest has no agent; nothing to wait for"
+        except (errors.BadRequest, errors.Unexplained):
+            return False, "the bootstrap has not finished yet"
+        except Missing:
+            return False, "the guest is not where it was"
+        return True, ""
+
+    async def addresses(
+        self, obj: ProxmoxMachine, region: Region, guest: GuestSeen
+    ) -> dict[str, tuple[str, ...]]:
+        """Addresses by device name, as the guest tells them; empty where it does not."""
+        if obj.spec.checks and obj.spec.checks.skip_qemu_guest_agent:
+            return {}
+        try:
+            found = await region.pve.agent.interfaces(guest.host, guest.vmid)
+        except MoxwellError:
+            return {}
+        return {
+            card.name: tuple(a.ip for a in card.addresses if not _is_link_local(a.ip))
+            for card in found
+            if card.name != "lo"
+        }
+
+    def forget(self, obj: ProxmoxMachine) -> None:
+        """The machine is gone."""
+        self._asked.pop(obj.uid, None)
+
+
+def differs(obj: ProxmoxMachine, guest: GuestSeen) -> bool:
+    """Does the inventory show another size or other tags than the spec asks for?"""
+    spec = obj.spec
+    cpus = (spec.num_cores or 0) * (spec.num_sockets or 1)
+    boot = spec.disks.boot_volume if spec.disks else None
+    return bool(
+        (cpus and guest.cpus and cpus != guest.cpus)
+        or (spec.memory_mib and guest.memory_bytes and spec.memory_mib * MIB != guest.memory_bytes)
+        or not {t.lower() for t in spec.tags} <= {t.lower() for t in guest.tags}
+        or (boot and guest.disk_bytes and boot.size_gb * GIB > guest.disk_bytes)
+    )
+
+
+def _needs_no_sentinel(obj: ProxmoxMachine, machine: Machine) -> bool:
+    checks = obj.spec.checks
+    skipped = checks and (checks.skip_qemu_guest_agent or checks.skip_cloud_init_status)
+    ref = machine.spec.bootstrap.config_ref
+    bare = machine.spec.bootstrap.data_secret_name is None
+    return bool(skipped) or bare or bool(ref and ref.kind.startswith("Talos"))
+
+
+def _is_worked_on(obj: ProxmoxMachine, region: Region) -> bool:
+    """Is a task of ours under way, other than an upload? Then its end brings another look."""
+    running = region.tasks.of(Key(obj.namespace, obj.name))
+    return any(upid.type != "imgcopy" for upid in running)
+
+
+def _is_adoptable(obj: ProxmoxMachine, uuid: str) -> bool:
+    """A guest of CAPMOX: no mark, but the UUID that the object's providerID names."""
+    return bool(uuid) and obj.spec.provider_id.lower() == SCHEME + uuid
+
+
+def _is_link_local(address: str) -> bool:
+    return address.lower().startswith(("fe80:", "127.", "::1"))

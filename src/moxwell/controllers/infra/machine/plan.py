@@ -1,0 +1,312 @@
+"""
+The decision: from what was seen to the one next move. Pure, and the whole specification.
+
+From first to last: claim, clone, ask for addresses and bring the seed while the clone runs, migrate
+where the template lay elsewhere, grow the disk, guard it, configure (which marks it), start, name
+it, wait for the sentinel, take the seed away. The marks of the guest tell which of these are done:
+no tags, not configured; the booting tag, the seed is in; a providerID, it was started once.
+"""
+
+from dataclasses import dataclass
+
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.template import Claim
+from moxwell.controllers.infra.belonging import is_kept
+from moxwell.controllers.infra.machine import wish
+from moxwell.controllers.infra.machine.peer import iso_of, mark_of, shelf_of
+from moxwell.controllers.infra.machine.seen import KEPT, Choice, GuestFound, Seen
+from moxwell.kernel.wiring import Want
+from moxwell.pve import errors
+from moxwell.pve.steps import (
+    Clone,
+    Configure,
+    DeleteVolume,
+    Destroy,
+    Guest,
+    Migrate,
+    RegisterHa,
+    Shutdown,
+    Start,
+    Step,
+    Stop,
+)
+from moxwell.runtime.move import Settled, Wait
+
+SHUTDOWN_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class TakeClaim:
+    """Write down region, id, host and template, before anything is made."""
+
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Write down the claim of a guest that was made by CAPMOX."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class AskAddresses:
+    """Claim addresses; give back those that fit no longer."""
+
+    wants: tuple[Want, ...]
+    wrong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NameIt:
+    """Write the providerID: from now on a guest that is not there has vanished."""
+
+    provider_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Give the addresses back, or keep them with a guest that is kept."""
+
+    claims: tuple[str, ...]
+    keep: bool = False
+
+
+Move = TakeClaim | Adopt | AskAddresses | NameIt | GiveBack | Step | Wait | Settled
+
+
+def next_move(obj: ProxmoxMachine, seen: Seen) -> Move:
+    """The one thing to do next, decided from what is true now."""
+    if seen.stuck is not None:
+        return seen.stuck
+    if obj.deleting:
+        return _unmake(obj, seen)
+    if seen.choice is not None:
+        return TakeClaim(seen.choice)
+    claim = obj.spec.claim
+    if claim is None:
+        return _adopt(obj, seen)
+    if seen.guest is None:
+        return _make(obj, claim, seen)
+    return _tend(obj, claim, seen, seen.guest)
+
+
+# ---- making
+
+
+def _make(obj: ProxmoxMachine, claim: Claim, seen: Seen) -> Move:
+    if obj.spec.provider_id:
+        return Wait(
+            "Vanished", f"guest {obj.spec.virtual_machine_id} is not in the region any more"
+        )
+    if seen.task:
+        return _meanwhile(obj, claim, seen, "Cloning")
+    if seen.pause_seconds and seen.setback:
+        return Wait(seen.setback.error.reason, str(seen.setback.error))
+    host = claim.template_host if claim.detour else claim.host
+    return Clone(
+        Guest(obj.spec.region or "", host, obj.spec.virtual_machine_id or 0, mark_of(obj)),
+        template=claim.template,
+        template_host=claim.template_host,
+        name=obj.name,
+        description=obj.spec.description or "",
+        full=not claim.linked,
+        storage=claim.storage,
+        format=(obj.spec.format or "") if not claim.linked else "",
+        pool=wish.pool(obj, seen),
+        snapshot=obj.spec.snap_name or "",
+    )
+
+
+def _meanwhile(obj: ProxmoxMachine, claim: Claim, seen: Seen, why: str) -> Move:
+    """While the clone runs: addresses, and the seed that needs them."""
+    if ask := _addresses(seen):
+        return ask
+    if seen.addresses.ready and seen.iso_there is False and seen.bootstrap is not None:
+        return wish.seed(obj, claim, seen)
+    return Wait(why, f"cloning template {claim.template} to {obj.spec.virtual_machine_id}")
+
+
+def _addresses(seen: Seen) -> AskAddresses | None:
+    found = seen.addresses
+    if found.missing or found.wrong:
+        return AskAddresses(found.missing, found.wrong)
+    return None
+
+
+def _tend(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
+    if not guest.host_online:
+        return Wait("HostDown", f"host {guest.seen.host} is down; nothing is known of the guest")
+    if guest.arriving:
+        return _meanwhile(obj, claim, seen, "Cloning")
+    if not guest.ours:
+        return _stranger(obj, guest)
+    if seen.task:
+        return Wait("TaskRunning", f"Proxmox works on guest {guest.seen.vmid}")
+    if guest.seen.lock:
+        return Wait("Locked", f"guest {guest.seen.vmid} is locked ({guest.seen.lock})")
+    if not guest.marked and obj.spec.provider_id:
+        return wish.stamp(obj, guest)
+    if not guest.marked:
+        return _prepare(obj, claim, seen, guest)
+    if not obj.spec.provider_id:
+        return _start(obj, seen, guest)
+    return _live(obj, claim, seen, guest)
+
+
+def _stranger(obj: ProxmoxMachine, guest: GuestFound) -> Move:
+    """Somebody else has our id: never touched. Before we made ours, another id is claimed."""
+    vmid = guest.seen.vmid
+    if obj.spec.provider_id:
+        return Wait("Vanished", f"our guest is gone and {vmid} belongs to somebody else now")
+    return Wait("VMIDTaken", f"{vmid} belongs to somebody else; another id will be claimed")
+
+
+def _prepare(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
+    """From a bare clone to a configured guest; the last of these writes marks it as that."""
+    if seen.pause_seconds and seen.setback:
+        return Wait(seen.setback.error.reason, str(seen.setback.error))
+    if claim.detour and guest.seen.host != claim.host and guest.seen.host == claim.template_host:
+        storage = claim.storage
+        return Migrate(
+            wish.guest(obj, guest), target=claim.host, with_local_disks=True, target_storage=storage
+        )
+    if ask := _addresses(seen):
+        return ask
+    if not seen.addresses.ready:
+        waiting = ", ".join(seen.addresses.pending)
+        return Wait("WaitingForAddresses", f"no answer yet to {waiting}")
+    if seen.iso_there is False:
+        if seen.bootstrap is None:
+            return Wait("WaitingForBootstrapData", "the Secret with the data is not there")
+        return wish.seed(obj, claim, seen)
+    return (
+        wish.growth(obj, guest)
+        or wish.guard(obj, guest)
+        or wish.first_config(obj, claim, seen, guest)
+    )
+
+
+def _start(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
+    if guest.seen.running:
+        return NameIt(wish.provider_id(obj, seen))
+    if seen.pause_seconds and seen.setback:
+        return Wait(seen.setback.error.reason, str(seen.setback.error))
+    care = obj.spec.high_availability
+    if care is not None:
+        if guest.seen.hastate:
+            return Wait("WaitingForHA", f"the HA manager starts it ({guest.seen.hastate})")
+        return RegisterHa(
+            wish.guest(obj, guest),
+            group=care.group or "",
+            max_restart=1 if care.max_restart is None else care.max_restart,
+            max_relocate=1 if care.max_relocate is None else care.max_relocate,
+        )
+    return Start(wish.guest(obj, guest))
+
+
+# ---- living
+
+
+def _live(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
+    if not guest.seen.running:
+        if obj.spec.when_stopped == "Start" and not guest.seen.hastate:
+            return Start(wish.guest(obj, guest))
+        return Wait("Stopped", f"guest {guest.seen.vmid} is {guest.seen.status}")
+    if guest.booting:
+        return _boot(obj, claim, seen, guest)
+    if obj.spec.changes == "InPlace" and (change := wish.change(obj, guest)):
+        return change  # what a running guest cannot take stays pending until it restarts
+    return Settled()
+
+
+def _boot(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
+    """Until the node is there; then the seed goes, first the file, then the drive and the tag."""
+    if not seen.bootstrapped:
+        minutes = guest.seen.uptime_seconds // 60
+        return Wait("WaitingForBootstrap", f"{seen.agent_says} (up for {minutes} min)")
+    if seen.around is None or seen.around.machine.status.node_ref is None:
+        return Settled()
+    if seen.iso_there and claim.iso_storage:
+        return DeleteVolume(
+            shelf=shelf_of(obj.spec.region or "", claim),
+            mark=mark_of(obj),
+            volid=iso_of(obj, claim),
+        )
+    return wish.eject(obj, guest)
+
+
+def _adopt(obj: ProxmoxMachine, seen: Seen) -> Move:
+    """An id without a claim: CAPMOX made it. Its UUID must be the one that we know."""
+    guest = seen.guest
+    if guest is None:
+        return Wait("Vanished", f"guest {obj.spec.virtual_machine_id} is not in the region")
+    if guest.arriving:
+        return Wait("Locked", f"guest {guest.seen.vmid} cannot be looked at now")
+    if not guest.ours:
+        return Wait("NotOurs", f"guest {guest.seen.vmid} has neither our mark nor our UUID")
+    return Adopt(Claim(host=guest.seen.host, uuid=mark_of(obj).owner_uid))
+
+
+# ---- unmaking
+
+
+def _unmake(obj: ProxmoxMachine, seen: Seen) -> Move:
+    guest = seen.guest
+    if guest is None or not (guest.ours or guest.arriving):
+        if not seen.gone:
+            return Wait("WaitingForGuest", f"{obj.spec.virtual_machine_id} exists, not visible yet")
+        return _leftovers(obj, seen)
+    if not guest.host_online:
+        return Wait("HostDown", f"host {guest.seen.host} is down; the guest cannot be removed")
+    if guest.arriving:
+        return Wait("Cloning", f"guest {guest.seen.vmid} is being cloned; it goes after that")
+    if not guest.marked and obj.spec.provider_id and guest.config is not None:
+        return wish.stamp(obj, guest)
+    if is_kept(obj):
+        return _keep(obj, seen, guest)
+    if seen.task:
+        return Wait("Deleting", f"Proxmox works on guest {guest.seen.vmid}")
+    return _remove(obj, seen, guest)
+
+
+def _remove(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
+    if seen.pause_seconds and seen.setback:
+        return Wait(seen.setback.error.reason, str(seen.setback.error))
+    if guest.seen.lock:
+        return Wait("Locked", f"guest {guest.seen.vmid} is locked ({guest.seen.lock})")
+    if not guest.seen.running:
+        return Destroy(wish.guest(obj, guest), unreferenced_disks=True)
+    if guest.seen.hastate in {"request_stop", "stopped"}:
+        return Wait("Deleting", f"the HA manager stops guest {guest.seen.vmid}")
+    seconds = obj.spec.shutdown_seconds
+    limit = SHUTDOWN_SECONDS if seconds is None else seconds
+    failed = seen.setback is not None and isinstance(seen.setback.error, errors.WrongState)
+    if limit == 0 or failed:
+        return Stop(wish.guest(obj, guest))
+    return Shutdown(wish.guest(obj, guest), timeout_seconds=limit, force=True)
+
+
+def _keep(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
+    """The guest stays, with its addresses; a tag tells the collector why nobody owns it."""
+    if KEPT not in guest.seen.tags:
+        tags = mark_of(obj).tags([*guest.seen.tags, KEPT])
+        return Configure(wish.guest(obj, guest), changes={"tags": tags})
+    if seen.owned_claims:
+        return GiveBack(seen.owned_claims, keep=True)
+    return Settled()
+
+
+def _leftovers(obj: ProxmoxMachine, seen: Seen) -> Move:
+    claim = obj.spec.claim
+    if seen.iso_there and claim is not None:
+        if not seen.claim_host_online:
+            return Wait("HostDown", f"host {claim.host} is down; its seed disk cannot be removed")
+        return DeleteVolume(
+            shelf=shelf_of(obj.spec.region or "", claim),
+            mark=mark_of(obj),
+            volid=iso_of(obj, claim),
+        )
+    if seen.owned_claims:
+        return GiveBack(seen.owned_claims)
+    return Settled()

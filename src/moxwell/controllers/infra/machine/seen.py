@@ -1,0 +1,109 @@
+"""
+What one pass saw of a machine, as values: the only input of the plan.
+
+Everything here was read in this pass, from caches, from the inventory or from Proxmox; nothing is
+remembered in the object's own status. ``stuck`` is why no decision is possible at all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.network import NetworkDevice
+from moxwell.api.infra.template import Claim
+from moxwell.controllers.infra.setbacks import Setback
+from moxwell.kernel.ground import Ground
+from moxwell.kernel.place import Placement
+from moxwell.kernel.seed import Bootstrap
+from moxwell.kernel.wires import Address
+from moxwell.kernel.wiring import Want
+from moxwell.pve.guests import GuestConfig
+from moxwell.pve.seen import GuestSeen
+from moxwell.runtime.move import Wait
+
+BOOTING = "moxwell-booting"  # a tag: the seed disk is in, the node not there yet
+KEPT = "moxwell-kept"  # a tag: its object is gone and it was to stay
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The objects of others that a machine stands among."""
+
+    machine: Machine
+    cluster: Cluster
+    ground: ProxmoxCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A place found for a machine that has none: what is about to be claimed."""
+
+    region: str
+    vmid: int
+    claim: Claim
+    placement: Placement
+    cpus: int
+    memory_bytes: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GuestFound:
+    """The guest at the claimed id, and whose it is."""
+
+    seen: GuestSeen
+    ours: bool
+    marked: bool = False  # its tags say so: it is configured
+    arriving: bool = False  # being cloned: nobody can tell whose it is
+    config: GuestConfig | None = None
+    host_online: bool = True
+    firewall_groups: frozenset[str] = frozenset()
+
+    @property
+    def booting(self) -> bool:
+        return BOOTING in self.seen.tags
+
+
+@dataclass(frozen=True, slots=True)
+class AddressesSeen:
+    """The address claims a machine needs, and how far they are."""
+
+    wants: tuple[Want, ...] = ()
+    missing: tuple[Want, ...] = ()
+    wrong: tuple[str, ...] = ()  # claims that name another pool
+    pending: tuple[str, ...] = ()  # claims without an answer
+    given: Mapping[str, tuple[Address, ...]] = field(default_factory=dict)  # by device
+
+    @property
+    def ready(self) -> bool:
+        return not (self.missing or self.wrong or self.pending)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything one pass saw."""
+
+    stuck: Wait | None = None
+    region_down: str = ""  # why the region cannot be asked
+    around: Around | None = None
+    zone: Ground = field(default_factory=Ground)
+    choice: Choice | None = None
+    guest: GuestFound | None = None
+    gone: bool = False  # asked freshly: the id is free
+    task: bool = False
+    setback: Setback | None = None
+    pause_seconds: float = 0.0
+    claim_host_online: bool = True
+    claim_host_known: bool = True
+    devices: tuple[NetworkDevice, ...] = ()
+    addresses: AddressesSeen = field(default_factory=AddressesSeen)
+    owned_claims: tuple[str, ...] = ()
+    bootstrap: Bootstrap | None = None
+    boot_bytes: int = 0
+    iso_there: bool | None = None
+    bootstrapped: bool = False
+    agent_says: str = ""
+    agent_pause: float = 0.0
+    inside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # addresses by DHCP
+    location: str = ""  # the failure domain it is in now

@@ -1,0 +1,134 @@
+"""
+The steps of a machine's life with all their details filled in: pure, and used by the plan alone.
+
+In flow the object and what was seen, out flow steps as values. Everything after the clone is one
+merged configuration write, guarded by the digest of what was seen; the tags in it are the evidence
+that it happened.
+"""
+
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.template import Claim
+from moxwell.controllers.infra.machine.peer import iso_of, mark_of, seed_name, shelf_of
+from moxwell.controllers.infra.machine.seen import BOOTING, GuestFound, Seen
+from moxwell.kernel import hardware
+from moxwell.kernel.iso import build_iso
+from moxwell.kernel.seed import SCHEME, Identity, seed_files
+from moxwell.kernel.wiring import network_of
+from moxwell.pve.endpoints.firewall import Rule
+from moxwell.pve.guests import GuestConfig
+from moxwell.pve.steps import Configure, Guest, Resize, SetFirewall, UploadIso
+from moxwell.pve.steps.config import EMPTY_DRIVE
+from moxwell.pve.values import Blob
+
+
+def guest(obj: ProxmoxMachine, found: GuestFound) -> Guest:
+    """The guest as a step names it."""
+    return Guest(obj.spec.region or "", found.seen.host, found.seen.vmid, mark_of(obj))
+
+
+def provider_id(obj: ProxmoxMachine, seen: Seen) -> str:
+    """The identity its Node will have, in the form the cluster was made with."""
+    claim = obj.spec.claim
+    wanted = seen.around.ground.spec.provider_id_format if seen.around else None
+    if wanted == "UUID" and claim is not None:
+        return SCHEME + claim.uuid
+    return f"{SCHEME}{obj.spec.region}/{obj.spec.virtual_machine_id}"
+
+
+def pool(obj: ProxmoxMachine, seen: Seen) -> str:
+    """The resource pool it belongs to: its own, else the cluster's."""
+    of_cluster = seen.around.ground.spec.pool if seen.around else None
+    return obj.spec.pool or of_cluster or ""
+
+
+def seed(obj: ProxmoxMachine, claim: Claim, seen: Seen) -> UploadIso:
+    """The seed disk, ready to be sent."""
+    settings = obj.spec.metadata_settings
+    inject = settings.provider_id_injection if settings else None
+    version = seen.around.machine.spec.version if seen.around else ""
+    identity = Identity(obj.name, provider_id(obj, seen), version, inject is not False)
+    network = network_of(claim.uuid, obj.spec, seen.devices, seen.zone, seen.addresses.given)
+    assert seen.bootstrap is not None
+    files = seed_files(seen.bootstrap, identity, network)
+    mark = mark_of(obj)
+    return UploadIso(
+        shelf=shelf_of(obj.spec.region or "", claim),
+        mark=mark,
+        filename=seed_name(obj, claim),
+        content=Blob(build_iso(files)),
+    )
+
+
+def growth(obj: ProxmoxMachine, found: GuestFound) -> Resize | None:
+    """Grow the boot disk, if it is smaller than asked for."""
+    boot = obj.spec.disks.boot_volume if obj.spec.disks else None
+    config = found.config
+    if boot is None or config is None:
+        return None
+    slot = hardware.boot_disk(config.raw, boot.disk)
+    step = Resize(guest(obj, found), slot=slot, size_gib=boot.size_gb, digest=config.digest)
+    return step if step.is_needed(config) else None
+
+
+def guard(obj: ProxmoxMachine, found: GuestFound) -> SetFirewall | None:
+    """Put its security groups around it."""
+    missing = [g for g in obj.spec.firewall_groups if g not in found.firewall_groups]
+    if not missing:
+        return None
+    rules = tuple(Rule(type="group", action=g, enable=True) for g in obj.spec.firewall_groups)
+    return SetFirewall(guest(obj, found), options={"enable": True}, rules=rules)
+
+
+def first_config(obj: ProxmoxMachine, claim: Claim, seen: Seen, found: GuestFound) -> Configure:
+    """Everything else in one write; its tags tell that it happened."""
+    config = found.config or GuestConfig({})
+    changes = hardware.wanted_config(
+        obj.spec,
+        seen.zone,
+        owner=claim.uuid,
+        devices=seen.devices,
+        current=config.raw,
+        storage=claim.storage or _storage_of(config),
+        iso=iso_of(obj, claim) if claim.iso_storage else "",
+    )
+    tags = mark_of(obj).tags([BOOTING, *obj.spec.tags])
+    return Configure(
+        guest(obj, found),
+        changes={**changes.put, "tags": tags},
+        delete=changes.drop,
+        digest=config.digest,
+    )
+
+
+def eject(obj: ProxmoxMachine, found: GuestFound) -> Configure:
+    """Take the seed out of its drive and say so: the node is there."""
+    rest = [t for t in found.seen.tags if t != BOOTING]
+    changes = {hardware.ISO_SLOT: EMPTY_DRIVE, "tags": mark_of(obj).tags(rest)}
+    return Configure(guest(obj, found), changes=changes)
+
+
+def stamp(obj: ProxmoxMachine, found: GuestFound) -> Configure:
+    """Put our mark on a guest that was made by CAPMOX and is known by its UUID."""
+    config = found.config or GuestConfig({})
+    mark = mark_of(obj)
+    changes = {"tags": mark.tags(config.tags), "description": mark.describe(config.description)}
+    return Configure(guest(obj, found), changes=changes, digest=config.digest)
+
+
+def change(obj: ProxmoxMachine, found: GuestFound) -> Configure | Resize | None:
+    """What is different from the spec, changed in place; nothing if it is pending already."""
+    config = found.config
+    if config is None:
+        return None
+    tags = mark_of(obj).tags([*config.tags, *obj.spec.tags])
+    step = Configure(
+        guest(obj, found),
+        changes={**hardware.compute(obj.spec), "tags": tags},
+        digest=config.digest,
+    )
+    return step if step.is_needed(config) else growth(obj, found)
+
+
+def _storage_of(config: GuestConfig) -> str:
+    """Where further disks go if nobody says: beside the boot disk."""
+    return config.get(hardware.boot_disk(config.raw)).partition(":")[0]

@@ -1,0 +1,1 @@
+"""``infra.template``: what a node from a ProxmoxMachineTemplate will offer."""

@@ -1,0 +1,57 @@
+"""The loop over machine templates: it writes status and nothing else."""
+
+from collections.abc import Sequence
+
+from moxwell.api.infra.machine import (
+    MachineSpec,
+    MachineTemplateStatus,
+    ProxmoxMachineTemplate,
+)
+from moxwell.controllers.infra import moulds
+from moxwell.controllers.infra.template.plan import capacity
+from moxwell.errors import MoxwellError
+from moxwell.kernel.templates import Want, choose_templates
+from moxwell.pve.regions import Regions
+from moxwell.pve.seen import GuestSeen
+from moxwell.runtime.reconciler import Outcome
+from moxwell.runtime.watches import Watch
+
+NAME = "infra.template"
+RESYNC_SECONDS = 300.0
+
+
+class TemplateReconciler:
+    """Capacity and node info of each ProxmoxMachineTemplate."""
+
+    kind = ProxmoxMachineTemplate
+    finalizer = ""
+    watches: Sequence[Watch] = ()
+
+    def __init__(self, regions: Regions) -> None:
+        self._regions = regions
+
+    async def reconcile(self, obj: ProxmoxMachineTemplate) -> Outcome[MachineTemplateStatus]:
+        """One look."""
+        spec = obj.spec.template.spec
+        complete = spec.num_cores and spec.memory_mib and spec.disks
+        found = None if complete else self._find(spec)
+        return Outcome(capacity(spec, found), again=None if complete or found else RESYNC_SECONDS)
+
+    def _find(self, spec: MachineSpec) -> GuestSeen | None:
+        """The Proxmox template, in any region; None where it is not to be told which."""
+        selector = spec.template_selector
+        want = Want(
+            spec.template_id or 0,
+            spec.source_node or "",
+            spec.template_name or "",
+            frozenset(selector.match_tags) if selector else frozenset(),
+            (selector.match_policy if selector else None) or "exact",
+        )
+        for region in self._regions.values():
+            seen = {t.vmid: t for t in region.inventory.view.templates}
+            try:
+                bare = [moulds.bare(region.name, t) for t in seen.values()]
+                return seen[choose_templates(want, bare)[0].vmid]
+            except MoxwellError:
+                continue
+        return None

@@ -1,0 +1,122 @@
+"""
+The controllers of this folder, put together: the one function that ``app`` and tests call.
+
+In flow the runtime, the clock and the regions; out flow controllers ready to be added, already
+listening to tasks and inventories. The regions themselves are run by whoever made them.
+"""
+
+from dataclasses import dataclass
+
+from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress, IPAddressClaim
+from moxwell.clock import Clock
+from moxwell.controllers.infra.book import RegionBook
+from moxwell.controllers.infra.cluster import controller as clusters
+from moxwell.controllers.infra.cluster.see import Caches as ClusterCaches
+from moxwell.controllers.infra.cluster.see import Eyes as ClusterEyes
+from moxwell.controllers.infra.collect.controller import Collector
+from moxwell.controllers.infra.ground import Grounds
+from moxwell.controllers.infra.machine import controller as machines
+from moxwell.controllers.infra.machine.choose import Chooser
+from moxwell.controllers.infra.machine.peer import Peer
+from moxwell.controllers.infra.machine.pools import Pools
+from moxwell.controllers.infra.machine.see import Caches as MachineCaches
+from moxwell.controllers.infra.machine.see import Eyes as MachineEyes
+from moxwell.controllers.infra.moulds import Moulds
+from moxwell.controllers.infra.setbacks import Setbacks
+from moxwell.controllers.infra.shelves import Shelves
+from moxwell.controllers.infra.template import controller as templates
+from moxwell.pve.ledger import Ledger
+from moxwell.pve.regions import Regions
+from moxwell.runtime.key import Key
+from moxwell.runtime.manager import Runtime
+from moxwell.runtime.reconciler import Controller
+
+
+@dataclass(frozen=True, slots=True)
+class Infra:
+    """What was put together."""
+
+    chooser: Chooser
+    grounds: Grounds
+    book: RegionBook
+    collector: Collector
+
+
+def add_infra(
+    runtime: Runtime, clock: Clock, regions: Regions, ledger: Ledger, *, book: RegionBook
+) -> Infra:
+    """Add the infrastructure controllers to a runtime."""
+    kube, manager = runtime.kube, runtime.manager
+    caches = manager.caches
+    grounds, moulds, shelves = Grounds(regions), Moulds(clock), Shelves(regions, clock)
+    setbacks, peer = Setbacks(clock), Peer(kube, clock, moulds, shelves)
+    own, grown = caches.of(ProxmoxMachine), caches.of(ProxmoxCluster)
+    claims, given, pools = (
+        caches.of(IPAddressClaim),
+        caches.of(IPAddress),
+        caches.of(InClusterIPPool),
+    )
+    chooser = Chooser(regions, clock, moulds, ledger, own)
+    eyes = MachineEyes(
+        regions,
+        MachineCaches(caches.of(Machine), caches.of(Cluster), grown),
+        chooser=chooser,
+        grounds=grounds,
+        pools=Pools(claims, given, pools, caches.of(GlobalInClusterIPPool)),
+        peer=peer,
+        setbacks=setbacks,
+    )
+    machine = machines.MachineReconciler(
+        kube, regions, own, eyes=eyes, peer=peer, ledger=ledger, setbacks=setbacks
+    )
+    cluster = clusters.ClusterReconciler(
+        kube,
+        regions,
+        grown,
+        eyes=ClusterEyes(
+            kube,
+            regions,
+            ClusterCaches(caches.of(Cluster), own, pools, claims, given),
+            grounds,
+            book,
+        ),
+        book=book,
+    )
+    _add(runtime, machine, cluster, templates.TemplateReconciler(regions))
+    collector = Collector(kube, regions, clock, own, shelves)
+    manager.also("infra.collect", collector.run, share="")
+    return Infra(chooser, grounds, book, collector)
+
+
+def _add(
+    runtime: Runtime,
+    machine: machines.MachineReconciler,
+    cluster: clusters.ClusterReconciler,
+    template: templates.TemplateReconciler,
+) -> None:
+    manager = runtime.manager
+    manager.add(
+        Controller(
+            name=machines.NAME,
+            reconciler=machine,
+            share=machines.share,
+            needs=machines.needs,
+            pausable=True,
+        )
+    )
+    manager.add(
+        Controller(name=clusters.NAME, reconciler=cluster, needs=clusters.needs, pausable=True)
+    )
+    manager.add(Controller(name=templates.NAME, reconciler=template))
+
+    def wake_machine(key: Key) -> None:
+        manager.wake(machines.NAME, key)
+
+    def wake_cluster(key: Key) -> None:
+        manager.wake(clusters.NAME, key)
+
+    machine.listen(wake_machine)
+    cluster.listen(wake_cluster)
