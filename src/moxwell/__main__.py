@@ -1,0 +1,5 @@
+"""``python -m moxwell``."""
+
+from moxwell.cli import main
+
+main()

@@ -1,0 +1,86 @@
+"""
+The lab: simulated Proxmox clusters with simulated guests, kept over restarts.
+
+Out flow region configurations like anybody's: addresses, a token, a CA. What the simulator and the
+guests know is saved every few seconds and at the end, so that a killed lab goes on where it was.
+"""
+
+import asyncio
+import shutil
+from importlib import resources
+from pathlib import Path
+
+import structlog
+
+from moxwell.app.home import Home
+from moxwell.clock import Clock
+from moxwell.kube.transport import HttpTransport
+from moxwell.lab.guests import Guests
+from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.values import Secret
+from moxwell.sim import certs, serve
+from moxwell.store.access.authority import write_private
+
+TOKEN = "moxwell@pve!lab"
+TOKEN_SECRET = "6c61622d-0000-4000-8000-6d6f7877656c"  # of the simulated estate only
+SAVE_SECONDS = 3.0
+log = structlog.get_logger(__name__)
+
+
+class Lab:
+    """A simulated estate in this process."""
+
+    def __init__(self, home: Home, clock: Clock, world: Path | None = None) -> None:
+        self._home, self._clock = home, clock
+        self._world = world or Path(str(resources.files("moxwell.app") / "lab.yaml"))
+        self.guests = Guests(HttpTransport, clock)
+        self._simulator: serve.Simulator | None = None
+
+    @property
+    def simulator(self) -> serve.Simulator:
+        """The running simulator."""
+        assert self._simulator is not None, "the lab has not been started"
+        return self._simulator
+
+    async def start(self) -> tuple[RegionConfig, ...]:
+        """Open the simulated estate and say how to reach it."""
+        home, now = self._home, self._clock.now()
+        regions = serve.regions_of(self._world, home.simulator, now.timestamp())
+        if home.guests.exists() and home.simulator.exists():
+            self.guests.load(home.guests.read_bytes())
+        made = certs.make(home.folder / "simulator", now)
+        self._simulator = serve.Simulator(
+            regions, self._clock, tls=made.context(), inside=self.guests, state=home.simulator
+        )
+        await self._simulator.start()
+        ca = made.ca.read_text()
+        return tuple(self._config(name, ca) for name in regions)
+
+    def _config(self, region: str, ca: str) -> RegionConfig:
+        urls = tuple(url for (name, _), url in self.simulator.urls.items() if name == region)
+        auth = TokenAuth(TOKEN, Secret(TOKEN_SECRET))
+        return RegionConfig(region=region, urls=urls, auth=auth, ca_pem=ca)
+
+    async def run(self) -> None:
+        """Keep the guests alive and the state saved; ends only by being cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.guests.run())
+            while True:
+                await self._clock.sleep(SAVE_SECONDS)
+                await self.save()
+
+    async def save(self) -> None:
+        """Write both halves; a crash in between leaves the older guests, which only rejoin."""
+        self.simulator.save()
+        write_private(self._home.guests, self.guests.save())
+
+    async def stop(self) -> None:
+        """Save and close."""
+        write_private(self._home.guests, self.guests.save())
+        await self.simulator.stop()
+
+    def forget(self) -> None:
+        """Begin anew at the next start."""
+        self._home.simulator.unlink(missing_ok=True)
+        self._home.guests.unlink(missing_ok=True)
+        shutil.rmtree(self._home.folder / "simulator", ignore_errors=True)

@@ -1,0 +1,56 @@
+"""
+How a command reaches a running Moxwell, and the options that all commands share.
+
+The environment is read here and nowhere else in the command line. A command that needs a daemon and
+finds none says which command starts one.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import typer
+
+from moxwell.app.home import Facts, Home
+from moxwell.cli.output import Output
+from moxwell.clock import SystemClock
+from moxwell.errors import Unreachable
+from moxwell.kube import kubeconfig
+from moxwell.kube.client import Kube
+from moxwell.kube.transport import HttpTransport
+
+Name = Annotated[
+    str, typer.Option("--name", "-n", envvar="MOXWELL_NAME", help="Which instance of Moxwell.")
+]
+Format = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+Namespace = Annotated[str, typer.Option("--namespace", help="Namespace of the object.")]
+DEFAULT_NAME = "lab"
+
+
+class NotRunning(Unreachable):
+    """No daemon answers."""
+
+    reason = "NotRunning"
+
+
+def home(name: str) -> Home:
+    """The folder of an instance."""
+    return Home(name, os.environ)
+
+
+def facts(name: str) -> Facts:
+    """What a running instance says, or what to do where none runs."""
+    found = home(name).facts()
+    if found is None:
+        raise NotRunning(f"instance {name!r} is not running: start it with `moxwell up`")
+    return found
+
+
+@asynccontextmanager
+async def kube(name: str) -> AsyncIterator[Kube]:
+    """A client of an instance's API: the embedded one."""
+    facts(name)
+    access = kubeconfig.load([home(name).kubeconfig]).access(SystemClock(), os.environ)
+    async with HttpTransport(access) as transport:
+        yield Kube(transport)

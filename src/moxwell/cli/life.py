@@ -1,0 +1,236 @@
+"""``moxwell up``, ``down`` and ``status``: the life of an instance."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from moxwell.cli import connect
+from moxwell.cli.connect import DEFAULT_NAME, Format, Name
+from moxwell.cli.output import Output, Progress, show, show_value
+from moxwell.clock import SystemClock
+from moxwell.errors import Invalid, MoxwellError, Terminal, Unreachable
+
+START_SECONDS = 60
+STOP_SECONDS = 45
+
+
+class DidNotStart(Terminal):
+    """The daemon ended while it was starting."""
+
+    reason = "DidNotStart"
+
+
+def up(
+    name: Name = DEFAULT_NAME,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="Your own Proxmox: a file with clusters. Without: the lab."),
+    ] = None,
+    world: Annotated[
+        Path | None, typer.Option("--world", help="Another simulated estate for the lab.")
+    ] = None,
+    sample: Annotated[
+        bool, typer.Option("--sample/--no-sample", help="Make the sample cluster in the lab.")
+    ] = True,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, and log to the terminal.")
+    ] = False,
+    wait: Annotated[
+        int, typer.Option("--wait", help="Seconds to wait for the sample cluster.")
+    ] = 600,
+) -> None:
+    """Start Moxwell: the lab, or with --config your own Proxmox. Starting twice is harmless."""
+    from moxwell.app import daemon
+
+    wish = daemon.Wish(
+        name=name,
+        config=str(config.resolve()) if config else "",
+        world=str(world.resolve()) if world else "",
+    )
+    daemon.check(wish)
+    if foreground:
+        asyncio.run(daemon.run(wish, os.environ))
+        return
+    progress = Progress()
+    try:
+        started = _start(wish, progress)
+        facts = connect.facts(name)
+        progress.done(
+            f"Moxwell is {'up' if started else 'running already'}: {facts.mode}, "
+            f"{len(facts.regions)} regions"
+        )
+        if sample and facts.mode == "lab":
+            from moxwell.cli import sample as sampling
+
+            asyncio.run(sampling.ensure(name, progress, seconds=wait))
+    finally:
+        progress.stop()
+    _say_what_next(name, sample and facts.mode == "lab")
+
+
+def _start(wish: Any, progress: Progress) -> bool:
+    """Start the daemon unless it runs; wait until it answers."""
+    home = connect.home(wish.name)
+    if home.facts() is not None:
+        return False
+    home.make()
+    home.wanted.write_bytes(msgspec.json.encode(wish))
+    progress.say("starting")
+    with home.log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "moxwell", "daemon", "--name", wish.name],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+        )
+    asyncio.run(_await_answer(home, process, progress))
+    return True
+
+
+async def _await_answer(home: Any, process: "subprocess.Popen[bytes]", progress: Progress) -> None:
+    clock = SystemClock()
+    for tick in range(START_SECONDS * 5):
+        if home.facts() is not None:
+            return
+        if process.poll() is not None:
+            raise DidNotStart(_last_words(home.log))
+        progress.say(f"starting, {tick // 5} s" if tick >= 15 else "starting")
+        await clock.sleep(0.2)
+    raise Unreachable(f"Moxwell did not answer within {START_SECONDS} s; its log is {home.log}")
+
+
+def _last_words(log: Path) -> str:
+    """The reason a daemon gave for ending: the last line it wrote as an error."""
+    lines = log.read_text(errors="replace").splitlines()[-40:]
+    said = [line for line in lines if line.startswith("error: ")]
+    text = said[-1].removeprefix("error: ") if said else (lines[-1] if lines else "no reason given")
+    return f"Moxwell did not start: {text} (log: {log})"
+
+
+def _say_what_next(name: str, sample: bool) -> None:
+    from rich.console import Console
+
+    facts, home = connect.facts(name), connect.home(name)
+    out = Console(soft_wrap=True, highlight=False)
+    out.print(f"\n  Dashboard   {_link(name)}")
+    out.print(f"  Kubernetes  export KUBECONFIG={home.kubeconfig}")
+    if sample:
+        out.print("  Tenant      moxwell cluster kubeconfig demo > demo.kubeconfig")
+        out.print("\n  Next: [bold]kubectl --kubeconfig demo.kubeconfig get nodes -o wide[/bold]")
+        out.print("        [bold]moxwell cluster scale demo md0 5[/bold]   and watch the dashboard")
+    else:
+        out.print("\n  Next: [bold]moxwell cluster create demo --nodes 3[/bold]")
+    out.print("        moxwell status, moxwell doctor, moxwell down\n")
+    if facts.mode == "lab":
+        out.print(
+            "  This is a lab: the Proxmox clusters are simulated. Your own: "
+            "moxwell up --config proxmox.yaml\n"
+        )
+
+
+def _link(name: str) -> str:
+    """A dashboard address that works once."""
+    import urllib.request
+
+    facts, home = connect.facts(name), connect.home(name)
+    key = home.bearer.read_text()
+    ask = urllib.request.Request(
+        f"{facts.dashboard}/api/link", method="POST", headers={"Authorization": f"Bearer {key}"}
+    )
+    with urllib.request.urlopen(ask, timeout=10) as answer:
+        path = msgspec.json.decode(answer.read())["path"]
+    return f"{facts.dashboard}{path}"
+
+
+def down(
+    name: Name = DEFAULT_NAME,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Delete the instance's state as well.")
+    ] = False,
+) -> None:
+    """Stop Moxwell. Its state is kept, and `moxwell up` goes on where it was."""
+    home = connect.home(name)
+    facts = home.facts()
+    if facts is not None:
+        if purge and facts.mode != "lab":
+            _refuse_purge(name)
+        os.kill(facts.pid, signal.SIGTERM)
+        asyncio.run(_await_end(home))
+        typer.echo(f"Moxwell {name} has stopped.")
+    else:
+        typer.echo(f"Moxwell {name} is not running.")
+    if purge:
+        home.purge()
+        typer.echo("Its state is deleted.")
+
+
+def _refuse_purge(name: str) -> None:
+    """State of a real estate knows which guests are ours; without it nobody does."""
+    from moxwell.api.cozystack import Kubernetes
+
+    async def count() -> int:
+        async with connect.kube(name) as kube:
+            return len((await kube.list(Kubernetes)).items)
+
+    if left := asyncio.run(count()):
+        raise Invalid(
+            f"{left} clusters still have guests in your Proxmox: delete them first with "
+            "`moxwell cluster delete NAME`, then purge"
+        )
+
+
+async def _await_end(home: Any) -> None:
+    clock = SystemClock()
+    for _ in range(STOP_SECONDS * 5):
+        if not home.is_held():
+            return
+        await clock.sleep(0.2)
+    raise Unreachable(f"Moxwell did not stop within {STOP_SECONDS} s; its log is {home.log}")
+
+
+def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
+    """What runs, and what each cluster waits for."""
+    from moxwell.cli import overview
+
+    facts = connect.facts(name)
+    rows = asyncio.run(overview.clusters(name))
+    if output is not Output.TABLE:
+        show_value({"instance": msgspec.to_builtins(facts), "clusters": rows}, output)
+        return
+    regions = ", ".join(f"{r} ({len(h)} hosts)" for r, h in sorted(facts.regions.items()))
+    typer.echo(f"{facts.mode} {facts.name}, Moxwell {facts.version}, since {facts.started}")
+    typer.echo(f"regions    {regions}")
+    typer.echo(f"api        {facts.api}   KUBECONFIG={connect.home(name).kubeconfig}")
+    try:
+        typer.echo(f"dashboard  {_link(name)}   (works once)")
+    except OSError as error:
+        raise Unreachable(f"the dashboard does not answer: {error}") from error
+    typer.echo("")
+    if rows:
+        show(rows, ("namespace", "cluster", "version", "nodes", "regions", "state"), output)
+    else:
+        typer.echo("No clusters yet: moxwell cluster create demo --nodes 3")
+
+
+def daemon(name: Name = DEFAULT_NAME) -> None:
+    """Run in the foreground as `moxwell up` last asked; what `up` starts."""
+    from moxwell.app import daemon as running
+
+    home = connect.home(name)
+    wish = running.Wish(name=name)
+    if home.wanted.exists():
+        wish = msgspec.json.decode(home.wanted.read_bytes(), type=running.Wish)
+    try:
+        asyncio.run(running.run(wish, os.environ))
+    except MoxwellError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(error.exit_code) from error
