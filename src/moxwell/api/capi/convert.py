@@ -2,8 +2,8 @@
 Cluster API v1beta1 to v1beta2 and back, as tables of moves.
 
 v1beta2 is the hub. Objects are plain JSON here, since we know only some of their fields and must
-keep all. A v1beta2 reference names no version; the v1beta1 one made from it names the version that
-the contract of its group has, unless the object once was v1beta1 and its own text is known.
+keep all. A v1beta2 reference names no version; the v1beta1 one made from it names the newest one of
+its kind, unless the object once was v1beta1 and its own text is known.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,6 @@ from moxwell.api.conversion import Family, Spoke
 from moxwell.api.moves import Move, Moves, Tree, duration, seconds, within
 
 OLD, HUB = "v1beta1", "v1beta2"
-_VERSIONS = {"KamajiControlPlane": "v1alpha1"}
-_PROXMOX = "Proxmox"
 
 
 def ref_up(ref: Tree) -> Tree:
@@ -25,9 +23,9 @@ def ref_up(ref: Tree) -> Tree:
 
 
 def ref_down(ref: Tree) -> Tree:
-    """``apiGroup`` becomes an ``apiVersion`` that fits the older contract."""
+    """``apiGroup`` becomes an ``apiVersion``: the newest of its kind, as upstream chooses."""
     kind = str(ref.get("kind", ""))
-    version = _VERSIONS.get(kind, HUB if kind.startswith(_PROXMOX) else OLD)
+    version = "v1alpha2" if kind.startswith("Kamaji") else HUB
     return {
         "apiVersion": f"{ref.get('apiGroup', '')}/{version}",
         "kind": kind,
