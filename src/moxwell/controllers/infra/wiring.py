@@ -65,12 +65,19 @@ def add_infra(
         MachineCaches(caches.of(Machine), caches.of(Cluster), grown),
         chooser=chooser,
         grounds=grounds,
-        pools=Pools(claims, given, pools, caches.of(GlobalInClusterIPPool)),
+        pools=Pools(claims, given, pools, caches.of(GlobalInClusterIPPool, optional=True)),
         peer=peer,
         setbacks=setbacks,
     )
     machine = machines.MachineReconciler(
-        kube, regions, own, eyes=eyes, peer=peer, ledger=ledger, setbacks=setbacks
+        kube,
+        regions,
+        own,
+        eyes=eyes,
+        peer=peer,
+        ledger=ledger,
+        setbacks=setbacks,
+        shelves=shelves,
     )
     cluster = clusters.ClusterReconciler(
         kube,

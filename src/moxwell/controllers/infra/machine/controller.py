@@ -26,13 +26,14 @@ from moxwell.controllers.infra.machine.plan import Move, next_move
 from moxwell.controllers.infra.machine.see import Eyes
 from moxwell.controllers.infra.machine.seen import Seen
 from moxwell.controllers.infra.setbacks import Setbacks
+from moxwell.controllers.infra.shelves import Shelves
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists, NotFound
 from moxwell.pve.ledger import Ledger
 from moxwell.pve.marks import Mark
 from moxwell.pve.regions import Regions
 from moxwell.pve.seen import Change, Event, GuestSeen
-from moxwell.pve.steps import Step
+from moxwell.pve.steps import DeleteVolume, Step, UploadIso
 from moxwell.pve.tasks import Ended
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
@@ -64,9 +65,11 @@ class MachineReconciler:
         peer: Peer,
         ledger: Ledger,
         setbacks: Setbacks,
+        shelves: Shelves,
     ) -> None:
         self._kube, self._regions, self._machines = kube, regions, machines
-        self._eyes, self._peer, self._ledger, self._setbacks = eyes, peer, ledger, setbacks
+        self._eyes, self._peer, self._ledger = eyes, peer, ledger
+        self._setbacks, self._shelves = setbacks, shelves
         machines.add_index(BY_MARK, _marks)
         machines.add_index(BY_CLUSTER, _cluster)
         self.watches: Sequence[Watch] = (
@@ -96,7 +99,10 @@ class MachineReconciler:
     async def _take(self, obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Note, ...]:
         match move:
             case Step():
-                await self._regions[move.region].take(move, Key(obj.namespace, obj.name))
+                upid = await self._regions[move.region].take(move, Key(obj.namespace, obj.name))
+                if isinstance(move, UploadIso | DeleteVolume):
+                    there = isinstance(move, UploadIso)
+                    self._shelves.expect(upid, move.shelf, move.volid, there=there)
             case plan.TakeClaim():
                 await self._claim(obj, move)
             case plan.Adopt():
@@ -176,6 +182,7 @@ class MachineReconciler:
         """Let ended tasks, changed guests and regions that fall silent or answer wake it."""
 
         def on_task(ended: Ended) -> None:
+            self._shelves.heard(ended)
             if isinstance(ended.owner, Key):
                 self._setbacks.heard(ended)
                 wake(ended.owner)

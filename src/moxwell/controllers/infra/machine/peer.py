@@ -28,7 +28,7 @@ from moxwell.pve.steps import Shelf, iso_name
 from moxwell.runtime.key import Key
 
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
-FIRST_PAUSE, MOST_PAUSE, GROWTH = 5.0, 30.0, 1.5
+BOOT_SECONDS, FIRST_PAUSE, MOST_PAUSE, GROWTH = 8.0, 4.0, 30.0, 1.25
 
 
 @dataclass(slots=True)
@@ -70,8 +70,10 @@ class Peer:
         self._kube, self._clock, self._moulds, self._shelves = kube, clock, moulds, shelves
         self._asked: dict[str, _Asked] = {}
 
-    async def find(self, obj: ProxmoxMachine, region: Region) -> GuestFound | None:
-        """The guest at the claimed id, and whose it is."""
+    async def find(
+        self, obj: ProxmoxMachine, region: Region, *, ask: bool = True
+    ) -> GuestFound | None:
+        """The guest at the claimed id, and whose it is; ``ask`` it if its tags do not tell."""
         vmid, mark = obj.spec.virtual_machine_id, mark_of(obj)
         guest = region.inventory.find(vmid) if vmid is not None else None
         if guest is None:
@@ -82,7 +84,7 @@ class Peer:
             look = obj.spec.changes == "InPlace" and up and differs(obj, guest)
             config = await region.pve.qemu.config(guest.host, guest.vmid) if look else None
             return GuestFound(guest, True, marked=True, host_online=up, config=config)
-        if guest.lock == CLONING or _is_worked_on(obj, region):
+        if not ask or guest.lock == CLONING or _is_worked_on(obj, region):
             return GuestFound(guest, False, arriving=True, host_online=up)
         if not up:
             return GuestFound(guest, False, arriving=True, host_online=False)
@@ -130,12 +132,9 @@ class Peer:
             return None
         return Bootstrap(value.encode(), secret.read("format") or "cloud-config")
 
-    async def iso_there(
-        self, obj: ProxmoxMachine, region: Region, claim: Claim, *, again: bool = False
-    ) -> bool:
-        """Does the seed disk lie on its storage? ``again`` where it may be gone."""
-        shelf = shelf_of(region.name, claim)
-        return await self._shelves.holds(shelf, iso_of(obj, claim), sure_it_stays=not again)
+    async def iso_there(self, obj: ProxmoxMachine, region: Region, claim: Claim) -> bool:
+        """Does the seed disk lie on its storage?"""
+        return await self._shelves.holds(shelf_of(region.name, claim), iso_of(obj, claim))
 
     async def sentinel(
         self, obj: ProxmoxMachine, region: Region, guest: GuestSeen, machine: Machine
@@ -143,12 +142,14 @@ class Peer:
         """Is the bootstrap done; what the agent says; how long until it is asked again."""
         if _needs_no_sentinel(obj, machine):
             return True, "", 0.0
-        asked = self._asked.setdefault(obj.uid, _Asked())
+        if obj.uid not in self._asked:  # no guest is up at once
+            self._asked[obj.uid] = _Asked(after=self._clock.monotonic() + BOOT_SECONDS)
+        asked = self._asked[obj.uid]
         left = asked.after - self._clock.monotonic()
         if not asked.done and left <= 0:
             asked.done, asked.says = await self._ask_agent(region, guest)
             asked.count += 1
-            left = min(FIRST_PAUSE * GROWTH**asked.count, MOST_PAUSE)
+            left = min(FIRST_PAUSE * GROWTH ** (asked.count - 1), MOST_PAUSE)
             asked.after = self._clock.monotonic() + left
         return asked.done, asked.says, max(left, 0.5)
 

@@ -122,7 +122,12 @@ def _meanwhile(obj: ProxmoxMachine, claim: Claim, seen: Seen, why: str) -> Move:
     """While the clone runs: addresses, and the seed that needs them."""
     if ask := _addresses(seen):
         return ask
-    if seen.addresses.ready and seen.iso_there is False and seen.bootstrap is not None:
+    if seen.addresses.pending:
+        waiting = ", ".join(seen.addresses.pending)
+        return Wait("WaitingForAddresses", f"no answer yet to {waiting}")
+    if seen.iso_there is False and seen.bootstrap is None:
+        return Wait("WaitingForBootstrapData", "the Secret with the data is not there")
+    if seen.iso_there is False:
         return wish.seed(obj, claim, seen)
     return Wait(why, f"cloning template {claim.template} to {obj.spec.virtual_machine_id}")
 
@@ -171,15 +176,8 @@ def _prepare(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -
         return Migrate(
             wish.guest(obj, guest), target=claim.host, with_local_disks=True, target_storage=storage
         )
-    if ask := _addresses(seen):
-        return ask
-    if not seen.addresses.ready:
-        waiting = ", ".join(seen.addresses.pending)
-        return Wait("WaitingForAddresses", f"no answer yet to {waiting}")
-    if seen.iso_there is False:
-        if seen.bootstrap is None:
-            return Wait("WaitingForBootstrapData", "the Secret with the data is not there")
-        return wish.seed(obj, claim, seen)
+    if seen.iso_there is not True:
+        return _meanwhile(obj, claim, seen, "Bootstrapping")
     return (
         wish.growth(obj, guest)
         or wish.guard(obj, guest)

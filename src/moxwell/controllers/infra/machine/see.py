@@ -126,56 +126,50 @@ class Eyes:
         claim = obj.spec.claim
         zone = ground_of(around.cluster.name, around.ground.spec, claim.zone if claim else "")
         seen = self._see_work(obj, region, replace(seen, zone=zone))
-        seen = replace(seen, guest=await self._peer.find(obj, region))
         if claim is None:
-            return seen
+            return replace(seen, guest=await self._peer.find(obj, region))
+        if not obj.spec.provider_id:
+            seen = await self._see_seed(obj, around.machine, region, seen)
+        ready = bool(obj.spec.provider_id or seen.iso_there)
+        seen = replace(seen, guest=await self._peer.find(obj, region, ask=ready))
         seen = _located(seen, claim, region)
         if not obj.spec.provider_id and (avoid := _elsewhere(region, claim, seen)) is not None:
             moved = await self._see_place(obj, around, seen, avoid)
             if moved.choice is not None or not seen.claim_host_online:
                 return moved
-        return await self._see_making(obj, around.machine, region, seen)
-
-    async def _see_making(
-        self, obj: ProxmoxMachine, machine: Machine, region: Region, seen: Seen
-    ) -> Seen:
-        """What only matters until the node is there."""
-        guest, claim = seen.guest, obj.spec.claim
-        assert claim is not None
-        making = guest is None or not guest.marked or guest.booting
-        if obj.spec.provider_id and not making:
-            seen = replace(seen, bootstrapped=True)
-        elif guest is None or not guest.marked:
-            mould = await self._peer.mould(region, claim)
-            nics = mould.nics if mould else {}
-            devices = devices_of(obj.spec, nics)
-            seen = replace(
-                seen,
-                devices=devices,
-                boot_bytes=mould.boot_bytes if mould else 0,
-                addresses=self._pools.look(obj, devices, seen.zone),
-            )
-            if seen.addresses.ready:
-                seen = await self._see_seed(obj, machine, region, claim, seen)
-        else:
-            seen = await self._see_boot(obj, machine, region, claim, replace(seen, guest=guest))
+        if seen.guest is not None and seen.guest.marked:
+            seen = await self._see_boot(obj, around.machine, region, seen)
         return await self._see_inside(obj, region, seen)
 
     async def _see_seed(
-        self, obj: ProxmoxMachine, machine: Machine, region: Region, claim: Claim, seen: Seen
+        self, obj: ProxmoxMachine, machine: Machine, region: Region, seen: Seen
     ) -> Seen:
-        there = not claim.iso_storage or await self._peer.iso_there(obj, region, claim)
-        bootstrap = None if there else await self._peer.bootstrap(machine)
-        return replace(seen, bootstrap=bootstrap, iso_there=there)
+        """The seed disk and what it is made of; it can be brought before the guest is there."""
+        claim = obj.spec.claim
+        assert claim is not None
+        mould = await self._peer.mould(region, claim)
+        devices = devices_of(obj.spec, mould.nics if mould else {})
+        addresses = self._pools.look(obj, devices, seen.zone)
+        seen = replace(seen, devices=devices, addresses=addresses)
+        if not addresses.ready or seen.uploading:
+            return replace(seen, iso_there=None)
+        if await self._peer.iso_there(obj, region, claim):
+            return replace(seen, iso_there=True)
+        return replace(seen, iso_there=False, bootstrap=await self._peer.bootstrap(machine))
 
     async def _see_boot(
-        self, obj: ProxmoxMachine, machine: Machine, region: Region, claim: Claim, seen: Seen
+        self, obj: ProxmoxMachine, machine: Machine, region: Region, seen: Seen
     ) -> Seen:
+        """How far the bootstrap is, of a guest whose seed is still in."""
+        guest, claim = seen.guest, obj.spec.claim
+        if guest is None or claim is None or not obj.spec.provider_id:
+            return seen
+        if not guest.booting:
+            return replace(seen, bootstrapped=True)
         if machine.status.node_ref is not None:
-            there = await self._peer.iso_there(obj, region, claim, again=True)
+            there = await self._peer.iso_there(obj, region, claim)
             return replace(seen, bootstrapped=True, iso_there=there)
-        guest = seen.guest
-        if not obj.spec.provider_id or guest is None or not guest.seen.running:
+        if not guest.seen.running:
             return seen
         done, says, pause = await self._peer.sentinel(obj, region, guest.seen, machine)
         return replace(seen, bootstrapped=done, agent_says=says, agent_pause=pause)
@@ -221,7 +215,7 @@ class Eyes:
         if not seen.claim_host_online:
             return True
         try:
-            return await self._peer.iso_there(obj, region, claim, again=True)
+            return await self._peer.iso_there(obj, region, claim)
         except MoxwellError as error:
             if isinstance(error, Retryable):
                 raise
@@ -244,9 +238,11 @@ class Eyes:
 
     def _see_work(self, obj: ProxmoxMachine, region: Region, seen: Seen) -> Seen:
         key = Key(obj.namespace, obj.name)
+        types = [upid.type for upid in region.tasks.of(key)]
         return replace(
             seen,
-            task=any(u.type != "imgcopy" for u in region.tasks.of(key)),
+            task=any(type_ != "imgcopy" for type_ in types),
+            uploading="imgcopy" in types,
             setback=self._setbacks.find(key),
             pause_seconds=self._setbacks.seconds_left(key),
         )

@@ -92,6 +92,7 @@ class Seen:
     guest: GuestFound | None = None
     gone: bool = False  # asked freshly: the id is free
     task: bool = False
+    uploading: bool = False
     setback: Setback | None = None
     pause_seconds: float = 0.0
     claim_host_online: bool = True
@@ -100,7 +101,6 @@ class Seen:
     addresses: AddressesSeen = field(default_factory=AddressesSeen)
     owned_claims: tuple[str, ...] = ()
     bootstrap: Bootstrap | None = None
-    boot_bytes: int = 0
     iso_there: bool | None = None
     bootstrapped: bool = False
     agent_says: str = ""

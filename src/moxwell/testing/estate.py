@@ -1,0 +1,436 @@
+"""
+An estate for stories of machines: two simulated regions, an embedded API, and everybody else.
+
+In: nothing. Out: a world in which ``infra`` controllers can run on virtual time, with the parts
+that others play in life: an IPAM provider that answers claims, guests that boot from their real
+seed disk and finish their bootstrap, and Cluster API, which notes the node of a machine.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from moxwell.api import registry
+from moxwell.api.capi.core import Machine
+from moxwell.api.infra.convert import convert
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import IPAddressClaim
+from moxwell.api.kinds import Resource
+from moxwell.clock import Clock
+from moxwell.controllers.infra.book import RegionBook
+from moxwell.controllers.infra.wiring import Infra, add_infra
+from moxwell.controllers.upstream.ipam.controller import Claims
+from moxwell.kernel.iso import read_iso
+from moxwell.kube.client import Kube
+from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.ledger import Ledger
+from moxwell.pve.regions import Regions
+from moxwell.pve.values import Secret
+from moxwell.runtime.manager import Manager, Runtime, assemble
+from moxwell.runtime.reconciler import Controller
+from moxwell.runtime.settings import Settings
+from moxwell.sim.engine import Engine
+from moxwell.sim.fault import PveError
+from moxwell.sim.guest import AgentSilent, GuestView
+from moxwell.sim.state import Region as SimRegion
+from moxwell.sim.world import read_world
+from moxwell.store.hooks import Hooks
+from moxwell.store.server import Store
+from moxwell.testing.loop import LoopClock
+from moxwell.testing.pve import SimTransport
+from moxwell.testing.reconcile import Wires
+
+SETTINGS = Settings(elect=False, identity="test", concurrency=16)
+_CRDS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
+)
+SENTINEL = "/run/cluster-api/bootstrap-success.complete"
+CAPI, INFRA = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
+TOKEN = "moxwell@pve!test"
+TOKEN_SECRET = "00000000-0000-4000-8000-000000000000"
+_CONFIG = (
+    '{cores: 2, memory: 2048, agent: 1, scsihw: virtio-scsi-single, boot: "order=scsi0", '
+    'net0: "virtio=BC:24:11:00:00:01,bridge=vmbr0", '
+    'scsi0: "%s,size=8G", tags: "ubuntu;k8s-v1.34.1"}'
+)
+_ACCESS = f"""
+    access:
+      users: [{{userid: root@pam, password: secret}}, {{userid: moxwell@pve}}]
+      tokens: [{{token: "{TOKEN}", secret: {TOKEN_SECRET}, privsep: false}}]
+      acl: [{{path: /, user: moxwell@pve, role: Administrator}}]"""
+WORLD = f"""
+regions:
+  - name: north
+    version: 8.4.21
+    cluster: north
+    pace: {{bandwidth: 400M, boot: 6, shutdown: 3, statd: 5}}
+    nodes:
+      - {{name: pve1, address: 10.1.0.1/24, cpus: 32, memory: 256G}}
+      - {{name: pve2, address: 10.1.0.2/24, cpus: 32, memory: 256G}}
+      - {{name: pve3, address: 10.1.0.3/24, cpus: 32, memory: 256G}}
+    storages:
+      - {{storage: local, type: dir, path: /var/lib/vz, content: [iso, vztmpl], capacity: 100G}}
+      - {{storage: lvm, type: lvmthin, vgname: pve, thinpool: d, content: [images], capacity: 900G}}
+      - {{storage: ceph, type: rbd, pool: vms, monhost: "10.1.0.1", content: [images],
+         capacity: 9T}}
+{_ACCESS}
+    guests:
+      - vmid: 9000
+        node: pve1
+        name: ubuntu
+        template: true
+        config: {_CONFIG % "ceph:base-9000-disk-0"}
+      - vmid: 201
+        node: pve2
+        name: precious
+        running: true
+        config: {{cores: 4, memory: 4096, scsi0: "ceph:vm-201-disk-0,size=50G"}}
+  - name: south
+    version: 9.2.11
+    cluster: south
+    pace: {{bandwidth: 400M, boot: 6, shutdown: 3, statd: 5}}
+    nodes:
+      - {{name: pve1, address: 10.2.0.1/24, cpus: 32, memory: 256G}}
+      - {{name: pve2, address: 10.2.0.2/24, cpus: 32, memory: 256G}}
+    storages:
+      - {{storage: local, type: dir, path: /var/lib/vz, content: [iso, vztmpl], capacity: 100G}}
+      - {{storage: nfs, type: nfs, server: 10.2.0.9, export: /srv, content: [images], capacity: 9T}}
+{_ACCESS}
+    guests:
+      - vmid: 9000
+        node: pve1
+        name: ubuntu
+        template: true
+        config: {_CONFIG % "nfs:9000/base-9000-disk-0.qcow2"}
+"""
+
+
+@dataclass
+class Insides:
+    """What runs in the guests: each reads its seed and finishes its bootstrap after a while."""
+
+    clock: Clock
+    join_seconds: float = 8.0
+    seeds: dict[str, dict[str, bytes]] = field(default_factory=dict)  # by instance-id
+    up: dict[tuple[str, int], float] = field(default_factory=dict)
+    names: dict[tuple[str, int], str] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)  # names of guests whose bootstrap fails
+    deaf: set[str] = field(default_factory=set)  # names of guests without a running agent
+
+    async def booted(self, view: GuestView) -> None:
+        key = (view.region, view.vmid)
+        self.up[key], self.names[key] = self.clock.monotonic(), view.name
+        data = view.media("ide2")
+        if data:
+            files = read_iso(data)
+            meta = yaml.safe_load(files["meta-data"])
+            self.seeds[meta["instance-id"]] = files
+
+    async def stopped(self, region: str, vmid: int) -> None:
+        self.up.pop((region, vmid), None)
+
+    async def agent(self, view: GuestView, command: str, args: dict[str, Any]) -> Any:
+        if view.name in self.deaf:
+            raise AgentSilent
+        if "file" in command and not self.joined(view.region, view.vmid):
+            raise PveError(500, f"Agent error: failed to open file '{SENTINEL}': No such file")
+        if "file-open" in command:
+            return 1
+        if "file-read" in command:
+            return {"count": 7, "buf-b64": base64.b64encode(b"success").decode(), "eof": True}
+        if "network-get-interfaces" in command:
+            addresses = [{"ip-address": "10.9.9.9", "ip-address-type": "ipv4", "prefix": 24}]
+            card = {"name": "eth0", "hardware-address": "", "ip-addresses": addresses}
+            return [{"name": "lo"}, card]
+        return {}
+
+    def listens(self, view: GuestView) -> bool:
+        return view.name not in self.deaf
+
+    def joined(self, region: str, vmid: int) -> bool:
+        """Has this guest's bootstrap finished?"""
+        since = self.up.get((region, vmid))
+        ok = self.names.get((region, vmid)) not in self.broken
+        return ok and since is not None and self.clock.monotonic() - since >= self.join_seconds
+
+
+@dataclass
+class Estate:
+    """The world: what survives a crash of ours."""
+
+    clock: LoopClock
+    store: Store
+    engine: Engine
+    insides: Insides
+    transports: dict[str, SimTransport]
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+
+    @property
+    def kube(self) -> Kube:
+        return Kube(self.store, manager="test")
+
+    def region(self, name: str) -> SimRegion:
+        return self.engine.desks[name].region
+
+    def guests(self, name: str) -> dict[int, Any]:
+        """Guests of a region that are no templates and not there from the beginning."""
+        found = self.region(name).guests
+        return {v: g for v, g in found.items() if not g.conf.get("template") and v != 201}
+
+    def isos(self, name: str) -> list[str]:
+        """All ISOs of a region."""
+        return [
+            volume
+            for storage in self.region(name).storages.values()
+            for shelf in _shelves(storage)
+            for volume in shelf
+            if volume.endswith(".iso")
+        ]
+
+    def sent(self, name: str = "north") -> list[tuple[str, str]]:
+        """All requests to a region so far."""
+        return self.transports[name].sent
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.engine.close()
+        await self.store.__aexit__(None, None, None)
+
+
+def _shelves(storage: Any) -> list[Any]:
+    found = getattr(storage, "shelves", None)
+    if isinstance(found, dict):
+        return list(found.values())
+    return [storage.volumes] if hasattr(storage, "volumes") else []
+
+
+async def make_estate(world: str = WORLD, *, crds: bool = True) -> Estate:
+    """A fresh world."""
+    clock = LoopClock()
+    converters = {
+        f"{plural}.{INFRA}": lambda obj, version: convert(obj, version.rpartition("/")[2])
+        for plural in (
+            "proxmoxclusters",
+            "proxmoxclustertemplates",
+            "proxmoxmachines",
+            "proxmoxmachinetemplates",
+        )
+    }
+    store = Store(clock=clock, hooks=Hooks(converters=converters))
+    await store.__aenter__()
+    insides = Insides(clock)
+    engine = Engine(read_world(world, "world", clock.monotonic()), clock, inside=insides)
+    token = f"{TOKEN}={TOKEN_SECRET}"
+    transports = {name: SimTransport(engine, name, token=token) for name in engine.desks}
+    estate = Estate(clock, store, engine, insides, transports)
+    if crds:
+        kube = estate.kube
+        for crd in registry.make_crds():
+            await kube.create(crd, _CRDS)
+    estate.tasks.append(asyncio.create_task(others(estate)))
+    return estate
+
+
+async def others(estate: Estate) -> None:
+    """The IPAM provider, and the part of Cluster API that notes a machine's node."""
+    runtime = assemble(estate.store, estate.clock, SETTINGS)
+    claims = Claims(runtime.kube, estate.clock, runtime.manager.caches.of(IPAddressClaim))
+    runtime.manager.add(Controller(name="test.claims", reconciler=claims))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(runtime.manager.run())
+        group.create_task(_note_nodes(estate))
+
+
+async def _note_nodes(estate: Estate) -> None:
+    kube = estate.kube
+    while True:
+        await asyncio.sleep(2)
+        for obj in (await kube.list(ProxmoxMachine)).items:
+            spec = obj.spec
+            if not obj.status.initialization.provisioned or obj.deleting:
+                continue
+            if estate.insides.joined(spec.region or "", spec.virtual_machine_id or 0):
+                machine = await kube.find(Machine, obj.name, obj.namespace)
+                if machine and machine.status.node_ref is None:
+                    change = {"nodeRef": {"name": obj.name}}
+                    await kube.merge_status(Machine, obj.name, {"status": change}, obj.namespace)
+
+
+def configs(*names: str) -> list[RegionConfig]:
+    """How the regions would be configured."""
+    auth = TokenAuth(TOKEN, Secret(TOKEN_SECRET))
+    return [
+        RegionConfig(region=name, urls=(f"https://{name}.example:8006",), auth=auth)
+        for name in names
+    ]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One life of the program under test."""
+
+    runtime: Runtime
+    regions: Regions
+    infra: Infra
+
+    @property
+    def manager(self) -> Manager:
+        return self.runtime.manager
+
+
+def program(
+    estate: Estate,
+    *names: str,
+    wires: Wires | None = None,
+    settings: Settings = SETTINGS,
+) -> Program:
+    """The controllers of ``infra`` over the estate; regions are those named, or all."""
+    cut = wires or Wires()
+    runtime = assemble(cut.kube(estate.store), estate.clock, settings)
+
+    def connect(config: RegionConfig) -> Any:
+        found: Any = estate.transports.get(config.region)
+        if found is None:  # brought by a cluster's own credentials: the host's name tells
+            host = config.urls[0].partition("://")[2].partition(".")[0]
+            found = SimTransport(estate.engine, host, token=f"{TOKEN}={TOKEN_SECRET}")
+            found = _Renamed(found, config.region)
+        return cut.pve(found)
+
+    known = configs(*(names or estate.transports))
+    regions = Regions(known, estate.clock, connect=connect)
+    book = RegionBook(regions, known)
+    infra = add_infra(runtime, estate.clock, regions, Ledger(), book=book)
+    runtime.manager.also("pve", regions.run)
+    return Program(runtime, regions, infra)
+
+
+class _Renamed:
+    """A transport under another region's name."""
+
+    def __init__(self, inner: SimTransport, region: str) -> None:
+        self._inner, self.region = inner, region
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@asynccontextmanager
+async def running(
+    *names: str, world: str = WORLD, prepare: Callable[[Estate], None] | None = None
+) -> AsyncIterator[tuple[Estate, Program]]:
+    """A fresh world with the program running on it."""
+    estate = await make_estate(world)
+    if prepare:
+        prepare(estate)
+    made = program(estate, *names)
+    life = asyncio.create_task(made.manager.run())
+    try:
+        yield estate, made
+    finally:
+        made.manager.stop()
+        await life
+        await estate.close()
+
+
+# ---- what people apply
+
+
+async def apply_cluster(estate: Estate, name: str = "c", **spec: Any) -> dict[str, Any]:
+    """A Cluster and its ProxmoxCluster, as Cluster API would have linked them."""
+    kube = estate.kube
+    ref = {"apiGroup": INFRA, "kind": "ProxmoxCluster", "name": name}
+    head = {"name": name, "namespace": "default"}
+    cluster = await kube.create(
+        {
+            "apiVersion": f"{CAPI}/v1beta2",
+            "kind": "Cluster",
+            "metadata": head,
+            "spec": {"infrastructureRef": ref},
+        },
+        registry_of("Cluster"),
+    )
+    owner = _owner(cluster, "Cluster")
+    default = {
+        "controlPlaneEndpoint": {"host": "10.0.0.4", "port": 6443},
+        "ipv4Config": {
+            "addresses": ["10.0.0.10-10.0.0.250"],
+            "prefix": 24,
+            "gateway": "10.0.0.1",
+        },
+        "dnsServers": ["8.8.8.8"],
+        "region": "north",
+    }
+    meta = {**head, "ownerReferences": [owner], "labels": {f"{CAPI}/cluster-name": name}}
+    body = {"apiVersion": f"{INFRA}/v1beta2", "kind": "ProxmoxCluster", "metadata": meta}
+    return await kube.create({**body, "spec": {**default, **spec}}, registry_of("ProxmoxCluster"))
+
+
+async def apply_machine(
+    estate: Estate,
+    name: str,
+    cluster: str = "c",
+    *,
+    failure_domain: str = "",
+    version: str = "v1.34.1",
+    api: str = "v1beta2",
+    meta: dict[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A Machine with its bootstrap data, and its ProxmoxMachine."""
+    kube = estate.kube
+    labels = {f"{CAPI}/cluster-name": cluster}
+    head = {"name": name, "namespace": "default", "labels": labels}
+    data = base64.b64encode(f"#cloud-config\n# join {name}\n".encode()).decode()
+    secret = {"value": data, "format": base64.b64encode(b"cloud-config").decode()}
+    await kube.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": head, "data": secret},
+        registry_of("Secret"),
+    )
+    ref = {"apiGroup": INFRA, "kind": "ProxmoxMachine", "name": name}
+    said: dict[str, Any] = {
+        "clusterName": cluster,
+        "version": version,
+        "bootstrap": {"dataSecretName": name},
+        "infrastructureRef": ref,
+    }
+    if failure_domain:
+        said["failureDomain"] = failure_domain
+    machine = await kube.create(
+        {"apiVersion": f"{CAPI}/v1beta2", "kind": "Machine", "metadata": head, "spec": said},
+        registry_of("Machine"),
+    )
+    owned = {**head, **(meta or {}), "ownerReferences": [_owner(machine, "Machine")]}
+    body = {"apiVersion": f"{INFRA}/{api}", "kind": "ProxmoxMachine", "metadata": owned}
+    default: dict[str, Any] = {"templateID": 9000} if api == "v1beta2" and not spec else {}
+    made: dict[str, Any] = await kube.create(
+        {**body, "spec": {**default, **spec}}, registry_of("ProxmoxMachine", api)
+    )
+    return made
+
+
+def registry_of(kind: str, version: str = "") -> Any:
+    """Where objects of a kind live, by its name."""
+    for cls in (*registry.KINDS, *registry.BUILTIN):
+        found = cls.resource
+        if found.kind == kind and (
+            found.version == version or (not version and cls.declared.storage)
+        ):
+            return found
+    raise LookupError(kind)
+
+
+def _owner(obj: dict[str, Any], kind: str) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{CAPI}/v1beta2",
+        "kind": kind,
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+        "controller": True,
+    }
