@@ -8,6 +8,7 @@ its manager is asked instead.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from moxwell.errors import Invalid, Unreachable
 from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
@@ -202,9 +203,11 @@ async def ask_agent(
         if not guest.booted or guest.paused or guest.vmid in desk.silenced:
             raise AgentSilent
         return await desk.inside.agent(start.view(desk, guest), command, args or {})
-    except AgentSilent:
+    except (AgentSilent, Unreachable) as silence:
         await call.sleep(call.region.pace.agent_timeout)
-        raise
+        raise AgentSilent from silence
+    except Invalid as refusal:
+        raise die(f"Agent error: {refusal}") from refusal
 
 
 def reboot(call: Call) -> str:
