@@ -14,6 +14,7 @@ _MICRO = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _AGE = re.compile(r"(?<![\w/.:-])(?:\d+[smhd]){1,2}(?![\w/.:-])|<invalid>")
 _CURRENT = re.compile(r"current: \d+")
+_PRINTED_RV = re.compile(r"\b(resourceVersion|Resource Version)\"?: +\"?\d+\"?")
 _HASH = {"storageVersionHash", "hash"}
 
 
@@ -45,7 +46,7 @@ class Normal:
 
     def printed(self, text: str) -> str:
         """What a command printed: ages and column widths do not count either."""
-        text = _AGE.sub("AGE", self.text(text))
+        text = _AGE.sub("AGE", _PRINTED_RV.sub(r"\1: RV", self.text(text)))
         lines = (re.sub(r"[ \t]+", " ", line).rstrip() for line in text.splitlines())
         return "\n".join(lines)
 

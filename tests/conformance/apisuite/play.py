@@ -131,9 +131,18 @@ class Player:
             return None
         if step.show == "code":
             return {"code": done.returncode}
-        out, err = self._normal.printed(done.stdout), self._normal.printed(done.stderr)
-        lines = sorted(out.splitlines()) if step.sort else out.splitlines()
-        return {"code": done.returncode, "out": lines, "err": err.splitlines()}
+        err = self._normal.printed(done.stderr).splitlines()
+        return {"code": done.returncode, "out": self._printed(step, done.stdout), "err": err}
+
+    def _printed(self, step: Kubectl, text: str) -> Any:
+        """JSON as JSON, for the order of its keys says nothing; else lines."""
+        if text.startswith("{"):
+            try:
+                return self._normal.body(json.loads(text))
+            except ValueError:
+                pass
+        lines = self._normal.printed(text).splitlines()
+        return sorted(lines) if step.sort else lines
 
     # -- filling in ----------------------------------------------------------------------------
     def _filled(self, text: str) -> str:

@@ -83,7 +83,12 @@ class Server:
 
     def kubectl(self, args: tuple[str, ...], stdin: str | None) -> subprocess.CompletedProcess[str]:
         command = [str(self._kubectl), "--kubeconfig", str(self.kubeconfig), *args]
-        env = {**os.environ, "HOME": str(self._scratch), "KUBECTL_KUBERC": "false"}
+        env = {
+            **os.environ,
+            "HOME": str(self._scratch),
+            "KUBECTL_KUBERC": "false",
+            "KUBE_EDITOR": "true",
+        }
         return subprocess.run(
             command, input=stdin, capture_output=True, text=True, check=False, env=env, timeout=90
         )

@@ -3,8 +3,8 @@
 from apisuite.case import case, kubectl
 
 ONE = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v, l: w}\n"
-TWO = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: n}\n"
-BAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndta: {k: n}\n"
+TWO = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: new}\n"
+BAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndta: {k: new}\n"
 LIST = """
 apiVersion: v1
 kind: List

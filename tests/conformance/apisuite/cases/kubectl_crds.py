@@ -5,7 +5,7 @@ from apisuite.cases.bodies import crd
 from apisuite.cases.crds import COLUMNS, made
 
 D = made(crd(additionalPrinterColumns=COLUMNS))
-W = "apiVersion: $u.example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 4, tags: [x, y], parts: [{id: a}]}\n"
+W = "apiVersion: $u.example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 4, tags: [x, z], parts: [{id: a}]}\n"
 N = "apiVersion: $u.example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 5, colour: red}\n"
 KIND = "widgets.$u.example.com"
 SPEC = kubectl(f"get {KIND} w -o jsonpath={{.spec}}")

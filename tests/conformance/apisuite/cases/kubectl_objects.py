@@ -227,7 +227,7 @@ CASES = (
     case(
         "edit with an editor that changes nothing",
         kubectl(CM),
-        kubectl("edit cm a --save-config=false", show="code"),
+        kubectl("edit cm a"),
     ),
     case(
         "delete",
