@@ -66,7 +66,7 @@ def next_id(call: Call) -> str:
     for vmid in range(lower, upper):
         if vmid not in region.guests:
             return str(vmid)
-    raise die(f"unable to get any free VMID in range [{lower}, {upper - 1}]")
+    raise die(f"unable to get any free VMID in range [{lower}, {upper}]")
 
 
 _PUBLIC_OPTIONS = ("console", "tag-style", "user-tag-access", "registered-tags", "allowed-tags")

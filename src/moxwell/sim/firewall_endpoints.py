@@ -8,12 +8,12 @@ from typing import Any
 from moxwell.sim import firewall_rules as rules
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
+from moxwell.sim.firewall_formats import LOG_LEVELS, MACROS, NAME
 from moxwell.sim.firewall_places import (
     CLUSTER,
     CT,
     GROUP,
     HOST,
-    NAME,
     SECURITY_GROUP,
     VM,
     Place,
@@ -61,11 +61,10 @@ def _update_rule(place: Place) -> Made:
         firewall, pos = place.find(call), call.params["pos"]
         old = rules.at(firewall.rules, pos)
         check_digest(call, digest(firewall.rules))
-        if "moveto" in call.params:
+        if call.params.get("moveto", pos) != pos:
             firewall.rules[:] = rules.move(firewall.rules, pos, call.params["moveto"])
             return
-        gone = split_list(call.params.get("delete", ""))
-        values = {k: v for k, v in old.items() if k not in gone} | call.params
+        values = rules.changed(old, call.params)
         firewall.rules[pos] = rules.make(call.region, place.env, firewall, values)
 
     return handler
@@ -97,7 +96,7 @@ def rule_routes(place: Place) -> Iterable[Route]:
 
 _POLICY = Param(enum=("ACCEPT", "REJECT", "DROP"))
 _FORWARD = Param(enum=("ACCEPT", "DROP"))
-_LEVEL = Param(enum=rules.LOG_LEVELS)
+_LEVEL = Param(enum=LOG_LEVELS)
 _BOOL = Param("boolean")
 _COUNT = Param("integer", minimum=0)
 OPTIONS: dict[str, dict[str, Param]] = {
@@ -177,9 +176,9 @@ def create_group(call: Call) -> None:
     if "rename" in call.params:
         old = call.params["rename"]
         if old not in groups:
-            raise param_error({"rename": f"Security group '{old}' does not exist"})
+            raise param_error({"group": f"Security group '{old}' does not exist"})
         if name != old and name in groups:
-            raise param_error({"group": f"Security group '{name}' already exists"})
+            raise param_error({"group": f"Security group '{name}' does already exist"})
         group = groups.pop(old)
         groups[name] = group | ({"comment": c} if (c := call.get("comment")) else {})
         return
@@ -216,7 +215,7 @@ def _refs(place: Place) -> Made:
 
 
 def list_macros(call: Call) -> list[Row]:
-    return [{"macro": name, "descr": text} for name, text in rules.MACROS.items()]
+    return [{"macro": name, "descr": f"{name} traffic"} for name in MACROS]
 
 
 def _ref_route(place: Place) -> Route:

@@ -11,12 +11,11 @@ from typing import Any
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import die
+from moxwell.sim.firewall_formats import NAME
 from moxwell.sim.formats import NODE, VMID
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Check, Param
 from moxwell.sim.state import Firewall, Row
-
-NAME = r"[A-Za-z][A-Za-z0-9_-]+"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,140 +1,51 @@
 """
-Firewall rules: their formats, what makes one invalid, and how a list of them is edited.
+Firewall rules: what makes one invalid, and how a list of them is edited.
 
 A new rule goes to the top whatever position was asked; enable is 0 unless said; a group rule keeps
-only its group, interface and comment. Addresses fail with the texts of Perl's Net::IP.
+only its group, interface and comment. As in PVE, the first thing wrong is the answer.
 """
 
-import ipaddress
 import re
 from typing import Any
 
 from moxwell.sim.fault import FormatError, die, param_error
+from moxwell.sim.firewall_formats import (
+    ALIAS,
+    ICMP,
+    ICMP_TYPES,
+    ICMPV6,
+    ICMPV6_TYPES,
+    LOG_LEVELS,
+    MACRO_NAMES,
+    MACROS,
+    NAME,
+    WITH_PORTS,
+    address_spec,
+    dport_spec,
+    icmp_type_spec,
+    port_spec,
+    protocol_spec,
+)
+from moxwell.sim.formats import split_list
 from moxwell.sim.route import Param
 from moxwell.sim.state import Firewall, Region, Row
-from moxwell.sim.verify import requirement
 
-ACTIONS = ("ACCEPT", "DROP", "REJECT")
 KINDS = ("in", "out", "forward", "group")
-LOG_LEVELS = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug", "nolog")
-_PROTOCOLS = (
-    "ip icmp igmp ggp ipencap st tcp egp igp pup udp hmp xns-idp rdp iso-tp4 dccp xtp ddp "
-    "idpr-cmtp ipv6 ipv6-route ipv6-frag idrp rsvp gre esp ah skip ipv6-icmp icmpv6 ipv6-nonxt "
-    "ipv6-opts rspf vmtp eigrp ospf ax.25 ipip etherip encap pim ipcomp vrrp l2tp isis sctp fc "
-    "mobility-header udplite mpls-in-ip manet shim6 wesp rohc"
-)
-_SERVICES = "ssh http https domain dns ntp smtp imap imaps pop3 pop3s ftp telnet snmp"
-PROTOCOLS, SERVICES = frozenset(_PROTOCOLS.split()), frozenset(_SERVICES.split())
-MACROS = {
-    "Amanda": "Amanda Backup", "Auth": "Auth (identd) traffic", "BGP": "Border Gateway Protocol",
-    "Ceph": "Ceph Storage Cluster traffic", "DHCPfwd": "Forwarded DHCP traffic",
-    "DHCPv6": "DHCPv6 traffic", "DNS": "Domain Name System traffic",
-    "FTP": "File Transfer Protocol",
-    "HTTP": "Hypertext Transfer Protocol (WWW)", "HTTPS": "Hypertext Transfer Protocol over SSL",
-    "IMAP": "Internet Message Access Protocol", "IMAPS": "IMAP over SSL", "IPsec": "IPsec traffic",
-    "LDAP": "Lightweight Directory Access Protocol", "LDAPS": "Secure LDAP traffic",
-    "MySQL": "MySQL server", "NTP": "Network Time Protocol", "OpenVPN": "OpenVPN traffic",
-    "Ping": "ICMP echo request", "POP3": "POP3 traffic", "POP3S": "Encrypted POP3 traffic",
-    "PostgreSQL": "PostgreSQL server", "RDP": "Microsoft Remote Desktop Protocol traffic",
-    "Rsync": "Rsync server", "SMB": "Microsoft SMB traffic",
-    "SMTP": "Simple Mail Transfer Protocol",
-    "SNMP": "Simple Network Management Protocol", "SPICEproxy": "Proxmox VE SPICE proxy",
-    "SSH": "Secure shell traffic", "Syslog": "Syslog protocol", "Telnet": "Telnet traffic",
-    "VNC": "VNC traffic for VNC display's 0 - 99", "Web": "WWW traffic (HTTP and HTTPS)",
-}  # fmt: skip
-_NAME = r"[A-Za-z][A-Za-z0-9_-]+"
-_ALIAS = re.compile(rf"^((dc|guest)/)?{_NAME}$")
-
-
-def net_ip(text: str) -> int:
-    """The version of an address, network or range; fails as Net::IP does."""
-    first, dash, last = text.partition("-")
-    address, slash, prefix = first.partition("/")
-    version = 6 if ":" in address else 4
-    if version == 4:
-        _quads(address)
-    try:
-        bits = 32 if version == 4 else 128
-        ipaddress.ip_address(address)
-        if slash and (not prefix.isdigit() or int(prefix) > bits):
-            raise FormatError(f"Prefix length {prefix} is longer than IP address ({bits})")
-        if slash:
-            ipaddress.ip_network(first)
-        if dash:
-            ipaddress.ip_address(last)
-    except ValueError as problem:
-        raise FormatError(
-            f"Invalid prefix {text}" if slash else f"Invalid chars in IP {text}"
-        ) from (problem)
-    return version
-
-
-def _quads(address: str) -> None:
-    if not re.fullmatch(r"[0-9.]+", address):
-        raise FormatError(f"Invalid chars in IP {address}")
-    for quad in address.split("."):
-        if not quad or int(quad) > 255:
-            raise FormatError(f"Invalid quad in IP address {address} - {quad}")
-
-
-def address_spec(value: str) -> int | None:
-    """Source or destination; the IP version if it names addresses."""
-    if value.startswith("+") or _ALIAS.match(value):
-        return None
-    versions = set()
-    for item in value.split(","):
-        try:
-            versions.add(net_ip(item))
-        except FormatError as problem:
-            raise FormatError(f"invalid IP address: {problem}\n") from problem
-    if len(versions) > 1:
-        raise FormatError("detected mixed ipv4/ipv6 addresses in address list\n")
-    return versions.pop()
-
-
-def ip_or_cidr(value: str) -> None:
-    try:
-        net_ip(value)
-    except FormatError as problem:
-        raise FormatError(f"{problem}\n") from problem
-
-
-def ip_or_cidr_or_alias(value: str) -> None:
-    if not _ALIAS.match(value):
-        ip_or_cidr(value)
-
-
-def port_spec(value: str) -> None:
-    items = value.split(",")
-    if any(not item for item in items):
-        raise FormatError("extraneous commas in list\n")
-    for item in items:
-        parts = item.split(":") if re.fullmatch(r"\d+:\d+", item) else [item]
-        for port in parts:
-            bad = int(port) > 65535 if port.isdigit() else port not in SERVICES
-            if bad:
-                raise FormatError(f"invalid port '{port}'\n")
-        if len(parts) == 2 and int(parts[0]) > int(parts[1]):
-            first, last = parts
-            text = f"backwards range '{first}:{last}' not allowed, did you mean '{last}:{first}'?"
-            raise FormatError(text + "\n")
-
-
-def protocol_spec(value: str) -> None:
-    number = value.isdigit() and int(value) < 256
-    if not number and value not in PROTOCOLS:
-        raise FormatError(f"unknown protocol '{value}'\n")
-
-
-_ACTION = Param(optional=False, pattern=_NAME, min_length=2, max_length=20)
+_ALLOWED = {
+    "ct": ("in", "out", "group"),
+    "vm": ("in", "out", "group"),
+    "group": ("in", "out", "forward"),
+    "cluster": KINDS,
+    "host": KINDS,
+}
 FIELDS = {
     "comment": Param(),
     "dest": Param(format=address_spec, max_length=512),
     "digest": Param(max_length=64),
-    "dport": Param(format=port_spec),
+    "dport": Param(format=dport_spec),
     "enable": Param("integer", minimum=0),
-    "icmp-type": Param(),
-    "iface": Param(min_length=2, max_length=20, pattern=r"[a-zA-Z][a-zA-Z0-9_.\-]{1,20}([:.]\d+)?"),
+    "icmp-type": Param(format=icmp_type_spec),
+    "iface": Param(min_length=2, max_length=20),
     "log": Param(enum=LOG_LEVELS),
     "macro": Param(max_length=128),
     "pos": Param("integer", minimum=0),
@@ -142,10 +53,11 @@ FIELDS = {
     "source": Param(format=address_spec, max_length=512),
     "sport": Param(format=port_spec),
 }
+_ACTION = Param(optional=False, pattern=NAME, min_length=2, max_length=20)
 NEW = {**FIELDS, "action": _ACTION, "type": Param(optional=False, enum=KINDS)}
 CHANGE = {
     **FIELDS,
-    "action": Param(pattern=_NAME, min_length=2, max_length=20),
+    "action": Param(pattern=NAME, min_length=2, max_length=20),
     "type": Param(enum=KINDS),
     "delete": Param(),
     "moveto": Param("integer", minimum=0),
@@ -153,69 +65,149 @@ CHANGE = {
 KEPT = ("type", "action", "comment", "dest", "dport", "enable", "icmp-type", "iface", "log",
         "macro", "proto", "source", "sport")  # fmt: skip
 KEPT_BY_GROUP = ("type", "action", "comment", "enable", "iface")
-_FORWARD = frozenset({"cluster", "host", "vnet", "group"})
 
 
 def make(region: Region, env: str, firewall: Firewall, values: dict[str, Any]) -> Row:
-    """A checked rule out of parameters (or out of an old rule with changes)."""
-    rule = {name: values[name] for name in KEPT if name in values}
+    """A checked rule out of parameters; empty values are left out."""
+    rule = {k: values[k] for k in KEPT if k in values and values[k] not in ("", "-")}
     rule.setdefault("enable", 0)
-    errors = _errors(region, env, firewall, rule)
-    if errors:
-        raise param_error(errors)
+    _check_kind(env, rule)
     if rule["type"] == "group":
         return {name: rule[name] for name in KEPT_BY_GROUP if name in rule}
-    for name in ("source", "dest"):
-        version = address_spec(rule[name]) if name in rule else None
-        if version:
-            rule["ipversion"] = version
+    if "macro" in rule:
+        known = MACRO_NAMES.get(rule["macro"].lower())
+        if known is None:
+            raise param_error({"macro": f"unknown macro '{rule['macro']}'"})
+        rule["macro"] = known
+    _check_ports(rule)
+    version = _ip_version(region, firewall, rule)
+    if version:
+        rule["ipversion"] = version
+    _check_macro(rule)
     return rule
 
 
-def _errors(region: Region, env: str, firewall: Firewall, rule: Row) -> dict[str, str]:
-    kind, errors = rule["type"], {}
-    if (kind == "group" and env in {"group", "vnet"}) or (
-        kind == "forward" and env not in _FORWARD
-    ):
-        errors["type"] = f"invalid rule type '{kind}' for rule_env '{env}'"
-    if "iface" in rule and env in {"vm", "ct"} and not re.fullmatch(r"net\d+", rule["iface"]):
-        errors["iface"] = "value does not match the regex pattern 'net\\d+'"
-    if kind == "group":
-        return errors
-    if rule["action"] not in ACTIONS:
-        errors["action"] = f"unknown action '{rule['action']}'"
-    macro = rule.get("macro")
-    if macro is not None and macro not in MACROS:
-        errors["macro"] = f"unknown macro '{macro}'"
-    for name in ("dport", "sport"):
-        if name in rule and "proto" not in rule and macro is None:
-            errors["proto"] = requirement(name, 8)
+def _check_kind(env: str, rule: Row) -> None:
+    kind, action = rule["type"], rule["action"]
+    if kind not in _ALLOWED[env]:
+        raise param_error({"type": f"invalid rule type '{kind}' for rule_env '{env}'"})
+    if kind == "forward" and action == "REJECT":
+        raise param_error({"action": "cannot define REJECT rules on forward chain"})
+    if kind != "group" and action not in {"ACCEPT", "DROP", "REJECT"}:
+        raise param_error({"action": f"unknown action '{action}'"})
+    if "iface" not in rule:
+        return
+    if env == "group":
+        raise param_error({"type": "parameter -i not allowed for this rule type"})
+    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{1,20}([:.]\d+)?", rule["iface"]):
+        raise param_error({"iface": f"invalid network interface name '{rule['iface']}'"})
+    if env in {"vm", "ct"} and not re.fullmatch(r"net\d+", rule["iface"]):
+        raise param_error({"iface": "value does not match the regex pattern 'net\\d+'"})
+
+
+def _check_ports(rule: Row) -> None:
+    proto = rule.get("proto", "")
+    is_icmp = proto in ICMP | ICMPV6
+    if "dport" in rule:
+        if not is_icmp:
+            _as_param("dport", port_spec, rule["dport"])
+        _needs_proto("dport", proto, allowed=is_icmp)
+    if "icmp-type" in rule:
+        kind = rule["icmp-type"]
+        if not is_icmp:
+            text = "missing property - 'icmp-type' requires this property"
+            raise param_error({"proto": text})
+        if "dport" in rule:
+            text = "'icmp-type' cannot be specified together with 'dport'"
+            raise param_error({"icmp-type": text})
+        if kind not in (ICMP_TYPES if proto in ICMP else ICMPV6_TYPES):
+            raise param_error({"icmp-type": f"invalid icmp-type '{kind}' for proto '{proto}'"})
+    if "sport" in rule:
+        _needs_proto("sport", proto)
+
+
+def _as_param(name: str, check: Any, value: str) -> Any:
+    try:
+        return check(value)
+    except FormatError as problem:
+        raise param_error({name: str(problem).rstrip("\n")}) from problem
+
+
+def _needs_proto(name: str, proto: str, *, allowed: bool = False) -> None:
+    if not proto:
+        raise param_error({"proto": f"missing property - '{name}' requires this property"})
+    if proto not in WITH_PORTS and not allowed:
+        raise param_error({name: f"protocol '{proto}' does not support ports"})
+
+
+def _ip_version(region: Region, firewall: Firewall, rule: Row) -> int | None:
+    """The one IP version a rule is about, if it says."""
+    proto, version = rule.get("proto", ""), None
+    if proto in ICMP | ICMPV6:
+        version = 4 if proto in ICMP else 6
     for name in ("source", "dest"):
-        problem = _reference(region, firewall, rule[name]) if name in rule else None
-        if problem:
-            errors[name] = problem
-    return errors
+        if name not in rule:
+            continue
+        found = address_spec(rule[name])
+        if version and found and found != version:
+            raise param_error({name: "detected mixed ipv4/ipv6 addresses in rule"})
+        version = found or version
+        alias = _reference(region, firewall, name, rule[name])
+        if version and alias and alias != version:
+            raise die("detected mixed ipv4/ipv6 addresses in rule")
+        version = alias or version
+    return version
 
 
-def _reference(region: Region, firewall: Firewall, text: str) -> str | None:
-    own, cluster = firewall, region.firewall
-    name = re.sub(r"^(dc|guest)/", "", text.removeprefix("+"))
+def _reference(region: Region, firewall: Firewall, name: str, text: str) -> int | None:
+    """Check that a named set or alias is there; the IP version of an alias."""
+    cluster = region.firewall
     if text.startswith("+"):
-        known = name in own.ipsets or name in cluster.ipsets or name.startswith("sdn/")
-        return None if known else f"no such ipset '{name}'"
-    if _ALIAS.match(text):
-        known = name.lower() in own.aliases or name.lower() in cluster.aliases
-        return None if known else f"no such alias '{name}'"
-    return None
+        match = re.fullmatch(rf"\+(?:guest/|dc/|sdn/)?({NAME})", text)
+        if not match:
+            raise param_error({name: f"invalid ipset name '{text}'"})
+        if match[1] not in cluster.ipsets and match[1] not in firewall.ipsets:
+            raise param_error({name: f"no such ipset '{match[1]}'"})
+        return None
+    match = ALIAS.match(text)
+    if not match:
+        return None
+    own, shared = firewall.aliases.get(match[3].lower()), cluster.aliases.get(match[3].lower())
+    if own is None and shared is None:
+        raise param_error({name: f"no such alias '{text}'"})
+    entry = (own if match[2] != "dc" else None) or (shared if match[2] != "guest" else None)
+    return entry["ipversion"] if entry else None
+
+
+def _check_macro(rule: Row) -> None:
+    """What a macro says already may not be said differently."""
+    for part in MACROS.get(rule.get("macro", ""), ()):
+        proto, _, ports = part.partition("/")
+        for name, value in (("proto", proto), ("dport", ports)):
+            if value and name in rule and rule[name] != value:
+                text = f"parameter '{name}' already define in macro (value = '{value}')"
+                raise param_error({name: text})
+
+
+def changed(old: Row, params: dict[str, Any]) -> dict[str, Any]:
+    """An old rule with what a request sets and deletes."""
+    values = old | {k: v for k, v in params.items() if k in KEPT}
+    for name in split_list(params.get("delete", "")):
+        if name not in FIELDS and name not in {"type", "action"}:
+            raise param_error({"delete": f"no such property ('{name}')"})
+        if name in {"type", "action"}:
+            raise param_error({"delete": f"unable to delete required property '{name}'"})
+        values.pop(name, None)
+    return values
 
 
 def move(rules: list[Row], pos: int, target: int) -> list[Row]:
     """The rule at ``pos`` before the one that is at ``target`` now."""
     rule, moved = rules[pos], []
-    for at, other in enumerate(rules):
-        if at == pos:
+    for place, other in enumerate(rules):
+        if place == pos:
             continue
-        if at == target:
+        if place == target:
             moved.append(rule)
         moved.append(other)
     return [*moved, rule] if target >= len(rules) else moved

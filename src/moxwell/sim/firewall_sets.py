@@ -7,8 +7,8 @@ from typing import Any
 
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
-from moxwell.sim.firewall_places import NAME, Place, check_digest, digest, with_digest
-from moxwell.sim.firewall_rules import ip_or_cidr, ip_or_cidr_or_alias, net_ip
+from moxwell.sim.firewall_formats import ALIAS, NAME, clean_cidr, ip_or_cidr, ip_or_cidr_or_alias
+from moxwell.sim.firewall_places import Place, check_digest, digest, with_digest
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Firewall, Row
 
@@ -36,7 +36,7 @@ def _create_set(place: Place) -> Made:
             if old not in sets:
                 raise param_error({"name": f"IPSet '{old}' does not exist"})
             if name != old and name in sets:
-                raise param_error({"name": f"IPSet '{name}' already exists"})
+                raise param_error({"name": f"IPSet '{name}' does already exist"})
             sets[name] = sets.pop(old)
             if "comment" in call.params:
                 sets[name]["comment"] = call.params["comment"]
@@ -74,10 +74,6 @@ def _list_entries(place: Place) -> Made:
     return handler
 
 
-def _normal(cidr: str) -> str:
-    return cidr.removesuffix("/32") if ":" not in cidr else cidr.removesuffix("/128")
-
-
 def _entry_fields(call: Call) -> Row:
     row: Row = {"nomatch": 1} if call.get("nomatch") else {}
     return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
@@ -85,9 +81,15 @@ def _entry_fields(call: Call) -> Row:
 
 def _add_entry(place: Place) -> Made:
     def handler(call: Call) -> None:
-        found, cidr = _entries(place.find(call), call), _normal(call.params["cidr"])
+        firewall, cidr = place.find(call), clean_cidr(call.params["cidr"])
+        found, alias = _entries(firewall, call), ALIAS.match(cidr)
+        known = {**call.region.firewall.aliases, **firewall.aliases}
+        if alias and alias[3].lower() not in known:
+            raise die(f"no such alias '{alias[3]}'")
         if cidr in found:
             raise param_error({"cidr": f"address '{cidr}' already exists"})
+        if cidr.endswith("/0"):
+            raise param_error({"cidr": "a zero prefix is not allowed in ipset entries"})
         found[cidr] = _entry_fields(call)
 
     return handler
@@ -136,7 +138,7 @@ def _aliases(place: Place) -> Made:
 
 def _alias_row(call: Call, name: str) -> Row:
     row: Row = {"name": name, "cidr": call.params["cidr"]}
-    row["ipversion"] = net_ip(row["cidr"])
+    row["ipversion"] = 6 if ":" in row["cidr"] else 4
     return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
 
 
@@ -153,7 +155,7 @@ def _create_alias(place: Place) -> Made:
 def _find_alias(place: Place, call: Call) -> tuple[dict[str, Row], str]:
     found, name = place.find(call).aliases, call.params["name"].lower()
     if name not in found:
-        raise param_error({"name": f"no such alias '{call.params['name']}'"})
+        raise param_error({"name": "no such alias"})
     return found, name
 
 

@@ -21,7 +21,7 @@ MIGRATED = "ha groups have been migrated to rules"
 
 def resource_id(value: str) -> None:
     if not re.match(r"^(\d+|[a-z]+:\S+)$", value):
-        raise FormatError(f"value '{value}' does not look like a valid ha resource id\n")
+        raise FormatError("value does not look like a valid ha resource id\n")
 
 
 def parse_sid(call: Call) -> tuple[str, str]:
@@ -30,7 +30,7 @@ def parse_sid(call: Call) -> tuple[str, str]:
     if text.isdigit():
         guest = call.region.guests.get(int(text))
         if guest is None:
-            raise die(f"unable do add resource - VM/CT {text} does not exist")
+            raise die(f"unable to detect SID from VMID - VM/CT {text} does not exist")
         return ha_manager.sid_of(guest), "vm" if guest.kind == "qemu" else "ct"
     kind = text.partition(":")[0]
     if kind not in {"vm", "ct"}:
@@ -44,7 +44,11 @@ def resources_digest(call: Call) -> str:
 
 def _row(call: Call, resource: HaResource) -> Row:
     digest = resources_digest(call)
-    return {"sid": resource.sid, "type": resource.type, "digest": digest, **resource.options}
+    row = {"sid": resource.sid, "type": resource.type, "digest": digest, **resource.options}
+    group = row.get("group")
+    if group is not None and group not in call.region.ha.groups:
+        row["errors"] = {"group": f"group '{group}' does not exist"}
+    return row
 
 
 def list_resources(call: Call) -> list[Row]:
@@ -62,7 +66,9 @@ def _find(call: Call, text: str) -> HaResource:
 
 
 def get_resource(call: Call) -> Row:
-    return _row(call, _find(call, "no such resource '{}'"))
+    row = _row(call, _find(call, "no such resource '{}'"))
+    row.pop("errors", None)
+    return row
 
 
 def create_resource(call: Call) -> None:
@@ -78,7 +84,6 @@ def create_resource(call: Call) -> None:
     if sid in call.region.ha.resources:
         raise die(f"create resource failed: resource ID '{sid}' already defined")
     options = {k: v for k, v in call.params.items() if k not in {"sid", "type"}}
-    options.setdefault("state", "started")
     resource = HaResource(sid, kind, options, node=guest.node, since=call.now())
     call.region.ha.resources[sid] = resource
     ha_manager.wake(call.desk)
@@ -88,14 +93,23 @@ def update_resource(call: Call) -> None:
     if "group" in call.params:
         _check_group(call, call.params["group"])
     resource = _find(call, "update resources config failed: no such resource '{}'")
+    _check_state(resource, call.params.get("state"))
     _check_digest(call, resources_digest(call), "update resources config failed: ")
     for name in formats.split_list(call.params.get("delete", "")):
+        if name not in _RESOURCE:
+            raise die(f"update resources config failed: no such option '{name}'")
         resource.options.pop(name, None)
     kept = {"sid", "delete", "digest"}
     resource.options.update({k: v for k, v in call.params.items() if k not in kept})
     if resource.shown == "error" and ha_manager.asked(resource) != "started":
         resource.shown = "stopped"
     ha_manager.wake(call.desk)
+
+
+def _check_state(resource: HaResource, asked: str | None) -> None:
+    if resource.shown == "error" and asked != "disabled":
+        text = f"service '{resource.sid}' in error state, must be disabled and fixed first"
+        raise die(text)
 
 
 def _check_group(call: Call, group: str) -> None:
@@ -117,9 +131,8 @@ def delete_resource(call: Call) -> None:
 
 
 def move(call: Call) -> Row:
-    resource = _find(call, "no such resource '{}'")
-    if call.params["node"] not in call.region.hosts:
-        raise die(f"'{call.params['node']}' is not a cluster node")
+    resource = _find(call, "resource '{}' is not HA managed")
+    _check_state(resource, None)
     ha_manager.request_move(call.desk, resource, call.params["node"])
     return {"sid": resource.sid, "requested-node": call.params["node"]}
 
@@ -194,7 +207,7 @@ def current(call: Call) -> list[Row]:
             "id": "quorum",
             "type": "quorum",
             "node": call.node,
-            "status": "OK" if ok else "No quorum!",
+            "status": "OK" if ok else f"No quorum on node '{call.node}'!",
             "quorate": int(ok),
         }
     ]
@@ -213,10 +226,13 @@ def current(call: Call) -> list[Row]:
         }
     )
     if region.major >= 9:
-        rows.append({"id": "fencing", "type": "fencing", "node": master, "status": "armed"})
+        armed = {"status": "armed (CRM watchdog active)", "armed-state": "armed"}
+        rows.append({"id": "fencing", "type": "fencing", "node": master, **armed})
     for host in region.hosts.values():
         busy = any(r.node == host.name for r in region.ha.resources.values())
         word = ("active" if busy else "idle") if host.online else "old timestamp - dead?"
+        if region.major >= 9:
+            word += f", watchdog {'active' if busy else 'standby'}"
         rows.append(
             {
                 "id": f"lrm:{host.name}",
@@ -230,22 +246,24 @@ def current(call: Call) -> list[Row]:
 
 
 def _service(call: Call, resource: HaResource) -> Row:
+    state = ha_manager.verbose(call.region, resource)
     row: Row = {
         "id": f"service:{resource.sid}",
         "type": "service",
         "sid": resource.sid,
         "node": resource.node,
-        "state": resource.shown,
-        "crm_state": resource.shown,
+        "state": state,
         "request_state": ha_manager.asked(resource),
-        "status": f"{resource.sid} ({resource.node}, {resource.shown})",
+        "status": f"{resource.sid} ({resource.node}, {state})",
         "max_restart": resource.options.get("max_restart", 1),
         "max_relocate": resource.options.get("max_relocate", 1),
     }
+    if call.major >= 9:
+        row["failback"] = resource.options.get("failback", 1)
     for name in ("group", "comment"):
         if name in resource.options:
             row[name] = resource.options[name]
-    return row
+    return row | ({"crm_state": resource.shown} if resource.shown != "queued" else {})
 
 
 def manager_status(call: Call) -> Row:

@@ -40,6 +40,21 @@ def asked(resource: HaResource) -> str:
     return {"enabled": "started"}.get(state, state)
 
 
+def verbose(region: Region, resource: HaResource) -> str:
+    """The state as people are told it: with what is still to happen."""
+    wanted, now = asked(resource), resource.shown
+    guest = region.guests.get(int(resource.sid.partition(":")[2]))
+    if wanted == "ignored" or guest is None:
+        return "ignored" if wanted == "ignored" else "not found"
+    if now == "stopped":
+        return {"started": "starting", "disabled": "disabled"}.get(wanted, now)
+    if now == "started":
+        if not guest.running:
+            return "starting"
+        return "stopping" if wanted in {"stopped", "disabled"} else now
+    return "clearing error flag" if now == "error" and wanted == "disabled" else now
+
+
 def status_of(region: Region, guest: Guest) -> dict[str, Any]:
     """The ``ha`` part of a guest's status."""
     resource = managed(region, guest)
@@ -135,12 +150,12 @@ def _show(desk: Desk, resource: HaResource, state: str) -> bool:
 
 
 async def _start(desk: Desk, resource: HaResource, guest: Guest) -> bool:
-    if guest.running:
+    if guest.running or resource.shown != "started":
         return _show(desk, resource, "started")
-    if resource.shown != "starting":
-        return _show(desk, resource, "starting")
     problem = await _do(desk, guest, "status/start", {})
-    return _show(desk, resource, "error" if problem else "started")
+    if problem:
+        _show(desk, resource, "error")
+    return True
 
 
 async def _stop(desk: Desk, resource: HaResource, guest: Guest) -> bool:
@@ -190,7 +205,7 @@ def _fence(desk: Desk, resource: HaResource, guest: Guest) -> bool:
     guest.node = resource.node = target
     guest.running, guest.paused, guest.live = False, False, {}
     desk.touch(guest.vmid)
-    return _show(desk, resource, "starting" if asked(resource) == "started" else "stopped") or True
+    return _show(desk, resource, asked(resource)) or True
 
 
 def choose_node(region: Region, resource: HaResource) -> str | None:

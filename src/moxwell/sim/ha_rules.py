@@ -12,6 +12,7 @@ from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die, param_error
 from moxwell.sim.formats import DIGEST
+from moxwell.sim.ha_rules_checks import problems
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Row
@@ -28,7 +29,6 @@ _ALWAYS = {
     "disable": Param("boolean"),
 }
 _RESOURCES = Param(optional=False)
-_FEW = "rule is ineffective as there are less than two resources"
 
 
 def _verified(call: Call, *, create: bool) -> dict[str, Any]:
@@ -55,6 +55,8 @@ def _verified(call: Call, *, create: bool) -> dict[str, Any]:
             errors[f"oneOf[{kind}].{name}" if name in _BY_KIND[kind] else name] = MISSING
     if errors:
         raise param_error(errors)
+    if not values.get("disable"):
+        values.pop("disable", None)
     return values
 
 
@@ -75,20 +77,8 @@ def _row(call: Call, name: str) -> Row:
         "digest": digest_of(rules),
         **rules[name],
     }
-    problems = _problems(call, rules[name])
-    return row | ({"errors": problems} if problems else {})
-
-
-def _problems(call: Call, rule: Row) -> dict[str, list[str]]:
-    if rule["type"] != "resource-affinity" or rule.get("disable"):
-        return {}
-    resources = rule["resources"].split(",")
-    if len(resources) < 2:
-        return {"resources": [_FEW]}
-    if rule["affinity"] == "negative" and len(resources) > len(call.region.hosts):
-        text = "rule defines more resources than available nodes"
-        return {"resources": [text]}
-    return {}
+    texts = problems(rules, len(call.region.hosts)).get(name)
+    return row | ({"errors": {"resources": texts}} if texts else {})
 
 
 def list_rules(call: Call) -> list[Row]:
@@ -119,6 +109,8 @@ def create_rule(call: Call) -> None:
 
 def _check(call: Call, name: str, rule: Row, what: str) -> None:
     region = call.region
+    if not rule["resources"]:
+        raise die(f"{what}no resources were specified")
     strangers = [s for s in rule["resources"].split(",") if s not in region.ha.resources]
     if strangers:
         raise die(f"{what}cannot use unmanaged resource(s) {', '.join(strangers)}.")
@@ -126,10 +118,9 @@ def _check(call: Call, name: str, rule: Row, what: str) -> None:
     missing = [node for node in nodes if node not in region.hosts]
     if missing:
         raise die(f"{what}cannot use non-existent node(s) {', '.join(missing)}.")
-    problems = _problems(call, rule)
-    if problems:
-        lines = [f"- {opt}: {text}" for opt, texts in problems.items() for text in texts]
-        raise die(f"{what}Rule '{name}' is invalid.\n" + "\n".join(lines))
+    texts = problems(region.ha.rules | {name: rule}, len(region.hosts)).get(name)
+    if texts:
+        raise die(f"{what}400 Rule '{name}' is invalid.\nresources: {', '.join(texts)}")
 
 
 def update_rule(call: Call) -> None:

@@ -18,12 +18,12 @@ def anyone(call: Call) -> None:
     """Every user that is logged in; the handler looks closer."""
 
 
-def perm(template: str, *privs: str, any_of: bool = False, only_with: str | None = None) -> Check:
-    """All (or any) of the privileges on a path; skipped where ``only_with`` is not given."""
+def perm(template: str, *privs: str, any_of: bool = False, needs: str | None = None) -> Check:
+    """All (or any) of the privileges on a path; refused where parameter ``needs`` is not given."""
 
     def check(call: Call) -> None:
-        if only_with is not None and only_with not in call.params:
-            return
+        if needs is not None and needs not in call.params:
+            raise forbidden()
         call.check(fill(template, call), *privs, any_of=any_of)
 
     return check
@@ -67,7 +67,7 @@ def user_group(*privs: str, groups: str = "") -> Check:
         if call.may("/access/groups", *privs, any_of=True):
             return
         named = [g for g in str(call.params.get("groups", "")).replace(",", " ").split() if g]
-        if groups and not named and groups == "create":
+        if groups and not named:
             raise forbidden(f"/access/groups, {'|'.join(privs)}")
         for group in named if groups else ():
             call.check(f"/access/groups/{group}", *privs, any_of=True)

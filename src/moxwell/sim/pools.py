@@ -66,8 +66,10 @@ def create_pool(call: Call) -> None:
         raise die(f"create pool failed: pool '{poolid}' already exists")
     parent = poolid.rpartition("/")[0]
     if parent and parent not in pools:
-        raise die(f"create pool failed: parent pool '{parent}' of pool '{poolid}' does not exist")
-    pools[poolid] = Pool(poolid, call.get("comment"))
+        raise die(f"create pool failed: parent '{parent}' of pool '{poolid}' does not exist")
+    if call.major >= 9 and not poolid.rpartition("/")[2][:1].isalpha():
+        raise die("create pool failed: pool name must start with a letter")
+    pools[poolid] = Pool(poolid, call.get("comment") or None)
 
 
 def update_pool(call: Call) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
-from moxwell.sim.fault import FormatError, die
+from moxwell.sim.fault import FormatError, die, param_error
 from moxwell.sim.formats import DIGEST, NODE
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
@@ -53,17 +53,18 @@ def create_job(call: Call) -> None:
     region, ident, target = call.region, call.params["id"], call.params["target"]
     number, _, sequence = ident.partition("-")
     guest = region.guests.get(int(number))
-    if ident in region.replication:
-        raise die(f"replication job '{ident}' already exists")
-    if guest is not None and guest.node == target:
-        raise die("Source and target must not be identical")
-    if target not in region.hosts:
-        raise die(f"Target '{target}' does not exist.")
     if guest is None:
         raise die(f"Guest '{number}' does not exist.")
-    call.check(f"/vms/{number}", "VM.Replicate" if call.major >= 9 else "VM.Audit")
+    if target not in region.hosts:
+        raise die(f"Target '{target}' does not exist.")
+    if call.major >= 9:
+        call.check(f"/vms/{number}", "VM.Replicate")
+    if guest.node == target:
+        raise die("Source and target must not be identical")
     if not replicatable(call, guest):
         raise die("No replicatable volumes found")
+    if ident in region.replication:
+        raise die(f"replication job '{ident}' already exists")
     row = {k: v for k, v in call.params.items() if k != "id"}
     row |= {"guest": guest.vmid, "jobnum": int(sequence)}
     row.setdefault("schedule", "*/15")
@@ -92,6 +93,8 @@ def update_job(call: Call) -> None:
 
 
 def delete_job(call: Call) -> None:
+    if call.get("keep") and call.get("force"):
+        raise param_error({"keep": "conflicts with parameter 'force'"})
     del call.region.replication[_find(call, "no such job '{}'")]
 
 

@@ -9,6 +9,7 @@ guests, no per-guest work beyond a dictionary: ten thousand of them are cheap.
 from collections.abc import Iterator
 from typing import Any
 
+from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.permission import anyone
 from moxwell.sim.route import Param, Route
@@ -44,7 +45,8 @@ def pools_by_vmid(call: Call) -> dict[int, str]:
 def guest_rows(call: Call, only: set[int] | None = None) -> Iterator[Row]:
     """One row per guest that the caller may audit."""
     region, now, pools = call.region, call.now(), pools_by_vmid(call)
-    managed = {r.sid.partition(":")[2]: r.shown for r in region.ha.resources.values()}
+    resources = region.ha.resources.values()
+    managed = {r.sid.partition(":")[2]: ha_manager.verbose(region, r) for r in resources}
     for vmid, guest in region.guests.items():
         if only is not None and vmid not in only:
             continue

@@ -13,16 +13,15 @@ from moxwell.sim.call import Call
 from moxwell.sim.fault import FormatError, PveError, die, param_error
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.privileges import builtin_roles, every_privilege
-from moxwell.sim.rights import normal_path
+from moxwell.sim.rights import Rights, normal_path, role_privileges
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Access, Acl, Group
 
+_N = r"[A-Za-z0-9.\-_]+"
 _PATHS = re.compile(
-    r"/|/access(/groups(/[^/]+)?|/realm(/[^/]+)?)?|/nodes(/[A-Za-z0-9.\-]+(/.+)?)?"
-    r"|/pool(/[A-Za-z0-9._\-]+){0,3}|/sdn(/zones(/[^/]+(/[^/]+(/[0-9]+)?)?)?|/controllers(/[^/]+)?"
-    r"|/dns(/[^/]+)?|/ipams(/[^/]+)?|/fabrics(/[^/]+)?|/vnets(/[^/]+)?)?"
-    r"|/storage(/[^/]+)?|/vms(/[1-9][0-9]{2,})?"
-    r"|/mapping(/(pci|usb|dir|notifications|hwrng)(/[^/]+)?)?"
+    rf"/|/access(/groups(/{_N})?|/realm(/{_N})?)?|/nodes(/{_N})?|/pool(/{_N}){{0,3}}"
+    rf"|/sdn(/(controllers|dns|fabrics|ipams)(/{_N})?|/zones(/{_N}(/{_N}(/[1-9][0-9]{{0,3}})?)?)?)?"
+    rf"|/storage(/{_N})?|/vms(/[1-9][0-9]{{2,}})?|/mapping(/{_N}(/{_N})?)?"
 )
 _ROLE_ID = re.compile(r"^[A-Za-z0-9.\-_]+$")
 
@@ -174,13 +173,32 @@ def update_acl(call: Call) -> None:
     if not any(name in call.params for name in ("users", "groups", "tokens")):
         text = "either 'users', 'groups' or 'tokens' is required."
         raise param_error(dict.fromkeys(("users", "groups", "tokens"), text))
-    if not _PATHS.fullmatch(path):
+    if not call.get("delete") and not _PATHS.fullmatch(path):
         raise param_error({"path": f"invalid ACL path '{call.params['path']}'"})
     for role in formats.split_list(call.params["roles"]):
         if role not in call.region.access.roles and role not in builtin_roles(call.major):
             raise die(f"ACL update failed: role '{role}' does not exist")
+        _check_subset(call, path, role)
         for kind, name in _named(call):
             _put(call, Acl(path, kind, name, role, call.get("propagate", 1)))
+
+
+def _check_subset(call: Call, path: str, role: str) -> None:
+    """Who may not modify permissions as such may hand out only what it has itself."""
+    if call.may(path, "Permissions.Modify"):
+        return
+    verb = "remove" if call.get("delete") else "add"
+    own = Rights(call.region, call.user, call.token).on(path)
+    if role == "NoAccess":
+        text = f"Cannot {verb} role '{role}' - requires 'Permissions.Modify'"
+        raise param_error({"role": text})
+    for name in role_privileges(call.region, role):
+        if name not in own:
+            more = "requires 'Permissions.Modify' or superset of privileges."
+            raise param_error({"role": f"Cannot {verb} role '{role}' - {more}"})
+        if call.get("propagate", 1) and not own[name] and verb == "add":
+            more = "requires 'Permissions.Modify' or propagated superset of privileges."
+            raise param_error({"role": f"Cannot add role '{role}' with propagation - {more}"})
 
 
 def _named(call: Call) -> list[tuple[str, str]]:

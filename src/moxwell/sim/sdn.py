@@ -12,7 +12,7 @@ from typing import Any
 from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
-from moxwell.sim.fault import FormatError, PveError, die
+from moxwell.sim.fault import FormatError, die
 from moxwell.sim.formats import DIGEST
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Check, Checker, Handler, Param, Params, Route
@@ -122,10 +122,23 @@ def create_zone(call: Call) -> None:
     for option in REQUIRED[call.params["type"]]:
         if option not in call.params:
             raise die(f"missing value for required option '{option}'")
+    what = "create sdn zone object failed: "
     if name in zones:
-        text = f"sdn zone object ID '{name}' already defined"
-        raise die(f"create sdn zone object failed: {text}")
+        raise die(f"{what}sdn zone object ID '{name}' already defined")
+    _check_services(call, call.params, what)
     zones[name] = dict(call.params)
+
+
+def _check_services(call: Call, row: Row, what: str) -> None:
+    """What a zone names must be there; the refusal is a 400 inside a 500."""
+    sdn, nested = call.region.sdn, f"{what}400 Parameter verification failed.\n"
+    for option in ("dns", "reversedns"):
+        if option in row and row[option] not in sdn.dns:
+            raise die(f"{nested}{option}: {row[option]} don't exist")
+    if "dnszone" in row and "dns" not in row:
+        raise die(f"{nested}dnszone: missing dns server")
+    if "ipam" in row and row["ipam"] not in sdn.ipams:
+        raise die(f"{nested}ipam: {row['ipam']} not existing")
 
 
 def update_zone(call: Call) -> None:
@@ -133,6 +146,7 @@ def update_zone(call: Call) -> None:
     name = call.params.pop("zone")
     if name not in zones:
         raise die(f"{what}sdn '{name}' does not exist")
+    _check_services(call, zones[name] | call.params, what)
     change(call, zones[name], digest_of(zones), what)
 
 
@@ -234,8 +248,8 @@ def _plain_routes(kind: str, key: str, types: tuple[str, ...], fields: Params) -
 
 
 def ipam_status(call: Call) -> list[Row]:
-    if call.params["ipam"] not in call.region.sdn.ipams:
-        raise PveError(500, f"sdn '{call.params['ipam']}' does not exist")
+    if call.params["ipam"] != "pve":
+        raise die("Currently only PVE IPAM is supported!")
     return [
         row
         for row in call.region.sdn.addresses

@@ -61,12 +61,31 @@ def _check_zone(call: Call, row: Row, what: str) -> None:
     kind, tag = zone["type"], row.get("tag")
     if kind == "simple" and tag is not None:
         raise die(f"{what}{_NESTED}tag: vlan tag is not allowed on simple zone")
-    if kind in {"vlan", "qinq"} and tag is None:
+    if kind == "vlan" and tag is None:
         raise die(f"{what}{_NESTED}tag: missing vlan tag")
-    if kind in {"vlan", "qinq"} and tag is not None and tag > 4096:
-        raise die(f"{what}{_NESTED}tag: vlan tag max value is 4096")
     if kind in {"vxlan", "evpn"} and tag is None:
         raise die(f"{what}{_NESTED}tag: missing vxlan tag")
+    if kind in {"vlan", "qinq"} and tag is not None and tag > 4096:
+        words = "vlan tag max value is" if kind == "vlan" else "VLAN tag maximal value is"
+        raise die(f"{what}{_NESTED}tag: {words} 4096")
+    _check_tag(call, row, kind, what)
+
+
+def _check_tag(call: Call, row: Row, kind: str, what: str) -> None:
+    """A tag is used once: in its zone, or on its bridge."""
+    sdn, tag = call.region.sdn, row.get("tag")
+    for name, other in sdn.vnets.items() if tag is not None else ():
+        if other is row or other.get("tag") != tag or name == row.get("vnet"):
+            continue
+        same_kind = sdn.zones.get(other["zone"], {}).get("type") == kind
+        if kind == "vlan" and other["zone"] == row["zone"]:
+            raise die(f"{what}{_NESTED}tag: tag {tag} already exist in vnet {name}")
+        if kind == "qinq" and other["zone"] == row["zone"]:
+            where = f"zone {row['zone']} vnet {name}"
+            raise die(f"{what}{_NESTED}tag: tag {tag} already exist in {where}")
+        if kind in {"vxlan", "evpn"} and same_kind:
+            where = f"vnet {name} in zone {other['zone']}"
+            raise die(f"{what}{_NESTED}tag: vxlan tag {tag} already exist in {where} ")
 
 
 def update_vnet(call: Call) -> None:
@@ -75,7 +94,7 @@ def update_vnet(call: Call) -> None:
     if name not in sdn.vnets:
         raise die(f"sdn vnet '{name}' does not exist")
     _check(call, name, "SDN.Allocate")
-    _check_zone(call, sdn.vnets[name] | call.params, what)
+    _check_zone(call, sdn.vnets[name] | call.params | {"vnet": name}, what)
     change(call, sdn.vnets[name], digest_of(sdn.vnets), what)
 
 
@@ -134,6 +153,8 @@ def get_subnet(call: Call) -> Row:
     row = call.region.sdn.subnets.get(call.params["subnet"])
     if row is None:
         raise die(f"sdn subnet '{call.params['subnet']}' does not exist")
+    if row["vnet"] != call.params["vnet"]:
+        raise param_error({"vnet": "wrong vnet"})
     return _subnet_row(call, call.params["subnet"], row)
 
 
@@ -149,7 +170,10 @@ def create_subnet(call: Call) -> None:
     if ident in sdn.subnets:
         raise die(f"{what}sdn subnet object ID '{ident}' already defined")
     row = {**call.params, "cidr": cidr, "zone": zone}
+    if sdn.vnets[vnet].get("vlanaware"):
+        raise die(f"{what}{_NESTED}vnet: you can't add a subnet on a vlanaware vnet")
     _check_gateway(row, what)
+    _check_ranges(row, what)
     sdn.subnets[ident] = row
     if "gateway" in row and sdn.zones[zone].get("ipam") == "pve":
         entry = {"zone": zone, "vnet": vnet, "subnet": cidr, "ip": row["gateway"], "gateway": 1}
@@ -163,6 +187,16 @@ def _check_gateway(row: Row, what: str) -> None:
     network = ipaddress.ip_network(cidr, strict=False)
     if ipaddress.ip_address(gateway) not in network and network.prefixlen < 32:
         raise die(f"{what}{_NESTED}gateway: {gateway} is not in subnet {cidr}")
+
+
+def _check_ranges(row: Row, what: str) -> None:
+    network = ipaddress.ip_network(row["cidr"], strict=False)
+    for text in row.get("dhcp-range", []):
+        parts = dict(item.partition("=")[::2] for item in text.split(","))
+        for side in ("start-address", "end-address"):
+            if ipaddress.ip_address(parts[side]) not in network:
+                place = f"{side} {parts[side]} is not in subnet {row['cidr']}"
+                raise die(f"{what}{_NESTED}dhcp-range: {place}")
 
 
 def update_subnet(call: Call) -> None:
@@ -200,7 +234,7 @@ def put_address(call: Call) -> None:
         raise die(f"can't find any subnet for ip {p['ip']}")
     others = [a for a in region.sdn.addresses if a["ip"] != p["ip"]]
     if call.method == "POST" and len(others) != len(region.sdn.addresses):
-        raise param_error({"ip": f"ip {p['ip']} already exist"})
+        raise die(f"IP '{p['ip']}' already exist")
     entry = {"zone": p["zone"], "vnet": p["vnet"], "subnet": home["cidr"], "ip": p["ip"]}
     entry |= {k: p[k] for k in ("mac", "vmid") if k in p}
     region.sdn.addresses = [*others, entry]

@@ -87,9 +87,11 @@ def _add(total: Outcome, one: Outcome) -> None:
     total.power_off = total.power_off or one.power_off
 
 
+_REDIRECT = re.compile(r"(\d?)(>>?)(&\d)?(.*)")
+
+
 def _command(machine: Machine, text: str, stdin: bytes, pid: int) -> Outcome:
-    words = shlex.split(text)
-    argv = [w for w in words if not re.fullmatch(r"(\d?>>?(&\d)?.*)", w)]
+    argv, targets = _split(shlex.split(text))
     if not argv:
         return Outcome()
     if argv[0] == "exit":
@@ -97,23 +99,33 @@ def _command(machine: Machine, text: str, stdin: bytes, pid: int) -> Outcome:
     if argv[0] == "kill" and str(pid) in argv[1:]:
         number = next((int(w[1:]) for w in argv if re.fullmatch(r"-\d+", w)), 15)
         return Outcome(signal=number, ended=True)
-    return _redirected(machine, run(machine, argv, stdin, pid), words)
+    return _redirected(machine, run(machine, argv, stdin, pid), targets)
 
 
-def _redirected(machine: Machine, found: Outcome, words: list[str]) -> Outcome:
-    for at, word in enumerate(words):
-        match = re.fullmatch(r"(\d?)(>>?)(&\d)?(.*)", word)
+def _split(words: list[str]) -> tuple[list[str], list[tuple[bool, str]]]:
+    """Words and redirections: (append, target), the target ``&1``, ``&2`` or a path."""
+    argv: list[str] = []
+    targets: list[tuple[bool, str]] = []
+    rest = iter(words)
+    for word in rest:
+        match = _REDIRECT.fullmatch(word)
         if match is None:
-            continue
-        if match[3] == "&2":
+            argv.append(word)
+        else:
+            targets.append((match[2] == ">>", match[3] or match[4] or next(rest, "")))
+    return argv, targets
+
+
+def _redirected(machine: Machine, found: Outcome, targets: list[tuple[bool, str]]) -> Outcome:
+    for append, target in targets:
+        if target == "&2":
             found.err, found.out = found.err + found.out, b""
-        elif match[3] == "&1":
+        elif target == "&1":
             found.out, found.err = found.out + found.err, b""
         else:
-            path = match[4] or (words[at + 1] if at + 1 < len(words) else "")
-            old = machine.files.get(path, b"") if match[2] == ">>" else b""
-            if path != "/dev/null":
-                machine.files[path] = old + found.out
+            old = machine.files.get(target, b"") if append else b""
+            if target != "/dev/null":
+                machine.files[target] = old + found.out
             found.out = b""
     return found
 

@@ -86,16 +86,18 @@ def update(call: Call) -> Row:
         text = "detected modified configuration - file changed by other user? Try again."
         raise die(what + text)
     gone = formats.split_list(call.params.get("delete", ""))
-    _, allowed = TYPES[storage.type]
+    required, allowed = TYPES[storage.type]
     for option in gone:
-        if option not in OPTIONS:
+        if option not in allowed and option not in required:
             raise die(f"{what}no such option '{option}'")
-        if option not in allowed:
+        if option in required:
             raise die(f"{what}unable to delete required option '{option}'")
+        if option in FIXED:
+            raise die(f"{what}unable to delete fixed option '{option}'")
     new = _stored(call.params)
     for option in gone:
         if option in new:
-            raise die(f"{what}unable to set and delete property '{option}' at the same time!")
+            raise die(f"{what}cannot set and delete property '{option}' at the same time!")
         storage.options.pop(option, None)
     storage.options.update(new)
     return {"storage": storage.name, "type": storage.type}

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from moxwell.sim.call import Call, Paged
-from moxwell.sim.fault import forbidden, param_error
+from moxwell.sim.fault import die, param_error
 from moxwell.sim.formats import NODE, split_list, vmid
 from moxwell.sim.permission import anyone
 from moxwell.sim.route import Param, Route
@@ -57,17 +57,21 @@ def list_tasks(call: Call) -> Paged:
 
 def _wanted(call: Call, task: Task) -> bool:
     p = call.params
-    if task.user != call.authid and not call.may(f"/nodes/{call.node}", "Sys.Audit"):
+    if not _is_own(call, task.user) and not call.may(f"/nodes/{call.node}", "Sys.Audit"):
         return False
     return (
         ("vmid" not in p or task.id == str(p["vmid"]))
         and ("typefilter" not in p or task.type == p["typefilter"])
-        and ("userfilter" not in p or p["userfilter"].lower() in task.user.lower())
+        and p.get("userfilter", "").lower() in task.user.partition("!")[0].lower()
         and ("since" not in p or task.starttime >= p["since"])
         and ("until" not in p or task.starttime <= p["until"])
         and (not p.get("errors") or (not task.running and task.exitstatus != "OK"))
-        and ("statusfilter" not in p or _kind(task) in split_list(p["statusfilter"]))
+        and (not p.get("statusfilter") or p.get("errors") or _kind(task) in _kinds(call))
     )
+
+
+def _kinds(call: Call) -> list[str]:
+    return split_list(call.params["statusfilter"].lower())
 
 
 def _kind(task: Task) -> str:
@@ -84,14 +88,16 @@ def find_task(call: Call) -> Task | None:
     match = _UPID.match(upid)
     if not match:
         raise param_error({"upid": "unable to parse worker upid"})
-    if match[4] != call.authid and not _shares_user(call, match[4]):
+    if not _is_own(call, match[4]):
         call.check(f"/nodes/{call.node}", "Sys.Audit")
     task = call.region.tasks.get(upid)
     return task if task is not None and task.node == call.node else None
 
 
-def _shares_user(call: Call, owner: str) -> bool:
-    """A user sees the tasks of its own tokens."""
+def _is_own(call: Call, owner: str) -> bool:
+    """A token's tasks are its own and its user's; a user's are the user's alone."""
+    if owner == call.authid:
+        return True
     return call.token is None and owner.partition("!")[0] == call.user
 
 
@@ -112,6 +118,8 @@ def log(call: Call) -> Paged:
     if task is None:
         line = {"n": 1, "t": MISSING}
         return Paged([line] if call.major >= 9 else line, 1)
+    if call.get("download") and ("start" in call.params or "limit" in call.params):
+        raise die("'download' cannot be used together with 'start' or 'limit' parameters")
     start, limit = call.get("start", 0), call.get("limit", 50)
     lines = task.log[start : start + limit] if limit else task.log[start:]
     if not task.log:
@@ -124,15 +132,18 @@ def stop(call: Call) -> None:
     match = _UPID.match(upid)
     if not match:
         raise param_error({"upid": "unable to parse worker upid"})
-    if match[4] != call.authid and not call.may(f"/nodes/{call.node}", "Sys.Modify"):
-        raise forbidden(f"/nodes/{call.node}, Sys.Modify")
+    task = call.region.tasks.get(upid)
+    if task is None or task.node != call.node:
+        raise param_error({"upid": "no such task"})
+    if not _is_own(call, match[4]):
+        call.check(f"/nodes/{call.node}", "Sys.Modify")
     call.desk.workers.stop(upid)
 
 
 def recent(call: Call) -> list[Row]:
     rows: list[Row] = []
     for task in reversed(call.region.tasks.values()):
-        if task.user != call.authid and not call.may(f"/nodes/{task.node}", "Sys.Audit"):
+        if not _is_own(call, task.user) and not call.may(f"/nodes/{task.node}", "Sys.Audit"):
             continue
         shown = row(task) if task.running else _ended(task)
         rows.append(shown | {"saved": "0" if task.running else "1"})

@@ -10,7 +10,7 @@ from typing import Any
 
 from moxwell.sim import auth, formats, rights
 from moxwell.sim.call import Call
-from moxwell.sim.fault import PveError, forbidden
+from moxwell.sim.fault import PveError, forbidden, param_error
 from moxwell.sim.permission import anyone, perm, realm_allocate, user_group
 from moxwell.sim.privileges import every_privilege
 from moxwell.sim.roles import priv_list
@@ -68,10 +68,19 @@ def capabilities(call: Call, userid: str) -> dict[str, dict[str, int]]:
 
 
 def change_password(call: Call) -> None:
-    userid = call.params["userid"]
+    userid, own = call.params["userid"], "confirmation-password"
     user = call.region.access.users.get(userid)
     if user is None:
         raise PveError(500, f"no such user ('{userid}')")
+    if call.user != "root@pam":
+        if userid == "root@pam":
+            raise forbidden()
+        if own not in call.params:
+            raise param_error({own: "password is required to modify user"})
+        if not auth.good_password(call.region, call.user, call.params[own], call.now()):
+            raise PveError(401, "authentication failure")
+        if userid != call.user and userid.endswith("@pam"):
+            raise forbidden()
     user.password = call.params["password"]
 
 

@@ -104,6 +104,9 @@ def update_user(call: Call) -> None:
     if "groups" not in call.params:
         return
     groups = formats.split_list(call.params["groups"])
+    for name in groups:
+        if name not in access.groups:
+            raise die(f"update user failed: no such group '{name}'")
     for group in access.groups.values():
         if group.groupid in groups and user.userid not in group.users:
             group.users.append(user.userid)
@@ -113,8 +116,6 @@ def update_user(call: Call) -> None:
 
 def delete_user(call: Call) -> None:
     userid, access = call.params["userid"], call.region.access
-    if userid == call.user:
-        raise die(f"deleting own user '{userid}' is not allowed")
     access.users.pop(userid, None)
     for group in access.groups.values():
         group.users = [u for u in group.users if u != userid]
@@ -165,7 +166,11 @@ def update_token(call: Call) -> dict[str, Any]:
     for name in ("privsep", "expire", "comment"):
         if name in call.params:
             setattr(token, name, call.params[name])
-    return _token_row(token) | _as_sent(call)
+    shown = _token_row(token) | _as_sent(call)
+    if not token.comment:
+        token.comment = None
+        shown.pop("comment", None)
+    return shown
 
 
 def delete_token(call: Call) -> None:

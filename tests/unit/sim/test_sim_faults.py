@@ -140,7 +140,7 @@ def test_a_full_storage() -> None:
         do(bench, "fill-storage", storage="thick", left=1 << 20)
         status = await bench.ask("GET", "/nodes/n1/storage/thick/status")
         assert status["avail"] == 1 << 20
-        form = {"vmid": 100, "filename": "", "size": "1G"}
+        form: dict[str, Any] = {"vmid": 100, "filename": "", "size": "1G"}
         path = "/nodes/n1/storage/thick/content"
         assert (await bench.send("POST", path, **form)).status == 500
         do(bench, "free-storage", storage="thick")
