@@ -131,6 +131,16 @@ async def test_lists_come_in_pages_and_by_selector(kube: Kube, space: str) -> No
     assert len((await kube.list(ConfigMap, space)).items) == 3
 
 
+async def test_a_table_has_the_columns_of_the_server(kube: Kube, space: str) -> None:
+    for name in ("a", "b"):
+        await kube.create(note(space, name, x="1"))
+    table = await kube.table(ConfigMap, space)
+    assert [column.name for column in table.columns] == ["Name", "Data", "Age"]
+    assert [row.cells[:2] for row in table.rows] == [("a", 1), ("b", 1)]
+    one = await kube.table(ConfigMap, space, name="b")
+    assert [row.object.metadata.name for row in one.rows] == ["b"]
+
+
 async def test_patches_of_all_kinds(kube: Kube, space: str) -> None:
     await kube.create(note(space, x="1"))
     merged = await kube.merge(ConfigMap, "a", {"data": {"y": "2"}}, space)

@@ -22,6 +22,7 @@ from moxwell.kube.discovery import Discovery
 from moxwell.kube.errors import Gone, NotFound
 from moxwell.kube.options import Deleting, Listing, Patching, Terms, Watching
 from moxwell.kube.subresources import Subresources
+from moxwell.kube.tables import Tables
 from moxwell.kube.watching import Watch
 
 K = TypeVar("K", bound=Object)
@@ -30,7 +31,7 @@ Json = dict[str, Any]
 PAGE = 500
 
 
-class Kube(Subresources, Discovery):
+class Kube(Subresources, Discovery, Tables):
     """A client of one Kubernetes API, over whatever answers requests."""
 
     def __init__(

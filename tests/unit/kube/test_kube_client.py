@@ -137,6 +137,20 @@ async def test_items_of_built_in_kinds_get_their_kind_back() -> None:
     assert page.items[0]["apiVersion"] == "v1"
 
 
+async def test_a_table_is_read_page_by_page() -> None:
+    def page(name: str, more: str) -> Response:
+        rows = [{"cells": [name, None], "object": {"metadata": {"name": name}}}]
+        columns = [{"name": "Name", "type": "string"}, {"name": "Age", "type": "date"}]
+        meta = {"continue": more}
+        return ok({"kind": "Table", "columnDefinitions": columns, "rows": rows, "metadata": meta})
+
+    script = Script(page("a", "go"), page("b", ""))
+    table = await Kube(script).table(Toy, "n", labels={"x": "1"})
+    assert [row.cells for row in table.rows] == [("a", None), ("b", None)]
+    assert "as=Table" in script.asked[0].headers["accept"]
+    assert ("continue", "go") in script.asked[1].query
+
+
 async def test_create_posts_with_kind_and_manager() -> None:
     script = Script(ok())
     await Kube(script, manager="me").create(TOY)

@@ -1,0 +1,80 @@
+"""Tables: a list as the server would have it shown, as ``kubectl get`` does; for people."""
+
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct, field
+
+from moxwell.api.kinds import Object, Resource
+from moxwell.api.meta import ListMeta, ObjectMeta, Value
+from moxwell.kube.calls import JSON, Caller, selecting, words
+from moxwell.kube.codec import Codec
+from moxwell.kube.options import Terms
+
+ACCEPT = f"application/json;as=Table;v=v1;g=meta.k8s.io,{JSON}"
+
+
+class ColumnDefinition(Struct, frozen=True, kw_only=True):
+    """A column; priority above 0 is for wide output."""
+
+    name: str
+    type: str = "string"
+    priority: int = 0
+    description: str = ""
+
+
+class _Partial(Value, frozen=True, kw_only=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One object."""
+
+    cells: tuple[Any, ...] = ()
+    object: _Partial = field(default_factory=_Partial)
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """What to show."""
+
+    columns: tuple[ColumnDefinition, ...] = field(name="columnDefinitions", default=())
+    rows: tuple[Row, ...] = ()
+    metadata: ListMeta = field(default_factory=ListMeta)
+
+
+_TABLE = msgspec.json.Decoder(Table)
+
+
+class _Asks(Protocol):
+    _caller: Caller
+
+    def _codec(self, kind: Any) -> Codec[Any]: ...
+
+
+class Tables:
+    """Lists for people."""
+
+    async def table(
+        self: _Asks,
+        kind: type[Object] | Resource,
+        namespace: str = "",
+        *,
+        name: str = "",
+        labels: Terms = "",
+        fields: Terms = "",
+    ) -> Table:
+        """One object or a list, in the server's columns; all pages of it."""
+        path = self._codec(kind).resource.path(namespace, name)
+        select = () if name else selecting(labels, fields)
+        rows: list[Row] = []
+        more = ""
+        while True:
+            query = [*words(includeObject="Metadata", continue_=more), *select]
+            if not name:
+                query += words(limit=500)
+            answer = await self._caller.call("GET", path, query=query, accept=ACCEPT)
+            page = _TABLE.decode(answer.body)
+            rows += page.rows
+            more = page.metadata.continue_
+            if not more:
+                return msgspec.structs.replace(page, rows=tuple(rows))
