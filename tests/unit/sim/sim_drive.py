@@ -36,7 +36,8 @@ regions:
       - {{storage: thin, type: lvmthin, vgname: vg0, thinpool: data, capacity: 100G,
          content: [images, rootdir]}}
       - {{storage: thick, type: lvm, vgname: vg1, capacity: 4G, content: [images, rootdir]}}
-      - {{storage: tank, type: zfspool, pool: rpool/data, capacity: 100G, content: [images, rootdir]}}
+      - {{storage: tank, type: zfspool, pool: rpool/data, capacity: 100G,
+         content: [images, rootdir]}}
       - {{storage: ceph, type: rbd, pool: rbd, capacity: 100G, content: [images, rootdir]}}
     access:
       users:
@@ -95,12 +96,12 @@ class Sim:
         message = str(body.get("message", "")).strip()
         return Answer(answer.status, body.get("data"), message, body.get("errors") or {})
 
-    async def get(self, path: str, **params: Any) -> Any:
+    async def get(self, path: str, /, **params: Any) -> Any:
         answer = await self.ask("GET", path, params)
         assert answer.status == 200, answer
         return answer.data
 
-    async def done(self, method: str, path: str, **params: Any) -> Ended:
+    async def done(self, method: str, path: str, /, **params: Any) -> Ended:
         """A request that leaves a task: how it ended."""
         began = self.clock.monotonic()
         answer = await self.ask(method, path, params)
@@ -108,7 +109,7 @@ class Sim:
         task = await self.engine.desks["r1"].workers.wait(answer.data)
         return Ended(task.exitstatus or "", task.log, self.clock.monotonic() - began)
 
-    async def vm(self, vmid: int = 100, **options: Any) -> dict[str, Any]:
+    async def vm(self, vmid: int = 100, /, **options: Any) -> dict[str, Any]:
         """A new VM on n1; its configuration."""
         ended = await self.done("POST", "/nodes/n1/qemu", vmid=str(vmid), **options)
         assert ended.status == "OK", ended
@@ -118,10 +119,10 @@ class Sim:
         found: dict[str, Any] = await self.get(f"/nodes/{node}/qemu/{vmid}/config")
         return found
 
-    async def put(self, path: str, **params: Any) -> Answer:
+    async def put(self, path: str, /, **params: Any) -> Answer:
         return await self.ask("PUT", path, params)
 
-    async def post(self, path: str, **params: Any) -> Answer:
+    async def post(self, path: str, /, **params: Any) -> Answer:
         return await self.ask("POST", path, params)
 
 

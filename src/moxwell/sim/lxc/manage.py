@@ -167,7 +167,13 @@ async def _clone_volume(
     form = "subvol" if kind == "zfspool" else "raw"
     new = place.alloc(storage, vmid, form, source.size)
     place.get(new).content = "rootdir"
-    await place.copy(work, volid, new, int(call.get("bwlimit") or 0))
+    done = False
+    try:
+        await place.copy(work, volid, new, int(call.get("bwlimit") or 0))
+        done = True
+    finally:
+        if not done:
+            place.free(new)
     return new
 
 

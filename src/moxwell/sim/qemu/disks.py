@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from moxwell.sim.call import Call
-from moxwell.sim.fault import PveError, bad_params, die, param_error
+from moxwell.sim.fault import bad_params, die, param_error
 from moxwell.sim.grammar.drives import Drive, is_drive, parse_drive, write_drive
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.state import Conf, Value, Volume
@@ -74,13 +74,15 @@ class Builder:
         self, settings: Mapping[str, Value], default: str | None = None
     ) -> dict[str, str]:
         """Slot -> drive string with its volume; on failure nothing new stays."""
+        done = False
         try:
             for slot in sorted(k for k in settings if is_drive(k)):
                 drive = parse_drive(slot, str(settings[slot]), major=9)
                 self.result[slot] = write_drive(await self._one(drive, default))
-        except PveError:
-            self.undo()
-            raise
+            done = True
+        finally:
+            if not done:
+                self.undo()
         return self.result
 
     def undo(self) -> None:
@@ -258,12 +260,13 @@ async def clone_disk(
 
 
 async def _copy(call: Call, work: Work, source: str, target: str) -> None:
-    place = files.stock(call)
+    place, done = files.stock(call), False
     try:
         await place.copy(work, source, target, int(call.get("bwlimit") or 0))
-    except PveError:
-        place.free(target)
-        raise
+        done = True
+    finally:
+        if not done:
+            place.free(target)
 
 
 def check_images(call: Call, storage: str, node: str | None = None) -> None:

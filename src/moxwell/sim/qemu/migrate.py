@@ -170,6 +170,7 @@ class _Trip:
         self._call, self._guest, self._target, self._work = call, guest, target, work
         self._began = call.now()
         self._made: list[str] = []
+        self._moved: list[tuple[Drive, str]] = []
 
     def _log(self, text: str) -> None:
         self._work.log(f"{self._call.desk.clock.now():%Y-%m-%d %H:%M:%S} {text}")
@@ -180,13 +181,18 @@ class _Trip:
             address = call.region.hosts[self._target].address.partition("/")[0]
             where = f"node '{self._target}' ({address})"
             self._log(f"starting migration of VM {guest.vmid} to {where}")
+            done = False
             try:
                 self._prepare()
                 await self._copy_volumes()
                 await self._copy_memory()
+                done = True
             except PveError as problem:
-                self._give_up(problem)
+                self._log(f"ERROR: {problem.message}")
                 raise die("migration aborted") from problem
+            finally:
+                if not done:
+                    self._give_up()
             self._arrive()
             spent = int(call.now() - self._began)
             clock = f"{spent // 3600:02}:{spent // 60 % 60:02}:{spent % 60:02}"
@@ -272,11 +278,7 @@ class _Trip:
         copied = there.get(new)
         copied.mark, copied.data = volume.mark, volume.data
         there.occupy(new, max(copied.used, volume.used))
-        here.free(drive.file)
-        if drive.slot.startswith("unused"):
-            guest.conf[drive.slot] = new
-        else:
-            guest.conf[drive.slot] = write_drive(Drive(drive.slot, new, drive.options))
+        self._moved.append((drive, new))
 
     async def _copy_memory(self) -> None:
         if not self._guest.running:
@@ -290,13 +292,12 @@ class _Trip:
         await self._work.sleep(memory / 4 / call.region.pace.migration_bandwidth)
         self._log("migration status: completed")
 
-    def _give_up(self, problem: PveError) -> None:
+    def _give_up(self) -> None:
         guest = self._guest
-        self._log(f"ERROR: {problem.message}")
         self._log("aborting phase 1 - cleanup resources")
         there = Stock(self._call.desk, self._target)
         for volid in self._made:
-            if there.find(volid) is not None and volid not in map(str, guest.conf.values()):
+            if there.find(volid) is not None:
                 there.free(volid)
         guest.conf.pop("lock", None)
         files.write(self._call.desk, guest)
@@ -304,6 +305,12 @@ class _Trip:
     def _arrive(self) -> None:
         guest, desk = self._guest, self._call.desk
         guest.conf.pop("lock", None)
+        here = files.stock(self._call)
+        for drive, new in self._moved:
+            here.free(drive.file)
+            spare = drive.slot.startswith("unused")
+            text = new if spare else write_drive(Drive(drive.slot, new, drive.options))
+            guest.conf[drive.slot] = text
         guest.node = self._target
         if guest.running:
             guest.pid = desk.region.next_number() + 10000
