@@ -16,6 +16,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -123,7 +124,7 @@ func main() {
 		appsv1.Deployment{}, appsv1.ReplicaSet{}, appsv1.DaemonSet{}, appsv1.StatefulSet{}, appsv1.ControllerRevision{},
 		batchv1.Job{}, batchv1.CronJob{}, autoscalingv1.Scale{}, autoscalingv1.HorizontalPodAutoscaler{},
 		autoscalingv2.HorizontalPodAutoscaler{},
-		coordinationv1.Lease{}, discoveryv1.EndpointSlice{}, eventsv1.Event{},
+		certificatesv1.CertificateSigningRequest{}, coordinationv1.Lease{}, discoveryv1.EndpointSlice{}, eventsv1.Event{},
 		networkingv1.Ingress{}, networkingv1.IngressClass{}, networkingv1.NetworkPolicy{}, nodev1.RuntimeClass{},
 		policyv1.PodDisruptionBudget{}, policyv1.Eviction{},
 		rbacv1.Role{}, rbacv1.RoleBinding{}, rbacv1.ClusterRole{}, rbacv1.ClusterRoleBinding{},

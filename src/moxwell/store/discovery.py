@@ -27,11 +27,12 @@ _SUBS: dict[str, tuple[Object, tuple[str, ...]]] = {
     ),
     "finalize": ({}, ("update",)),
     "status": ({}, ("get", "patch", "update")),
+    "approval": ({}, ("get", "patch", "update")),
 }
 _FIRST = (
     "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
     "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io", "apiextensions.k8s.io",
-    "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io",
+    "certificates.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io",
 )  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def _rows(face: Face) -> list[Object]:
         "singularName": face.singular,
         "namespaced": face.namespaced,
         "kind": face.kind,
-        "verbs": sorted(face.verbs),
+        "verbs": _verbs(face),
     }
     if face.short:
         row["shortNames"] = list(face.short)
@@ -192,10 +193,10 @@ def _group_item(name: str, versions: dict[str, list[Face]]) -> Object:
 def _resource_item(face: Face) -> Object:
     item: Object = {
         "resource": face.plural,
-        "responseKind": {"group": face.group, "version": face.version, "kind": face.kind},
+        "responseKind": _own_kind(face),
         "scope": "Namespaced" if face.namespaced else "Cluster",
         "singularResource": face.singular,
-        "verbs": sorted(face.verbs),
+        "verbs": _verbs(face),
     }
     if face.short:
         item["shortNames"] = list(face.short)
@@ -206,7 +207,19 @@ def _resource_item(face: Face) -> Object:
     return item
 
 
+_CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+
+
+def _verbs(face: Face) -> list[str]:
+    return list(_CUSTOM_VERBS) if face.custom else sorted(face.verbs)
+
+
+def _own_kind(face: Face) -> Object:
+    """The core group's kinds name neither group nor version."""
+    return {"group": face.group, "version": face.version if face.group else "", "kind": face.kind}
+
+
 def _sub_item(face: Face, sub: str) -> Object:
     about, verbs = _SUBS[sub]
-    kind = about or {"group": face.group, "version": face.version, "kind": face.kind}
+    kind = about or _own_kind(face)
     return {"subresource": sub, "responseKind": kind, "verbs": list(verbs)}

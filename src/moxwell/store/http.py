@@ -15,6 +15,7 @@ from aiohttp import web
 
 from moxwell.api import wire
 from moxwell.store import refusals
+from moxwell.store.access import bootstrap_tokens
 from moxwell.store.access.authority import Authority, write_private
 from moxwell.store.server import Store, status_response
 
@@ -148,7 +149,10 @@ class HttpServer:
             if hmac.compare_digest(known.encode(), token.encode()):
                 return _authenticated(user)
         proven = self._store.tokens.check(token)
-        return None if proven is None else proven.user
+        if proven is not None:
+            return proven.user
+        core = self._store.core
+        return bootstrap_tokens.prove(token, core.state, core.clock)
 
 
 def _authenticated(user: wire.User) -> wire.User:

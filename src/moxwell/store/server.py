@@ -40,7 +40,7 @@ from moxwell.store.services import Services
 from moxwell.store.state import Change, Record, State, encode
 from moxwell.store.subresources import Subresources
 from moxwell.store.watches import Feeds
-from moxwell.store.writing import Outcome, Writer
+from moxwell.store.writing import STATUS_LIKE, Outcome, Writer
 
 Object = dict[str, Any]
 VERSION = "v1.36.3"
@@ -190,8 +190,10 @@ class Store:
         if face is None:
             raise refusals.no_such_path()
         query = dict(reversed(request.query))
-        watch = query.get("watch", "") in calls.TRUE and not target.sub
+        watch = query.get("watch", "") in calls.TRUE and not target.name
         verb = calls.verb_of(request, bool(target.name), watch)
+        if verb == "create" and target.name and not target.sub:
+            raise refusals.method_not_allowed()
         if face.namespaced and not target.namespace and (verb != "list" and verb != "watch"):
             raise refusals.method_not_allowed() if not target.name else refusals.no_such_path()
         if not face.namespaced and target.namespace and face.plural != "namespaces":
@@ -209,7 +211,7 @@ class Store:
 
     async def _serve(self, call: Call) -> wire.Response:
         if call.sub or call.face.verbs == ("create",):
-            if call.sub != "status" or not call.face.status:
+            if call.sub not in STATUS_LIKE or not call.face.status:
                 return await self._serve_sub(call)
         if call.verb not in call.face.verbs:
             raise refusals.method_not_allowed()
@@ -301,7 +303,7 @@ def version_info(version: str) -> Object:
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "",
-        "compiler": "",
+        "compiler": "gc",
         "platform": "",
     }
 
@@ -312,7 +314,7 @@ def json_response(status: int, value: object) -> wire.Response:
 
 def status_response(refused: refusals.Refused) -> wire.Response:
     headers = dict(JSON_HEADERS)
-    after = refused.details.get("retryAfterSeconds")
+    after = (refused.details or {}).get("retryAfterSeconds")
     if after:
         headers["retry-after"] = str(after)
     return wire.Response(

@@ -21,6 +21,7 @@ from moxwell.store.refusals import Cause
 from moxwell.store.state import Record, encode, key_of
 
 Object = dict[str, Any]
+STATUS_LIKE = ("status", "approval")  # endpoints that write status alone
 CREATE_ON_UPDATE = frozenset(
     ["Lease", "Event", "Endpoints", "Service", "LimitRange", "CSINode", "Node", "RuntimeClass"]
     + ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "PodTemplate"]
@@ -34,6 +35,20 @@ class Outcome:
     code: int
     object: Object
     record: Record | None
+
+
+
+def _signed_by(call: Call, obj: Object) -> None:
+    """Who asks for a certificate is what was proven, never what is written."""
+    spec, user = obj.setdefault("spec", {}), call.user
+    for name in ("username", "uid", "groups", "extra"):
+        spec.pop(name, None)
+    spec["username"] = user.name
+    spec["groups"] = list(user.groups)
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.extra:
+        spec["extra"] = {key: list(values) for key, values in user.extra.items()}
 
 
 class Writer:
@@ -62,6 +77,28 @@ class Writer:
         self.report(call, [*(twice or []), *(unknown or [])], len(twice or []))
         face.model.default(read)
         return read
+
+    def _foreign(self, call: Call, version: str, kind: str) -> refusals.Refused:
+        """A body of another kind or version."""
+        face = call.face
+        if face.custom:
+            text = (
+                f"the API version in the data ({version}) does not match the expected API version"
+                f" ({face.api_version})"
+            )
+            return refusals.bad_request(text)
+        short = version.rpartition("/")[2]
+        if self._core.registry.by_kind(version, kind) is None:
+            why = (
+                f'no kind "{kind}" is registered for version "{version}" in scheme'
+                ' "pkg/runtime/scheme.go:111"'
+            )
+        else:
+            inside = face.group.split(".")[0] or "core"
+            why = f"converting ({short}.{kind}) to ({inside}.{face.kind}): unknown conversion"
+        return refusals.bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {face.kind}: {why}'
+        )
 
     def understood_only(self, call: Call, obj: Object) -> None:
         """Read, to refuse or warn, and leave the object as it is."""
@@ -100,15 +137,7 @@ class Writer:
         if not kind:
             raise refusals.bad_request(f"Object 'Kind' is missing in '{encode(obj).decode()}'")
         if version != face.api_version or kind != face.kind:
-            if version == face.api_version:
-                raise refusals.bad_request(
-                    f"the object provided is unrecognized (must be of type {face.kind}): "
-                    f"couldn't get version/kind; the body has kind {kind!r}"
-                )
-            raise refusals.bad_request(
-                f"the API version in the data ({version}) does not match the expected API version"
-                f" ({face.api_version})"
-            )
+            raise self._foreign(call, str(version), str(kind))
         if not isinstance(obj.get("metadata", {}), dict):
             raise refusals.bad_request("metadata: expected an object")
 
@@ -119,7 +148,7 @@ class Writer:
         core, face = self._core, call.face
         meta = obj["metadata"]
         if meta.get("resourceVersion") not in (None, "", "0"):
-            raise refusals.bad_request("resourceVersion should not be set on objects to be created")
+            raise refusals.unknown("resourceVersion should not be set on objects to be created")
         self._place(call, obj)
         core.require_namespace(call, meta.get("name", ""))
         metadata.born(obj, core.now())
@@ -141,6 +170,8 @@ class Writer:
         if face.custom and face.status:
             obj.pop("status", None)
         face.model.prepare(obj, None, call.sub)
+        if face.kind == "CertificateSigningRequest":
+            _signed_by(call, obj)
         self.fill(call, obj)
         obj = self._mutated(call, obj, None)
         self._check(call, obj, None)
@@ -202,7 +233,8 @@ class Writer:
             return self.create(call, obj)
         if not obj["metadata"].get("name"):
             raise refusals.bad_request(
-                f"the name of the object () does not match the name on the URL ({call.name})"
+                f"the name of the object ({call.name} based on URL) was undeterminable: name must be"
+                " provided"
             )
         if not obj["metadata"].get("resourceVersion") and call.face.custom:
             cause = metadata.invalid_value(
@@ -222,7 +254,7 @@ class Writer:
     ) -> Outcome:
         """Put ``new`` in the place of ``old``, both in the face's version."""
         face = call.face
-        self._precondition(call, record, new, old)
+        self._precondition(call, record, new)
         wrong = metadata.immutable(new, old)
         metadata.kept(new, old)
         if track:
@@ -238,23 +270,21 @@ class Writer:
         tracking.keep_times(new, old)
         return self._store(call, record, old, new)
 
-    def _precondition(self, call: Call, record: Record, new: Object, old: Object) -> None:
+    def _precondition(self, call: Call, record: Record, new: Object) -> None:
         face, meta = call.face, new["metadata"]
         given = meta.pop("resourceVersion", "") or ""
+        if given and not given.isdigit():
+            raise refusals.unknown(f'strconv.ParseUint: parsing "{given}": invalid syntax')
         if given not in ("", "0") and given != str(record.revision):
             raise refusals.stale(face.plural, face.group, call.name)
-        if meta.get("uid") and meta["uid"] != record.uid:
-            why = (
-                f"Precondition failed: UID in precondition: {meta['uid']},"
-                f" UID in object meta: {record.uid}"
-            )
-            raise refusals.conflict(face.plural, face.group, call.name, why)
+        if meta.get("uid") and meta["uid"] != record.uid and call.verb == "update":
+            raise refusals.wrong_uid(face, record.key, call.name, meta["uid"], record.uid)
 
     def _isolate(self, call: Call, new: Object, old: Object) -> None:
         """The status endpoint writes status, the main one everything else."""
-        if not call.face.status or call.sub not in ("", "status"):
+        if not call.face.status or call.sub not in ("", *STATUS_LIKE):
             return
-        if call.sub == "status":
+        if call.sub in STATUS_LIKE:
             status, meta = new.get("status"), new["metadata"]
             for key in list(new):
                 del new[key]
@@ -271,7 +301,7 @@ class Writer:
             _assign(new, "status", old.get("status"))
 
     def _count(self, call: Call, new: Object, old: Object) -> None:
-        if call.face.model.counts_generation and call.sub != "status" and differs(new, old):
+        if call.face.model.counts_generation and call.sub not in STATUS_LIKE and differs(new, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _store(self, call: Call, record: Record, old: Object, new: Object) -> Outcome:
