@@ -8,6 +8,7 @@ kube-controller-manager and kube-scheduler would run are the stand-ins of ``cont
 
 import asyncio
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -76,10 +77,13 @@ class EmbeddedPlanes:
             for key in list(self._running):
                 await self._stop(key)
 
-    def store_of(self, key: Key) -> Store | None:
-        """The store of a running plane, for those in the same process."""
+    def pods_by_node(self, key: Key) -> dict[str, int]:
+        """How many pods run on each node of a tenant, from what its loops have seen."""
         found = self._running.get(key)
-        return found.store if found else None
+        if found is None:
+            return {}
+        pods = found.manager.caches.of(resources.PODS).list()
+        return dict(Counter(p["spec"]["nodeName"] for p in pods if _runs(p)))
 
     # What the controller asks for
 
@@ -219,6 +223,11 @@ def _same(one: Wish, two: Wish) -> bool:
         two.rotation,
         two.uid,
     )
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    running = (pod.get("status") or {}).get("phase") == "Running"
+    return running and bool(pod["spec"].get("nodeName"))
 
 
 def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:

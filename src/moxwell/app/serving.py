@@ -17,6 +17,7 @@ from moxwell.api.kinds import Object, Resource
 from moxwell.clock import Clock
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
+from moxwell.store.access.authority import Authority
 from moxwell.store.hooks import Convert, Hooks, Review
 from moxwell.store.server import Store
 
@@ -69,9 +70,17 @@ def _typed(kind: type[Object], tree: dict[str, Any] | None) -> Object | None:
     return msgspec.convert(hub, kind, strict=False)
 
 
-async def open_store(clock: Clock, path: Path | None = None) -> Store:
+async def open_store(
+    clock: Clock, path: Path | None = None, authority: Authority | None = None
+) -> Store:
     """An embedded API that serves our kinds; ``path=None`` keeps it in memory."""
-    store = Store(path=path, clock=clock, hooks=make_hooks())
+    store = Store(
+        path=path,
+        clock=clock,
+        hooks=make_hooks(),
+        root_ca=authority.certificate.decode() if authority else "",
+        token_key=authority.token_key if authority else None,
+    )
     await store.start()
     await install_crds(Kube(store))
     return store

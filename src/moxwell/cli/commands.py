@@ -3,7 +3,7 @@
 import typer
 
 import moxwell
-from moxwell.cli import sim
+from moxwell.cli import life, render, sim
 
 app = typer.Typer(
     name="moxwell",
@@ -29,4 +29,9 @@ def root(
     """Proxmox VE clusters as a Kubernetes cloud."""
 
 
+app.command()(life.up)
+app.command()(life.down)
+app.command()(life.status)
+app.command(hidden=True)(life.daemon)
 app.command()(sim.sim)
+app.add_typer(render.app, name="render", help="Print CRDs and manifests.")

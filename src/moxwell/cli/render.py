@@ -26,3 +26,11 @@ def crds(
 
     webhook = crd.Webhook(service=service, namespace=namespace, ca=ca) if service else None
     typer.echo(registry.render_crds(upstream=upstream, webhook=webhook), nl=False)
+
+
+@app.command()
+def kinds() -> None:
+    """Print the reference of all kinds, as Markdown."""
+    from moxwell.api import registry
+
+    typer.echo(registry.render_kinds(), nl=False)

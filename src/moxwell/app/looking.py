@@ -1,0 +1,259 @@
+"""
+What the dashboard is shown: caches and inventories, joined into one picture.
+
+Reads only what is already in memory. Once a second, if anything can have changed, the picture is
+made and handed to the ring; browsers get the difference.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from moxwell.api.capi.core import Cluster as CapiCluster
+from moxwell.api.capi.core import Machine as CapiMachine
+from moxwell.api.capi.fleets import MachineDeployment, MachineSet
+from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.clock import Clock
+from moxwell.controllers.tenancy.cluster.forms import GROUP_LABEL
+from moxwell.pve.regions import Region, Regions
+from moxwell.runtime.caches import Caches
+from moxwell.runtime.key import Key
+from moxwell.web import picture
+from moxwell.web.ring import Ring
+from moxwell.web.views import Views
+
+MIB = 1 << 20
+LOOK_SECONDS = 1.0
+Pods = Callable[[Key], dict[str, int]]  # cluster -> node -> pods on it
+
+
+class Looking:
+    """Makes pictures of everything that runs."""
+
+    def __init__(
+        self, regions: Regions, caches: Caches, clock: Clock, *, mode: str, version: str, pods: Pods
+    ) -> None:
+        self._regions, self._clock, self._mode, self._version = regions, clock, mode, version
+        self._apps = caches.of(Kubernetes)
+        self._clusters = caches.of(CapiCluster)
+        self._machines = caches.of(CapiMachine)
+        self._guests = caches.of(ProxmoxMachine)
+        self._groups = caches.of(MachineDeployment)
+        self._sets = caches.of(MachineSet)
+        self._pods = pods
+        self._silent: dict[tuple[str, str], datetime] = {}
+
+    async def run(self, ring: Ring, views: Views) -> None:
+        """Keep the ring up to date; ends only by being cancelled."""
+        while True:
+            estate = self.estate()
+            ring.put(views.records(estate), at=estate.now)
+            await self._clock.sleep(LOOK_SECONDS)
+
+    def estate(self) -> picture.Estate:
+        """Everything, now."""
+        now = self._clock.now()
+        regions = self._regions.values()
+        return picture.Estate(
+            now=now,
+            mode=self._mode,
+            version=self._version,
+            regions=tuple(self._region(r) for r in sorted(regions, key=lambda r: r.name)),
+            hosts=tuple(h for r in regions for h in self._hosts(r, now)),
+            guests=tuple(g for r in regions for g in _guests(r)),
+            clusters=tuple(self._cluster(a) for a in self._apps.list()),
+            machines=tuple(self._machine(m) for m in self._machines.list()),
+        )
+
+    def _region(self, region: Region) -> picture.Region:
+        health = region.inventory.health
+        since = None
+        if health is not None and not health.reachable:
+            ago = self._clock.monotonic() - health.since
+            since = datetime.fromtimestamp(self._clock.now().timestamp() - ago).astimezone()
+        return picture.Region(
+            name=region.name,
+            reachable=health is None or health.reachable,
+            since=since,
+            error=health.error if health is not None else "",
+            simulated=self._mode == "lab",
+        )
+
+    def _hosts(self, region: Region, now: datetime) -> list[picture.Host]:
+        rows = []
+        down = region.inventory.health is not None and not region.inventory.health.reachable
+        for host in sorted(region.inventory.hosts.values(), key=lambda h: h.name):
+            online, key = host.online and not down, (region.name, host.name)
+            if online:
+                self._silent.pop(key, None)
+            rows.append(
+                picture.Host(
+                    region=region.name,
+                    name=host.name,
+                    online=online,
+                    cpus=host.cpus,
+                    memory_mib=host.memory_bytes // MIB,
+                    memory_used_mib=host.memory_used_bytes // MIB,
+                    cpu_load=host.cpu_load,
+                    zone=region.zone_of(host.name),
+                    silent_since=None if online else self._silent.setdefault(key, now),
+                )
+            )
+        return rows
+
+    # Clusters and machines
+
+    def _cluster(self, app: Kubernetes) -> picture.Cluster:
+        ready = next((c for c in app.status.conditions if c.type == "Ready"), None)
+        groups = [d for d in self._groups.list(app.namespace) if _of(d, app.name)]
+        found = self._clusters.find(Key(app.namespace, app.name))
+        return picture.Cluster(
+            namespace=app.namespace,
+            name=app.name,
+            version=app.status.version,
+            target=groups[0].spec.template.spec.version if groups else "",
+            endpoint=app.status.endpoint,
+            endpoint_ok=bool(found and found.status.initialization.control_plane_initialized),
+            control_plane="hosted, ready" if app.status.version else "",
+            deleting=app.deleting,
+            ready=ready is not None and ready.status == "True",
+            says=ready.message if ready else "",
+            since=ready.last_transition_time if ready else None,
+            groups=tuple(self._group(d) for d in groups),
+        )
+
+    def _group(self, group: MachineDeployment) -> picture.Group:
+        named = group.spec.template.spec.infrastructure_ref
+        sample = next(
+            (
+                m
+                for m in self._guests.list(group.namespace)
+                if named and _cloned_from(m) == named.name
+            ),
+            None,
+        )
+        return picture.Group(
+            name=group.metadata.labels.get(GROUP_LABEL, group.name),
+            want=1 if group.spec.replicas is None else group.spec.replicas,
+            ready=group.status.ready_replicas or 0,
+            updated=group.status.up_to_date_replicas or 0,
+            cpus=_cpus(sample),
+            memory_mib=(sample.spec.memory_mib or 0) if sample else 0,
+        )
+
+    def _machine(self, machine: CapiMachine) -> picture.Machine:
+        ref = machine.spec.infrastructure_ref
+        guest = self._guests.find(Key(machine.namespace, ref.name)) if ref else None
+        spec, status = (guest.spec, guest.status) if guest else (None, None)
+        node = machine.status.node_ref.name if machine.status.node_ref else ""
+        pods = self._pods(Key(machine.namespace, machine.spec.cluster_name))
+        addresses = [a.address for a in machine.status.addresses if a.type == "InternalIP"]
+        own = status.conditions if status else ()
+        claim = spec.claim if spec else None
+        return picture.Machine(
+            namespace=machine.namespace,
+            name=machine.name,
+            cluster=machine.spec.cluster_name,
+            group=machine.metadata.labels.get(GROUP_LABEL, ""),
+            region=(spec.region or "") if spec else "",
+            host=(status.proxmox_node or (claim.host if claim else "")) if status else "",
+            vmid=(spec.virtual_machine_id or 0) if spec else 0,
+            address=addresses[0] if addresses else "",
+            version=machine.spec.version,
+            cpus=_cpus(guest),
+            memory_mib=(spec.memory_mib or 0) if spec else 0,
+            deleting=machine.deleting,
+            outdated=self._is_outdated(machine),
+            move=status.next_move if status else "",
+            node=node,
+            node_ready=_node_ready(machine) if node else False,
+            pods=pods.get(node, 0),
+            created=machine.metadata.creation_timestamp,
+            conditions=(*_conditions(own), *_conditions(machine.status.conditions, "Node")),
+            related=self._related(machine),
+            template=claim.template if claim else 0,
+        )
+
+    def _is_outdated(self, machine: CapiMachine) -> bool:
+        name = machine.metadata.labels.get(DEPLOYMENT_NAME, "")
+        group = self._groups.find(Key(machine.namespace, name))
+        owner = machine.metadata.controller
+        own = self._sets.find(Key(machine.namespace, owner.name)) if owner else None
+        if group is None or own is None:
+            return False
+        return bool(own.spec.template.spec != group.spec.template.spec)
+
+    def _related(self, machine: CapiMachine) -> tuple[tuple[int, str, str], ...]:
+        labels = machine.metadata.labels
+        owner = machine.metadata.controller
+        spec = machine.spec
+        rows = [(0, "Cluster", spec.cluster_name)]
+        if DEPLOYMENT_NAME in labels:
+            rows.append((1, "MachineDeployment", labels[DEPLOYMENT_NAME]))
+        if owner is not None:
+            rows.append((2, owner.kind, owner.name))
+        rows.append((3, "Machine", machine.name))
+        if spec.infrastructure_ref:
+            rows.append((4, spec.infrastructure_ref.kind, spec.infrastructure_ref.name))
+        if spec.bootstrap.config_ref:
+            rows.append((4, spec.bootstrap.config_ref.kind, spec.bootstrap.config_ref.name))
+        if spec.provider_id:
+            rows.append((4, "Guest", spec.provider_id.removeprefix("proxmox://")))
+        node = machine.status.node_ref
+        rows.append((4, "Node", node.name if node else "not yet"))
+        return tuple(rows)
+
+
+def _guests(region: Region) -> list[picture.Guest]:
+    return [
+        picture.Guest(
+            region=region.name,
+            host=guest.host,
+            vmid=guest.vmid,
+            name=guest.name or str(guest.vmid),
+            running=guest.running or guest.status == "unknown",
+            cpus=int(guest.cpus),
+            memory_mib=guest.memory_bytes // MIB,
+            memory_used_mib=guest.memory_used_bytes // MIB,
+            cpu_load=guest.cpu_load,
+        )
+        for guest in sorted(region.inventory.guests.values(), key=lambda g: g.vmid)
+        if not guest.template
+    ]
+
+
+def _of(group: MachineDeployment, cluster: str) -> bool:
+    return group.metadata.labels.get(CLUSTER_NAME) == cluster
+
+
+def _cloned_from(machine: ProxmoxMachine) -> Any:
+    return machine.metadata.annotations.get("cluster.x-k8s.io/cloned-from-name")
+
+
+def _cpus(machine: ProxmoxMachine | None) -> int:
+    if machine is None:
+        return 0
+    return (machine.spec.num_cores or 1) * (machine.spec.num_sockets or 1)
+
+
+def _node_ready(machine: CapiMachine) -> bool | None:
+    said = next((c for c in machine.status.conditions if c.type == "NodeReady"), None)
+    if said is None or said.status == "Unknown":
+        return None
+    return said.status == "True"
+
+
+def _conditions(found: Any, only: str = "") -> list[picture.Condition]:
+    return [
+        picture.Condition(
+            type=c.type,
+            status=c.status,
+            reason=c.reason,
+            message=c.message,
+            since=c.last_transition_time,
+        )
+        for c in found
+        if c.type.startswith(only)
+    ]

@@ -1,0 +1,218 @@
+"""
+Everything that runs in lab and standalone mode: made here, wired here, stopped in reverse.
+
+One flat list. What has a life of its own runs as a task of one group; what has an end is pushed on
+the exit stack in the order in which it must go.
+"""
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+import moxwell
+from moxwell.api import registry
+from moxwell.api.capi.controlplane import KamajiControlPlane
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.app import actions, serving, settling
+from moxwell.app.home import Facts, Home, free_port, kept_port
+from moxwell.app.lab import Lab
+from moxwell.app.looking import Looking
+from moxwell.app.planes import EmbeddedPlanes
+from moxwell.clock import Clock
+from moxwell.controllers.infra.book import RegionBook
+from moxwell.controllers.infra.wiring import Infra, add_infra
+from moxwell.controllers.tenancy.cluster.controller import TenantClusters
+from moxwell.controllers.tenancy.tenant.controller import Tenants as TenantSpaces
+from moxwell.controllers.upstream import capi
+from moxwell.controllers.upstream.controlplane.controller import ControlPlanes
+from moxwell.controllers.upstream.references import References
+from moxwell.controllers.upstream.tenantplane.controller import TenantPlanes
+from moxwell.controllers.upstream.tenants import Tenants
+from moxwell.kube.transport import HttpTransport
+from moxwell.pve import config
+from moxwell.pve.ledger import Ledger
+from moxwell.pve.regions import Regions
+from moxwell.runtime.manager import Runtime, assemble
+from moxwell.runtime.reconciler import Controller
+from moxwell.runtime.settings import Listen, Settings
+from moxwell.store.access.authority import Authority, write_private
+from moxwell.store.http import HttpServer
+from moxwell.store.server import Store
+from moxwell.web.http import Dashboard, Doors
+from moxwell.web.ring import Ring
+from moxwell.web.views import Views
+
+API_PORT, DASHBOARD_PORT = 6443, 8480
+
+
+@dataclass(slots=True)
+class Moxwell:
+    """One running instance."""
+
+    home: Home
+    clock: Clock
+    mode: str
+    config: str
+    api: HttpServer
+    dashboard: str
+    runtime: Runtime
+    regions: Regions
+    planes: EmbeddedPlanes
+    lab: Lab | None
+    looking: Looking
+    ring: Ring
+    views: Views
+    infra: Infra
+
+    @classmethod
+    async def start(
+        cls, stack: AsyncExitStack, home: Home, clock: Clock, config_file: str, world: str
+    ) -> "Moxwell":
+        """Make and start everything; whoever holds ``stack`` stops it."""
+        home.make()
+        lab = None if config_file else Lab(home, clock, Path(world) if world else None)
+        if lab is not None:
+            configs = await lab.start()
+            stack.push_async_callback(lab.stop)
+        else:
+            configs = config.load(Path(config_file))
+        store, api = await _serve_api(stack, home, clock)
+        settings = Settings(
+            elect=False,
+            identity=home.name,
+            health=Listen(port=kept_port(home.folder / "metrics.port", 0)),
+        )
+        runtime = assemble(store, clock, settings)
+        regions = Regions(configs, clock)
+        planes = EmbeddedPlanes(home.planes, clock, port_of=free_port)
+        infra = add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, configs))
+        _add_tenancy(runtime, regions, lab is not None)
+        tenants = _add_upstream(runtime, clock, planes)
+        views, ring = Views(), Ring(clock.now())
+        looking = Looking(
+            regions,
+            runtime.manager.caches,
+            clock,
+            mode="lab" if lab else "standalone",
+            version=moxwell.__version__,
+            pods=planes.pods_by_node,
+        )
+        deeds = actions.make(runtime.kube, infra, tenants)
+        url = await _serve_dashboard(stack, home, ring, deeds)
+        await settling.settle(runtime.kube, regions, lab is not None)
+        return cls(
+            home,
+            clock,
+            "lab" if lab else "standalone",
+            config_file,
+            api,
+            url,
+            runtime,
+            regions,
+            planes,
+            lab,
+            looking,
+            ring,
+            views,
+            infra,
+        )
+
+    async def until(self, ended: asyncio.Event) -> None:
+        """Run until told to end; controllers finish first."""
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(self.runtime.manager.run())
+            rest = [
+                group.create_task(self.regions.run()),
+                group.create_task(self.planes.run()),
+                group.create_task(self.looking.run(self.ring, self.views)),
+            ]
+            if self.lab is not None:
+                rest.append(group.create_task(self.lab.run()))
+            await ended.wait()
+            self.runtime.manager.stop()
+            await work
+            for task in rest:
+                task.cancel()
+
+    def facts(self, version: str) -> Facts:
+        """What commands need to know."""
+        ports = self.runtime.manager.ports
+        return Facts(
+            name=self.home.name,
+            mode=self.mode,
+            version=version,
+            pid=os.getpid(),
+            api=self.api.url,
+            dashboard=self.dashboard,
+            metrics=f"http://127.0.0.1:{ports['health']}" if "health" in ports else "",
+            started=self.clock.now().strftime("%Y-%m-%d %H:%M:%S UTC"),
+            regions={r.name: list(r.config.urls) for r in self.regions.values()},
+            config=self.config,
+        )
+
+
+async def _serve_api(stack: AsyncExitStack, home: Home, clock: Clock) -> tuple[Store, HttpServer]:
+    authority = Authority(home.pki, clock)
+    store = await serving.open_store(clock, home.database, authority)
+    stack.push_async_callback(store.stop)
+    port = kept_port(home.folder / "api.port", API_PORT)
+    server = HttpServer(store, authority, folder=home.pki, port=port)
+    await server.start()
+    stack.push_async_callback(server.stop)
+    if not home.kubeconfig.exists():
+        server.write_kubeconfig(home.kubeconfig)
+    return store, server
+
+
+async def _serve_dashboard(stack: AsyncExitStack, home: Home, ring: Ring, deeds: Any) -> str:
+    known = home.bearer.read_text() if home.bearer.exists() else None
+    doors = Doors(known)
+    write_private(home.bearer, doors.bearer.encode())
+    page = Dashboard(ring, doors, hosts=("127.0.0.1", "localhost", "::1"), actions=deeds)
+    runner = web.AppRunner(page.routes(), access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    port = kept_port(home.folder / "dashboard.port", DASHBOARD_PORT)
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    return f"http://127.0.0.1:{port}"
+
+
+def _add_tenancy(runtime: Runtime, regions: Regions, lab: bool) -> None:
+    def defaults() -> Any:
+        return settling.defaults(regions, lab)
+
+    manager = runtime.manager
+    clusters = TenantClusters(runtime.kube, defaults)
+    manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
+    manager.add(Controller(name="tenancy.tenant", reconciler=TenantSpaces(runtime.kube)))
+
+
+def _add_upstream(runtime: Runtime, clock: Clock, planes: EmbeddedPlanes) -> Tenants:
+    kube, manager = runtime.kube, runtime.manager
+    tenants = Tenants(kube, HttpTransport, clock)
+    resources = [k.resource for k in registry.KINDS if k.declared.storage]
+    for controller in capi.controllers(
+        kube,
+        manager.caches,
+        clock,
+        tenants,
+        resources=resources,
+        infrastructure=(ProxmoxCluster, ProxmoxMachine),
+        control_planes=(KamajiControlPlane,),
+    ):
+        manager.add(controller)
+    refs = References(kube, resources)
+    manager.add(
+        Controller(
+            name="upstream.controlplane", reconciler=ControlPlanes(kube, refs), pausable=True
+        )
+    )
+    hosted = TenantPlanes(kube, planes)
+    manager.add(Controller(name="upstream.tenantplane", reconciler=hosted))
+    return tenants

@@ -1,0 +1,103 @@
+"""The sample tenant cluster of the lab: made if missing, watched until it is ready."""
+
+from typing import Any
+
+from moxwell.api.capi.core import Machine
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.kinds import Resource
+from moxwell.cli import connect
+from moxwell.cli.output import Progress
+from moxwell.clock import SystemClock
+from moxwell.errors import Conflict, Retryable, Unreachable
+from moxwell.kube.client import Kube
+
+NAME, NAMESPACE = "demo", "tenant-demo"
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+
+
+class NotReady(Unreachable):
+    """The cluster is not ready yet; it may well become so."""
+
+    reason = "NotReadyYet"
+
+
+async def ensure(instance: str, progress: Progress, *, seconds: int) -> None:
+    """Make the sample cluster unless it is there, and wait for it."""
+    async with connect.kube(instance) as kube:
+        await make_namespace(kube, NAMESPACE)
+        if await kube.find(Kubernetes, NAME, NAMESPACE) is None:
+            await kube.create(manifest(NAME, NAMESPACE, 3), Kubernetes.resource)
+        await wait_ready(kube, NAME, NAMESPACE, progress, seconds=seconds)
+
+
+def manifest(name: str, namespace: str, nodes: int, **spec: Any) -> dict[str, Any]:
+    """A small cluster."""
+    resource = Kubernetes.resource
+    group = {"name": "md0", "replicas": nodes, "instanceType": "u1.large"}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeGroups": [group], **spec},
+    }
+
+
+async def make_namespace(kube: Kube, name: str) -> None:
+    """The namespace, if it is missing."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    if await kube.find(NAMESPACES, name) is None:
+        try:
+            await kube.create(body, NAMESPACES)
+        except Conflict:
+            return
+
+
+async def wait_ready(
+    kube: Kube, name: str, namespace: str, progress: Progress, *, seconds: int
+) -> None:
+    """Wait until a cluster is ready, and say meanwhile what it waits for."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + seconds
+    while True:
+        try:
+            app = await kube.get(Kubernetes, name, namespace)
+            said = await describe(kube, app)
+        except Retryable as error:
+            said, app = str(error), None
+        if app is not None and is_ready(app):
+            progress.done(f"cluster {name} is ready: {app.status.ready_replicas} nodes")
+            return
+        if clock.monotonic() > deadline:
+            raise NotReady(
+                f"cluster {name} is not ready after {seconds} s ({said}); it goes on without you: "
+                "look with `moxwell status` or `moxwell doctor`"
+            )
+        progress.say(f"cluster {name}: {said}")
+        await clock.sleep(0.5)
+
+
+def is_ready(app: Kubernetes) -> bool:
+    """Its own word, about the spec it has now."""
+    current = app.status.observed_generation >= app.metadata.generation
+    return current and any(c.type == "Ready" and c.status == "True" for c in app.status.conditions)
+
+
+async def describe(kube: Kube, app: Kubernetes) -> str:
+    """What a cluster waits for, in one line."""
+    labels = {"cluster.x-k8s.io/cluster-name": app.name}
+    machines = (await kube.list(Machine, app.namespace, labels=labels)).items
+    if not machines:
+        return "starting its control plane" if not app.status.version else "control plane is up"
+    guests = (await kube.list(ProxmoxMachine, app.namespace, labels=labels)).items
+    up = sum(m.status.phase == "Running" for m in machines)
+    doing = sorted({_doing(g) for g in guests} - {""})
+    return f"{up} of {len(machines)} nodes" + (f"; {', '.join(doing)}" if doing else "")
+
+
+def _doing(guest: ProxmoxMachine) -> str:
+    ready = next((c for c in guest.status.conditions if c.type == "Ready"), None)
+    if ready is None or ready.status == "True":
+        return ""
+    where = f" in {guest.spec.region}" if guest.spec.region else ""
+    return f"{ready.reason}{where}"
