@@ -7,7 +7,7 @@ The order is that of the packages; nothing registers itself. ``render_crds`` is 
 
 from typing import Any
 
-from moxwell.api import cozystack, crd, ipam, kamaji
+from moxwell.api import cozystack, crd, ipam, kamaji, reference
 from moxwell.api.capi import bootstrap, controlplane, convert, core, fleets, v1beta1
 from moxwell.api.conversion import Family
 from moxwell.api.core import events, nodes, plain, pods, storage
@@ -56,3 +56,8 @@ def make_crds(
 def render_crds(*, upstream: bool = False, webhook: Webhook | None = None) -> str:
     """The same as YAML."""
     return crd.render(make_crds(upstream=upstream, webhook=webhook))
+
+
+def render_kinds() -> str:
+    """The reference page of all kinds, as Markdown."""
+    return reference.page(OURS, UPSTREAM)
