@@ -29,7 +29,11 @@ from rig.control_plane import ControlPlane
 def chosen(words: Iterable[str]) -> list[tuple[str, Case]]:
     wanted = [w.lower() for w in words]
     named = ((f"{area}: {case.name}", case) for area, case in load(HTTP + KUBECTL))
-    return [(name, case) for name, case in named if all(w in name.lower() for w in wanted)]
+    return [(name, case) for name, case in named if all(_said(w, name.lower()) for w in wanted)]
+
+
+def _said(word: str, name: str) -> bool:
+    return name.startswith(word) if word.endswith(":") else word in name
 
 
 def compare(genuine: Server, ours: Server, words: list[str]) -> int:
