@@ -8,6 +8,7 @@ so a restarted apiserver does not meet all its clients in one instant.
 """
 
 import random
+from collections.abc import Iterable
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -17,9 +18,9 @@ import structlog
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError, Terminal
 from moxwell.kube.client import Kube
-from moxwell.kube.codec import Bookmark, Change, Unreadable
+from moxwell.kube.codec import Change, Unreadable
 from moxwell.kube.errors import Gone, NotFound
-from moxwell.kube.watching import Watch
+from moxwell.kube.watching import Event, Watch
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.metrics import Metrics
@@ -107,30 +108,36 @@ class Reflector(Generic[T]):
         """A streaming list: initial events until the server says they are over."""
         items: list[Any] = []
         aside: dict[Key, str] = {}
-        async with aclosing(aiter(watch)) as events:
-            async for event in events:
-                if isinstance(event, Change):
-                    items.append(event.object)
-                elif isinstance(event, Unreadable):
-                    aside[_key(event)] = str(event.error)
-                elif event.initial_end:
-                    self._listed(items, aside, event.resource_version)
-                    async for later in events:
-                        self._take(later)
+        async with aclosing(watch.batches()) as batches:
+            async for batch in batches:
+                if self._version:
+                    self._take(batch)
+                    continue
+                for event in batch:
+                    if isinstance(event, Change):
+                        items.append(event.object)
+                    elif isinstance(event, Unreadable):
+                        aside[_key(event)] = str(event.error)
+                    elif event.initial_end:
+                        self._listed(items, aside, event.resource_version)
+                        self._take(batch)  # the rest of it
+                        break
 
     async def _follow(self, watch: Watch[Any]) -> None:
-        async with aclosing(aiter(watch)) as events:
-            async for event in events:
-                self._take(event)
+        async with aclosing(watch.batches()) as batches:
+            async for batch in batches:
+                self._take(batch)
 
-    def _take(self, event: Change[T] | Bookmark | Unreadable) -> None:
-        if isinstance(event, Change):
-            if event.type == "DELETED":
-                self._cache.remove(key_of(event.object), event.object)
-            else:
-                self._cache.put(event.object)
-        elif isinstance(event, Unreadable):
-            self._set_aside(event)
+    def _take(self, batch: Iterable[Event[Any]]) -> None:
+        put = self._cache.put
+        for event in batch:
+            if isinstance(event, Change):
+                if event.type == "DELETED":
+                    self._cache.remove(key_of(event.object), event.object)
+                else:
+                    put(event.object)
+            elif isinstance(event, Unreadable):
+                self._set_aside(event)
 
     def _set_aside(self, event: Unreadable) -> None:
         if event.type == "DELETED":
