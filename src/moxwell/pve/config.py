@@ -218,7 +218,10 @@ class _Block:
         value, file = self.text(key), self.text(f"{key}_file")
         if value and file:
             self.fail(f"give {key} or {key}_file, not both")
-        return self.read(file).strip() if file else value
+        found = self.read(file).strip() if file else value
+        if not found.isprintable():
+            self.fail(f"{key} holds characters that no credential has")
+        return found
 
     def auth(self) -> TokenAuth | PasswordAuth:
         token_id, secret = self.secret("token_id"), self.secret("token_secret")

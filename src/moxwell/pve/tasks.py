@@ -79,7 +79,7 @@ class Tasks:
 
     async def wait_ended(self, upid: Upid) -> Ended:
         """Until a task ended; for callers that must answer somebody (never for a controller)."""
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(upid, []).append(future)
         self.follow(upid, upid)
         return await future

@@ -43,10 +43,10 @@ class Tickets:
         self._clock = clock
         self._login = login
         self._lock = asyncio.Lock()
-        self._current: tuple[dict[str, str], dict[str, str]] | None = None
+        self._current: tuple[str, str] | None = None
         self._renew_at = 0.0
 
-    async def headers(self, method: str) -> dict[str, str]:
+    async def headers(self, method: str) -> str:
         """Headers of a request: the cookie, and for changes the CSRF token."""
         async with self._lock:
             if self._current is None or self._clock.monotonic() >= self._renew_at:
@@ -55,7 +55,7 @@ class Tickets:
             read, write = self._current
             return read if method == "GET" else write
 
-    def refused(self, headers: dict[str, str]) -> None:
+    def refused(self, headers: str) -> None:
         """The server no longer takes these headers; unless they are old already, log in again."""
         if self._current is not None and headers in self._current:
             self._current = None
@@ -70,6 +70,8 @@ class Tickets:
             raise Unsupported(
                 f"user {self._username} needs a second factor; use an API token instead"
             )
-        read = {"Cookie": f"PVEAuthCookie={ticket.ticket}"}
-        self._current = (read, {**read, "CSRFPreventionToken": ticket.csrf})
+        if not (ticket.ticket + ticket.csrf).isprintable():
+            raise errors.Unauthenticated("the login answer holds an odd ticket")
+        read = f"Cookie: PVEAuthCookie={ticket.ticket}\r\n"
+        self._current = (read, f"{read}CSRFPreventionToken: {ticket.csrf}\r\n")
         self._renew_at = self._clock.monotonic() + RENEW_SECONDS

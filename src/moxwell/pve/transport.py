@@ -12,28 +12,23 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from urllib.parse import urlencode
 
-import aiohttp
-from yarl import URL
-
 from moxwell.clock import Clock
-from moxwell.errors import Denied
+from moxwell.errors import Bug, Denied, Invalid, Unreachable
 from moxwell.pve import errors
 from moxwell.pve.breaker import Breaker
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.failover import Failover
+from moxwell.pve.http import Answer, BadCertificate, NotSent, Origin
 from moxwell.pve.tickets import Tickets
 from moxwell.pve.values import Params, as_fields
 
 DEADLINE_SECONDS = 45.0  # a proxied request may take Proxmox itself 30
 UPLOAD_SECONDS = 3600.0
-CONNECT_SECONDS = 5.0
 TRY_SECONDS = 15.0  # for a GET that another URL could answer
-KEEPALIVE_SECONDS = 4.0  # below pveproxy's, so that we are the ones who close
 HIDDEN = ("password", "cipassword", "input-data", "content", "token", "secret")
-_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class Untrusted(errors.PveError, Denied):
@@ -88,21 +83,16 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
-class Answer(NamedTuple):
-    status: int
-    reason: str
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
-    """A request, independent of URL and credentials; ``body`` is made anew for each try."""
+    """A request, independent of URL and credentials; a stream is opened anew for each try."""
 
     method: str
     path: str
-    body: Callable[[], bytes | AsyncIterator[bytes]] | None
-    headers: dict[str, str]
+    headers: str
     deadline_seconds: float
+    body: bytes = b""
+    stream: Callable[[], AsyncIterator[bytes]] | None = None
 
     @property
     def repeatable(self) -> bool:
@@ -121,23 +111,25 @@ class Statistics:
 
 def outgoing(method: str, path: str, params: Params | None, deadline_seconds: float) -> Outgoing:
     """Parameters go to the query of GET and DELETE, to the form of POST and PUT."""
+    if not path.isprintable() or " " in path:
+        raise Bug(f"{path!r} is no path")
     form = urlencode(as_fields(params)) if params else ""
     if method in {"GET", "DELETE"}:
-        target = f"{path}?{form}" if form else path
-        return Outgoing(method, target, None, {}, deadline_seconds)
+        return Outgoing(method, f"{path}?{form}" if form else path, "", deadline_seconds)
     data = form.encode()
-    return Outgoing(method, path, lambda: data, _FORM, deadline_seconds)
+    headers = f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(data)}\r\n"
+    return Outgoing(method, path, headers, deadline_seconds, data)
 
 
-def tls(config: RegionConfig) -> ssl.SSLContext | aiohttp.Fingerprint | bool:
+def tls(config: RegionConfig) -> ssl.SSLContext | None:
     """How the server proves itself: by a pinned certificate, by a CA, or (if told) not at all."""
-    if config.fingerprint:
-        return aiohttp.Fingerprint(bytes.fromhex(config.fingerprint))
-    if config.insecure:
-        return False
-    if config.ca_pem:
-        return ssl.create_default_context(cadata=config.ca_pem)
-    return True
+    if not any(url.startswith("https:") for url in config.urls):
+        return None
+    context = ssl.create_default_context(cadata=config.ca_pem or None)
+    if config.fingerprint or config.insecure:  # a pinned certificate is compared, not verified
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 class HttpTransport:
@@ -148,15 +140,14 @@ class HttpTransport:
         self._failover = Failover(config.urls, clock)
         self._breaker = Breaker(clock, threshold=breaker_threshold)
         self._slots = asyncio.Semaphore(config.concurrency)
-        self._tls = tls(config)
-        self._session: aiohttp.ClientSession | None = None
-        self._bases = {url: f"{url}/api2/json" for url in config.urls}
+        context = tls(config)
+        self._origins = {url: Origin(url, context, config.fingerprint) for url in config.urls}
         self._sent = self._unanswered = 0
-        self._token: dict[str, str] | None = None
+        self._token = ""
         self._tickets: Tickets | None = None
         match config.auth:
             case TokenAuth(token_id, secret):
-                self._token = {"Authorization": f"PVEAPIToken={token_id}={secret.reveal()}"}
+                self._token = f"Authorization: PVEAPIToken={token_id}={secret.reveal()}\r\n"
             case PasswordAuth(username, password):
                 self._tickets = Tickets(username, password, clock, self._login)
 
@@ -191,16 +182,17 @@ class HttpTransport:
         *,
         deadline_seconds: float = UPLOAD_SECONDS,
     ) -> bytes:
-        headers, body = multipart(params, file)
-        answer = await self._authorised(Outgoing("POST", path, body, headers, deadline_seconds))
+        headers, stream = multipart(params, file)
+        out = Outgoing("POST", path, headers, deadline_seconds, stream=stream)
+        answer = await self._authorised(out)
         if answer.status == 200:
             return answer.body
         raise self._refusal(answer, f"POST {path}", params)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for origin in self._origins.values():
+            origin.close()
+        await asyncio.sleep(0)  # the loop's own turn to close them
 
     def _refusal(self, answer: Answer, what: str, params: Params | None) -> errors.PveError:
         where = f"region {self.region}: {what}"
@@ -212,7 +204,7 @@ class HttpTransport:
         return error
 
     async def _authorised(self, out: Outgoing) -> Answer:
-        if self._token is not None:
+        if self._token:
             return await self._guarded(out, self._token)
         assert self._tickets is not None
         headers = await self._tickets.headers(out.method)
@@ -226,12 +218,12 @@ class HttpTransport:
     async def _login(self, username: str, password: str) -> bytes:
         form = {"username": username, "password": password}
         out = outgoing("POST", "/access/ticket", form, DEADLINE_SECONDS)
-        answer = await self._guarded(out, {})
+        answer = await self._guarded(out, "")
         if answer.status == 200:
             return answer.body
         raise self._refusal(answer, "POST /access/ticket", form)
 
-    async def _guarded(self, out: Outgoing, auth: dict[str, str]) -> Answer:
+    async def _guarded(self, out: Outgoing, auth: str) -> Answer:
         if not self._breaker.enter():
             raise errors.RegionUnreachable(
                 f"nobody answered; next try in {self._breaker.retry_after:.0f} s",
@@ -249,24 +241,26 @@ class HttpTransport:
         self._breaker.succeeded()
         return answer
 
-    async def _failing_over(self, out: Outgoing, auth: dict[str, str]) -> Answer:
+    async def _failing_over(self, out: Outgoing, auth: str) -> Answer:
         """Try the URLs in turn until one answers."""
         last: Answer | None = None
-        problem: BaseException | None = None
+        problem: Unreachable | None = None
         order = self._failover.order()
-        end = asyncio.get_running_loop().time() + out.deadline_seconds
+        loop = asyncio.get_running_loop()
+        end = loop.time() + out.deadline_seconds
         for n, url in enumerate(order):
-            left = end - asyncio.get_running_loop().time()
             others = n + 1 < len(order)
+            until = min(end, loop.time() + TRY_SECONDS) if others and out.repeatable else end
+            self._sent += 1
             try:
-                answer = await self._try(url, out, auth, _patience(out, left, others))
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                answer = await self._try(self._origins[url], out, auth, until)
+            except Unreachable as error:
                 self._unanswered += 1
                 self._failover.failed(url)
                 problem = error
-                if not out.repeatable and not _never_sent(error):
+                if not out.repeatable and not isinstance(error, NotSent):
                     raise errors.Uncertain(
-                        f"no answer ({_short(error)}); it may have happened",
+                        f"no answer ({error}); it may have happened",
                         where=f"region {self.region}: {out.method} {out.path.partition('?')[0]}",
                     ) from error
                 continue
@@ -279,67 +273,31 @@ class HttpTransport:
             return last
         raise self._unreachable(problem) from problem
 
-    def _unreachable(self, problem: BaseException | None) -> errors.PveError:
+    def _unreachable(self, problem: Unreachable | None) -> errors.PveError:
         where = f"region {self.region}"
-        if isinstance(problem, aiohttp.ClientSSLError | aiohttp.ServerFingerprintMismatch):
+        if isinstance(problem, BadCertificate):
             return Untrusted(
-                f"certificate refused ({_short(problem)}): set ca_file or fingerprint",
-                where=where,
+                f"certificate refused ({problem}): set ca_file or fingerprint", where=where
             )
-        return errors.RegionUnreachable(f"no URL answers ({_short(problem)})", where=where)
+        return errors.RegionUnreachable(f"no URL answers ({problem})", where=where)
 
-    async def _try(
-        self, url: str, out: Outgoing, auth: dict[str, str], patience_seconds: float
-    ) -> Answer:
-        if self._session is None:
-            self._session = self._open()
-        self._sent += 1
-        async with (
-            asyncio.timeout(patience_seconds),
-            self._session.request(
-                out.method,
-                URL(self._bases[url] + out.path, encoded=True),
-                data=out.body() if out.body else None,
-                headers={**out.headers, **auth},
-                ssl=self._tls,
-                allow_redirects=False,
-            ) as answer,
-        ):
-            return Answer(answer.status, answer.reason or "", await answer.read())
-
-    def _open(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=self._config.concurrency + 2, keepalive_timeout=KEEPALIVE_SECONDS
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+    @staticmethod
+    async def _try(origin: Origin, out: Outgoing, auth: str, until: float) -> Answer:
+        head = (
+            f"{out.method} {origin.prefix}{out.path} HTTP/1.1\r\n"
+            f"Host: {origin.authority}\r\n{auth}{out.headers}\r\n"
+        ).encode()
+        return await origin.exchange(
+            head + out.body if out.body else head, out.stream() if out.stream else None, until
         )
-
-
-def _patience(out: Outgoing, left: float, others: bool) -> float:
-    return max(0.0, min(left, TRY_SECONDS) if others and out.repeatable else left)
-
-
-def _never_sent(error: BaseException) -> bool:
-    """Is it certain that the server did not get the request?"""
-    return isinstance(
-        error,
-        aiohttp.ClientConnectorError
-        | aiohttp.ConnectionTimeoutError
-        | aiohttp.ServerFingerprintMismatch,
-    )
-
-
-def _short(error: BaseException | None) -> str:
-    text = str(error or "").splitlines()
-    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
 
 
 def multipart(
     params: Params, file: Upload, boundary: str = "moxwell-8d1f5c0e7a9b4d3f"
-) -> tuple[dict[str, str], Callable[[], AsyncIterator[bytes]]]:
+) -> tuple[str, Callable[[], AsyncIterator[bytes]]]:
     """A multipart form whose last part is the file; its length is known, as pveproxy demands."""
+    if not file.filename.isprintable() or '"' in file.filename:
+        raise Invalid("a file name must be printable and without quotes")
     head = "".join(
         f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
         for name, value in as_fields(params)
@@ -357,8 +315,7 @@ def multipart(
         yield last
 
     length = len(first) + file.size_bytes + len(last)
-    headers = {
-        "Content-Type": f"multipart/form-data; boundary={boundary}",
-        "Content-Length": str(length),
-    }
+    headers = (
+        f"Content-Type: multipart/form-data; boundary={boundary}\r\nContent-Length: {length}\r\n"
+    )
     return headers, body

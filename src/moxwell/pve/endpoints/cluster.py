@@ -8,7 +8,7 @@ re-created VMID wears its predecessor's name for a while. The inventory corrects
 from msgspec import Struct, field
 
 from moxwell.pve.calls import Calls
-from moxwell.pve.values import Params, Upid
+from moxwell.pve.values import Params, Upid, path
 
 
 class Version(Struct, frozen=True):
@@ -159,7 +159,7 @@ class Replication:
         return await self._calls.read(tuple[Replica, ...], "/cluster/replication")
 
     async def get(self, job: str) -> Replica:
-        return await self._calls.read(Replica, f"/cluster/replication/{job}")
+        return await self._calls.read(Replica, path("cluster", "replication", job))
 
     async def create(
         self,
@@ -189,17 +189,19 @@ class Replication:
         params: Params = {
             "schedule": schedule, "rate": rate, "disable": disable, "comment": comment,
         }  # fmt: skip
-        await self._calls.send("PUT", f"/cluster/replication/{job}", params)
+        await self._calls.send("PUT", path("cluster", "replication", job), params)
 
     async def delete(
         self, job: str, *, keep: bool | None = None, force: bool | None = None
     ) -> None:
         params: Params = {"keep": keep, "force": force}
-        await self._calls.send("DELETE", f"/cluster/replication/{job}", params)
+        await self._calls.send("DELETE", path("cluster", "replication", job), params)
 
     async def on_host(self, host: str, *, guest: int | None = None) -> tuple[ReplicaStatus, ...]:
-        path = f"/nodes/{host}/replication"
-        return await self._calls.read(tuple[ReplicaStatus, ...], path, {"guest": guest})
+        where = path("nodes", host, "replication")
+        return await self._calls.read(tuple[ReplicaStatus, ...], where, {"guest": guest})
 
     async def run_now(self, host: str, job: str) -> Upid | None:
-        return await self._calls.perhaps("POST", f"/nodes/{host}/replication/{job}/schedule_now")
+        return await self._calls.perhaps(
+            "POST", path("nodes", host, "replication", job, "schedule_now")
+        )

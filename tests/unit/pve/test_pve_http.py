@@ -1,0 +1,256 @@
+"""HTTP/1.1 framing on real sockets: whole, in pieces, cut, chunked, odd."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moxwell.pve.http import KEEPALIVE_SECONDS, Answer, Connection, Lost, NotSent, Origin
+from moxwell.testing.loop import run_virtual
+from moxwell.testing.pve_peer import closed_url
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+GET = b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
+
+Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
+
+
+class Server:
+    """Says given bytes to each request, in given pieces; counts its connections."""
+
+    def __init__(self, *says: bytes, pieces: int = 0, close: bool = False) -> None:
+        self.says = list(says)
+        self.pieces = pieces
+        self.close = close
+        self.connections = 0
+        self.asked = b""
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        while self.says:
+            try:
+                self.asked = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                break  # the client has gone
+            await self.say(self.says.pop(0), writer)
+            if self.close:
+                break
+        writer.close()
+
+    async def say(self, data: bytes, writer: asyncio.StreamWriter) -> None:
+        step = self.pieces or max(1, len(data))
+        for start in range(0, len(data), step):
+            writer.write(data[start : start + step])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def origin(self) -> AsyncIterator[Origin]:
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        origin = Origin(f"http://127.0.0.1:{port}", None)
+        try:
+            yield origin
+        finally:
+            origin.close()
+            server.close()
+            for writer in self.writers:
+                writer.transport.abort()
+            await asyncio.sleep(0.01)  # let everybody notice
+
+
+async def ask(origin: Origin, head: bytes = GET, seconds: float = 9) -> Answer:
+    return await origin.exchange(head, None, asyncio.get_running_loop().time() + seconds)
+
+
+def once(server: Server) -> Answer:
+    async def play() -> Answer:
+        async with server.origin() as origin:
+            return await ask(origin)
+
+    return run_virtual(play())
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        pytest.param(OK, Answer(200, "OK", b"hi"), id="with a length"),
+        pytest.param(b"HTTP/1.1 595 Connection refused\r\nContent-Length: 0\r\n\r\n",
+                     Answer(595, "Connection refused", b""), id="a reason and no body"),
+        pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", Answer(204, "No Content", b""),
+                     id="no content has no length"),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + OK, Answer(200, "OK", b"hi"),
+                     id="an interim answer before it"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                     b"2;x=y\r\nhi\r\n3\r\n all\r\n0\r\n\r\n".replace(b"3\r\n all", b"4\r\n all"),
+                     Answer(200, "OK", b"hi all"), id="in chunks"),
+        pytest.param(b"HTTP/1.1 200\r\ncontent-LENGTH:2\r\n\r\nhi", Answer(200, "", b"hi"),
+                     id="no reason, odd case"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("pieces", [0, 1, 7])
+def test_an_answer_is_read(said: bytes, answer: Answer, pieces: int) -> None:
+    assert once(Server(said, pieces=pieces)) == answer
+
+
+def test_a_body_without_a_length_ends_with_the_connection() -> None:
+    said = b"HTTP/1.0 200 OK\r\n\r\nall of it"
+    assert once(Server(said, close=True)) == Answer(200, "OK", b"all of it")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        pytest.param(b"", "closed", id="nothing"),
+        pytest.param(OK[:-1], "closed", id="a body cut short"),
+        pytest.param(OK[:20], "closed", id="a head cut short"),
+        pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", "not an HTTP answer", id="another protocol"),
+        pytest.param(b"HTTP/1.1 nine\r\n\r\n", "not an HTTP answer", id="a status that is none"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                     "not an HTTP answer", id="a chunk size that is none"),
+        pytest.param(b"X" * 70_000, "not an HTTP answer", id="an endless head"),
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_is_lost(said: bytes, told: str) -> None:
+    with pytest.raises(Lost, match=told):
+        once(Server(said, close=True))
+
+
+def test_a_silent_server_is_given_up_in_time() -> None:
+    async def play() -> None:
+        async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        server = Server()
+        server.serve = mute  # type: ignore[method-assign]
+        async with server.origin() as origin:
+            start = asyncio.get_running_loop().time()
+            with pytest.raises(Lost, match="in time"):
+                await ask(origin, seconds=20)
+            assert asyncio.get_running_loop().time() - start == pytest.approx(20, abs=1)
+
+    run_virtual(play())
+
+
+def test_nobody_listens() -> None:
+    async def play() -> None:
+        with pytest.raises(NotSent):
+            await ask(Origin(closed_url(), None))
+
+    run_virtual(play())
+
+
+def test_a_connection_is_used_again_but_not_an_old_one() -> None:
+    async def play() -> int:
+        server = Server(OK, OK, OK)
+        async with server.origin() as origin:
+            await ask(origin)
+            await ask(origin)
+            assert server.connections == 1
+            await asyncio.sleep(KEEPALIVE_SECONDS + 1)
+            await ask(origin)
+        return server.connections
+
+    assert run_virtual(play()) == 2
+
+
+def test_a_server_that_wants_to_close_is_let() -> None:
+    async def play() -> int:
+        said = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        server = Server(said, said)
+        async with server.origin() as origin:
+            await ask(origin)
+            await ask(origin)
+        return server.connections
+
+    assert run_virtual(play()) == 2
+
+
+def test_a_caller_who_leaves_takes_the_connection_along() -> None:
+    async def play() -> int:
+        server = Server(OK[:-1], OK)
+        async with server.origin() as origin:
+            task = asyncio.create_task(ask(origin))
+            await asyncio.sleep(1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await ask(origin)).body == b"hi"
+        return server.connections
+
+    assert run_virtual(play()) == 2
+
+
+def test_an_early_refusal_ends_an_upload() -> None:
+    sent = 0
+
+    async def pieces() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(10_000):
+            sent += 1
+            yield b"x" * 65536
+
+    async def play() -> None:
+        server = Server(b"HTTP/1.1 403 no\r\nContent-Length: 0\r\n\r\n")
+        async with server.origin() as origin:
+            until = asyncio.get_running_loop().time() + 60
+            head = b"POST /x HTTP/1.1\r\nContent-Length: 655360000\r\n\r\n"
+            answer = await origin.exchange(head, pieces(), until)
+            assert answer.status == 403
+
+    run_virtual(play())
+    assert sent < 10_000
+
+
+class Pipe(asyncio.Transport):
+    """A transport that goes nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+
+    def write(self, data: object) -> None:
+        return None
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+@given(st.binary(max_size=2000), st.integers(1, 400), st.booleans(), st.integers(1, 300))
+def test_any_body_in_any_pieces(body: bytes, pieces: int, chunked: bool, size: int) -> None:
+    if chunked:
+        parts = [body[n : n + size] for n in range(0, len(body), size)]
+        coded = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+        said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + coded
+    else:
+        said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+    async def play() -> Answer:
+        connection = Connection()
+        connection.connection_made(Pipe())
+        asked = asyncio.create_task(connection.exchange(GET, None, 60))
+        await asyncio.sleep(0)
+        for start in range(0, len(said), pieces):
+            connection.data_received(said[start : start + pieces])
+        return await asked
+
+    assert run_virtual(play()).body == body
+
+
+def test_what_nobody_asked_for_ends_the_connection() -> None:
+    async def play() -> None:
+        connection, pipe = Connection(), Pipe()
+        connection.connection_made(pipe)
+        connection.data_received(OK)
+        assert pipe.closed
+
+    run_virtual(play())
