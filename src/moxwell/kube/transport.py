@@ -3,7 +3,8 @@ HTTP to an apiserver: one aiohttp session that carries requests, answers and wat
 
 In: wire Requests; out: wire Responses, a watch as chunks that hold their connection until closed.
 A 401 makes the credentials forget and the request is sent once more, as it was not acted on. A new
-client certificate means a new session, since a connection keeps the identity it was opened with.
+client certificate means a new session, since a connection keeps the identity it was opened with;
+the old one is closed when the last request or watch on it has ended.
 """
 
 import asyncio
@@ -44,14 +45,27 @@ class BadCertificate(Invalid):
     reason = "InvalidCertificate"
 
 
+class _Line:
+    """A session, the identity it was opened with, and how many are using it."""
+
+    def __init__(self, session: aiohttp.ClientSession, proof: tuple[str, str]) -> None:
+        self.session, self.proof = session, proof
+        self.users = 0
+        self.retired = False
+
+    async def leave(self) -> None:
+        self.users -= 1
+        if self.retired and self.users == 0:
+            await self.session.close()
+
+
 class HttpTransport:
     """A :class:`moxwell.api.wire.Handler` over the network."""
 
     def __init__(self, access: Access, *, connections: int = 0) -> None:
         self._access = access
         self._connections = connections
-        self._session: aiohttp.ClientSession | None = None
-        self._proof: tuple[str, str] = ("", "")
+        self._lines: list[_Line] = []
 
     async def __aenter__(self) -> "HttpTransport":
         return self
@@ -66,9 +80,9 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Close all connections; watches end."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        lines, self._lines = self._lines, []
+        for line in lines:
+            await line.session.close()
 
     async def handle(self, request: Request) -> Response:
         """Carry one request over and its answer back."""
@@ -80,41 +94,52 @@ class HttpTransport:
 
     async def _once(self, request: Request) -> Response:
         identity = await self._access.credentials.identity()
-        session = await self._session_for(identity)
-        headers = dict(request.headers)
-        if identity.authorization:
-            headers["authorization"] = identity.authorization.reveal
+        line = await self._joined(identity)
+        kept = False
         try:
-            answer = await session.request(
-                request.method,
-                self._url(request),
-                headers=headers,
-                data=request.body or None,
-                allow_redirects=False,
-                proxy=self._access.proxy or None,
-                server_hostname=self._access.server_name or None,
-            )
-            return await self._taken(answer, _streams(request))
+            answer = await self._sent(line.session, identity, request)
+            kept = _streams(request) and answer.status < 300
+            return await self._taken(answer, line if kept else None)
         except aiohttp.ClientConnectorCertificateError as error:
             raise NotTrusted(f"the certificate of {self._access.server} is not trusted") from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise NotReached(f"cannot reach {self._access.server}: {_said(error)}") from error
+        finally:
+            if not kept:
+                await line.leave()
+
+    async def _sent(
+        self, session: aiohttp.ClientSession, identity: Identity, request: Request
+    ) -> aiohttp.ClientResponse:
+        headers = dict(request.headers)
+        if identity.authorization:
+            headers["authorization"] = identity.authorization.reveal
+        return await session.request(
+            request.method,
+            self._url(request),
+            headers=headers,
+            data=request.body or None,
+            allow_redirects=False,
+            proxy=self._access.proxy or None,
+            server_hostname=self._access.server_name or None,
+        )
 
     def _url(self, request: Request) -> URL:
         base = URL(self._access.server)
         path = base.path.rstrip("/") + request.path
         return base.with_path(path).with_query(list(request.query))
 
-    async def _taken(self, answer: aiohttp.ClientResponse, streams: bool) -> Response:
+    async def _taken(self, answer: aiohttp.ClientResponse, line: _Line | None) -> Response:
         headers = {name.lower(): value for name, value in answer.headers.items()}
         if warnings := answer.headers.getall("Warning", []):
             headers["warning"] = ", ".join(warnings)
-        if streams and answer.status < 300:
-            return Response(status=answer.status, headers=headers, chunks=self._chunks(answer))
+        if line is not None:
+            chunks = self._chunks(answer, line)
+            return Response(status=answer.status, headers=headers, chunks=chunks)
         async with answer:
             return Response(status=answer.status, headers=headers, body=await answer.read())
 
-    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def _chunks(self, answer: aiohttp.ClientResponse, line: _Line) -> AsyncIterator[bytes]:
         try:
             while chunk := await answer.content.readany():
                 yield chunk
@@ -122,14 +147,22 @@ class HttpTransport:
             raise NotReached(f"the watch broke off: {_said(error)}") from error
         finally:
             answer.close()
+            await line.leave()
 
-    async def _session_for(self, identity: Identity) -> aiohttp.ClientSession:
+    async def _joined(self, identity: Identity) -> _Line:
         proof = (identity.certificate, identity.key.reveal)
-        if self._session is not None and proof != self._proof:
-            await self.close()
-        if self._session is None:
-            self._session, self._proof = self._open(identity), proof
-        return self._session
+        if self._lines and self._lines[-1].proof == proof:
+            self._lines[-1].users += 1
+            return self._lines[-1]
+        older = [line for line in self._lines if not line.session.closed]
+        made = _Line(self._open(identity), proof)
+        made.users += 1
+        self._lines = [*older, made]
+        for line in older:
+            line.users += 1
+            line.retired = True
+            await line.leave()  # closes it where nobody else is on it
+        return made
 
     def _open(self, identity: Identity) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(

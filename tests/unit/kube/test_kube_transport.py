@@ -253,18 +253,22 @@ def as_user(pki: Pki, name: str) -> Identity:
     return Identity(Secret(""), certificate, Secret(key))
 
 
+class Changing:
+    """Credentials that somebody changes under us."""
+
+    def __init__(self, value: Identity) -> None:
+        self.value = value
+
+    async def identity(self) -> Identity:
+        return self.value
+
+    def forget(self) -> None: ...
+
+
 async def test_a_client_certificate_proves_who_asks_and_a_new_one_is_taken_up(
     pki: Pki, tls: ssl.SSLContext
 ) -> None:
-    class Changing:
-        value = as_user(pki, "anna")
-
-        async def identity(self) -> Identity:
-            return self.value
-
-        def forget(self) -> None: ...
-
-    source = Changing()
+    source = Changing(as_user(pki, "anna"))
     async with serving(whoami, tls) as server:
         access = Access(server=server, ca=pki.ca, server_name="kube.example", credentials=source)
         async with HttpTransport(access) as transport:
@@ -272,6 +276,35 @@ async def test_a_client_certificate_proves_who_asks_and_a_new_one_is_taken_up(
             source.value = as_user(pki, "bert")
             second = await transport.handle(Request(method="GET", path="/"))
     assert (first.body, second.body) == (b'{"name": "anna"}', b'{"name": "bert"}')
+
+
+async def test_a_watch_outlives_the_certificate_it_began_with(
+    pki: Pki, tls: ssl.SSLContext
+) -> None:
+    go_on = asyncio.Event()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return await whoami(request)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(EVENT % (b"p", 1))
+        await go_on.wait()
+        await response.write(EVENT % (b"p", 2))
+        return response
+
+    source = Changing(as_user(pki, "anna"))
+    async with serving(serve, tls) as server:
+        access = Access(server=server, ca=pki.ca, server_name="kube.example", credentials=source)
+        async with HttpTransport(access) as transport:
+            watch = aiter(Kube(transport).watch(PODS))
+            await anext(watch)
+            source.value = as_user(pki, "bert")
+            answer = await transport.handle(Request(method="GET", path="/"))
+            go_on.set()
+            assert len([e async for e in watch]) == 1
+            assert [line.session.closed for line in transport._lines] == [True, False]
+    assert answer.body == b'{"name": "bert"}'
 
 
 async def test_a_server_of_another_authority_is_not_trusted(pki: Pki, tls: ssl.SSLContext) -> None:
