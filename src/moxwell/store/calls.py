@@ -87,7 +87,7 @@ class Call:
         if value not in ("", "All"):
             cause = refusals.Cause(
                 "FieldValueNotSupported",
-                f'Unsupported value: "{value}": supported values: "All"',
+                f'Unsupported value: ["{value}"]: supported values: "All"',
                 "dryRun",
             )
             raise refusals.invalid(_options(self.verb), "meta.k8s.io", "", [cause])
@@ -97,6 +97,10 @@ class Call:
     def manager(self) -> str:
         """Who writes, for field ownership."""
         named = self.query.get("fieldManager", "")
+        if len(named) > 128:
+            text = "Too long: may not be more than 128 bytes"
+            cause = refusals.Cause("FieldValueTooLong", text, "fieldManager")
+            raise refusals.invalid(_options(self.verb), "meta.k8s.io", "", [cause])
         if named:
             return named
         agent = self.request.headers.get("user-agent", "")
@@ -108,7 +112,7 @@ class Call:
         if value not in ("Strict", "Warn", "Ignore"):
             cause = refusals.Cause(
                 "FieldValueNotSupported",
-                f'Unsupported value: "{value}": supported values: "Ignore", "Strict", "Warn"',
+                f'Unsupported value: "{value}": supported values: "", "Ignore", "Strict", "Warn"',
                 "fieldValidation",
             )
             raise refusals.invalid(_options(self.verb), "meta.k8s.io", "", [cause])
@@ -128,9 +132,9 @@ def verb_of(request: wire.Request, named: bool, watch: bool) -> str:
             return "get" if named and not watch else "watch" if watch else "list"
         case "POST":
             return "create"
-        case "PUT":
+        case "PUT" if named:
             return "update"
-        case "PATCH":
+        case "PATCH" if named:
             return "patch"
         case "DELETE":
             return "delete" if named else "deletecollection"

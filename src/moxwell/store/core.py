@@ -81,6 +81,9 @@ class Core:
     def require_namespace(self, call: Call, name: str) -> None:
         """New objects need a namespace that is there to stay."""
         face = call.face
+        if face.terminating:
+            why = "create not allowed while custom resource definition is terminating"
+            raise refusals.forbidden(face.plural, face.group, name, why)
         if not face.namespaced or face.plural == "localsubjectaccessreviews":
             return
         record = self.state.find_staged("namespaces", call.namespace)

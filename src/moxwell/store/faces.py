@@ -102,6 +102,7 @@ class Face:
     custom: bool = False
     scale: ScalePaths | None = None
     deprecated: str = ""
+    terminating: bool = False  # its definition is being deleted
     schema: Mapping[str, Any] | None = None  # custom kinds: as declared
     convert: Callable[[Object, str], Object] | None = None
     priority: int = 0  # order of versions in discovery

@@ -48,11 +48,6 @@ def _run(document: Any, operation: Any) -> Any:
         case "remove":
             return _remove(document, path)
         case "replace":
-            _get(
-                document,
-                path,
-                f"replace operation does not apply: doc is missing key: {_text(path)}",
-            )
             return operation["value"] if not path else _set(document, path, operation["value"])
         case "move" | "copy":
             source = _pointer(operation.get("from"))
@@ -125,8 +120,10 @@ def _set(document: Any, path: list[str], value: Any) -> Any:
     parent, last = _parent(document, path, "replace"), path[-1]
     if isinstance(parent, dict):
         parent[last] = value
+    elif isinstance(parent, list) and (at := _index(last, len(parent))) is not None:
+        parent[at] = value
     else:
-        parent[_index(last, len(parent)) or 0] = value
+        raise PatchFailed(f"replace operation does not apply: doc is missing key: {_text(path)}")
     return document
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from moxwell.store.refusals import Cause
+from moxwell.store.state import encode
 
 Object = dict[str, Any]
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -76,7 +77,7 @@ def name_problems(name: str, kind: str) -> list[str]:
         found = [f"may not be '{name}'"] if name in (".", "..") else []
         return found + [f"may not contain '{c}'" for c in "/%" if c in name]
     if kind in _LABELLED:
-        return dns_label(name)
+        return ["must not contain dots"] if "." in name else dns_label(name)
     if kind in _LABELLED_1035:
         return ([] if len(name) <= 63 else ["must be no more than 63 bytes"]) + (
             [] if _is_label_1035(name) else [LABEL_1035_TEXT]
@@ -123,11 +124,17 @@ def label_causes(labels: dict[str, str] | None, field: str) -> list[Cause]:
     return found
 
 
-def check(obj: Object, old: Object | None, kind: str, *, namespaced: bool) -> list[Cause]:
-    """Everything wrong with an object's metadata."""
+def check(obj: Object, old: Object | None, kind: str, *, custom: bool) -> list[Cause]:
+    """Everything wrong with an object's metadata. On updates a genuine apiserver looks twice."""
     meta = obj["metadata"]
-    found = _name_causes(meta, kind) if old is None else []
-    found += label_causes(meta.get("labels"), "metadata.labels")
+    if old is None:
+        return _name_causes(meta, kind) + _common_causes(meta, custom=custom)
+    found = _common_causes(meta, custom=True) + _new_finalizers(meta, old)
+    return found + _common_causes(meta, custom=custom) + _new_finalizers(meta, old)
+
+
+def _common_causes(meta: Object, *, custom: bool) -> list[Cause]:
+    found = label_causes(meta.get("labels"), "metadata.labels")
     for key in meta.get("annotations") or {}:
         problems = qualified_problems(key.lower())
         found += [invalid_value(key, text, "metadata.annotations") for text in problems]
@@ -136,14 +143,7 @@ def check(obj: Object, old: Object | None, kind: str, *, namespaced: bool) -> li
         text = "Too long: may not be more than 262144 bytes"
         found.append(Cause("FieldValueTooLong", text, "metadata.annotations"))
     found += _owner_causes(meta.get("ownerReferences") or [])
-    found += _finalizer_causes(meta, old, custom=_is_custom(obj))
-    return found
-
-
-def _is_custom(obj: Object) -> bool:
-    """Whether the kind's group is nobody's of Kubernetes itself."""
-    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
-    return "." in group and (not group.endswith(".k8s.io") or group.endswith(".x-k8s.io"))
+    return found + _finalizer_causes(meta, custom=custom)
 
 
 def _name_causes(meta: Object, kind: str) -> list[Cause]:
@@ -157,17 +157,12 @@ def _name_causes(meta: Object, kind: str) -> list[Cause]:
 
 def _owner_causes(owners: list[Object]) -> list[Cause]:
     found: list[Cause] = []
-    for at, owner in enumerate(owners):
-        field = f"metadata.ownerReferences[{at}]"
-        for key, label in (
-            ("apiVersion", "version"),
-            ("kind", "kind"),
-            ("name", "name"),
-            ("uid", "uid"),
-        ):
+    words = {"apiVersion": "version must not be empty", "uid": "must not be empty"}
+    for owner in owners:
+        for key in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(key):
-                where = f"{field}.{key}"
-                found.append(invalid_value("", f"{label} must not be empty", where))
+                text = words.get(key, "must not be empty")
+                found.append(invalid_value("", text, f"metadata.ownerReferences.{key}"))
     controllers = [o for o in owners if o.get("controller")]
     if len(controllers) > 1:
         text = (
@@ -175,31 +170,50 @@ def _owner_causes(owners: list[Object]) -> list[Cause]:
             f"{controllers[0].get('kind')}/{controllers[0].get('name')} and "
             f"{controllers[1].get('kind')}/{controllers[1].get('name')}"
         )
-        found.append(invalid_value("", text, "metadata.ownerReferences"))
+        shown = encode(owners).decode()
+        text = f"Invalid value: {shown}: {text}"
+        found.append(Cause("FieldValueInvalid", text, "metadata.ownerReferences"))
     return found
 
 
 STANDARD_FINALIZERS = frozenset(["kubernetes", "orphan", "foregroundDeletion"])
 
 
-def _finalizer_causes(meta: Object, old: Object | None, *, custom: bool) -> list[Cause]:
+def _finalizer_causes(meta: Object, *, custom: bool) -> list[Cause]:
     found: list[Cause] = []
     given = meta.get("finalizers") or []
     for name in given:
         found += [invalid_value(name, t, "metadata.finalizers") for t in qualified_problems(name)]
-        if not custom and "/" not in name and name not in STANDARD_FINALIZERS and not found:
+    for at, name in enumerate(given):
+        if "/" not in name and name not in STANDARD_FINALIZERS and not custom:
             text = "name is neither a standard finalizer name nor is it fully qualified"
-            found.append(invalid_value(name, text, "metadata.finalizers"))
-    if old is not None and old["metadata"].get("deletionTimestamp"):
-        before = old["metadata"].get("finalizers") or []
-        added = [name for name in given if name not in before]
-        if added:
-            text = (
-                "no new finalizers can be added if the object is being deleted, found new finalizers "
-                f"[]string{{{', '.join(map(_quote, added))}}}"
-            )
-            found.append(Cause("FieldValueForbidden", f"Forbidden: {text}", "metadata.finalizers"))
+            found.append(invalid_value(name, text, f"metadata.finalizers[{at}]"))
     return found
+
+
+def _new_finalizers(meta: Object, old: Object) -> list[Cause]:
+    if not old["metadata"].get("deletionTimestamp"):
+        return []
+    before = old["metadata"].get("finalizers") or []
+    added = [name for name in meta.get("finalizers") or [] if name not in before]
+    if not added:
+        return []
+    text = (
+        "no new finalizers can be added if the object is being deleted, found new finalizers "
+        f"[]string{{{', '.join(map(_quote, added))}}}"
+    )
+    return [Cause("FieldValueForbidden", f"Forbidden: {text}", "metadata.finalizers")]
+
+
+def finalizer_warnings(new: Object, old: Object | None) -> list[str]:
+    """Finalizers of custom kinds should be qualified, but need not be."""
+    before = ((old or {}).get("metadata") or {}).get("finalizers") or []
+    return [
+        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to'
+        " avoid accidental conflicts with other finalizer writers"
+        for name in new["metadata"].get("finalizers") or []
+        if "/" not in name and name not in STANDARD_FINALIZERS and name not in before
+    ]
 
 
 def _quote(text: str) -> str:
@@ -212,7 +226,7 @@ SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodS
 def born(obj: Object, now: str) -> None:
     """System fields of a new object."""
     meta = obj["metadata"]
-    for name in (*SYSTEM, "generation", "resourceVersion"):
+    for name in (*SYSTEM, "resourceVersion"):
         meta.pop(name, None)
     meta["uid"], meta["creationTimestamp"] = new_uid(), now
     if not meta.get("name") and meta.get("generateName"):

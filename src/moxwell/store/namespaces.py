@@ -11,11 +11,10 @@ from moxwell.store.custom import definitions
 from moxwell.store.faces import Face
 from moxwell.store.garbage import Garbage, internal_call
 from moxwell.store.refusals import Refused
-from moxwell.store.removing import Remover
+from moxwell.store.removing import CLEANUP, Remover
 from moxwell.store.state import Record
 
 Object = dict[str, Any]
-CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 ROOT_CA = "kube-root-ca.crt"
 
 
@@ -139,20 +138,29 @@ class Namespaces:
 
     def _establish(self, face: Face, record: Record, obj: Object) -> None:
         now, status = self._core.now(), obj.get("status") or {}
+        taken = definitions.taken(obj, self._core)
+        if taken:
+            reason, name = taken
+            self._refuse(face, record, obj, reason, name)
+            return
         accepted = condition("NamesAccepted", "True", "NoConflicts", "no conflicts found", now)
-        served = condition(
-            "Established",
-            "True",
-            "InitialNamesAccepted",
-            "the initial names have been accepted",
-            now,
-        )
+        text = "the initial names have been accepted"
+        served = condition("Established", "True", "InitialNamesAccepted", text, now)
         names = {k: v for k, v in obj["spec"]["names"].items() if v}
         obj["status"] = {**status, "conditions": [accepted, served], "acceptedNames": names}
-        finalizers = obj["metadata"].get("finalizers") or []
-        if CLEANUP not in finalizers:
-            obj["metadata"]["finalizers"] = [*finalizers, CLEANUP]
         self._core.put(face, obj, record)
+
+    def _refuse(self, face: Face, record: Record, obj: Object, reason: str, name: str) -> None:
+        now, status = self._core.now(), obj.get("status") or {}
+        text = f'"{name}" is already in use'
+        made = [condition("NamesAccepted", "False", reason, text, now)]
+        made.append(
+            condition("Established", "False", "NotAccepted", "not all names are accepted", now)
+        )
+        before = status.get("conditions") or []
+        if [(c["type"], c["reason"]) for c in before] != [(c["type"], c["reason"]) for c in made]:
+            obj["status"] = {**status, "conditions": made}
+            self._core.put(face, obj, record)
 
     def _undefine(self, face: Face, record: Record, obj: Object) -> None:
         kind = self._core.registry.hub(record.name)

@@ -4,11 +4,13 @@ PATCH: four media types, one way. The patch makes a whole object of the live one
 
 from typing import Any
 
+import msgspec
+
 from moxwell.store import bodies, jsonpatch, refusals, strategic
 from moxwell.store.calls import Call
 from moxwell.store.core import Core
-from moxwell.store.ownership import tracking
-from moxwell.store.state import Record, key_of
+from moxwell.store.ownership import declared, tracking
+from moxwell.store.state import Record, encode, key_of
 from moxwell.store.writing import Outcome, Writer
 
 Object = dict[str, Any]
@@ -27,11 +29,15 @@ class Patcher:
 
     def patch(self, call: Call) -> Outcome:
         kind = bodies.media_type(call.request.headers.get("content-type", ""))
-        offered = [t for t in TYPES if t != STRATEGIC or not call.face.custom]
-        if kind not in offered and kind != "application/apply-patch+cbor":
-            raise refusals.unsupported_media(kind, offered)
+        if kind not in TYPES or (kind == STRATEGIC and call.face.custom):
+            text = "415: Unsupported Media Type"
+            raise refusals.Refused(415, "UnsupportedMediaType", text, details={})
         if kind == APPLY:
             return self._apply(call)
+        if "force" in call.query:
+            text = "Forbidden: may not be specified for non-apply patch"
+            cause = refusals.Cause("FieldValueForbidden", text, "force")
+            raise refusals.invalid("PatchOptions", "meta.k8s.io", "", [cause])
         record = self._writer.live(call)
         old = self._writer.seen(call, record)
         new = self._patched(call, kind, self._writer.seen(call, record))
@@ -42,39 +48,64 @@ class Patcher:
         if not isinstance(new, dict) or not isinstance(new.get("metadata", {}), dict):
             raise refusals.bad_request("the patch leaves no object")
         given = new.get("metadata", {}).get("resourceVersion")
-        new = self._writer.understood(call, new)
+        try:
+            new = self._writer.understood(call, new)
+        except refusals.Refused as refused:
+            raise self._misfit(call, refused) from None
         if given == str(old["metadata"].get("resourceVersion")):
             new["metadata"].pop("resourceVersion", None)
-        if new["metadata"].get("name") != record.name:
-            field = "metadata.name"
-            cause = refusals.Cause(
-                "FieldValueInvalid",
-                f'Invalid value: "{new["metadata"].get("name", "")}": field is immutable',
-                field,
-            )
-            raise refusals.invalid(call.face.kind, call.face.group, record.name, [cause])
+        self._writer.place(call, new)
         return self._writer.replace(call, record, old, new)
 
+    def _misfit(self, call: Call, refused: refusals.Refused) -> refusals.Refused:
+        """The patched object cannot be read: that is the patch's fault."""
+        if refused.code != 400:
+            return refused
+        why = refused.message.partition(": ")[2] or refused.message
+        shown = encode(call.request.body.decode(errors="replace")).decode()
+        cause = refusals.Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", "patch")
+        return refusals.invalid("", "", "", [cause])
+
     def _patched(self, call: Call, kind: str, live: Object) -> Any:
-        patch = bodies.read_json(call.request.body)
-        try:
-            if kind == JSON_PATCH:
+        patch = self._read(call, kind)
+        if kind == JSON_PATCH:
+            try:
                 return jsonpatch.apply(live, patch)
-            if not isinstance(patch, dict):
-                raise refusals.bad_request("the patch must be an object")
-            if kind == MERGE:
-                return jsonpatch.merge(live, patch)
+            except jsonpatch.PatchFailed:
+                raise refusals.patch_rejected() from None
+        if kind == MERGE:
+            return jsonpatch.merge(live, patch)
+        try:
             return strategic.merge(live, patch, call.face.model.shape)
         except jsonpatch.PatchFailed as error:
-            if kind == JSON_PATCH and "cannot unmarshal" not in str(error):
-                text = f"the server rejected our request due to an error in our request: {error}"
-                raise refusals.Refused(422, "Invalid", text.split(": ", 1)[0]) from None
-            raise refusals.bad_request(str(error)) from None
+            raise refusals.unknown(str(error)) from None
+
+    def _read(self, call: Call, kind: str) -> Any:
+        try:
+            patch = msgspec.json.decode(call.request.body)
+        except msgspec.DecodeError:
+            text = "error decoding patch: unexpected end of JSON input"
+            raise refusals.bad_request(text) from None
+        found = (
+            "array"
+            if isinstance(patch, list)
+            else "object"
+            if isinstance(patch, dict)
+            else "string"
+        )
+        wanted = "array" if kind == JSON_PATCH else "object"
+        if found != wanted:
+            go = "[]handlers.jsonPatchOp" if kind == JSON_PATCH else "map[string]interface {}"
+            text = (
+                f"error decoding patch: json: cannot unmarshal {found} into Go value of type {go}"
+            )
+            raise refusals.bad_request(text)
+        return patch
 
     def _apply(self, call: Call) -> Outcome:
         config = bodies.read_yaml(call.request.body)
         if not isinstance(config, dict):
-            raise refusals.bad_request("the apply configuration must be an object")
+            config = {}
         self._check_options(call, config)
         face = call.face
         key = key_of(call.namespace if face.namespaced else "", call.name)
@@ -96,23 +127,37 @@ class Patcher:
             raise refusals.invalid("PatchOptions", "meta.k8s.io", "", [cause])
         if (config.get("metadata") or {}).get("managedFields"):
             raise refusals.bad_request("metadata.managedFields must be nil")
-        version = config.get("apiVersion")
+        version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+        if kind != face.kind:
+            group, _, short = version.rpartition("/")
+            raise refusals.bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
         if version != face.api_version:
             raise refusals.bad_request(
                 f"Incorrect version specified in apply patch. Specified patch version: {version},"
                 f" expected: {face.api_version}"
             )
         name = (config.get("metadata") or {}).get("name")
-        if name and name != call.name:
+        if not name:
+            raise refusals.bad_request(
+                f"the name of the object ({call.name} based on URL) was undeterminable: name must be"
+                " provided"
+            )
+        if name != call.name:
             raise refusals.bad_request(
                 f"the name of the object ({name}) does not match the name on the URL ({call.name})"
             )
 
     def _typed(self, call: Call, config: Object) -> Object:
         """The configuration checked for unknown fields, but neither defaulted nor filled in."""
-        face = call.face
+        face, meta = call.face, config.setdefault("metadata", {})
+        wrong = declared.problems(config, face.model.shape)
+        if wrong:
+            where = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+            kind = f"{face.group}/{face.version}, Kind={face.kind}"
+            listed = wrong[0] if len(wrong) == 1 else "errors:\n  " + "\n  ".join(wrong)
+            text = f"failed to create typed patch object ({where}; {kind}): {listed}"
+            raise refusals.unknown(text)
         self._writer.understood_only(call, config)
-        meta = config.setdefault("metadata", {})
         meta["name"] = call.name
         if face.namespaced:
             given = meta.setdefault("namespace", call.namespace)

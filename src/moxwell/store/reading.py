@@ -7,12 +7,13 @@ then, so pages are consistent without keeping snapshots. Beyond the history the 
 
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from moxwell.api import selectors
-from moxwell.store import refusals
+from moxwell.store import metadata, refusals
 from moxwell.store.calls import Call
 from moxwell.store.forms import AnyForm
 from moxwell.store.state import Record, State, encode
@@ -35,7 +36,7 @@ def matcher(call: Call) -> Wants:
         labels = selectors.parse_labels(call.query.get("labelSelector", ""))
         fields = selectors.parse_fields(call.query.get("fieldSelector", ""))
     except selectors.BadSelector as error:
-        raise refusals.bad_request(f"unable to parse requirement: {error}") from None
+        raise refusals.bad_request(explained(call, str(error))) from None
     if labels.requirements:
         tests.append(lambda record: labels.matches(record.labels))
     for term in fields.terms:
@@ -81,15 +82,42 @@ class _Token:
 
 
 def _token(text: str) -> _Token:
+    raw = b""
     try:
-        value = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        value = json.loads(raw)
         if value["v"] != "meta.k8s.io/v1":
             raise ValueError
         return _Token(int(value["rv"]), str(value["start"]).removesuffix("\0"))
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        raise refusals.bad_request(
-            "continue key is not valid: unexpected end of JSON input"
-        ) from None
+        raise refusals.bad_request(f"invalid continue token: {_unreadable(raw)}") from None
+
+
+def _unreadable(raw: bytes) -> str:
+    if not raw:
+        return "continue key is not valid: unexpected end of JSON input"
+    char = chr(raw[0])
+    shown = char if 32 <= raw[0] < 127 else f"\\u{raw[0]:04x}"
+    return f"continue key is not valid: invalid character '{shown}' looking for beginning of value"
+
+
+def explained(call: Call, problem: str) -> str:
+    """What is wrong with a selector, in a genuine apiserver's words where they are few."""
+    fields, labels = call.query.get("fieldSelector", ""), call.query.get("labelSelector", "")
+    if "field selector" in problem:
+        term = next((t for t in fields.split(",") if "=" not in t), fields)
+        return f"invalid selector: '{fields}'; can't understand '{term}'"
+    words = labels.replace("=", " = ").split()
+    if len(words) > 1 and re.fullmatch(r"[\w./-]+", words[1]) and words[1] not in ("in", "notin"):
+        return f"unable to parse requirement: found '{words[1]}', expected: in, notin, =, ==, !=, gt, lt"
+    found = re.match(r"^'(.*)' is not a label value$", problem)
+    if found is not None:
+        key = next((t.split("=")[0].rstrip("!") for t in labels.split(",") if found[1] in t), "")
+        return (
+            f'unable to parse requirement: values[0][{key}]: Invalid value: "{found[1]}":'
+            f" {metadata.VALUE_TEXT}"
+        )
+    return f"unable to parse requirement: {problem}"
 
 
 class Reader:
@@ -114,10 +142,10 @@ class Reader:
             return None
         if not text.isdigit():
             detail = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-            cause = refusals.Cause(
-                "FieldValueInvalid", f'Invalid value: "{text}": {detail}', "resourceVersion"
-            )
-            raise refusals.invalid("ListOptions", "meta.k8s.io", "", [cause])
+            shown = f'resourceVersion: Invalid value: "{text}": {detail}'
+            if call.verb == "watch":
+                raise refusals.unknown(shown)
+            raise refusals.bad_request(f"invalid resource version: {shown}")
         if int(text) > self._state.revision:
             raise refusals.too_large_version(int(text), self._state.revision)
         return int(text)
@@ -154,6 +182,8 @@ class Reader:
             token = _token(text)
             return token.revision, token.start
         asked, match = self._reachable(call), call.query.get("resourceVersionMatch", "")
+        if match in ("Exact", "NotOlderThan") and not call.query.get("resourceVersion"):
+            raise _bad_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
         if match == "Exact":
             if asked is None:
                 raise _bad_match(
@@ -164,8 +194,6 @@ class Reader:
             text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
             cause = refusals.Cause("FieldValueNotSupported", text, "resourceVersionMatch")
             raise refusals.invalid("ListOptions", "meta.k8s.io", "", [cause])
-        if match and not call.query.get("resourceVersion"):
-            raise _bad_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
         return None, ""
 
     def _scan(self, store: str, revision: int | None, prefix: str, after: str) -> Iterator[Record]:

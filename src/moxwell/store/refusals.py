@@ -7,7 +7,7 @@ what differs is the reason, so the constructors below are the table of all that 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from moxwell.errors import Terminal
 
@@ -35,7 +35,7 @@ class Refused(Terminal):
     ) -> None:
         super().__init__(message)
         self.code, self.why, self.message = code, why, message
-        self.details = dict(details or {})
+        self.details = None if details is None else dict(details)
 
     def status(self) -> dict[str, Any]:
         """The body of the answer."""
@@ -48,7 +48,7 @@ class Refused(Terminal):
         }
         if self.why:
             body["reason"] = self.why
-        if self.details:
+        if self.details is not None:
             body["details"] = self.details
         return {**body, "code": self.code}
 
@@ -73,9 +73,9 @@ def already_exists(plural: str, group: str, name: str) -> Refused:
     return Refused(409, "AlreadyExists", text, details=_details(name, group, plural))
 
 
-def conflict(plural: str, group: str, name: str, why: str) -> Refused:
+def conflict(plural: str, group: str, name: str, why: str, *, kind: str = "") -> Refused:
     text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
-    return Refused(409, "Conflict", text, details=_details(name, group, plural))
+    return Refused(409, "Conflict", text, details=_details(name, group, kind or plural))
 
 
 MODIFIED = (
@@ -87,9 +87,35 @@ def stale(plural: str, group: str, name: str) -> Refused:
     return conflict(plural, group, name, MODIFIED)
 
 
+class Named(Protocol):
+    """Enough of a face to name its objects."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def plural(self) -> str: ...
+    @property
+    def custom(self) -> bool: ...
+
+
+_PLACES = {"services": "services/specs", "endpoints": "services/endpoints", "nodes": "minions"}
+
+
+def wrong_uid(face: Named, key: str, name: str, wanted: str, found: str) -> Refused:
+    """The object is another one of the same name."""
+    place = f"{face.group}/{face.plural}" if face.custom else _PLACES.get(face.plural, face.plural)
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{key}, ResourceVersion: 0,"
+        f" AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object"
+        f" meta: {found}"
+    )
+    return conflict(face.plural, face.group, name, why)
+
+
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> Refused:
-    """One 422 for all that is wrong."""
-    texts = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
+    """One 422 for all that is wrong; the text names each thing once, the causes all of them."""
+    said = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
+    texts = list(dict.fromkeys(said))
     text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     if not causes:
         text = "<nil>"
@@ -120,17 +146,18 @@ def forbidden_path(why: str) -> Refused:
 
 
 def no_such_path() -> Refused:
-    return Refused(404, "NotFound", "the server could not find the requested resource")
+    text = "the server could not find the requested resource"
+    return Refused(404, "NotFound", text, details={})
 
 
 def method_not_allowed() -> Refused:
     text = "the server does not allow this method on the requested resource"
-    return Refused(405, "MethodNotAllowed", text)
+    return Refused(405, "MethodNotAllowed", text, details={})
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refused:
-    text = "only the following media types are accepted: " + ", ".join(accepted)
-    return Refused(406, "NotAcceptable", text)
+    text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(accepted)}"
+    return Refused(406, "NotAcceptable", text, details={})
 
 
 def unsupported_media(kind: str, accepted: Sequence[str]) -> Refused:
@@ -140,6 +167,16 @@ def unsupported_media(kind: str, accepted: Sequence[str]) -> Refused:
     )
     del kind
     return Refused(415, "UnsupportedMediaType", text)
+
+
+def unknown(message: str) -> Refused:
+    """What a genuine apiserver has no better name for."""
+    return Refused(500, "", message)
+
+
+def patch_rejected() -> Refused:
+    text = "the server rejected our request due to an error in our request"
+    return Refused(422, "Invalid", text, details={})
 
 
 def gone(message: str) -> Refused:

@@ -16,6 +16,18 @@ from moxwell.store.writing import Outcome, Writer, admit
 
 Object = dict[str, Any]
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+SHOWN = frozenset(
+    ["Pod", "PersistentVolume", "PersistentVolumeClaim", "PodTemplate", "ResourceQuota"]
+    + [
+        "ServiceAccount",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+        "VolumeAttachment",
+        "CSIStorageCapacity",
+    ]
+)  # deletions of these are answered with the object
 
 
 class Remover:
@@ -41,6 +53,10 @@ class Remover:
         meta = new["metadata"]
         if meta.get("finalizers") or not core.may_vanish(face, new):
             return 200, self._delay(call, record, old, new)
+        if face.kind in SHOWN and not face.custom:
+            if not call.dry_run:
+                self._drop(call, new, record)
+            return 200, new
         if not call.dry_run:
             self._drop(call, old, record)
         return 200, self._success(call, record)
@@ -58,13 +74,13 @@ class Remover:
             why = (
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.uid}"
             )
-            raise refusals.conflict(face.plural, face.group, record.name, why)
+            raise refusals.conflict(face.plural, face.group, record.name, why, kind=face.kind)
         if version is not None and version != str(record.revision):
             why = (
                 f"Precondition failed: ResourceVersion in precondition: {version}, "
                 f"ResourceVersion in object meta: {record.revision}"
             )
-            raise refusals.conflict(face.plural, face.group, record.name, why)
+            raise refusals.conflict(face.plural, face.group, record.name, why, kind=face.kind)
 
     def _marked(self, call: Call, old: Object, options: Object) -> Object:
         """The object with what a deletion adds to it."""
@@ -79,9 +95,21 @@ class Remover:
             meta["deletionGracePeriodSeconds"] = self._grace(call, old, options)
             if "generation" in meta:
                 meta["generation"] += 1
+            if call.face.kind == "CustomResourceDefinition":
+                return self._terminating({**old, "metadata": meta})
         elif call.face.kind == "Pod" and options.get("gracePeriodSeconds") == 0:
             meta["deletionGracePeriodSeconds"] = 0
         return {**old, "metadata": meta}
+
+    def _terminating(self, crd: Object) -> Object:
+        """A definition goes when its objects are gone."""
+        meta, status = crd["metadata"], crd.get("status") or {}
+        meta["finalizers"] = [*(meta.get("finalizers") or []), CLEANUP]
+        text = "CustomResource deletion is in progress"
+        made = {"type": "Terminating", "status": "True", "lastTransitionTime": self._core.now()}
+        made |= {"reason": "InstanceDeletionInProgress", "message": text}
+        others = [c for c in status.get("conditions") or () if c["type"] != "Terminating"]
+        return {**crd, "status": {**status, "conditions": [*others, made]}}
 
     def _grace(self, call: Call, old: Object, options: Object) -> int:
         """Only a Pod on a node has somebody who would use the time."""
@@ -158,6 +186,11 @@ def options_of(call: Call, from_protobuf: bodies.FromProtobuf) -> Object:
     if call.request.body.strip():
         kind = call.request.headers.get("content-type", "")
         options = bodies.read(call.request.body, kind, from_protobuf)
+        if options.get("kind", "DeleteOptions") != "DeleteOptions":
+            what = f'{options["kind"]} in version "{options.get("apiVersion", "")}"'
+            raise refusals.bad_request(
+                f"{what} cannot be handled as a DeleteOptions: unknown conversion"
+            )
     if "propagationPolicy" in call.query:
         options["propagationPolicy"] = call.query["propagationPolicy"]
     if "gracePeriodSeconds" in call.query:
@@ -173,13 +206,10 @@ def options_of(call: Call, from_protobuf: bodies.FromProtobuf) -> Object:
 def _check(options: Object) -> None:
     policy = options.get("propagationPolicy")
     if policy is not None and policy not in ("Orphan", "Background", "Foreground"):
-        text = (
-            f'Unsupported value: "{policy}": supported values: "Background", "Foreground", "Orphan"'
-        )
         text = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
         cause = refusals.Cause("FieldValueNotSupported", text, "propagationPolicy")
         raise refusals.invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     if policy is not None and options.get("orphanDependents") is not None:
-        text = "Invalid value: orphanDependents and deletionPropagation cannot be both set"
+        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
         cause = refusals.Cause("FieldValueInvalid", text, "propagationPolicy")
         raise refusals.invalid("DeleteOptions", "meta.k8s.io", "", [cause])

@@ -60,6 +60,10 @@ class Shape:
         """Whether the member is declared by name (a struct's field, not a map's key)."""
         return name in self._fields
 
+    def knows(self, name: str) -> bool:
+        """Whether a member of this name may be there at all."""
+        return name in self._fields or self._element is not None or not self._fields
+
     def element(self) -> "Shape":
         """The shape of a list's items or of a free map's values."""
         if self._element is None:

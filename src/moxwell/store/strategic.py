@@ -33,7 +33,7 @@ def merge(target: Object, patch: Object, shape: Shape) -> Object:
             _member(target, key, value, shape, orders.pop(key, None))
     for key, order in orders.items():
         if isinstance(target.get(key), list):
-            target[key] = _ordered(target[key], order, shape.field(key), [])
+            target[key] = _ordered(target[key], order, target[key], shape.field(key).merge_key)
     return target
 
 
@@ -88,12 +88,11 @@ def _list(live: Any, patch: list[Any], shape: Shape, order: Any) -> list[Any]:
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [clean(i) for i in patch if not (isinstance(i, dict) and i.get("$patch"))]
     if not shape.merge_key:
-        made = had + [
-            item for at, item in enumerate(patch) if item not in had and item not in patch[:at]
-        ]
-        return _ordered(made, order, shape, patch)
-    made = _by_key(had, patch, shape)
-    return _ordered(made, order, shape, patch)
+        made = had + [i for at, i in enumerate(patch) if i not in had and i not in patch[:at]]
+    else:
+        made = _by_key(had, patch, shape)
+    chosen = order if isinstance(order, list) else patch
+    return _ordered(made, chosen, had, shape.merge_key)
 
 
 def _by_key(had: list[Any], patch: list[Any], shape: Shape) -> list[Any]:
@@ -111,21 +110,18 @@ def _by_key(had: list[Any], patch: list[Any], shape: Shape) -> list[Any]:
     return made
 
 
-def _ordered(made: list[Any], order: Any, shape: Shape, patch: list[Any]) -> list[Any]:
-    """In the order asked for; what it does not name stays behind its old neighbours."""
-    if not isinstance(order, list):
-        return made
-    key = shape.merge_key
+def _ordered(made: list[Any], order: list[Any], had: list[Any], key: str) -> list[Any]:
+    """What the patch names, in its order; the rest put in before those it used to stand before."""
 
     def name(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
-    wanted = [name(item) for item in order]
-    named = sorted((i for i in made if name(i) in wanted), key=lambda i: wanted.index(name(i)))
-    others = [(at, item) for at, item in enumerate(made) if name(item) not in wanted]
-    result = list(named)
-    for at, item in others:
-        before = [name(i) for i in made[:at]]
-        spot = max((n + 1 for n, i in enumerate(result) if name(i) in before), default=0)
-        result.insert(spot, item)
-    return result
+    wanted, before = [name(item) for item in order], [name(item) for item in had]
+    right = sorted((i for i in made if name(i) in wanted), key=lambda i: wanted.index(name(i)))
+    left = [item for item in made if name(item) not in wanted]
+    result: list[Any] = []
+    while left and right:
+        a, b = name(left[0]), name(right[0])
+        first = a in before and b in before and before.index(a) < before.index(b)
+        result.append(left.pop(0) if first else right.pop(0))
+    return result + left + right

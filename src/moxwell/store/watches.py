@@ -146,11 +146,11 @@ class Feeds:
     def __init__(self, clock: Clock, revision: Callable[[], int]) -> None:
         self._clock, self._revision = clock, revision
         self._feeds: dict[str, Feed] = {}
-        self._floor = 0
+        self._floor = 2
 
     def start(self, floor: int) -> None:
         """Nothing at or before ``floor`` is known."""
-        self._floor = floor
+        self._floor = max(floor, 2)  # nobody ever saw an earlier revision
 
     def feed(self, store: str) -> Feed:
         if store not in self._feeds:

@@ -6,7 +6,6 @@ admitted, staged. What equals the live object stores nothing and tells nobody. P
 object out of the live one and then take the same way. ``await``-free: the live object cannot change.
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,8 @@ from moxwell.store.core import Core
 from moxwell.store.hooks import Review
 from moxwell.store.ownership import tracking
 from moxwell.store.refusals import Cause
-from moxwell.store.state import Record, encode, key_of
+from moxwell.store.state import Record, key_of
+from moxwell.store.understanding import Understanding
 
 Object = dict[str, Any]
 STATUS_LIKE = ("status", "approval")  # endpoints that write status alone
@@ -37,7 +37,6 @@ class Outcome:
     record: Record | None
 
 
-
 def _signed_by(call: Call, obj: Object) -> None:
     """Who asks for a certificate is what was proven, never what is written."""
     spec, user = obj.setdefault("spec", {}), call.user
@@ -51,95 +50,14 @@ def _signed_by(call: Call, obj: Object) -> None:
         spec["extra"] = {key: list(values) for key, values in user.extra.items()}
 
 
-class Writer:
+class Writer(Understanding):
     """Stages writes; the caller settles them."""
 
     def __init__(self, core: Core) -> None:
-        self._core = core
+        super().__init__(core)
         self.removed: Callable[[Call, Object, Record], Outcome] | None = None  # set by the remover
         self.guard: Callable[[Call, Object], None] = _nothing
         self.fill: Callable[[Call, Object], None] = _nothing
-
-    # -- reading what was sent
-
-    def understood(self, call: Call, obj: Object, twice: list[str] | None = None) -> Object:
-        """The object as its model knows it, defaulted; unknown fields refused or warned of."""
-        face = call.face
-        self._is_of(call, obj)
-        unknown: list[str] | None = None if call.validation == "Ignore" else []
-        try:
-            read = face.model.read(obj, unknown)
-        except refusals.Refused as refused:
-            if refused.code == 400:
-                raise self._unreadable(call, refused.message) from None
-            raise
-        read.setdefault("metadata", {})
-        self.report(call, [*(twice or []), *(unknown or [])], len(twice or []))
-        face.model.default(read)
-        return read
-
-    def _foreign(self, call: Call, version: str, kind: str) -> refusals.Refused:
-        """A body of another kind or version."""
-        face = call.face
-        if face.custom:
-            text = (
-                f"the API version in the data ({version}) does not match the expected API version"
-                f" ({face.api_version})"
-            )
-            return refusals.bad_request(text)
-        short = version.rpartition("/")[2]
-        if self._core.registry.by_kind(version, kind) is None:
-            why = (
-                f'no kind "{kind}" is registered for version "{version}" in scheme'
-                ' "pkg/runtime/scheme.go:111"'
-            )
-        else:
-            inside = face.group.split(".")[0] or "core"
-            why = f"converting ({short}.{kind}) to ({inside}.{face.kind}): unknown conversion"
-        return refusals.bad_request(
-            f'{kind} in version "{version}" cannot be handled as a {face.kind}: {why}'
-        )
-
-    def understood_only(self, call: Call, obj: Object) -> None:
-        """Read, to refuse or warn, and leave the object as it is."""
-        self._is_of(call, obj)
-        unknown: list[str] = []
-        try:
-            call.face.model.read(copy.deepcopy(obj), unknown)
-        except refusals.Refused as refused:
-            raise self._unreadable(call, refused.message) from None
-        self.report(call, unknown, 0)
-
-    def report(self, call: Call, fields: list[str], twice: int) -> None:
-        """Duplicate and unknown fields: an error when strict, else warnings."""
-        texts = [
-            f'duplicate field "{f}"' if at < twice else f'unknown field "{f}"'
-            for at, f in enumerate(fields)
-        ]
-        if not texts or call.validation == "Ignore":
-            return
-        if call.validation == "Strict":
-            raise self._unreadable(call, f"strict decoding error: {', '.join(texts)}")
-        call.warnings += texts
-
-    def _unreadable(self, call: Call, why: str) -> refusals.Refused:
-        face = call.face
-        return refusals.bad_request(
-            f'{face.kind} in version "{face.version}" cannot be handled as a {face.kind}: {why}'
-        )
-
-    def _is_of(self, call: Call, obj: Object) -> None:
-        face = call.face
-        version, kind = obj.get("apiVersion"), obj.get("kind")
-        if not face.custom and version is None and kind is None:
-            obj["apiVersion"], obj["kind"] = face.api_version, face.kind
-            return
-        if not kind:
-            raise refusals.bad_request(f"Object 'Kind' is missing in '{encode(obj).decode()}'")
-        if version != face.api_version or kind != face.kind:
-            raise self._foreign(call, str(version), str(kind))
-        if not isinstance(obj.get("metadata", {}), dict):
-            raise refusals.bad_request("metadata: expected an object")
 
     # -- create
 
@@ -149,7 +67,7 @@ class Writer:
         meta = obj["metadata"]
         if meta.get("resourceVersion") not in (None, "", "0"):
             raise refusals.unknown("resourceVersion should not be set on objects to be created")
-        self._place(call, obj)
+        self.place(call, obj)
         core.require_namespace(call, meta.get("name", ""))
         metadata.born(obj, core.now())
         tracking.on_create(core, call, obj)
@@ -157,7 +75,7 @@ class Writer:
 
     def create_applied(self, call: Call, obj: Object) -> Outcome:
         """The first apply of an object: its managers are known already."""
-        self._place(call, obj)
+        self.place(call, obj)
         self._core.require_namespace(call, call.name)
         metadata.born(obj, self._core.now())
         return self.finish_create(call, obj)
@@ -179,14 +97,22 @@ class Writer:
         hub = face.to_hub(_copy_if(face, obj))
         key = key_of(hub["metadata"].get("namespace", ""), hub["metadata"]["name"])
         if core.state.find_staged(face.store, key) is not None:
-            raise refusals.already_exists(face.plural, face.group, hub["metadata"]["name"])
+            raise self._exists(call, key)
         self._admit(call, obj, None)
         if call.dry_run:
             return Outcome(201, obj, None)
         record = core.put(face, hub, None)
         return Outcome(201, self._shown_as(call, obj, record), record)
 
-    def _place(self, call: Call, obj: Object) -> None:
+    def _exists(self, call: Call, key: str) -> refusals.Refused:
+        face, record = call.face, self._core.state.find_staged(call.face.store, key)
+        name = key.rpartition("/")[2]
+        refused = refusals.already_exists(face.plural, face.group, name)
+        if record is not None and record.object()["metadata"].get("deletionTimestamp"):
+            refused.message = f"object is being deleted: {refused.message}"
+        return refused
+
+    def place(self, call: Call, obj: Object) -> None:
         meta, face = obj["metadata"], call.face
         given = meta.get("namespace") or ""
         if face.namespaced:
@@ -223,7 +149,7 @@ class Writer:
 
     def update(self, call: Call, obj: Object) -> Outcome:
         """PUT: ``obj`` is understood."""
-        self._place(call, obj)
+        self.place(call, obj)
         try:
             record = self.live(call)
         except refusals.Refused:
@@ -240,7 +166,7 @@ class Writer:
             cause = metadata.invalid_value(
                 0, "must be specified for an update", "metadata.resourceVersion"
             )
-            raise refusals.invalid(call.face.kind, call.face.group, call.name, [cause])
+            raise refusals.invalid(call.face.plural, call.face.group, call.name, [cause])
         return self.replace(call, record, self.seen(call, record), obj)
 
     def replace(
@@ -292,7 +218,12 @@ class Writer:
             fields = meta.get("managedFields")
             kept = dict(old["metadata"])
             if not call.face.custom:
-                kept.update({k: meta[k] for k in ("labels", "annotations") if k in meta})
+                names = (
+                    ("annotations",)
+                    if call.face.kind == "Deployment"
+                    else ("labels", "annotations")
+                )
+                kept.update({k: meta[k] for k in names if k in meta})
             new["metadata"] = kept
             if fields is not None:
                 kept["managedFields"] = fields
@@ -301,7 +232,10 @@ class Writer:
             _assign(new, "status", old.get("status"))
 
     def _count(self, call: Call, new: Object, old: Object) -> None:
-        if call.face.model.counts_generation and call.sub not in STATUS_LIKE and differs(new, old):
+        face = call.face
+        if not face.model.counts_generation or call.sub in STATUS_LIKE:
+            return
+        if differs(new, old, status=face.status or not face.custom):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _store(self, call: Call, record: Record, old: Object, new: Object) -> Outcome:
@@ -345,7 +279,10 @@ class Writer:
     ) -> None:
         face = call.face
         found = list(wrong or [])
-        found += metadata.check(new, old, face.kind, namespaced=face.namespaced)
+        generic = face.custom or face.kind == "CustomResourceDefinition"
+        found += metadata.check(new, old, face.kind, custom=generic)
+        if generic:
+            call.warnings += metadata.finalizer_warnings(new, old)
         found += face.model.check(new, old, call.sub)
         if found:
             name = new["metadata"].get("name", "")
@@ -383,8 +320,8 @@ def _copy_if(face: Any, obj: Object) -> Object:
     return obj if face.api_version == face.hub else {**obj, "metadata": dict(obj["metadata"])}
 
 
-def differs(new: Object, old: Object) -> bool:
-    """Whether anything but metadata and status changed."""
-    skip = ("metadata", "status", "apiVersion", "kind")
+def differs(new: Object, old: Object, *, status: bool = True) -> bool:
+    """Whether anything but metadata (and a status with an endpoint of its own) changed."""
+    skip = ("metadata", "status" if status else "", "apiVersion", "kind")
     keys = (set(new) | set(old)).difference(skip)
     return any(new.get(key) != old.get(key) for key in keys)

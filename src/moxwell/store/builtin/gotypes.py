@@ -367,6 +367,12 @@ def _map(word: str, inner: Read) -> Read:
             return None
         if value.__class__ is not dict:
             raise _mismatch(value, path, word)
-        return {key: inner(item, f"{path}.{key}", unknown) for key, item in value.items()}
+        made = {}
+        for key, item in value.items():
+            try:
+                made[key] = inner(item, f"{path}.{key}", unknown)
+            except WrongType as error:
+                raise WrongType(error.message.replace(f"#{path}.{key}", f"#{path}")) from None
+        return made
 
     return map_

@@ -51,16 +51,46 @@ class Definitions:
             self._serve(change.record.object())
 
     def _serve(self, crd: Object) -> None:
-        name, spec = crd["metadata"]["name"], crd["spec"]
-        if self._specs.get(name) == spec:
+        name = crd["metadata"]["name"]
+        spec = (crd["spec"], bool(crd["metadata"].get("deletionTimestamp")))
+        if self._specs.get(name) == spec or taken(crd, self._core):
             return
         known = name in self._specs
         self._specs[name] = spec
         if known:
             self._core.registry.drop(name)
         self._core.registry.put(faces(crd, self._core))
-        if known:
+        if known and not spec[1]:
             self._core.feeds.end(name)  # watchers come back and see the new schema
+
+
+_CONFLICTS = (
+    ("plural", "PluralConflict"),
+    ("singular", "SingularConflict"),
+    ("kind", "KindConflict"),
+    ("listKind", "ListKindConflict"),
+)
+
+
+def taken(crd: Object, core: Core) -> tuple[str, str] | None:
+    """The last name of a definition that another one of its group has already, and the reason."""
+    names, found = crd["spec"]["names"], None
+    others = [
+        face
+        for face in core.registry.hubs()
+        if face.group == crd["spec"]["group"] and face.store != crd["metadata"]["name"]
+    ]
+    used = {
+        "plural": {f.plural for f in others} | {s for f in others for s in (f.singular, *f.short)},
+        "singular": {f.singular for f in others}
+        | {s for f in others for s in (f.plural, *f.short)},
+        "kind": {f.kind for f in others} | {f.lists for f in others},
+        "listKind": {f.lists for f in others} | {f.kind for f in others},
+    }
+    for key, reason in _CONFLICTS:
+        if names.get(key) and names[key] in used[key]:
+            found = (reason, names[key])
+    return found
 
 
 def faces(crd: Object, core: Core) -> list[Face]:
@@ -109,11 +139,12 @@ def _face(
         list_kind=names.get("listKind") or f"{names['kind']}List",
         short=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        subs=tuple(sorted(name for name in ("scale", "status") if name in subresources)),
+        subs=tuple(name for name in ("status", "scale") if name in subresources),
         columns=tuple(_column(c) for c in version.get("additionalPrinterColumns") or ()),
         custom=True,
         scale=_scale(subresources.get("scale")),
         deprecated=warning,
+        terminating=bool(crd["metadata"].get("deletionTimestamp")),
         schema=model.schema,
         convert=convert if len(spec["versions"]) > 1 else None,
     )

@@ -44,7 +44,7 @@ class CustomModel:
             properties.pop(name, None)
         named = (properties.get("metadata") or {}).get("properties", {}).get("name")
         properties["metadata"] = {"type": "object", "properties": {"name": named} if named else {}}
-        return validator({**schema, "properties": properties})
+        return validator({**schema, "properties": properties}, root=True)
 
     def read(self, obj: Object, unknown: list[str] | None) -> Object:
         meta = obj.get("metadata")

@@ -17,6 +17,7 @@ from moxwell.store.state import encode
 
 Schema = Mapping[str, Any]
 MISSING = object()
+NOWHERE = "<nil>"  # what a genuine apiserver says of schemas that combine others
 Check = Callable[[Any, str, list[Cause], Any], None]
 Test = Callable[[Any, str, list[Cause]], None]
 
@@ -52,11 +53,11 @@ def kind_of(value: Any) -> str:
     return "string" if isinstance(value, str) else "object" if isinstance(value, dict) else "array"
 
 
-def validator(schema: Schema) -> Check:
+def validator(schema: Schema, *, root: bool = False) -> Check:
     """The check of a schema and everything below it."""
     tests = _tests(schema)
     below = _below(schema)
-    rules = compile_rules(schema)
+    rules = compile_rules(schema, root=root)
     is_right = _type_test(schema)
     nullable = bool(schema.get("nullable"))
 
@@ -182,7 +183,8 @@ def _min_length(limit: Any, schema: Schema) -> Test:
 def _too_many(limit: Any, schema: Schema) -> Test:
     def test(value: Any, path: str, found: list[Cause]) -> None:
         if len(value) > limit:
-            text = f"Too many: {len(value)}: must have at most {limit} items"
+            items = "item" if limit == 1 else "items"
+            text = f"Too many: {len(value)}: must have at most {limit} {items}"
             found.append(Cause("FieldValueTooMany", text, path))
 
     return test
@@ -236,7 +238,7 @@ def _format(name: Any, schema: Schema) -> Test:
     def test(value: Any, path: str, found: list[Cause]) -> None:
         if is_right is not None and isinstance(value, str) and not is_right(value):
             text = f"{path} in body must be of type {name}: {shown(value)}"
-            found.append(wrong(path, value, text, "FieldValueInvalid"))
+            found.append(wrong(path, value, text, "FieldValueTypeInvalid"))
 
     return test
 
@@ -279,9 +281,7 @@ def _unique(keys: Sequence[str]) -> Test:
 def _embedded(value: Any, path: str, found: list[Cause]) -> None:
     for name in ("apiVersion", "kind"):
         if not value.get(name):
-            found.append(
-                Cause("FieldValueRequired", "Required value: must not be empty", f"{path}.{name}")
-            )
+            found.append(Cause("FieldValueRequired", "Required value", f"{path}.{name}"))
 
 
 def _all_of(checks: list[Check]) -> Test:
@@ -310,7 +310,7 @@ def _any_of(checks: list[Check]) -> Test:
     def test(value: Any, path: str, found: list[Cause]) -> None:
         passed, best = _passing(checks, value, path)
         if not passed:
-            found.append(wrong(path, "", f'"{path}" must validate at least one schema (anyOf)'))
+            found.append(wrong(NOWHERE, "", f'"{path}" must validate at least one schema (anyOf)'))
             found += best
 
     return test
@@ -323,7 +323,7 @@ def _one_of(checks: list[Check]) -> Test:
             return
         many = "Found none valid" if not passed else f"Found {passed} valid alternatives"
         text = f'"{path}" must validate one and only one schema (oneOf). {many}'
-        found.append(wrong(path, "", text))
+        found.append(wrong(NOWHERE, "", text))
         if not passed:
             found += best
 
@@ -335,7 +335,7 @@ def _not(check: Check) -> Test:
         problems: list[Cause] = []
         check(value, path, problems, MISSING)
         if not problems:
-            found.append(wrong(path, "", f'"{path}" must not validate the schema (not)'))
+            found.append(wrong(NOWHERE, "", f'"{path}" must not validate the schema (not)'))
 
     return test
 

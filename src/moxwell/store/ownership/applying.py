@@ -140,7 +140,9 @@ class Ledger:
     ) -> values.Comparison:
         if version not in seen:
             view = self._view(version)
-            seen[version] = values.compare(view.into(old), view.into(new), view.shape)
+            found = values.compare(view.into(old), view.into(new), view.shape)
+            parts = (found.added, found.modified, found.removed)
+            seen[version] = values.Comparison(*(self._ignored(part) for part in parts))
         return seen[version]
 
     def _pruned(self, merged: Object, managers: Managers, before: Owned | None) -> Object:

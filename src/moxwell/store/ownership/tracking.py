@@ -12,7 +12,7 @@ from moxwell.store.calls import Call
 from moxwell.store.core import Core
 from moxwell.store.faces import Face
 from moxwell.store.ownership import managers as who
-from moxwell.store.ownership import sets, values
+from moxwell.store.ownership import sets
 from moxwell.store.ownership.applying import STRIPPED, Ledger, View
 from moxwell.store.ownership.sets import Node
 
@@ -65,11 +65,8 @@ def on_create(core: Core, call: Call, obj: Object) -> None:
     """A new object: what it has belongs to its writer."""
     face = call.face
     obj["metadata"].pop("managedFields", None)
-    empty: Object = {"apiVersion": face.api_version, "kind": face.kind}
-    if not face.custom:
-        empty = face.model.read(empty, None)
     me = who.updater(call.manager, call.sub, face.api_version)
-    made = ledger(core, call).update(empty, _without(obj), {}, me, core.now())
+    made = ledger(core, call).update(_empty(face), _without(obj), {}, me, core.now())
     _write(obj, made)
 
 
@@ -96,11 +93,10 @@ def apply(core: Core, call: Call, live: Object | None, config: Object, *, force:
     managers = who.read(base["metadata"].get("managedFields"))
     book = ledger(core, call)
     if live is not None and not managers:
-        managers = _before_first_apply(book, face, live)
-    before = dict(managers)
+        managers = _before_first_apply(core, book, face, live)
     made, managers = book.apply(_without(base), config, managers, me, force=force)
     made = {**made, "metadata": dict(made.get("metadata") or {})}
-    if live is None or made != _without(live) or _changed(before, managers):
+    if live is None or made != _without(live):
         managers = {
             m: who.Owned(o.fields, o.version, core.now()) if m == me else o
             for m, o in managers.items()
@@ -109,16 +105,15 @@ def apply(core: Core, call: Call, live: Object | None, config: Object, *, force:
     return made
 
 
-def _changed(before: who.Managers, after: who.Managers) -> bool:
-    return {m: (o.fields, o.version) for m, o in before.items()} != {
-        m: (o.fields, o.version) for m, o in after.items()
-    }
+def _empty(face: Face) -> Object:
+    """What an object is compared with when it is new: Go's structs always have some fields."""
+    empty: Object = {"apiVersion": face.api_version, "kind": face.kind}
+    return empty if face.custom else face.model.read(empty, None)
 
 
-def _before_first_apply(book: Ledger, face: Face, live: Object) -> who.Managers:
-    fields = book.kept(values.fields_of(_without(live), face.model.shape))
+def _before_first_apply(core: Core, book: Ledger, face: Face, live: Object) -> who.Managers:
     me = who.updater("before-first-apply", "", face.api_version)
-    return {me: who.Owned(fields, face.api_version)} if fields else {}
+    return book.update(_empty(face), _without(live), {}, me, core.now())
 
 
 def _without(obj: Object) -> Object:
