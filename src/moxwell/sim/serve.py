@@ -53,7 +53,7 @@ class Simulator:
         for name, region in self.regions.items():
             for host in region.hosts.values():
                 app = application(self.engine, name, host.name, control)
-                runner = web.AppRunner(app, access_log=None)
+                runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
                 await runner.setup()
                 site = web.TCPSite(runner, self.host, host.port, ssl_context=self.tls)
                 await site.start()
@@ -68,9 +68,14 @@ class Simulator:
 
     async def stop(self) -> None:
         for runner in self._runners:
+            handlers = runner.server.connections if runner.server else []
+            links = [h.transport for h in handlers if h.transport is not None]
             await runner.cleanup()
+            for link in links:  # a client that keeps its TLS connection must not keep us
+                link.abort()
         self._runners.clear()
         await self.engine.close()
+        await asyncio.sleep(0)
         self.save()
 
 

@@ -1,0 +1,151 @@
+"""Firewall rules, sets and groups: what is refused, and with which words."""
+
+from typing import Any
+
+import pytest
+from sim_bench import Bench, tell
+
+BASE = {"type": "in", "action": "ACCEPT"}
+VM = "/nodes/n1/qemu/100/firewall/rules"
+CLUSTER = "/cluster/firewall/rules"
+GROUP = "/cluster/firewall/groups/web"
+
+
+@pytest.mark.parametrize(
+    "path, params, errors",
+    [
+        pytest.param(VM, {"dport": "80"},
+                     {"proto": "missing property - 'dport' requires this property"},
+                     id="a port needs a protocol"),
+        pytest.param(VM, {"dport": "80", "proto": "gre"},
+                     {"dport": "protocol 'gre' does not support ports"}, id="that has ports"),
+        pytest.param(VM, {"dport": "90:80", "proto": "tcp"},
+                     {"dport": "invalid format - backwards range '90:80' not allowed, "
+                               "did you mean '80:90'?\n"}, id="ranges go upwards"),
+        pytest.param(VM, {"dport": "1,,2", "proto": "tcp"},
+                     {"dport": "invalid format - extraneous commas in list\n"}, id="empty items"),
+        pytest.param(VM, {"dport": ",".join("1" * 16), "proto": "tcp"},
+                     {"dport": "invalid format - too many entries in port list (> 15 numbers)\n"},
+                     id="too many ports"),
+        pytest.param(VM, {"icmp-type": "echo-request"},
+                     {"proto": "missing property - 'icmp-type' requires this property"},
+                     id="an icmp type needs icmp"),
+        pytest.param(VM, {"icmp-type": "no-route", "proto": "icmp"},
+                     {"icmp-type": "invalid icmp-type 'no-route' for proto 'icmp'"},
+                     id="and one of its own"),
+        pytest.param(VM, {"source": "10.0.0.1,fe80::1"},
+                     {"source": "invalid format - detected mixed ipv4/ipv6 addresses in address "
+                                "list '10.0.0.1,fe80::1'\n"}, id="mixed addresses in a list"),
+        pytest.param(VM, {"source": "10.0.0.1", "dest": "fe80::1"},
+                     {"dest": "detected mixed ipv4/ipv6 addresses in rule"},
+                     id="mixed addresses in a rule"),
+        pytest.param(VM, {"source": "nobody"}, {"source": "no such alias 'nobody'"},
+                     id="an alias that is not there"),
+        pytest.param(VM, {"macro": "SSH", "proto": "tcp", "dport": "2222"},
+                     {"dport": "parameter 'dport' already define in macro (value = '22')"},
+                     id="a macro has its own port"),
+        pytest.param(VM, {"type": "forward"},
+                     {"type": "invalid rule type 'forward' for rule_env 'vm'"},
+                     id="guests do not forward"),
+        pytest.param(CLUSTER, {"type": "forward", "action": "REJECT"},
+                     {"action": "cannot define REJECT rules on forward chain"},
+                     id="forwarding is not rejected"),
+        pytest.param(GROUP, {"iface": "net0"},
+                     {"type": "parameter -i not allowed for this rule type"},
+                     id="groups know no interface"),
+    ],
+)  # fmt: skip
+def test_a_rule_is_refused(path: str, params: dict[str, Any], errors: dict[str, str]) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.ask("POST", "/cluster/firewall/groups", group="web")
+        answer = await bench.send("POST", path, **{**BASE, **params})
+        assert (answer.status, answer.json()["errors"]) == (400, errors)
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "params, kept",
+    [
+        pytest.param({"macro": "ssh"}, {"macro": "SSH"}, id="macros get their proper name"),
+        pytest.param({"proto": "icmpv6"}, {"proto": "icmpv6", "ipversion": 6},
+                     id="icmpv6 says the version"),
+        pytest.param({"source": "10.0.0.0/8", "comment": ""},
+                     {"source": "10.0.0.0/8", "ipversion": 4}, id="empty values are left out"),
+        pytest.param({"source": "web"}, {"source": "web", "ipversion": 4},
+                     id="an alias says its version"),
+    ],
+)  # fmt: skip
+def test_a_rule_is_kept(params: dict[str, Any], kept: dict[str, Any]) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.ask("POST", "/cluster/firewall/aliases", name="Web", cidr="192.0.2.0/24")
+        await bench.ask("POST", CLUSTER, **{**BASE, **params})
+        (rule,) = await bench.ask("GET", CLUSTER)
+        del rule["digest"]
+        assert rule == {**BASE, "enable": 0, "pos": 0, **kept}
+
+    tell(story)
+
+
+def test_the_newest_rule_is_first_and_rules_move() -> None:
+    async def story(bench: Bench) -> None:
+        for name in ("a", "b", "c"):
+            await bench.ask("POST", CLUSTER, **BASE, comment=name)
+        await bench.ask("PUT", f"{CLUSTER}/0", moveto=3)
+        listed = await bench.ask("GET", CLUSTER)
+        assert [rule["comment"] for rule in listed] == ["b", "a", "c"]
+        await bench.ask("PUT", f"{CLUSTER}/0", delete="comment")
+        assert "comment" not in (await bench.ask("GET", CLUSTER))[0]
+        answer = await bench.send("PUT", f"{CLUSTER}/0", delete="action")
+        text = "unable to delete required property 'action'"
+        assert answer.json()["errors"] == {"delete": text}
+
+    tell(story)
+
+
+def test_a_digest_guards_against_somebody_else() -> None:
+    async def story(bench: Bench) -> None:
+        await bench.ask("POST", CLUSTER, **BASE)
+        digest = (await bench.ask("GET", CLUSTER))[0]["digest"]
+        await bench.ask("PUT", f"{CLUSTER}/0", enable=1, digest=digest)
+        answer = await bench.send("PUT", f"{CLUSTER}/0", enable=0, digest=digest)
+        assert answer.reason.startswith("detected modified configuration")
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "cidr, answer",
+    [
+        pytest.param("10.1.2.3/24", None, id="host bits are cut off"),
+        pytest.param("10.1.2.0/24", "address '10.1.2.0/24' already exists", id="a network twice"),
+        pytest.param("0.0.0.0/0", "a zero prefix is not allowed in ipset entries", id="everything"),
+        pytest.param("bogus.x", "invalid format - value does not look like a valid IP address or "
+                     "CIDR network\n", id="no address"),
+    ],
+)  # fmt: skip
+def test_entries_of_a_set(cidr: str, answer: str | None) -> None:
+    async def story(bench: Bench) -> None:
+        path = "/cluster/firewall/ipset/hosts"
+        await bench.ask("POST", "/cluster/firewall/ipset", name="hosts")
+        if answer and "exists" in answer:
+            await bench.ask("POST", path, cidr=cidr)
+        got = await bench.send("POST", path, cidr=cidr)
+        if answer is None:
+            assert [row["cidr"] for row in await bench.ask("GET", path)] == ["10.1.2.0/24"]
+        else:
+            assert got.json()["errors"] == {"cidr": answer}
+
+    tell(story)
+
+
+def test_a_set_in_a_path_may_hold_a_slash() -> None:
+    async def story(bench: Bench) -> None:
+        path = "/cluster/firewall/ipset/hosts"
+        await bench.ask("POST", "/cluster/firewall/ipset", name="hosts")
+        await bench.ask("POST", path, cidr="10.1.0.0/16", comment="x")
+        assert (await bench.ask("GET", f"{path}/10.1.0.0/16"))["comment"] == "x"
+        await bench.ask("DELETE", f"{path}/10.1.0.0/16")
+        assert await bench.ask("GET", path) == []
+
+    tell(story)
