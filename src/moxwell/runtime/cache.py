@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from moxwell.api.kinds import Object
 from moxwell.errors import Missing
 from moxwell.runtime.index import Indexer
 from moxwell.runtime.key import Key
@@ -114,9 +115,13 @@ class Cache(Generic[T]):
 
     def put(self, obj: T, *, listed: bool = False) -> None:
         """The object is now like this."""
-        key = key_of(obj)
+        if isinstance(obj, Object):  # spelled out: this line is most of what following costs
+            meta = obj.metadata
+            key, version = Key(meta.namespace, meta.name), meta.resource_version
+        else:
+            key, version = key_of(obj), version_of(obj)
         old = self._objects.get(key)
-        if old is not None and version_of(old) == version_of(obj):
+        if old is not None and version_of(old) == version:
             return
         if self.unreadable:
             self.unreadable.pop(key, None)

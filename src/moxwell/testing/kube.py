@@ -208,7 +208,10 @@ class FakeKube:
         meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now, "generation": 1}
         if place.namespace:
             meta["namespace"] = place.namespace
-        return self._store(place, key, {**body, "metadata": meta}, None)
+        made = {**body, "metadata": meta}
+        if "." in place.group:  # custom kinds: status only through its subresource
+            made.pop("status", None)
+        return self._store(place, key, made, None)
 
     def _patch(self, place: Place, body: Any, content_type: str) -> Json:
         old = self._table(place).get((place.namespace, place.name))

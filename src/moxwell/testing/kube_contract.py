@@ -1,0 +1,176 @@
+"""
+What every stand-in for a Kubernetes API must do where the runtime looks.
+
+``check(handler)`` plays a few minutes of an apiserver's life against whatever answers requests: the
+small API of :mod:`moxwell.testing.kube`, the embedded one, a genuine one. Each ``check_*`` is one
+promise and can be run alone on a namespace that exists, once ``install`` has made the kind known.
+"""
+
+import asyncio
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+from moxwell.api import crd
+from moxwell.api.kinds import Resource
+from moxwell.api.wire import Handler
+from moxwell.kube.client import Kube
+from moxwell.kube.codec import Bookmark, Change
+from moxwell.kube.errors import AlreadyExists, NotFound, WriteConflict
+from moxwell.testing.things import THINGS, Thing, thing
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
+CRDS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
+)
+NS = "contract"
+
+
+async def install(kube: Kube, namespace: str = NS) -> None:
+    """Make the kind of things and a namespace known; harmless where they are."""
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    for tree, at in [(space, NAMESPACES), *((tree, CRDS) for tree in crd.crds((Thing,)))]:
+        try:
+            await kube.create(tree, at)
+        except AlreadyExists:
+            continue
+    for _ in range(100):  # a genuine apiserver takes a moment to serve a new kind
+        try:
+            await kube.list(THINGS, namespace)
+            return
+        except NotFound:
+            await asyncio.sleep(0.1)
+    raise AssertionError("the kind of things was never served")
+
+
+async def check(handler: Handler) -> None:
+    """All promises, one after the other."""
+    kube = Kube(handler)
+    await install(kube)
+    for promise in (
+        check_versions,
+        check_status_apart,
+        check_patches,
+        check_finalizers,
+        check_pages,
+        check_watch,
+        check_initial_events,
+    ):
+        await promise(kube)
+        await kube.delete_collection(THINGS, NS)
+
+
+async def check_versions(kube: Kube) -> None:
+    """A write is bound to the version it was read as; names are taken once."""
+    one = await kube.create(_thing("one", size=1), THINGS)
+    assert one["metadata"]["generation"] == 1
+    await _refused(kube.create(_thing("one"), THINGS), AlreadyExists)
+    two = await kube.replace({**one, "spec": {"size": 2}}, THINGS)
+    assert two["metadata"]["generation"] == 2
+    await _refused(kube.replace({**one, "spec": {"size": 3}}, THINGS), WriteConflict)
+    same = await kube.replace(two, THINGS)
+    assert same["metadata"]["resourceVersion"] == two["metadata"]["resourceVersion"]
+    await _refused(kube.delete(THINGS, "one", NS, uid="other"), WriteConflict)
+    await kube.delete(THINGS, "one", NS, uid=one["metadata"]["uid"])
+    await _refused(kube.get(THINGS, "one", NS), NotFound)
+
+
+async def check_status_apart(kube: Kube) -> None:
+    """Status is written through its subresource only, and moves no generation."""
+    one = await kube.create({**_thing("one", size=1), "status": {"ready": True}}, THINGS)
+    assert "status" not in one
+    both = {"spec": {"size": 9}, "status": {"ready": True}}
+    one = await kube.merge_status(THINGS, "one", both, NS)
+    assert (one["spec"]["size"], one["status"]["ready"]) == (1, True)
+    assert one["metadata"]["generation"] == 1
+    one = await kube.merge(THINGS, "one", {"spec": {"size": 2}, "status": {"ready": False}}, NS)
+    assert (one["spec"]["size"], one["status"]["ready"]) == (2, True)
+
+
+async def check_patches(kube: Kube) -> None:
+    """Merge patches with a version are bound to it; JSON patches test."""
+    one = await kube.create(_thing("one", size=1), THINGS)
+    stale = {"metadata": {"resourceVersion": one["metadata"]["resourceVersion"]}}
+    labels = {"metadata": {"labels": {"a": "1", "b": "2"}}}
+    await kube.merge(THINGS, "one", labels, NS)
+    await _refused(kube.merge(THINGS, "one", stale | {"spec": {"size": 2}}, NS), WriteConflict)
+    gone = await kube.merge(THINGS, "one", {"metadata": {"labels": {"a": None}}}, NS)
+    assert gone["metadata"]["labels"] == {"b": "2"}
+    put = [
+        {"op": "test", "path": "/spec/size", "value": 1},
+        {"op": "replace", "path": "/spec/size", "value": 4},
+    ]
+    assert (await kube.json_patch(THINGS, "one", put, NS))["spec"]["size"] == 4
+
+
+async def check_finalizers(kube: Kube) -> None:
+    """A finalizer holds a deleted object; the last one to go ends it."""
+    meta = {"finalizers": ["test.moxwell.dev/a", "test.moxwell.dev/b"]}
+    await kube.create(_thing("one", meta=meta), THINGS)
+    await kube.delete(THINGS, "one", NS)
+    held = await kube.get(THINGS, "one", NS)
+    assert held["metadata"]["deletionTimestamp"]
+    left = {"metadata": {"finalizers": ["test.moxwell.dev/b"]}}
+    await kube.merge(THINGS, "one", left, NS)
+    await kube.get(THINGS, "one", NS)
+    await kube.merge(THINGS, "one", {"metadata": {"finalizers": None}}, NS)
+    await _refused(kube.get(THINGS, "one", NS), NotFound)
+
+
+async def check_pages(kube: Kube) -> None:
+    """Pages are one list: all from one version, in order of names."""
+    for number in range(5):
+        await kube.create(_thing(f"t{number}"), THINGS)
+    versions: set[str] = set()
+    names: list[str] = []
+    async for page in kube.pages(THINGS, NS, limit=2):
+        if not names:
+            await kube.create(_thing("t9"), THINGS)
+        versions.add(page.resource_version)
+        names += [item["metadata"]["name"] for item in page.items]
+    assert names == ["t0", "t1", "t2", "t3", "t4"]
+    assert len(versions) == 1
+
+
+async def check_watch(kube: Kube) -> None:
+    """A watch from a version tells every later change of its namespace, in order."""
+    start = (await kube.list(THINGS, NS)).resource_version
+    await kube.create(_thing("one", size=1), THINGS)
+    await kube.merge(THINGS, "one", {"spec": {"size": 2}}, NS)
+    await kube.delete(THINGS, "one", NS)
+    told: list[tuple[str, int]] = []
+    watch = kube.watch(THINGS, NS, resource_version=start, lasting=timedelta(seconds=20))
+    async with aclosing(aiter(watch)) as events:
+        async for event in events:
+            if isinstance(event, Change):
+                told.append((event.type, event.object["spec"]["size"]))
+            if len(told) == 3:
+                break
+    assert told == [("ADDED", 1), ("MODIFIED", 2), ("DELETED", 2)]
+
+
+async def check_initial_events(kube: Kube) -> None:
+    """A streaming list: everything as ADDED, then the bookmark that ends it."""
+    for number in range(3):
+        await kube.create(_thing(f"t{number}"), THINGS)
+    names: list[str] = []
+    watch = kube.watch(THINGS, NS, initial=True, lasting=timedelta(seconds=20))
+    async with aclosing(aiter(watch)) as events:
+        async for event in events:
+            if isinstance(event, Change):
+                names.append(event.object["metadata"]["name"])
+            elif isinstance(event, Bookmark) and event.initial_end:
+                break
+    assert sorted(names) == ["t0", "t1", "t2"]
+
+
+def _thing(name: str, **more: Any) -> dict[str, Any]:
+    return thing(name, namespace=NS, **more)
+
+
+async def _refused(request: Any, error: type[Exception]) -> None:
+    try:
+        await request
+    except error:
+        return
+    raise AssertionError(f"should have been refused with {error.__name__}")
