@@ -28,6 +28,7 @@ from moxwell.sim import (
 from moxwell.sim.call import Desk
 from moxwell.sim.lxc import routes as lxc_routes
 from moxwell.sim.qemu import routes as qemu_routes
+from moxwell.sim.qemu import start
 from moxwell.sim.route import Route
 from moxwell.sim.volumes import routes as volume_routes
 
@@ -63,3 +64,4 @@ def all_routes() -> Iterable[Route]:
 def resume(desk: Desk) -> None:
     """After a start: bring back what runs beside requests."""
     ha_manager.wake(desk)
+    start.resume(desk)

@@ -53,6 +53,22 @@ def boot(desk: Desk, guest: Guest) -> None:
     desk.later(come_up())
 
 
+def resume(desk: Desk) -> None:
+    """After a restart of the simulator: guests that run come up again, all in one go."""
+    running = [guest for guest in desk.region.guests.values() if guest.running]
+    if not running:
+        return
+
+    async def come_up() -> None:
+        await desk.clock.sleep(desk.region.pace.boot)
+        for guest in running:
+            if guest.running:
+                guest.booted = True
+                await desk.inside.booted(view(desk, guest))
+
+    desk.later(come_up())
+
+
 async def ended(desk: Desk, guest: Guest) -> None:
     """The process is gone, for whatever reason."""
     if not guest.running:
