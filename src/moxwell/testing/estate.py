@@ -34,8 +34,10 @@ from moxwell.pve.values import Secret
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
+from moxwell.sim import mischief
 from moxwell.sim.engine import Engine
 from moxwell.sim.fault import PveError
+from moxwell.sim.faults import Fault
 from moxwell.sim.guest import AgentSilent, GuestView
 from moxwell.sim.state import Region as SimRegion
 from moxwell.sim.world import read_world
@@ -184,13 +186,52 @@ class Estate:
 
     def isos(self, name: str) -> list[str]:
         """All ISOs of a region."""
+        return [v for v in self.volumes(name) if v.endswith(".iso")]
+
+    def volumes(self, name: str) -> list[str]:
+        """All volumes of a region."""
         return [
             volume
             for storage in self.region(name).storages.values()
-            for shelf in _shelves(storage)
+            for shelf in storage.volumes.values()
             for volume in shelf
-            if volume.endswith(".iso")
         ]
+
+    def mischief(self, region: str, what: str, **args: Any) -> None:
+        """Something happens in a region that nobody asked us about."""
+        mischief.perform(self.engine.desks[region], what, args)
+
+    def fault(self, name: str, kind: str, **more: Any) -> None:
+        """From now on requests or tasks of a region go wrong."""
+        self.engine.faults[name].add(Fault(kind, **more))
+
+    async def machine(self, name: str) -> ProxmoxMachine:
+        return await self.kube.get(ProxmoxMachine, name, "default")
+
+    async def until(
+        self, name: str, what: Callable[[ProxmoxMachine], bool], seconds: float = 600
+    ) -> ProxmoxMachine:
+        """The machine, once something is true of it."""
+        end = self.clock.monotonic() + seconds
+        while not what(obj := await self.machine(name)):
+            if self.clock.monotonic() > end:
+                said = [
+                    f"{c.type}={c.status} {c.reason}: {c.message}" for c in obj.status.conditions
+                ]
+                raise AssertionError(f"{name} did not come to that: {obj.status.next_move}, {said}")
+            await asyncio.sleep(1)
+        return obj
+
+    async def until_gone(self, name: str, seconds: float = 600) -> None:
+        """Wait until a machine's object is gone."""
+        end = self.clock.monotonic() + seconds
+        while (obj := await self.kube.find(ProxmoxMachine, name, "default")) is not None:
+            assert self.clock.monotonic() < end, f"{name} stays: {obj.status}"
+            await asyncio.sleep(1)
+
+    async def delete(self, name: str) -> None:
+        """Ask for the end of a machine."""
+        await self.kube.delete(ProxmoxMachine, name, "default")
 
     def sent(self, name: str = "north") -> list[tuple[str, str]]:
         """All requests to a region so far."""
@@ -204,11 +245,24 @@ class Estate:
         await self.store.__aexit__(None, None, None)
 
 
-def _shelves(storage: Any) -> list[Any]:
-    found = getattr(storage, "shelves", None)
-    if isinstance(found, dict):
-        return list(found.values())
-    return [storage.volumes] if hasattr(storage, "volumes") else []
+def ready(obj: ProxmoxMachine) -> bool:
+    """Is the machine ready, with its seed taken away?"""
+    return is_true(obj, "Ready") and obj.status.next_move == ""
+
+
+def is_true(obj: ProxmoxMachine, type_: str) -> bool:
+    """Is a condition true?"""
+    return any(c.type == type_ and c.status == "True" for c in obj.status.conditions)
+
+
+def reason(obj: ProxmoxMachine, type_: str = "Ready") -> str:
+    """The reason of a condition."""
+    return next((c.reason for c in obj.status.conditions if c.type == type_), "")
+
+
+def message(obj: ProxmoxMachine, type_: str = "Ready") -> str:
+    """The message of a condition."""
+    return next((c.message for c in obj.status.conditions if c.type == type_), "")
 
 
 async def make_estate(world: str = WORLD, *, crds: bool = True) -> Estate:
@@ -337,100 +391,3 @@ async def running(
         made.manager.stop()
         await life
         await estate.close()
-
-
-# ---- what people apply
-
-
-async def apply_cluster(estate: Estate, name: str = "c", **spec: Any) -> dict[str, Any]:
-    """A Cluster and its ProxmoxCluster, as Cluster API would have linked them."""
-    kube = estate.kube
-    ref = {"apiGroup": INFRA, "kind": "ProxmoxCluster", "name": name}
-    head = {"name": name, "namespace": "default"}
-    cluster = await kube.create(
-        {
-            "apiVersion": f"{CAPI}/v1beta2",
-            "kind": "Cluster",
-            "metadata": head,
-            "spec": {"infrastructureRef": ref},
-        },
-        registry_of("Cluster"),
-    )
-    owner = _owner(cluster, "Cluster")
-    default = {
-        "controlPlaneEndpoint": {"host": "10.0.0.4", "port": 6443},
-        "ipv4Config": {
-            "addresses": ["10.0.0.10-10.0.0.250"],
-            "prefix": 24,
-            "gateway": "10.0.0.1",
-        },
-        "dnsServers": ["8.8.8.8"],
-        "region": "north",
-    }
-    meta = {**head, "ownerReferences": [owner], "labels": {f"{CAPI}/cluster-name": name}}
-    body = {"apiVersion": f"{INFRA}/v1beta2", "kind": "ProxmoxCluster", "metadata": meta}
-    return await kube.create({**body, "spec": {**default, **spec}}, registry_of("ProxmoxCluster"))
-
-
-async def apply_machine(
-    estate: Estate,
-    name: str,
-    cluster: str = "c",
-    *,
-    failure_domain: str = "",
-    version: str = "v1.34.1",
-    api: str = "v1beta2",
-    meta: dict[str, Any] | None = None,
-    **spec: Any,
-) -> dict[str, Any]:
-    """A Machine with its bootstrap data, and its ProxmoxMachine."""
-    kube = estate.kube
-    labels = {f"{CAPI}/cluster-name": cluster}
-    head = {"name": name, "namespace": "default", "labels": labels}
-    data = base64.b64encode(f"#cloud-config\n# join {name}\n".encode()).decode()
-    secret = {"value": data, "format": base64.b64encode(b"cloud-config").decode()}
-    await kube.create(
-        {"apiVersion": "v1", "kind": "Secret", "metadata": head, "data": secret},
-        registry_of("Secret"),
-    )
-    ref = {"apiGroup": INFRA, "kind": "ProxmoxMachine", "name": name}
-    said: dict[str, Any] = {
-        "clusterName": cluster,
-        "version": version,
-        "bootstrap": {"dataSecretName": name},
-        "infrastructureRef": ref,
-    }
-    if failure_domain:
-        said["failureDomain"] = failure_domain
-    machine = await kube.create(
-        {"apiVersion": f"{CAPI}/v1beta2", "kind": "Machine", "metadata": head, "spec": said},
-        registry_of("Machine"),
-    )
-    owned = {**head, **(meta or {}), "ownerReferences": [_owner(machine, "Machine")]}
-    body = {"apiVersion": f"{INFRA}/{api}", "kind": "ProxmoxMachine", "metadata": owned}
-    default: dict[str, Any] = {"templateID": 9000} if api == "v1beta2" and not spec else {}
-    made: dict[str, Any] = await kube.create(
-        {**body, "spec": {**default, **spec}}, registry_of("ProxmoxMachine", api)
-    )
-    return made
-
-
-def registry_of(kind: str, version: str = "") -> Any:
-    """Where objects of a kind live, by its name."""
-    for cls in (*registry.KINDS, *registry.BUILTIN):
-        found = cls.resource
-        if found.kind == kind and (
-            found.version == version or (not version and cls.declared.storage)
-        ):
-            return found
-    raise LookupError(kind)
-
-
-def _owner(obj: dict[str, Any], kind: str) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{CAPI}/v1beta2",
-        "kind": kind,
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
-        "controller": True,
-    }

@@ -16,7 +16,7 @@ from moxwell.api.infra.machine import (
     MachineStatus,
     ProxmoxMachine,
 )
-from moxwell.controllers.infra.machine.plan import Move
+from moxwell.controllers.infra.machine.plan import WAITING_FOR_NODE, Move
 from moxwell.controllers.infra.machine.seen import Seen
 from moxwell.runtime.move import Settled, Wait
 
@@ -84,6 +84,8 @@ def _conditions(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Condition,
 
 
 def _verdict(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Truth, str, str]:
+    if isinstance(move, Wait) and move.reason == WAITING_FOR_NODE:
+        return "True", "Provisioned", ""
     if isinstance(move, Wait):
         return ("Unknown" if move.reason in UNKNOWN else "False"), move.reason, move.message
     if obj.deleting:

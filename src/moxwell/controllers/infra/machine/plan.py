@@ -33,6 +33,7 @@ from moxwell.pve.steps import (
 from moxwell.runtime.move import Settled, Wait
 
 SHUTDOWN_SECONDS = 60
+WAITING_FOR_NODE = "WaitingForNode"  # nothing is missing on our side
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ def _boot(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> M
         minutes = guest.seen.uptime_seconds // 60
         return Wait("WaitingForBootstrap", f"{seen.agent_says} (up for {minutes} min)")
     if seen.around is None or seen.around.machine.status.node_ref is None:
-        return Settled()
+        return Wait(WAITING_FOR_NODE, "the guest is up; its seed stays until the node is there")
     if seen.iso_there and claim.iso_storage:
         return DeleteVolume(
             shelf=shelf_of(obj.spec.region or "", claim),

@@ -1,0 +1,405 @@
+"""Stories of machines: applied, made, living, changed, unmade; store, runtime and simulator."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from moxwell.api.capi.core import Machine
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import IPAddress, IPAddressClaim
+from moxwell.testing.applied import apply_cluster, apply_machine
+from moxwell.testing.estate import Estate, is_true, message, ready, reason, running
+from moxwell.testing.loop import run_virtual
+
+DISK = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}
+
+
+def story(tell: Callable[[Estate], Awaitable[None]], *regions: str) -> None:
+    async def main() -> None:
+        async with running(*regions) as (estate, _):
+            await tell(estate)
+
+    run_virtual(main())
+
+
+def only_guest(estate: Estate, region: str = "north") -> Any:
+    (guest,) = estate.guests(region).values()
+    return guest
+
+
+def test_from_apply_to_ready() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(
+            estate, "m", templateID=9000, numCores=4, memoryMiB=4096, disks=DISK, tags=["team-a"]
+        )
+        machine = await estate.until("m", ready)
+        guest = only_guest(estate)
+        assert machine.spec.provider_id == f"proxmox://north/{guest.vmid}"
+        assert guest.conf["cores"] == 4
+        assert guest.conf["memory"] == "4096"
+        assert "size=20G" in guest.conf["scsi0"]
+        assert guest.conf["smbios1"] == f"uuid={machine.uid}"
+        assert "team-a" in guest.conf["tags"]
+        assert guest.conf["ide2"] == "none,media=cdrom"
+        assert estate.isos("north") == []
+        assert machine.status.initialization.provisioned
+        assert [a.address for a in machine.status.addresses] == ["m", "10.0.0.10"]
+        seed = estate.insides.seeds[f"north/{guest.vmid}"]
+        assert seed["user-data"] == b"#cloud-config\n# join m\n"
+        wires = yaml.safe_load(seed["network-config"])["ethernets"]["eth0"]
+        assert wires["addresses"] == ["10.0.0.10/24"]
+        assert wires["match"]["macaddress"].upper() in guest.conf["net0"]
+
+    story(tell, "north")
+
+
+def test_delete_leaves_nothing_and_touches_nobody_else() -> None:
+    async def tell(estate: Estate) -> None:
+        before = sorted(estate.volumes("north"))
+        await apply_cluster(estate)
+        await apply_machine(estate, "m")
+        await estate.until("m", ready)
+        await estate.delete("m")
+        await estate.until_gone("m")
+        assert estate.guests("north") == {}
+        assert estate.region("north").guests[201].running
+        assert sorted(estate.volumes("north")) == before
+        assert (await estate.kube.list(IPAddressClaim)).items == ()
+        assert (await estate.kube.list(IPAddress)).items == ()
+
+    story(tell, "north")
+
+
+def test_a_machine_that_is_deleted_while_it_is_made_leaves_nothing() -> None:
+    async def tell(estate: Estate) -> None:
+        before = sorted(estate.volumes("north"))
+        await apply_cluster(estate)
+        for seconds in range(12):
+            name = f"m{seconds}"
+            await apply_machine(estate, name)
+            await asyncio.sleep(seconds)
+            await estate.delete(name)
+            await estate.until_gone(name)
+            assert estate.guests("north") == {}
+            assert sorted(estate.volumes("north")) == before
+
+    story(tell, "north")
+
+
+ZONES = [
+    {"zone": "a", "region": "north", "nodes": ["pve1", "pve2"]},
+    {
+        "zone": "b",
+        "region": "south",
+        "ipv4Config": {"addresses": ["10.2.1.10-10.2.1.99"], "prefix": 24, "gateway": "10.2.1.1"},
+        "dnsServers": ["9.9.9.9"],
+    },
+]
+
+
+def test_one_cluster_over_two_regions_whose_names_collide() -> None:
+    async def tell(estate: Estate) -> None:
+        made = await apply_cluster(estate, zoneConfig=ZONES, region=None)
+        for n in range(4):
+            await apply_machine(estate, f"m{n}")
+        found = [await estate.until(f"m{n}", ready) for n in range(4)]
+        assert sorted(m.spec.region or "" for m in found) == ["north"] * 2 + ["south"] * 2
+        south = [m for m in found if m.spec.region == "south"]
+        assert all(m.status.failure_domain == "b" for m in south)
+        assert all(m.status.addresses[1].address.startswith("10.2.1.") for m in south)
+        assert {m.spec.claim.host for m in found if m.spec.claim and m.spec.region == "north"} == {
+            "pve1",
+            "pve2",
+        }
+        assert made["metadata"]["name"] == "c"
+
+    story(tell)
+
+
+def test_a_failure_domain_is_obeyed() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate, zoneConfig=ZONES, region=None)
+        await apply_machine(estate, "m", failure_domain="b")
+        assert (await estate.until("m", ready)).spec.region == "south"
+
+    story(tell)
+
+
+def test_losing_a_region_stops_nothing_in_the_other() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate, zoneConfig=ZONES, region=None)
+        await apply_machine(estate, "lost", failure_domain="b")
+        await estate.until("lost", ready)
+        estate.fault("south", "cut-before")
+        await apply_machine(estate, "m")
+        assert (await estate.until("m", ready)).spec.region == "north"
+        lost = await estate.until("lost", lambda m: reason(m) == "RegionUnreachable")
+        assert lost.status.initialization.provisioned
+        assert not is_true(lost, "Ready")
+        await estate.delete("lost")
+        await asyncio.sleep(300)
+        assert (await estate.machine("lost")).metadata.finalizers
+        estate.engine.faults["south"].remove()
+        await estate.until_gone("lost")
+        assert estate.guests("south") == {}
+
+    story(tell)
+
+
+@pytest.mark.parametrize(
+    "what, args, expected",
+    [
+        pytest.param("stop-guest", {}, "Stopped", id="stopped by hand"),
+        pytest.param("delete-guest", {}, "Vanished", id="vanished"),
+    ],
+)
+def test_what_happens_to_a_living_guest_is_reported(
+    what: str, args: dict[str, Any], expected: str
+) -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m")
+        machine = await estate.until("m", ready)
+        estate.mischief("north", what, vmid=machine.spec.virtual_machine_id, **args)
+        seen = await estate.until("m", lambda m: reason(m) == expected)
+        assert seen.status.initialization.provisioned
+        await asyncio.sleep(600)
+        assert reason(await estate.machine("m")) == expected
+
+    story(tell, "north")
+
+
+def test_a_stopped_guest_is_started_where_the_object_says_so() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m", templateID=9000, whenStopped="Start")
+        machine = await estate.until("m", ready)
+        estate.mischief("north", "stop-guest", vmid=machine.spec.virtual_machine_id)
+        await asyncio.sleep(120)
+        assert only_guest(estate).running
+        await estate.until("m", ready)
+
+    story(tell, "north")
+
+
+def test_a_migration_is_followed() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m")
+        machine = await estate.until("m", ready)
+        vmid = machine.spec.virtual_machine_id
+        estate.mischief("north", "move-guest", vmid=vmid, node="pve3")
+        moved = await estate.until("m", lambda m: m.status.proxmox_node == "pve3")
+        assert is_true(moved, "Ready")
+        await estate.delete("m")
+        await estate.until_gone("m")
+        assert estate.guests("north") == {}
+
+    story(tell, "north")
+
+
+def test_not_enough_room_names_what_is_missing_and_is_tried_again() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m", templateID=9000, memoryMiB=300 * 1024)
+        stuck = await estate.until("m", lambda m: reason(m) == "InsufficientResources")
+        assert "north/pve2: needs 307200 MiB memory" in message(stuck)
+        estate.region("north").hosts["pve3"].memory = 512 << 30
+        machine = await estate.until("m", ready)
+        assert machine.status.proxmox_node == "pve3"
+
+    story(tell, "north")
+
+
+def test_high_availability_registers_and_purges() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m", templateID=9000, highAvailability={"maxRestart": 2})
+        machine = await estate.until("m", ready)
+        sid = f"vm:{machine.spec.virtual_machine_id}"
+        assert estate.region("north").ha.resources[sid].options["max_restart"] == 2
+        await estate.delete("m")
+        await estate.until_gone("m")
+        assert estate.region("north").ha.resources == {}
+        assert estate.guests("north") == {}
+
+    story(tell, "north")
+
+
+def test_firewall_groups_come_before_the_first_start() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m", templateID=9000, firewallGroups=["kube"])
+        await estate.until("m", ready)
+        rules = only_guest(estate).firewall.rules
+        assert [(r["type"], r["action"]) for r in rules] == [("group", "kube")]
+        sent = [path for method, path in estate.sent() if method in ("POST", "PUT")]
+        assert _first(sent, "firewall") < _first(sent, "status/start")
+
+    story(tell, "north")
+
+
+def _first(paths: list[str], part: str) -> int:
+    return next(n for n, path in enumerate(paths) if part in path)
+
+
+def test_extra_disks_nics_and_cpu_type() -> None:
+    extra = [{"disk": "scsi1", "sizeGb": 5, "storage": "lvm", "ssd": True, "discard": True}]
+    network = {
+        "networkDevices": [
+            {"name": "net0", "bridge": "vmbr0", "vlan": 7, "queues": 4},
+            {"name": "net1", "bridge": "vmbr0", "model": "e1000", "dhcp4": True},
+        ]
+    }
+
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(
+            estate,
+            "m",
+            templateID=9000,
+            cpuType="host",
+            disks={**DISK, "extra": extra},
+            network=network,
+            onBoot=True,
+        )
+        await estate.until("m", ready)
+        conf = only_guest(estate).conf
+        assert conf["cpu"] == "host"
+        assert conf["onboot"] == 1
+        assert conf["scsi1"].startswith("lvm:vm-")
+        assert "ssd=1" in conf["scsi1"]
+        assert "discard=on" in conf["scsi1"]
+        assert "bridge=vmbr0,queues=4,tag=7" in conf["net0"]
+        assert conf["net1"].startswith("e1000=")
+        files = next(iter(estate.insides.seeds.values()))
+        wires = yaml.safe_load(files["network-config"])["ethernets"]
+        assert wires["eth1"]["dhcp4"] is True
+
+    story(tell, "north")
+
+
+def test_dhcp_needs_no_pool_and_shows_what_the_guest_got() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate, ipv4Config=None)
+        await apply_machine(estate, "m")
+        machine = await estate.until("m", ready)
+        assert [a.address for a in machine.status.addresses] == ["m", "10.9.9.9"]
+        files = next(iter(estate.insides.seeds.values()))
+        assert yaml.safe_load(files["network-config"])["ethernets"]["eth0"]["dhcp4"] is True
+
+    story(tell, "north")
+
+
+def test_changes_in_place_where_the_object_allows() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m", templateID=9000, numCores=2, disks=DISK)
+        await estate.until("m", ready)
+        bigger = {"bootVolume": {"disk": "scsi0", "sizeGb": 40}}
+        change = {"spec": {"changes": "InPlace", "memoryMiB": 8192, "disks": bigger, "tags": ["x"]}}
+        await estate.kube.merge(ProxmoxMachine, "m", change, "default")
+        await asyncio.sleep(120)
+        guest = only_guest(estate)
+        assert "size=40G" in guest.conf["scsi0"]
+        assert "x" in guest.conf["tags"].split(";")
+        assert "8192" in (guest.conf["memory"], guest.pending.get("memory"))
+        assert guest.running
+        writes = [p for m, p in estate.sent() if m in ("PUT", "POST")]
+        await asyncio.sleep(1200)
+        assert [p for m, p in estate.sent() if m in ("PUT", "POST")] == writes
+
+    story(tell, "north")
+
+
+def test_kept_guests_stay_with_their_addresses() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m", meta={"annotations": {"moxwell.dev/keep": "true"}})
+        await estate.until("m", ready)
+        await estate.delete("m")
+        await estate.until_gone("m")
+        assert only_guest(estate).running
+        assert "moxwell-kept" in only_guest(estate).conf["tags"]
+        assert len((await estate.kube.list(IPAddress)).items) == 1
+
+    story(tell, "north")
+
+
+def test_a_host_that_is_down_keeps_the_finalizer() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m")
+        machine = await estate.until("m", ready)
+        host = machine.status.proxmox_node
+        estate.mischief("north", "host-down", node=host)
+        await estate.until("m", lambda m: reason(m) == "HostDown")
+        await estate.delete("m")
+        await asyncio.sleep(900)
+        assert (await estate.machine("m")).metadata.finalizers
+        estate.mischief("north", "host-up", node=host)
+        await estate.until_gone("m")
+        assert estate.guests("north") == {}
+
+    story(tell, "north")
+
+
+def test_paused_objects_are_left_alone() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m", meta={"annotations": {"cluster.x-k8s.io/paused": "true"}})
+        await asyncio.sleep(60)
+        machine = await estate.machine("m")
+        assert is_true(machine, "Paused")
+        assert machine.spec.claim is None
+        change = {"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}}
+        await estate.kube.merge(ProxmoxMachine, "m", change, "default")
+        await estate.until("m", ready)
+
+    story(tell, "north")
+
+
+def test_objects_that_others_manage_are_left_alone() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(
+            estate, "m", meta={"annotations": {"cluster.x-k8s.io/managed-by": "other"}}
+        )
+        await asyncio.sleep(120)
+        machine = await estate.machine("m")
+        assert machine.metadata.finalizers == ()
+        assert machine.status.conditions == ()
+
+    story(tell, "north")
+
+
+def test_idle_machines_cost_proxmox_nothing_of_their_own() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        for n in range(3):
+            await apply_machine(estate, f"m{n}")
+        for n in range(3):
+            await estate.until(f"m{n}", ready)
+        await asyncio.sleep(120)
+        before = len(estate.sent())
+        await asyncio.sleep(3600)
+        assert {p for _, p in estate.sent()[before:]} <= {"/cluster/resources"} | {
+            p for _, p in estate.sent()[before:] if p.endswith("/content")
+        }
+
+    story(tell, "north")
+
+
+def test_the_machine_of_cluster_api_learns_its_node() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m")
+        await estate.until("m", ready)
+        machine = await estate.kube.get(Machine, "m", "default")
+        assert machine.status.node_ref is not None
+
+    story(tell, "north")
