@@ -20,6 +20,7 @@ from moxwell.controllers.infra.collect.controller import Collector
 from moxwell.controllers.infra.ground import Grounds
 from moxwell.controllers.infra.machine import controller as machines
 from moxwell.controllers.infra.machine.choose import Chooser
+from moxwell.controllers.infra.machine.explain import Explainer
 from moxwell.controllers.infra.machine.peer import Peer
 from moxwell.controllers.infra.machine.pools import Pools
 from moxwell.controllers.infra.machine.see import Caches as MachineCaches
@@ -39,7 +40,7 @@ from moxwell.runtime.reconciler import Controller
 class Infra:
     """What was put together."""
 
-    chooser: Chooser
+    explainer: Explainer
     grounds: Grounds
     book: RegionBook
     collector: Collector
@@ -59,10 +60,11 @@ def add_infra(
         caches.of(IPAddress),
         caches.of(InClusterIPPool),
     )
+    others = MachineCaches(caches.of(Machine), caches.of(Cluster), grown)
     chooser = Chooser(regions, clock, moulds, ledger, own)
     eyes = MachineEyes(
         regions,
-        MachineCaches(caches.of(Machine), caches.of(Cluster), grown),
+        others,
         chooser=chooser,
         grounds=grounds,
         pools=Pools(claims, given, pools, caches.of(GlobalInClusterIPPool, optional=True)),
@@ -95,7 +97,7 @@ def add_infra(
     _add(runtime, machine, cluster, templates.TemplateReconciler(regions))
     collector = Collector(kube, regions, clock, own, shelves)
     manager.also("infra.collect", collector.run, share="")
-    return Infra(chooser, grounds, book, collector)
+    return Infra(Explainer(own, others, chooser, grounds), grounds, book, collector)
 
 
 def _add(

@@ -25,6 +25,7 @@ from moxwell.pve.ledger import Ledger, Promise
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.cache import Cache
 
+Zones = Mapping[str, tuple[Region, Ground]]
 BY_GROUP = "infra.group"
 BY_REGION = "infra.region"
 
@@ -49,7 +50,7 @@ class Chooser:
         self,
         machine: ProxmoxMachine,
         cluster: tuple[str, ClusterSpec],
-        zones: Mapping[str, tuple[Region, Ground]],
+        zones: Zones,
         *,
         version: str = "",
         avoid: frozenset[HostKey] = frozenset(),
@@ -57,20 +58,36 @@ class Chooser:
         """The best place in any of the zones, or none with the verdict on every host."""
         found = await self._all_templates(machine.spec, zones, version)
         ask = _ask(machine.spec, cluster[1], found)
-        placement = choose_host(
-            ask,
-            [h for h in self._hosts(cluster[1], zones) if h.key not in avoid],
-            templates=[m.template for m in found],
-            neighbours=self._neighbours(machine),
-            in_flight=self._flights(machine),
-        )
+        placement = self._place(machine, cluster[1], zones, ask, found, avoid)
         if placement.chosen is None:
             return None, placement
         return self._claim(machine, cluster, placement.chosen, placement, ask, found), placement
 
-    async def _all_templates(
-        self, spec: MachineSpec, zones: Mapping[str, tuple[Region, Ground]], version: str
-    ) -> list[Mould]:
+    async def weigh(
+        self, machine: ProxmoxMachine, spec: ClusterSpec, zones: Zones, *, version: str = ""
+    ) -> Placement:
+        """The verdict on every host as it would be now; nothing is promised."""
+        found = await self._all_templates(machine.spec, zones, version)
+        return self._place(machine, spec, zones, _ask(machine.spec, spec, found), found)
+
+    def _place(
+        self,
+        machine: ProxmoxMachine,
+        spec: ClusterSpec,
+        zones: Zones,
+        ask: Ask,
+        found: list[Mould],
+        avoid: frozenset[HostKey] = frozenset(),
+    ) -> Placement:
+        return choose_host(
+            ask,
+            [h for h in self._hosts(spec, zones) if h.key not in avoid],
+            templates=[m.template for m in found],
+            neighbours=self._neighbours(machine),
+            in_flight=self._flights(machine),
+        )
+
+    async def _all_templates(self, spec: MachineSpec, zones: Zones, version: str) -> list[Mould]:
         """The templates of all zones; that one region has none is no matter if another has."""
         found: dict[tuple[str, int], Mould] = {}
         missing: TemplateMissing | None = None
@@ -93,9 +110,7 @@ class Chooser:
         )
         return [await self._moulds.get(region, there[t.vmid]) for t in matching]
 
-    def _hosts(
-        self, spec: ClusterSpec, zones: Mapping[str, tuple[Region, Ground]]
-    ) -> Iterable[Host]:
+    def _hosts(self, spec: ClusterSpec, zones: Zones) -> Iterable[Host]:
         for zone, (region, ground) in zones.items():
             view = region.inventory.view
             for name, host in view.hosts.items():
