@@ -44,7 +44,9 @@ OPERATIONS = st.one_of(
               st.sampled_from(["scsi0", "scsi1", "unused0", "scsi0,scsi1", "boot"])),
     st.builds(lambda v: ("PUT", _vm(v, "/resize"), {"disk": "scsi0", "size": "+1G"}), IDS),
     st.builds(
-        lambda v, s, d: ("POST", _vm(v, "/move_disk"), {"disk": "scsi0", "storage": s, "delete": d}),
+        lambda v, s, d: (
+            "POST", _vm(v, "/move_disk"), {"disk": "scsi0", "storage": s, "delete": d}
+        ),
         IDS, STORES, st.sampled_from(["0", "1"]),
     ),
     st.builds(
@@ -93,7 +95,7 @@ def _volumes(region: Region) -> Iterator[tuple[str, int | None, int]]:
     for storage in region.storages.values():
         for where in storage.volumes.values():
             for volume in where.values():
-                assert 0 <= volume.used
+                assert volume.used >= 0
                 if volume.content in ("images", "rootdir"):
                     yield f"{storage.name}:{volume.name}", volume.vmid, volume.size
 

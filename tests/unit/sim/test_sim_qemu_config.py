@@ -163,8 +163,8 @@ def test_background_delay_waits_for_the_worker() -> None:
     story(body)
 
 
-@pytest.mark.parametrize(("version", "tags"), [("8.4.21", "b;a"), ("9.2.11", "a;b")])
-def test_tags_are_sorted_from_version_9_on(version: str, tags: str) -> None:
+@pytest.mark.parametrize(("version", "tags"), [("8.4.21", "b;a;b"), ("9.2.11", "a;b")])
+def test_tags_of_a_new_vm_are_sorted_from_version_9_on(version: str, tags: str) -> None:
     async def body(sim: Sim) -> None:
         assert (await sim.vm(tags="b;a;b"))["tags"] == tags
 

@@ -250,7 +250,7 @@ class _Change:
         elif name == "unprivileged":
             raise die(f"unable to modify read-only option: '{name}'")
         elif name == "tags":
-            value = identity.normal_tags(str(value), self._call.major) or " "
+            value = identity.normal_tags(self._call, str(value)) or " "
         guest.pending[name] = ct.stored(name, value)
         guest.deletes.pop(name, None)
 

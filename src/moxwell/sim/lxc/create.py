@@ -111,7 +111,7 @@ def _plain(call: Call, vmid: int, settings: dict[str, Any]) -> Conf:
     for key in [k for k in conf if k.startswith("net") and k[3:].isdigit()]:
         conf[key] = files.with_hwaddr(call, str(conf[key]))
     if "tags" in conf:
-        conf["tags"] = identity.normal_tags(str(conf["tags"]), call.major) or " "
+        conf["tags"] = identity.normal_tags(call, str(conf["tags"])) or " "
     conf.setdefault("hostname", f"CT{vmid}")
     conf.setdefault("memory", 512)
     conf.setdefault("swap", 512)

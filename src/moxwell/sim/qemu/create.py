@@ -56,7 +56,7 @@ def _check_settings(
     if not settings:
         return
     if "cdrom" in settings:
-        settings["ide2"] = f"{settings.pop('cdrom')},media=cdrom"
+        settings["ide2"] = disks.as_cdrom(str(settings.pop("cdrom")))
     rights.check_storage(call, vmid, settings, storage)
     rights.check_options(call, vmid, settings, pool)
     for name, value in settings.items():
@@ -136,8 +136,8 @@ async def _fill(call: Call, guest: Guest, settings: dict[str, Value], work: Work
     builder = disks.Builder(call, work, target)
     conf |= await builder.create(settings, call.get("storage"))
     conf["meta"] = identity.meta(desk)
-    if "tags" in conf:
-        conf["tags"] = identity.normal_tags(str(conf["tags"]), call.major) or " "
+    if "tags" in conf and call.major >= 9:
+        conf["tags"] = identity.normal_tags(call, str(conf["tags"])) or " "
     if not str(conf.get("boot", "")).strip():
         conf["boot"] = files.default_boot(conf)
     conf.setdefault("smbios1", f"uuid={identity.new_uuid(desk)}")

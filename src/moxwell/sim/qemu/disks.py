@@ -36,6 +36,11 @@ def check_params(call: Call, settings: dict[str, Value]) -> None:
         settings[slot] = write_drive(drive)
 
 
+def as_cdrom(text: str) -> str:
+    """What the old parameter ``cdrom`` means for ide2."""
+    return text if "media=" in text else f"{text},media=cdrom"
+
+
 def _check_special(drive: Drive) -> None:
     needed = {"efidisk0": ("efitype", "pre-enrolled-keys"), "tpmstate0": ("version",)}
     for key in needed.get(drive.slot, ()):
@@ -214,6 +219,8 @@ class Builder:
         volume = self._place.find(drive.file)
         if volume is None:
             raise die(f"volume '{drive.file}' does not exist")
+        if not volume.size:
+            raise die(f"volume {drive.file} does not exist")
         return drive.with_size(volume.size)
 
 

@@ -212,7 +212,8 @@ class Plugger:
     def _change_memory(self, value: Value) -> None:
         new = vm.memory_mib({"memory": value})
         if new < 1024:
-            raise die("memory can't be lower than 1024 MB")
+            perl = "at /usr/share/perl5/PVE/QemuServer/Memory.pm line 236."
+            raise die(f"memory can't be lower than 1024 MB {perl}")
 
     def _change_agent(self, value: str) -> None:
         old = devices.read(devices.AGENT, self._guest.conf.get("agent", "0"))

@@ -42,10 +42,15 @@ def meta(desk: Desk) -> str:
     return f"creation-qemu={version},ctime={int(desk.now())}"
 
 
-def normal_tags(text: str, major: int) -> str:
-    """Tags without repetitions; PVE 9 sorts them."""
-    tags = list(dict.fromkeys(tag for tag in formats.split_list(text)))
-    return ";".join(sorted(tags) if major >= 9 else tags)
+def normal_tags(call: Call, text: str) -> str:
+    """Tags as PVE keeps them: once each, small and sorted unless the datacenter says otherwise."""
+    style = str(call.region.options.get("tag-style") or "")
+    tags = formats.split_list(text)
+    if "case-sensitive=1" not in style:
+        tags = [tag.lower() for tag in tags]
+    if "ordering=config" not in style:
+        tags.sort()
+    return ";".join(dict.fromkeys(tags))
 
 
 def check_ssh_keys(text: str) -> None:

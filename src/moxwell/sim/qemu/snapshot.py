@@ -195,8 +195,7 @@ def _delete(call: Call, guest: Guest, snap: Snapshot) -> None:
         volume = place.find(volid)
         if volume is not None and snap.name in volume.snapshots:
             volume.snapshots.remove(snap.name)
-        if volume is not None and not files.in_use(guest, "", volid):
-            files.add_unused(guest.conf, volid)
+        files.add_unused(guest.conf, volid)
     files.write(call.desk, guest)
 
 

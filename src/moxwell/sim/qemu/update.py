@@ -65,7 +65,7 @@ class Change:
         if not self._delete and not self._revert and not settings:
             raise die("no options specified")
         if "cdrom" in settings:
-            settings["ide2"] = f"{settings.pop('cdrom')},media=cdrom"
+            settings["ide2"] = disks.as_cdrom(str(settings.pop("cdrom")))
         self._read_lists()
         disks.check_params(call, settings)
         self._complete()
@@ -273,7 +273,7 @@ class _Writer:
 
     def _set_tags(self, text: str) -> None:
         rights.check_options(self._call, self._guest.vmid, ["description"])
-        self._guest.pending["tags"] = identity.normal_tags(text, self._call.major) or " "
+        self._guest.pending["tags"] = identity.normal_tags(self._call, text) or " "
 
     def _set_plain(self, name: str, value: Value) -> None:
         guest, vmid = self._guest, self._guest.vmid
