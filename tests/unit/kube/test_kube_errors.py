@@ -1,5 +1,7 @@
 """Every row of the error table is reached, and every error is of one of the house's branches."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -83,3 +85,13 @@ def test_when_to_try_again(raw: bytes, header: str, seconds: int) -> None:
 def test_nulls_in_a_status_do_no_harm() -> None:
     error = error_from(409, body(reason="Conflict", details={"causes": None}))
     assert isinstance(error, errors.WriteConflict)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kubernetes-errors.md"
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda r: f"{r.code} {r.reason or r.cause or 'any'}")
+def test_each_row_is_documented(row: Row) -> None:
+    again = "with backoff" if issubclass(row.raises, Retryable) else "on a change"
+    line = f"| {row.code} | {row.reason or row.cause} | {row.raises.reason} | {again} |"
+    assert line in PAGE.read_text().splitlines()
