@@ -69,27 +69,32 @@ def next_id(call: Call) -> str:
     raise die(f"unable to get any free VMID in range [{lower}, {upper}]")
 
 
-_PUBLIC_OPTIONS = ("console", "tag-style", "user-tag-access", "registered-tags", "allowed-tags")
+_PUBLIC_OPTIONS = ("console", "tag-style")
 
 
 def get_options(call: Call) -> Row:
     options = {"mac_prefix": "BC:24:11", "description": "", **call.region.options}
-    if call.may("/", "Sys.Audit"):
-        return options
-    return {name: options[name] for name in _PUBLIC_OPTIONS if name in options}
+    if not call.may("/", "Sys.Audit"):
+        options = {name: options[name] for name in _PUBLIC_OPTIONS if name in options}
+    return options | {"allowed-tags": _allowed_tags(call)}
+
+
+def _allowed_tags(call: Call) -> list[str]:
+    """Tags a user may set freely: those registered, and those in use where it may look."""
+    tags = set(formats.split_list(str(call.region.options.get("registered-tags", ""))))
+    for vmid, guest in call.region.guests.items():
+        if guest.conf.get("tags") and call.may(f"/vms/{vmid}", "VM.Audit"):
+            tags |= set(formats.split_list(str(guest.conf["tags"])))
+    return sorted(tags)
 
 
 def set_options(call: Call) -> None:
     options = call.region.options
     call.params.pop("digest", None)
     gone = formats.split_list(call.params.pop("delete", ""))
-    for name in gone:
-        if name not in OPTIONS:
-            raise param_error({"delete": f"unknown option '{name}'"})
-    new = {name: _option(name, value) for name, value in call.params.items()}
+    options.update({name: _option(name, value) for name, value in call.params.items()})
     for name in gone:
         options.pop(name, None)
-    options.update(new)
 
 
 def _option(name: str, value: Any) -> Any:

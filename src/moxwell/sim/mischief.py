@@ -160,7 +160,6 @@ def wake_agent(desk: Desk, args: Args) -> None:
 
 def stale(desk: Desk, args: Args) -> None:
     """pvestatd says nothing new for so many seconds."""
-    statd.round_due(desk.region, desk.now())
     desk.region.reported_at = desk.now() + float(args.get("seconds", 60))
 
 
@@ -195,4 +194,5 @@ def perform(desk: Desk, what: str, args: Args) -> None:
     """Do one of the actions by its name."""
     if what not in ACTIONS:
         raise Invalid(f"unknown action {what!r}; there are {', '.join(sorted(ACTIONS))}")
+    statd.round_due(desk.region, desk.now())
     ACTIONS[what](desk, args)

@@ -4,7 +4,7 @@ Pools: guests and storages under one name, for rights and for order.
 Members are taken unseen: an id that no guest has is accepted, and ignored when the pool is deleted.
 """
 
-from moxwell.sim import formats
+from moxwell.sim import formats, statd
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die
 from moxwell.sim.permission import anyone, perm
@@ -48,15 +48,15 @@ def members(call: Call, pool: Pool) -> list[Row]:
     for vmid in pool.vms:
         guest = region.guests.get(vmid)
         if guest is not None and asked in {None, guest.kind}:
-            online = region.hosts[guest.node].online
-            rows.append(guest_row(guest, region.reports.get(vmid), call.now(), online))
+            heard = statd.heard_of(region.hosts[guest.node], call.now())
+            rows.append(guest_row(guest, region.reports.get(vmid), call.now(), heard))
     for name in pool.storages if asked in {None, "storage"} else ():
         storage = region.storages.get(name)
         if storage is None:
             continue
         nodes = [call.node, *region.hosts]
         node = next((n for n in nodes if storage.on(n)), call.node)
-        rows.append(storage_row(storage, region.hosts[node]))
+        rows.append(storage_row(call, storage, region.hosts[node]))
     return rows
 
 

@@ -9,11 +9,11 @@ guests, no per-guest work beyond a dictionary: ten thousand of them are cheap.
 from collections.abc import Iterator
 from typing import Any
 
-from moxwell.sim import ha_manager
+from moxwell.sim import statd
 from moxwell.sim.call import Call
 from moxwell.sim.permission import anyone
 from moxwell.sim.route import Param, Route
-from moxwell.sim.state import Guest, Host, Region, Report, Row, Storage
+from moxwell.sim.state import Guest, HaResource, Host, Region, Report, Row, Storage
 
 
 def list_resources(call: Call) -> list[Row]:
@@ -46,22 +46,29 @@ def guest_rows(call: Call, only: set[int] | None = None) -> Iterator[Row]:
     """One row per guest that the caller may audit."""
     region, now, pools = call.region, call.now(), pools_by_vmid(call)
     resources = region.ha.resources.values()
-    managed = {r.sid.partition(":")[2]: ha_manager.verbose(region, r) for r in resources}
+    managed = {r.sid.partition(":")[2]: _ha_state(r) for r in resources}
+    heard = {host.name: statd.heard_of(host, now) for host in region.hosts.values()}
     for vmid, guest in region.guests.items():
         if only is not None and vmid not in only:
             continue
         if not call.is_root and not call.may(f"/vms/{vmid}", "VM.Audit"):
             continue
-        row = guest_row(guest, region.reports.get(vmid), now, region.hosts[guest.node].online)
-        if vmid in pools:
-            row["pool"] = pools[vmid]
+        row = guest_row(guest, region.reports.get(vmid), now, heard[guest.node])
+        pool = pools.get(vmid)
+        if pool and call.may(f"/pool/{pool}", "Pool.Audit"):
+            row["pool"] = pool
         if managed and str(vmid) in managed:
-            online = region.hosts[guest.node].online
-            row["hastate"] = managed[str(vmid)] if online else "unknown"
+            row["hastate"] = managed[str(vmid)]
         yield row
 
 
-def guest_row(guest: Guest, report: Report | None, now: float, online: bool) -> Row:
+def _ha_state(resource: HaResource) -> Any:
+    """The manager's word, or what is asked as long as it has none."""
+    return resource.options.get("state") if resource.shown == "queued" else resource.shown
+
+
+def guest_row(guest: Guest, report: Report | None, now: float, heard: bool) -> Row:
+    """``heard``: is what its host last said still remembered?"""
     row: Row = {
         "id": guest.uid,
         "vmid": guest.vmid,
@@ -73,7 +80,7 @@ def guest_row(guest: Guest, report: Report | None, now: float, online: bool) -> 
         row["tags"] = guest.conf["tags"]
     if guest.conf.get("lock"):
         row["lock"] = guest.conf["lock"]
-    if report is None or not online:
+    if report is None or not heard:
         return row
     uptime = int(now - report.started) if report.started else 0
     row |= {
@@ -104,12 +111,14 @@ def node_row(call: Call, host: Host, used: dict[str, int], *, full: bool = False
     """A node as /nodes and /cluster/resources show it; figures only to who may audit it."""
     row: Row = {"id": f"node/{host.name}", "node": host.name, "type": "node"}
     row |= {"status": "online" if host.online else "offline"}
-    audit = call.may(f"/nodes/{host.name}", "Sys.Audit")
-    if host.online or full:
-        row["level"] = ""
-    if full and host.online:
+    if full:
         row["cgroup-mode"] = 2
-    if not audit:
+        if call.region.ha.master:
+            row["hastate"] = "online" if host.online else "unknown"
+    if not statd.heard_of(host, call.now()):
+        return row
+    row["level"] = ""
+    if not call.may(f"/nodes/{host.name}", "Sys.Audit"):
         return row
     row |= {"maxcpu": host.cpus, "maxmem": host.memory, "maxdisk": host.root}
     if host.online:
@@ -128,20 +137,20 @@ def memory_in_use(region: Region) -> dict[str, int]:
 
 
 def storage_rows(call: Call, names: set[str] | None = None) -> Iterator[Row]:
-    privs = ("Datastore.Audit", "Datastore.AllocateSpace")
     for storage in call.region.storages.values():
         if names is not None and storage.name not in names:
             continue
-        if not call.may(f"/storage/{storage.name}", *privs, any_of=True):
+        if not call.may(f"/storage/{storage.name}", "Datastore.Audit"):
             continue
         everywhere = storage.used(call.node) if storage.shared else None
         for host in call.region.hosts.values():
             if storage.on(host.name) and not storage.options.get("disable"):
-                yield storage_row(storage, host, everywhere)
+                yield storage_row(call, storage, host, everywhere)
 
 
-def storage_row(storage: Storage, host: Host, used: int | None = None) -> Row:
+def storage_row(call: Call, storage: Storage, host: Host, used: int | None = None) -> Row:
     """``used`` saves counting a shared storage once per node."""
+    heard = statd.heard_of(host, call.now())
     row: Row = {
         "id": f"storage/{host.name}/{storage.name}",
         "storage": storage.name,
@@ -150,9 +159,9 @@ def storage_row(storage: Storage, host: Host, used: int | None = None) -> Row:
         "plugintype": storage.type,
         "content": storage.options.get("content", ""),
         "shared": int(storage.shared),
-        "status": "available" if host.online else "unknown",
+        "status": "available" if heard else "unknown",
     }
-    if host.online:
+    if heard:
         taken = storage.used(host.name) if used is None else used
         row |= {"disk": min(taken, storage.capacity), "maxdisk": storage.capacity}
     return row
@@ -165,7 +174,7 @@ def network_rows(call: Call, asked: str | None) -> Iterator[Row]:
     zones = ["localnetwork", *call.region.sdn.running.get("zones", {})]
     for host in call.region.hosts.values():
         for zone in zones:
-            if not call.may(f"/sdn/zones/{zone}", "SDN.Audit", "SDN.Use", any_of=True):
+            if not call.may(f"/sdn/zones/{zone}", "SDN.Audit"):
                 continue
             status = "ok" if host.online else "unknown"
             if call.major >= 9:
@@ -174,7 +183,6 @@ def network_rows(call: Call, asked: str | None) -> Iterator[Row]:
                     "type": "network",
                     "network": zone,
                     "network-type": "zone",
-                    "zone-type": "localnetwork" if zone == "localnetwork" else "simple",
                     "node": host.name,
                     "status": status,
                 }

@@ -8,8 +8,9 @@ it has, and a list shows a stopped guest as running until the round is due, as t
 
 import math
 
-from moxwell.sim.state import Guest, Region, Report, Storage
+from moxwell.sim.state import Guest, Host, Region, Report, Storage
 
+REMEMBERED = 300.0
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -33,6 +34,11 @@ def look(region: Region, vmids: set[int]) -> None:
             region.reports.pop(vmid, None)
         elif region.hosts[guest.node].online:
             region.reports[vmid] = report(region, guest)
+
+
+def heard_of(host: Host, now: float) -> bool:
+    """Is what a host last said still remembered? Five minutes after its loss it is not."""
+    return host.online or (host.lost_at is not None and now - host.lost_at < REMEMBERED)
 
 
 def _lost(region: Region, vmid: int) -> bool:

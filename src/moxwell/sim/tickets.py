@@ -33,14 +33,12 @@ async def login(call: Call) -> dict[str, Any]:
     userid = f"{name}@{call.params['realm']}" if "realm" in call.params else name
     if not auth.good_password(region, userid, call.params["password"], call.now()):
         raise PveError(401, "authentication failure")
+    answer: dict[str, Any] = {"username": userid, "cap": capabilities(call, userid)}
     if "path" in call.params:
         _check_privs(call, userid)
-    answer: dict[str, Any] = {
-        "username": userid,
-        "ticket": auth.make_ticket(region, userid, call.now()),
-        "CSRFPreventionToken": auth.make_csrf(region, userid, call.now()),
-        "cap": capabilities(call, userid),
-    }
+    else:
+        answer["ticket"] = auth.make_ticket(region, userid, call.now())
+        answer["CSRFPreventionToken"] = auth.make_csrf(region, userid, call.now())
     if region.cluster and "Sys.Audit" in rights.Rights(region, userid).on("/"):
         answer["clustername"] = region.cluster
     return answer

@@ -59,10 +59,15 @@ def test_a_lost_node() -> None:
         assert (answer.status, answer.reason, answer.body) == (595, "Connection refused", b"")
         status = {row["name"]: row for row in await bench.ask("GET", "/cluster/status")}
         assert (status["n2"]["online"], status["c"]["quorate"]) == (0, 1)
-        assert (await rows(bench))[100]["status"] == "unknown"
         nodes = {row["node"]: row for row in await bench.ask("GET", "/nodes")}
         assert nodes["n2"]["status"] == "offline"
+        assert "maxmem" in nodes["n2"]
         assert "mem" not in nodes["n2"]
+        assert (await rows(bench))[100]["status"] == "stopped"
+        await bench.pause(301)
+        assert (await rows(bench))[100]["status"] == "unknown"
+        nodes = {row["node"]: row for row in await bench.ask("GET", "/nodes")}
+        assert "maxmem" not in nodes["n2"]
 
     tell(story)
 
