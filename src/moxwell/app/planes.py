@@ -31,7 +31,7 @@ from moxwell.controllers.upstream.workloads.controller import controllers as wor
 from moxwell.errors import Bug
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
-from moxwell.runtime.manager import Manager, assemble
+from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
 from moxwell.store.access.authority import Authority, kubeconfig, write_private
@@ -58,9 +58,17 @@ class EmbeddedPlanes:
     """Hosts control planes in this process; ``run`` owns their loops."""
 
     def __init__(
-        self, root: Path, clock: Clock, *, host: str = "127.0.0.1", port_of: Callable[[], int]
+        self,
+        root: Path,
+        clock: Clock,
+        *,
+        port_of: Callable[[], int],
+        host: str = "127.0.0.1",
+        extend: Callable[[Runtime], object] = lambda runtime: None,
     ) -> None:
+        """``extend`` adds what else should look after a tenant, from outside of it."""
         self._root, self._clock, self._host, self._port_of = root, clock, host, port_of
+        self._extend = extend
         self._running: dict[Key, _Running] = {}
         self._lock = asyncio.Lock()
         self._group: asyncio.TaskGroup | None = None
@@ -201,6 +209,7 @@ class EmbeddedPlanes:
             runtime.manager.add(
                 Controller(name=f"upstream.{name}", reconciler=loop, per_share=single)
             )
+        self._extend(runtime)
         return runtime.manager
 
     async def _stop(self, key: Key) -> None:

@@ -25,6 +25,8 @@ from moxwell.app.lab import Lab
 from moxwell.app.looking import Looking
 from moxwell.app.planes import EmbeddedPlanes
 from moxwell.clock import Clock
+from moxwell.controllers.cloud.settings import Features
+from moxwell.controllers.cloud.wiring import add_cloud
 from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.wiring import Infra, add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusters
@@ -90,7 +92,12 @@ class Moxwell:
         )
         runtime = assemble(store, clock, settings)
         regions = Regions(configs, clock)
-        planes = EmbeddedPlanes(home.planes, clock, port_of=free_port)
+        planes = EmbeddedPlanes(
+            home.planes,
+            clock,
+            port_of=free_port,
+            extend=lambda tenant: add_cloud(tenant, clock, regions, Features()),
+        )
         infra = add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, configs))
         _add_tenancy(runtime, regions, lab is not None)
         tenants = _add_upstream(runtime, clock, planes)

@@ -45,7 +45,7 @@ NAME = "infra.machine"
 FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
 ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
-SOON, SAFETY, ROOM = 1.0, 60.0, 15.0
+SOON, SAFETY, ROOM = 0.1, 60.0, 15.0
 TOLD = {"Clone": "Normal", "Start": "Normal", "Destroy": "Normal", "Shutdown": "Normal"}
 
 

@@ -28,15 +28,16 @@ from moxwell.pve.steps import Shelf, iso_name
 from moxwell.runtime.key import Key
 
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
-BOOT_SECONDS, FIRST_PAUSE, MOST_PAUSE, GROWTH = 8.0, 4.0, 30.0, 1.25
+BOOT_SECONDS = 8.0  # no guest has finished its bootstrap before that
+LEAST_PAUSE, MOST_PAUSE, LATE = 2.0, 30.0, 0.1  # asked again after a tenth of the time it took
 
 
 @dataclass(slots=True)
 class _Asked:
-    count: int = 0
-    after: float = 0.0
+    since: float
+    after: float
     done: bool = False
-    says: str = ""
+    says: str = "the guest boots"
 
 
 def mark_of(obj: ProxmoxMachine) -> Mark:
@@ -143,14 +144,15 @@ class Peer:
         if _needs_no_sentinel(obj, machine):
             return True, "", 0.0
         if obj.uid not in self._asked:  # no guest is up at once
-            self._asked[obj.uid] = _Asked(after=self._clock.monotonic() + BOOT_SECONDS)
+            now = self._clock.monotonic()
+            self._asked[obj.uid] = _Asked(now, now + BOOT_SECONDS)
         asked = self._asked[obj.uid]
         left = asked.after - self._clock.monotonic()
         if not asked.done and left <= 0:
             asked.done, asked.says = await self._ask_agent(region, guest)
-            asked.count += 1
-            left = min(FIRST_PAUSE * GROWTH ** (asked.count - 1), MOST_PAUSE)
-            asked.after = self._clock.monotonic() + left
+            now = self._clock.monotonic()
+            left = min(max(LEAST_PAUSE, LATE * (now - asked.since)), MOST_PAUSE)
+            asked.after = now + left
         return asked.done, asked.says, max(left, 0.5)
 
     async def _ask_agent(self, region: Region, guest: GuestSeen) -> tuple[bool, str]:

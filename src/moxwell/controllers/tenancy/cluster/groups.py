@@ -92,6 +92,7 @@ def kubeadm_spec(group: NodeGroup) -> Json:
     labels = {f"node-role.kubernetes.io/{role}": "" for role in group.roles}
     labels |= {GROUP_LABEL: group.name, **group.labels}
     args = [
+        {"name": "cloud-provider", "value": "external"},
         {"name": "provider-id", "value": "proxmox://{{ ds.meta_data.instance_id }}"},
         {"name": "node-labels", "value": ",".join(f"{k}={v}" for k, v in _kubelet_may(labels))},
     ]

@@ -1,0 +1,184 @@
+"""
+What a node is told about itself: provider ID, labels, instance type, addresses. Pure.
+
+Labels carry what schedulers and storage need: region, zone, size, and on which hosts the guest may
+run. A label is only ever set to what is true now; whether it may be *changed* is decided elsewhere.
+"""
+
+import base64
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from moxwell.api.core.nodes import Node, NodeAddress
+from moxwell.controllers.cloud.settings import Features
+
+REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+OLD_REGION = "failure-domain.beta.kubernetes.io/region"
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+TYPE, OLD_TYPE = "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"
+PVE = "topology.proxmox.sinextra.dev/"
+HA = "group.topology.proxmox.sinextra.dev/"
+CPU_MODEL, CAPACITY = "node.moxwell.dev/host-cpu-model", "node.moxwell.dev/capacity-class"
+INSTANCE_ID = "proxmox.sinextra.dev/instance-id"
+NODE_IP = "alpha.kubernetes.io/provided-node-ip"
+_SKU = re.compile(r"^[a-zA-Z0-9_.-]+$")
+_VALUE = re.compile(r"[^A-Za-z0-9_.-]+")
+_IGNORED = re.compile(r"^(lo|cilium_.*|dummy.*|cni.*|flannel.*|veth.*|docker.*|kube-.*)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a guest is and what it is, as Proxmox says."""
+
+    region: str
+    vmid: int
+    host: str
+    zone: str
+    uuid: str = ""
+    cores: int = 0
+    memory_mib: int = 0
+    sku: str = ""
+    ha_groups: tuple[str, ...] = ()
+    cpu_model: str = ""
+    dedicated: bool = False
+    inside: tuple[tuple[str, str], ...] = ()  # interface, address; as the agent says
+    agent_silent: bool = False
+
+
+def provider_id(place: Place, features: Features) -> str:
+    """``proxmox://region/vmid``, or the form of CAPMOX's clusters."""
+    if features.provider == "capmox" and place.uuid:
+        return f"proxmox://{place.uuid}"
+    return f"proxmox://{place.region}/{place.vmid}"
+
+
+def zone(place: Place, features: Features) -> str:
+    """The zone of a node; with ``ha_group`` the first group its guest belongs to."""
+    return place.ha_groups[0] if features.ha_group and place.ha_groups else place.zone
+
+
+def instance_type(place: Place) -> str:
+    """The SKU in the guest's SMBIOS if it is a label, else its shape."""
+    if place.sku and _SKU.match(place.sku) and len(place.sku) <= 63:
+        return place.sku
+    return f"{place.cores}VCPU-{max(1, place.memory_mib // 1024)}GB"
+
+
+def read_sku(smbios: Mapping[str, str]) -> str:
+    """The SKU of an ``smbios1`` property, which may be coded."""
+    text = smbios.get("sku", "")
+    if smbios.get("base64") == "1" and text:
+        try:
+            return base64.b64decode(text, validate=True).decode()
+        except ValueError:
+            return ""
+    return text
+
+
+def topology(place: Place, features: Features) -> dict[str, str]:
+    """The labels that say where; these change with a migration."""
+    where = zone(place, features)
+    return {
+        REGION: place.region,
+        ZONE: where,
+        OLD_REGION: place.region,
+        OLD_ZONE: where,
+        f"{PVE}region": place.region,
+        f"{PVE}zone": place.zone,
+    }
+
+
+def labels(place: Place, features: Features) -> dict[str, str]:
+    """Everything a new node is labelled with."""
+    kind = instance_type(place)
+    found = topology(place, features) | {TYPE: kind, OLD_TYPE: kind}
+    found |= {f"{HA}{group}": "" for group in place.ha_groups}
+    found[CAPACITY] = "dedicated" if place.dedicated else "shared"
+    if model := label_value(place.cpu_model):
+        found[CPU_MODEL] = model
+    return found
+
+
+def label_value(text: str) -> str:
+    """A text as a label's value: no spaces, no more than 63 characters."""
+    return _VALUE.sub("-", text.replace("(R)", "").replace("(TM)", ""))[:63].strip("-_.")
+
+
+# Addresses
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """The addresses of a node, or the sentence that says why they are not right."""
+
+    found: tuple[NodeAddress, ...] = ()
+    why_not: str = ""
+
+
+def addresses(node: Node, place: Place, features: Features) -> Addresses:
+    """What the node's status should list."""
+    given = [a.strip() for a in node.metadata.annotations.get(NODE_IP, "").split(",") if a.strip()]
+    inside = _inside(place, features) if features.mode in {"qemu", "auto"} else []
+    if features.mode == "qemu" and not inside:
+        why = (
+            "the guest agent does not answer" if place.agent_silent else "the guest has no address"
+        )
+        return Addresses(why_not=f"no addresses yet: {why}")
+    known = [a.address for a in node.status.addresses if a.type in {"InternalIP", "ExternalIP"}]
+    candidates = list(dict.fromkeys([*inside, *given] if features.mode != "default" else given))
+    candidates = candidates or known
+    missing = [a for a in given if inside and a not in inside]
+    if missing:
+        listed = ", ".join(inside)
+        return Addresses(
+            why_not=f"the kubelet's --node-ip {missing[0]} is none of the guest's ({listed})"
+        )
+    wanted = _sorted(candidates, features.order)
+    if given:
+        wanted = _node_ip_first(wanted, given, features)
+    rows = [NodeAddress(type=_type(a, features), address=a) for a in wanted]
+    host = next((a for a in node.status.addresses if a.type == "Hostname"), None)
+    rows.append(host or NodeAddress(type="Hostname", address=node.name))
+    return Addresses(tuple(rows))
+
+
+def _inside(place: Place, features: Features) -> list[str]:
+    found = []
+    for name, text in place.inside:
+        address = ipaddress.ip_address(text)
+        if _IGNORED.match(name) or address.is_loopback or address.is_link_local:
+            continue
+        if address.version == 6 and not features.ipv6:
+            continue
+        if any(address in network for network in features.never):
+            continue
+        found.append(str(address))
+    return found
+
+
+def _sorted(found: Iterable[str], order: Sequence[object]) -> list[str]:
+    """By the networks of the sort order, then IPv4 before IPv6, then as found."""
+
+    def rank(text: str) -> tuple[int, int]:
+        address = ipaddress.ip_address(text)
+        for number, network in enumerate(order):
+            if address in network:  # type: ignore[operator]
+                return (number, address.version)
+        return (len(order), address.version)
+
+    return sorted(found, key=rank)
+
+
+def _type(text: str, features: Features) -> str:
+    address = ipaddress.ip_address(text)
+    outside = any(address in network for network in features.external)
+    return "ExternalIP" if outside else "InternalIP"
+
+
+def _node_ip_first(found: Sequence[str], given: Sequence[str], features: Features) -> list[str]:
+    """The address the kubelet was told comes first and is the only one of its type and family."""
+    taken = {(_type(a, features), ipaddress.ip_address(a).version) for a in given}
+    rest = [a for a in found if (_type(a, features), ipaddress.ip_address(a).version) not in taken]
+    return [*given, *(a for a in rest if a not in given)]

@@ -1,0 +1,45 @@
+"""The loop over nodes that do not report."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from moxwell.api.core.nodes import Node
+from moxwell.controllers.cloud.lifecycle import plan
+from moxwell.controllers.cloud.lookup import Lookup
+from moxwell.kube.client import Kube
+from moxwell.runtime.move import Wait
+from moxwell.runtime.reconciler import Note, Outcome
+from moxwell.runtime.watches import Watch
+
+NAME = "cloud.lifecycle"
+MONITOR_SECONDS = 5.0
+
+
+class CloudLifecycle:
+    """One pass for each node; Ready ones cost nothing."""
+
+    kind = Node
+    finalizer = ""
+    watches: Sequence[Watch] = ()
+
+    def __init__(self, kube: Kube, lookup: Lookup) -> None:
+        self._kube, self._lookup = kube, lookup
+
+    async def reconcile(self, node: Node) -> Outcome[Any]:
+        ready = node.status.is_true("Ready")
+        answer = None if ready else await self._lookup.find(node)
+        move = plan.next_move(node, answer)
+        match move:
+            case plan.Delete(why):
+                await self._kube.delete(Node, node.name, uid=node.uid)
+                return Outcome(None, notes=(Note("DeletingNode", f"Deleting node: {why}"),))
+            case plan.SetTaints(taints):
+                change = {
+                    "metadata": {"resourceVersion": node.metadata.resource_version},
+                    "spec": {"taints": list(taints) or None},
+                }
+                await self._kube.merge(Node, node.name, change)
+            case Wait(reason, message):
+                told = Note(reason, message, "Warning")
+                return Outcome(None, again=MONITOR_SECONDS, notes=(told,))
+        return Outcome(None, again=None if ready else MONITOR_SECONDS)
