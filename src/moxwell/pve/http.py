@@ -33,6 +33,10 @@ class Lost(Unreachable):
     """The request was sent, but no whole answer came back."""
 
 
+class Late(Lost):
+    """No answer came in time."""
+
+
 class Answer(NamedTuple):
     """What the server said."""
 
@@ -145,6 +149,10 @@ class Connection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(Lost(why))
 
+    def _expire(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(Late("no answer in time"))
+
     # ------------------------------------------------------------------ what the pool calls
 
     @property
@@ -173,7 +181,7 @@ class Connection(asyncio.Protocol):
         self._reset()
         answer: asyncio.Future[Answer] = loop.create_future()
         self._answer = answer
-        timer = loop.call_at(until, self._fail, "no answer in time")
+        timer = loop.call_at(until, self._expire)
         try:
             self._write(head)
             if body is not None:

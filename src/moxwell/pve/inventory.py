@@ -31,6 +31,7 @@ from moxwell.pve.uuids import Uuids
 IDLE_SECONDS = 30.0
 BUSY_SECONDS = 3.0
 BUSY_FOR_SECONDS = 30.0
+LOST_SECONDS = 10.0
 STALE_SECONDS = 12.0  # the list's own age, and a little
 FORGET_FREED_SECONDS = 3600.0
 
@@ -164,7 +165,9 @@ class Inventory:
             return
         self._wake.clear()
         try:
-            async with asyncio.timeout(self._idle_seconds):
+            async with asyncio.timeout(
+                self._idle_seconds if self.health.reachable else LOST_SECONDS
+            ):
                 await self._wake.wait()
         except TimeoutError:
             return

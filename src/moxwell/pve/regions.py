@@ -58,14 +58,14 @@ class Region:
     async def take(self, step: Step, owner: Hashable) -> Upid | None:
         """Take a step, follow its task for ``owner``, and let the inventory know."""
         same_region(self.pve, step.region)
+        self.inventory.work_is_under_way()  # also if it fails: it may have happened
         upid = await step.take(self.pve)
         expected = step.expects()
-        self.inventory.work_is_under_way()
         if upid is not None:
             self.tasks.follow(upid, owner)
             if expected is not None:
                 self._expected[upid] = expected
-        elif expected is not None:
+        elif expected is not None and step.certain:
             self._believe(expected)
         return upid
 

@@ -17,9 +17,9 @@ from moxwell.pve import errors
 from moxwell.pve.client import Pve
 from moxwell.pve.values import Upid
 
-QUICK_SECONDS = 1.0
-SLOW_SECONDS = 5.0
-QUICK_ROUNDS = 15  # a task older than that is a long one
+QUICK_SECONDS = 0.5
+SLOW_SECONDS = 2.0
+QUICK_ROUNDS = 20  # a task older than that is a long one
 SINGLES = 8  # tasks asked for one by one in a round, at most
 
 

@@ -21,13 +21,13 @@ from moxwell.pve import errors
 from moxwell.pve.breaker import Breaker
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.failover import Failover
-from moxwell.pve.http import Answer, BadCertificate, NotSent, Origin
+from moxwell.pve.http import Answer, BadCertificate, Late, Lost, NotSent, Origin
 from moxwell.pve.tickets import Tickets
 from moxwell.pve.values import Params, as_fields
 
 DEADLINE_SECONDS = 45.0  # a proxied request may take Proxmox itself 30
 UPLOAD_SECONDS = 3600.0
-TRY_SECONDS = 15.0  # for a GET that another URL could answer
+TRY_SECONDS = 30.0  # for a GET that another URL could answer; pveproxy itself gives up then
 HIDDEN = ("password", "cipassword", "input-data", "content", "token", "secret")
 
 
@@ -224,14 +224,35 @@ class HttpTransport:
         raise self._refusal(answer, "POST /access/ticket", form)
 
     async def _guarded(self, out: Outgoing, auth: str) -> Answer:
+        end = asyncio.get_running_loop().time() + out.deadline_seconds
+        await self._take_slot(end)
+        try:
+            return await self._through_breaker(out, auth, end)
+        finally:
+            self._slots.release()
+
+    async def _take_slot(self, end: float) -> None:
+        """One of the region's requests at once; the time in the queue counts."""
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        try:
+            async with asyncio.timeout_at(end):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise errors.Overloaded(
+                f"{self._config.concurrency} other requests did not end in time",
+                where=f"region {self.region}",
+            ) from error
+
+    async def _through_breaker(self, out: Outgoing, auth: str, end: float) -> Answer:
         if not self._breaker.enter():
             raise errors.RegionUnreachable(
                 f"nobody answered; next try in {self._breaker.retry_after:.0f} s",
                 where=f"region {self.region}",
             )
         try:
-            async with self._slots:
-                answer = await self._failing_over(out, auth)
+            answer = await self._failing_over(out, auth, end)
         except errors.PveError:
             self._breaker.failed()
             raise
@@ -241,13 +262,14 @@ class HttpTransport:
         self._breaker.succeeded()
         return answer
 
-    async def _failing_over(self, out: Outgoing, auth: str) -> Answer:
+    async def _failing_over(self, out: Outgoing, auth: str, end: float) -> Answer:
         """Try the URLs in turn until one answers."""
         last: Answer | None = None
         problem: Unreachable | None = None
         order = self._failover.order()
+        if len(order) == 1 and out.repeatable:
+            order *= 2  # a connection that broke says nothing about the next one
         loop = asyncio.get_running_loop()
-        end = loop.time() + out.deadline_seconds
         for n, url in enumerate(order):
             others = n + 1 < len(order)
             until = min(end, loop.time() + TRY_SECONDS) if others and out.repeatable else end
@@ -263,12 +285,14 @@ class HttpTransport:
                         f"no answer ({error}); it may have happened",
                         where=f"region {self.region}: {out.method} {out.path.partition('?')[0]}",
                     ) from error
+                if len(self._origins) == 1 and not _broke(error):
+                    break
                 continue
             self._failover.succeeded(url)
             last = answer
-            if answer.status == 595 or (answer.status == 596 and out.repeatable):
-                continue
-            return answer
+            elsewhere = answer.status == 595 or (answer.status == 596 and out.repeatable)
+            if not elsewhere or len(self._origins) == 1:
+                return answer
         if last is not None:
             return last
         raise self._unreachable(problem) from problem
@@ -290,6 +314,11 @@ class HttpTransport:
         return await origin.exchange(
             head + out.body if out.body else head, out.stream() if out.stream else None, until
         )
+
+
+def _broke(error: Unreachable) -> bool:
+    """Did a connection break, rather than not come about or stay silent?"""
+    return isinstance(error, Lost) and not isinstance(error, Late)
 
 
 def multipart(

@@ -13,7 +13,7 @@ from moxwell.pve.marks import Mark
 from moxwell.pve.preflight import Report
 from moxwell.pve.regions import Region, Regions, UnknownRegion
 from moxwell.pve.seen import Event
-from moxwell.pve.steps import Guest, Start
+from moxwell.pve.steps import Destroy, Guest, Start
 from moxwell.pve.tasks import Ended
 from moxwell.pve.transport import HttpTransport
 from moxwell.pve.values import Secret
@@ -103,6 +103,25 @@ def test_a_step_whose_task_failed_is_not_believed() -> None:
         await asyncio.sleep(3)
         assert not region.inventory.guests[100].running
         runner.cancel()
+
+    run_virtual(story())
+
+
+def test_nothing_to_do_here_does_not_mean_gone() -> None:
+    async def story() -> None:
+        wires = Wires()
+        answer = wires.answer
+
+        def moved(method: str, path: str, params: dict[str, Any]) -> Any:
+            if path.endswith("/config"):
+                return errors.GuestMissing("Configuration file 'x' does not exist", status=500)
+            return answer(method, path, params)
+
+        wires.answer = moved  # type: ignore[method-assign]
+        region = Regions([config("a")], LoopClock(), connect=wires)["a"]
+        await region.inventory.refresh()
+        assert await region.take(Destroy(Guest("a", "pve1", 100, MARK)), "owner") is None
+        assert region.inventory.find(100) is not None
 
     run_virtual(story())
 

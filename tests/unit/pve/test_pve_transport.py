@@ -127,6 +127,23 @@ def test_failover(first: Say | None, method: str, outcome: str, asked: int) -> N
     assert asked_second == asked
 
 
+def test_a_broken_connection_is_forgiven_to_a_read_on_the_only_url() -> None:
+    async def story() -> None:
+        says = [Say(cut=True), Say(), Say(cut=True), Say(), Say(cut=True), Say(cut=True)]
+        async with serving(lambda _: says.pop(0)) as peer:
+            wire = tried(peer.url)
+            await wire.request("GET", "/x")
+            with pytest.raises(errors.Uncertain):
+                await wire.request("POST", "/x")
+            await wire.request("GET", "/x")
+            with pytest.raises(errors.RegionUnreachable):
+                await wire.request("GET", "/x")
+            assert len(peer.arrived) == 6
+            await wire.close()
+
+    run_virtual(story())
+
+
 def test_a_dead_preferred_url_is_left_and_returned_to() -> None:
     async def story() -> None:
         url = closed_url()
@@ -211,6 +228,18 @@ def test_a_region_gets_only_so_many_requests_at_once() -> None:
             await wire.close()
 
     run_virtual(story())
+
+
+def test_the_time_in_the_queue_counts() -> None:
+    async def use(wire: HttpTransport, peer: Peer) -> None:
+        first = asyncio.create_task(wire.request("GET", "/x", deadline_seconds=60))
+        await asyncio.sleep(1)
+        with pytest.raises(errors.Overloaded, match="1 other requests"):
+            await wire.request("GET", "/x", deadline_seconds=5)
+        assert len(peer.arrived) == 1
+        first.cancel()
+
+    run_virtual(with_peer(Say(silent=True), use, concurrency=1))
 
 
 def test_giving_up_a_request_gives_its_place_back() -> None:

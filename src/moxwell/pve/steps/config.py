@@ -50,6 +50,8 @@ class Configure(GuestStep, frozen=True, kw_only=True):
     With the ``digest`` of a configuration that was seen to be ours, nothing is read again.
     """
 
+    certain = True
+
     changes: Mapping[str, str]
     delete: tuple[str, ...] = ()
     digest: str = ""

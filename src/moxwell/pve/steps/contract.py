@@ -9,7 +9,7 @@ Proxmox compares it under the lock; so a step that is given one saves a request.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -43,6 +43,8 @@ class Expectation(Struct, frozen=True):
 
 class Step(Struct, frozen=True, tag=True, tag_field="step"):
     """One change in Proxmox, as a value."""
+
+    certain: ClassVar[bool] = False  # does "nothing to do" prove that what it expects is true?
 
     async def take(self, pve: Pve) -> Upid | None:
         """Make the change unless it is made; a task if it goes on as one."""

@@ -94,6 +94,8 @@ class Create(GuestStep, frozen=True, kw_only=True):
 class MakeTemplate(GuestStep, frozen=True):
     """Turn a stopped guest into a template, for good."""
 
+    certain = True
+
     async def take(self, pve: Pve) -> Upid | None:
         config = await own_free_config(pve, self.guest)
         if config.template:
@@ -106,6 +108,8 @@ class MakeTemplate(GuestStep, frozen=True):
 
 class Migrate(GuestStep, frozen=True, kw_only=True):
     """Move a guest to another host."""
+
+    certain = True
 
     target: str
     online: bool = False

@@ -20,6 +20,8 @@ def _unlocked(step: GuestStep, status: GuestStatus) -> None:
 class Start(GuestStep, frozen=True):
     """Turn a guest on."""
 
+    certain = True
+
     async def take(self, pve: Pve) -> Upid | None:
         status = await own_status(pve, self.guest)
         if status.running:
@@ -33,6 +35,8 @@ class Start(GuestStep, frozen=True):
 
 class Shutdown(GuestStep, frozen=True, kw_only=True):
     """Ask a guest to turn itself off; ``force`` pulls the plug when it does not in time."""
+
+    certain = True
 
     timeout_seconds: int = 60
     force: bool = False
@@ -55,6 +59,8 @@ class Shutdown(GuestStep, frozen=True, kw_only=True):
 
 class Stop(GuestStep, frozen=True):
     """Turn a guest off at once, also while a shutdown is under way."""
+
+    certain = True
 
     async def take(self, pve: Pve) -> Upid | None:
         if not (await own_status(pve, self.guest)).running:
