@@ -1,12 +1,10 @@
-"""Whose a guest is, and which id the next one gets."""
+"""Whose a guest is."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moxwell.errors import Busy, Invalid
 from moxwell.pve import errors, marks
-from moxwell.pve.claims import COOLDOWN_SECONDS, NoVmidLeft, VmidRange, choose_vmid
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.marks import Foreign, Mark
 
@@ -70,51 +68,3 @@ def test_a_description_keeps_its_mark_whatever_stands_before(text: str, uid: obj
     described = mark.describe(text)
     assert marks.owner_in_description(described) == str(uid)
     assert marks.owner_in_description(OTHERS.describe(described)) == OTHERS.owner_uid
-
-
-@pytest.mark.parametrize(
-    ("after", "used", "claimed", "freed", "chosen"),
-    [
-        pytest.param(0, (), (), {}, 100, id="the first"),
-        pytest.param(100, (), (), {}, 101, id="the one after the last"),
-        pytest.param(104, (), (), {}, 100, id="around the end"),
-        pytest.param(0, (100, 101), (102,), {}, 103, id="neither used nor claimed"),
-        pytest.param(0, (), (), {100: 0.0}, 101, id="not one that was freed just now"),
-        pytest.param(0, (), (), {100: -COOLDOWN_SECONDS}, 100, id="one that cooled down"),
-        pytest.param(102, (103, 104), (), {}, 100, id="past the used ones, around the end"),
-    ],
-)
-def test_choosing_an_id(
-    after: int,
-    used: tuple[int, ...],
-    claimed: tuple[int, ...],
-    freed: dict[int, float],
-    chosen: int,
-) -> None:
-    span = VmidRange(100, 104)
-    vmid = choose_vmid(span, used=used, claimed=claimed, freed=freed, now=0.0, after=after)
-    assert vmid == chosen
-    assert vmid in span
-
-
-def test_a_full_range_is_busy_and_says_so() -> None:
-    with pytest.raises(NoVmidLeft, match="all 2 ids of 100-101") as caught:
-        choose_vmid(VmidRange(100, 101), used=(100,), claimed=(101,))
-    assert isinstance(caught.value, Busy)
-
-
-@pytest.mark.parametrize(("start", "end"), [(99, 200), (200, 199), (100, 10**9)])
-def test_a_range_that_proxmox_would_refuse(start: int, end: int) -> None:
-    with pytest.raises(Invalid):
-        VmidRange(start, end)
-
-
-@given(st.sets(st.integers(100, 120)), st.sets(st.integers(100, 120)), st.integers(0, 200))
-def test_a_chosen_id_is_free(used: set[int], claimed: set[int], after: int) -> None:
-    span = VmidRange(100, 120)
-    free = set(range(100, 121)) - used - claimed
-    if free:
-        assert choose_vmid(span, used=used, claimed=claimed, after=after) in free
-    else:
-        with pytest.raises(NoVmidLeft):
-            choose_vmid(span, used=used, claimed=claimed, after=after)
