@@ -48,6 +48,6 @@ test: lint rig ## everything
 bench: dev rig ## ratios against peers, measured in one run (only="bench/pve.py …")
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@set -e; for each in $(or $(only),$(shell grep -l '^Run: ``python bench/' bench/*.py)); do \
-	  echo "== $$each"; PYTHONPATH=tools:bench nice $(BIN)/python $$each; done
+	  echo "== $$each"; PYTHONPATH=tools:tests/conformance:bench nice $(BIN)/python $$each; done
 
 .PHONY: help install dev up down status lint rig test bench

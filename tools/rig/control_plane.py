@@ -39,9 +39,9 @@ class ControlPlane:
         self._ssl.load_cert_chain(self.admin.cert, self.admin.key)
 
     # -- starting and stopping ---------------------------------------------------------------
-    def start(self, *extra: str) -> "ControlPlane":
-        """etcd and kube-apiserver; ``extra`` goes to the latter."""
-        etcd = self._start_etcd()
+    def start(self, *extra: str, durable: bool = False) -> "ControlPlane":
+        """etcd (synced to disk only if ``durable``) and kube-apiserver with ``extra`` flags."""
+        etcd = self._start_etcd(durable)
         self._start_apiserver(etcd, extra)
         return self
 
@@ -142,14 +142,14 @@ class ControlPlane:
             return False
 
     # -- the parts -----------------------------------------------------------------------------
-    def _start_etcd(self) -> str:
+    def _start_etcd(self, durable: bool) -> str:
         client, peer = free_port(), free_port()
         url = f"http://127.0.0.1:{client}"
         self.start_program(
             "etcd",
             "--name=rig",
             f"--data-dir={self.folder / 'etcd'}",
-            "--unsafe-no-fsync",
+            f"--unsafe-no-fsync={'false' if durable else 'true'}",
             f"--listen-client-urls={url}",
             f"--advertise-client-urls={url}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
