@@ -102,6 +102,7 @@ async def _make(
     pool = call.region.pools.get(str(call.get("pool", "")))
     if pool is not None and guest.vmid not in pool.vms:
         pool.vms.append(guest.vmid)
+    vm_create.join_ha(call, guest, work)
     if call.get("start"):
         power.start_now(call, guest)
 

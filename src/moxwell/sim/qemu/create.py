@@ -8,6 +8,7 @@ and writes the rest. If it fails, file and disks go again.
 from typing import Any
 from urllib.parse import unquote
 
+from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, die, forbidden, param_error
 from moxwell.sim.grammar import vm
@@ -15,7 +16,7 @@ from moxwell.sim.grammar.drives import is_drive
 from moxwell.sim.grammar.formats import words
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import disks, identity, restore, rights, start
-from moxwell.sim.state import Guest, Task, Value
+from moxwell.sim.state import Guest, HaResource, Task, Value
 from moxwell.sim.tasks import Work
 
 _OWN = frozenset(
@@ -119,6 +120,7 @@ async def _make(call: Call, guest: Guest, settings: dict[str, Value], work: Work
         except PveError as problem:
             raise die(f"unable to create VM {guest.vmid} - {problem.in_task}") from problem
     _join_pool(call, guest.vmid)
+    join_ha(call, guest, work)
     if call.get("start"):
         work.log("Execute autostart")
         await start.autostart(call, guest, work)
@@ -145,6 +147,18 @@ async def _fill(call: Call, guest: Guest, settings: dict[str, Value], work: Work
         conf["vmgenid"] = identity.new_uuid(desk)
     guest.conf = conf
     files.write(desk, guest)
+
+
+def join_ha(call: Call, guest: Guest, work: Work) -> None:
+    """``ha-managed`` (PVE 9): make the new guest an HA resource."""
+    if not call.get("ha-managed"):
+        return
+    work.log("Add as HA resource")
+    sid = ha_manager.sid_of(guest)
+    options = {"state": "started" if call.get("start") else "stopped"}
+    kind = sid.partition(":")[0]
+    call.region.ha.resources[sid] = HaResource(sid, kind, options, node=guest.node)
+    ha_manager.wake(call.desk)
 
 
 def _join_pool(call: Call, vmid: int) -> None:

@@ -87,7 +87,10 @@ def precondition(call: Call) -> Row:
         refused[node] = {"unavailable_storages": missing} if missing else {}
         if not missing:
             allowed.append(node)
-    return {
+    newer: Row = {"has-dbus-vmstate": 1} if call.major >= 9 else {}
+    if call.major >= 9 and ha_manager.managed(call.region, guest) is not None:
+        newer["dependent-ha-resources"] = []
+    return newer | {
         "running": int(guest.running),
         "allowed_nodes": allowed,
         "not_allowed_nodes": refused,

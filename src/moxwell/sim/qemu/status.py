@@ -50,6 +50,8 @@ def row(call: Call, guest: Guest, *, full: bool) -> Row:
         "netin": 0,
         "netout": 0,
     }
+    if call.major >= 9:
+        found["memhost"] = 0
     if guest.running:
         found |= _live(call, guest, found["maxmem"])
     for key in ("lock", "tags"):
