@@ -36,6 +36,8 @@ class Server:
         if path == "/cluster/tasks":
             rows = [task for task in self.ends if task not in self.unlisted]
             return [self.row(task) for task in rows]
+        if path == "/nodes/pve1/tasks":
+            return [self.row(task) for task in self.ends]
         task = Upid(path.split("/")[4])
         if task not in self.ends:
             return errors.TaskMissing("no such task", status=400)
@@ -75,7 +77,7 @@ def test_one_request_a_round_however_many_tasks() -> None:
     server = Server({upid(n): (8.5, "OK") for n in range(500)})
     server.story(60, *server.ends)
     assert len(server.ended) == 500
-    assert len(server.transport.sent) == 9
+    assert len(server.transport.sent) == 17
 
 
 def test_nothing_to_follow_sends_nothing() -> None:
@@ -87,7 +89,15 @@ def test_nothing_to_follow_sends_nothing() -> None:
 def test_a_long_task_is_asked_about_less_often() -> None:
     server = Server({upid(1): (1000, "OK")})
     server.story(1100, upid(1))
-    assert len(server.transport.sent) < 15 + 1000 / 5 + 5
+    assert len(server.transport.sent) < 20 + 1000 / 2 + 5
+
+
+def test_many_tasks_that_fell_out_of_the_list_are_asked_for_at_once() -> None:
+    ends = {upid(n): (3 + n / 100, "OK") for n in range(200)}
+    server = Server(ends, unlisted=set(ends))
+    server.story(10, *ends)
+    assert len(server.ended) == 200
+    assert len(server.transport.sent) < 25
 
 
 def test_a_task_that_the_list_does_not_show_is_asked_for() -> None:
