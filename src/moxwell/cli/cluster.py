@@ -1,0 +1,251 @@
+"""``moxwell cluster``: tenant clusters from the command line, as objects kubectl would write."""
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moxwell.api.capi.fleets import MachineDeployment
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.kinds import Resource
+from moxwell.cli import connect, overview, sample
+from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
+from moxwell.cli.output import Output, Progress, show
+from moxwell.clock import SystemClock
+from moxwell.errors import Conflict, Invalid, Missing, Terminal
+from moxwell.kube.client import Kube
+from moxwell.kube.errors import NotFound
+
+app = typer.Typer(help="Tenant clusters.", no_args_is_help=True)
+SECRETS = Resource("", "v1", "secrets", "Secret")
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done.")]
+Cluster = Annotated[str, typer.Argument(help="Name of the cluster.")]
+SPACE = "tenant-demo"
+PATIENCE = 900
+
+
+@app.command()
+def create(
+    cluster: Cluster,
+    nodes: Annotated[int, typer.Option("--nodes", min=0, help="How many workers.")] = 3,
+    regions: Annotated[
+        str, typer.Option("--regions", help="Regions, with commas; all if not given.")
+    ] = "",
+    version: Annotated[str, typer.Option("--version", help="Kubernetes version.")] = "",
+    size: Annotated[str, typer.Option("--size", help="Instance type.")] = "u1.large",
+    namespace: Namespace = SPACE,
+    name: Name = DEFAULT_NAME,
+    wait: Wait = True,
+) -> None:
+    """Make a cluster."""
+    spec: dict[str, Any] = {
+        "nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}],
+    }
+    if regions:
+        spec["regions"] = [r.strip() for r in regions.split(",") if r.strip()]
+    if version:
+        spec["version"] = version
+
+    async def run() -> None:
+        async with connect.kube(name) as kube:
+            await sample.make_namespace(kube, namespace)
+            body = sample.manifest(cluster, namespace, nodes, **spec)
+            try:
+                await kube.create(body, Kubernetes.resource)
+            except Conflict as error:
+                raise Invalid(
+                    f"cluster {cluster} is there already: change it with scale or upgrade"
+                ) from error
+            await _await(kube, cluster, namespace, wait)
+
+    asyncio.run(run())
+
+
+async def _await(kube: Kube, cluster: str, namespace: str, wait: bool) -> None:
+    if not wait:
+        typer.echo(f"cluster {cluster} is asked for")
+        return
+    progress = Progress()
+    try:
+        await sample.wait_ready(kube, cluster, namespace, progress, seconds=PATIENCE)
+    finally:
+        progress.stop()
+
+
+@app.command("list")
+def list_(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
+    """All clusters."""
+    rows = asyncio.run(overview.clusters(name))
+    columns = ("namespace", "cluster", "version", "nodes", "regions", "state", "endpoint")
+    show(rows, columns, output)
+
+
+@app.command()
+def scale(
+    cluster: Cluster,
+    group: Annotated[str, typer.Argument(help="Node group.")],
+    replicas: Annotated[int, typer.Argument(min=0, help="How many nodes.")],
+    namespace: Namespace = SPACE,
+    name: Name = DEFAULT_NAME,
+    wait: Wait = True,
+) -> None:
+    """Change how many nodes a group has."""
+
+    async def run() -> None:
+        async with connect.kube(name) as kube:
+            found = await _get(kube, cluster, namespace)
+            if any(g.name == group and g.autoscaled for g in found.spec.groups):
+                raise Invalid(f"group {group} is sized by an autoscaler: change its bounds instead")
+            groups = _changed(found, group, replicas=replicas)
+            await _put(kube, found, {"nodeGroups": groups})
+            await _await(kube, cluster, namespace, wait)
+
+    asyncio.run(run())
+
+
+@app.command()
+def upgrade(
+    cluster: Cluster,
+    version: Annotated[str, typer.Argument(help="Kubernetes version, such as v1.35.0.")],
+    namespace: Namespace = SPACE,
+    name: Name = DEFAULT_NAME,
+    wait: Wait = True,
+) -> None:
+    """Take a cluster to another Kubernetes version: the control plane first, then every node."""
+
+    async def run() -> None:
+        async with connect.kube(name) as kube:
+            found = await _get(kube, cluster, namespace)
+            await _put(kube, found, {"version": version})
+            await _await_rolled(kube, cluster, namespace, version) if wait else None
+
+    asyncio.run(run())
+
+
+async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) -> None:
+    clock, progress = SystemClock(), Progress()
+    deadline = clock.monotonic() + PATIENCE
+    try:
+        while clock.monotonic() < deadline:
+            labels = {"cluster.x-k8s.io/cluster-name": cluster}
+            groups = (await kube.list(MachineDeployment, namespace, labels=labels)).items
+            found = await kube.get(Kubernetes, cluster, namespace)
+            rolled = all(_is_rolled(g, version) for g in groups)
+            if rolled and sample.is_ready(found) and found.status.version == version:
+                progress.done(f"cluster {cluster} runs {version}")
+                return
+            new = sum(g.status.up_to_date_replicas or 0 for g in groups)
+            total = sum(g.spec.replicas or 0 for g in groups)
+            progress.say(
+                f"cluster {cluster}: control plane {found.status.version}, "
+                f"{new} of {total} nodes on {version}"
+            )
+            await clock.sleep(1)
+    finally:
+        progress.stop()
+    raise sample.NotReady(f"cluster {cluster} still rolls; `moxwell status` shows how far it is")
+
+
+def _is_rolled(group: MachineDeployment, version: str) -> bool:
+    status, wanted = group.status, group.spec.replicas or 0
+    settled = status.up_to_date_replicas == status.replicas == status.ready_replicas == wanted
+    return settled and group.spec.template.spec.version == version
+
+
+@app.command()
+def kubeconfig(
+    cluster: Cluster,
+    namespace: Namespace = SPACE,
+    name: Name = DEFAULT_NAME,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Write it there, 0600, instead of printing.")
+    ] = None,
+) -> None:
+    """Print the kubeconfig of a cluster."""
+
+    async def run() -> bytes:
+        async with connect.kube(name) as kube:
+            try:
+                secret = await kube.get(SECRETS, f"{cluster}-kubeconfig", namespace)
+            except NotFound as error:
+                await _get(kube, cluster, namespace)
+                raise sample.NotReady(
+                    f"cluster {cluster} has no kubeconfig yet: its control plane is starting"
+                ) from error
+            return base64.b64decode(secret["data"]["value"])
+
+    text = asyncio.run(run())
+    if file is None:
+        typer.echo(text.decode(), nl=False)
+        return
+    file.touch(mode=0o600)
+    file.chmod(0o600)
+    file.write_bytes(text)
+
+
+@app.command()
+def delete(
+    cluster: Cluster,
+    namespace: Namespace = SPACE,
+    name: Name = DEFAULT_NAME,
+    wait: Wait = True,
+) -> None:
+    """Delete a cluster: machines, then control plane, then addresses. Nothing of it is left."""
+
+    async def run() -> None:
+        async with connect.kube(name) as kube:
+            found = await _get(kube, cluster, namespace)
+            await kube.delete(Kubernetes, cluster, namespace, uid=found.uid)
+            if wait:
+                await _await_gone(kube, cluster, namespace)
+
+    asyncio.run(run())
+
+
+async def _await_gone(kube: Kube, cluster: str, namespace: str) -> None:
+    clock, progress = SystemClock(), Progress()
+    deadline = clock.monotonic() + PATIENCE
+    try:
+        while clock.monotonic() < deadline:
+            found = await kube.find(Kubernetes, cluster, namespace)
+            if found is None:
+                progress.done(f"cluster {cluster} is gone")
+                return
+            left = found.status.replicas
+            progress.say(f"cluster {cluster}: {left} machines left" if left else "its last things")
+            await clock.sleep(0.5)
+    finally:
+        progress.stop()
+    raise Terminal(f"cluster {cluster} is still there: `moxwell doctor` says what holds it")
+
+
+# Changing
+
+
+async def _get(kube: Kube, cluster: str, namespace: str) -> Kubernetes:
+    found = await kube.find(Kubernetes, cluster, namespace)
+    if found is None:
+        known = sorted(f"{k.namespace}/{k.name}" for k in (await kube.list(Kubernetes)).items)
+        listed = f"there are {', '.join(known)}" if known else "there are none yet"
+        raise Missing(f"there is no cluster {cluster} in {namespace}; {listed}")
+    return found
+
+
+def _changed(found: Kubernetes, group: str, **fields: Any) -> Any:
+    """The node groups in the form they were written, with one of them changed."""
+    written = found.spec.node_groups
+    names = [g.name for g in found.spec.groups]
+    if written is None and group == "md0":
+        return [{"name": "md0", **fields}]
+    if group not in names:
+        raise Missing(f"there is no group {group}: there are {', '.join(names)}")
+    if isinstance(written, dict):
+        return {n: {**(g or {}), **(fields if n == group else {})} for n, g in written.items()}
+    return [{**g, **(fields if g.get("name") == group else {})} for g in written]
+
+
+async def _put(kube: Kube, found: Kubernetes, spec: dict[str, Any]) -> None:
+    change = {"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": spec}
+    await kube.merge(Kubernetes, found.name, change, found.namespace)
