@@ -116,6 +116,12 @@ class Call:
         held = self.cached_rights.on(path)
         return any(p in held for p in privs) if any_of else all(p in held for p in privs)
 
+    def filter(self, prefix: str, priv: str) -> Callable[[object], bool]:
+        """``may`` for many names below one path, as lists need it."""
+        if self.is_root:
+            return lambda name: True
+        return rights.Rights(self.region, self.user, self.token).each(prefix, priv)
+
     def check(self, path: str, *privs: str, any_of: bool = False) -> None:
         """Raise PVE's 403 unless the caller has the privileges."""
         if self.may(path, *privs, any_of=any_of):

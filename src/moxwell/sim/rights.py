@@ -47,6 +47,20 @@ class Rights:
         own = self._privileges(path, f"{self._user}!{self._token}", "token")
         return {name: own[name] & theirs[name] for name in own if name in theirs}
 
+    def each(self, prefix: str, priv: str) -> Callable[[object], bool]:
+        """A quick question about many paths ``prefix/NAME``: most share one answer."""
+        usual = priv in self.on(f"{prefix}/*")
+        known = {*self._by_path, *self._pools}
+        special = {path for path in known if path.startswith(f"{prefix}/")}
+
+        def allowed(name: object) -> bool:
+            if not special:
+                return usual
+            path = f"{prefix}/{name}"
+            return priv in self.on(path) if path in special else usual
+
+        return allowed
+
     def _of_user(self, path: str) -> Held:
         if self._user == "root@pam":
             return self._everything
