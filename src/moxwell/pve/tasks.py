@@ -4,7 +4,8 @@ One poller for all running tasks of a region: an ended task becomes an event for
 In: task ids with the key of whoever waits. Out: ``Ended`` events. One request per round tells about
 all tasks, however many are followed; with nothing to follow it sends nothing. The surprise: the
 cluster-wide list only holds each host's latest tasks, so one that fell out of it is asked for
-singly; and an exit text is a hint, never the truth about the guest.
+singly, and several of one host in one list of that host; and an exit text is a hint, never the
+truth about the guest.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from moxwell.pve.values import Upid
 QUICK_SECONDS = 0.5
 SLOW_SECONDS = 2.0
 QUICK_ROUNDS = 20  # a task older than that is a long one
+MANY = 1000  # tasks in one list of a host
 SINGLES = 8  # tasks asked for one by one in a round, at most
 
 
@@ -105,18 +107,36 @@ class Tasks:
             listed = {row.upid: row for row in await self._pve.cluster.tasks()}
         except MoxwellError:
             return  # the region's health is the inventory's affair; try again next round
-        singles = 0
+        fallen: dict[str, list[Upid]] = {}
         for upid, task in list(self._followed.items()):
             task.rounds += 1
             row = listed.get(upid)
             if row is None:
                 task.unlisted += 1
                 # A host tells its peers of a new task a moment late: wait one round.
-                if task.unlisted > 1 and singles < SINGLES:
-                    singles += 1
-                    await self._ask(upid)
+                if task.unlisted > 1:
+                    fallen.setdefault(upid.host, []).append(upid)
             elif not row.running:
                 self._end(upid, row.status)
+        for host, upids in fallen.items():
+            if len(upids) > 1:
+                upids = await self._ask_host(host, upids)
+            for upid in upids[:SINGLES]:
+                await self._ask(upid)
+
+    async def _ask_host(self, host: str, upids: list[Upid]) -> list[Upid]:
+        """One list of a host for many tasks that fell out of the common one; answers the rest."""
+        since = min(upid.started for upid in upids)
+        try:
+            rows = await self._pve.tasks.list(host, source="all", since=since, limit=MANY)
+        except MoxwellError:
+            return []  # the host is down; its tasks are asked for again next round
+        found = {row.upid: row for row in rows}
+        for upid in upids:
+            row = found.get(upid)
+            if row is not None and not row.running:
+                self._end(upid, row.status)
+        return [upid for upid in upids if upid not in found]
 
     async def _ask(self, upid: Upid) -> None:
         try:
