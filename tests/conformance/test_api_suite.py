@@ -8,18 +8,24 @@ few that remain are listed with their reasons in :mod:`apisuite.allowed`.
 from collections.abc import Iterator
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from apisuite import embedded, tables
 from apisuite.allowed import ALLOWED
 from apisuite.case import Case
-from apisuite.differ import unexplained
+from apisuite.differ import Allowed, unexplained
 from apisuite.play import Player
 from apisuite.server import Server
 from rig import locate
 from rig.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.genuine, pytest.mark.xdist_group("api-suite")]
+pytestmark = pytest.mark.genuine
 CASES = tables.load(tables.HTTP + tables.KUBECTL)
+
+
+def _param(area: str, case: Case) -> ParameterSet:
+    half = pytest.mark.xdist_group("kubectl" if area in tables.KUBECTL else "http")
+    return pytest.param(area, case, id=f"{area}: {case.name}", marks=half)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +45,7 @@ def servers(
     process.stop()
 
 
-@pytest.mark.parametrize("area, case", CASES, ids=[f"{a}: {c.name}" for a, c in CASES])
+@pytest.mark.parametrize("area, case", [_param(*one) for one in CASES])
 def test_answers_as_the_genuine_one(servers: tuple[Server, Server], area: str, case: Case) -> None:
     genuine, ours = (Player(server).play(case) for server in servers)
     found = unexplained(f"{area}: {case.name}", genuine, ours, ALLOWED)
@@ -58,8 +64,5 @@ def test_allowed_differences_have_reasons() -> None:
 
 
 @pytest.mark.parametrize("entry", ALLOWED, ids=lambda e: f"{e.case} {e.place}")
-def test_allowed_differences_are_about_a_case(entry: object) -> None:
-    from apisuite.differ import Allowed
-
-    assert isinstance(entry, Allowed)
+def test_allowed_differences_are_about_a_case(entry: Allowed) -> None:
     assert any(entry.covers(f"{a}: {c.name}", entry.place) for a, c in CASES)

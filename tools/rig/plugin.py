@@ -89,6 +89,15 @@ def capi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a module that own a control plane stay on one worker, or each would start one."""
+    for item in items:
+        owned = {"own_genuine", "capi"} & set(getattr(item, "fixturenames", ()))
+        if owned and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
 def _reason(report: object) -> str:
     text = getattr(report, "longrepr", None)
     return str(text[2]) if isinstance(text, tuple) else str(text)
