@@ -13,6 +13,7 @@ from typing import Any
 from moxwell.errors import Invalid, Missing
 from moxwell.sim import ha_manager, statd
 from moxwell.sim.call import Desk
+from moxwell.sim.qemu import open_volumes
 from moxwell.sim.state import Guest, Pace, Region
 
 Args = dict[str, Any]
@@ -36,11 +37,18 @@ def host_down(desk: Desk, args: Args) -> None:
             desk.workers.stop(task.upid)
     for guest in desk.region.guests.values():
         if guest.node == host.name:
-            if guest.running:
-                desk.later(desk.inside.stopped(desk.region.name, guest.vmid))
-            guest.running, guest.paused, guest.booted, guest.live = False, False, False, {}
-            desk.touch(guest.vmid)
+            _kill(desk, guest)
     ha_manager.wake(desk)
+
+
+def _kill(desk: Desk, guest: Guest) -> None:
+    """The process of a guest is gone at once."""
+    if guest.running:
+        open_volumes.forget(desk, guest)
+        guest.running, guest.paused, guest.booted = False, False, False
+        guest.live, guest.pid = {}, 0
+        desk.later(desk.inside.stopped(desk.region.name, guest.vmid))
+    desk.touch(guest.vmid)
 
 
 def host_up(desk: Desk, args: Args) -> None:
@@ -113,8 +121,7 @@ def take_vmid(desk: Desk, args: Args) -> None:
 def delete_guest(desk: Desk, args: Args) -> None:
     """A guest and its volumes are gone."""
     guest, region = _guest(desk.region, args), desk.region
-    if guest.running:
-        desk.later(desk.inside.stopped(region.name, guest.vmid))
+    _kill(desk, guest)
     del region.guests[guest.vmid]
     for storage in region.storages.values():
         shelf = storage.shelf(guest.node)
@@ -143,10 +150,7 @@ def move_guest(desk: Desk, args: Args) -> None:
 
 def stop_guest(desk: Desk, args: Args) -> None:
     """A guest's process ends (crashed, or turned off from inside)."""
-    guest = _guest(desk.region, args)
-    guest.running, guest.paused, guest.booted, guest.live = False, False, False, {}
-    desk.later(desk.inside.stopped(desk.region.name, guest.vmid))
-    desk.touch(guest.vmid)
+    _kill(desk, _guest(desk.region, args))
     ha_manager.wake(desk)
 
 
