@@ -115,6 +115,13 @@ async def execute_status(call: Call) -> Row:
 async def file_read(call: Call) -> Row:
     """GET agent/file-read."""
     found: Row = await _ask(call, "file-read", {"file": call.params["file"]})
+    first, count = int(call.get("offset") or 0), call.get("count")
+    if first or count or not call.get("decode", 1):
+        data = str(found["content"]).encode()[first:][: int(count) if count else None]
+        text = data.decode("utf-8", "replace")
+        if not call.get("decode", 1):
+            text = base64.b64encode(data).decode()
+        found = {"content": text, "bytes-read": len(data)}
     return found
 
 
@@ -159,7 +166,15 @@ ROUTES: tuple[Route, ...] = (
         input_data=Param(max_length=65536),
     ),
     _route("GET", "exec-status", execute_status, pid=Param(type="integer", optional=False)),
-    _route("GET", "file-read", file_read, file=Param(optional=False)),
+    _route(
+        "GET",
+        "file-read",
+        file_read,
+        file=Param(optional=False),
+        count=Param(type="integer", minimum=1, maximum=16777216, version=9),
+        offset=Param(type="integer", minimum=0, version=9),
+        decode=Param(type="boolean", version=9),
+    ),
     _route(
         "POST",
         "file-write",

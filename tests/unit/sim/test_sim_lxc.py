@@ -163,3 +163,19 @@ def test_containers_move_stopped_or_restarted() -> None:
         assert (await sim.get("/nodes/n2/lxc/200/status/current"))["status"] == "running"
 
     story(body)
+
+
+def test_a_volume_can_change_its_storage_and_its_container() -> None:
+    async def body(sim: Sim) -> None:
+        await make(sim, mp0="shared:1,mp=/data")
+        await make(sim, 201)
+        form = {"volume": "mp0", "storage": "thin", "delete": "1"}
+        assert (await sim.done("POST", f"{CT}/move_volume", **form)).status == "OK"
+        conf = await sim.get(f"{CT}/config")
+        assert conf["mp0"] == "thin:vm-200-disk-0,mp=/data,size=1G"
+        form = {"volume": "mp0", "target-vmid": "201", "target-volume": "mp3"}
+        assert (await sim.done("POST", f"{CT}/move_volume", **form)).status == "OK"
+        conf = await sim.get("/nodes/n1/lxc/201/config")
+        assert conf["mp3"] == "thin:vm-201-disk-0,mp=/data,size=1G"
+
+    story(body)

@@ -14,6 +14,7 @@ from moxwell.sim.route import Param
 from moxwell.sim.state import Value
 
 _BOOL = Param(type="boolean")
+_PRINTABLE = r"[^\x00-\x08\x10-\x1F\x7F]"
 _MOUNT = r"(discard|lazytime|noatime|nodev|noexec|nosuid)"
 MOUNT_POINTS = tuple(f"mp{n}" for n in range(256))
 DISKS = ("rootfs", *MOUNT_POINTS)
@@ -95,8 +96,8 @@ _PLAIN: dict[str, Param] = {
     "tags": Param(format=formats.listed(formats.tag)),
     "timezone": Param(format=formats.timezone),
     "tty": Param(type="integer", minimum=0, maximum=6),
-    "entrypoint": Param(pattern=r"[^\x00-\x08\x10-\x1F\x7F]+", version=9),
-    "env": Param(version=9),
+    "entrypoint": Param(pattern=f"{_PRINTABLE}+", version=9),
+    "env": Param(pattern=rf"\w+={_PRINTABLE}*(?:\0\w+={_PRINTABLE}*)*", version=9),
 }
 
 

@@ -1,12 +1,12 @@
 """
-Containers: clone, template, resize, move a volume, migrate, destroy.
+Containers: clone, template, resize, migrate, destroy.
 """
 
 from typing import Any
 
 from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
-from moxwell.sim.fault import PveError, die, param_error
+from moxwell.sim.fault import PveError, die
 from moxwell.sim.grammar import ct
 from moxwell.sim.grammar.drives import size_text
 from moxwell.sim.lxc import conf as files
@@ -131,7 +131,7 @@ async def _clone(
     done = False
     try:
         for key, volid in sorted(_volumes(old)):
-            new = await _clone_volume(call, work, key, volid, guest.vmid, full=full)
+            new = await clone_volume(call, work, key, volid, guest.vmid, full=full)
             made.append(new)
             values = files.mount(key, old[key])
             values["volume"] = new
@@ -153,7 +153,7 @@ async def _clone(
     vm_files.write(call.desk, guest)
 
 
-async def _clone_volume(
+async def clone_volume(
     call: Call, work: Work, key: str, volid: str, vmid: int, *, full: bool
 ) -> str:
     place = vm_files.stock(call)
@@ -177,7 +177,7 @@ async def _clone_volume(
     return new
 
 
-# ---------------------------------------------------------------------- template, resize, move
+# ---------------------------------------------------------------------- template, resize
 
 
 async def template(call: Call) -> None:
@@ -242,44 +242,6 @@ def _resizable(call: Call) -> tuple[Guest, str, int]:
     if size == volume.size:
         raise die("disk is already at specified size")
     return guest, volid, size
-
-
-def move_volume(call: Call) -> str:
-    """POST move_volume: to another storage."""
-    storage, key = call.get("storage"), call.params["volume"]
-    if call.get("target-vmid") and storage:
-        text = "either set 'storage' or 'target-vmid', but not both"
-        raise param_error({"target-vmid": text, "storage": text})
-    if not storage:
-        text = "both 'storage' and 'target-vmid' missing, either needs to be set"
-        raise param_error({"target-vmid": text, "storage": text})
-    guest = call.get_guest(call.params["vmid"], "lxc")
-    vm_files.check_lock(guest)
-    vm_files.check_digest(guest, call.get("digest"))
-    call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
-    vm_files.stock(call).enabled(storage)
-    if guest.running:
-        raise die("cannot move volumes of a running container")
-    if key not in guest.conf:
-        raise die(f"volume '{key}' for container '{guest.vmid}' does not exist")
-
-    async def worker(work: Work) -> None:
-        async with call.hold("lxc", guest.vmid):
-            await _move(call, guest, key, work)
-
-    return call.spawn("move_volume", guest.vmid, worker)
-
-
-async def _move(call: Call, guest: Guest, key: str, work: Work) -> None:
-    values, place = files.mount(key, guest.conf[key]), vm_files.stock(call)
-    old = values["volume"]
-    values["volume"] = await _clone_volume(call, work, key, old, guest.vmid, full=True)
-    guest.conf[key] = ct.write_mount(key, values)
-    if call.get("delete"):
-        place.free(old, work)
-    else:
-        vm_files.add_unused(guest.conf, old)
-    vm_files.write(call.desk, guest)
 
 
 # ---------------------------------------------------------------------- migrate, destroy

@@ -3,7 +3,8 @@
 from functools import partial
 
 from moxwell.sim.grammar import ct, formats
-from moxwell.sim.lxc import conf, create, manage, power
+from moxwell.sim.grammar.drives import UNUSED
+from moxwell.sim.lxc import conf, create, manage, move, power
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.qemu import clone as vm_clone
 from moxwell.sim.qemu import params, snapshot
@@ -82,13 +83,13 @@ _CLONE = {
 }
 _MOVE = {
     **params.BASE,
-    "volume": Param(optional=False, enum=(*ct.DISKS, *(f"unused{n}" for n in range(256)))),
+    "volume": Param(optional=False, enum=(*ct.DISKS, *UNUSED)),
     "storage": params.STORAGE,
     "delete": params.BOOL,
     "digest": params.DIGEST,
     "bwlimit": _RATE,
-    "target-vmid": Param(type="integer", format=formats.vmid),
-    "target-volume": Param(),
+    "target-vmid": Param(type="integer", format=formats.vmid, minimum=100, maximum=999999999),
+    "target-volume": Param(enum=(*ct.DISKS, *UNUSED)),
     "target-digest": params.DIGEST,
 }
 _MIGRATE = {
@@ -131,7 +132,7 @@ ROUTES: tuple[Route, ...] = (
     _ct("GET", "/feature", manage.feature, _AUDIT, params.FEATURE),
     _ct("GET", "/interfaces", power.interfaces, _AUDIT),
     _ct("PUT", "/resize", manage.resize, _DISK, _RESIZE),
-    _ct("POST", "/move_volume", manage.move_volume, _DISK, _MOVE),
+    _ct("POST", "/move_volume", move.move_volume, _DISK, _MOVE),
     _ct("POST", "/clone", manage.clone, vm_clone.check_permission, _CLONE),
     _ct("POST", "/template", manage.template, _ALLOCATE),
     _ct("POST", "/migrate", manage.migrate, perm("/vms/{vmid}", "VM.Migrate"), _MIGRATE),
@@ -161,7 +162,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/snapshot/{snapname}/config",
         partial(snapshot.get_config, kind="lxc"),
-        _AUDIT,
+        perm("/vms/{vmid}", "VM.Snapshot", "VM.Snapshot.Rollback", "VM.Audit", any_of=True),
         _NAMED,
     ),
     _ct(

@@ -16,7 +16,7 @@ from moxwell.sim.qemu import conf as files
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Guest
 from moxwell.sim.tasks import Work
-from moxwell.sim.volumes import names
+from moxwell.sim.volumes import names, prune
 from moxwell.sim.volumes.stock import Stock
 
 _COMPRESSED = {"zstd": ".zst", "gzip": ".gz", "1": ".lzo", "lzo": ".lzo", "0": "", None: ""}
@@ -103,7 +103,7 @@ class _Dump:
             guest.conf.pop("lock", None)
             files.write(call.desk, guest)
         self._log(f"archive file: {volid}")
-        self._prune(guest, volid)
+        self._prune(guest)
         self._log(f"Finished Backup of VM {guest.vmid}")
 
     def _sizes(self, guest: Guest) -> list[int]:
@@ -162,21 +162,22 @@ class _Dump:
         }
         return re.sub(r"\{\{(\w+)\}\}", lambda m: words.get(m[1], m[0]), str(template))
 
-    def _prune(self, guest: Guest, newest: str) -> None:
-        """Keep as many backups as ``keep-last`` says."""
+    def _prune(self, guest: Guest) -> None:
+        """Remove what ``prune-backups`` does not keep."""
         place = files.stock(self._call)
         storage = place.get_storage(self._storage)
         rule = str(self._call.get("prune-backups") or storage.options.get("prune-backups") or "")
-        match = re.search(r"keep-last=(\d+)", rule)
-        if match is None or not self._call.get("remove", 1):
+        if not self._call.get("remove", 1):
             return
-        front = f"backup/vzdump-{guest.kind}-{guest.vmid}-"
-        names_ = [n for n in storage.shelf(self._call.node) if n.startswith(front)]
-        old = [n for n in sorted(names_) if f"{self._storage}:{n}" != newest]
-        for name in old[: max(len(old) + 1 - int(match[1]), 0)]:
-            if not storage.shelf(self._call.node)[name].protected:
-                place.free(f"{self._storage}:{name}")
-                self._log(f"removing backup '{self._storage}:{name}'")
+        backups = [
+            volume
+            for volume in storage.shelf(self._call.node).values()
+            if volume.content == "backup" and volume.vmid == guest.vmid
+        ]
+        for volume, mark in prune.marks(backups, rule):
+            if mark == "remove":
+                place.free(f"{self._storage}:{volume.name}")
+                self._log(f"removing backup '{self._storage}:{volume.name}'")
 
 
 def defaults(call: Call) -> dict[str, Any]:
@@ -227,6 +228,15 @@ ROUTES: tuple[Route, ...] = (
             "fleecing": Param(),
             "performance": Param(),
             "job-id": Param(max_length=50, pattern=r"\S+"),
+            "dumpdir": Param(),
+            "exclude-path": Param(type="array"),
+            "maxfiles": Param(type="integer", minimum=1),
+            "notification-policy": Param(enum=("always", "failure", "never"), until=8),
+            "notification-target": Param(until=8),
+            "pbs-change-detection-mode": Param(enum=("legacy", "data", "metadata")),
+            "script": Param(),
+            "stdout": Param(type="boolean"),
+            "stop": Param(type="boolean"),
         },
         anyone,
     ),
