@@ -113,6 +113,7 @@ class Home:
             file.close()
             raise Busy(f"instance {self.name!r} is running already") from error
         self._held = file
+        self.silence()  # what a killed predecessor said is not true any more
 
     def is_held(self) -> bool:
         """Whether a daemon lives."""
