@@ -3,6 +3,7 @@ Bodies of requests: JSON, YAML or protobuf in, plain values out, with the keys t
 """
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,35 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+class Unrecognized(refusals.Refused):
+    """The body is no object; ``named`` says what it should have been."""
+
+    def __init__(self, why: str, body: bytes) -> None:
+        shown = body[:30].decode(errors="replace") if body.startswith(b"{") else body[:30].hex()
+        detail = f"couldn't get version/kind; json parse error: {why} ({shown or '<empty>'})"
+        super().__init__(400, "BadRequest", detail)
+
+    def named(self, kind: str) -> refusals.Refused:
+        text = f"the object provided is unrecognized (must be of type {kind}): {self.message}"
+        return refusals.bad_request(text)
+
+
+_BARE = re.compile(rb"^\s*\{\s*([^\s\"}])")
+
+
+def _said(body: bytes) -> str:
+    """What Go's parser says, for the mistakes people make."""
+    if (found := _BARE.match(body)) is not None:
+        char = found[1].decode(errors="replace")
+        return f"invalid character '{char}' looking for beginning of object key string"
+    first = body.lstrip()[:1]
+    if first and first not in b'{["-0123456789tfn':
+        return (
+            f"invalid character '{first.decode(errors='replace')}' looking for beginning of value"
+        )
+    return "unexpected end of JSON input"
+
+
 def media_type(content_type: str) -> str:
     return content_type.split(";")[0].strip().lower()
 
@@ -42,9 +72,16 @@ def read(
     elif kind in (YAML, "application/x-yaml", "text/yaml", "application/apply-patch+yaml"):
         value = read_yaml(body)
     else:
-        raise refusals.unsupported_media(kind, ACCEPTED)
+        raise refusals.unsupported_media(ACCEPTED)
     if not isinstance(value, dict):
-        raise refusals.bad_request("the object provided is unrecognized (must be of type Object)")
+        what = {"list": "array", "str": "string", "bool": "bool"}.get(
+            type(value).__name__, "number"
+        )
+        go = (
+            'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string'
+            ' "json:\\"kind,omitempty\\"" }'
+        )
+        raise Unrecognized(f"json: cannot unmarshal {what} into Go value of type {go}", body)
     return value
 
 
@@ -55,9 +92,7 @@ def read_json(body: bytes, twice: list[str] | None = None) -> Any:
         value = json.loads(body, object_pairs_hook=_pairs)
         return _plain(value, "", twice)
     except (msgspec.DecodeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise refusals.bad_request(
-            f"couldn't get version/kind; json parse error: {error}"
-        ) from None
+        raise Unrecognized(_said(body), body) from error
 
 
 def read_yaml(body: bytes) -> Any:

@@ -15,12 +15,13 @@ from moxwell.store.core import Core
 from moxwell.store.custom import definitions
 from moxwell.store.garbage import Garbage
 from moxwell.store.namespaces import Namespaces
+from moxwell.store.protection import Protection
 from moxwell.store.refusals import Refused
 from moxwell.store.removing import Remover
 from moxwell.store.state import Change, Record
 
 EVENT_LIFE = timedelta(hours=1)
-SWEEP_SECONDS = 600.0
+SWEEP_SECONDS = 40.0
 Place = tuple[str, str, str]  # what to do, store, key
 _DELETING = b'"deletionTimestamp":"'
 
@@ -33,6 +34,7 @@ class Collector:
         self._garbage = Garbage(core, remover)
         self._namespaces = Namespaces(core, remover, self._garbage, root_ca)
         self._budgets = Budgets(core)
+        self._protection = Protection(core, self._garbage)
         self._queue: dict[Place, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -42,6 +44,8 @@ class Collector:
             "definition": lambda _, key: self._namespaces.look_definition(key),
             "budgets": lambda _, key: self._budgets.look(key),
             "pod": self._abandoned,
+            "protected": self._protection.look,
+            "node": self._protection.look_node,
         }
 
     async def start(self) -> None:
@@ -76,9 +80,6 @@ class Collector:
                     owner := self._core.state.find_uid(uid)
                 ) is not None and _DELETING in owner.body:
                     add("garbage", owner.store, owner.key)
-            if record.store == "nodes":
-                for pod in self._core.state.table("pods").scan():
-                    add("pod", "pods", pod.key)
         elif record.owners or _DELETING in record.body:
             add("garbage", record.store, record.key)
             for uid in previous.owners if previous is not None else ():
@@ -93,8 +94,17 @@ class Collector:
             self._add("definition", "", record.name)
         elif record.store in ("pods", "poddisruptionbudgets.policy"):
             self._add("budgets", "", record.namespace)
-            if record.store == "pods" and not deleted and _DELETING in record.body:
-                self._add("pod", "pods", record.key)
+            if record.store == "pods" and deleted:
+                for claim in self._core.state.table("persistentvolumeclaims").scan(
+                    f"{record.namespace}/"
+                ):
+                    if _DELETING in claim.body:
+                        self._add("protected", claim.store, claim.key)
+        elif record.store in ("persistentvolumes", "persistentvolumeclaims"):
+            if not deleted and _DELETING in record.body:
+                self._add("protected", record.store, record.key)
+        elif record.store == "nodes" and not deleted:
+            self._add("node", record.store, record.key)
         if deleted and record.namespace:
             self._add("namespace", "", record.namespace)
         if deleted and self._core.registry.hub(record.store) and "." in record.store:
@@ -110,6 +120,9 @@ class Collector:
                     await self._wake.wait()
             except TimeoutError:
                 self._forget_events()
+                for pod in self._core.state.table("pods").scan():
+                    if _DELETING in pod.body:
+                        self._add("pod", pod.store, pod.key)
             self._wake.clear()
             self._drain()
             try:

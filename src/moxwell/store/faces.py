@@ -69,6 +69,7 @@ class Column:
     format: str = ""
     priority: int = 0
     cell: Callable[[Object], Any] | None = None
+    age: bool = False  # the path holds a time, shown as how long ago that is
 
 
 @dataclass(frozen=True, slots=True)

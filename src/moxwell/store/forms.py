@@ -170,6 +170,11 @@ def choose(accept: str, face: Face, include: str, now: str) -> AnyForm:
         if wanted.get("g") != "meta.k8s.io" or wanted.get("v") != "v1":
             continue
         if shown == "Table":
+            if include not in ("", "None", "Metadata", "Object"):
+                raise refusals.bad_request(
+                    f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}":'
+                    " must be 'Metadata', 'Object', 'None', or empty"
+                )
             return TableForm(face, include or "Metadata", now)
         if shown in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return PartialForm(face)

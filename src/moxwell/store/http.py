@@ -6,12 +6,14 @@ to everybody (health and version); whoever proves something wrong is refused. Wa
 """
 
 import hmac
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from moxwell.api import wire
 from moxwell.store import refusals
@@ -21,6 +23,7 @@ from moxwell.store.server import Store, status_response
 
 MAX_BODY = 3 * 1024 * 1024
 ANONYMOUS = wire.User(name="system:anonymous", groups=("system:unauthenticated",))
+_WARNINGS = re.compile(r', (?=299 - ")')
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SERVICE = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
@@ -171,12 +174,21 @@ def _from_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> wire.User
     return _authenticated(wire.User(name=name, groups=groups))
 
 
+def _headers(answer: wire.Response) -> CIMultiDict[str]:
+    """Several warnings are several headers."""
+    found = CIMultiDict(answer.headers)
+    for warning in _WARNINGS.split(found.pop("warning", "")):
+        if warning:
+            found.add("warning", warning)
+    return found
+
+
 def _whole(answer: wire.Response) -> web.Response:
-    return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+    return web.Response(status=answer.status, headers=_headers(answer), body=answer.body)
 
 
 async def _streamed(request: web.Request, answer: wire.Response) -> web.StreamResponse:
-    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response = web.StreamResponse(status=answer.status, headers=_headers(answer))
     await response.prepare(request)
     assert answer.chunks is not None
     try:

@@ -44,7 +44,7 @@ class OpenApi:
             self._epoch, self._kept = self._registry.epoch, {}
         name = request.path.removeprefix("/openapi/v3").strip("/")
         if not name:
-            return _json(request, *self._index())
+            return _json(request, *self._index(), kind="text/plain; charset=utf-8")
         if name not in self._names():
             return None
         return _json(request, *self._document(name))
@@ -231,8 +231,10 @@ def _paths(face: Face, name: str) -> Object:
     return {**found, f"{root}/{{name}}": one} if one else found
 
 
-def _json(request: wire.Request, body: bytes, tag: str) -> wire.Response:
-    headers = {"content-type": "application/json", "etag": f'"{tag}"', "vary": "Accept"}
+def _json(
+    request: wire.Request, body: bytes, tag: str, kind: str = "application/json"
+) -> wire.Response:
+    headers = {"content-type": kind, "etag": f'"{tag}"', "vary": "Accept"}
     if request.headers.get("if-none-match") == f'"{tag}"':
         return wire.Response(status=304, headers=headers)
     return wire.Response(status=200, headers=headers, body=body)

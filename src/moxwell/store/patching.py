@@ -29,7 +29,9 @@ class Patcher:
 
     def patch(self, call: Call) -> Outcome:
         kind = bodies.media_type(call.request.headers.get("content-type", ""))
-        if kind not in TYPES or (kind == STRATEGIC and call.face.custom):
+        if kind == STRATEGIC and call.face.custom:
+            raise refusals.unsupported_media([t for t in TYPES if t != STRATEGIC])
+        if kind not in TYPES:
             text = "415: Unsupported Media Type"
             raise refusals.Refused(415, "UnsupportedMediaType", text, details={})
         if kind == APPLY:

@@ -88,7 +88,7 @@ def _text(value: Wire) -> str:
 def _time(value: Wire, *, micro: bool) -> str | None:
     found = {number: signed(v) for number, v in fields(_bytes(value))}
     seconds, nanos = found.get(1, 0), found.get(2, 0)
-    if seconds <= -62135596800:
+    if not found or seconds <= -62135596800:  # Go writes the time zero as an empty message
         return None
     at = datetime.fromtimestamp(seconds, UTC)
     text = at.strftime("%Y-%m-%dT%H:%M:%S")

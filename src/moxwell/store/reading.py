@@ -15,7 +15,7 @@ from typing import Any
 from moxwell.api import selectors
 from moxwell.store import metadata, refusals
 from moxwell.store.calls import Call
-from moxwell.store.forms import AnyForm
+from moxwell.store.forms import AnyForm, WholeForm
 from moxwell.store.state import Record, State, encode
 from moxwell.store.watches import Feed, Feeds, Watcher, line
 
@@ -163,6 +163,8 @@ class Reader:
                     break
                 found.append(record)
         meta: dict[str, Any] = {"resourceVersion": str(revision or self._state.revision)}
+        if call.face.custom and isinstance(form, WholeForm):
+            meta["continue"] = ""
         if more:
             at = revision or self._state.revision
             meta["continue"] = _Token(at, found[-1].key).text()

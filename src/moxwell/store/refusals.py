@@ -35,6 +35,8 @@ class Refused(Terminal):
     ) -> None:
         super().__init__(message)
         self.code, self.why, self.message = code, why, message
+        self.plain = False  # answered as bare text
+        self.warnings: tuple[str, ...] = ()  # sent along with the answer
         self.details = None if details is None else dict(details)
 
     def status(self) -> dict[str, Any]:
@@ -150,6 +152,12 @@ def no_such_path() -> Refused:
     return Refused(404, "NotFound", text, details={})
 
 
+def no_page() -> Refused:
+    refused = Refused(404, "NotFound", "404 page not found\n")
+    refused.plain = True
+    return refused
+
+
 def method_not_allowed() -> Refused:
     text = "the server does not allow this method on the requested resource"
     return Refused(405, "MethodNotAllowed", text, details={})
@@ -160,12 +168,11 @@ def not_acceptable(accepted: Sequence[str]) -> Refused:
     return Refused(406, "NotAcceptable", text, details={})
 
 
-def unsupported_media(kind: str, accepted: Sequence[str]) -> Refused:
+def unsupported_media(accepted: Sequence[str]) -> Refused:
     text = (
         "the body of the request was in an unknown format - "
         f"accepted media types include: {', '.join(accepted)}"
     )
-    del kind
     return Refused(415, "UnsupportedMediaType", text)
 
 

@@ -54,9 +54,11 @@ class Remover:
         if meta.get("finalizers") or not core.may_vanish(face, new):
             return 200, self._delay(call, record, old, new)
         if face.kind in SHOWN and not face.custom:
+            shown = new if face.kind == "Pod" else old
             if not call.dry_run:
-                self._drop(call, new, record)
-            return 200, new
+                made = self._drop(call, shown, record)
+                shown["metadata"]["resourceVersion"] = str(made.revision)
+            return 200, shown
         if not call.dry_run:
             self._drop(call, old, record)
         return 200, self._success(call, record)
@@ -133,10 +135,10 @@ class Remover:
         new["metadata"]["resourceVersion"] = str(made.revision)
         return new
 
-    def _drop(self, call: Call, obj: Object, record: Record) -> None:
+    def _drop(self, call: Call, obj: Object, record: Record) -> Record:
         face = call.face
         hub = face.to_hub({**obj, "metadata": dict(obj["metadata"])})
-        self._core.commits.drop(face.store, hub, record)
+        return self._core.commits.drop(face.store, hub, record)
 
     def vanish(self, call: Call, obj: Object, record: Record) -> Outcome:
         """The last finalizer is gone: so is the object."""

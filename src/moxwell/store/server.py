@@ -6,7 +6,7 @@ commit, and renders. A request without a user comes from this very process and m
 whoever serves strangers must prove users first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,6 +28,7 @@ from moxwell.store.core import Core
 from moxwell.store.custom.definitions import Definitions
 from moxwell.store.discovery import Discovery
 from moxwell.store.faces import Registry
+from moxwell.store.filling import Filling
 from moxwell.store.forms import AnyForm, choose
 from moxwell.store.hooks import Hooks
 from moxwell.store.openapi import OpenApi
@@ -36,7 +37,6 @@ from moxwell.store.protobuf import Protobuf
 from moxwell.store.reading import Reader
 from moxwell.store.removing import Remover
 from moxwell.store.revisions import RevisionLog
-from moxwell.store.services import Services
 from moxwell.store.state import Change, Record, State, encode
 from moxwell.store.subresources import Subresources
 from moxwell.store.watches import Feeds
@@ -76,6 +76,7 @@ class Store:
     def _build(self, root_ca: str) -> None:
         core = self.core
         core.registry.put(model.faces(core.tables))
+        self._own_groups = frozenset(face.group for face in core.registry)
         self._reader = Reader(core.state, core.feeds)
         self._writer = Writer(core)
         self._remover = Remover(core, self._writer)
@@ -86,7 +87,7 @@ class Store:
         self._openapi = OpenApi(core.registry, core.tables)
         self.authorizer = Authorizer(core.state)
         self._writer.guard = self.authorizer.check_grant
-        self._writer.fill = Services(core).fill
+        self._writer.fill = Filling(core).fill
         self._subresources = Subresources(
             core,
             self._writer,
@@ -168,7 +169,11 @@ class Store:
             return self._elsewhere(request)
         call = self._call(request, target)
         self.authorizer.check(call)
-        return await self._serve(call)
+        try:
+            return await self._serve(call)
+        except refusals.Refused as refused:
+            refused.warnings = tuple(call.warnings)
+            raise
 
     def _elsewhere(self, request: wire.Request) -> wire.Response:
         """Discovery, schemas, health."""
@@ -181,14 +186,20 @@ class Store:
             return json_response(200, version_info(self._version))
         found = self._discovery.answer(request) or self._openapi.answer(request)
         if found is None:
-            text = b"404 page not found\n"
-            return wire.Response(status=404, headers={"content-type": "text/plain"}, body=text)
+            parts = path.split("/")
+            raise self._nothing(
+                parts[2]
+                if parts[1] == "apis" and len(parts) > 3
+                else ""
+                if parts[1] == "api"
+                else "?"
+            )
         return found
 
     def _call(self, request: wire.Request, target: calls.Target) -> Call:
         face = self.core.registry.find(target.group, target.version, target.plural)
         if face is None:
-            raise refusals.no_such_path()
+            raise self._nothing(target.group)
         query = dict(reversed(request.query))
         watch = query.get("watch", "") in calls.TRUE and not target.name
         verb = calls.verb_of(request, bool(target.name), watch)
@@ -197,7 +208,7 @@ class Store:
         if face.namespaced and not target.namespace and (verb != "list" and verb != "watch"):
             raise refusals.method_not_allowed() if not target.name else refusals.no_such_path()
         if not face.namespaced and target.namespace and face.plural != "namespaces":
-            raise refusals.no_such_path()
+            raise self._nothing(target.group)
         return Call(
             request=request,
             face=face,
@@ -208,6 +219,10 @@ class Store:
             user=request.user or calls.ADMIN,
             query=query,
         )
+
+    def _nothing(self, group: str) -> refusals.Refused:
+        """Groups of custom kinds answer unknown paths more plainly than built-in ones."""
+        return refusals.no_such_path() if group in self._own_groups else refusals.no_page()
 
     async def _serve(self, call: Call) -> wire.Response:
         if call.sub or call.face.verbs == ("create",):
@@ -255,7 +270,10 @@ class Store:
         twice: list[str] = []
         wanted = twice if call.validation != "Ignore" and b'"' in call.request.body else None
         kind = call.request.headers.get("content-type", "")
-        return bodies.read(call.request.body, kind, self._protobuf.decode, wanted), twice
+        try:
+            return bodies.read(call.request.body, kind, self._protobuf.decode, wanted), twice
+        except bodies.Unrecognized as problem:
+            raise problem.named(call.face.kind) from None
 
     def _outcome(self, call: Call, form: AnyForm, outcome: Outcome) -> wire.Response:
         if outcome.record is not None:
@@ -286,10 +304,7 @@ class Store:
         return wire.Response(status=status, headers=self._headers(call), body=body)
 
     def _headers(self, call: Call) -> Mapping[str, str]:
-        if not call.warnings:
-            return JSON_HEADERS
-        texts = (text.replace("\\", "\\\\").replace('"', '\\"') for text in call.warnings)
-        return {**JSON_HEADERS, "warning": ", ".join(f'299 - "{text}"' for text in texts)}
+        return {**JSON_HEADERS, **_warned(call.warnings)} if call.warnings else JSON_HEADERS
 
 
 def version_info(version: str) -> Object:
@@ -308,12 +323,22 @@ def version_info(version: str) -> Object:
     }
 
 
+def _warned(warnings: Sequence[str]) -> dict[str, str]:
+    """Warnings as one header; several are joined by commas."""
+    texts = (text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
+    joined = ", ".join(f'299 - "{text}"' for text in texts)
+    return {"warning": joined} if joined else {}
+
+
 def json_response(status: int, value: object) -> wire.Response:
     return wire.Response(status=status, headers=JSON_HEADERS, body=encode(value) + b"\n")
 
 
 def status_response(refused: refusals.Refused) -> wire.Response:
-    headers = dict(JSON_HEADERS)
+    if refused.plain:
+        headers = {"content-type": "text/plain; charset=utf-8"}
+        return wire.Response(status=refused.code, headers=headers, body=refused.message.encode())
+    headers = {**JSON_HEADERS, **_warned(refused.warnings)}
     after = (refused.details or {}).get("retryAfterSeconds")
     if after:
         headers["retry-after"] = str(after)

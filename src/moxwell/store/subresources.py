@@ -52,6 +52,8 @@ class Subresources:
         if sub.split("/")[0] in REFUSED and call.face.kind in ("Pod", "Service", "Node"):
             raise refusals.not_implemented(f"{call.face.plural}/{sub}")
         if sub not in call.face.subs:
+            if call.face.custom:
+                raise refusals.not_found(call.face.plural, call.face.group, call.name)
             raise refusals.no_such_path()
         serve = getattr(self, f"_{sub}")
         found: Answer = serve(call, body)
@@ -118,6 +120,10 @@ class Subresources:
                 "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
             )
         if wanted < 0:
+            if call.face.custom and call.face.scale is not None:
+                text = f"Invalid value: {wanted}: should be a non-negative integer"
+                cause = refusals.Cause("FieldValueInvalid", text, call.face.scale.spec)
+                raise refusals.invalid(call.face.kind, call.face.group, call.name, [cause])
             text = f"Invalid value: {wanted}: must be greater than or equal to 0"
             cause = refusals.Cause("FieldValueInvalid", text, "spec.replicas")
             raise refusals.invalid("Scale", "autoscaling", call.name, [cause])
@@ -129,6 +135,9 @@ class Subresources:
         if call.verb != "create":
             raise refusals.method_not_allowed()
         obj, _ = body(call)
+        named = (obj.get("metadata") or {}).get("name")
+        if named and named != call.name:
+            raise refusals.bad_request("name in URL does not match name in Eviction object")
         options = obj.get("deleteOptions") or {}
         if options.get("dryRun"):
             call.query = {**call.query, "dryRun": options["dryRun"][0]}
@@ -195,8 +204,7 @@ class Subresources:
         old, new = self._writer.seen(call, record), self._writer.seen(call, record)
         node = (binding.get("target") or {}).get("name", "")
         if not node:
-            cause = refusals.Cause("FieldValueRequired", "Required value", "target.name")
-            raise refusals.invalid("Binding", "", call.name, [cause])
+            raise refusals.unknown("target.name: Required value")
         given = binding.get("metadata", {}).get("uid")
         if given and given != record.uid:
             why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {record.uid}"
@@ -238,7 +246,7 @@ class Subresources:
         if seconds < 600:
             text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
             cause = refusals.Cause("FieldValueInvalid", text, "spec.expirationSeconds")
-            raise refusals.invalid("TokenRequest", "authentication.k8s.io", call.name, [cause])
+            raise refusals.invalid("TokenRequest", "authentication.k8s.io", "", [cause])
         audiences = spec.get("audiences") or [AUDIENCE]
         bound = self._bound(call, spec.get("boundObjectRef"))
         token, ends = self._tokens.sign(account, audiences, seconds, bound)
@@ -249,6 +257,7 @@ class Subresources:
             "metadata": {
                 "name": call.name,
                 "namespace": call.namespace,
+                "uid": account["metadata"]["uid"],
                 "creationTimestamp": self._core.now(),
             },
             "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": None},

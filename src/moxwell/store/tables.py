@@ -90,15 +90,15 @@ class Tabler:
         if column.cell is not None:
             return column.cell
         read = jsonpaths.compile(column.path)
-        if column.type == "date" and (column.format != "date-time" or self._custom):
-            if not self._custom and column is CREATED:
-                return lambda obj: next(iter(read(obj)), None)
-            return lambda obj: self._date(read(obj))
+        if column.age or (column.type == "date" and self._custom):
+            return lambda obj: self._ago(read(obj))
+        if column is CREATED:
+            return lambda obj: next(iter(read(obj)), None)
         return lambda obj: typed(read(obj), column.type)
 
-    def _date(self, found: list[Any]) -> Any:
+    def _ago(self, found: list[Any]) -> Any:
         if not found or not isinstance(found[0], str):
-            return "<unknown>" if not self._custom else None
+            return None if self._custom else "<unknown>"
         try:
             return age(found[0], self._now)
         except ValueError:
@@ -132,6 +132,8 @@ def columns(face: Face) -> tuple[Column, ...]:
     """The face's own, or name and age."""
     if face.custom:
         return (NAME, *(face.columns or (AGE,)))
+    if face.kind == "Event":
+        return face.columns
     return (NAME, *face.columns) if face.columns else (NAME, CREATED)
 
 

@@ -43,6 +43,10 @@ class Reviews:
         user = call.user
         if kind != "SelfSubjectAccessReview":
             user = _named(spec)
+            if not user.name and not user.groups:
+                text = 'Invalid value: "": at least one of user or group must be specified'
+                cause = Cause("FieldValueInvalid", text, "spec.user")
+                raise invalid("", call.face.group, "", [cause])
         if kind == "LocalSubjectAccessReview":
             self._local(call, spec)
         return {**obj, "status": self._access(call, user, spec)}

@@ -18,6 +18,10 @@ def convert(obj: dict[str, Any], api_version: str) -> dict[str, Any]:
     """The same event in another group's words."""
     names = _TO_NEW if api_version.startswith("events.k8s.io/") else _TO_OLD
     moved = {names.get(key, key): value for key, value in obj.items()}
+    if api_version != "v1":
+        for key in ("reportingController", "reportingInstance"):
+            if not moved.get(key):
+                moved.pop(key, None)
     if api_version == "v1":
         moved.setdefault("involvedObject", {})
         moved.setdefault("source", {})

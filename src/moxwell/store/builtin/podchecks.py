@@ -112,7 +112,7 @@ def template_causes(template: Object, selector: Object | None, at: str, kind: st
     """A Pod template, and whether what it makes would be selected."""
     found: list[Cause] = []
     labels = (template.get("metadata") or {}).get("labels") or {}
-    if selector and not matches(selector, labels):
+    if selector is None or not matches(selector, labels):
         text = "`selector` does not match template `labels`"
         found.append(invalid(f"{at}.metadata.labels", labels, text))
     found += label_causes(labels, f"{at}.metadata.labels")

@@ -82,9 +82,34 @@ def _workload(new: Object, old: Object | None, sub: str) -> None:
     _drop_status(new, old, sub)
 
 
+def _stateful(new: Object, old: Object | None, sub: str) -> None:
+    if old is None:
+        new["status"] = {"replicas": 0, "availableReplicas": 0}
+
+
+def _daemon(new: Object, old: Object | None, sub: str) -> None:
+    key = "deprecated.daemonset.template.generation"
+    if old is None:
+        names = (
+            "currentNumberScheduled",
+            "desiredNumberScheduled",
+            "numberMisscheduled",
+            "numberReady",
+        )
+        new["status"] = dict.fromkeys(names, 0)
+        new["metadata"].setdefault("annotations", {})[key] = "1"
+    elif sub == "":
+        before = int((old["metadata"].get("annotations") or {}).get(key, "1"))
+        same = (new.get("spec") or {}).get("template") == (old.get("spec") or {}).get("template")
+        new["metadata"].setdefault("annotations", {})[key] = str(before + (not same))
+
+
 def _service(new: Object, old: Object | None, sub: str) -> None:
     if old is None:
         new["status"] = {"loadBalancer": {}}
+    for entry in ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
+        if entry.get("ip"):
+            entry.setdefault("ipMode", "VIP")
     spec = new.get("spec") or {}
     if spec.get("type") == "ExternalName":
         return
@@ -112,10 +137,10 @@ PREPARES: Mapping[str, Prepare] = {
     "PersistentVolumeClaim": _volume("Pending"),
     "CustomResourceDefinition": _definition,
     "Deployment": _workload,
-    "StatefulSet": _workload,
+    "StatefulSet": _stateful,
     "ReplicationController": _workload,
     "ReplicaSet": _workload,
-    "DaemonSet": _workload,
+    "DaemonSet": _daemon,
     "Job": _workload,
     "CronJob": _workload,
     "Ingress": _workload,

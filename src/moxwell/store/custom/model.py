@@ -7,9 +7,10 @@ from typing import Any
 
 from moxwell.store import jsonpaths, shapes
 from moxwell.store.builtin.fields import as_text
-from moxwell.store.builtin.gotypes import Read
+from moxwell.store.builtin.gotypes import Read, WrongType
 from moxwell.store.custom import pruning
-from moxwell.store.custom.validation import MISSING, validator
+from moxwell.store.custom.combining import MISSING
+from moxwell.store.custom.validation import Findings, validator
 from moxwell.store.faces import Object
 from moxwell.store.refusals import Cause, bad_request
 
@@ -23,6 +24,8 @@ class CustomModel:
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         self.schema = schema
         self._read_meta = read_meta
+        scale = (version.get("subresources") or {}).get("scale") or {}
+        self._replicas = [p for p in scale.get("specReplicasPath", "").split(".") if p]
         self._status = "status" in (version.get("subresources") or {})
         self._prune = None if preserve or schema is None else pruning.pruner(schema, root=True)
         self._fill = None if schema is None else pruning.defaulter(schema)
@@ -52,7 +55,12 @@ class CustomModel:
             raise bad_request("json: cannot unmarshal metadata into Go value of type v1.ObjectMeta")
         if self._prune is not None:
             self._prune(obj, "", unknown)
-        obj["metadata"] = self._read_meta(meta or {}, "metadata", unknown)
+        try:
+            obj["metadata"] = self._read_meta(meta or {}, "metadata", unknown)
+        except WrongType as error:
+            raise WrongType(error.message.replace(".metadata.", ".")) from None
+        if unknown:
+            unknown.sort()
         return obj
 
     def default(self, obj: Object) -> None:
@@ -65,13 +73,34 @@ class CustomModel:
     def check(self, new: Object, old: Object | None, sub: str) -> list[Cause]:
         if self.schema is None:
             return []
-        found: list[Cause] = []
-        if sub == "status" and self._status and old is not None:
-            whole = {**old, "status": new.get("status")} if "status" in new else new
-            self._validate(whole, "", found, old)
-            return found
-        self._validate(new, "", found, MISSING if old is None else old)
-        return found
+        found = Findings()
+        whole = new
+        if sub == "status" and self._status and old is not None and "status" in new:
+            whole = {**old, "status": new.get("status")}
+        self._validate(whole, "", found, MISSING if old is None else old)
+        found.ask_rules()
+        return found if sub == "status" else found + self._scale_causes(new)
+
+    def _scale_causes(self, new: Object) -> list[Cause]:
+        """The replicas a scale subresource would show must be readable."""
+        if not self._replicas:
+            return []
+        at: Any = new
+        for part in self._replicas[:-1]:
+            at = at.get(part, {})
+            if not isinstance(at, dict):
+                path = "." + ".".join(self._replicas)
+                kind = {"str": "string", "int": "int64", "bool": "bool"}.get(
+                    type(at).__name__, "slice"
+                )
+                text = f"{path} accessor error: {at} is of the type {kind}, expected map[string]interface{{}}"
+                return [Cause("FieldValueInvalid", f"Invalid value: 0: {text}", path)]
+        value = at.get(self._replicas[-1])
+        if isinstance(value, int) and value < 0:
+            path = "." + ".".join(self._replicas)
+            text = f"Invalid value: {value}: should be a non-negative integer"
+            return [Cause("FieldValueInvalid", text, path)]
+        return []
 
     def field(self, obj: Object, path: str) -> str:
         found = self._paths[path](obj)

@@ -12,7 +12,20 @@ from typing import Any
 Schema = Mapping[str, Any]
 Prune = Callable[[Any, str, list[str] | None], None]
 Default = Callable[[Any], None]
-_KEPT = ("apiVersion", "kind", "metadata")
+_META = frozenset(
+    [
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "labels",
+    ]
+    + ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "annotations"]
+    + ["ownerReferences", "finalizers", "managedFields"]
+)
 
 
 def _join(path: str, key: str) -> str:
@@ -23,29 +36,44 @@ def pruner(schema: Schema, *, root: bool = False) -> Prune | None:
     """How values of this schema are pruned; None where everything may stay."""
     if schema.get("type") == "array" or "items" in schema:
         return _list_pruner(pruner(schema.get("items") or {}))
+    embedded = schema.get("x-kubernetes-embedded-resource")
+    free = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    if free and not schema.get("properties") and not embedded:
+        return None
     properties = schema.get("properties") or {}
     rest = schema.get("additionalProperties")
-    free = bool(schema.get("x-kubernetes-preserve-unknown-fields")) or rest is True
+    free = free or rest is True
     if isinstance(rest, Mapping):
         return _map_pruner(pruner(rest))
     if schema.get("type") != "object" and not properties:
-        return None
+        return None if schema.get("x-kubernetes-int-or-string") else _leaf
     known = {key: pruner(found) for key, found in properties.items()}
-    if root or schema.get("x-kubernetes-embedded-resource"):
-        known |= dict.fromkeys(_KEPT)
+    if root or embedded:
+        meta = None if root else _object_pruner(dict.fromkeys(_META), free=False)
+        known |= {"apiVersion": None, "kind": None, "metadata": meta}
     if free and not any(known.values()):
         return None
     return _object_pruner(known, free)
 
 
+def _leaf(value: Any, path: str, unknown: list[str] | None) -> None:
+    """A scalar has no fields: whatever is found in its place loses them."""
+    if value.__class__ is dict:
+        if unknown is not None:
+            unknown += [_join(path, key) for key in value]
+        value.clear()
+
+
 def _list_pruner(inner: Prune | None) -> Prune | None:
-    if inner is None:
-        return None
+    plain = inner is _leaf
 
     def prune(value: Any, path: str, unknown: list[str] | None) -> None:
-        if isinstance(value, list):
+        if value.__class__ is not list:
+            _leaf(value, path, unknown)
+        elif inner is not None:
             for at, item in enumerate(value):
-                inner(item, f"{path}[{at}]", unknown)
+                if not plain or item.__class__ is dict:
+                    inner(item, f"{path}[{at}]", unknown)
 
     return prune
 
@@ -63,6 +91,8 @@ def _map_pruner(inner: Prune | None) -> Prune | None:
 
 
 def _object_pruner(known: Mapping[str, Prune | None], free: bool) -> Prune:
+    leaves = frozenset(key for key, inner in known.items() if inner is _leaf)
+
     def prune(value: Any, path: str, unknown: list[str] | None) -> None:
         if not isinstance(value, dict):
             return
@@ -71,6 +101,9 @@ def _object_pruner(known: Mapping[str, Prune | None], free: bool) -> Prune:
             if key not in known:
                 if not free:
                     gone.append(key)
+            elif key in leaves:
+                if item.__class__ is dict:
+                    _leaf(item, _join(path, key), unknown)
             elif (inner := known[key]) is not None:
                 inner(item, _join(path, key), unknown)
         for key in gone:

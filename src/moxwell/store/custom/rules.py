@@ -12,6 +12,7 @@ from moxwell.errors import Invalid
 from moxwell.store.cel import compiling, parsing, types
 from moxwell.store.cel.values import NONE, Failed, Optional
 from moxwell.store.refusals import Cause
+from moxwell.store.state import encode
 
 Schema = Mapping[str, Any]
 Rules = Callable[[Any, str, list[Cause], Any, bool], None]
@@ -55,7 +56,7 @@ class Rule:
             env["oldSelf"] = Optional(True, old) if has_old else NONE
         try:
             if self._run(env) is not True:
-                found.append(self._cause(self._said(env), path))
+                found.append(self._cause(self._said(env), path, _shown(value)))
         except Failed as failed:
             if str(failed).startswith("no such overload"):
                 text = (
@@ -64,7 +65,7 @@ class Rule:
                 )
             else:
                 text = f"{failed} evaluating rule: {self._given.get('message') or self._text}"
-            found.append(self._cause(text, path))
+            found.append(self._cause(text, path, f'"{self._shown}": '))
 
     def _said(self, env: dict[str, Any]) -> str:
         if self._message is not None:
@@ -77,15 +78,21 @@ class Rule:
         message: str = self._given.get("message") or ""
         return message.strip() or f"failed rule: {self._text}"
 
-    def _cause(self, text: str, path: str) -> Cause:
+    def _cause(self, text: str, path: str, shown_value: str) -> Cause:
         where = path + (self._given.get("fieldPath") or "")
         reason = _REASONS.get(self._given.get("reason") or "", "FieldValueInvalid")
         shown = {
             "FieldValueForbidden": f"Forbidden: {text}",
             "FieldValueRequired": f"Required value: {text}",
             "FieldValueDuplicate": f'Duplicate value: "{self._shown}"',
-        }.get(reason, f'Invalid value: "{self._shown}": {text}')
-        return Cause(reason, shown, where.removeprefix(".") if not path else where)
+        }.get(reason, f"Invalid value: {shown_value}{text}")
+        where = where.removeprefix(".") if not path else where
+        return Cause(reason, shown, where or "<nil>")
+
+
+def _shown(value: Any) -> str:
+    """Scalars are shown with the message, objects and lists are not."""
+    return "" if isinstance(value, (dict, list)) else encode(value).decode() + ": "
 
 
 def _compiled(

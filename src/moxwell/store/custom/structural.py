@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moxwell.store import jsonpaths
-from moxwell.store.custom import validation
+from moxwell.store.custom import combining, validation
 from moxwell.store.custom.rules import BadRule, compile_rules
 from moxwell.store.metadata import LABEL_1035_TEXT
 from moxwell.store.refusals import Cause
@@ -86,6 +86,8 @@ def _versions(spec: Object, stored: Any) -> list[Cause]:
         name = version.get("name", "")
         if not _label(name):
             found.append(_invalid(f"spec.versions[{at}].name", name, LABEL_1035_TEXT))
+            if at == 0:
+                found.append(_invalid("spec.version", name, LABEL_1035_TEXT))
         found += _version(version, at, alone=len(versions) == 1)
     marked = [v for v in versions if v.get("storage")]
     if len(marked) != 1:
@@ -95,6 +97,9 @@ def _versions(spec: Object, stored: Any) -> list[Cause]:
         ]
         text = "must have exactly one version marked as storage version"
         found.append(_invalid("spec.versions", shown, text))
+    if len(marked) > 1:
+        text = f"must have the storage version {marked[-1]['name']}"
+        found.append(_invalid("status.storedVersions", [marked[0]["name"]], text))
     if len(marked) == 0:
         found.append(
             _invalid(
@@ -246,10 +251,10 @@ def _rules(schema: Mapping[str, Any], at: str, found: list[Cause], *, root: bool
 def _defaults(schema: Mapping[str, Any], at: str, found: list[Cause]) -> None:
     if "default" in schema:
         problems: list[Cause] = []
-        validation.validator(schema)(schema["default"], "", problems, validation.MISSING)
+        validation.validator(schema)(schema["default"], "", problems, combining.MISSING)
         for problem in problems:
             where = f"{at}.default" + (f".{problem.field}" if problem.field else "")
-            found.append(Cause("FieldValueInvalid", problem.message, where))
+            found.append(Cause(problem.reason, problem.message, where))
     for name, inner in (schema.get("properties") or {}).items():
         _defaults(inner, f"{at}.properties[{name}]", found)
     for word in ("additionalProperties", "items"):

@@ -10,35 +10,44 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moxwell.errors import Invalid
-from moxwell.store.custom import formats
-from moxwell.store.custom.rules import compile_rules
+from moxwell.store.custom import combining, formats
+from moxwell.store.custom.combining import MISSING, NOWHERE, Check, Test, shown, wrong
+from moxwell.store.custom.rules import Rules, compile_rules
 from moxwell.store.refusals import Cause
 from moxwell.store.state import encode
 
 Schema = Mapping[str, Any]
-MISSING = object()
-NOWHERE = "<nil>"  # what a genuine apiserver says of schemas that combine others
-Check = Callable[[Any, str, list[Cause], Any], None]
-Test = Callable[[Any, str, list[Cause]], None]
 
 
 class BadSchema(Invalid):
     """The schema asks for something that is not supported."""
 
 
-def shown(value: Any) -> str:
-    """A value as field errors print it."""
-    if isinstance(value, (dict, list)):
-        return encode(value).decode()
-    if isinstance(value, str):
-        return encode(value).decode()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "null" if value is None else str(value)
+class Findings(list[Cause]):
+    """What is wrong, and the rules to ask when the types are right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.later: list[tuple[Rules, Any, str, Any]] = []
+
+    def ask_rules(self) -> None:
+        """Rules come last, and not at all when they could not be understood."""
+        if not self.later:
+            return
+        if any(cause.reason in _BLOCKING for cause in self):
+            text = (
+                "Invalid value: null: some validation rules were not checked because the object was"
+                " invalid; correct the existing errors to complete validation"
+            )
+            self.append(Cause("FieldValueInvalid", text, NOWHERE))
+            return
+        for rules, value, path, old in self.later:
+            rules(value, path, self, None if old is MISSING else old, old is not MISSING)
 
 
-def wrong(path: str, value: Any, why: str, reason: str = "FieldValueInvalid") -> Cause:
-    return Cause(reason, f"Invalid value: {shown(value)}: {why}", path)
+_BLOCKING = frozenset(
+    ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"]
+)
 
 
 def kind_of(value: Any) -> str:
@@ -71,14 +80,15 @@ def validator(schema: Schema, *, root: bool = False) -> Check:
             kind = kind_of(value)
             text = f'{path} in body must be of type {problem}: "{kind}"'
             found.append(wrong(path, kind, text, "FieldValueTypeInvalid"))
+            if kind == "number":
+                found.append(_checked(path, "(default format)"))
             return
-        before = len(found)
         for test in tests:
             test(value, path, found)
         for descend in below:
             descend(value, path, found, old)
-        if rules is not None and len(found) == before:
-            rules(value, path, found, None if old is MISSING else old, old is not MISSING)
+        if rules is not None and isinstance(found, Findings):
+            found.later.append((rules, value, path, old))
 
     return check
 
@@ -117,11 +127,15 @@ def _tests(schema: Schema) -> list[Test]:
         found.append(_unique(tuple(schema.get("x-kubernetes-list-map-keys", ()))))
     if schema.get("x-kubernetes-embedded-resource"):
         found.append(_embedded)
-    for keyword, tester in (("allOf", _all_of), ("anyOf", _any_of), ("oneOf", _one_of)):
+    for keyword, tester in (
+        ("allOf", combining.all_of),
+        ("anyOf", combining.any_of),
+        ("oneOf", combining.one_of),
+    ):
         if keyword in schema and not schema.get("x-kubernetes-int-or-string"):
             found.append(tester([validator(sub) for sub in schema[keyword]]))
     if "not" in schema:
-        found.append(_not(validator(schema["not"])))
+        found.append(combining.none_of(validator(schema["not"])))
     return found
 
 
@@ -154,9 +168,16 @@ def _bound(
     return make
 
 
+def _checked(path: str, how: str) -> Cause:
+    return wrong(NOWHERE, "", f"Checked value must be of type integer {how} in {path}")
+
+
 def _multiple(of: Any, schema: Schema) -> Test:
     def test(value: Any, path: str, found: list[Cause]) -> None:
-        if value % of:
+        if value <= 0:  # a genuine apiserver divides the wrong way round
+            text = f"factor MultipleOf declared for {path} must be positive: {shown(value)}"
+            found.append(wrong(path, value, text))
+        elif value % of:
             found.append(wrong(path, value, f"{path} in body should be a multiple of {shown(of)}"))
 
     return test
@@ -232,7 +253,13 @@ def _required(names: Any, schema: Schema) -> Test:
     return test
 
 
+_RANGES = {"int32": 2**31, "int64": 2**63}
+
+
 def _format(name: Any, schema: Schema) -> Test:
+    limit = _RANGES.get(name) if schema.get("type") == "integer" else None
+    if limit is not None:
+        return _range(name, limit)
     is_right = formats.FORMATS.get(name)
 
     def test(value: Any, path: str, found: list[Cause]) -> None:
@@ -243,12 +270,20 @@ def _format(name: Any, schema: Schema) -> Test:
     return test
 
 
+def _range(name: str, limit: int) -> Test:
+    def test(value: Any, path: str, found: list[Cause]) -> None:
+        if not -limit <= value < limit:
+            found.append(_checked(path, f"with format {name}"))
+
+    return test
+
+
 _MAKERS: Mapping[str, Callable[[Any, Schema], Test]] = {
     "required": _required,
     "enum": _enum,
+    "multipleOf": _multiple,
     "minimum": _bound("greater than", lambda v, limit: v >= limit, "exclusiveMinimum"),
     "maximum": _bound("less than", lambda v, limit: v <= limit, "exclusiveMaximum"),
-    "multipleOf": _multiple,
     "maxLength": _max_length,
     "minLength": _min_length,
     "pattern": _pattern,
@@ -282,62 +317,6 @@ def _embedded(value: Any, path: str, found: list[Cause]) -> None:
     for name in ("apiVersion", "kind"):
         if not value.get(name):
             found.append(Cause("FieldValueRequired", "Required value", f"{path}.{name}"))
-
-
-def _all_of(checks: list[Check]) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
-        for check in checks:
-            check(value, path, found, MISSING)
-
-    return test
-
-
-def _passing(checks: list[Check], value: Any, path: str) -> tuple[int, list[Cause]]:
-    """How many pass, and what is wrong with the best of the others."""
-    passed = 0
-    best: list[Cause] = []
-    for check in checks:
-        problems: list[Cause] = []
-        check(value, path, problems, MISSING)
-        if not problems:
-            passed += 1
-        elif not best:
-            best = problems
-    return passed, best
-
-
-def _any_of(checks: list[Check]) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
-        passed, best = _passing(checks, value, path)
-        if not passed:
-            found.append(wrong(NOWHERE, "", f'"{path}" must validate at least one schema (anyOf)'))
-            found += best
-
-    return test
-
-
-def _one_of(checks: list[Check]) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
-        passed, best = _passing(checks, value, path)
-        if passed == 1:
-            return
-        many = "Found none valid" if not passed else f"Found {passed} valid alternatives"
-        text = f'"{path}" must validate one and only one schema (oneOf). {many}'
-        found.append(wrong(NOWHERE, "", text))
-        if not passed:
-            found += best
-
-    return test
-
-
-def _not(check: Check) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
-        problems: list[Cause] = []
-        check(value, path, problems, MISSING)
-        if not problems:
-            found.append(wrong(NOWHERE, "", f'"{path}" must not validate the schema (not)'))
-
-    return test
 
 
 def _below(schema: Schema) -> list[Check]:
