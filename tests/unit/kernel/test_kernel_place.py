@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moxwell.kernel.estate import GIB, MIB, Flight, Host, HostKey, Neighbour, Store, Template
@@ -188,6 +188,7 @@ hosts_of = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(hosts=hosts_of, spread=st.sampled_from(["Prefer", "Require", "Ignore"]))
 def test_what_is_chosen_really_fits(hosts: list[Host], spread: str) -> None:
     ask = replace(ASK, spread=spread, limits=Limits(cpu_percent=200))
@@ -205,6 +206,7 @@ def test_what_is_chosen_really_fits(hosts: list[Host], spread: str) -> None:
         assert placed.chosen.key in {h.key for h in fitting}
 
 
+@settings(deadline=None)
 @given(hosts=hosts_of, dead=st.sampled_from("abcdef"))
 def test_a_dead_host_removes_only_itself(hosts: list[Host], dead: str) -> None:
     before = {v.key: v.fits for v in choose_host(ASK, hosts, templates=[SHARED]).verdicts}
@@ -213,6 +215,7 @@ def test_a_dead_host_removes_only_itself(hosts: list[Host], dead: str) -> None:
     assert all(v.fits == before[v.key] for v in after if v.key.name != dead)
 
 
+@settings(deadline=None)
 @given(hosts=hosts_of, seed=st.randoms())
 def test_order_of_the_world_does_not_matter(hosts: list[Host], seed: object) -> None:
     shuffled = list(hosts)

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moxwell.errors import Invalid
@@ -140,6 +140,7 @@ def test_bootstrap_data_is_never_printed() -> None:
 names = st.text("abcdefghij-", min_size=1, max_size=20)
 
 
+@settings(deadline=None)
 @given(content=st.dictionaries(names, st.binary(max_size=4096), min_size=1, max_size=4))
 def test_iso_round_trip_and_same_bytes(content: dict[str, bytes]) -> None:
     image = build_iso(content)
@@ -148,6 +149,7 @@ def test_iso_round_trip_and_same_bytes(content: dict[str, bytes]) -> None:
     assert image[0x8028:0x8048].rstrip() == b"cidata"
 
 
+@settings(deadline=None)
 @given(owner=st.uuids(), n=st.integers(0, 31))
 def test_macs_are_valid_and_stable(owner: object, n: int) -> None:
     mac = choose_mac(str(owner), f"net{n}")

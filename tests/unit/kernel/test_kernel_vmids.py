@@ -1,7 +1,7 @@
 """VMIDs: free, inside the range, spread, and stable for one owner."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moxwell.errors import Invalid
@@ -10,6 +10,7 @@ from moxwell.kernel.vmids import COOL_DOWN_SECONDS, RangeExhausted, VmidRange, c
 NOW = 10_000.0
 
 
+@settings(deadline=None)
 @given(
     start=st.integers(100, 200),
     size=st.integers(1, 50),
