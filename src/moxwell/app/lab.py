@@ -33,7 +33,7 @@ class Lab:
     def __init__(self, home: Home, clock: Clock, world: Path | None = None) -> None:
         self._home, self._clock = home, clock
         self._world = world or Path(str(resources.files("moxwell.app") / "lab.yaml"))
-        self.guests = Guests(HttpTransport, clock)
+        self.guests = Guests(HttpTransport, clock, self._keep_guests)
         self._simulator: serve.Simulator | None = None
 
     @property
@@ -50,7 +50,12 @@ class Lab:
             self.guests.load(home.guests.read_bytes())
         made = certs.make(home.folder / "simulator", now)
         self._simulator = serve.Simulator(
-            regions, self._clock, tls=made.context(), inside=self.guests, state=home.simulator
+            regions,
+            self._clock,
+            tls=made.context(),
+            inside=self.guests,
+            state=home.simulator,
+            durable=True,
         )
         await self._simulator.start()
         ca = made.ca.read_text()
@@ -70,13 +75,15 @@ class Lab:
                 await self.save()
 
     async def save(self) -> None:
-        """Write both halves; a crash in between leaves the older guests, which only rejoin."""
+        """What changed without a request: tasks that ended, guests that booted."""
         self.simulator.save()
+
+    def _keep_guests(self) -> None:
         write_private(self._home.guests, self.guests.save())
 
     async def stop(self) -> None:
         """Save and close."""
-        write_private(self._home.guests, self.guests.save())
+        self._keep_guests()
         await self.simulator.stop()
 
     def forget(self) -> None:

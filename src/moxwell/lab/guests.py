@@ -56,9 +56,14 @@ class _Life:
 class Guests:
     """All guests of all regions; ``run`` owns their lives."""
 
-    def __init__(self, dial: Callable[[Access], Handler], clock: Clock) -> None:
-        self._dial = dial
-        self._clock = clock
+    def __init__(
+        self,
+        dial: Callable[[Access], Handler],
+        clock: Clock,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_change`` is called when a disk has changed, so that it can be kept."""
+        self._dial, self._clock, self._on_change = dial, clock, on_change
         self._lives: dict[tuple[str, int], _Life] = {}
         self._disks: dict[str, Disk] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -132,8 +137,10 @@ class Guests:
             )
 
     async def _boot(self, life: _Life) -> None:
-        disk = self._disks.get(life.view.uuid) or Disk(seed=_find_seed(life.view))
-        self._disks[life.view.uuid] = disk
+        disk = self._disks.get(life.view.uuid)
+        if disk is None:
+            disk = self._disks[life.view.uuid] = Disk(seed=_find_seed(life.view))
+            self._on_change()
         seed = disk.seed
         network = seed.network if seed else {}
         life.system.interfaces = machine.interfaces(life.view.conf, network)
@@ -157,6 +164,7 @@ class Guests:
         if asked is not None:
             disk = await self._join(life, seed, asked, instructions.files)
         self._disks[life.view.uuid] = disk
+        self._on_change()
         return disk
 
     async def _join(self, life: _Life, seed: Seed, asked: Join, files: Mapping[str, str]) -> Disk:

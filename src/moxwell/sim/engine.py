@@ -9,7 +9,7 @@ come, permissions, the node the request belongs to, the schema, and only then th
 import asyncio
 import inspect
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -43,8 +43,11 @@ class Engine:
         *,
         inside: Inside | None = None,
         seed: int = 0,
+        on_write: Callable[[], None] = lambda: None,
     ) -> None:
+        """``on_write`` is called after every request with an effect, before its answer."""
         self.clock = clock
+        self.on_write = on_write
         self._table = Table(endpoints.all_routes())
         self._beside: set[asyncio.Task[Any]] = set()
         self.desks = {
@@ -80,6 +83,8 @@ class Engine:
         if verdict.before is not None:
             return verdict.before
         answer = await self._answer(desk, request)
+        if request.method != "GET":
+            self.on_write()
         return CUT if verdict.cut_after else answer
 
     def _resume(self, name: str) -> None:

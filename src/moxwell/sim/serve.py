@@ -35,12 +35,16 @@ class Simulator:
     inside: Inside | None = None
     seed: int = 0
     state: Path | None = None
+    durable: bool = False  # saved before every answer to a write
     urls: dict[tuple[str, str], str] = field(default_factory=dict)  # (region, node) -> url
     engine: Engine = field(init=False)
     _runners: list[web.AppRunner] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.engine = Engine(self.regions, self.clock, inside=self.inside, seed=self.seed)
+        keep = self.save if self.durable else lambda: None
+        self.engine = Engine(
+            self.regions, self.clock, inside=self.inside, seed=self.seed, on_write=keep
+        )
 
     def url(self, region: str | None = None) -> str:
         """The URL of a region's first node."""
