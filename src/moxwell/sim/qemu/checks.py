@@ -170,6 +170,9 @@ def _check_volumes(call: Call, conf: Conf) -> None:
 def _check_qemu(call: Call, guest: Guest, work: Work) -> None:
     """What only QEMU (or the tools around it) notices."""
     conf = guest.conf
+    if int(conf.get("vcpus") or 0) > max_cpus(conf):
+        work.log("qemu: Invalid SMP CPUs: the number of CPUs is above the maximum")
+        raise die(_EXITED)
     if conf.get("numa"):
         _check_assigned(conf, work)
     affinity = str(conf.get("affinity", "")).strip()
@@ -190,7 +193,10 @@ def _check_qemu(call: Call, guest: Guest, work: Work) -> None:
 
 
 def _check_assigned(conf: Conf, work: Work) -> None:
-    """Every CPU index below the maximum, and in one node only."""
+    """Every CPU index below the maximum, and in one node only; memory that can be split."""
+    if not _numas(conf) and vm.memory_mib(conf) % int(conf.get("sockets") or 1):
+        work.log("qemu: -object memory-backend-ram: Parameter 'size' expects a size")
+        raise die(_EXITED)
     seen: set[int] = set()
     top = max_cpus(conf)
     for number, numa in _numas(conf):

@@ -194,8 +194,8 @@ def is_pending(guest: Guest) -> bool:
 
 
 def merged(guest: Guest) -> Conf:
-    """The configuration with its pending changes."""
-    conf = {k: v for k, v in guest.conf.items() if k not in guest.deletes}
+    """The configuration with its pending changes; a zero that waits for removal stays in sight."""
+    conf = {k: v for k, v in guest.conf.items() if k not in guest.deletes or v in (0, "0")}
     return conf | guest.pending
 
 

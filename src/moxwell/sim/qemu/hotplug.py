@@ -13,8 +13,8 @@ from moxwell.sim.fault import PveError, die
 from moxwell.sim.grammar import devices, formats, vm
 from moxwell.sim.grammar.drives import Drive, find_drive, is_drive
 from moxwell.sim.grammar.formats import words
+from moxwell.sim.qemu import cloudinit, open_volumes
 from moxwell.sim.qemu import conf as files
-from moxwell.sim.qemu import open_volumes
 from moxwell.sim.state import Guest, Value
 
 FAST = frozenset(
@@ -101,6 +101,8 @@ class Plugger:
                 guest.live[name] = value
                 guest.pending.pop(name, None)
         files.write(self._call.desk, guest)
+        if "cloudinit" in self._features and files.find_cloudinit([guest.conf]) is not None:
+            cloudinit.regenerate(self._call, guest)
 
     def _try(self, name: str, action: Callable[..., None], *args: Value) -> bool:
         try:
