@@ -31,7 +31,7 @@ TOP_KEYS = frozenset({"clusters", "features"})
 _TRUE = frozenset({"1", "on", "true", "yes", "y"})
 _FALSE = frozenset({"", "0", "off", "false", "no", "n"})
 _REGION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_TOKEN_ID = re.compile(r"[^@\s!]+@[^@\s!]+![^@\s!=]+")
+_TOKEN_ID = re.compile(r"[^\s!]+![^\s!=]+")  # upstream samples leave the realm out
 
 
 class InvalidConfig(Invalid):

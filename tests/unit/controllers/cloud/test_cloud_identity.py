@@ -1,0 +1,237 @@
+"""What a node is told about itself, and what the configuration says: tables."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moxwell.api.core.nodes import Node, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo, Taint
+from moxwell.api.meta import ObjectMeta
+from moxwell.controllers.cloud import identity, settings
+from moxwell.controllers.cloud.identity import Place
+from moxwell.controllers.cloud.lookup import Gone, NotOurs, Unknown
+from moxwell.controllers.cloud.node import plan
+from moxwell.controllers.cloud.settings import Features, InvalidFeatures
+from moxwell.pve import config
+from moxwell.runtime.move import Settled, Wait
+
+SHARED = Path(__file__).parents[5] / "shared" / "manifests" / "ccm"
+UUID = "11111111-2222-3333-4444-555555555555"
+PLACE = Place(region="r1", vmid=101, host="pve1", zone="pve1", uuid=UUID, cores=4, memory_mib=8192)
+
+
+def node(*taints: str, provider: str = "", addresses: Any = (), **meta: Any) -> Node:
+    rows = tuple(Taint(key=t, effect="NoSchedule") for t in taints)
+    return Node(
+        metadata=ObjectMeta(name="w1", resource_version="7", **meta),
+        spec=NodeSpec(provider_id=provider, taints=rows),
+        status=NodeStatus(addresses=tuple(addresses), node_info=NodeSystemInfo(system_uuid=UUID)),
+    )
+
+
+@pytest.mark.parametrize(
+    "features, text",
+    [
+        pytest.param(Features(), "proxmox://r1/101", id="region and vmid"),
+        pytest.param(Features(provider="capmox"), f"proxmox://{UUID}", id="the form of CAPMOX"),
+    ],
+)
+def test_provider_id(features: Features, text: str) -> None:
+    assert identity.provider_id(PLACE, features) == text
+
+
+@pytest.mark.parametrize(
+    "sku, name",
+    [
+        pytest.param("", "4VCPU-8GB", id="by shape"),
+        pytest.param("u1.large", "u1.large", id="by SKU"),
+        pytest.param("not a label!", "4VCPU-8GB", id="a SKU that is no label"),
+    ],
+)
+def test_instance_type(sku: str, name: str) -> None:
+    from dataclasses import replace
+
+    assert identity.instance_type(replace(PLACE, sku=sku)) == name
+
+
+def test_a_coded_sku_is_read() -> None:
+    assert identity.read_sku({"base64": "1", "sku": "dTEubGFyZ2U="}) == "u1.large"
+    assert identity.read_sku({"base64": "1", "sku": "***"}) == ""
+
+
+def test_labels_say_where_in_both_generations() -> None:
+    labels = identity.labels(PLACE, Features())
+    assert labels[identity.REGION] == labels[identity.OLD_REGION] == "r1"
+    assert labels[identity.ZONE] == labels["topology.proxmox.sinextra.dev/zone"] == "pve1"
+    assert labels[identity.TYPE] == labels[identity.OLD_TYPE] == "4VCPU-8GB"
+
+
+def test_an_ha_group_can_be_the_zone() -> None:
+    from dataclasses import replace
+
+    grouped = replace(PLACE, ha_groups=("rack-a",))
+    labels = identity.labels(grouped, Features(ha_group=True))
+    assert labels[identity.ZONE] == "rack-a"
+    assert labels["topology.proxmox.sinextra.dev/zone"] == "pve1"
+    assert labels["group.topology.proxmox.sinextra.dev/rack-a"] == ""
+
+
+def test_a_cpu_model_becomes_a_label() -> None:
+    name = "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz"
+    assert identity.label_value(name) == "Intel-Xeon-Gold-6230-CPU-2.10GHz"
+
+
+QEMU = {"features": {"network": {"mode": "qemu"}}}
+
+
+@pytest.mark.parametrize(
+    "network, inside, given, rows",
+    [
+        pytest.param(
+            {"mode": "qemu"},
+            [("eth0", "10.0.0.5"), ("lo", "127.0.0.1")],
+            "",
+            ["InternalIP 10.0.0.5"],
+            id="from the agent, without loopback",
+        ),
+        pytest.param(
+            {"mode": "qemu", "external_ip_cidrs": "203.0.113.0/24"},
+            [("eth0", "10.0.0.5"), ("eth1", "203.0.113.9")],
+            "",
+            ["InternalIP 10.0.0.5", "ExternalIP 203.0.113.9"],
+            id="external by network",
+        ),
+        pytest.param(
+            {"mode": "qemu", "external_ip_cidrs": "!10.1.0.0/16"},
+            [("eth0", "10.0.0.5"), ("eth1", "10.1.0.9")],
+            "",
+            ["InternalIP 10.0.0.5"],
+            id="an excluded network is dropped",
+        ),
+        pytest.param(
+            {"mode": "qemu", "ip_sort_order": "10.2.0.0/16"},
+            [("eth0", "10.0.0.5"), ("eth1", "10.2.0.9")],
+            "",
+            ["InternalIP 10.2.0.9", "InternalIP 10.0.0.5"],
+            id="sort order sorts and drops nothing",
+        ),
+        pytest.param(
+            {"mode": "qemu", "ipv6_support_disabled": True},
+            [("eth0", "10.0.0.5"), ("eth0", "2001:db8::5")],
+            "",
+            ["InternalIP 10.0.0.5"],
+            id="no IPv6",
+        ),
+        pytest.param(
+            {"mode": "auto"},
+            [("eth0", "10.0.0.5"), ("eth0", "2001:db8::5")],
+            "2001:db8::5",
+            ["InternalIP 2001:db8::5", "InternalIP 10.0.0.5"],
+            id="the node IP comes first",
+        ),
+        pytest.param(
+            {"mode": "default"}, [], "10.0.0.7", ["InternalIP 10.0.0.7"], id="as the kubelet says"
+        ),
+    ],
+)
+def test_addresses(network: Any, inside: Any, given: str, rows: list[str]) -> None:
+    from dataclasses import replace
+
+    features = settings.from_mapping({"network": network})
+    notes = {identity.NODE_IP: given} if given else {}
+    found = identity.addresses(
+        node(annotations=notes), replace(PLACE, inside=tuple(inside)), features
+    )
+    listed = [f"{a.type} {a.address}" for a in found.found]
+    assert listed == [*rows, "Hostname w1"]
+
+
+def test_a_node_ip_that_the_guest_does_not_have_is_named() -> None:
+    from dataclasses import replace
+
+    features = settings.from_mapping({"network": {"mode": "qemu"}})
+    wrong = node(annotations={identity.NODE_IP: "10.0.0.99"})
+    found = identity.addresses(wrong, replace(PLACE, inside=(("eth0", "10.0.0.5"),)), features)
+    assert "10.0.0.99" in found.why_not
+    assert "10.0.0.5" in found.why_not
+
+
+KEPT = (
+    NodeAddress(type="InternalIP", address="10.0.0.5"),
+    NodeAddress(type="Hostname", address="w1"),
+)
+
+
+@pytest.mark.parametrize(
+    "subject, answer, place, move",
+    [
+        pytest.param(node(plan.TAINT), NotOurs(), None, Settled, id="another cloud's node"),
+        pytest.param(node(plan.TAINT), Unknown("silent"), None, Wait, id="a silent region"),
+        pytest.param(node(plan.TAINT), Gone("guest 101"), None, Wait, id="no guest, no identity"),
+        pytest.param(node(plan.TAINT), "found", PLACE, plan.Initialize, id="a new node"),
+        pytest.param(node(addresses=KEPT), "found", PLACE, Settled, id="an old node, nothing new"),
+    ],
+)
+def test_next_move(subject: Node, answer: Any, place: Place | None, move: type) -> None:
+    assert isinstance(plan.next_move(subject, answer, place, Features(), False), move)
+
+
+def test_one_write_gives_everything() -> None:
+    move = plan.next_move(node(plan.TAINT, "other"), "found", PLACE, Features(), False)  # type: ignore[arg-type]
+    assert isinstance(move, plan.Initialize)
+    spec = move.change["spec"]
+    assert spec["providerID"] == "proxmox://r1/101"
+    assert [t["key"] for t in spec["taints"]] == ["other"]
+    assert move.change["metadata"]["labels"][identity.ZONE] == "pve1"
+
+
+def test_a_provider_id_that_is_there_is_not_touched() -> None:
+    subject = node(plan.TAINT, provider="proxmox://r1/101")
+    move = plan.next_move(subject, "found", PLACE, Features(), False)  # type: ignore[arg-type]
+    assert isinstance(move, plan.Initialize)
+    assert "providerID" not in move.change["spec"]
+
+
+MOVED = {identity.ZONE: "pve9", identity.REGION: "r1"}
+
+
+@pytest.mark.parametrize(
+    "force, pinned, move",
+    [
+        pytest.param(False, False, Settled, id="not asked to"),
+        pytest.param(True, False, plan.Relabel, id="asked to"),
+        pytest.param(True, True, Wait, id="a local volume holds it"),
+    ],
+)
+def test_labels_follow_a_migration(force: bool, pinned: bool, move: type) -> None:
+    features = Features(force_update_labels=force)
+    subject = node(labels=MOVED, addresses=KEPT)
+    assert isinstance(plan.next_move(subject, "found", PLACE, features, pinned), move)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "features, says",
+    [
+        pytest.param({"providr": "x"}, "providr", id="a misspelt key"),
+        pytest.param({"network": {"mood": "qemu"}}, "network.mood", id="inside network"),
+        pytest.param({"network": {"mode": "magic"}}, "magic", id="a mode nobody knows"),
+        pytest.param({"provider": "gcp"}, "gcp", id="another provider"),
+        pytest.param({"network": {"external_ip_cidrs": "10.0.0"}}, "10.0.0", id="no network"),
+        pytest.param({"load_balancer": {"mode": "haproxy"}}, "haproxy", id="a balancer mode"),
+    ],
+)
+def test_bad_features_are_named(features: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidFeatures, match=says):
+        settings.from_mapping(features)
+
+
+def test_the_documentations_flat_network_is_read() -> None:
+    assert settings.from_mapping({"network": "qemu"}).mode == "qemu"
+    assert settings.from_mapping({"mode": "auto"}).mode == "auto"
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the upstream manifests are not beside the project")
+def test_upstream_configuration_is_read_as_it_is() -> None:
+    text = (SHARED / "cluster-config-1.yaml").read_text()
+    assert settings.parse(text) == Features()
+    assert [c.region for c in config.parse(text)] == ["cluster-1", "cluster-2"]
