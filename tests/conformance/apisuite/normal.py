@@ -54,7 +54,8 @@ class Normal:
         generated = value.get("generateName")
         if generated and isinstance(value.get("name"), str):
             self._names.setdefault(value["name"], f"{self.text(generated)}RANDOM")
-        return {self.text(k): self._field(k, v, value) for k, v in value.items()}
+        ordered = sorted(value.items())  # so that words do not depend on the order of keys
+        return {self.text(k): self._field(k, v, value) for k, v in ordered}
 
     def _field(self, key: str, value: Any, around: dict[str, Any]) -> Any:
         if key == "resourceVersion" and isinstance(value, str):

@@ -47,7 +47,7 @@ CASES = (
         "get what is not there", kubectl("get cm none"), kubectl("get cm none --ignore-not-found")
     ),
     case("get of nothing", kubectl("get secrets"), kubectl("get pods")),
-    case("get a kind nobody knows", kubectl("get widgets")),
+    case("get a kind nobody knows", kubectl("get nothings")),
     case("get several kinds", kubectl(CM), kubectl(SECRET), kubectl("get cm/a secret/s -o name")),
     case(
         "get by selector",
