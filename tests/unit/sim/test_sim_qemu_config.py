@@ -35,6 +35,12 @@ REFUSED: list[tuple[str, dict[str, str], int, str]] = [
     ("a size with import-from", {"scsi1": "shared:1,import-from=shared:import/seed.qcow2"}, 400,
      "requires special syntax"),
     ("a missing volume", {"scsi1": "shared:100/no.raw"}, 500, "'shared:100/no.raw' does not exist"),
+    ("limits that exclude each other", {"scsi1": "shared:1,iops=5,iops_rd=5"}, 400,
+     "unable to parse drive options"),
+    ("a burst without a limit", {"scsi1": "shared:1,mbps_max=5"}, 400,
+     "unable to parse drive options"),
+    ("a CD on virtio", {"virtio1": "none,media=cdrom"}, 400, "unable to parse drive options"),
+    ("a path of no storage", {"scsi1": "/tmp/x.raw"}, 400, "unable to associate path '/tmp/x.raw'"),
     ("no key", {"sshkeys": "notakey"}, 500, "SSH public key validation error"),
     ("too much balloon", {"memory": "128", "balloon": "512"}, 500, "balloon value too large"),
     ("an old digest", {"cores": "2", "digest": "0" * 40}, 500, "checksum mismatch"),
@@ -208,5 +214,15 @@ def test_cloud_init_documents(case: tuple[str, str, list[str]]) -> None:
         text = await sim.get("/nodes/n1/qemu/100/cloudinit/dump", type=case[0])
         assert text.startswith(case[1])
         assert all(part in text for part in case[2])
+
+    story(body)
+
+
+def test_paths_become_volumes_and_empty_drives_cd_drives() -> None:
+    async def body(sim: Sim) -> None:
+        iso = "/mnt/pve/shared/template/iso/seed.iso"
+        conf = await sim.vm(ide0=iso, ide1="none", scsi5="/dev/sdb")
+        assert conf["ide0"] == "shared:iso/seed.iso,media=cdrom,size=1M"
+        assert (conf["ide1"], conf["scsi5"]) == ("none,media=cdrom", "/dev/sdb")
 
     story(body)

@@ -175,10 +175,34 @@ class Drive:
         return replace(self, options=kept)
 
 
+_NEEDS = {
+    **{f"mbps{way}_max": f"mbps{way}" for way in ("", "_rd", "_wr")},
+    **{f"bps{way}_max_length": f"mbps{way}_max" for way in ("", "_rd", "_wr")},
+    **{f"iops{way}_max_length": f"iops{way}_max" for way in ("", "_rd", "_wr")},
+}
+_APART = tuple((f"{unit}_{way}", unit) for unit in ("mbps", "iops") for way in ("rd", "wr"))
+
+
 def parse_drive(slot: str, text: str, *, major: int = 8) -> Drive:
-    """A drive from its string; raises FormatError."""
+    """A drive from its string; raises FormatError. ``bps`` limits come out as PVE mangles them."""
     values = parse(FORMS[bus(slot)], text, slot, major=major)
+    for name in ("bps", "bps_rd", "bps_wr"):
+        if values.pop(name, None) is not None:
+            values.setdefault(f"m{name}", "0.000")
     return Drive(slot, values.pop("file"), values)
+
+
+def is_sound(drive: Drive) -> bool:
+    """Do the options of a drive go together?"""
+    options = {k: v for k, v in drive.options.items() if v not in ("0", "")}
+    if any(key in options and needed not in options for key, needed in _NEEDS.items()):
+        return False
+    if any(one in options and other in options for one, other in _APART):
+        return False
+    if not drive.is_cdrom_media:
+        return True
+    odd = {"snapshot", "trans", "format", "heads", "secs", "cyls"}
+    return not odd & set(options) and bus(drive.slot) != "virtio"
 
 
 def find_drive(slot: str, text: object) -> Drive | None:

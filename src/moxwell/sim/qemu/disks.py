@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from moxwell.sim.call import Call
 from moxwell.sim.fault import bad_params, die, param_error
-from moxwell.sim.grammar.drives import Drive, is_drive, parse_drive, write_drive
+from moxwell.sim.grammar.drives import Drive, is_drive, is_sound, parse_drive, write_drive
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.state import Conf, Value, Volume
 from moxwell.sim.tasks import Work
@@ -27,13 +27,42 @@ def check_params(call: Call, settings: dict[str, Value]) -> None:
     """Refuse drive strings that cannot be meant; write the others in their normal form."""
     for slot in sorted(k for k in settings if is_drive(k)):
         drive = parse_drive(slot, str(settings[slot]), major=9)
+        if not is_sound(drive):
+            raise param_error({slot: "unable to parse drive options"})
         if "import-from" in drive.options:
             wanted = drive.wanted
             if wanted is None or wanted[1] != 0:
                 raise param_error({slot: _IMPORT})
             _check_special(drive)
+        drive = _cleaned(call, drive)
         _check_iso(call, drive)
         settings[slot] = write_drive(drive)
+
+
+def _cleaned(call: Call, drive: Drive) -> Drive:
+    """Paths become volumes where a storage has them; an empty drive is a CD drive."""
+    options = dict(drive.options)
+    if drive.file.startswith("/") and not drive.file.startswith("/dev/"):
+        found = _volume_at(call, drive.file)
+        if found is None:
+            text = f"unable to associate path '{drive.file}' to any storage"
+            raise param_error({drive.slot: text})
+        if ":iso/" in found:
+            options.setdefault("media", "cdrom")
+        return Drive(drive.slot, found, options)
+    if drive.file in ("cdrom", "none"):
+        options.setdefault("media", "cdrom")
+    return Drive(drive.slot, drive.file, options)
+
+
+def _volume_at(call: Call, path: str) -> str | None:
+    for storage in call.region.storages.values():
+        if not names.has_path(storage) or not storage.on(call.node):
+            continue
+        for volume in storage.shelf(call.node).values():
+            if names.path_of(storage, volume.name) == path:
+                return f"{storage.name}:{volume.name}"
+    return None
 
 
 def as_cdrom(text: str) -> str:
@@ -188,10 +217,9 @@ class Builder:
             if volume is None:
                 raise die(f"failed to stat '{self._place.path(source)}'")
             return volume, None
-        for storage in self._call.region.storages.values():
-            for volume in storage.shelf(self._call.node).values():
-                if names.path_of(storage, volume.name) == source:
-                    return volume, source
+        known = _volume_at(self._call, source)
+        if known is not None:
+            return self._place.get(known), source
         row = self._call.region.files.get(source)
         if row is None:
             raise die(f"failed to stat '{source}'")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from moxwell.sim.call import Call
 from moxwell.sim.fault import bad_params, die, param_error
 from moxwell.sim.grammar import devices, vm
-from moxwell.sim.grammar.drives import Drive, is_drive, parse_drive
+from moxwell.sim.grammar.drives import Drive, is_drive, is_sound, parse_drive
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.state import Conf, Value
 from moxwell.sim.volumes import access
@@ -193,7 +193,9 @@ def check_storage(
 ) -> None:
     """Storage privileges and content types of every drive that is to be set."""
     for slot in sorted(k for k in settings if is_drive(k)):
-        _check_new_drive(call, vmid, parse_drive(slot, str(settings[slot]), major=9), default)
+        drive = parse_drive(slot, str(settings[slot]), major=9)
+        if is_sound(drive):
+            _check_new_drive(call, vmid, drive, default)
     place = files.stock(call)
     for slot in sorted(k for k in settings if k.startswith("unused")):
         access.check_volume(call, place, str(settings[slot]), vmid=vmid, kind="images")

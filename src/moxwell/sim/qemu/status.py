@@ -16,7 +16,7 @@ from moxwell.sim.state import Conf, Guest, Row
 
 _BOTH = "cannot use 'snapshot' parameter with 'current'"
 SUBDIRS = words(
-    "config pending clone cloudinit status unlink vncproxy termproxy migrate resize move rrd"
+    "config cloudinit pending status unlink vncproxy termproxy migrate resize move rrd"
     " rrddata monitor agent snapshot spiceproxy sendkey firewall mtunnel remote_migrate"
 )
 
