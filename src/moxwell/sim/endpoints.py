@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from moxwell.sim import (
     agent,
+    backup_jobs,
     cluster,
     firewall_endpoints,
     ha,
@@ -13,8 +14,10 @@ from moxwell.sim import (
     ha_rules,
     index,
     network,
+    node_wide,
     nodes,
     pools,
+    realms,
     replication,
     resources,
     roles,
@@ -37,6 +40,7 @@ def all_routes() -> Iterable[Route]:
     """Routes of the engine's own modules and of the guests'."""
     for module in (
         agent,
+        backup_jobs,
         cluster,
         firewall_endpoints,
         ha,
@@ -44,9 +48,11 @@ def all_routes() -> Iterable[Route]:
         index,
         lxc_routes,
         network,
+        node_wide,
         nodes,
         pools,
         qemu_routes,
+        realms,
         replication,
         resources,
         roles,

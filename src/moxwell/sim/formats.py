@@ -41,7 +41,7 @@ email = _rule(
     "value does not look like a valid email address",
     "email",
 )
-poolid = _rule(
+_pool_name = _rule(
     r"^[A-Za-z0-9.\-_]+(/[A-Za-z0-9.\-_]+){0,2}$",
     "pool name '{}' contains invalid characters",
     "poolid",
@@ -55,6 +55,12 @@ realm = _rule(rf"^{_REALM}$", "value does not look like a valid realm", "realm")
 tokenid = _rule(_TOKEN, "value '{}' does not look like a valid token ID", "tokenid")
 roleid = _rule(r"^[A-Za-z0-9.\-_]+$", "role name '{}' contains invalid characters", "roleid")
 groupid = _rule(r"^[A-Za-z0-9.\-_]+$", "group name '{}' contains invalid characters", "groupid")
+
+
+def poolid(value: str) -> None:
+    if len(value.split("/")) > 3:
+        raise FormatError(f"pool name '{value}' nested too deeply (max levels = 3)\n")
+    _pool_name(value)
 
 
 def userid(value: str) -> None:

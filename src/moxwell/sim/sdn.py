@@ -210,6 +210,7 @@ def _plain(kind: str, key: str) -> dict[str, Handler]:
 
     def create(call: Call) -> None:
         rows, name = found(call), call.params.pop(key)
+        call.params.pop("lock-token", None)
         if name in rows:
             text = f"sdn {key} object ID '{name}' already defined"
             raise die(f"create sdn {key} object failed: {text}")
@@ -234,16 +235,17 @@ def _plain(kind: str, key: str) -> dict[str, Handler]:
 def _plain_routes(kind: str, key: str, types: tuple[str, ...], fields: Params) -> list[Route]:
     made, base = _plain(kind, key), f"/cluster/sdn/{kind}"
     one: dict[str, Param] = {key: Param(optional=False, format=formats.configid)}
-    new = one | dict(fields) | {"type": Param(optional=False, enum=types)}
+    lock = {"lock-token": Param(version=9)}
+    new = one | dict(fields) | lock | {"type": Param(optional=False, enum=types)}
     may = perm(f"/sdn/{kind}", "SDN.Allocate")
     read = {"pending": Param("boolean"), "running": Param("boolean"), "type": Param(enum=types)}
-    edit = one | dict(fields) | {"delete": Param(), "digest": DIGEST}
+    edit = one | dict(fields) | lock | {"delete": Param(), "digest": DIGEST}
     return [
         Route("GET", base, made["LIST"], read, anyone),
         Route("POST", base, made["POST"], new, may),
         Route("GET", f"{base}/{{{key}}}", made["GET"], one, may),
         Route("PUT", f"{base}/{{{key}}}", made["PUT"], edit, may),
-        Route("DELETE", f"{base}/{{{key}}}", made["DELETE"], one, may),
+        Route("DELETE", f"{base}/{{{key}}}", made["DELETE"], one | lock, may),
     ]
 
 
@@ -291,13 +293,21 @@ ROUTES = (
     *by_version("DELETE", _PATH, delete_zone, _LOCK, _ONE, "zone"),
     *_plain_routes(
         "controllers", "controller", ("bgp", "evpn", "faucet", "isis"),
-        {"asn": _INT, "peers": _TEXT, "node": _TEXT, "ebgp": _BOOL, "loopback": _TEXT},
+        {
+            **dict.fromkeys(("peers", "node", "loopback", "isis-domain", "isis-ifaces"), _TEXT),
+            "isis-net": _TEXT, "fabric": Param(version=9),
+            "asn": Param("integer", minimum=0, maximum=4294967296),
+            "ebgp": _BOOL, "ebgp-multihop": _INT, "bgp-multipath-as-path-relax": _BOOL,
+        },
     ),
     *_plain_routes(
         "ipams", "ipam", ("netbox", "phpipam", "pve"),
-        {"url": _TEXT, "token": _TEXT, "section": _INT},
+        {"url": _TEXT, "token": _TEXT, "section": _INT, "fingerprint": _TEXT},
     ),
-    *_plain_routes("dns", "dns", ("powerdns",), {"url": _TEXT, "key": _TEXT, "ttl": _INT}),
+    *_plain_routes(
+        "dns", "dns", ("powerdns",),
+        {"url": _TEXT, "key": _TEXT, "ttl": _INT, "fingerprint": _TEXT, "reversemaskv6": _INT},
+    ),
     Route(
         "GET", "/cluster/sdn/ipams/{ipam}/status", ipam_status,
         {"ipam": Param(optional=False, format=formats.configid)}, anyone,

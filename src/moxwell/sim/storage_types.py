@@ -133,6 +133,19 @@ def types(major: int) -> tuple[str, ...]:
     return tuple(sorted(set(TYPES) - gone))
 
 
+def holds(kind: str) -> frozenset[str]:
+    """What a type of storage can hold."""
+    if kind in {"dir", "nfs", "cifs", "glusterfs", "btrfs"}:
+        return CONTENTS
+    if kind == "cephfs":
+        return CONTENTS - {"images", "rootdir"}
+    if kind in {"pbs", "esxi"}:
+        return frozenset({"backup", "none"} if kind == "pbs" else {"import"})
+    if kind in {"iscsi", "iscsidirect", "zfs"}:
+        return frozenset({"images", "none"})
+    return frozenset({"images", "rootdir"})
+
+
 def default_content(kind: str) -> str:
     if kind in {"lvmthin", "zfspool"}:
         return "images,rootdir"

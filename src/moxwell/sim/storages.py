@@ -15,7 +15,7 @@ from moxwell.sim.formats import DIGEST, NODE, STORAGE
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Row, Storage
-from moxwell.sim.storage_types import CONTENTS, FIXED, OPTIONS, TYPES, default_content, types
+from moxwell.sim.storage_types import CONTENTS, FIXED, OPTIONS, TYPES, default_content, holds, types
 
 _SEE = ("Datastore.Audit", "Datastore.AllocateSpace")
 
@@ -57,17 +57,31 @@ def create(call: Call) -> Row:
     name, kind = call.params.pop("storage"), call.params.pop("type")
     options = _stored(call.params)
     required, allowed = TYPES[kind]
-    if name in call.region.storages:
-        raise die(f"create storage failed: storage ID '{name}' already defined")
     for option in options:
         if option not in allowed and option not in required:
-            raise param_error({option: f"unexpected property '{option}'"})
+            raise die(f"unexpected property '{option}'")
+    _fit_content(options, kind)
     for option in required:
         if option not in options:
             raise die(f"missing value for required option '{option}'")
+    if name in call.region.storages:
+        raise die(f"create storage failed: storage ID '{name}' already defined")
     options.setdefault("content", default_content(kind))
     call.region.storages[name] = Storage(name, kind, options, capacity=100 << 30)
     return {"storage": name, "type": kind}
+
+
+def _fit_content(options: dict[str, Any], kind: str) -> None:
+    """Content that a type cannot hold is dropped without a word."""
+    if "content" not in options:
+        return
+    asked = formats.split_list(options["content"])
+    kept = [c for c in asked if c in holds(kind)]
+    if "none" in kept and len(kept) > 1:
+        raise die("unable to combine 'none' with other content types")
+    if not kept and "none" not in holds(kind):
+        raise die("storage does not support content type 'none'")
+    options["content"] = ",".join(kept)
 
 
 def _stored(params: dict[str, Any]) -> dict[str, Any]:
@@ -95,6 +109,12 @@ def update(call: Call) -> Row:
         if option in FIXED:
             raise die(f"{what}unable to delete fixed option '{option}'")
     new = _stored(call.params)
+    for option in new:
+        if option in FIXED and option in required:
+            raise die(f"{what}can't change value of fixed parameter '{option}'")
+        if option not in allowed and option not in required:
+            raise die(f"{what}unexpected property '{option}'")
+    _fit_content(new, storage.type)
     for option in gone:
         if option in new:
             raise die(f"{what}cannot set and delete property '{option}' at the same time!")
@@ -185,7 +205,7 @@ def _versioned(major: int) -> tuple[Route, ...]:
     )
 
 
-_CHANGE = {k: v for k, v in OPTIONS.items() if k not in FIXED}
+_CHANGE = {k: v for k, v in OPTIONS.items() if k not in FIXED - {"server"}}
 ROUTES = (
     *_versioned(8),
     *_versioned(9),

@@ -166,6 +166,10 @@ def update_token(call: Call) -> dict[str, Any]:
     for name in ("privsep", "expire", "comment"):
         if name in call.params:
             setattr(token, name, call.params[name])
+    for name in formats.split_list(call.get("delete", "")):
+        if name != "comment":
+            raise param_error({"delete": f"unknown option '{name}'"})
+        token.comment = None
     shown = _token_row(token) | _as_sent(call)
     if not token.comment:
         token.comment = None
@@ -228,7 +232,8 @@ ROUTES = (
         "POST", "/access/users/{userid}/token/{tokenid}", create_token, _ONE | _TOKEN_FIELDS, _OWN
     ),
     Route(
-        "PUT", "/access/users/{userid}/token/{tokenid}", update_token, _ONE | _TOKEN_FIELDS, _OWN
+        "PUT", "/access/users/{userid}/token/{tokenid}", update_token,
+        _ONE | _TOKEN_FIELDS | {"delete": Param(version=9)}, _OWN,
     ),
     Route("DELETE", "/access/users/{userid}/token/{tokenid}", delete_token, _ONE, _OWN),
 )  # fmt: skip
