@@ -1,21 +1,24 @@
 """
-Makes the tables of built-in kinds in ``src/moxwell/store/data`` from the Go modules of Kubernetes.
+Makes the tables of built-in kinds in ``src/moxwell/store/data`` from a genuine Kubernetes.
 
-``types.json.gz`` is what ``main.go`` beside this file prints (struct tags of k8s.io/api); ``openapi.json.gz``
-holds the schemas of the same kinds out of ``api/openapi-spec/v3`` of k8s.io/kubernetes. Both modules are
-Apache-2.0 and come from the Go module registry. Usage: ``python tables.py`` with Go on the path.
+``types.json.gz`` is what ``main.go`` beside this file prints (struct tags of the Go module k8s.io/api);
+``openapi.json.gz`` holds the schemas of the same kinds as a genuine kube-apiserver serves them at
+``/openapi/v3`` (the one ``make rig`` installs). Both are Apache-2.0. Usage, with Go on the path:
+``PYTHONPATH=tools python tools/kubernetes_tables/tables.py``.
 """
 
 import gzip
 import json
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rig.control_plane import ControlPlane
+
 HERE = Path(__file__).parent
 DATA = HERE.parents[1] / "src" / "moxwell" / "store" / "data"
-KUBERNETES = "k8s.io/kubernetes@v1.36.3"
 
 
 def definition(go_name: str) -> str:
@@ -51,16 +54,24 @@ def write(name: str, value: Any) -> None:
     (DATA / name).write_bytes(gzip.compress(text, 9, mtime=0))
 
 
+def served() -> dict[str, Any]:
+    """Every schema a fresh kube-apiserver serves."""
+    schemas: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as plane:
+        plane.start()
+        _, index = plane.request("GET", "/openapi/v3")
+        for found in index["paths"].values():
+            _, document = plane.request("GET", found["serverRelativeURL"])
+            schemas.update(document.get("components", {}).get("schemas", {}))
+    return schemas
+
+
 def main() -> None:
     DATA.mkdir(exist_ok=True)
     types = json.loads(subprocess.check_output(["go", "run", "."], cwd=HERE))
-    module = json.loads(subprocess.check_output(["go", "mod", "download", "-json", KUBERNETES]))
-    schemas: dict[str, Any] = {}
-    for path in sorted(Path(module["Dir"], "api", "openapi-spec", "v3").glob("*_openapi.json")):
-        schemas.update(json.loads(path.read_text()).get("components", {}).get("schemas", {}))
     names = [definition(name) for name in types]
     write("types.json.gz", types)
-    write("openapi.json.gz", reach(names + [f"{name}List" for name in names], schemas))
+    write("openapi.json.gz", reach(names + [f"{name}List" for name in names], served()))
 
 
 if __name__ == "__main__":

@@ -129,7 +129,8 @@ def check(obj: Object, old: Object | None, kind: str, *, custom: bool) -> list[C
     meta = obj["metadata"]
     if old is None:
         return _name_causes(meta, kind) + _common_causes(meta, custom=custom)
-    found = _common_causes(meta, custom=True) + _new_finalizers(meta, old)
+    labels = label_causes(meta.get("labels"), "metadata.labels")
+    found = 2 * labels + _common_causes(meta, custom=True) + _new_finalizers(meta, old)
     return found + _common_causes(meta, custom=custom) + _new_finalizers(meta, old)
 
 

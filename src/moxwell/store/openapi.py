@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moxwell.api import wire
+from moxwell.store import openapi_v2
 from moxwell.store.builtin.model import BuiltinModel, Tables, definition
 from moxwell.store.faces import Face, Registry
 from moxwell.store.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
@@ -38,6 +39,10 @@ class OpenApi:
         self._kept: dict[str, tuple[bytes, str]] = {}
 
     def answer(self, request: wire.Request) -> wire.Response | None:
+        if request.path == "/openapi/v2":
+            body = openapi_v2.document(self._registry)
+            tag = hashlib.sha256(body).hexdigest().upper()
+            return _json(request, body, tag, kind=openapi_v2.CONTENT_TYPE)
         if not request.path.startswith("/openapi/v3"):
             return None
         if self._epoch != self._registry.epoch:

@@ -41,7 +41,16 @@ STRIPPED: Node = {
 }
 
 
-def conflict_error(conflicts: list[tuple[Manager, str, str]]) -> refusals.Refused:
+class Conflicted(refusals.Refused):
+    """Others own what an apply would change; ``fields`` are those fields."""
+
+    def __init__(self, message: str, causes: list[refusals.Cause], fields: Node) -> None:
+        details = {"causes": [c.as_dict() for c in causes]}
+        super().__init__(409, "Conflict", message, details=details)
+        self.fields = fields
+
+
+def conflict_error(conflicts: list[tuple[Manager, str, str]], fields: Node) -> Conflicted:
     """``conflicts``: manager, its version, path."""
     causes = [
         refusals.Cause("FieldManagerConflict", f"conflict with {who.shown(version)}", path)
@@ -58,8 +67,7 @@ def conflict_error(conflicts: list[tuple[Manager, str, str]]) -> refusals.Refuse
                 last = who
             lines.append(f"- {path}")
         text = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
-    details = {"causes": [c.as_dict() for c in causes]}
-    return refusals.Refused(409, "Conflict", text, details=details)
+    return Conflicted(text, causes, fields)
 
 
 class Ledger:
@@ -116,6 +124,7 @@ class Ledger:
         """Take changed and removed fields from everybody but ``me``; conflicts unless forced."""
         seen: dict[str, values.Comparison] = {}
         conflicts: list[tuple[Manager, str, str]] = []
+        contested: Node = {}
         kept: Managers = {}
         for who in sorted(managers):
             what = managers[who]
@@ -128,11 +137,12 @@ class Ledger:
             taken = sets.intersection(what.fields, compared.changed())
             if not force:
                 conflicts += [(who, what.version, path) for path in sets.paths(taken)]
+                contested = sets.union(contested, taken)
             fields = sets.difference(sets.difference(what.fields, taken), compared.removed)
             if fields:
                 kept[who] = what if fields == what.fields else replace(what, fields=fields)
         if conflicts:
-            raise conflict_error(conflicts)
+            raise conflict_error(conflicts, contested)
         return self._compared(seen, self._version, old, new), kept
 
     def _compared(

@@ -8,15 +8,19 @@ somebody applies; then what is there belongs to ``before-first-apply``. Times al
 import copy
 from typing import Any
 
+import msgspec
+
 from moxwell.store.calls import Call
 from moxwell.store.core import Core
 from moxwell.store.faces import Face
 from moxwell.store.ownership import managers as who
-from moxwell.store.ownership import sets
-from moxwell.store.ownership.applying import STRIPPED, Ledger, View
+from moxwell.store.ownership import sets, values
+from moxwell.store.ownership.applying import Conflicted, Ledger, View
 from moxwell.store.ownership.sets import Node
 
 Object = dict[str, Any]
+KUBECTL = "kubectl"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def ledger(core: Core, call: Call) -> Ledger:
@@ -94,8 +98,15 @@ def apply(core: Core, call: Call, live: Object | None, config: Object, *, force:
     book = ledger(core, call)
     if live is not None and not managers:
         managers = _before_first_apply(core, book, face, live)
-    made, managers = book.apply(_without(base), config, managers, me, force=force)
+    try:
+        made, managers = book.apply(_without(base), config, managers, me, force=force)
+    except Conflicted as conflict:
+        if not _was_applied(face, base, conflict, call.manager):
+            raise
+        made, managers = book.apply(_without(base), config, managers, me, force=True)
     made = {**made, "metadata": dict(made.get("metadata") or {})}
+    if call.manager == KUBECTL:
+        _sync_last_applied(made, config)
     if live is None or made != _without(live):
         managers = {
             m: who.Owned(o.fields, o.version, core.now()) if m == me else o
@@ -103,6 +114,32 @@ def apply(core: Core, call: Call, live: Object | None, config: Object, *, force:
         }
     _write(made, managers)
     return made
+
+
+def _last_applied(obj: Object) -> Any:
+    text = (obj["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def _was_applied(face: Face, live: Object, conflict: Conflicted, manager: str) -> bool:
+    """Whether kubectl itself applied the contested fields, in its older way: then they are its own."""
+    last = _last_applied(live) if manager == KUBECTL else None
+    if not isinstance(last, dict):
+        return False
+    return not sets.difference(conflict.fields, values.fields_of(last, face.model.shape))
+
+
+def _sync_last_applied(made: Object, config: Object) -> None:
+    annotations = made["metadata"].get("annotations") or {}
+    if LAST_APPLIED in annotations:
+        meta = {k: v for k, v in config["metadata"].items() if k != "managedFields"}
+        text = msgspec.json.encode({**config, "metadata": meta}).decode() + "\n"
+        made["metadata"]["annotations"] = {**annotations, LAST_APPLIED: text}
 
 
 def _empty(face: Face) -> Object:
@@ -147,6 +184,3 @@ def keep_times(new: Object, old: Object) -> None:
 
 def _timeless(entries: list[Object]) -> list[Object]:
     return [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
-
-
-__all__ = ["STRIPPED", "apply", "keep_times", "ledger", "on_create", "on_update"]
