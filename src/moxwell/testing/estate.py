@@ -11,13 +11,15 @@ import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import yaml
+from msgspec import structs
 
 from moxwell.api import registry
 from moxwell.api.capi.core import Machine
-from moxwell.api.infra.convert import convert
+from moxwell.api.conversion import Family
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddressClaim
 from moxwell.api.kinds import Resource
@@ -171,6 +173,7 @@ class Estate:
     insides: Insides
     transports: dict[str, SimTransport]
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    urls: dict[str, tuple[str, ...]] = field(default_factory=dict)  # other than the usual ones
 
     @property
     def kube(self) -> Kube:
@@ -265,17 +268,17 @@ def message(obj: ProxmoxMachine, type_: str = "Ready") -> str:
     return next((c.message for c in obj.status.conditions if c.type == type_), "")
 
 
+def _converted(family: Family, obj: dict[str, Any], version: str) -> dict[str, Any]:
+    return family.convert(obj, version.rpartition("/")[2])
+
+
 async def make_estate(world: str = WORLD, *, crds: bool = True) -> Estate:
     """A fresh world."""
     clock = LoopClock()
+    plurals = {(k.resource.group, k.resource.kind): k.resource.plural for k in registry.KINDS}
     converters = {
-        f"{plural}.{INFRA}": lambda obj, version: convert(obj, version.rpartition("/")[2])
-        for plural in (
-            "proxmoxclusters",
-            "proxmoxclustertemplates",
-            "proxmoxmachines",
-            "proxmoxmachinetemplates",
-        )
+        f"{plurals[family.group, family.kind]}.{family.group}": partial(_converted, family)
+        for family in registry.FAMILIES
     }
     store = Store(clock=clock, hooks=Hooks(converters=converters))
     await store.__aenter__()
@@ -310,7 +313,8 @@ async def _note_nodes(estate: Estate) -> None:
             spec = obj.spec
             if not obj.status.initialization.provisioned or obj.deleting:
                 continue
-            if estate.insides.joined(spec.region or "", spec.virtual_machine_id or 0):
+            vmid = spec.virtual_machine_id or 0
+            if any(estate.insides.joined(name, vmid) for name in estate.transports):
                 machine = await kube.find(Machine, obj.name, obj.namespace)
                 if machine and machine.status.node_ref is None:
                     change = {"nodeRef": {"name": obj.name}}
@@ -357,7 +361,10 @@ def program(
             found = _Renamed(found, config.region)
         return cut.pve(found)
 
-    known = configs(*(names or estate.transports))
+    known = [
+        structs.replace(config, urls=estate.urls.get(config.region, config.urls))
+        for config in configs(*(names or estate.transports))
+    ]
     regions = Regions(known, estate.clock, connect=connect)
     book = RegionBook(regions, known)
     infra = add_infra(runtime, estate.clock, regions, Ledger(), book=book)

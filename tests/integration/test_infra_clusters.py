@@ -1,0 +1,323 @@
+"""Stories of the ground: regions, endpoints, pools, deletion; and manifests as people have them."""
+
+import asyncio
+import base64
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachineTemplate
+from moxwell.api.ipam import InClusterIPPool
+from moxwell.runtime.key import Key
+from moxwell.testing.applied import apply_cluster, apply_machine, registry_of
+from moxwell.testing.estate import (
+    TOKEN,
+    TOKEN_SECRET,
+    WORLD,
+    Estate,
+    Program,
+    ready,
+    reason,
+    running,
+)
+from moxwell.testing.loop import run_virtual
+
+SHARED = Path(__file__).parents[3] / "shared"
+CAPI, INFRA = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
+
+
+def story(
+    tell: Callable[[Estate, Program], Awaitable[None]],
+    *regions: str,
+    world: str = WORLD,
+    prepare: Callable[[Estate], None] | None = None,
+) -> None:
+    async def main() -> None:
+        async with running(*regions, world=world, prepare=prepare) as (estate, program):
+            await tell(estate, program)
+
+    run_virtual(main())
+
+
+async def until_cluster(
+    estate: Estate, what: Callable[[ProxmoxCluster], bool], seconds: float = 300
+) -> ProxmoxCluster:
+    end = estate.clock.monotonic() + seconds
+    while not what(found := await estate.kube.get(ProxmoxCluster, "c", "default")):
+        assert estate.clock.monotonic() < end, found.status
+        await asyncio.sleep(1)
+    return found
+
+
+def is_ready(cluster: ProxmoxCluster) -> bool:
+    return any(c.type == "Ready" and c.status == "True" for c in cluster.status.conditions)
+
+
+def why(cluster: ProxmoxCluster, type_: str = "Ready") -> str:
+    return next((c.reason for c in cluster.status.conditions if c.type == type_), "")
+
+
+def encoded(**data: str) -> dict[str, str]:
+    return {k: base64.b64encode(v.encode()).decode() for k, v in data.items()}
+
+
+async def put_secret(estate: Estate, **data: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}
+    await estate.kube.apply({**body, "data": encoded(**data)}, registry_of("Secret"), force=True)
+
+
+def test_a_region_by_credentials_and_a_rotation() -> None:
+    async def tell(estate: Estate, program: Program) -> None:
+        await put_secret(estate, url="https://south.x:8006", token="nonsense", secret="x")
+        await apply_cluster(estate, region=None, credentialsRef={"name": "s"})
+        refused = await until_cluster(estate, lambda c: why(c) == "InvalidConfiguration")
+        assert "token_id must look like" in str(refused.status.conditions)
+        assert "nonsense" not in str(refused.status.conditions)
+        await put_secret(estate, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
+        await until_cluster(estate, is_ready)
+        await apply_machine(estate, "m")
+        machine = await estate.until("m", ready)
+        assert machine.spec.region == "default.s"
+        assert len(estate.guests("south")) == 1
+        secret = await estate.kube.get(registry_of("Secret"), "s", "default")
+        assert "clusterctl.cluster.x-k8s.io/move" in secret["metadata"]["labels"]
+        assert "default.s" in program.regions
+        await estate.delete("m")
+        await estate.until_gone("m")
+        await estate.kube.delete(ProxmoxCluster, "c", "default")
+        await asyncio.sleep(30)
+        assert "default.s" not in program.regions
+
+    story(tell, "north")
+
+
+def test_a_cluster_waits_for_its_machines_and_leaves_nothing() -> None:
+    async def tell(estate: Estate, _: Program) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m")
+        await estate.until("m", ready)
+        assert len((await estate.kube.list(InClusterIPPool)).items) == 1
+        await estate.kube.delete(ProxmoxCluster, "c", "default")
+        waiting = await until_cluster(estate, lambda c: why(c) == "WaitingForMachines")
+        assert "1 machines are left: m" in str(waiting.status.conditions)
+        await estate.delete("m")
+        await estate.until_gone("m")
+        await asyncio.sleep(30)
+        assert await estate.kube.find(ProxmoxCluster, "c", "default") is None
+        assert (await estate.kube.list(InClusterIPPool)).items == ()
+
+    story(tell, "north")
+
+
+def test_a_hosted_control_plane_brings_the_endpoint() -> None:
+    async def tell(estate: Estate, _: Program) -> None:
+        await apply_cluster(estate, controlPlaneEndpoint=None, externalManagedControlPlane=True)
+        await until_cluster(estate, lambda c: why(c) == "MissingControlPlaneEndpoint")
+        change = {"spec": {"controlPlaneEndpoint": {"host": "10.0.0.77", "port": 6443}}}
+        await estate.kube.merge(ProxmoxCluster, "c", change, "default")
+        ready_ = await until_cluster(estate, is_ready)
+        assert ready_.status.initialization.provisioned
+
+    story(tell, "north")
+
+
+def test_health_is_watched_for_life() -> None:
+    async def tell(estate: Estate, _: Program) -> None:
+        await apply_cluster(estate)
+        await until_cluster(estate, is_ready)
+        estate.fault("north", "cut-before")
+        down = await until_cluster(estate, lambda c: why(c, "ProxmoxAvailable") != "Provisioned")
+        assert down.status.initialization.provisioned
+        estate.engine.faults["north"].remove()
+        await until_cluster(estate, is_ready)
+
+    story(tell, "north")
+
+
+def test_two_regions_and_none_named_is_told() -> None:
+    async def tell(estate: Estate, _: Program) -> None:
+        await apply_cluster(estate, region=None)
+        await until_cluster(estate, lambda c: why(c) == "RegionNotNamed")
+
+    story(tell)
+
+
+def test_templates_tell_what_their_nodes_will_offer() -> None:
+    async def tell(estate: Estate, _: Program) -> None:
+        body = {"apiVersion": f"{INFRA}/v1alpha2", "kind": "ProxmoxMachineTemplate"}
+        spec = {"template": {"spec": {"templateID": 9000, "sourceNode": "pve1", "numCores": 4}}}
+        resource = registry_of("ProxmoxMachineTemplate", "v1alpha2")
+        meta = {"name": "t", "namespace": "default"}
+        await estate.kube.create({**body, "metadata": meta, "spec": spec}, resource)
+        await asyncio.sleep(400)
+        found = await estate.kube.get(ProxmoxMachineTemplate, "t", "default")
+        assert found.status.capacity["cpu"] == "4"
+        assert found.status.capacity["memory"] == "2048Mi"
+
+    story(tell, "north")
+
+
+def test_a_placement_can_be_explained() -> None:
+    async def tell(estate: Estate, program: Program) -> None:
+        await apply_cluster(estate, allowedNodes=["pve2", "pve3"])
+        await apply_machine(estate, "m")
+        machine = await estate.until("m", ready)
+        rows = await program.infra.explainer.explain(Key("default", "m"))
+        assert rows[0].here
+        assert rows[0].host == machine.status.proxmox_node
+        assert {r.host: r.why_not for r in rows}["pve1"] == ("not among the allowed hosts",)
+
+    story(tell, "north")
+
+
+# ---- manifests that people have
+
+SEED_WORLD = (
+    WORLD.replace("name: pve1,", "name: pve,")
+    .replace("node: pve1", "node: pve")
+    .replace("        name: ubuntu\n", "        name: ubuntu-22.04-k8s\n")
+)
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.S)
+    found = []
+    for block in blocks:
+        if "kind: ProxmoxCluster" in block:
+            found += [d for d in yaml.safe_load_all(block) if d]
+    return found
+
+
+async def apply_linked(estate: Estate, docs: list[dict[str, Any]]) -> None:
+    """Apply documents, and link them by owner references as Cluster API does."""
+    owners: dict[tuple[str, str], dict[str, Any]] = {}
+    for doc in sorted(docs, key=lambda d: d["apiVersion"].startswith(INFRA)):
+        version = doc["apiVersion"].rpartition("/")[2]
+        resource = registry_of(doc["kind"], version)
+        meta = {**doc["metadata"], "namespace": "default"}
+        if doc["kind"] in ("ProxmoxCluster", "ProxmoxMachine"):
+            kind = doc["kind"].removeprefix("Proxmox")
+            owner = owners[kind, meta["name"]]
+            cluster = owner["spec"].get("clusterName", meta["name"])
+            meta["labels"] = {f"{CAPI}/cluster-name": cluster}
+            ref = {"apiVersion": owner["apiVersion"], "kind": kind, "controller": True}
+            meta["ownerReferences"] = [
+                {**ref, "name": meta["name"], "uid": owner["metadata"]["uid"]}
+            ]
+        made = await estate.kube.create({**doc, "metadata": meta}, resource)
+        owners[doc["kind"], meta["name"]] = made
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared seeds are not here")
+def test_the_short_manifests_of_the_seeds_become_a_guest() -> None:
+    docs = documents((SHARED / "seeds" / "003_076fa2b8a275512a.txt").read_text())
+
+    def prepare(estate: Estate) -> None:
+        estate.urls["north"] = ("https://proxmox.example.com:8006",)
+
+    async def tell(estate: Estate, _: Program) -> None:
+        await apply_linked(estate, docs)
+        machine = await estate.until("worker-1", lambda m: reason(m) == "Provisioned")
+        (guest,) = estate.guests("north").values()
+        assert guest.node == "pve"
+        assert (guest.conf["cores"], guest.conf["memory"]) == (4, "8192")
+        assert "size=50G" in guest.conf["scsi0"]
+        assert machine.spec.region == "north"
+        short = await estate.kube.get(
+            registry_of("ProxmoxMachine", "v1beta1"), "worker-1", "default"
+        )
+        assert short["spec"]["nodeName"] == "pve"
+        assert short["spec"]["diskSize"] == 50
+
+    story(tell, world=SEED_WORLD, prepare=prepare)
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2"])
+def test_machines_of_capmox_work_unchanged(version: str) -> None:
+    default = {"bridge": "vmbr0", "model": "virtio"}
+    network: dict[str, Any] = {"default": default}
+    if version == "v1alpha2":
+        network = {"networkDevices": [{"name": "net0", **default}]}
+
+    async def tell(estate: Estate, _: Program) -> None:
+        await apply_cluster(estate, providerIDFormat="UUID")
+        await apply_machine(
+            estate,
+            "m",
+            api=version,
+            sourceNode="pve1",
+            templateID=9000,
+            format="qcow2",
+            full=True,
+            storage="lvm",
+            numSockets=2,
+            numCores=4,
+            memoryMiB=8192,
+            disks={"bootVolume": {"disk": "scsi0", "sizeGb": 30}},
+            network=network,
+        )
+        machine = await estate.until("m", ready)
+        (guest,) = estate.guests("north").values()
+        assert guest.conf["scsi0"].startswith("lvm:")
+        assert machine.spec.provider_id == f"proxmox://{machine.uid}"
+        old = await estate.kube.get(registry_of("ProxmoxMachine", version), "m", "default")
+        assert old["spec"]["virtualMachineID"] == guest.vmid
+        if version == "v1alpha1":
+            assert old["status"]["ready"] is True
+            assert old["spec"]["network"]["default"]["bridge"] == "vmbr0"
+
+    story(tell, "north")
+
+
+def test_a_machine_made_by_capmox_is_adopted_by_its_uuid() -> None:
+    uuid = "99999999-1111-4222-8333-444444444444"
+
+    async def tell(estate: Estate, _: Program) -> None:
+        await apply_cluster(estate, providerIDFormat="UUID")
+        estate.mischief("north", "take-vmid", vmid=120, name="m", node="pve2")
+        guest = estate.region("north").guests[120]
+        guest.conf |= {"smbios1": f"uuid={uuid}", "tags": "ip_net0_10.0.0.9"}
+        guest.running = True
+        await apply_machine(
+            estate,
+            "m",
+            templateID=9000,
+            region="north",
+            virtualMachineID=120,
+            providerID=f"proxmox://{uuid}",
+        )
+        machine = await estate.until("m", ready)
+        assert machine.spec.claim is not None
+        assert machine.spec.claim.uuid == uuid
+        assert f"moxwell-owner={uuid}" in str(guest.conf["description"])
+        assert "ip_net0_10.0.0.9" in str(guest.conf["tags"])
+        await estate.delete("m")
+        await estate.until_gone("m")
+        assert 120 not in estate.region("north").guests
+
+    story(tell, "north")
+
+
+def test_a_guest_that_only_has_the_id_is_not_adopted() -> None:
+    async def tell(estate: Estate, _: Program) -> None:
+        await apply_cluster(estate, providerIDFormat="UUID")
+        estate.mischief("north", "take-vmid", vmid=120, name="m", node="pve2")
+        await apply_machine(
+            estate,
+            "m",
+            templateID=9000,
+            region="north",
+            virtualMachineID=120,
+            providerID="proxmox://99999999-1111-4222-8333-444444444444",
+        )
+        await estate.until("m", lambda m: reason(m) == "NotOurs")
+        await estate.delete("m")
+        await estate.until_gone("m")
+        assert 120 in estate.region("north").guests
+
+    story(tell, "north")
