@@ -19,7 +19,7 @@ from typing import Any
 REQUESTS = 3000
 ROUNDS = 3
 GUESTS = 20
-AT_ONCE = 32
+AT_ONCE = 16
 SIZES = (10, 1_000, 10_000)
 LEAST_RATIO = 5.0
 MOST_GROWTH = 12.5  # linear is 10; larger lists also leave the processor's caches
@@ -27,8 +27,11 @@ TOKEN_ID, SECRET = "root@pam!bench", "11111111-2222-4333-8444-555555555555"
 
 
 def paths() -> list[str]:
-    """The same for everybody: the list of a host's twenty guests, again and again."""
-    return ["/nodes/pve1/qemu"] * REQUESTS
+    """The same mix for everybody: lists, configurations, states."""
+    mix = ["/nodes/pve1/qemu", "/cluster/resources"]
+    mix += [f"/nodes/pve1/qemu/{100 + n}/config" for n in range(4)]
+    mix += [f"/nodes/pve1/qemu/{100 + n}/status/current" for n in range(4)]
+    return [mix[n % len(mix)] for n in range(REQUESTS)]
 
 
 def cpu_seconds() -> float:
