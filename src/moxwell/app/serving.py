@@ -5,20 +5,16 @@ Conversions and admission run in the process itself, through the same pure funct
 webhooks of operator mode call.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from moxwell.api import registry
-from moxwell.api.infra import admit
-from moxwell.api.kinds import Object, Resource
+from moxwell.api.kinds import Resource
+from moxwell.app import reviewing
 from moxwell.clock import Clock
-from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
 from moxwell.store.access.authority import Authority
-from moxwell.store.hooks import Convert, Hooks, Review
+from moxwell.store.hooks import Hooks, Review
 from moxwell.store.server import Store
 
 CRDS = Resource(
@@ -28,46 +24,17 @@ CRDS = Resource(
 
 def make_hooks() -> Hooks:
     """Conversions of every kind that has several versions, and our admission rules."""
-    return Hooks(admit=_admit, converters=_converters())
-
-
-def _converters() -> Mapping[str, Convert]:
     plurals = {(k.resource.group, k.resource.kind): k.resource for k in registry.KINDS}
-    found: dict[str, Convert] = {}
-    for family in registry.FAMILIES:
-
-        def convert(obj: dict[str, Any], wanted: str, family: Any = family) -> dict[str, Any]:
-            made: dict[str, Any] = family.convert(obj, wanted.rpartition("/")[2])
-            return made
-
-        found[plurals[family.group, family.kind].group_resource] = convert
-    return found
+    names = [plurals[f.group, f.kind].group_resource for f in registry.FAMILIES]
+    return Hooks(admit=_admit, converters=dict.fromkeys(names, reviewing.convert))
 
 
 def _admit(review: Review) -> Sequence[str]:
-    if review.object is None or review.subresource:
-        return ()
-    kind = _hub(review.group, review.kind)
-    if kind is None:
-        return ()
-    new, old = _typed(kind, review.object), _typed(kind, review.old)
-    if new is not None and (said := admit.refusals(new, old, dry_run=review.dry_run)):
-        raise Invalid("; ".join(said))
+    if not review.subresource:
+        reviewing.refuse(
+            review.group, review.kind, review.object, review.old, dry_run=review.dry_run
+        )
     return ()
-
-
-def _hub(group: str, name: str) -> type[Object] | None:
-    stored = (k for k in registry.OURS if k.declared.storage)
-    return next((k for k in stored if (k.resource.group, k.resource.kind) == (group, name)), None)
-
-
-def _typed(kind: type[Object], tree: dict[str, Any] | None) -> Object | None:
-    """The object in the hub's form, whatever version the user wrote."""
-    if tree is None:
-        return None
-    family = registry.find_family(kind.resource.group, kind.resource.kind)
-    hub = family.convert(tree, kind.resource.version) if family else tree
-    return msgspec.convert(hub, kind, strict=False)
 
 
 async def open_store(

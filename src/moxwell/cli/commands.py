@@ -3,7 +3,7 @@
 import typer
 
 import moxwell
-from moxwell.cli import cluster, life, render, sim
+from moxwell.cli import cluster, life, operator, render, sim
 
 app = typer.Typer(
     name="moxwell",
@@ -34,5 +34,6 @@ app.command()(life.down)
 app.command()(life.status)
 app.command(hidden=True)(life.daemon)
 app.add_typer(cluster.app, name="cluster", help="Tenant clusters.")
+app.command()(operator.operator)
 app.command()(sim.sim)
 app.add_typer(render.app, name="render", help="Print CRDs and manifests.")

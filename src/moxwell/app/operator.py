@@ -1,0 +1,155 @@
+"""
+Operator mode: the controllers on a genuine Kubernetes, against your own Proxmox.
+
+Cluster API, Kamaji and the IPAM provider are the genuine ones there; none of the stand-ins runs.
+Replicas elect a leader, or share the regions among them. A changed configuration file is taken over
+without a restart.
+"""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from moxwell.api import registry
+from moxwell.app import reviewing, settling
+from moxwell.clock import Clock
+from moxwell.controllers.cloud import settings as cloud
+from moxwell.controllers.cloud.wiring import add_cloud
+from moxwell.controllers.infra.book import RegionBook
+from moxwell.controllers.infra.wiring import add_infra
+from moxwell.controllers.tenancy.cluster.controller import TenantClusters
+from moxwell.controllers.tenancy.tenant.controller import Tenants
+from moxwell.errors import Invalid
+from moxwell.kube import kubeconfig
+from moxwell.kube.transport import HttpTransport
+from moxwell.pve import config
+from moxwell.pve.ledger import Ledger
+from moxwell.pve.regions import Regions
+from moxwell.runtime.manager import Runtime, assemble
+from moxwell.runtime.reconciler import Controller
+from moxwell.runtime.settings import Settings
+from moxwell.runtime.trust import Trust, Trusting
+from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
+
+log = structlog.get_logger(__name__)
+GROUPS = ("infra", "cloud", "tenancy")
+RELOAD_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """How the operator is to run."""
+
+    config: Path
+    settings: Settings
+    controllers: tuple[str, ...] = ("infra", "tenancy")
+    kubeconfig: str = ""
+    context: str = ""
+    service: str = "moxwell-webhook-service"
+    validating: str = "moxwell-validating-webhook-configuration"
+
+
+def check(wish: Wish) -> None:
+    """Refuse at once what cannot work."""
+    for name in wish.controllers:
+        if name not in GROUPS:
+            raise Invalid(f"there are no controllers {name!r}: choose from {', '.join(GROUPS)}")
+    config.load(wish.config)
+    cloud.parse(wish.config.read_text())
+
+
+async def run(wish: Wish, clock: Clock, environ: Mapping[str, str]) -> None:
+    """Run until told to end."""
+    check(wish)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    async with AsyncExitStack() as stack:
+        access = kubeconfig.find(clock, environ, wish.kubeconfig, wish.context)
+        handler = await stack.enter_async_context(HttpTransport(access))
+        configs = config.load(wish.config)
+        regions = Regions(configs, clock)
+        runtime = assemble(handler, clock, wish.settings, regions=lambda: tuple(regions))
+        book = RegionBook(regions, configs)
+        compose(runtime, clock, regions, book, wish)
+        await _until(ended, runtime, regions, _reloading(wish.config, book, clock))
+
+
+def compose(runtime: Runtime, clock: Clock, regions: Regions, book: RegionBook, wish: Wish) -> None:
+    """Add the controllers that were asked for."""
+    if "infra" in wish.controllers:
+        add_infra(runtime, clock, regions, Ledger(), book=book)
+    if "cloud" in wish.controllers:
+        add_cloud(runtime, clock, regions, cloud.parse(wish.config.read_text()))
+    if "tenancy" in wish.controllers:
+        clusters = TenantClusters(runtime.kube, lambda: settling.defaults(regions, lab=False))
+        runtime.manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
+        runtime.manager.add(Controller(name="tenancy.tenant", reconciler=Tenants(runtime.kube)))
+    if wish.settings.webhooks is not None:
+        runtime.manager.serve_webhooks(webhooks(), _trust(runtime, clock, wish))
+
+
+def webhooks() -> Webhooks:
+    """Admission of our kinds at ``/validate``, conversion at ``/convert``."""
+
+    def admit(asked: Admission) -> Allow | Deny:
+        if not asked.subresource:
+            reviewing.refuse(
+                asked.group, asked.kind, asked.object, asked.old, dry_run=asked.dry_run
+            )
+        return Allow()
+
+    return Webhooks({"/validate": admit}, reviewing.convert)
+
+
+def _trust(runtime: Runtime, clock: Clock, wish: Wish) -> Trust:
+    space = wish.settings.namespace
+    names = (f"{wish.service}.{space}.svc", f"{wish.service}.{space}.svc.cluster.local")
+    several = [c["metadata"]["name"] for c in registry.make_crds(upstream=False)]
+    return Trust(
+        runtime.plain,
+        clock,
+        namespace=space,
+        secret="moxwell-webhook-cert",
+        names=(*names, "127.0.0.1", "localhost"),
+        trusting=Trusting(validating=(wish.validating,), crds=tuple(several)),
+    )
+
+
+async def _reloading(path: Path, book: RegionBook, clock: Clock) -> None:
+    """Take over a changed file; a broken one is told and the old one stays."""
+    known = await asyncio.to_thread(path.read_text)
+    while True:
+        await clock.sleep(RELOAD_SECONDS)
+        text = await asyncio.to_thread(path.read_text)
+        if text == known:
+            continue
+        known = text
+        try:
+            book.configure(config.parse(text))
+            log.info("configuration reloaded", regions=len(config.parse(text)))
+        except Invalid as error:
+            log.error("configuration not usable", error=str(error))
+
+
+async def _until(
+    ended: asyncio.Event, runtime: Runtime, regions: Regions, reloading: object
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        work = group.create_task(runtime.manager.run())
+        rest = [
+            group.create_task(regions.run()),
+            group.create_task(reloading),  # type: ignore[arg-type]
+        ]
+        stopping = group.create_task(ended.wait())
+        await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
+        runtime.manager.stop()
+        await work
+        for task in (*rest, stopping):
+            task.cancel()
