@@ -8,6 +8,7 @@ or not at all (built aside, then renamed), and one that is there is never built 
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,8 +24,18 @@ FLAGS = ("-mod=mod", "-trimpath", "-buildvcs=false")
 Say = Callable[[str], None]
 
 
+_OFFLINE = re.compile(
+    r"dial tcp|no such host|connection refused|i/o timeout|proxyconnect|network is unreachable"
+    r"|TLS handshake|disabled by GOPROXY"
+)
+
+
 class RigError(Exception):
     """A program could not be installed; the text says why and what to do."""
+
+
+class Offline(RigError):
+    """Nobody answered for the Go module registry: trying the next program is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +52,8 @@ class Go:
         )
         if done.returncode != 0:
             tail = "\n".join(done.stderr.strip().splitlines()[-8:])
-            raise RigError(f"go {args[0]} failed:\n{tail}")
+            kind = Offline if _OFFLINE.search(done.stderr + done.stdout) else RigError
+            raise kind(f"go {args[0]} failed:\n{tail or done.stdout.strip()[-500:]}")
         return done.stdout
 
     def source(self, module: str, version: str, *, cwd: Path) -> Path:

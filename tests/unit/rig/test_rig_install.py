@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rig import gomod, locate
+from rig.__main__ import run
 from rig.install import Go, RigError, install
 from rig.table import BY_NAME, TOOLS, Tool
 
@@ -91,3 +92,15 @@ def test_a_build_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
     with pytest.raises(RigError, match="no such module"):
         install(broken, BY_NAME["etcd"], say=lambda _: None)
     assert [p.name for p in cache.iterdir() if not p.name.endswith(".lock")] == []
+
+
+def test_without_a_registry_it_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_go(tmp_path, "echo dial tcp: no such host >&2; exit 1")
+    monkeypatch.setenv("MOXWELL_RIG", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert run([]) == 1
+    out = capsys.readouterr().out
+    assert out.count("NO GO MODULE REGISTRY CAN BE REACHED") == 1
+    assert out.count("building from") == 1
