@@ -112,7 +112,7 @@ def make_app(count: int, events: int) -> web.Application:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         batch = b""
-        for line in lines if request.query.get("resourceVersion") == str(count) else ():
+        for line in lines[max(0, int(request.query.get("resourceVersion", 0)) - count) :]:
             batch += line
             if len(batch) > BATCH:
                 await response.write(batch)
@@ -140,7 +140,9 @@ def discovery() -> dict[str, Any]:
         "kind": KIND,
         "verbs": ["get", "list", "watch", "patch", "create", "update", "delete"],
     }
-    empty = {"kind": "APIResourceList", "groupVersion": "v1", "resources": []}
+    spaces = {**resource, "name": "namespaces", "singularName": "namespace", "namespaced": False}
+    core = {"kind": "APIResourceList", "groupVersion": "v1", "resources": []}
+    empty = {**core, "resources": [{**spaces, "kind": "Namespace"}]}
     return {
         "/api": {"kind": "APIVersions", "versions": ["v1"]},
         "/apis": {"kind": "APIGroupList", "groups": [group]},

@@ -7,6 +7,7 @@ webhook server takes its certificate from memory and can be given a new one whil
 exists only for the moment in which the TLS library reads it, readable by nobody else.
 """
 
+import asyncio
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -102,4 +103,9 @@ async def serving(
         log.info("listening", host=listen.host, port=port, tls=tls is not None)
         yield port
     finally:
+        open_ = [c.transport for c in runner.server.connections] if runner.server else []
         await runner.cleanup()
+        for transport in open_:
+            if transport is not None:
+                transport.abort()  # a farewell in TLS would wait for the other side
+        await asyncio.sleep(0)

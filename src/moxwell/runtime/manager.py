@@ -79,7 +79,8 @@ class Manager:
         self._webhooks: Webhooks | None = None
         self._trust: Trust | None = None
         self._tls = http.Tls()
-        self._certified = False
+        self._serving = asyncio.Event()
+        self._certified = asyncio.Event()
         self._stopping = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self.ports: dict[str, int] = {}
@@ -125,6 +126,7 @@ class Manager:
         self._leadership.on.gained, self._leadership.on.lost = self._gained, self._lost
         async with AsyncExitStack() as servers:
             await self._serve(servers)
+            self._serving.set()
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 beside = [group.create_task(self.caches.run())]
@@ -148,7 +150,10 @@ class Manager:
         return self.caches.synced
 
     async def wait_ready(self) -> None:
-        """Wait for that."""
+        """Wait until it serves what it should, under a certificate, and every cache is filled."""
+        await self._serving.wait()
+        if self._webhooks is not None:
+            await self._certified.wait()
         await self.caches.wait_synced()
 
     def sample(self) -> None:
@@ -236,10 +241,10 @@ class Manager:
 
     def _use_certificate(self, pair: Any) -> None:
         self._tls.load(pair)
-        self._certified = True
+        self._certified.set()
 
     def _webhooks_ready(self) -> bool:
-        return self._webhooks is None or self._certified
+        return self._webhooks is None or self._certified.is_set()
 
     def _worker(self, controller: Controller) -> Worker:
         metrics = ControllerMetrics(self._metrics, controller.name)
