@@ -1,0 +1,185 @@
+"""
+The components of a clusterctl release: ``render.py > infrastructure-components.yaml``.
+
+One Namespace and everything in it, CRDs with their conversion webhook, admission, the least that
+the manager may do in Kubernetes, and the Deployment with a container called ``manager``. Variables
+are clusterctl's: ``${NAME:=default}``.
+"""
+
+import sys
+from typing import Any
+
+import yaml
+
+from moxwell import __version__
+from moxwell.api import crd
+from moxwell.api.infra.convert import KINDS
+
+NAMESPACE, NAME = "moxwell-system", "moxwell-controller-manager"
+SERVICE = "moxwell-webhook-service"
+VALIDATING = "moxwell-validating-webhook-configuration"
+CERTIFICATE = "moxwell-webhook-cert"
+LABELS = {"cluster.x-k8s.io/provider": "infrastructure-moxwell"}
+INFRA, CAPI, IPAM = (
+    "infrastructure.cluster.x-k8s.io",
+    "cluster.x-k8s.io",
+    "ipam.cluster.x-k8s.io",
+)
+READ = ["get", "list", "watch"]
+Json = dict[str, Any]
+
+
+def named(kind: str, api: str, name: str, *, spaced: bool = True, **rest: Any) -> Json:
+    """An object of ours."""
+    meta: Json = {"name": name, "labels": dict(LABELS)}
+    if spaced:
+        meta["namespace"] = NAMESPACE
+    return {"apiVersion": api, "kind": kind, "metadata": meta, **rest}
+
+
+def rule(
+    group: str, resources: list[str], verbs: list[str], names: list[str] | None = None
+) -> Json:
+    found: Json = {"apiGroups": [group], "resources": resources, "verbs": verbs}
+    return {**found, "resourceNames": names} if names else found
+
+
+def cluster_rules() -> list[Json]:
+    """What the manager may do anywhere."""
+    ours = sorted({k.resource.plural for k in KINDS})
+    crds = sorted({k.resource.group_resource for k in KINDS})
+    return [
+        rule(INFRA, ours, [*READ, "patch", "update"]),
+        rule(INFRA, [f"{p}/status" for p in ours], ["get", "patch", "update"]),
+        rule(INFRA, [f"{p}/finalizers" for p in ours], ["update"]),
+        rule(CAPI, ["clusters", "machines"], READ),
+        rule(IPAM, ["ipaddressclaims"], [*READ, "create", "delete", "patch"]),
+        rule(IPAM, ["ipaddresses", "globalinclusterippools"], READ),
+        rule(IPAM, ["inclusterippools"], [*READ, "create", "delete", "patch"]),
+        rule("", ["secrets"], ["get", "patch"]),  # bootstrap data and credentials, by name
+        rule("events.k8s.io", ["events"], ["create", "patch"]),
+        rule("", ["events"], ["create", "patch"]),
+        rule("apiextensions.k8s.io", ["customresourcedefinitions"], ["get", "patch"], crds),
+        rule(
+            "admissionregistration.k8s.io",
+            ["validatingwebhookconfigurations"],
+            ["get", "patch"],
+            [VALIDATING],
+        ),
+    ]
+
+
+def own_rules() -> list[Json]:
+    """What the manager may do in its own namespace."""
+    return [
+        rule("coordination.k8s.io", ["leases"], [*READ, "create", "delete", "patch", "update"]),
+        rule("", ["secrets"], ["get", "create", "patch", "update"]),
+    ]
+
+
+def bound(kind: str, name: str, role: str, *, spaced: bool) -> Json:
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name}
+    api = "rbac.authorization.k8s.io/v1"
+    return named(kind, api, name, spaced=spaced, roleRef=ref, subjects=[subject])
+
+
+def access() -> list[Json]:
+    api = "rbac.authorization.k8s.io/v1"
+    return [
+        named("ServiceAccount", "v1", NAME),
+        named("ClusterRole", api, "moxwell-manager", spaced=False, rules=cluster_rules()),
+        bound("ClusterRoleBinding", "moxwell-manager", "ClusterRole", spaced=False),
+        named("Role", api, "moxwell-own", rules=own_rules()),
+        bound("RoleBinding", "moxwell-own", "Role", spaced=True),
+    ]
+
+
+def webhooks() -> list[Json]:
+    rules = [
+        {
+            "apiGroups": [INFRA],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": sorted({k.resource.plural for k in KINDS}),
+        }
+    ]
+    where = {"service": {"name": SERVICE, "namespace": NAMESPACE, "path": "/validate"}}
+    hook = {
+        "name": "validate.infrastructure.moxwell.dev",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": where,
+        "failurePolicy": "Fail",
+        "matchPolicy": "Exact",
+        "rules": rules,
+        "sideEffects": "None",
+    }
+    api = "admissionregistration.k8s.io/v1"
+    kind = "ValidatingWebhookConfiguration"
+    ports = [{"port": 443, "targetPort": "webhooks"}]
+    service = {"ports": ports, "selector": {"control-plane": NAME}}
+    return [
+        named("Service", "v1", SERVICE, spec=service),
+        named(kind, api, VALIDATING, spaced=False, webhooks=[hook]),
+    ]
+
+
+def container() -> Json:
+    probe = {"port": "health", "scheme": "HTTP"}
+    return {
+        "name": "manager",
+        "image": f"${{MOXWELL_IMAGE:=ghcr.io/moxwell/moxwell:v{__version__}}}",
+        "args": [
+            "operator",
+            "--controllers=infra",
+            "--config=/etc/proxmox/config.yaml",
+            "--namespace=${MOXWELL_WATCH_NAMESPACE:=}",
+            f"--leader-elect-resource-namespace={NAMESPACE}",
+        ],
+        "ports": [
+            {"name": "webhooks", "containerPort": 9443},
+            {"name": "health", "containerPort": 8081},
+        ],
+        "livenessProbe": {"httpGet": {"path": "/healthz", **probe}},
+        "readinessProbe": {"httpGet": {"path": "/readyz", **probe}},
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/proxmox", "readOnly": True}],
+    }
+
+
+def deployment() -> list[Json]:
+    labels = {"control-plane": NAME, **LABELS}
+    pod = {
+        "serviceAccountName": NAME,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container()],
+        "volumes": [{"name": "config", "secret": {"secretName": "moxwell-config"}}],
+        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}],
+        "terminationGracePeriodSeconds": 30,
+    }
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": {"control-plane": NAME}},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    secret = named("Secret", "v1", "moxwell-config", type="Opaque")
+    secret["data"] = {"config.yaml": "${MOXWELL_CONFIG_B64}"}
+    return [secret, named("Deployment", "apps/v1", NAME, spec=spec)]
+
+
+def components() -> list[Json]:
+    """Everything, in the order it is applied."""
+    hook = crd.Webhook(service=SERVICE, namespace=NAMESPACE)
+    space = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = named("Namespace", "v1", NAMESPACE, spaced=False)
+    namespace["metadata"]["labels"] |= space
+    return [namespace, *crd.crds(KINDS, hook), *access(), *webhooks(), *deployment()]
+
+
+if __name__ == "__main__":
+    yaml.safe_dump_all(components(), sys.stdout, sort_keys=False, width=120)
