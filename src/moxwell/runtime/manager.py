@@ -30,13 +30,13 @@ from moxwell.runtime.events import Recorder
 from moxwell.runtime.fence import Fence, FencedHandler
 from moxwell.runtime.key import Key
 from moxwell.runtime.leadership import Alone, Leader, Leadership, Shards
-from moxwell.runtime.metrics import ControllerMetrics, Metrics
+from moxwell.runtime.metrics import ControllerMetrics, CountedHandler, Metrics
 from moxwell.runtime.queue import Queue
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
 from moxwell.runtime.trust import Trust
 from moxwell.runtime.webhooks import Webhooks
-from moxwell.runtime.worker import Times, Worker
+from moxwell.runtime.worker import Times, Worker, keep_running
 
 LAST_WORDS_SECONDS = 2.0
 
@@ -104,7 +104,11 @@ class Manager:
     def also(
         self, name: str, run: Callable[[], Awaitable[None]], *, share: str | None = None
     ) -> None:
-        """Run something else: on every replica, or only where ``share`` is held."""
+        """
+        Run something else: on every replica, or only where ``share`` is held.
+
+        It may return when it is done; if it fails it is started again, each time a little later.
+        """
         self._loops.append(Loop(name, run, share))
 
     def serve_webhooks(self, webhooks: Webhooks, trust: Trust) -> None:
@@ -225,7 +229,7 @@ class Manager:
     async def _run_loop(self, loop: Loop) -> None:
         fence.enter(loop.share or "")
         structlog.contextvars.bind_contextvars(loop=loop.name)
-        await loop.run()
+        await keep_running(loop.name, loop.run, self._clock)
 
     async def _serve(self, servers: AsyncExitStack) -> None:
         settings = self._settings
@@ -310,6 +314,7 @@ def assemble(
     """Make a manager and what goes with it over one Kubernetes API."""
     rng = rng or random.Random()
     metrics = Metrics(registry or CollectorRegistry())
+    handler = CountedHandler(handler, metrics)
     plain = Kube(handler)
     leadership: Leadership
     if not settings.elect:

@@ -8,6 +8,8 @@ controller, because looking labels up is most of what counting costs.
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from moxwell.api.wire import Handler, Request, Response
+from moxwell.errors import Unreachable
 from moxwell.runtime import queue
 
 _SHORT = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -58,6 +60,9 @@ class Metrics:
         self.status_writes = self._counter(
             "moxwell_status_writes", "Status written because it changed", one
         )
+        self.requests = self._counter(
+            "rest_client_requests", "Requests to Kubernetes", ("code", "method", "host")
+        )
         self.notes = self._counter("moxwell_events", "Kubernetes events", ("result",))
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
@@ -68,6 +73,31 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
         return Histogram(name, text, labels, registry=self.registry, buckets=_SHORT)
+
+
+class CountedHandler:
+    """A Kubernetes API whose answers are counted, by code and method."""
+
+    def __init__(self, handler: Handler, metrics: Metrics, host: str = "") -> None:
+        self._handler, self._metrics, self._host = handler, metrics, host
+        self._children: dict[tuple[str, str], Counter] = {}
+
+    async def handle(self, request: Request) -> Response:
+        """Pass the request on and count what comes back."""
+        try:
+            response = await self._handler.handle(request)
+        except Unreachable:
+            self._count("<error>", request.method)
+            raise
+        self._count(str(response.status), request.method)
+        return response
+
+    def _count(self, code: str, method: str) -> None:
+        child = self._children.get((code, method))
+        if child is None:
+            child = self._metrics.requests.labels(code, method, self._host)
+            self._children[code, method] = child
+        child.inc()
 
 
 class ControllerMetrics(queue.Watcher):

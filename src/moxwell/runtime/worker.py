@@ -12,6 +12,7 @@ This is the one place in Moxwell that catches everything: a broken controller mu
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ from moxwell.runtime.status import StatusWriter
 from moxwell.runtime.watches import Watch
 
 QUIET_FAILURES = 3  # conflicts below this are nobody's business
+LOOP_CAP_SECONDS = 60.0
 CONTEXT = ("controller", "key", "pass")
 
 log = structlog.get_logger(__name__)
@@ -86,7 +88,12 @@ class Worker:
         """Hear of changes of another kind."""
 
         def changed(old: Any, new: Any, listed: bool) -> None:
-            for key in watch.wakes(old, new):
+            try:
+                keys = watch.wakes(old, new)
+            except Exception as error:  # noqa: BLE001 - a broken map must not stop a cache
+                self._broke("watch broken", error, kind=cache.resource.kind)
+                return
+            for key in keys:
                 self._add(key, LOW if listed else NORMAL)
 
         cache.subscribe(changed)
@@ -98,21 +105,31 @@ class Worker:
     def wake_share(self, share: str | None) -> None:
         """Everything of a share (None: of all) needs a look: it has just become ours."""
         for obj in self._cache.list():
-            its = self.controller.share(obj)
+            its = self._share(obj)
             if share is None or its == share:
                 self.queue.add(key_of(obj), share=its, priority=LOW)
 
     def _add(self, key: Key, priority: int) -> None:
         obj = self._cache.find(key)
-        share = self.controller.share(obj) if obj is not None else ""
+        share = self._share(obj) if obj is not None else ""
         self.queue.add(key, share=share, priority=priority)
 
     def _changed(self, old: Any, new: Any, listed: bool) -> None:
         obj = old if new is None else new
         key = key_of(obj)
         if new is None or self._echoes.heard(key, version_of(new)):
-            share = self.controller.share(obj)
-            self.queue.add(key, share=share, priority=LOW if listed else NORMAL)
+            self.queue.add(key, share=self._share(obj), priority=LOW if listed else NORMAL)
+
+    def _share(self, obj: Any) -> str:
+        try:
+            return self.controller.share(obj)
+        except Exception as error:  # noqa: BLE001 - asked from inside a cache
+            self._broke("share broken", error, key=str(key_of(obj)))
+            return ""
+
+    def _broke(self, event: str, error: Exception, **more: Any) -> None:
+        self._metrics.broke()
+        log.error(event, controller=self.controller.name, exc_info=error, **more)
 
     def sample(self) -> None:
         """Set the gauges; called when somebody scrapes."""
@@ -146,6 +163,10 @@ class Worker:
         self._echoes.begin(item.key)
         try:
             result = await self._attempt(item)
+        except Exception as error:  # noqa: BLE001 - even telling of a failure may fail
+            result = "error"
+            self._broke("pass broken", error)
+            self.queue.retry(item.key, share=item.share)
         finally:
             news = self._echoes.end(item.key)
             if news or result == "cancelled":
@@ -160,6 +181,9 @@ class Worker:
             obj = await self._fetch(item.key)
             if obj is None:
                 self.queue.forget(item.key)
+                return "success"
+            if (share := self._share(obj)) != item.share:  # it has moved: its holder's turn
+                self.queue.add(item.key, share=share)
                 return "success"
             outcome = await self._pass(obj)
         except Exception as error:  # noqa: BLE001 - the one place; see the module's first lines
@@ -285,6 +309,23 @@ class Worker:
 
     def _pass_id(self) -> str:
         return f"{self._rng.getrandbits(32):08x}"
+
+
+async def keep_running(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run a loop beside the controllers; one that breaks is told of and started again, later."""
+    failures_in_a_row = 0
+    while True:
+        started = clock.monotonic()
+        try:
+            await run()
+            return
+        except MoxwellError as error:
+            log.warning("loop failed", loop=name, reason=error.reason, error=str(error))
+        except Exception as error:  # a broken loop must not stop the others
+            log.error("loop broken", loop=name, exc_info=error)
+        lasted = clock.monotonic() - started
+        failures_in_a_row = 1 if lasted > LOOP_CAP_SECONDS else failures_in_a_row + 1
+        await clock.sleep(min(2.0 ** min(failures_in_a_row - 1, 16), LOOP_CAP_SECONDS))
 
 
 def _explicit(status: Any) -> dict[str, Any]:

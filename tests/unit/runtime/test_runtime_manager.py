@@ -347,3 +347,61 @@ def test_a_loop_of_a_share_runs_only_while_it_is_held() -> None:
             assert beats["always"] == 70
 
     run_virtual(story())
+
+
+def test_a_loop_that_breaks_is_started_again_and_stops_nobody() -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing()
+        runtime = make(fake, growing)
+        beats: list[float] = []
+
+        async def break_off() -> None:
+            beats.append(LoopClock().monotonic())
+            raise ZeroDivisionError if len(beats) % 2 else Busy("not now")
+
+        runtime.manager.also("breaks", break_off)
+        async with running(runtime):
+            await Kube(fake).create(thing("one", size=1), THINGS)
+            await asyncio.sleep(40)
+            assert ready(await see(fake, "one")) == ("True", "Grown")
+            assert beats == [0, 1, 3, 7, 15, 31]
+
+    run_virtual(story())
+
+
+def test_a_broken_map_or_share_stops_no_cache() -> None:
+    async def story() -> None:
+        fake = FakeKube(LoopClock())
+        growing = Growing(watches=(Watch(CLUSTERS, lambda c: [Key("ns", c["spec"]["thing"])]),))
+        runtime = assemble(fake, LoopClock(), Settings(elect=False), rng=random.Random(1))
+        broken = Controller(name="t", reconciler=growing, share=lambda t: str(t.spec.nowhere))
+        runtime.manager.add(broken)
+        head = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster"}
+        await Kube(fake).create({**head, "metadata": {"name": "c", "namespace": "ns"}}, CLUSTERS)
+        async with running(runtime):
+            await Kube(fake).create(thing("one", size=1), THINGS)
+            await asyncio.sleep(20)
+            assert ready(await see(fake, "one")) == ("True", "Grown")
+
+    run_virtual(story())
+
+
+def test_an_object_that_moves_to_a_region_held_elsewhere_is_left_to_its_holder() -> None:
+    async def story() -> None:
+        fake, growing = FakeKube(LoopClock()), Growing()
+        settings = Settings(elect=False)
+        runtime = assemble(fake, LoopClock(), settings, rng=random.Random(1))
+        controller = Controller(name="t", reconciler=growing, share=lambda t: str(t.spec.region))
+        runtime.manager.add(controller)
+        queue = runtime.manager.worker("t").queue
+        queue._gate = lambda share: share == ""
+        async with running(runtime):
+            await Kube(fake).create(thing("one", size=9), THINGS)
+            await asyncio.sleep(11)
+            assert len(growing.passes) == 3
+            await Kube(fake).merge(THINGS, "one", {"spec": {"region": "r1"}}, "ns")
+            await asyncio.sleep(60)
+            assert len(growing.passes) == 3
+            assert queue.statistics().ready_by_share["r1"] == 1
+
+    run_virtual(story())

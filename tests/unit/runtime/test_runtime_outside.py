@@ -106,6 +106,7 @@ SHARED = {
     "workqueue_longest_running_processor_seconds",
     "workqueue_retries_total",
     "leader_election_master_status",
+    "rest_client_requests_total",
 }
 
 
