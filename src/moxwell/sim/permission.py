@@ -64,6 +64,9 @@ def user_group(*privs: str, groups: str = "") -> Check:
     """A privilege on a group of the user; ``groups`` says which groups a request may name."""
 
     def check(call: Call) -> None:
+        known = call.params.get("userid") in call.region.access.users
+        if groups != "create" and not known:
+            raise PveError(500, f"no such user ('{call.params.get('userid')}')")
         if call.may("/access/groups", *privs, any_of=True):
             return
         named = [g for g in str(call.params.get("groups", "")).replace(",", " ").split() if g]

@@ -138,7 +138,7 @@ class Rights:
 def effective(region: Region, user: str, token: str | None) -> dict[str, Held]:
     """Every path on which a caller has any right, as GET /access/permissions shows it."""
     paths = {"/", "/access", "/access/groups", "/nodes", "/pool", "/sdn", "/storage", "/vms"}
-    paths |= {acl.path for acl in region.access.acl}
+    paths |= {prefix for acl in region.access.acl for prefix in prefixes(acl.path)}
     for pool in region.pools.values():
         paths |= {f"/vms/{vmid}" for vmid in pool.vms}
         paths |= {f"/storage/{name}" for name in pool.storages}

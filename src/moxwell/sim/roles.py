@@ -140,7 +140,7 @@ def delete_group(call: Call) -> None:
 
 
 def list_acl(call: Call) -> list[dict[str, Any]]:
-    everything = call.may("/access", "Permissions.Modify", "Sys.Audit", any_of=True)
+    everything = call.may("/access", "Sys.Audit")
     return [
         {
             "path": a.path,
@@ -150,22 +150,22 @@ def list_acl(call: Call) -> list[dict[str, Any]]:
             "propagate": a.propagate,
         }
         for a in call.region.access.acl
-        if everything or call.may(a.path, "Permissions.Modify")
+        if everything or call.may(a.path, *_modifiers(a.path), any_of=True)
     ]
+
+
+def _modifiers(path: str) -> tuple[str, ...]:
+    """Any of these allows to change the rights on a path."""
+    parts = path.split("/")
+    more = {"storage": "Datastore.Allocate", "vms": "VM.Allocate", "pool": "Pool.Allocate"}
+    if len(parts) > 2 and parts[1] in more:
+        return "Permissions.Modify", more[parts[1]]
+    return ("Permissions.Modify",)
 
 
 def may_modify(call: Call) -> None:
     path = normal_path(str(call.params.get("path", "/")))
-    if call.may(path, "Permissions.Modify"):
-        return
-    part = path.split("/")[1] if path != "/" else ""
-    more = {
-        "storage": "Datastore.Allocate",
-        "vms": "VM.Allocate",
-        "pool": "Pool.Allocate",
-    }.get(part)
-    privs = ("Permissions.Modify", more) if more else ("Permissions.Modify",)
-    call.check(path, *privs, any_of=True)
+    call.check(path, *_modifiers(path), any_of=True)
 
 
 def update_acl(call: Call) -> None:

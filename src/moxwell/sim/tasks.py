@@ -31,19 +31,24 @@ class FileLocks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._held: dict[tuple[str, str], asyncio.Lock] = {}
+        self._wanted: dict[tuple[str, str], int] = {}  # holders and who waits
 
     @asynccontextmanager
     async def hold(self, kind: str, name: str | int, seconds: float = 10.0) -> AsyncIterator[None]:
         """Hold one lock file; kind is qemu, lxc or storage."""
         key = (kind, str(name))
         lock = self._held.setdefault(key, asyncio.Lock())
-        await self._acquire(lock, kind, str(name), seconds)
+        self._wanted[key] = self._wanted.get(key, 0) + 1
         try:
-            yield
+            await self._acquire(lock, kind, str(name), seconds)
+            try:
+                yield
+            finally:
+                lock.release()
         finally:
-            lock.release()
-            if not lock.locked() and not getattr(lock, "_waiters", None):
-                self._held.pop(key, None)
+            self._wanted[key] -= 1
+            if not self._wanted[key]:
+                del self._wanted[key], self._held[key]
 
     async def _acquire(self, lock: asyncio.Lock, kind: str, name: str, seconds: float) -> None:
         if not lock.locked():
