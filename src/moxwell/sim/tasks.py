@@ -17,6 +17,7 @@ from moxwell.clock import Clock
 from moxwell.sim.fault import PveError, die
 from moxwell.sim.state import Region, Task
 
+LOGGED = 200  # lines of the cluster log
 KEPT = 2000  # ended tasks a region remembers
 LOCK_FILES = {
     "qemu": "/var/lock/qemu-server/lock-{}.conf",
@@ -123,7 +124,16 @@ class Workers:
         task = Task(upid, node, pid, pstart, int(now), kind, ident, user)
         region.tasks[upid] = task
         self._trim()
+        self._note(task, f"starting task {upid}")
         return task
+
+    def _note(self, task: Task, text: str) -> None:
+        """One line in the cluster log."""
+        log, number = self._region.cluster_log, self._region.next_number()
+        row = {"uid": number, "id": f"{number}:{task.node}", "node": task.node, "pid": task.pid}
+        row |= {"time": int(self._clock.now().timestamp()), "pri": 6, "tag": "pvedaemon"}
+        log.append(row | {"user": task.user, "msg": text})
+        del log[:-LOGGED]
 
     def _trim(self) -> None:
         tasks = self._region.tasks
@@ -159,6 +169,7 @@ class Workers:
             task.exitstatus = "OK"
             task.log.append("TASK OK")
         task.endtime = int(self._clock.now().timestamp())
+        self._note(task, f"end task {task.upid} {task.exitstatus}")
         for callback in self._on_end:
             callback(task)
 

@@ -39,6 +39,8 @@ regions:
       - {{storage: tank, type: zfspool, pool: rpool/data, capacity: 100G,
          content: [images, rootdir]}}
       - {{storage: ceph, type: rbd, pool: rbd, capacity: 100G, content: [images, rootdir]}}
+      - {{storage: lin, type: drbd, resourcegroup: rg0, controller: 192.0.2.8, capacity: 100G,
+         content: [images, rootdir]}}
     access:
       users:
         - {{userid: root@pam, password: secret}}

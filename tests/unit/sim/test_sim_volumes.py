@@ -1,5 +1,7 @@
 """Volumes: names per storage type, capacity, content lists, uploads, backups."""
 
+import re
+
 import pytest
 from sim_drive import Sim, story
 
@@ -192,5 +194,22 @@ def test_only_so_many_backups_are_kept() -> None:
             await sim.done("POST", "/nodes/n1/vzdump", vmid="100", storage="local", **keep)
             await sim.clock.sleep(5)
         assert len(await sim.get("/nodes/n1/storage/local/content", content="backup")) == 2
+
+    story(body)
+
+
+def test_linstor_makes_up_names_of_its_own() -> None:
+    async def body(sim: Sim) -> None:
+        conf = await sim.vm(scsi0="lin:1", ide2="lin:cloudinit")
+        assert re.fullmatch(r"lin:pm-[0-9a-f]{8}_100,size=1G", conf["scsi0"])
+        assert conf["ide2"] == "lin:vm-100-cloudinit,media=cdrom"
+        path = "/nodes/n1/storage/lin/content"
+        answer = await sim.post(path, vmid="9999", filename="vm-9999-pvc-1", size="1G")
+        assert answer.data == "lin:vm-9999-pvc-1"
+        answer = await sim.post(path, vmid="9999", filename="vm-9999-snapshot-1", size="1G")
+        assert "has to be a valid UUID, legacy, state, or cloud-init name" in answer.message
+        await sim.done("POST", "/nodes/n1/qemu/100/template")
+        answer = await sim.post("/nodes/n1/qemu/100/clone", newid="101")
+        assert answer.message.startswith("Linked clone feature is not supported for 'lin:pm-")
 
     story(body)

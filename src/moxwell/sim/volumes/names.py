@@ -39,7 +39,7 @@ _BLOCK = {
         "zfs",
     ),
     "rbd": (re.compile(r"(?:(base-(\d+)-\S+)/)?(base|vm)-(\d+)-\S+"), "rbd"),
-    "drbd": (re.compile(r"()()(vm)-(\d+)-\S+|pm-[0-9a-f]{8}_(\d+)"), "LINSTOR"),
+    "drbd": (re.compile(r"()()(vm)-(\d+)-[a-z]\S*|pm-[0-9a-f]{8}_(\d+)"), "PVE"),
 }
 _FEATURES = {
     "lvm": {"copy": "base current", "rename": "current"},
@@ -65,7 +65,7 @@ _FEATURES = {
         "copy": "base current snap",
         "rename": "current",
     },
-    "drbd": {"snapshot": "current", "clone": "snap", "copy": "base current snap"},
+    "drbd": {"snapshot": "current", "copy": "base current", "rename": "current"},
 }
 _FILE_FEATURES = {
     "snapshot": ("current snap", ("qcow2",)),
@@ -174,7 +174,8 @@ def path_of(storage: Storage, name: str) -> str:
         return f"{root}{pool}/{parsed.file}"
     if storage.type == "rbd":
         return f"rbd:{options.get('pool', 'rbd')}/{parsed.file}"
-    return f"/dev/drbd/by-res/{parsed.file}/0"
+    resource = parsed.file.partition("_")[0] if parsed.file.startswith("pm-") else parsed.file
+    return f"/dev/drbd/by-res/{resource}/0"
 
 
 def has_feature(storage: Storage, feature: str, name: str, snapshot: str | None = None) -> bool:
@@ -187,6 +188,9 @@ def has_feature(storage: Storage, feature: str, name: str, snapshot: str | None 
     if feature == "copy" and key == "snap":
         return parsed.format == "qcow2"
     return key in states.split() and parsed.format in forms
+
+
+LINSTOR_NAME = re.compile(r"pm-[0-9a-f]{8}_\d+|vm-\d+-(disk-\d+|(state|pvc|fleece)-.+|cloudinit)")
 
 
 def default_format(storage: Storage) -> str:

@@ -7,6 +7,7 @@ carry the texts of the tools that PVE calls.
 """
 
 import hashlib
+import re
 
 from moxwell.sim.call import Desk
 from moxwell.sim.fault import PveError, die
@@ -126,7 +127,7 @@ class Stock:
         if form not in ("raw", "subvol") or (form == "subvol" and storage.type != "zfspool"):
             raise die(f"unsupported format '{form}'")
         if storage.type == "drbd":
-            return self._linstor_name(vmid, file)
+            return self._linstor_name(storage, vmid, file)
         lead = "subvol" if form == "subvol" else "vm"
         if file and not file.startswith(f"{lead}-{vmid}-"):
             raise die(f"illegal name '{file}' - should be '{lead}-{vmid}-*'")
@@ -135,11 +136,14 @@ class Stock:
             raise self._exists(storage, file)
         return file
 
-    def _linstor_name(self, vmid: int, file: str | None) -> str:
+    def _linstor_name(self, storage: Storage, vmid: int, file: str | None) -> str:
         if not file:
             return f"pm-{self._desk.random.getrandbits(32):08x}_{vmid}"
-        if not any(part in file for part in ("-pvc-", "-cloudinit", "-state-", "-disk-")):
-            raise die(f"volume name '{file}' is not allowed on this storage")
+        if not names.LINSTOR_NAME.fullmatch(file):
+            text = "has to be a valid UUID, legacy, state, or cloud-init name"
+            raise die(f"allocated name ('{file}') {text} at LINSTORPlugin.pm line 523.")
+        if file in storage.shelf(self.node):
+            raise die(f"volume '{file}' already exists")
         return file
 
     def _exists(self, storage: Storage, file: str) -> PveError:
@@ -241,8 +245,6 @@ class Stock:
         base = names.parse_name(storage, rest)
         form = "qcow2" if names.has_path(storage) else source.format
         file = self._next(storage, vmid, form)
-        if storage.type == "drbd":
-            file = self._linstor_name(vmid, None)
         if log is not None and names.has_path(storage):
             log.log(
                 f"clone {rest}: images, {file}, {vmid} to {file} (base=../{base.vmid}/{base.file})"
@@ -293,6 +295,10 @@ class Stock:
         storage, volume = self.get_storage(storage_name), self.get(volid)
         parsed = names.parse_name(storage, rest)
         file = self._next(storage, vmid, volume.format)
+        if storage.type == "drbd":
+            file = re.sub(r"_\d+$", f"_{vmid}", rest)
+            if not rest.startswith("pm-"):
+                raise die("rename_volume only possible for uuid disk names")
         base = None
         if parsed.base is not None:
             base = names.VolumeName("images", parsed.base, parsed.base_vmid)
