@@ -9,7 +9,7 @@ import copy
 import re
 from typing import Any
 
-from moxwell.sim import formats
+from moxwell.sim import formats, sdn_ipam
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die
@@ -252,6 +252,7 @@ def _plain_routes(kind: str, key: str, types: tuple[str, ...], fields: Params) -
 def ipam_status(call: Call) -> list[Row]:
     if call.params["ipam"] != "pve":
         raise die("Currently only PVE IPAM is supported!")
+    sdn_ipam.settle(call.region)
     return [
         row
         for row in call.region.sdn.addresses

@@ -5,7 +5,7 @@ SDN vnets, their subnets and the addresses given out in them.
 import ipaddress
 from typing import Any
 
-from moxwell.sim import formats
+from moxwell.sim import formats, sdn_ipam
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die, param_error
@@ -215,6 +215,7 @@ def delete_subnet(call: Call) -> None:
         raise die(f"sdn subnet '{ident}' does not exist")
     _check(call, sdn.subnets[ident]["vnet"], "SDN.Allocate")
     cidr = sdn.subnets[ident]["cidr"]
+    sdn_ipam.settle(call.region)
     used = [a for a in sdn.addresses if a["subnet"] == cidr and not a.get("gateway")]
     if used:
         text = f"cannot delete subnet '{ident}', not empty"
@@ -228,6 +229,7 @@ def delete_subnet(call: Call) -> None:
 
 def put_address(call: Call) -> None:
     region, p = call.region, call.params
+    sdn_ipam.settle(region)
     found = [s for s in region.sdn.subnets.values() if s["vnet"] == p["vnet"]]
     home = next((s for s in found if _inside(p["ip"], s["cidr"])), None)
     if home is None:
