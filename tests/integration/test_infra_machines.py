@@ -10,10 +10,12 @@ import yaml
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
+from moxwell.pve import preflight
 from moxwell.testing.applied import apply_cluster, apply_machine
-from moxwell.testing.estate import Estate, is_true, message, ready, reason, running
+from moxwell.testing.estate import WORLD, Estate, is_true, message, ready, reason, running
 from moxwell.testing.loop import run_virtual
 
+MACHINES: tuple[preflight.Feature, ...] = ("machines",)
 DISK = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}
 
 
@@ -403,3 +405,33 @@ def test_the_machine_of_cluster_api_learns_its_node() -> None:
         assert machine.status.node_ref is not None
 
     story(tell, "north")
+
+
+def with_least_privilege() -> str:
+    """The estate where our token may do what the preflight asks for, and nothing more."""
+    world = WORLD
+    for major in (8, 9):
+        privileges = ", ".join(preflight.role(major, MACHINES))
+        paths = sorted({n.path for n in preflight.needs(major, MACHINES)})
+        acl = "".join(f"{{path: {p}, user: moxwell@pve, role: Moxwell}}, " for p in paths)
+        old = "      acl: [{path: /, user: moxwell@pve, role: Administrator}]"
+        new = f"      roles: [{{role: Moxwell, privs: [{privileges}]}}]\n      acl: [{acl}]"
+        world = world.replace(old, new, 1)
+    return world
+
+
+@pytest.mark.parametrize("region", ["north", "south"])
+def test_the_least_privilege_that_the_preflight_asks_for_suffices(region: str) -> None:
+    async def main() -> None:
+        async with running(world=with_least_privilege()) as (estate, program):
+            report = await preflight.check(program.regions[region].pve, MACHINES)
+            assert report.ok, str(report)
+            await apply_cluster(estate, region=region)
+            extra = [{"disk": "scsi1", "sizeGb": 2}]
+            await apply_machine(estate, "m", templateID=9000, disks={**DISK, "extra": extra})
+            await estate.until("m", ready)
+            await estate.delete("m")
+            await estate.until_gone("m")
+            assert estate.guests(region) == {}
+
+    run_virtual(main())
