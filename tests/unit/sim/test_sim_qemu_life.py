@@ -331,3 +331,17 @@ def test_unreferenced_disks_go_only_when_asked() -> None:
             assert len(await sim.get(path, vmid="100", content="images")) == left
 
     story(body)
+
+
+def test_clones_of_one_source_run_side_by_side_and_hold_its_writers() -> None:
+    async def body(sim: Sim) -> None:
+        await sim.vm(scsi0="shared:0.5")
+        upids = [(await sim.post(f"{VM}/clone", newid=str(n))).data for n in (101, 102, 103)]
+        await sim.clock.sleep(0.1)
+        before = sim.clock.monotonic()
+        assert (await sim.put(f"{VM}/config", cores="2")).status == 200
+        assert sim.clock.monotonic() - before == pytest.approx(5, abs=0.2)
+        for upid in upids:
+            assert (await sim.engine.desks["r1"].workers.wait(upid)).exitstatus == "OK"
+
+    story(body)

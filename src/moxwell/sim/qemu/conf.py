@@ -6,6 +6,7 @@ tells pvestatd. Options pending on a running VM stand in ``Guest.pending``, remo
 wait in ``Guest.deletes``.
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -240,24 +241,40 @@ def _masked(key: str, value: Value) -> Value:
 
 @dataclass(slots=True)
 class _Share:
+    ready: asyncio.Future[bool]
     stack: AsyncExitStack
-    count: int = 0
+    count: int = 1
+
+
+async def _joined(call: Call, vmid: int, seconds: float) -> _Share:
+    """The common hold on a lock; whoever comes first waits for it on behalf of the others."""
+    shares: dict[int, _Share] = call.desk.extras.setdefault("shares", {})
+    entry = shares.get(vmid)
+    if entry is not None:
+        entry.count += 1
+        if not await entry.ready:
+            raise die(f"can't lock file '/var/lock/qemu-server/lock-{vmid}.conf' - got timeout")
+        return entry
+    entry = shares[vmid] = _Share(asyncio.get_running_loop().create_future(), AsyncExitStack())
+    held = False
+    try:
+        await entry.stack.enter_async_context(call.hold("qemu", vmid, seconds))
+        held = True
+    finally:
+        if not held:
+            del shares[vmid]
+        entry.ready.set_result(held)
+    return entry
 
 
 @asynccontextmanager
 async def share(call: Call, vmid: int, seconds: float) -> AsyncIterator[None]:
     """A shared lock on a guest's configuration: many readers, no writer."""
-    shares: dict[int, _Share] = call.desk.extras.setdefault("shares", {})
-    if vmid not in shares:
-        stack = AsyncExitStack()
-        await stack.enter_async_context(call.hold("qemu", vmid, seconds))
-        shares[vmid] = _Share(stack)
-    entry = shares[vmid]
-    entry.count += 1
+    entry = await _joined(call, vmid, seconds)
     try:
         yield
     finally:
         entry.count -= 1
         if not entry.count:
-            del shares[vmid]
+            del call.desk.extras["shares"][vmid]
             await entry.stack.aclose()
