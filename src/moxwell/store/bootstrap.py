@@ -1,6 +1,6 @@
 """
-What is there from the beginning: namespaces, priority classes, roles. Made once; deleted ones stay deleted
-only until the next start, as in any cluster.
+What is there from the beginning: namespaces, priority classes, roles. Made once; deleted ones
+stay deleted only until the next start, as in any cluster.
 """
 
 from typing import Any

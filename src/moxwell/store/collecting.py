@@ -51,6 +51,7 @@ class Collector:
     async def start(self) -> None:
         """Make what every cluster has, look at everything once, and begin."""
         bootstrap.ensure(self._core)
+        await self._core.commits.settle()
         for store in self._core.state.stores():
             for record in self._core.state.table(store).scan():
                 self._concerns(record, None, deleted=False)

@@ -1,9 +1,11 @@
 """
-From staged to durable: one writer thread, and whatever was staged meanwhile is its next transaction.
+From staged to durable: one writer thread, and whatever was staged meanwhile is its next
+transaction.
 
-Nobody is answered and no watcher told before the transaction is on disk. When the disk is full, the batch
-and everything staged on top of it are dropped and their writers told so; memory then equals the disk again
-and reads go on. When the disk fails in doubt, every later write is refused until a restart.
+Nobody is answered and no watcher told before the transaction is on disk. When the disk is full,
+the batch and everything staged on top of it are dropped and their writers told so; memory then
+equals the disk again and reads go on. When the disk fails in doubt, every later write is refused
+until a restart.
 """
 
 import asyncio

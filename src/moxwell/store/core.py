@@ -92,7 +92,10 @@ class Core:
         if b'"deletionTimestamp"' in record.body and record.object()["metadata"].get(
             "deletionTimestamp"
         ):
-            why = f"unable to create new content in namespace {call.namespace} because it is being terminated"
+            why = (
+                f"unable to create new content in namespace {call.namespace} because it is"
+                " being terminated"
+            )
             text = f"namespace {call.namespace} is being terminated"
             cause = refusals.Cause("NamespaceTerminating", text, "metadata.namespace")
             raise refusals.forbidden(face.plural, face.group, name, why, causes=[cause])

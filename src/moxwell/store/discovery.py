@@ -29,11 +29,24 @@ _SUBS: dict[str, tuple[Object, tuple[str, ...]]] = {
     "status": ({}, ("get", "patch", "update")),
     "approval": ({}, ("get", "patch", "update")),
 }
-_FIRST = (
-    "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
-    "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io", "apiextensions.k8s.io",
-    "certificates.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io",
-)  # fmt: skip
+_FIRST = [
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "apiextensions.k8s.io",
+    "certificates.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+]
 
 
 def storage_hash(face: Face) -> str:

@@ -1,9 +1,9 @@
 """
 Faces: one stored kind as one group and version shows it. What is served, and by which model.
 
-A stored kind may have several faces (a CRD with versions; ``v1`` and ``events.k8s.io/v1`` Events) but is
-kept in one version, its *hub*. The registry finds the face of a path; discovery, OpenAPI, tables
-and all verbs work from faces alone, built in or custom.
+A stored kind may have several faces (a CRD with versions; ``v1`` and ``events.k8s.io/v1``
+Events) but is kept in one version, its *hub*. The registry finds the face of a path; discovery,
+OpenAPI, tables and all verbs work from faces alone, built in or custom.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

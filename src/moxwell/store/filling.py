@@ -1,8 +1,9 @@
 """
-What new objects are given that depends on other objects: addresses, ports, default classes, priorities.
+What new objects are given that depends on other objects: addresses, ports, default classes,
+priorities.
 
-The part of a genuine apiserver's admission plugins that people see. Taken from what is free among the
-staged objects, so two creations in one commit never get the same.
+The part of a genuine apiserver's admission plugins that people see. Taken from what is free
+among the staged objects, so two creations in one commit never get the same.
 """
 
 import ipaddress
@@ -97,7 +98,7 @@ class Filling:
     def _address(self) -> str:
         taken = {spec.get("clusterIP") for spec in self._specs()}
         while True:
-            number = random.randrange(2, ADDRESSES.num_addresses - 1)  # noqa: S311
+            number = random.randrange(2, ADDRESSES.num_addresses - 1)
             found = str(ADDRESSES[number])
             if found not in taken:
                 return found
@@ -109,7 +110,7 @@ class Filling:
         for port in spec.get("ports") or ():
             if not port.get("nodePort"):
                 free = [n for n in PORTS if n not in taken]
-                port["nodePort"] = random.choice(free)  # noqa: S311
+                port["nodePort"] = random.choice(free)
                 taken.add(port["nodePort"])
 
     def _claim(self, spec: Object) -> None:

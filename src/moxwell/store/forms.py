@@ -1,8 +1,9 @@
 """
 Forms: how objects are written in an answer. Whole, metadata only, or rows of a table.
 
-``Accept`` decides. A form turns a record into bytes; where the stored bytes are what is asked for they are
-passed on untouched, otherwise the rendering is kept with the record, so a second reader pays nothing.
+``Accept`` decides. A form turns a record into bytes; where the stored bytes are what is asked
+for they are passed on untouched, otherwise the rendering is kept with the record, so a second
+reader pays nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -172,7 +173,8 @@ def choose(accept: str, face: Face, include: str, now: str) -> AnyForm:
         if shown == "Table":
             if include not in ("", "None", "Metadata", "Object"):
                 raise refusals.bad_request(
-                    f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}":'
+                    "Unable to convert to Table as requested: includeObject: Invalid value:"
+                    f' "{include}":'
                     " must be 'Metadata', 'Object', 'None', or empty"
                 )
             return TableForm(face, include or "Metadata", now)

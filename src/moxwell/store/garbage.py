@@ -1,8 +1,9 @@
 """
 Garbage: objects whose owners are gone, and owners that wait for what they own (or let it go).
 
-Looks at committed records, stages deletions and changed owner references. Runs on the collector's task, one
-object at a time; every decision can be made again after a crash, as it follows from what is stored.
+Looks at committed records, stages deletions and changed owner references. Runs on the
+collector's task, one object at a time; every decision can be made again after a crash, as it
+follows from what is stored.
 """
 
 from typing import Any
@@ -112,7 +113,7 @@ class Garbage:
 
     def _fate(self, ref: Object, namespace: str) -> str:
         """Whether an owner is there to stay, waits for its dependants to go, or is gone."""
-        group, _, version = ref.get("apiVersion", "").rpartition("/")
+        group = ref.get("apiVersion", "").rpartition("/")[0]
         faces = [f for f in self._core.registry if f.kind == ref.get("kind") and f.group == group]
         if not faces:
             return "solid"  # nobody here knows that kind: not ours to judge

@@ -1,8 +1,9 @@
 """
-What the program around the store plugs in: admission, mutation and conversion, all in-process and sync.
+What the program around the store plugs in: admission, mutation and conversion, all in-process
+and sync.
 
-They run between reading an object and staging its successor, so nothing may come between: a hook that
-waited would let another write in. Third-party webhooks are refused for the same reason.
+They run between reading an object and staging its successor, so nothing may come between: a hook
+that waited would let another write in. Third-party webhooks are refused for the same reason.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,10 @@
 """
-The store on a socket: aiohttp, TLS with the store's own CA, users proven by certificate or token.
+The store on a socket: aiohttp, TLS with the store's own CA, users proven by certificate or
+token.
 
-Loopback unless told otherwise. Whoever proves nothing is ``system:anonymous`` and may see what RBAC shows
-to everybody (health and version); whoever proves something wrong is refused. Watches are streamed as they come.
+Loopback unless told otherwise. Whoever proves nothing is ``system:anonymous`` and may see what
+RBAC shows to everybody (health and version); whoever proves something wrong is refused. Watches
+are streamed as they come.
 """
 
 import hmac

@@ -1,5 +1,6 @@
 """
-JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386): a document and a patch in, the new document out.
+JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386): a document and a patch in, the new
+document out.
 
 The document is changed in place where that is possible: callers hand in a fresh one.
 """
@@ -76,11 +77,7 @@ def _get(document: Any, path: list[str], problem: str) -> Any:
         elif isinstance(document, list) and _index(part, len(document)) is not None:
             document = document[_index(part, len(document)) or 0]
         else:
-            raise PatchFailed(
-                f"{problem}: missing value"
-                if "missing" not in problem
-                else f"{problem}: missing value"
-            )
+            raise PatchFailed(f"{problem}: missing value")
     return document
 
 
@@ -142,7 +139,8 @@ def _remove(document: Any, path: list[str]) -> Any:
             else "Unable to access invalid index"
         )
         raise PatchFailed(
-            f"remove operation does not apply: doc is missing path: {_text(path)}: {problem}: {last}: missing value"
+            f"remove operation does not apply: doc is missing path: {_text(path)}: {problem}:"
+            f" {last}: missing value"
         )
     return document
 

@@ -1,5 +1,6 @@
 """
-JSONPath as printer columns use it: ``.spec.a``, ``['a.b']``, ``[0]``, ``[*]``, ``[?(@.type=="Ready")]``.
+JSONPath as printer columns use it: ``.spec.a``, ``['a.b']``, ``[0]``, ``[*]``,
+``[?(@.type=="Ready")]``.
 
 A path is compiled once to a function from an object to the list of values found.
 """
@@ -28,7 +29,7 @@ class BadPath(Invalid):
     """The text is no JSONPath we can follow."""
 
 
-def compile(path: str) -> Path:  # noqa: A001 - as re.compile
+def compile(path: str) -> Path:
     """A function that follows the path."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):

@@ -24,28 +24,38 @@ _is_subdomain = re.compile(_SUBDOMAIN).fullmatch
 _is_qualified = re.compile(_QUALIFIED).fullmatch
 
 LABEL_TEXT = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start"
-    " and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is"
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-',"
+    " and must start"
+    " and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for"
+    " validation is"
     f" '{_LABEL}')"
 )
 LABEL_1035_TEXT = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic"
-    " character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for"
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with"
+    " an alphabetic"
+    " character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex"
+    " used for"
     f" validation is '{_LABEL_1035}')"
 )
 SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and"
-    " must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is"
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-'"
+    " or '.', and"
+    " must start and end with an alphanumeric character (e.g. 'example.com', regex used for"
+    " validation is"
     f" '{_SUBDOMAIN}')"
 )
 QUALIFIED_TEXT = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an"
-    " alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is"
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and"
+    " end with an"
+    " alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for"
+    " validation is"
     f" '{_QUALIFIED}')"
 )
 VALUE_TEXT = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and"
-    " must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex"
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or"
+    " '.', and"
+    " must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or"
+    " '12345', regex"
     " used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _LABELLED = frozenset(["Namespace"])
@@ -61,7 +71,7 @@ def new_uid() -> str:
     return str(uuid.uuid4())
 
 
-def generated(prefix: str, choose: Callable[[str], str] = random.choice) -> str:  # noqa: S311
+def generated(prefix: str, choose: Callable[[str], str] = random.choice) -> str:
     """A name out of ``generateName``."""
     return prefix[:58] + "".join(choose(_SUFFIX) for _ in range(5))
 
@@ -152,8 +162,7 @@ def _name_causes(meta: Object, kind: str) -> list[Cause]:
     if not name:
         text = "Required value: name or generateName is required"
         return [Cause("FieldValueRequired", text, "metadata.name")]
-    found = [invalid_value(name, text, "metadata.name") for text in name_problems(name, kind)]
-    return found
+    return [invalid_value(name, text, "metadata.name") for text in name_problems(name, kind)]
 
 
 def _owner_causes(owners: list[Object]) -> list[Cause]:
@@ -210,7 +219,8 @@ def finalizer_warnings(new: Object, old: Object | None) -> list[str]:
     """Finalizers of custom kinds should be qualified, but need not be."""
     before = ((old or {}).get("metadata") or {}).get("finalizers") or []
     return [
-        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to'
+        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a'
+        " path (/) to"
         " avoid accidental conflicts with other finalizer writers"
         for name in new["metadata"].get("finalizers") or []
         if "/" not in name and name not in STANDARD_FINALIZERS and name not in before

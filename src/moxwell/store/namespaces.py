@@ -1,5 +1,6 @@
 """
-Namespaces on their way out, and what every namespace has: emptied, then finalized; given a service account.
+Namespaces on their way out, and what every namespace has: emptied, then finalized; given a
+service account.
 
 Also definitions on their way in and out: conditions of a CRD, and the emptying of a deleted one.
 """
@@ -16,6 +17,24 @@ from moxwell.store.state import Record
 
 Object = dict[str, Any]
 ROOT_CA = "kube-root-ca.crt"
+ABOUT_CA = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal"
+    " endpoints such as the internal service IP or kubernetes.default.svc. No other usage is"
+    " guaranteed across distributions of Kubernetes clusters."
+)
+_CALM = (
+    ("DeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
+    (
+        "DeletionGroupVersionParsingFailure",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    (
+        "DeletionContentFailure",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+)
 
 
 def condition(kind: str, status: str, reason: str, message: str, now: str) -> Object:
@@ -44,14 +63,7 @@ class Namespaces:
         """Every namespace has a service account (and the CA's certificate, if there is one)."""
         self._make("serviceaccounts", namespace, {"metadata": {"name": "default"}})
         if self._root_ca:
-            note = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal"
-            about = f"{note} endpoints such as the internal service IP or kubernetes.default.svc. No other"
-            meta = {
-                "name": ROOT_CA,
-                "annotations": {
-                    "kubernetes.io/description": f"{about} usage is guaranteed across distributions of Kubernetes clusters."
-                },
-            }
+            meta = {"name": ROOT_CA, "annotations": {"kubernetes.io/description": ABOUT_CA}}
             self._make(
                 "configmaps", namespace, {"metadata": meta, "data": {"ca.crt": self._root_ca}}
             )
@@ -109,12 +121,9 @@ class Namespaces:
             f"{name} has {n} resource instances" for name, n in sorted(left.items())
         )
         holding = ", ".join(f"{name} in {n} resource instances" for name, n in sorted(held.items()))
-        made = [
-            ("DeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
-            ("DeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
-            ("DeletionContentFailure", "False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
-            ("ContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {remaining}"),
-        ]  # fmt: skip
+        made = [(kind, "False", reason, text) for kind, reason, text in _CALM]
+        text = f"Some resources are remaining: {remaining}"
+        made.append(("ContentRemaining", "True", "SomeResourcesRemain", text))
         if holding:
             text = f"Some content in the namespace has finalizers remaining: {holding}"
             made.append(("FinalizersRemaining", "True", "SomeFinalizersRemain", text))

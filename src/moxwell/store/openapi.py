@@ -1,8 +1,10 @@
 """
-OpenAPI v3: an index, and one document per group version. ``kubectl explain`` and every ``apply`` read them.
+OpenAPI v3: an index, and one document per group version. ``kubectl explain`` and every ``apply``
+read them.
 
-The content types a PATCH operation lists decide how kubectl applies: strategic merge patches are offered for
-built-in kinds alone. Documents are made when first asked for, and again when a definition changed.
+The content types a PATCH operation lists decide how kubectl applies: strategic merge patches are
+offered for built-in kinds alone. Documents are made when first asked for, and again when a
+definition changed.
 """
 
 import hashlib
@@ -133,19 +135,20 @@ def _references(node: Any) -> list[str]:
     return []
 
 
+_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_API_VERSION = (
+    "APIVersion defines the versioned schema of this representation of an object. Servers should"
+    " convert recognized schemas to the latest internal value, and may reject unrecognized values."
+    f" More info: {_CONVENTIONS}#resources"
+)
+_KIND = (
+    "Kind is a string value representing the REST resource this object represents. Servers may"
+    " infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase."
+    f" More info: {_CONVENTIONS}#types-kinds"
+)
 _TYPE_META = {
-    "apiVersion": {
-        "type": "string",
-        "description": "APIVersion defines the versioned schema of this representation of an object. Servers"
-        " should convert recognized schemas to the latest internal value, and may reject unrecognized values."
-        " More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
-    },
-    "kind": {
-        "type": "string",
-        "description": "Kind is a string value representing the REST resource this object represents. Servers"
-        " may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase."
-        " More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
-    },
+    "apiVersion": {"type": "string", "description": _API_VERSION},
+    "kind": {"type": "string", "description": _KIND},
 }
 
 
@@ -155,8 +158,7 @@ def custom_schema(face: Face, kind: list[Object]) -> Object:
     properties = dict(given.get("properties") or {})
     meta = {
         "allOf": [reference(_META + "ObjectMeta")],
-        "description": "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel"
-        "/sig-architecture/api-conventions.md#metadata",
+        "description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata",
     }
     properties |= {**_TYPE_META, "metadata": meta}
     made = {k: v for k, v in given.items() if k != "x-kubernetes-validations"}

@@ -1,8 +1,10 @@
 """
-OpenAPI v2 as far as kubectl still asks for it: which query parameters the PATCH of a kind understands.
+OpenAPI v2 as far as kubectl still asks for it: which query parameters the PATCH of a kind
+understands.
 
-Written as protobuf by hand, the only form clients read. Definitions are left out: since 1.29 kubectl takes
-schemas from v3, and asks here only about kinds that v3 does not know (a ``List``, a kind nobody serves).
+Written as protobuf by hand, the only form clients read. Definitions are left out: since 1.29
+kubectl takes schemas from v3, and asks here only about kinds that v3 does not know (a ``List``,
+a kind nobody serves).
 """
 
 from collections.abc import Iterable

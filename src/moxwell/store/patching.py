@@ -1,5 +1,6 @@
 """
-PATCH: four media types, one way. The patch makes a whole object of the live one; the writer does the rest.
+PATCH: four media types, one way. The patch makes a whole object of the live one; the writer does
+the rest.
 """
 
 from typing import Any
@@ -141,7 +142,8 @@ class Patcher:
         name = (config.get("metadata") or {}).get("name")
         if not name:
             raise refusals.bad_request(
-                f"the name of the object ({call.name} based on URL) was undeterminable: name must be"
+                f"the name of the object ({call.name} based on URL) was undeterminable: name"
+                " must be"
                 " provided"
             )
         if name != call.name:
@@ -165,7 +167,8 @@ class Patcher:
             given = meta.setdefault("namespace", call.namespace)
             if given != call.namespace:
                 raise refusals.bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request"
+                    "the namespace of the provided object does not match the namespace sent"
+                    " on the request"
                 )
         return config
 
@@ -180,7 +183,8 @@ class Patcher:
                     face.plural,
                     face.group,
                     call.name,
-                    f"uid mismatch: the provided object specified uid {uid}, and no existing object was found",
+                    f"uid mismatch: the provided object specified uid {uid}, and no existing"
+                    " object was found",
                 )
             return
         if version and version != str(record.revision):

@@ -1,7 +1,9 @@
 """
-What is kept from going while it is used: claims of Pods, bound volumes. And nodes that became ready.
+What is kept from going while it is used: claims of Pods, bound volumes. And nodes that became
+ready.
 
-Takes the finalizers and taints away that :mod:`moxwell.store.filling` gave, when their reason is gone.
+Takes the finalizers and taints away that :mod:`moxwell.store.filling` gave, when their reason is
+gone.
 """
 
 from typing import Any

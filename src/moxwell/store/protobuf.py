@@ -1,9 +1,11 @@
 """
-Protobuf bodies of built-in kinds, decoded to the JSON that the same object would have been sent as.
+Protobuf bodies of built-in kinds, decoded to the JSON that the same object would have been sent
+as.
 
-``k8s\\0``, then a ``runtime.Unknown`` that names the kind and holds the message; the fields come from the same
-table as Go's JSON encoding. Only requests are decoded: answers are JSON, which every client accepts.
-Go always encodes non-pointer zeros, so those that JSON would omit are dropped again by the model's reader.
+``k8s\\0``, then a ``runtime.Unknown`` that names the kind and holds the message; the fields come
+from the same table as Go's JSON encoding. Only requests are decoded: answers are JSON, which
+every client accepts. Go always encodes non-pointer zeros, so those that JSON would omit are
+dropped again by the model's reader.
 """
 
 import base64

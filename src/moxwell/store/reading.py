@@ -1,8 +1,9 @@
 """
 Get, list and watch. Everything here sees committed records only.
 
-A list may be continued at the revision it began with: the feed's history says what each changed key held
-then, so pages are consistent without keeping snapshots. Beyond the history the answer is 410.
+A list may be continued at the revision it began with: the feed's history says what each changed
+key held then, so pages are consistent without keeping snapshots. Beyond the history the answer
+is 410.
 """
 
 import base64
@@ -53,7 +54,10 @@ def _field_test(call: Call, term: selectors.FieldTerm) -> Wants:
     if path not in face.model.selectable:
         shown = f"field label not supported: {path}"
         if not face.custom:
-            text = f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+            text = (
+                f'"{path}" is not a known field selector: only "metadata.name",'
+                ' "metadata.namespace"'
+            )
             shown = text if not face.model.selectable else f"field label not supported: {path}"
         raise refusals.bad_request(shown)
     key = f"field:{face.api_version}:{path}"
@@ -109,7 +113,8 @@ def explained(call: Call, problem: str) -> str:
         return f"invalid selector: '{fields}'; can't understand '{term}'"
     words = labels.replace("=", " = ").split()
     if len(words) > 1 and re.fullmatch(r"[\w./-]+", words[1]) and words[1] not in ("in", "notin"):
-        return f"unable to parse requirement: found '{words[1]}', expected: in, notin, =, ==, !=, gt, lt"
+        known = "in, notin, =, ==, !=, gt, lt"
+        return f"unable to parse requirement: found '{words[1]}', expected: {known}"
     found = re.match(r"^'(.*)' is not a label value$", problem)
     if found is not None:
         key = next((t.split("=")[0].rstrip("!") for t in labels.split(",") if found[1] in t), "")
@@ -210,9 +215,12 @@ class Reader:
         feed = self._feeds.feed(store)
         if revision < feed.floor:
             raise refusals.gone(
-                "The provided continue parameter is too old to display a consistent list result. You can"
-                " start a new list without the continue parameter, or use the continue token in this"
-                " response to retrieve the remainder of the results. Continuing with the provided token"
+                "The provided continue parameter is too old to display a consistent list"
+                " result. You can"
+                " start a new list without the continue parameter, or use the continue token"
+                " in this"
+                " response to retrieve the remainder of the results. Continuing with the"
+                " provided token"
                 " results in an inconsistent list - objects that were created, modified, or deleted"
                 " between the time the first chunk was returned and now may show up in the list."
             )
@@ -227,9 +235,11 @@ class Reader:
     ) -> Iterator[Record]:
         table = self._state.table(store)
         found = {r.key: r for r in table.scan(prefix, after) if r.key not in then}
-        for key, record in then.items():
-            if record is not None and key.startswith(prefix) and key > after:
-                found[key] = record
+        found |= {
+            key: record
+            for key, record in then.items()
+            if record is not None and key.startswith(prefix) and key > after
+        }
         return (found[key] for key in sorted(found))
 
     def watch(self, call: Call, form: AnyForm) -> AsyncIterator[bytes]:
@@ -252,7 +262,7 @@ class Reader:
         return self._feeds.stream(call.face.store, watcher, seconds=seconds, bookmarks=bookmarks)
 
     def _resume(self, feed: Feed, watcher: Watcher, asked: int) -> None:
-        """What was missed; a watcher from before our memory is told so in its stream, and cut off."""
+        """What was missed. A watcher from before our memory is told so, and cut off."""
         try:
             feed.replay(watcher, asked)
         except refusals.Refused as refused:

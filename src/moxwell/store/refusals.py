@@ -1,8 +1,10 @@
 """
-Refusals: every answer that is a ``Status``, with the reasons and the texts of a genuine apiserver.
+Refusals: every answer that is a ``Status``, with the reasons and the texts of a genuine
+apiserver.
 
-Raised anywhere below :mod:`moxwell.store.server`, which turns them into responses. The class is one;
-what differs is the reason, so the constructors below are the table of all that can be refused.
+Raised anywhere below :mod:`moxwell.store.server`, which turns them into responses. The class is
+one; what differs is the reason, so the constructors below are the table of all that can be
+refused.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """
 DELETE: at once, or by finalizers. Propagation, preconditions, collections.
 
-An object with finalizers only gets a deletion timestamp; it goes when a later write removes the last of
-them. ``Foreground`` and ``Orphan`` are finalizers that the collector works off.
+An object with finalizers only gets a deletion timestamp; it goes when a later write removes the
+last of them. ``Foreground`` and ``Orphan`` are finalizers that the collector works off.
 """
 
 from typing import Any
@@ -18,8 +18,12 @@ Object = dict[str, Any]
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 SHOWN = frozenset(
-    ["Pod", "PersistentVolume", "PersistentVolumeClaim", "PodTemplate", "ResourceQuota"]
-    + [
+    [
+        "Pod",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "PodTemplate",
+        "ResourceQuota",
         "ServiceAccount",
         "StorageClass",
         "CSINode",
@@ -208,10 +212,16 @@ def options_of(call: Call, from_protobuf: bodies.FromProtobuf) -> Object:
 def _check(options: Object) -> None:
     policy = options.get("propagationPolicy")
     if policy is not None and policy not in ("Orphan", "Background", "Foreground"):
-        text = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
+        text = (
+            f'Unsupported value: "{policy}": supported values: "Foreground", "Background",'
+            ' "Orphan", "nil"'
+        )
         cause = refusals.Cause("FieldValueNotSupported", text, "propagationPolicy")
         raise refusals.invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     if policy is not None and options.get("orphanDependents") is not None:
-        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        text = (
+            f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be'
+            " both set"
+        )
         cause = refusals.Cause("FieldValueInvalid", text, "propagationPolicy")
         raise refusals.invalid("DeleteOptions", "meta.k8s.io", "", [cause])

@@ -1,10 +1,11 @@
 """
-The revision log: the one durable thing. One row per change, the row's number is the resource version.
+The revision log: the one durable thing. One row per change, the row's number is the resource
+version.
 
 Rows come in batches from :mod:`moxwell.store.commits` on the writer thread; each batch is one
-transaction, synced to disk before ``commit`` returns. A deletion is a row too, holding the last state,
-so that after a restart watchers still learn of it. Old rows are dropped when newer ones of the same key
-are old as well: what remains is every key's last state and the recent past.
+transaction, synced to disk before ``commit`` returns. A deletion is a row too, holding the last
+state, so that after a restart watchers still learn of it. Old rows are dropped when newer ones
+of the same key are old as well: what remains is every key's last state and the recent past.
 """
 
 import sqlite3

@@ -1,9 +1,9 @@
 """
 The store: requests in, responses out. Framework-neutral; ``http.py`` puts it on a socket.
 
-``handle`` understands the request, asks the authorizer, lets the verbs stage what they stage, waits for the
-commit, and renders. A request without a user comes from this very process and may do everything;
-whoever serves strangers must prove users first.
+``handle`` understands the request, asks the authorizer, lets the verbs stage what they stage,
+waits for the commit, and renders. A request without a user comes from this very process and may
+do everything; whoever serves strangers must prove users first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -225,9 +225,9 @@ class Store:
         return refusals.no_such_path() if group in self._own_groups else refusals.no_page()
 
     async def _serve(self, call: Call) -> wire.Response:
-        if call.sub or call.face.verbs == ("create",):
-            if call.sub not in STATUS_LIKE or not call.face.status:
-                return await self._serve_sub(call)
+        special = call.sub or call.face.verbs == ("create",)
+        if special and (call.sub not in STATUS_LIKE or not call.face.status):
+            return await self._serve_sub(call)
         if call.verb not in call.face.verbs:
             raise refusals.method_not_allowed()
         if call.face.deprecated:

@@ -1,9 +1,10 @@
 """
 Shapes: how the fields of a kind merge. One small form for structural schemas and for OpenAPI.
 
-A shape says of a value whether it is a leaf, a map whose members have their own owners, or a list that
-merges by keys, as a set, or not at all. Server-side apply, strategic merge patches and field ownership
-all read shapes; none of them reads a schema. Shapes of recursive types are made when first asked for.
+A shape says of a value whether it is a leaf, a map whose members have their own owners, or a
+list that merges by keys, as a set, or not at all. Server-side apply, strategic merge patches and
+field ownership all read shapes; none of them reads a schema. Shapes of recursive types are made
+when first asked for.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ LEAF, MAP, LIST = "leaf", "map", "list"
 
 
 class Shape:
-    """One node. ``kind`` is leaf, map or list; ``atomic`` ones are owned and replaced as a whole."""
+    """One node: a leaf, a map or a list; ``atomic`` ones are owned and replaced whole."""
 
     __slots__ = (
         "_element",
@@ -99,7 +100,7 @@ STRING_MAP = Shape(MAP, element=_const(SCALAR))
 
 
 def from_schema(schema: Mapping[str, Any], names: Mapping[str, Any]) -> Shape:
-    """From a schema; ``names`` are the definitions its references mean (none in structural schemas)."""
+    """From a schema; ``names`` are the definitions its references mean."""
     ref = _reference(schema)
     extra = {
         "strategies": tuple(filter(None, schema.get("x-kubernetes-patch-strategy", "").split(","))),

@@ -1,9 +1,11 @@
 """
-What is stored, in memory: JSON bytes per object, in key order, with the little that lists filter by.
+What is stored, in memory: JSON bytes per object, in key order, with the little that lists filter
+by.
 
-Two layers. *Committed* records are what the disk holds; every read sees only these. *Staged* records are
-written but not yet on disk; only writes see them, so that two writes in one commit follow each other.
-:mod:`moxwell.store.commits` moves records from the second layer to the first, or drops them all.
+Two layers. *Committed* records are what the disk holds; every read sees only these. *Staged*
+records are written but not yet on disk; only writes see them, so that two writes in one commit
+follow each other. :mod:`moxwell.store.commits` moves records from the second layer to the first,
+or drops them all.
 """
 
 from bisect import bisect_left, insort
@@ -52,7 +54,7 @@ def key_of(namespace: str, name: str) -> str:
 
 
 class Record:
-    """One stored object at one revision. Never changed once made; ``cache`` holds renderings of it."""
+    """One stored object at one revision. Never changed; ``cache`` holds renderings of it."""
 
     __slots__ = (
         "api_version",

@@ -1,8 +1,9 @@
 """
 Strategic merge patches: merge patches that know lists. Built-in kinds only.
 
-Shapes say which lists merge and by which key. Directives in the patch: ``$patch`` (replace, delete, merge),
-``$retainKeys``, ``$deleteFromPrimitiveList/x`` and ``$setElementOrder/x``. The document is changed in place.
+Shapes say which lists merge and by which key. Directives in the patch: ``$patch`` (replace,
+delete, merge), ``$retainKeys``, ``$deleteFromPrimitiveList/x`` and ``$setElementOrder/x``. The
+document is changed in place.
 """
 
 from typing import Any

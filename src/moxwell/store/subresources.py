@@ -1,8 +1,9 @@
 """
-Subresources other than status, and kinds that are only asked: scale, eviction, binding, token, finalize, reviews.
+Subresources other than status, and kinds that are only asked: scale, eviction, binding, token,
+finalize, reviews.
 
-Each is a function from a call to an answer; those that write go through the writer like everybody else.
-exec, logs, port-forward and the like are refused by name.
+Each is a function from a call to an answer; those that write go through the writer like
+everybody else. exec, logs, port-forward and the like are refused by name.
 """
 
 import copy
@@ -167,7 +168,8 @@ class Subresources:
         ]
         if len(found) > 1:
             raise refusals.internal(
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+                "This pod has more than one PodDisruptionBudget, which the eviction"
+                " subresource does not support."
             )
         if found:
             self._take(call, found[0], pod)
@@ -181,7 +183,10 @@ class Subresources:
         if not is_ready(pod) and healthy >= wanted > 0:
             return
         if left <= 0:
-            text = f"The disruption budget {record.name} needs {wanted} healthy pods and has {healthy} currently"
+            text = (
+                f"The disruption budget {record.name} needs {wanted} healthy pods and has"
+                f" {healthy} currently"
+            )
             cause = refusals.Cause("DisruptionBudget", text)
             message = "Cannot evict pod as it would violate the pod's disruption budget."
             raise refusals.too_many(message, causes=[cause])
@@ -207,7 +212,10 @@ class Subresources:
             raise refusals.unknown("target.name: Required value")
         given = binding.get("metadata", {}).get("uid")
         if given and given != record.uid:
-            why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {record.uid}"
+            why = (
+                f"Precondition failed: UID in precondition: {given}, UID in object meta:"
+                f" {record.uid}"
+            )
             raise refusals.conflict("pods", "", call.name, why)
         bound = (old.get("spec") or {}).get("nodeName")
         if bound:
@@ -273,14 +281,18 @@ class Subresources:
         store = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(ref.get("kind", ""))
         if store is None:
             raise refusals.bad_request(
-                f"cannot bind token to object of type {ref.get('apiVersion')}, Kind={ref.get('kind')}"
+                f"cannot bind token to object of type {ref.get('apiVersion')},"
+                f" Kind={ref.get('kind')}"
             )
         key = ref["name"] if store == "nodes" else f"{call.namespace}/{ref['name']}"
         record = self._core.state.find(store, key)
         if record is None:
             raise refusals.not_found(store, "", ref["name"])
         if ref.get("uid") and ref["uid"] != record.uid:
-            why = f"the UID in the bound object reference ({ref['uid']}) does not match the UID in record. The object might have been deleted and then recreated"
+            why = (
+                f"the UID in the bound object reference ({ref['uid']}) does not match the UID"
+                " in record. The object might have been deleted and then recreated"
+            )
             raise refusals.conflict(store, "", ref["name"], why)
         return {"kind": ref["kind"], "name": record.name, "uid": record.uid}
 

@@ -1,8 +1,9 @@
 """
-What was sent, understood: a body becomes an object its model knows, or is refused in the right words.
+What was sent, understood: a body becomes an object its model knows, or is refused in the right
+words.
 
-Unknown and duplicate fields are an error when validation is strict, else warnings. The object comes out
-defaulted, in the version of the face it was sent to.
+Unknown and duplicate fields are an error when validation is strict, else warnings. The object
+comes out defaulted, in the version of the face it was sent to.
 """
 
 import copy

@@ -1,10 +1,10 @@
 """
 Watches: who is told of which change, and what a watcher that was away may still be told.
 
-Each stored kind has a feed: its recent changes and its present watchers. A watcher resumes from a
-revision the feed still reaches, or is told 410 and lists again. A change is rendered once per form
-(version, table, …) and the bytes are shared by all watchers of that form. A watcher that does not read
-is cut off rather than waited for; it resumes from its last revision.
+Each stored kind has a feed: its recent changes and its present watchers. A watcher resumes from
+a revision the feed still reaches, or is told 410 and lists again. A change is rendered once per
+form (version, table, …) and the bytes are shared by all watchers of that form. A watcher that
+does not read is cut off rather than waited for; it resumes from its last revision.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ def _event(change: Change, watcher: Watcher) -> bytes | None:
 
 
 def _shown(change: Change, *, now: bool) -> Record:
-    """Whoever no longer selects an object is shown how it was, at the revision that took it away."""
+    """Whoever no longer selects an object is shown how it was, at the new revision."""
     if now or change.deleted or change.previous is None:
         return change.record
     obj = decode(change.previous.body)

@@ -1,9 +1,10 @@
 """
 Create, update and patch. From the body to the staged record, without a pause in between.
 
-One object goes: read by its model, defaulted, converted to the stored version, prepared, mutated, checked,
-admitted, staged. What equals the live object stores nothing and tells nobody. Patches produce a whole
-object out of the live one and then take the same way. ``await``-free: the live object cannot change.
+One object goes: read by its model, defaulted, converted to the stored version, prepared,
+mutated, checked, admitted, staged. What equals the live object stores nothing and tells nobody.
+Patches produce a whole object out of the live one and then take the same way. ``await``-free:
+the live object cannot change.
 """
 
 from collections.abc import Callable
@@ -23,14 +24,24 @@ from moxwell.store.understanding import Understanding
 Object = dict[str, Any]
 STATUS_LIKE = ("status", "approval")  # endpoints that write status alone
 CREATE_ON_UPDATE = frozenset(
-    ["Lease", "Event", "Endpoints", "Service", "LimitRange", "CSINode", "Node", "RuntimeClass"]
-    + ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "PodTemplate"]
-) - {"Node", "CSINode", "RuntimeClass"}
+    [
+        "Lease",
+        "Event",
+        "Endpoints",
+        "Service",
+        "LimitRange",
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "PodTemplate",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a write left: the object in the face's version, and its record unless it was a dry run."""
+    """What a write left: the object in the face's version; its record, but for dry runs."""
 
     code: int
     object: Object
@@ -63,8 +74,7 @@ class Writer(Understanding):
 
     def create(self, call: Call, obj: Object) -> Outcome:
         """``obj`` is already understood."""
-        core, face = self._core, call.face
-        meta = obj["metadata"]
+        core, meta = self._core, obj["metadata"]
         if meta.get("resourceVersion") not in (None, "", "0"):
             raise refusals.unknown("resourceVersion should not be set on objects to be created")
         self.place(call, obj)
@@ -118,18 +128,21 @@ class Writer(Understanding):
         if face.namespaced:
             if given and given != call.namespace:
                 raise refusals.bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request"
+                    "the namespace of the provided object does not match the namespace sent"
+                    " on the request"
                 )
             meta["namespace"] = call.namespace
         else:
             meta.pop("namespace", None)
             if given:
                 raise refusals.bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request"
+                    "the namespace of the provided object does not match the namespace sent"
+                    " on the request"
                 )
         if call.name and meta.get("name") and meta["name"] != call.name and call.sub != "eviction":
             raise refusals.bad_request(
-                f"the name of the object ({meta['name']}) does not match the name on the URL ({call.name})"
+                f"the name of the object ({meta['name']}) does not match the name on the URL"
+                f" ({call.name})"
             )
 
     # -- update
@@ -159,7 +172,8 @@ class Writer(Understanding):
             return self.create(call, obj)
         if not obj["metadata"].get("name"):
             raise refusals.bad_request(
-                f"the name of the object ({call.name} based on URL) was undeterminable: name must be"
+                f"the name of the object ({call.name} based on URL) was undeterminable: name"
+                " must be"
                 " provided"
             )
         if not obj["metadata"].get("resourceVersion") and call.face.custom:
@@ -240,9 +254,9 @@ class Writer(Understanding):
 
     def _store(self, call: Call, record: Record, old: Object, new: Object) -> Outcome:
         core, face = self._core, call.face
-        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
-            if self.removed is not None and core.may_vanish(face, new):
-                return self.removed(call, new, record)
+        going = new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers")
+        if going and self.removed is not None and core.may_vanish(face, new):
+            return self.removed(call, new, record)
         before = dict(old["metadata"])
         before.pop("resourceVersion", None)
         if {**new, "metadata": new["metadata"]} == {**old, "metadata": before}:

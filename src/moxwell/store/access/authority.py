@@ -1,8 +1,10 @@
 """
-The store's own certificate authority: kept in a folder, made on first use, files for the owner alone.
+The store's own certificate authority: kept in a folder, made on first use, files for the owner
+alone.
 
-Issues the server's certificate and client certificates (common name: user, organizations: groups), signs
-service account tokens with a key of its own, and writes kubeconfigs. No private key is ever shown by repr.
+Issues the server's certificate and client certificates (common name: user, organizations:
+groups), signs service account tokens with a key of its own, and writes kubeconfigs. No private
+key is ever shown by repr.
 """
 
 import base64

@@ -1,9 +1,9 @@
 """
 Bootstrap tokens: what a machine proves itself with before it has a certificate.
 
-``id.secret`` is believed while a Secret ``bootstrap-token-id`` in ``kube-system`` holds the secret, allows
-authentication and has not run out. The user is ``system:bootstrap:id``; the Secret may add groups below
-``system:bootstrappers:``.
+``id.secret`` is believed while a Secret ``bootstrap-token-id`` in ``kube-system`` holds the
+secret, allows authentication and has not run out. The user is ``system:bootstrap:id``; the
+Secret may add groups below ``system:bootstrappers:``.
 """
 
 import base64

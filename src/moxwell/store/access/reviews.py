@@ -62,7 +62,8 @@ class Reviews:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
         if (about is None) == (path is None):
             text = (
-                "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be"
+                "Invalid value: null: exactly one of nonResourceAttributes or"
+                " resourceAttributes must be"
                 " specified"
             )
             cause = Cause("FieldValueInvalid", text, "spec.resourceAttributes")

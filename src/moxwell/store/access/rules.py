@@ -1,9 +1,9 @@
 """
 RBAC: who may do what, from the roles and bindings that are stored.
 
-``system:masters`` may do everything; everybody else what some rule of a role bound to them allows, and nothing
-is ever denied by a rule. Whoever writes roles or bindings must hold what they give. Compiled bindings
-are kept until a role or binding changes.
+``system:masters`` may do everything; everybody else what some rule of a role bound to them
+allows, and nothing is ever denied by a rule. Whoever writes roles or bindings must hold what
+they give. Compiled bindings are kept until a role or binding changes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -181,7 +181,8 @@ class Authorizer:
             listed = "\n".join(_shown(rule) for rule in missing)
             groups = " ".join(f'"{g}"' for g in user.groups)
             why = (
-                f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not'
+                f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC'
+                " permissions not"
                 f" currently held:\n{listed}"
             )
             raise refusals.forbidden(face.plural, face.group, obj["metadata"].get("name", ""), why)

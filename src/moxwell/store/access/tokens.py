@@ -1,8 +1,10 @@
 """
-Service account tokens: signed statements of who somebody is, bound to the account (and Pod) they name.
+Service account tokens: signed statements of who somebody is, bound to the account (and Pod) they
+name.
 
-A token is believed when our key signed it, its time has not passed, and the account and the bound object
-still exist with the same uid. Deleting an account therefore ends its tokens at once.
+A token is believed when our key signed it, its time has not passed, and the account and the
+bound object still exist with the same uid. Deleting an account therefore ends its tokens at
+once.
 """
 
 import base64

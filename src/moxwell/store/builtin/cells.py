@@ -1,4 +1,7 @@
-"""Cells of tables that no JSONPath finds: what ``kubectl get`` shows of Pods, Nodes, Services and others."""
+"""
+Cells of tables that no JSONPath finds: what ``kubectl get`` shows of Pods, Nodes, Services and
+others.
+"""
 
 from typing import Any
 
@@ -256,6 +259,11 @@ def available(path: str) -> Any:
         return "N/A" if found is None else str(found)
 
     return cell
+
+
+def target(autoscaler: Object) -> str:
+    ref = at(autoscaler, "spec", "scaleTargetRef") or {}
+    return f"{ref.get('kind')}/{ref.get('name')}"
 
 
 def hosts(ingress: Object) -> str:

@@ -1,8 +1,8 @@
 """
 What a genuine apiserver refuses in built-in kinds, for the fields people get wrong. By kind.
 
-Called with the new object, the old one (None when it is created) and the subresource. Far from everything
-a genuine one checks: ``docs/embedded-api.md`` says what is.
+Called with the new object, the old one (None when it is created) and the subresource. Far from
+everything a genuine one checks: ``docs/embedded-api.md`` says what is.
 """
 
 import re
@@ -23,7 +23,8 @@ from moxwell.store.refusals import Cause
 Check = Callable[[Object, Object | None, str], list[Cause]]
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _KEY_TEXT = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or"
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g."
+    " 'key.name',  or"
     " 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
 MAX_DATA = 1024 * 1024
@@ -138,8 +139,10 @@ def _stateful(new: Object, old: Object | None, sub: str) -> list[Cause]:
         )
         if a != b:
             text = (
-                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"
-                " 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and"
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals',"
+                " 'template',"
+                " 'updateStrategy', 'revisionHistoryLimit',"
+                " 'persistentVolumeClaimRetentionPolicy' and"
                 " 'minReadySeconds' are forbidden"
             )
             found.append(forbidden("spec", text))
@@ -170,14 +173,10 @@ def _service(new: Object, old: Object | None, sub: str) -> list[Cause]:
 
 def _service_update(new: Object, old: Object) -> list[Cause]:
     found: list[Cause] = []
-    if (
-        old.get("type") != "ExternalName"
-        and new.get("type") != "ExternalName"
-        and old.get("clusterIP")
-    ):
-        if new.get("clusterIP") != old.get("clusterIP"):
-            text = "may not change once set"
-            found.append(invalid("spec.clusterIPs[0]", new.get("clusterIPs"), text))
+    internal = "ExternalName" not in (old.get("type"), new.get("type"))
+    if internal and old.get("clusterIP") and new.get("clusterIP") != old["clusterIP"]:
+        text = "may not change once set"
+        found.append(invalid("spec.clusterIPs[0]", new.get("clusterIPs"), text))
     balanced = "LoadBalancer"
     if old.get("type") == new.get("type") == balanced:
         before, after = old.get("loadBalancerClass"), new.get("loadBalancerClass")
@@ -284,7 +283,8 @@ def _priority(new: Object, old: Object | None, sub: str) -> list[Cause]:
         known = ("system-node-critical", "system-cluster-critical")
         if name.startswith("system-") and name not in known:
             text = (
-                "priority class names with 'system-' prefix are reserved for system use only. error:"
+                "priority class names with 'system-' prefix are reserved for system use only."
+                " error:"
                 f" {name} is not a known system priority class"
             )
             return [forbidden("metadata.name", text)]

@@ -1,6 +1,6 @@
 """
-Columns of ``kubectl get`` for built-in kinds, as a genuine apiserver names them. The name comes first unless
-said otherwise; kinds that are not here have a name and a time.
+Columns of ``kubectl get`` for built-in kinds, as a genuine apiserver names them. The name comes
+first unless said otherwise; kinds that are not here have a name and a time.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,6 +63,7 @@ EVENT = (
     Column("Name", format="name", priority=1, cell=lambda e: e["metadata"]["name"]),
 )
 _POD = ("spec", "jobTemplate", "spec", "template", "spec")
+_TEMPLATE = ("spec", "template", "spec")
 _INFO = ("status", "nodeInfo")
 
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
@@ -156,7 +157,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _number("Ready", c.count("status", "numberReady")),
         _number("Up-to-date", c.count("status", "updatedNumberScheduled")),
         _number("Available", c.count("status", "numberAvailable")),
-        _text("Node Selector", lambda o: c.labels(c.at(o, "spec", "template", "spec", "nodeSelector"))),
+        _text("Node Selector", lambda o: c.labels(c.at(o, *_TEMPLATE, "nodeSelector"))),
         AGE,
         *_template(),
     ),
@@ -166,7 +167,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         AGE,
     ),
     "HorizontalPodAutoscaler": (
-        _text("Reference", lambda o: f"{c.at(o, 'spec', 'scaleTargetRef', 'kind')}/{c.at(o, 'spec', 'scaleTargetRef', 'name')}"),
+        _text("Reference", c.target),
         _text("Targets", lambda o: "<unknown>"),
         _text("MinPods", lambda o: str(c.at(o, "spec", "minReplicas") or "<unset>")),
         _text("MaxPods", c.count("spec", "maxReplicas")),
@@ -176,7 +177,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "CronJob": (
         _text("Schedule", c.text("spec", "schedule")),
         _text("Timezone", c.or_none("spec", "timeZone")),
-        Column("Suspend", "boolean", cell=lambda o: str(bool(c.at(o, "spec", "suspend"))).capitalize()),
+        Column("Suspend", "boolean", cell=lambda o: str(bool(c.at(o, "spec", "suspend")))),
         _number("Active", c.size("status", "active")),
         Column("Last Schedule", path=".status.lastScheduleTime", age=True),
         AGE,

@@ -1,9 +1,10 @@
 """
 Built-in kinds as Go sees them: JSON in, the JSON that Go would write back out.
 
-Go drops what its structs do not know, refuses wrong types, omits empty fields and always writes some
-others (``status: {}``). All of that follows from the struct tags, which ``data/types.json.gz`` lists.
-Readers are compiled once per struct, as closures. Unknown fields are reported in ``unknown``.
+Go drops what its structs do not know, refuses wrong types, omits empty fields and always writes
+some others (``status: {}``). All of that follows from the struct tags, which
+``data/types.json.gz`` lists. Readers are compiled once per struct, as closures. Unknown fields
+are reported in ``unknown``.
 """
 
 import base64
@@ -242,7 +243,7 @@ class GoTypes:
         return read
 
     def struct(self, name: str) -> Read:
-        """The reader of a struct; structs may hold themselves, so it is compiled when first used."""
+        """The reader of a struct, compiled when first used: structs may hold themselves."""
 
         def late(value: Any, path: str, unknown: Unknown) -> Any:
             read = self._structs.get(name)

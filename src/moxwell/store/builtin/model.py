@@ -1,5 +1,6 @@
 """
-The model of a built-in kind: Go's encoding, then the rules of the kind from the modules beside this one.
+The model of a built-in kind: Go's encoding, then the rules of the kind from the modules beside
+this one.
 """
 
 import gzip

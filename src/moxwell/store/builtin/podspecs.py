@@ -141,7 +141,7 @@ def _mount_token(spec: Object) -> None:
         return
     name = "kube-api-access-" + "".join(
         random.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5)
-    )  # noqa: S311
+    )
     volumes.append({"name": name, "projected": {"sources": _token_sources(), "defaultMode": MODE}})
     where = "/var/run/secrets/kubernetes.io/serviceaccount"
     for container in containers(spec):

@@ -34,7 +34,8 @@ def _claim_update(new: Object, old: Object, phase: str) -> list[Cause]:
         b["storageClassName"] = a["storageClassName"]  # a default may come later
     if a != b or (old.get("volumeName") and new.get("volumeName") != old["volumeName"]):
         text = (
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for"
+            "spec is immutable after creation except resources.requests and"
+            " volumeAttributesClassName for"
             " bound claims"
         )
         return [forbidden("spec", text)]
@@ -44,7 +45,8 @@ def _claim_update(new: Object, old: Object, phase: str) -> list[Cause]:
         return [forbidden("spec.resources.requests.storage", text)]
     if size > before and phase != "Bound":
         text = (
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for"
+            "spec is immutable after creation except resources.requests and"
+            " volumeAttributesClassName for"
             " bound claims"
         )
         return [forbidden("spec", text)]

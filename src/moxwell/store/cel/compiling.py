@@ -1,5 +1,6 @@
 """
-From a tree to a closure. Every node becomes one Python function of the variables; types are checked on the way.
+From a tree to a closure. Every node becomes one Python function of the variables; types are
+checked on the way.
 
 ``&&`` and ``||`` absorb errors of one side when the other decides, as CEL demands.
 """

@@ -1,7 +1,9 @@
 """
-The functions and methods of CEL and of the Kubernetes libraries, by name. Unknown ones are refused.
+The functions and methods of CEL and of the Kubernetes libraries, by name. Unknown ones are
+refused.
 
-Each takes evaluated arguments (for methods the target first). The type beside it is what it returns.
+Each takes evaluated arguments (for methods the target first). The type beside it is what it
+returns.
 """
 
 import base64
@@ -10,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -149,7 +152,11 @@ def last_index_of(where: Any, what: Any) -> int:
 
 
 def is_sorted(items: list[Any]) -> bool:
-    return all(compare(a, b) <= 0 for a, b in zip(items, items[1:], strict=False))
+    return all(compare(a, b) <= 0 for a, b in pairwise(items))
+
+
+def distinct(items: list[Any]) -> list[Any]:
+    return [x for at, x in enumerate(items) if not any(equal(x, y) for y in items[:at])]
 
 
 def total(items: list[Any]) -> Any:
@@ -211,7 +218,8 @@ def url(text: str) -> Url:
     parts = urlsplit(text)
     if not ((parts.scheme and (parts.netloc or parts.path)) or text.startswith("/")):
         raise Failed(
-            f'URL parse error during conversion from string: parse "{text}": invalid URI for request'
+            f'URL parse error during conversion from string: parse "{text}": invalid URI for'
+            " request"
         )
     return Url(text)
 
@@ -296,7 +304,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "math.greatest": (greatest, DYN),
     "math.abs": (abs, DYN),
     "base64.encode": (lambda v: base64.b64encode(v).decode(), STRING),
-    "base64.decode": (lambda v: base64.b64decode(v), types.BYTES),
+    "base64.decode": (base64.b64decode, types.BYTES),
     "sets.contains": (lambda a, b: all(any(equal(x, y) for y in a) for x in b), BOOL),
     "sets.intersects": (lambda a, b: any(any(equal(x, y) for y in a) for x in b), BOOL),
     "sets.equivalent": (
@@ -347,7 +355,7 @@ METHODS: Mapping[str, Function] = {
     "min": (least, DYN),
     "max": (greatest, DYN),
     "reverse": (lambda v: v[::-1], DYN),
-    "distinct": (lambda v: [x for at, x in enumerate(v) if not any(equal(x, y) for y in v[:at])], LIST),
+    "distinct": (distinct, LIST),
     "getScheme": (lambda u: urlsplit(u.text).scheme, STRING),
     "getHost": (lambda u: urlsplit(u.text).netloc.rpartition("@")[2], STRING),
     "getHostname": (lambda u: urlsplit(u.text).hostname or "", STRING),

@@ -1,7 +1,9 @@
 """
-Static types of CEL expressions, from schemas: enough to refuse a rule that names a field nobody declared.
+Static types of CEL expressions, from schemas: enough to refuse a rule that names a field nobody
+declared.
 
-Also how a JSON value becomes a value of its type: a ``date-time`` string is a timestamp in rules.
+Also how a JSON value becomes a value of its type: a ``date-time`` string is a timestamp in
+rules.
 """
 
 import base64
@@ -16,8 +18,29 @@ from moxwell.store.cel.values import Failed
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _RESERVED = frozenset(
-    ["true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function"]
-    + ["if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"]
+    [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 
 

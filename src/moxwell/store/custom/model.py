@@ -93,7 +93,10 @@ class CustomModel:
                 kind = {"str": "string", "int": "int64", "bool": "bool"}.get(
                     type(at).__name__, "slice"
                 )
-                text = f"{path} accessor error: {at} is of the type {kind}, expected map[string]interface{{}}"
+                text = (
+                    f"{path} accessor error: {at} is of the type {kind}, expected"
+                    f" map[string]interface{{}}"
+                )
                 return [Cause("FieldValueInvalid", f"Invalid value: 0: {text}", path)]
         value = at.get(self._replicas[-1])
         if isinstance(value, int) and value < 0:

@@ -1,8 +1,9 @@
 """
 Pruning and defaulting: structural schemas compiled to functions over plain values.
 
-``pruner`` drops (and reports) what the schema does not know; ``defaulter`` fills in what it gives. Both change
-the value they are handed. A schema that has nothing to drop or fill in compiles to None and costs nothing.
+``pruner`` drops (and reports) what the schema does not know; ``defaulter`` fills in what it
+gives. Both change the value they are handed. A schema that has nothing to drop or fill in
+compiles to None and costs nothing.
 """
 
 import copy
@@ -22,9 +23,14 @@ _META = frozenset(
         "resourceVersion",
         "generation",
         "labels",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
     ]
-    + ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "annotations"]
-    + ["ownerReferences", "finalizers", "managedFields"]
 )
 
 

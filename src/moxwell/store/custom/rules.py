@@ -1,8 +1,9 @@
 """
 ``x-kubernetes-validations``: CEL rules compiled to functions, with their messages.
 
-A rule that mentions ``oldSelf`` holds only between two versions of an object; it is skipped where there is no
-old value (unless ``optionalOldSelf``). What fails to run counts as broken, with CEL's words.
+A rule that mentions ``oldSelf`` holds only between two versions of an object; it is skipped
+where there is no old value (unless ``optionalOldSelf``). What fails to run counts as broken,
+with CEL's words.
 """
 
 from collections.abc import Callable, Mapping
@@ -60,7 +61,8 @@ class Rule:
         except Failed as failed:
             if str(failed).startswith("no such overload"):
                 text = (
-                    f"'{failed}': call arguments did not match a supported operator, function or macro"
+                    f"'{failed}': call arguments did not match a supported operator, function"
+                    " or macro"
                     f" signature for rule: {self._text}"
                 )
             else:

@@ -1,8 +1,10 @@
 """
-What is refused in a definition: names, versions, and schemas that are not structural or not supported.
+What is refused in a definition: names, versions, and schemas that are not structural or not
+supported.
 
-The texts are a genuine apiserver's where people meet them. Schemas are also compiled here once, so that a
-pattern or rule we cannot run is refused with the definition and not met by some later object.
+The texts are a genuine apiserver's where people meet them. Schemas are also compiled here once,
+so that a pattern or rule we cannot run is refused with the definition and not met by some later
+object.
 """
 
 import re
@@ -17,10 +19,6 @@ from moxwell.store.refusals import Cause
 from moxwell.store.state import encode
 
 Object = dict[str, Any]
-_VALUES = (
-    "format", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength", "minLength",
-    "pattern", "maxItems", "minItems", "multipleOf", "enum", "maxProperties", "minProperties", "required",
-)  # fmt: skip
 _label = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?").fullmatch
 
 
@@ -63,7 +61,10 @@ def _names(new: Object, spec: Object) -> list[Cause]:
         if not names.get(key):
             found.append(_required(f"spec.names.{key}"))
     if spec.get("scope") not in ("Cluster", "Namespaced"):
-        text = f'Unsupported value: "{spec.get("scope", "")}": supported values: "Cluster", "Namespaced"'
+        text = (
+            f'Unsupported value: "{spec.get("scope", "")}": supported values: "Cluster",'
+            ' "Namespaced"'
+        )
         found.append(Cause("FieldValueNotSupported", text, "spec.scope"))
     return found
 

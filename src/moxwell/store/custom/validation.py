@@ -1,8 +1,9 @@
 """
-Validation: structural schemas compiled to functions that list what is wrong, in a genuine apiserver's words.
+Validation: structural schemas compiled to functions that list what is wrong, in a genuine
+apiserver's words.
 
-On updates the old value comes along: what did not change is not complained about again (ratcheting), and
-transition rules see it as ``oldSelf``.
+On updates the old value comes along: what did not change is not complained about again
+(ratcheting), and transition rules see it as ``oldSelf``.
 """
 
 import re

@@ -1,1 +1,3 @@
-"""Who owns which field: sets of field paths, server-side apply, and the managedFields of objects."""
+"""
+Who owns which field: sets of field paths, server-side apply, and the managedFields of objects.
+"""

@@ -1,10 +1,11 @@
 """
-Server-side apply and its book-keeping: pure functions from objects and managers to objects and managers.
+Server-side apply and its book-keeping: pure functions from objects and managers to objects and
+managers.
 
-``apply`` lays a configuration over the live object, takes away what this manager applied before and no
-longer does (unless others own it), and refuses changes of fields others own. ``update`` moves changed
-fields to whoever changed them. Managers may have written in other versions; a ``Views`` shows an
-object and its shape in each of them.
+``apply`` lays a configuration over the live object, takes away what this manager applied before
+and no longer does (unless others own it), and refuses changes of fields others own. ``update``
+moves changed fields to whoever changed them. Managers may have written in other versions; a
+``Views`` shows an object and its shape in each of them.
 """
 
 from collections.abc import Callable

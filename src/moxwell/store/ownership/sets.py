@@ -1,8 +1,9 @@
 """
 Sets of field paths, in the very form ``managedFields`` stores them (FieldsV1): nested dicts.
 
-``{"f:spec": {"f:a": {}, "f:b": {".": {}, "f:c": {}}}}`` holds spec.a, spec.b and spec.b.c, but not spec. A node
-is a member when it is empty or has ``"."``. Sets are values: no function here changes its arguments.
+``{"f:spec": {"f:a": {}, "f:b": {".": {}, "f:c": {}}}}`` holds spec.a, spec.b and spec.b.c, but
+not spec. A node is a member when it is empty or has ``"."``. Sets are values: no function here
+changes its arguments.
 """
 
 import json

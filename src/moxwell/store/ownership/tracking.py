@@ -1,8 +1,9 @@
 """
 Field ownership on the way of a write: reads managedFields, keeps the ledger, writes them back.
 
-An object without managedFields that is updated stays untracked (its writer cleared them on purpose) until
-somebody applies; then what is there belongs to ``before-first-apply``. Times alone never make a write.
+An object without managedFields that is updated stays untracked (its writer cleared them on
+purpose) until somebody applies; then what is there belongs to ``before-first-apply``. Times
+alone never make a write.
 """
 
 import copy
@@ -127,7 +128,7 @@ def _last_applied(obj: Object) -> Any:
 
 
 def _was_applied(face: Face, live: Object, conflict: Conflicted, manager: str) -> bool:
-    """Whether kubectl itself applied the contested fields, in its older way: then they are its own."""
+    """Whether kubectl applied the contested fields itself, in its older way."""
     last = _last_applied(live) if manager == KUBECTL else None
     if not isinstance(last, dict):
         return False

@@ -1,8 +1,9 @@
 """
 Typed values: which fields one holds, how two differ, what merging and removing leave.
 
-The rules are those of structured-merge-diff: shapes decide what is a leaf. ``MISSING`` is not ``None``:
-a field set to null is there. Results share parts with the arguments, which are never changed.
+The rules are those of structured-merge-diff: shapes decide what is a leaf. ``MISSING`` is not
+``None``: a field set to null is there. Results share parts with the arguments, which are never
+changed.
 """
 
 from typing import Any
