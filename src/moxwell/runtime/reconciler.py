@@ -33,12 +33,14 @@ class Outcome(Generic[S_co]):
     ``status`` holds the fields this controller owns, computed from scratch; None leaves it alone.
     ``again`` asks for another look in that many seconds; a change brings one in any case.
     ``settled`` with an object being deleted means: nothing of it is left, let it go.
+    ``left`` is the object as the pass itself wrote it, if it did: status is written over that.
     """
 
     status: S_co | None
     again: float | None = None
     settled: bool = False
     notes: tuple[Note, ...] = ()
+    left: Any = None
 
 
 @runtime_checkable

@@ -219,7 +219,9 @@ class Worker:
         if deleting and outcome.settled:
             await self._let_go(obj)
             return None
-        await self._write(obj, outcome.status, "")
+        if outcome.left is not None:
+            self._echoes.wrote(key_of(obj), version_of(outcome.left))
+        await self._write(outcome.left or obj, outcome.status, "")
         return outcome
 
     def _sees_deleting(self, obj: Any) -> bool:

@@ -44,20 +44,20 @@ class CloudNodes:
         move = plan.next_move(node, answer, place, self._features, pinned)
         match move:
             case plan.Initialize(change, addresses):
-                await self._kube.merge(Node, node.name, change)
-                told = Note("Synced", "Node synced successfully")
-                return Outcome(_status(addresses), again=REFRESH_SECONDS, notes=(told,))
+                left = await self._kube.merge(Node, node.name, change)
+                told = (Note("Synced", "Node synced successfully"),)
+                return Outcome(_status(addresses), REFRESH_SECONDS, notes=told, left=left)
             case plan.Relabel(labels, addresses):
                 change = {"metadata": {"labels": dict(labels)}}
-                await self._kube.merge(Node, node.name, change)
+                left = await self._kube.merge(Node, node.name, change)
                 where = f"{labels[identity.REGION]}/{labels[identity.ZONE]}"
-                told = Note("Relabelled", f"the guest has moved to {where}")
-                return Outcome(_status(addresses), again=REFRESH_SECONDS, notes=(told,))
+                told = (Note("Relabelled", f"the guest has moved to {where}"),)
+                return Outcome(_status(addresses), REFRESH_SECONDS, notes=told, left=left)
             case plan.Refresh(addresses):
                 return Outcome(_status(addresses), again=REFRESH_SECONDS)
             case Wait(reason, message) if plan.is_new(node) or reason == "ZoneLabelKept":
-                told = Note(reason, message, "Warning")
-                return Outcome(None, again=RETRY_SECONDS, notes=(told,))
+                told = (Note(reason, message, "Warning"),)
+                return Outcome(None, again=RETRY_SECONDS, notes=told)
         return Outcome(None, again=REFRESH_SECONDS)
 
     def _asks(self, node: Node) -> bool:

@@ -1,0 +1,464 @@
+"""
+The fifteen pains of users of the Proxmox cloud controller manager, each a story with our answer.
+
+The simulator is Proxmox, the embedded API is the cluster; time is virtual. A test's name says the
+pain; its number is the one in the collected facts.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moxwell.api.core.nodes import Node
+from moxwell.api.kinds import Resource
+from moxwell.api.wire import Request, Response
+from moxwell.app import operator
+from moxwell.controllers.cloud import identity, settings
+from moxwell.controllers.cloud.node import plan
+from moxwell.controllers.cloud.wiring import add_cloud
+from moxwell.errors import Invalid
+from moxwell.kube.client import Kube
+from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.regions import Regions
+from moxwell.pve.values import Secret
+from moxwell.runtime.manager import assemble
+from moxwell.runtime.settings import Settings
+from moxwell.store.server import Store
+from moxwell.testing.loop import run_virtual
+from moxwell.testing.pve_stage import SimStage
+
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+SERVICES = Resource("", "v1", "services", "Service")
+ATTACHMENTS = Resource(
+    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
+)
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+SETTINGS = Settings(elect=False, identity="test")
+
+
+@dataclass
+class World:
+    stage: SimStage
+    kube: Kube
+    regions: Regions
+    handler: "Counting"
+
+    async def until(self, check: Callable[[], Any], seconds: int = 900) -> Any:
+        for _ in range(seconds):
+            found = check()
+            if asyncio.iscoroutine(found):
+                found = await found
+            if found:
+                return found
+            await self.stage.clock.sleep(1)
+        raise AssertionError("it never came true")
+
+    async def stays(
+        self, check: Callable[[], Coroutine[Any, Any, Any]], seconds: int = 600
+    ) -> None:
+        for _ in range(seconds // 10):
+            assert await check()
+            await self.stage.clock.sleep(10)
+
+    def uuid(self, vmid: int = 100) -> str:
+        smbios = str(self.stage.conf(vmid)["smbios1"])
+        return next(p for p in smbios.split(",") if p.startswith("uuid=")).removeprefix("uuid=")
+
+    async def join(
+        self,
+        name: str = "ours",
+        vmid: int = 100,
+        *,
+        ready: bool = True,
+        uuid: str = "",
+        **spec: Any,
+    ) -> None:
+        """A kubelet registers, as one with ``--cloud-provider=external`` does."""
+        annotations = spec.pop("annotations", {})
+        taint = {"key": plan.TAINT, "value": "true", "effect": "NoSchedule"}
+        meta = {"name": name, "annotations": annotations}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+        await self.kube.create(node | {"spec": {"taints": [taint], **spec}}, Node.resource)
+        info = {"systemUUID": uuid or self.uuid(vmid)}
+        status = {"nodeInfo": info, "conditions": [condition(ready)]}
+        await self.kube.merge(Node.resource, name, {"status": status}, subresource="status")
+
+    async def set_ready(self, name: str, ready: bool) -> None:
+        change = {"status": {"conditions": [condition(ready)]}}
+        await self.kube.merge(Node.resource, name, change, subresource="status")
+
+    async def node(self, name: str = "ours") -> Node:
+        return await self.kube.get(Node, name)
+
+    async def initialised(self, name: str = "ours") -> Any:
+        found = await self.kube.find(Node, name)
+        return found is not None and not plan.is_new(found) and found
+
+    async def said(self, word: str) -> bool:
+        rows = (await self.kube.list(EVENTS)).items
+        return any(word in f"{e.get('reason')} {e.get('note')}" for e in rows)
+
+
+def condition(ready: bool) -> dict[str, str]:
+    return {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+@dataclass
+class Counting:
+    """A handler that notes what is asked of it."""
+
+    store: Store
+    seen: list[Request] = field(default_factory=list)
+
+    async def handle(self, request: Request) -> Response:
+        self.seen.append(request)
+        return await self.store.handle(request)
+
+
+@asynccontextmanager
+async def world(version: str = "8.4.21", **features: Any) -> AsyncIterator[World]:
+    stage = SimStage(version)
+    store = Store(clock=stage.clock)
+    await store.start()
+    handler = Counting(store)
+    config = RegionConfig(region="r1", urls=("https://x",), auth=TokenAuth("t", Secret("s")))
+    regions = Regions([config], stage.clock, connect=lambda _: stage.transport)
+    runtime = assemble(handler, stage.clock, SETTINGS)
+    add_cloud(runtime, stage.clock, regions, settings.from_mapping(features))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(runtime.manager.run()), group.create_task(regions.run())]
+        await regions["r1"].inventory.wait_synced()
+        yield World(stage, Kube(store), regions, handler)
+        for task in tasks:
+            task.cancel()
+    await store.stop()
+
+
+async def boot(w: World) -> None:
+    """Start the guest with a kernel whose agent answers."""
+    w.stage.conf(100)["args"] = "-kernel /boot/vmlinuz -initrd /boot/initrd"
+    await w.stage.settle(await w.stage.pve.qemu.start("pve1", 100))
+
+
+def story(tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(tell())
+
+
+def test_pain_01_labels_freeze_after_a_live_migration() -> None:
+    async def tell() -> None:
+        async with world(force_update_labels=True) as w:
+            await w.join()
+            await w.until(w.initialised)
+            w.stage.mischief("move-guest", vmid=100, node="pve2")
+
+            async def moved() -> bool:
+                return (await w.node()).metadata.labels[identity.ZONE] == "pve2"
+
+            await w.until(moved)
+            assert await w.said("Relabelled")
+
+    story(tell)
+
+
+def test_pain_01_but_a_local_volume_keeps_the_old_zone() -> None:
+    async def tell() -> None:
+        async with world(force_update_labels=True) as w:
+            await w.join()
+            await w.until(w.initialised)
+            await local_volume(w)
+            w.stage.mischief("move-guest", vmid=100, node="pve2")
+            await w.until(lambda: w.said("ZoneLabelKept"))
+            assert (await w.node()).metadata.labels[identity.ZONE] == "pve1"
+
+    story(tell)
+
+
+async def local_volume(w: World) -> None:
+    expression = {"key": identity.ZONE, "operator": "In", "values": ["pve1"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "csi": {"driver": "csi.proxmox.sinextra.dev", "volumeHandle": "r1/pve1/local/x"},
+        "nodeAffinity": affinity,
+    }
+    head = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}}
+    await w.kube.create(head | {"spec": spec}, VOLUMES)
+    attachment = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": "va"},
+        "spec": {
+            "attacher": "csi.proxmox.sinextra.dev",
+            "nodeName": "ours",
+            "source": {"persistentVolumeName": "pv"},
+        },
+    }
+    await w.kube.create(attachment, ATTACHMENTS)
+
+
+def test_pain_02_ha_rules_of_version_9_are_labels() -> None:
+    async def tell() -> None:
+        async with world("9.2.11") as w:
+            await w.stage.pve.ha.add_resource("vm:100")
+            await w.stage.pve.ha.create_rule(
+                "rack-a", "node-affinity", ["vm:100"], nodes="pve1,pve2"
+            )
+            await w.join()
+            node = await w.until(w.initialised)
+            assert "group.topology.proxmox.sinextra.dev/rack-a" in node.metadata.labels
+
+    story(tell)
+
+
+def test_pain_03_provider_ids_of_capi_are_read_and_written() -> None:
+    async def tell() -> None:
+        async with world(provider="capmox") as w:
+            await w.join()
+            node = await w.until(w.initialised)
+            assert node.spec.provider_id == f"proxmox://{w.uuid()}"
+            assert node.metadata.annotations[identity.INSTANCE_ID] == "100"
+
+    story(tell)
+
+
+def test_pain_04_a_node_without_labels_says_why() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join("nobody", uuid="99999999-0000-0000-0000-000000000000")
+            await w.join("other", providerID="proxmox://r9/5")
+            await w.until(lambda: w.said("region 'r9' is not configured"))
+            assert plan.is_new(await w.node("other"))
+
+    story(tell)
+
+
+def test_pain_05_a_node_whose_guest_is_gone_is_removed() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            w.stage.mischief("delete-guest", vmid=100)
+            await w.set_ready("ours", False)
+
+            async def gone() -> bool:
+                return await w.kube.find(Node, "ours") is None
+
+            await w.until(gone)
+            assert await w.said("DeletingNode")
+
+    story(tell)
+
+
+def test_pain_06_a_missing_permission_is_not_a_missing_guest() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            await w.set_ready("ours", False)
+            w.stage.region.access.acl.clear()
+
+            async def there() -> bool:
+                return await w.kube.find(Node, "ours") is not None
+
+            await w.stays(there, 3600)
+
+    story(tell)
+
+
+def test_pain_07_nodes_of_other_clouds_are_left_alone() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join("bare", ready=False, providerID="metal://7", uuid="8" * 32)
+
+            async def untouched() -> bool:
+                node = await w.kube.find(Node, "bare")
+                return node is not None and plan.is_new(node) and not node.metadata.labels
+
+            await w.stays(untouched)
+
+    story(tell)
+
+
+def test_pain_08_a_node_may_be_called_otherwise_than_its_guest() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join("rancher-x7")
+            node = await w.until(lambda: w.initialised("rancher-x7"))
+            assert node.spec.provider_id == "proxmox://r1/100"
+
+    story(tell)
+
+
+def test_pain_09_addresses_come_from_the_guest_agent() -> None:
+    async def tell() -> None:
+        async with world(network={"mode": "qemu"}) as w:
+            await boot(w)
+            await w.join()
+            node = await w.until(w.initialised)
+            kinds = {a.type for a in node.status.addresses}
+            assert kinds == {"InternalIP", "Hostname"}
+
+    story(tell)
+
+
+def test_pain_10_a_wrong_node_ip_is_named_beside_the_right_ones() -> None:
+    async def tell() -> None:
+        async with world(network={"mode": "qemu"}) as w:
+            await boot(w)
+            await w.join(annotations={identity.NODE_IP: "203.0.113.77"})
+            await w.until(lambda: w.said("203.0.113.77"))
+            assert plan.is_new(await w.node())
+
+    story(tell)
+
+
+def test_pain_11_an_ha_group_can_be_the_zone() -> None:
+    async def tell() -> None:
+        async with world(ha_group=True) as w:
+            await w.stage.pve.ha.create_group("rack-b", "pve1,pve2")
+            await w.stage.pve.ha.add_resource("vm:100", group="rack-b")
+            await w.join()
+            node = await w.until(w.initialised)
+            assert node.metadata.labels[identity.ZONE] == "rack-b"
+
+    story(tell)
+
+
+def test_pain_12_only_json_is_asked_for() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            asked = {r.headers.get("accept", "application/json") for r in w.handler.seen}
+            assert all("protobuf" not in accept for accept in asked)
+
+    story(tell)
+
+
+def test_pain_13_a_bad_configuration_is_one_clear_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("features: {providr: x}\nclusters:\n- {url: 'https://h:8006', region: r,"
+                    " token_id: 'u@pve!t', token_secret: s}\n")  # fmt: skip
+    wish = operator.Wish(config=file, settings=SETTINGS, controllers=("cloud",))
+    with pytest.raises(Invalid, match=r"features\.providr"):
+        operator.check(wish)
+
+
+def test_pain_14_a_provider_id_somebody_gave_stays() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            given = f"proxmox://{w.uuid()}"
+            await w.join(providerID=given)
+            node = await w.until(w.initialised)
+            assert node.spec.provider_id == given
+            assert node.metadata.labels[identity.REGION] == "r1"
+
+    story(tell)
+
+
+def test_pain_15_a_load_balancer_gets_an_address() -> None:
+    async def tell() -> None:
+        balancer = {"mode": "ipam", "pool": "10.9.0.1-10.9.0.2", "announcer": "kube-vip"}
+        async with world(load_balancer=balancer) as w:
+            spec = {
+                "type": "LoadBalancer",
+                "loadBalancerClass": "moxwell.dev/ipam",
+                "selector": {"app": "web"},
+                "ports": [{"port": 80}],
+            }
+            meta = {"name": "web", "namespace": "default"}
+            body = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+            await w.kube.create(body, SERVICES)
+
+            async def served() -> Any:
+                found = await w.kube.get(SERVICES, "web", "default")
+                return (found.get("status") or {}).get("loadBalancer", {}).get("ingress")
+
+            assert (await w.until(served))[0]["ip"] == "10.9.0.1"
+            found = await w.kube.get(SERVICES, "web", "default")
+            assert found["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == "10.9.0.1"
+            await w.kube.delete(SERVICES, "web", "default")
+
+            async def gone() -> bool:
+                return await w.kube.find(SERVICES, "web", "default") is None
+
+            await w.until(gone)
+
+    story(tell)
+
+
+def test_a_stopped_guest_is_tainted_and_a_started_one_is_not() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            await w.set_ready("ours", False)
+
+            async def tainted() -> bool:
+                keys = {t.key for t in (await w.node()).spec.taints}
+                return "node.cloudprovider.kubernetes.io/shutdown" in keys
+
+            await w.until(tainted)
+            await w.set_ready("ours", True)
+
+            async def clean() -> bool:
+                return not await tainted()
+
+            await w.until(clean)
+
+    story(tell)
+
+
+def test_a_region_that_is_silent_for_an_hour_costs_no_node() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            w.stage.fault("status", status=596)
+            await w.set_ready("ours", False)
+
+            async def there() -> bool:
+                return await w.kube.find(Node, "ours") is not None
+
+            await w.stays(there, 3600)
+
+    story(tell)
+
+
+def test_a_vmid_that_was_given_to_another_guest_is_seen() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            conf = w.stage.conf(100)
+            conf["smbios1"] = "uuid=77777777-0000-4000-8000-000000000000"
+            await w.set_ready("ours", False)
+
+            async def gone() -> bool:
+                return await w.kube.find(Node, "ours") is None
+
+            await w.until(gone)
+
+    story(tell)
+
+
+def test_a_node_costs_at_most_two_writes() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            await w.stage.clock.sleep(60)
+            writes = [
+                r
+                for r in w.handler.seen
+                if r.method not in {"GET", "HEAD"} and "/nodes/ours" in r.path
+            ]
+            assert len(writes) <= 2
+
+    story(tell)
