@@ -132,7 +132,8 @@ async def file_write(call: Call) -> None:
         try:
             content = base64.b64decode(content, validate=True)
         except binascii.Error:
-            raise PveError(500, "Agent error: Invalid base64 data") from None
+            text = f"Base64 data '{content.decode()}' is not valid"
+            raise PveError(500, f"Agent error: {text}") from None
     await _ask(call, "file-write", {"file": call.params["file"], "content": content})
 
 

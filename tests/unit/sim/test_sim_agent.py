@@ -1,12 +1,17 @@
 """What runs inside: the plug, the built-in guest, and the agent's answers through the API."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sim_drive import Sim, story
 
+from moxwell.sim import save
+from moxwell.sim.engine import Engine
 from moxwell.sim.guest import AgentSilent, GuestView
+from moxwell.sim.message import SimRequest
 from moxwell.sim.small_shell import Machine, run
+from moxwell.testing.loop import LoopClock, run_virtual
 
 VM = "/nodes/n1/qemu/100"
 ARGS = "-kernel /guest/vmlinuz -initrd /guest/guest.img -append quiet"
@@ -87,6 +92,25 @@ def test_a_guest_reads_its_media() -> None:
         assert (await sim.get(f"{VM}/status/current"))["status"] == "stopped"
 
     story(body, inside=inside)
+
+
+def test_a_running_guest_comes_up_again_after_a_resume(tmp_path: Path) -> None:
+    async def first(sim: Sim) -> None:
+        await sim.vm(name="one", scsi0="shared:1")
+        await sim.done("POST", f"{VM}/status/start")
+        save.save_file(sim.regions, tmp_path / "state.json")
+
+    inside = Recorder()
+
+    async def second() -> None:
+        engine = Engine(save.load_file(tmp_path / "state.json"), LoopClock(), inside=inside)
+        await engine.handle("r1", SimRequest("GET", ("version",)))
+        await LoopClock().sleep(60)
+        assert inside.events == [("booted", "one")]
+        await engine.close()
+
+    story(first)
+    run_virtual(second())
 
 
 SILENT = [

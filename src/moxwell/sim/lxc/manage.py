@@ -4,11 +4,11 @@ Containers: clone, template, resize, migrate, destroy.
 
 from typing import Any
 
-from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, die
 from moxwell.sim.grammar import ct
 from moxwell.sim.grammar.drives import size_text
+from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.lxc import conf as files
 from moxwell.sim.qemu import conf as vm_files
 from moxwell.sim.qemu import create as vm_create

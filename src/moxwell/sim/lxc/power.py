@@ -4,12 +4,12 @@ Containers: status, start, stop, shutdown, reboot, interfaces.
 
 import ipaddress
 
-from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.fault import bad_params, die, param_error
 from moxwell.sim.grammar import ct
 from moxwell.sim.grammar.drives import parse_size
 from moxwell.sim.grammar.formats import words
+from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.lxc import conf as files
 from moxwell.sim.qemu import conf as vm_files
 from moxwell.sim.qemu import start as vm_start

@@ -8,12 +8,12 @@ and writes the rest. If it fails, file and disks go again.
 from typing import Any
 from urllib.parse import unquote
 
-from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, die, forbidden, param_error
 from moxwell.sim.grammar import vm
 from moxwell.sim.grammar.drives import is_drive
 from moxwell.sim.grammar.formats import words
+from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import disks, identity, restore, rights, start
 from moxwell.sim.state import Guest, HaResource, Task, Value

@@ -4,9 +4,9 @@ DELETE qemu/ID: the VM, its own disks, and what the cluster knows about it.
 Volumes that carry another guest's id stay, and so do unreferenced ones unless asked for.
 """
 
-from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, bad_params, die
+from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.state import Guest
 from moxwell.sim.tasks import Work

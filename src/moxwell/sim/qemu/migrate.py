@@ -5,11 +5,11 @@ Shared volumes stay where they are; local ones are copied at the world's migrati
 A running VM keeps running; its memory is what takes the time.
 """
 
-from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, bad_params, die, param_error
 from moxwell.sim.grammar import devices, formats, vm
 from moxwell.sim.grammar.drives import Drive, write_drive
+from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import open_volumes
 from moxwell.sim.qemu.hotplug import has_bridge

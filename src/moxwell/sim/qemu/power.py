@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from moxwell.errors import Invalid, Unreachable
-from moxwell.sim import ha_manager
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
 from moxwell.sim.grammar.formats import words
 from moxwell.sim.guest import AgentSilent
+from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import hotplug, start, vmstate
 from moxwell.sim.state import Guest

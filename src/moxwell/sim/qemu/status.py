@@ -4,12 +4,13 @@ Looking at VMs: lists, current status, configuration, pending changes, features.
 
 from typing import Any
 
-from moxwell.sim import ha_manager, statd
+from moxwell.sim import statd
 from moxwell.sim.call import Call
 from moxwell.sim.fault import param_error
 from moxwell.sim.grammar import devices, vm
 from moxwell.sim.grammar.drives import is_drive, parse_size
 from moxwell.sim.grammar.formats import words
+from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.qemu import conf as files
 from moxwell.sim.qemu import snapshot, start
 from moxwell.sim.state import Conf, Guest, Row
