@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moxwell.clock import Clock
-from moxwell.sim import rights
+from moxwell.sim.access import rights
 from moxwell.sim.fault import PveError, forbidden
 from moxwell.sim.guest import Inside
 from moxwell.sim.state import Guest, Host, Region

@@ -8,31 +8,28 @@ from moxwell.sim import (
     agent,
     backup_jobs,
     cluster,
-    firewall_endpoints,
-    ha,
-    ha_manager,
-    ha_rules,
     index,
     network,
     node_wide,
     nodes,
     pools,
-    realms,
     replication,
     resources,
-    roles,
-    sdn,
-    sdn_vnets,
     storages,
     tasklist,
-    tickets,
-    users,
 )
+from moxwell.sim.access import realms, roles, tickets, users
 from moxwell.sim.call import Desk
+from moxwell.sim.firewall import endpoints as firewall_endpoints
+from moxwell.sim.ha import manager as ha_manager
+from moxwell.sim.ha import resources as ha
+from moxwell.sim.ha import rules as ha_rules
 from moxwell.sim.lxc import routes as lxc_routes
 from moxwell.sim.qemu import routes as qemu_routes
 from moxwell.sim.qemu import start
 from moxwell.sim.route import Route
+from moxwell.sim.sdn import vnets as sdn_vnets
+from moxwell.sim.sdn import zones as sdn
 from moxwell.sim.volumes import routes as volume_routes
 
 

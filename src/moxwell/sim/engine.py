@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from moxwell.clock import Clock
-from moxwell.sim import auth, cluster, endpoints, statd
+from moxwell.sim import cluster, endpoints, statd
+from moxwell.sim.access import auth
 from moxwell.sim.call import Call, Desk
 from moxwell.sim.fault import PveError, forbidden, param_error
 from moxwell.sim.faults import Faults

@@ -11,8 +11,9 @@ from dataclasses import fields
 from typing import Any
 
 from moxwell.errors import Invalid, Missing
-from moxwell.sim import ha_manager, statd
+from moxwell.sim import statd
 from moxwell.sim.call import Desk
+from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.qemu import open_volumes
 from moxwell.sim.state import Guest, Pace, Region
 

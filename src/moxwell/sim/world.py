@@ -9,7 +9,7 @@ and the field (see :mod:`moxwell.sim.yaml_tree`). What is not said has the defau
 import hashlib
 from pathlib import Path
 
-from moxwell.sim.privileges import builtin_roles
+from moxwell.sim.access.privileges import builtin_roles
 from moxwell.sim.state import (
     Access,
     Acl,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sim_bench import Bench, tell
 
-from moxwell.sim.rights import Rights
+from moxwell.sim.access.rights import Rights
 from moxwell.sim.state import Acl, Group, Pool
 
 JOE = {"authorization": "PVEAPIToken=joe@pve!full=s"}

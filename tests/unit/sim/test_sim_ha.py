@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sim_bench import Bench, tell
 
-from moxwell.sim.ha_rules_checks import (
+from moxwell.sim.ha.rules_checks import (
     FEW,
     MANY,
     STEPPED,

@@ -7,11 +7,12 @@ On 9 groups are gone: their endpoints answer that they have been migrated to rul
 import re
 from typing import Any
 
-from moxwell.sim import formats, ha_manager
+from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of, quorate
 from moxwell.sim.fault import FormatError, die
 from moxwell.sim.formats import DIGEST
+from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import HaResource, Row

@@ -5,11 +5,11 @@ Firewall endpoints, made once per place: options, rules, aliases, IP sets, group
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from moxwell.sim import firewall_rules as rules
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
-from moxwell.sim.firewall_formats import LOG_LEVELS, MACROS, NAME
-from moxwell.sim.firewall_places import (
+from moxwell.sim.firewall import rules
+from moxwell.sim.firewall.formats import LOG_LEVELS, MACROS, NAME
+from moxwell.sim.firewall.places import (
     CLUSTER,
     CT,
     GROUP,
@@ -21,7 +21,7 @@ from moxwell.sim.firewall_places import (
     digest,
     with_digest,
 )
-from moxwell.sim.firewall_sets import set_routes
+from moxwell.sim.firewall.sets import set_routes
 from moxwell.sim.formats import split_list
 from moxwell.sim.permission import anyone
 from moxwell.sim.route import Param, Route

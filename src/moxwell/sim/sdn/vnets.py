@@ -5,14 +5,15 @@ SDN vnets, their subnets and the addresses given out in them.
 import ipaddress
 from typing import Any
 
-from moxwell.sim import formats, sdn_ipam
+from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die, param_error
 from moxwell.sim.formats import DIGEST
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
-from moxwell.sim.sdn import by_version, change, listing, pending_row
+from moxwell.sim.sdn import ipam as sdn_ipam
+from moxwell.sim.sdn.zones import by_version, change, listing, pending_row
 from moxwell.sim.state import Row
 
 _NESTED = "400 Parameter verification failed.\n"

@@ -12,7 +12,7 @@ from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die, param_error
 from moxwell.sim.formats import DIGEST
-from moxwell.sim.ha_rules_checks import problems
+from moxwell.sim.ha.rules_checks import problems
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Row

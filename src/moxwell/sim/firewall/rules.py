@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from moxwell.sim.fault import FormatError, die, param_error
-from moxwell.sim.firewall_formats import (
+from moxwell.sim.firewall.formats import (
     ALIAS,
     ICMP,
     ICMP_TYPES,

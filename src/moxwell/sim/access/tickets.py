@@ -8,12 +8,13 @@ whatever was wrong; its success tells the caller's capabilities area by area.
 import re
 from typing import Any
 
-from moxwell.sim import auth, formats, rights
+from moxwell.sim import formats
+from moxwell.sim.access import auth, rights
+from moxwell.sim.access.privileges import every_privilege
+from moxwell.sim.access.roles import priv_list
 from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, forbidden, param_error
 from moxwell.sim.permission import anyone, perm, realm_allocate, user_group
-from moxwell.sim.privileges import every_privilege
-from moxwell.sim.roles import priv_list
 from moxwell.sim.route import Param, Route
 
 _AREAS = {

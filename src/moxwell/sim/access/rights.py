@@ -11,7 +11,7 @@ own rights and its user's.
 from collections.abc import Callable
 from functools import cached_property
 
-from moxwell.sim.privileges import builtin_roles, every_privilege
+from moxwell.sim.access.privileges import builtin_roles, every_privilege
 from moxwell.sim.state import Acl, Region
 
 Held = dict[str, int]  # privilege (or role) -> propagates

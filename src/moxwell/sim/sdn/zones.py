@@ -9,13 +9,14 @@ import copy
 import re
 from typing import Any
 
-from moxwell.sim import formats, sdn_ipam
+from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die
 from moxwell.sim.formats import DIGEST
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Check, Checker, Handler, Param, Params, Route
+from moxwell.sim.sdn import ipam as sdn_ipam
 from moxwell.sim.state import Row
 from moxwell.sim.tasks import Work
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
-from moxwell.sim.firewall_formats import ALIAS, NAME, clean_cidr, ip_or_cidr, ip_or_cidr_or_alias
-from moxwell.sim.firewall_places import Place, check_digest, digest, with_digest
+from moxwell.sim.firewall.formats import ALIAS, NAME, clean_cidr, ip_or_cidr, ip_or_cidr_or_alias
+from moxwell.sim.firewall.places import Place, check_digest, digest, with_digest
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Firewall, Row
 

@@ -9,11 +9,11 @@ import re
 from typing import Any
 
 from moxwell.sim import formats
+from moxwell.sim.access.privileges import builtin_roles, every_privilege
+from moxwell.sim.access.rights import Rights, normal_path, role_privileges
 from moxwell.sim.call import Call
 from moxwell.sim.fault import FormatError, PveError, die, param_error
 from moxwell.sim.permission import anyone, perm
-from moxwell.sim.privileges import builtin_roles, every_privilege
-from moxwell.sim.rights import Rights, normal_path, role_privileges
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Access, Acl, Group
 

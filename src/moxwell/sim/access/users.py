@@ -9,12 +9,12 @@ from typing import Any
 from uuid import UUID
 
 from moxwell.sim import formats
+from moxwell.sim.access.tickets import PASSWORD, USERID
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
 from moxwell.sim.permission import anyone, both, either, is_self, realm_allocate, user_group
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Token, User
-from moxwell.sim.tickets import PASSWORD, USERID
 
 _TEXTS = ("firstname", "lastname", "email", "comment", "keys")
 

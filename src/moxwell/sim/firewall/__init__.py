@@ -1,0 +1,1 @@
+"""Firewall files of cluster, nodes, groups and guests."""

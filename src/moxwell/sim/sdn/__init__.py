@@ -1,0 +1,1 @@
+"""Software-defined networks: zones, vnets, subnets, addresses."""
