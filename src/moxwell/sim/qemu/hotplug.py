@@ -168,7 +168,8 @@ class Plugger:
         if name in files.boot_drives(self._guest.conf):
             raise die(f"can't unplug bootdisk '{name}'")
         if self._guest.special.get(f"ghost:{name}"):
-            raise die(f"error on hot-unplugging device '{name}'")
+            tail = " - still busy in guest?" if self._call.major >= 9 else ""
+            raise die(f"error on hot-unplugging device '{name}'{tail}")
 
     # ------------------------------------------------------------------ changing
 

@@ -15,7 +15,7 @@ from moxwell.sim.state import Storage
 FILE_TYPES = frozenset({"dir", "nfs", "cifs", "cephfs", "glusterfs", "btrfs"})
 THICK_TYPES = frozenset({"lvm", "zfspool"})
 IMAGE_FORMATS = ("raw", "qcow2", "vmdk", "subvol")
-_FILE = re.compile(r"(?:(vm|base|subvol|basevol)-(\d+)-)?[^/\s]*\.(raw|qcow2|vmdk|subvol)")
+_FILE = re.compile(r"[^/\s]+\.(raw|qcow2|vmdk|subvol)")
 _SAFE = r"[ a-zA-Z0-9\-.+=_]"
 _OTHERS = (
     ("iso", re.compile(r"iso/([^/]+\.(?:iso|img))", re.I)),
@@ -107,7 +107,7 @@ def parse_file(name: str) -> tuple[str, bool]:
     match = _FILE.fullmatch(name)
     if match is None:
         raise die(f"unable to parse volume filename '{name}'")
-    return match[3], name.startswith(("base-", "basevol-"))
+    return match[1], name.startswith("base-")
 
 
 def parse_name(storage: Storage, name: str) -> VolumeName:
