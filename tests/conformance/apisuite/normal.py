@@ -18,6 +18,11 @@ _PRINTED_RV = re.compile(r"\b(resourceVersion|Resource Version)\"?: +\"?\d+\"?")
 _HASH = {"storageVersionHash", "hash"}
 
 
+def _manager(entry: dict[str, str]) -> tuple[str, ...]:
+    """Entries are kept in order of their times, which are whole seconds: chance, for a test."""
+    return tuple(entry.get(key, "") for key in ("manager", "operation", "subresource"))
+
+
 class Normal:
     """The words of one case on one server."""
 
@@ -64,6 +69,8 @@ class Normal:
             return "HASH"
         if key == "continue" and value:
             return "CONTINUE"
+        if key == "managedFields" and isinstance(value, list):
+            return sorted((self.body(v) for v in value), key=_manager)
         if key == "causes" and isinstance(value, list):
             return sorted((self.body(v) for v in value), key=str)
         return self.body(value)

@@ -21,6 +21,7 @@ HTTP = (
     "builtins",
     "discovery",
     "access",
+    "chances",
 )
 KUBECTL = ("kubectl_objects", "kubectl_apply", "kubectl_crds", "kubectl_cluster")
 

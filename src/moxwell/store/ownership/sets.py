@@ -100,14 +100,11 @@ def only(a: Node, keep: tuple[str, ...]) -> Node:
 
 
 def paths(a: Node, prefix: str = "") -> Iterator[str]:
-    """Every path, as error texts write it."""
-    for key in sorted(a, key=_order):
-        if key == _HERE:
-            continue
-        at = prefix + shown(key)
-        if is_member(a[key]):
-            yield at
-        yield from paths(_children(a[key]), at)
+    """Every path, as error texts write it: the members of a level before what is below them."""
+    keys = [key for key in sorted(a, key=_order) if key != _HERE]
+    yield from (prefix + shown(key) for key in keys if is_member(a[key]))
+    for key in keys:
+        yield from paths(_children(a[key]), prefix + shown(key))
 
 
 def _order(key: str) -> tuple[int, str]:
