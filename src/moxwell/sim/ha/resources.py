@@ -31,7 +31,8 @@ def parse_sid(call: Call) -> tuple[str, str]:
     if text.isdigit():
         guest = call.region.guests.get(int(text))
         if guest is None:
-            raise die(f"unable to detect SID from VMID - VM/CT {text} does not exist")
+            what = "unable to detect SID from VMID" if call.major >= 9 else "unable do add resource"
+            raise die(f"{what} - VM/CT {text} does not exist")
         return ha_manager.sid_of(guest), "vm" if guest.kind == "qemu" else "ct"
     kind = text.partition(":")[0]
     if kind not in {"vm", "ct"}:
