@@ -1,0 +1,156 @@
+"""Whatever users, the API and the process itself do: in the end the world is as asked."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moxwell.api.conditions import Condition
+from moxwell.api.wire import Request
+from moxwell.errors import Unreachable
+from moxwell.kube.client import Kube
+from moxwell.runtime.manager import assemble
+from moxwell.runtime.reconciler import Controller, Outcome
+from moxwell.runtime.settings import Settings
+from moxwell.runtime.watches import Watch
+from moxwell.testing.kube import FakeKube
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.things import THINGS, Thing, ThingStatus, thing
+
+
+@dataclass
+class Outside:
+    """Sizes by owner, and who is at work on whom."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    at_work: set[str] = field(default_factory=set)
+    overlaps: int = 0
+    fails: int = 0
+
+
+class Sizing:
+    """Brings the size outside to the one asked for, one step of one per pass."""
+
+    kind = Thing
+    finalizer = "test.moxwell.dev/size"
+    watches: Sequence[Watch] = ()
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
+    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+        out = self._outside
+        out.overlaps += obj.uid in out.at_work
+        out.at_work.add(obj.uid)
+        try:
+            await asyncio.sleep(0.2)
+            return self._step(obj)
+        finally:
+            out.at_work.discard(obj.uid)
+
+    def _step(self, obj: Thing) -> Outcome[ThingStatus]:
+        out = self._outside
+        if out.fails:
+            out.fails -= 1
+            raise Unreachable("the region is away")
+        now, goal = out.sizes.get(obj.uid, 0), 0 if obj.deleting else obj.spec.size
+        if now == goal:
+            out.sizes.pop(obj.uid, None) if goal == 0 else None
+            return Outcome(said("True", "AsAsked", now), settled=True)
+        out.sizes[obj.uid] = now + (1 if goal > now else -1)
+        return Outcome(said("False", "Sizing", out.sizes[obj.uid]), again=1)
+
+
+def said(truth: str, reason: str, size: int) -> ThingStatus:
+    condition = Condition(type="Ready", status=truth, reason=reason)  # type: ignore[arg-type]
+    return ThingStatus(ready=truth == "True", size=size, conditions=(condition,))
+
+
+async def act(kube: Kube, fake: FakeKube, out: Outside, what: str, name: str, size: int) -> None:
+    found = await kube.find(THINGS, name, "ns")
+    match what:
+        case "ask" if found is None:
+            region = f"r{size % 2}"
+            await kube.create(thing(name, size=size, region=region), THINGS)
+        case "ask" if found is not None and "deletionTimestamp" not in found["metadata"]:
+            await kube.merge(THINGS, name, {"spec": {"size": size}}, "ns")
+        case "touch" if found is not None:
+            theirs = {"status": {"theirs": size}}
+            await kube.merge_status(THINGS, name, theirs, "ns")
+        case "delete" if found is not None:
+            await kube.delete(THINGS, name, "ns")
+        case "cut":
+            fake.cut()
+        case "compact":
+            fake.compact()
+            fake.cut()
+        case "refuse":
+            code = (500, 409, 503, 429)[size % 4]
+            fake.fail(is_write, code, "Conflict" if code == 409 else "")
+        case "outage":
+            out.fails = size
+
+
+def is_write(request: Request) -> bool:
+    return request.method == "PATCH" and "things" in request.path
+
+
+DEEDS = ["ask", "ask", "ask", "touch", "delete", "cut", "compact", "refuse", "outage", "kill"]
+deeds = st.lists(
+    st.tuples(
+        st.sampled_from(DEEDS),
+        st.sampled_from(["a", "b", "c"]),
+        st.integers(0, 4),
+        st.sampled_from([0.0, 0.1, 0.5, 3.0, 20.0]),
+    ),
+    max_size=25,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(deeds=deeds, seed=st.integers(0, 5))
+def test_every_object_settles_and_nothing_overlaps(
+    deeds: list[tuple[str, str, int, float]], seed: int
+) -> None:
+    async def story() -> None:
+        fake, out = FakeKube(LoopClock()), Outside()
+        kube = Kube(fake)
+
+        def live() -> asyncio.Task[None]:
+            chosen = Settings(elect=False, concurrency=2)
+            runtime = assemble(fake, LoopClock(), chosen, rng=random.Random(seed))
+            runtime.manager.add(
+                Controller(
+                    name="test.size",
+                    reconciler=Sizing(out),
+                    share=lambda t: str(t.spec.region),
+                )
+            )
+            return asyncio.create_task(runtime.manager.run())
+
+        life = live()
+        for what, name, size, pause in deeds:
+            if what == "kill":
+                life.cancel()
+                await asyncio.wait([life])
+                life = live()
+            await act(kube, fake, out, what, name, size)
+            await asyncio.sleep(pause)
+        fake._faults.clear()
+        out.fails = 0
+        await asyncio.sleep(1200)
+        things = (await kube.list(Thing, "ns")).items
+        assert out.overlaps == 0
+        assert not any(t.deleting for t in things)
+        assert out.sizes == {t.uid: t.spec.size for t in things if t.spec.size}
+        assert all(t.status.ready and (t.status.size or 0) == t.spec.size for t in things)
+        writes = len(fake.writes())
+        await asyncio.sleep(1200)
+        assert len(fake.writes()) == writes  # at rest nothing is written
+        life.cancel()
+        await asyncio.wait([life])
+
+    run_virtual(story())
