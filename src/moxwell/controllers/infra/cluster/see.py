@@ -163,8 +163,12 @@ class Eyes:
             seen,
             pools=wanted,
             pools_missing=tuple(missing),
-            pools_unwanted=tuple(p.name for p in owned if p.name not in names or obj.deleting),
-            owned_claims=tuple(c.name for c in self._caches.claims.by(BY_OWNER, obj.uid)),
+            pools_unwanted=tuple(
+                p.name for p in owned if not p.deleting and (p.name not in names or obj.deleting)
+            ),
+            owned_claims=tuple(
+                c.name for c in self._caches.claims.by(BY_OWNER, obj.uid) if not c.deleting
+            ),
         )
 
     def _has(self, obj: ProxmoxCluster, pool: MadePool) -> bool:

@@ -37,8 +37,9 @@ class Pools:
         claims.add_index(BY_OWNER, index.by_owner)
 
     def owned(self, obj: ProxmoxMachine) -> tuple[str, ...]:
-        """The names of all claims of a machine."""
-        return tuple(claim.name for claim in self._claims.by(BY_OWNER, obj.uid))
+        """The claims of a machine that are not given back yet; providers take their time."""
+        found = self._claims.by(BY_OWNER, obj.uid)
+        return tuple(claim.name for claim in found if not claim.deleting)
 
     def look(
         self, obj: ProxmoxMachine, devices: tuple[NetworkDevice, ...], ground: Ground
