@@ -1,0 +1,109 @@
+"""
+What the driver counts: its own calls, and what they ask of Proxmox.
+
+The second pair has proxmox-csi-plugin's names and labels, so its dashboards work unchanged.
+Counting happens on the wire, so nothing that is sent can be forgotten.
+"""
+
+import re
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from moxwell.clock import Clock
+from moxwell.errors import MoxwellError
+from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Transport, Upload
+from moxwell.pve.values import Params
+
+_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_KINDS: tuple[tuple[str, str, str], ...] = (
+    ("POST", r".*/storage/[^/]+/content", "createVolume"),
+    ("POST", r".*/storage/[^/]+/content/.+", "copyVolume"),
+    ("DELETE", r".*/storage/[^/]+/content/.+", "deleteVolume"),
+    ("GET", r".*/storage/.*", "storageStatus"),
+    ("PUT", r".*/resize", "expandVolume"),
+    ("POST", r".*/qemu/\d+/config", "attachVolume"),
+    ("PUT", r".*/qemu/\d+/config", "updateVolume"),
+    ("GET", r".*/qemu/\d+/(config|pending)", "readVm"),
+    ("POST", r".*/qemu", "createVm"),
+    ("GET", r"/cluster/.*", "cluster"),
+)
+
+
+def kind_of(method: str, path: str) -> str:
+    """The label of a request."""
+    for verb, pattern, kind in _KINDS:
+        if verb == method and re.fullmatch(pattern, path):
+            return kind
+    return "other"
+
+
+class CsiMetrics:
+    """Every metric of the driver; made once per registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._calls = Histogram(
+            "moxwell_csi_call_seconds",
+            "CSI calls by method and outcome",
+            ("call", "code"),
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self._seconds = Histogram(
+            "proxmox_api_request_duration_seconds",
+            "Requests to Proxmox",
+            ("request",),
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self._errors = Counter(
+            "proxmox_api_request_errors", "Refused requests", ("request",), registry=registry
+        )
+
+    def called(self, call: str, code: str, seconds: float) -> None:
+        self._calls.labels(call, code).observe(seconds)
+
+    def asked(self, kind: str, seconds: float, *, failed: bool) -> None:
+        self._seconds.labels(kind).observe(seconds)
+        if failed:
+            self._errors.labels(kind).inc()
+
+
+class CountedTransport:
+    """A wire that counts what goes over it."""
+
+    def __init__(self, inner: Transport, metrics: CsiMetrics, clock: Clock) -> None:
+        self._inner, self._metrics, self._clock = inner, metrics, clock
+
+    @property
+    def region(self) -> str:
+        return self._inner.region
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Params | None = None,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> bytes:
+        began, failed = self._clock.monotonic(), True
+        try:
+            answer = await self._inner.request(
+                method, path, params, deadline_seconds=deadline_seconds
+            )
+            failed = False
+            return answer
+        except MoxwellError:
+            raise
+        finally:
+            spent = self._clock.monotonic() - began
+            self._metrics.asked(kind_of(method, path), spent, failed=failed)
+
+    async def upload(
+        self, path: str, params: Params, file: Upload, *, deadline_seconds: float = UPLOAD_SECONDS
+    ) -> bytes:
+        return await self._inner.upload(path, params, file, deadline_seconds=deadline_seconds)
+
+    async def close(self) -> None:
+        await self._inner.close()

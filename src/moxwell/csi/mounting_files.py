@@ -1,0 +1,123 @@
+"""
+Mounting without mounting: the same part played with plain files, for machines that cannot.
+
+In: disks that are files. Out: a table of mounts kept in memory, folders that stand for mount
+points, and the head of each file as its content: ``mkfs`` writes a word there. The surprise: it
+refuses what a kernel would refuse (a missing mount point, a wrong key), so that the node service
+above it is tried for real.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from moxwell.csi.mounting import Mounted, ProgramFailed, Usage
+from moxwell.errors import Missing
+
+HEAD = 64
+
+
+class FileMounter:
+    """A mounter of files."""
+
+    def __init__(self) -> None:
+        self.mounts: list[Mounted] = []
+        self.grown: dict[str, int] = {}
+        self._open: dict[str, str] = {}  # LUKS name -> device
+
+    def _file(self, device: str) -> Path:
+        name = device.removeprefix("/dev/mapper/")
+        file = Path(self._open.get(name, device))
+        if not file.exists():
+            raise Missing(f"{device} is not there")
+        return file
+
+    async def number(self, path: str) -> str:
+        name = path.removeprefix("/dev/mapper/")
+        self._file(path)
+        return f"luks:{name}" if name in self._open else f"file:{path}"
+
+    async def table(self) -> tuple[Mounted, ...]:
+        return tuple(self.mounts)
+
+    async def probe(self, device: str) -> str:
+        return self._head(device).split(":")[-1 if device.startswith("/dev/mapper/") else 0]
+
+    def _head(self, device: str) -> str:
+        file = self._file(device)
+        with file.open("rb") as disk:
+            return disk.read(HEAD).rstrip(b"\0").decode()
+
+    def _set_head(self, device: str, text: str) -> None:
+        with self._file(device).open("r+b") as disk:
+            disk.write(text.encode().ljust(HEAD, b"\0"))
+
+    async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
+        inner = device.startswith("/dev/mapper/")
+        self._set_head(device, f"{self._head(device)[:-1]}:{kind}" if inner else kind)
+
+    async def check(self, device: str, kind: str) -> None:
+        self._file(device)
+
+    async def mount(self, device: str, target: str, kind: str, options: Sequence[str]) -> None:
+        if await self.probe(device) != kind:
+            raise ProgramFailed(f"mount: {device} is not {kind}")
+        if not _is_folder(target):
+            raise ProgramFailed(f"mount: {target} is not there")
+        only = "ro" in options
+        self.mounts.append(Mounted(await self.number(device), "/", target, only, device))
+        self.grown.setdefault(device, self._file(device).stat().st_size)
+
+    async def bind(self, source: str, target: str, *, read_only: bool) -> None:
+        if not _is_there(target):
+            raise ProgramFailed(f"mount: {target} is not there")
+        over = next((m for m in self.mounts if m.target == source), None)
+        number = over.device if over else await self.number(source)
+        self.mounts.append(Mounted(number, "/", target, read_only, source))
+
+    async def unmount(self, target: str) -> None:
+        found = next((m for m in reversed(self.mounts) if m.target == target), None)
+        if found is None:
+            raise ProgramFailed(f"umount: {target} is not mounted")
+        self.mounts.remove(found)
+
+    async def grow(self, device: str, target: str, kind: str) -> None:
+        self.grown[device] = self._file(device).stat().st_size
+
+    async def trim(self, target: str) -> None:
+        return None
+
+    async def usage(self, path: str) -> Usage:
+        over = next((m for m in self.mounts if m.target == path), None)
+        if over is None:
+            raise Missing(f"{path} is not mounted")
+        total = next((g for d, g in self.grown.items() if over.device.endswith(d)), 1 << 20)
+        return Usage(total, 0, total, 1000, 1, 999)
+
+    async def size(self, device: str) -> int:
+        bound = next((m for m in self.mounts if m.target == device), None)
+        return self._file(bound.source if bound else device).stat().st_size
+
+    async def open_luks(self, device: str, name: str, key: bytes, *, fresh: bool) -> str:
+        word = hashlib.sha256(key).hexdigest()[:16]
+        if fresh:
+            self._set_head(device, f"crypto_LUKS:{word}:")
+        if self._head(device).split(":")[1] != word:
+            raise ProgramFailed("cryptsetup: no key available with this passphrase")
+        self._open[name] = device
+        return f"/dev/mapper/{name}"
+
+    async def close_luks(self, name: str) -> None:
+        self._open.pop(name, None)
+
+    async def grow_luks(self, name: str, key: bytes) -> None:
+        if name not in self._open:
+            raise ProgramFailed(f"cryptsetup: {name} is not active")
+
+
+def _is_folder(path: str) -> bool:
+    return Path(path).is_dir()
+
+
+def _is_there(path: str) -> bool:
+    return Path(path).exists()

@@ -1,0 +1,157 @@
+"""
+Volumes with copies on other hosts, by Proxmox's own replication (ZFS only).
+
+In: a volume whose class says ``replicate``. Out: a guest that never runs, a *shell*, which carries
+the disk and whose replication jobs keep the copies. To follow a pod to another host the shell is
+migrated there, which is quick because the copy is already there. The surprise: the shell and the
+node's guest name the same disk; only the shell never opens it, and only the shell owns it.
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from moxwell.csi.driver import Driver
+from moxwell.csi.holders import SHELL_TAG
+from moxwell.csi.ids import VolumeId, disk_name
+from moxwell.csi.params import Params
+from moxwell.csi.refusals import NoRoom, NotNow
+from moxwell.csi.topology import REGION, ZONE, Place
+from moxwell.errors import Invalid, Missing
+from moxwell.kernel.vmids import VmidRange, choose_vmid
+from moxwell.pve import errors
+from moxwell.pve.marks import Mark
+from moxwell.pve.regions import Region
+from moxwell.pve.values import Upid
+
+if TYPE_CHECKING:
+    from moxwell.csi.create import Made
+
+SLOT = "scsi1"
+MOST_ZONES = 2
+
+
+def mark_of(driver: Driver, region: str, name: str) -> Mark:
+    """Whose a shell is: an identity made from the volume's name."""
+    return Mark(str(uuid.uuid5(uuid.NAMESPACE_URL, f"{driver.settings.name}/{region}/{name}")))
+
+
+async def create(
+    driver: Driver, name: str, params: Params, places: Sequence[Place], size: int
+) -> "Made":
+    """A replicated volume: shell, disk and jobs; each step finds what an earlier try left."""
+    from moxwell.csi.create import Made
+
+    zones = params.zones
+    if not zones or len(zones) > MOST_ZONES + 1:
+        raise Invalid(f"replicateZones must name one to {MOST_ZONES + 1} hosts")
+    fitting = [p for p in places if p.storage.type == "zfspool"]
+    if not fitting:
+        raise NoRoom("replication needs a storage of type zfspool")
+    place = next((p for p in fitting if p.host in zones), fitting[0])
+    region, mark = place.region, mark_of(driver, place.region.name, name)
+    vmid, host = await _shell(driver, region, place.host, name, mark)
+    disk = disk_name(vmid, name)
+    wanted = VolumeId(region.name, "", place.storage.name, disk)
+    made = await driver.stock.make(region, host, wanted, size, owner=vmid)
+    await _dress(region, host, vmid, made.id, mark)
+    hosts = [z for z in zones if z != host]
+    for number, target in enumerate(hosts):
+        await _job(region, f"{vmid}-{number}", target, params.text("replicateSchedule"))
+    zones_of = sorted({region.zone_of(h) for h in (host, *hosts)})
+    segments = tuple({REGION: region.name, ZONE: z} for z in zones_of)
+    return Made(made.id, made.size, segments, params.context)
+
+
+async def _shell(
+    driver: Driver, region: Region, host: str, name: str, mark: Mark
+) -> tuple[int, str]:
+    """The shell of a volume: found by its mark, or made."""
+    await region.inventory.refresh()
+    found = region.inventory.find_by_owner(mark.key)
+    if found:
+        return found[0].vmid, found[0].host
+    low, high = driver.settings.shells
+    vmid = choose_vmid(VmidRange(low, high), set(region.inventory.guests), seed=mark.key)
+    settings: dict[str, str | int] = {
+        "name": f"csi-{disk_name(vmid, name)}"[:60],
+        "cores": 1,
+        "memory": 512,
+        "onboot": 0,
+        "description": mark.describe("Carries a replicated Kubernetes volume; never started."),
+        "tags": f"{mark.tags()};{SHELL_TAG}",
+    }
+    upid = await region.pve.qemu.create(host, vmid, settings)
+    await _done(region, upid)
+    region.inventory.learn(vmid, host=host, tags=(mark.tag, "moxwell", SHELL_TAG))
+    return vmid, host
+
+
+async def _dress(region: Region, host: str, vmid: int, volume: VolumeId, mark: Mark) -> None:
+    """Give the shell its disk."""
+    config = await region.pve.qemu.config(host, vmid)
+    if mark.line not in config.description:
+        raise NotNow(f"guest {vmid} is not the shell of {volume}; it is left alone")
+    if config.slot_of(volume.volid) is None:
+        drive = f"{volume.volid},backup=1,replicate=1"
+        await region.pve.qemu.configure(host, vmid, {SLOT: drive}, digest=config.digest)
+
+
+async def _job(region: Region, job: str, target: str, schedule: str) -> None:
+    try:
+        await region.pve.replication.create(job, target, schedule=schedule)
+    except errors.Exists:
+        await region.pve.replication.update(job, schedule=schedule)
+
+
+async def _done(region: Region, upid: Upid | None) -> None:
+    if upid is not None:
+        ended = await region.tasks.wait_ended(upid)
+        if ended.error is not None:
+            raise ended.error
+
+
+async def find_shell(driver: Driver, region: Region, volume: VolumeId) -> tuple[int, str] | None:
+    """The shell that carries a volume, or None for a volume without one."""
+    if volume.owner in (0, driver.settings.owner):
+        return None
+    guest = region.inventory.find(volume.owner)
+    if guest is None:
+        return None
+    try:
+        config = await region.pve.qemu.config(guest.host, guest.vmid)
+    except Missing:
+        return None
+    ours = SHELL_TAG in config.tags and config.slot_of(volume.volid) is not None
+    return (guest.vmid, guest.host) if ours else None
+
+
+async def follow(driver: Driver, region: Region, volume: VolumeId, host: str) -> None:
+    """Bring a replicated volume to a host."""
+    shell = await find_shell(driver, region, volume)
+    if shell is None or shell[1] == host:
+        return
+    await _done(region, await region.pve.qemu.migrate(shell[1], shell[0], host))
+    region.inventory.learn(shell[0], host=host)
+
+
+async def reschedule(driver: Driver, region: Region, volume: VolumeId, schedule: str) -> None:
+    """Change how often the copies are brought up to date."""
+    shell = await find_shell(driver, region, volume)
+    for job in await region.pve.replication.list() if shell else ():
+        if shell and job.guest == shell[0]:
+            await region.pve.replication.update(job.id, schedule=schedule)
+
+
+async def delete(driver: Driver, region: Region, volume: VolumeId) -> bool:
+    """Remove a replicated volume with its shell and jobs; False if it is not one."""
+    shell = await find_shell(driver, region, volume)
+    if shell is None:
+        return False
+    vmid, host = shell
+    for job in await region.pve.replication.list():
+        if job.guest == vmid:
+            await region.pve.replication.delete(job.id, force=True)
+    await _done(region, await region.pve.qemu.delete(host, vmid, purge=True))
+    region.inventory.learn_gone(vmid)
+    return True

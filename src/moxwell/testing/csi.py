@@ -1,0 +1,255 @@
+"""
+A driver with everything behind it, for tests: two simulated regions, guests as nodes.
+
+In: nothing, or a clock. Out: controller and node services that can be called without gRPC, on
+virtual time or real. A node's disks are what the simulator says its guest really has (live, not
+pending), each backed by a sparse file per volume, so that a wrong disk would show its wrong bytes.
+The surprise: the controller logs in as root@pam unless told otherwise, since only root may copy.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from moxwell.clock import Clock
+from moxwell.csi import driver as drivers
+from moxwell.csi.book import Book
+from moxwell.csi.controller import Controller
+from moxwell.csi.devices import Device
+from moxwell.csi.driver import Driver, Settings
+from moxwell.csi.mounting import Mounter
+from moxwell.csi.mounting_files import FileMounter
+from moxwell.csi.node import Node
+from moxwell.csi.staging import Stager
+from moxwell.kube.client import Kube
+from moxwell.pve import properties
+from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.regions import Regions
+from moxwell.pve.values import Secret, size_bytes
+from moxwell.sim import mischief
+from moxwell.sim.access import auth
+from moxwell.sim.engine import Engine
+from moxwell.sim.faults import Fault
+from moxwell.sim.state import Guest, Region
+from moxwell.sim.world import read_world
+from moxwell.testing.loop import LoopClock
+from moxwell.testing.pve import SimTransport
+
+TOKEN = "csi@pve!test=11111111-2222-4333-8444-555555555555"
+_HEAD = """
+  - name: {region}
+    version: "{version}"
+    cluster: {region}
+    pace: {{bandwidth: 8G, migration_bandwidth: 8G}}
+    nodes:
+{hosts}
+    storages:
+      - {{storage: local, type: dir, path: /var/lib/vz, content: [iso, images], capacity: 2T}}
+      - {{storage: local-lvm, type: lvmthin, vgname: pve, thinpool: data, content: [images],
+         capacity: 2T}}
+      - {{storage: local-zfs, type: zfspool, pool: rpool/data, content: [images], capacity: 2T}}
+      - {{storage: ceph, type: rbd, pool: vms, content: [images], capacity: 20T}}
+      - {{storage: nfs, type: nfs, server: 10.0.0.5, export: /srv, content: [images],
+         capacity: 8T}}
+      - {{storage: drbd, type: drbd, resourcegroup: thin-r1, content: [images], capacity: 4T,
+         shared: 1}}
+    access:
+      users: [{{userid: root@pam, password: secret}}, {{userid: csi@pve}}]
+      tokens: [{{token: "csi@pve!test", secret: 11111111-2222-4333-8444-555555555555,
+                privsep: false}}]
+    guests:
+"""
+_GUEST = """      - vmid: {vmid}
+        node: {host}
+        name: {name}
+        running: true
+        config:
+          memory: 2048
+          cores: 2
+          scsihw: virtio-scsi-single
+          boot: order=scsi0
+          smbios1: uuid={uuid}
+          scsi0: ceph:vm-{vmid}-disk-0,size=8G
+"""
+
+
+def world_text(guests: int = 2, hosts: int = 2) -> str:
+    """Two regions, alike but for their release; guests 101, 102, … spread over the hosts."""
+    text = "regions:"
+    for region, version in (("r1", "8.4.21"), ("r2", "9.2.11")):
+        rows = [f"      - {{name: {region}-h{n}, cpus: 64, memory: 512G}}" for n in range(hosts)]
+        text += _HEAD.format(region=region, version=version, hosts="\n".join(rows))
+        for n in range(guests):
+            uuid = f"00000000-0000-4000-8000-{101 + n:012d}"
+            host, name = f"{region}-h{n % hosts}", f"node-{n}"
+            text += _GUEST.format(vmid=101 + n, host=host, name=name, uuid=uuid)
+    return text
+
+
+class SimDisks:
+    """The disks that a simulated guest has plugged in."""
+
+    def __init__(self, region: Region, vmid: int, folder: Path, *, loops: bool = False) -> None:
+        self._region, self._vmid, self._folder, self._loops = region, vmid, folder, loops
+        self._attached: dict[str, str] = {}
+
+    def _guest(self) -> Guest:
+        return self._region.guests[self._vmid]
+
+    async def list(self) -> tuple[Device, ...]:
+        found, guest = [], self._guest()
+        for slot, text in guest.conf.items():
+            parts = properties.parse(str(text)) if slot.startswith("scsi") else {}
+            if "wwn" in parts and slot != "scsihw" and not guest.special.get(f"ghost:{slot}"):
+                size = size_bytes(parts.get("size", "0"))
+                path = self.backing(properties.volume(str(text)), size)
+                found.append(Device(path, parts["wwn"].lower(), parts.get("serial", ""), size))
+        return tuple(found)
+
+    def backing(self, volid: str, size: int) -> str:
+        """The file (or loop device over it) that holds a volume's bytes."""
+        file = self._folder / f"{self._region.name}-{volid.replace('/', '_')}.img"
+        if not file.exists() or file.stat().st_size < size:
+            with file.open("ab") as disk:
+                disk.truncate(size)
+            if str(file) in self._attached:
+                subprocess.run(["losetup", "-c", self._attached[str(file)]], check=True)
+        if not self._loops:
+            return str(file)
+        if str(file) not in self._attached:
+            made = subprocess.run(
+                ["losetup", "-f", "--show", str(file)], check=True, capture_output=True
+            )
+            self._attached[str(file)] = made.stdout.decode().strip()
+        return self._attached[str(file)]
+
+    async def rescan(self) -> None:
+        return None
+
+    def close(self) -> None:
+        for device in self._attached.values():
+            subprocess.run(["losetup", "-d", device], check=False, capture_output=True)
+
+
+def can_mount(folder: Path) -> bool:
+    """May this process use loop devices and mount?"""
+    if os.geteuid() != 0:
+        return False
+    file, target = folder / "try.img", folder / "try"
+    target.mkdir()
+    with file.open("wb") as disk:
+        disk.truncate(16 << 20)
+    script = f"mkfs.ext4 -q {file} && mount -o loop {file} {target} && umount {target}"
+    return subprocess.run(["sh", "-c", script], check=False, capture_output=True).returncode == 0
+
+
+class CsiStage:
+    """Regions, driver, controller and nodes."""
+
+    def __init__(
+        self, folder: Path, *, clock: Clock | None = None, guests: int = 2, hosts: int = 2
+    ) -> None:
+        self.folder, self.clock = folder, clock or LoopClock()
+        now = self.clock.now().timestamp()
+        worlds = read_world(world_text(guests, hosts), "csi.yaml", now)
+        self.engine = Engine(worlds, self.clock)
+        self.transports: dict[str, SimTransport] = {}
+        self.as_root = True
+        self._disks: list[SimDisks] = []
+        self.driver: Driver
+        self.controller: Controller
+
+    def world(self, region: str = "r1") -> Region:
+        return self.engine.desks[region].region
+
+    def conf(self, vmid: int, region: str = "r1") -> dict[str, Any]:
+        return self.world(region).guests[vmid].conf
+
+    def volumes(self, storage: str, region: str = "r1") -> list[str]:
+        """Every volume of the driver on a storage, on any host."""
+        shelves = self.world(region).storages[storage].volumes.values()
+        return sorted(v.name for shelf in shelves for v in shelf.values() if "pvc" in v.name)
+
+    def sent(self, region: str = "r1") -> list[tuple[str, str]]:
+        return self.transports[region].sent
+
+    def fault(self, kind: str, region: str = "r1", **rule: Any) -> None:
+        self.engine.faults[region].add(Fault(kind, **rule))
+
+    def mischief(self, what: str, region: str = "r1", **args: Any) -> None:
+        mischief.perform(self.engine.desks[region], what, args)
+
+    def connect(self, config: RegionConfig) -> SimTransport:
+        if self.as_root:
+            world, now = self.world(config.region), self.clock.now().timestamp()
+            ticket = auth.make_ticket(world, "root@pam", now)
+            headers = {
+                "cookie": f"PVEAuthCookie={ticket}",
+                "csrfpreventiontoken": auth.make_csrf(world, "root@pam", now),
+            }
+            made = SimTransport(self.engine, config.region, headers=headers)
+        else:
+            made = SimTransport(self.engine, config.region, token=TOKEN)
+        self.transports[config.region] = made
+        return made
+
+    @asynccontextmanager
+    async def running(
+        self,
+        *,
+        settings: Settings | None = None,
+        kube: Kube | None = None,
+        book: Book | None = None,
+        regions: tuple[str, ...] = ("r1", "r2"),
+    ) -> AsyncIterator["CsiStage"]:
+        """The driver at work; several times in a row is a driver that was restarted."""
+        token = TokenAuth("csi@pve!test", Secret("x"))
+        configs = [RegionConfig(region=r, urls=("https://x",), auth=token) for r in regions]
+        made = Regions(configs, self.clock, connect=self.connect)
+        self.driver = drivers.assemble(made, self.clock, settings=settings, kube=kube, book=book)
+        self.controller = Controller(self.driver)
+        for region in made.values():
+            await region.inventory.refresh()
+        runner = asyncio.create_task(made.run())
+        try:
+            yield self
+        finally:
+            runner.cancel()
+            await asyncio.wait([runner])
+
+    def node(
+        self,
+        vmid: int = 101,
+        region: str = "r1",
+        *,
+        mounter: Mounter | None = None,
+        loops: bool = False,
+    ) -> Node:
+        disks = SimDisks(self.world(region), vmid, self.folder, loops=loops)
+        self._disks.append(disks)
+        stager = Stager(disks, mounter or FileMounter(), self.clock)
+        host = self.world(region).guests[vmid].node
+        return Node(stager, node_id=node_id(vmid, region), region=region, zone=host)
+
+    async def close(self) -> None:
+        for disks in self._disks:
+            disks.close()
+        await self.engine.close()
+
+    def holders_of(self, volid: str, region: str = "r1") -> list[int]:
+        """The guests whose configuration, live or pending, names a volume."""
+        found = []
+        for guest in self.world(region).guests.values():
+            named = json.dumps([guest.conf, guest.pending])
+            if f"{volid}," in named or f'{volid}"' in named:
+                found.append(guest.vmid)
+        return found
+
+
+def node_id(vmid: int, region: str = "r1") -> str:
+    return f"proxmox://{region}/{vmid}"
