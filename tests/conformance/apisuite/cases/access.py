@@ -53,7 +53,6 @@ def role(*rules: Body) -> tuple[Ask, ...]:
             save={"token": "status.token"},
             show="status",
         ),
-        get(f"{ACCOUNTS}/bot", who="token", until=("code", 403), show="nothing"),
     )
 
 

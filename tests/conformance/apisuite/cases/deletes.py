@@ -165,6 +165,7 @@ CASES = (
         get(
             f"{CM}/child",
             until=("metadata.ownerReferences[1]", "<absent>"),
+            drop=("metadata.managedFields",),
             only=("metadata.ownerReferences",),
         ),
     ),
