@@ -17,6 +17,7 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.clock import Clock
 from moxwell.controllers.tenancy.cluster.forms import GROUP_LABEL
+from moxwell.errors import MoxwellError
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
@@ -36,6 +37,7 @@ class Looking:
         self, regions: Regions, caches: Caches, clock: Clock, *, mode: str, version: str, pods: Pods
     ) -> None:
         self._regions, self._clock, self._mode, self._version = regions, clock, mode, version
+        self._caches = caches
         self._apps = caches.of(Kubernetes)
         self._clusters = caches.of(CapiCluster)
         self._machines = caches.of(CapiMachine)
@@ -44,13 +46,28 @@ class Looking:
         self._sets = caches.of(MachineSet)
         self._pods = pods
         self._silent: dict[tuple[str, str], datetime] = {}
+        self._sockets: dict[tuple[str, str], int] = {}
 
     async def run(self, ring: Ring, views: Views) -> None:
         """Keep the ring up to date; ends only by being cancelled."""
+        await self._caches.wait_synced()  # what was there before is no news
         while True:
+            await self._measure_hosts()
             estate = self.estate()
             ring.put(views.records(estate), at=estate.now)
             await self._clock.sleep(LOOK_SECONDS)
+
+    async def _measure_hosts(self) -> None:
+        """Sockets of hosts nobody has asked yet: one request for each host, once."""
+        for region in self._regions.values():
+            for host in region.inventory.hosts.values():
+                if (region.name, host.name) in self._sockets or not host.online:
+                    continue
+                try:
+                    status = await region.pve.nodes.status(host.name)
+                except MoxwellError:
+                    continue
+                self._sockets[region.name, host.name] = max(1, status.cpuinfo.sockets)
 
     def estate(self) -> picture.Estate:
         """Everything, now."""
@@ -98,6 +115,7 @@ class Looking:
                     memory_used_mib=host.memory_used_bytes // MIB,
                     cpu_load=host.cpu_load,
                     zone=region.zone_of(host.name),
+                    sockets=self._sockets.get(key, 1),
                     silent_since=None if online else self._silent.setdefault(key, now),
                 )
             )
@@ -255,5 +273,5 @@ def _conditions(found: Any, only: str = "") -> list[picture.Condition]:
             since=c.last_transition_time,
         )
         for c in found
-        if c.type.startswith(only)
+        if c.type.startswith(only) and not (c.type == "Paused" and c.status == "False")
     ]

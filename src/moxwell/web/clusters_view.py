@@ -6,7 +6,7 @@ from typing import Any
 from moxwell.web.journal import Journal
 from moxwell.web.layout import shape
 from moxwell.web.picture import Cluster, Condition, Estate, Machine, Place
-from moxwell.web.words import Words
+from moxwell.web.words import Words, short_name
 
 Record = dict[str, Any]
 HUES, PATTERNS = 3, 4
@@ -247,7 +247,7 @@ def move_records(
             {
                 "state": said.state,
                 "cluster": f"{machine.namespace}/{machine.cluster}",
-                "name": machine.name,
+                "name": short_name(machine),
                 "sentence": said.sentence,
                 "since": journal.since(key),
                 "progress": estate.tasks.get(f"{machine.region}/{machine.vmid}"),
@@ -264,7 +264,7 @@ def _tray(machine: Machine, said: Words) -> Record:
     return {
         "cluster": f"{machine.namespace}/{machine.cluster}",
         "machine": f"{machine.namespace}/{machine.name}",
-        "short": machine.name.removeprefix(f"{machine.cluster}-"),
+        "short": short_name(machine),
         "w": wide,
         "h": high,
         "sentence": said.sentence,

@@ -5,7 +5,7 @@ from typing import Any
 
 from moxwell.web.layout import Layout, columns
 from moxwell.web.picture import Estate, Guest, Host, Machine
-from moxwell.web.words import Words
+from moxwell.web.words import Words, short_name
 
 Record = dict[str, Any]
 
@@ -143,7 +143,7 @@ def _guest(guest: Guest, host: Host, machine: Machine | None, words: Mapping[str
     state = said.state if host.online else "unknown"
     return record | {
         "name": machine.name,
-        "short": machine.name.removeprefix(f"{machine.cluster}-"),
+        "short": short_name(machine),
         "cluster": f"{machine.namespace}/{machine.cluster}",
         "machine": key,
         "state": state,

@@ -10,13 +10,14 @@ import statistics
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from moxwell.web.picture import Estate, Host, Machine, State
-from moxwell.web.words import STAGES, Words
+from moxwell.web.words import STAGES, Words, short_name
 
 KEPT_EVENTS = 400
 KEPT_SAMPLES = 24
+FRESH = timedelta(seconds=30)  # older ones began before this process looked
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,13 @@ class Journal:
     def _follow_machine(self, key: str, machine: Machine, words: Words, now: datetime) -> None:
         course = self._courses.get(key)
         if course is None:
-            whole = words.stage == "Claim" and not self._first
+            born = machine.created or now
+            whole = not self._first and (now - born) < FRESH
             course = self._courses[key] = _Course(words.state, words.stage, now, whole=whole)
+            for earlier in STAGES[: STAGES.index(words.stage)] if words.stage else ():
+                course.begun[earlier], course.ended[earlier] = born, now
             if words.stage:
-                course.begun[words.stage] = now
+                course.begun[words.stage] = now if course.begun else born
             if not self._first:
                 self._note(now, "made", machine, "Asked for")
             return
@@ -131,8 +135,8 @@ class Journal:
         if stage:
             course.begun.setdefault(stage, now)
         for earlier in STAGES[: STAGES.index(stage)] if stage else STAGES:
-            if earlier in course.begun:
-                course.ended.setdefault(earlier, now)
+            course.begun.setdefault(earlier, now)  # too quick to be seen
+            course.ended.setdefault(earlier, now)
 
     def _follow_gone(self, there: set[str], now: datetime) -> None:
         for key in [k for k in self._courses if k not in there]:
@@ -153,7 +157,7 @@ class Journal:
     def _note(self, now: datetime, state: State, machine: Machine, sentence: str) -> None:
         key = f"{machine.namespace}/{machine.name}"
         cluster = f"{machine.namespace}/{machine.cluster}"
-        self._say(now, state, machine.name, sentence, cluster, key)
+        self._say(now, state, short_name(machine), sentence, cluster, key)
 
     def _say(
         self,

@@ -7,6 +7,7 @@ ever moves, so that the reader's eye finds a guest where it was. A guest that fi
 rectangle is laid on the least covered place and says so by overlapping.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -64,8 +65,12 @@ class Layout:
         return {key: place for key, (_, place) in self._places.items()}
 
     def _find(self, memory_mib: int) -> Place:
+        """Where it covers least; then in the emptier block; then from the left and the top."""
         taken = {cell for _, place in self._places.values() for cell in place.cells()}
-        return min(self._candidates(memory_mib), key=lambda p: (len(p.cells() & taken), p))
+        used = Counter(block for block, _, _ in taken)
+        return min(
+            self._candidates(memory_mib), key=lambda p: (len(p.cells() & taken), used[p.block], p)
+        )
 
     def _candidates(self, memory_mib: int) -> Iterable[Place]:
         w, h = shape(memory_mib)

@@ -24,6 +24,9 @@ _STAGE_OF = {
     "Configure": "Configure",
     "RegisterHa": "Configure",
     "Configuring": "Configure",
+    "TaskRunning": "Configure",
+    "Bootstrapping": "Configure",
+    "Placing": "Claim",
     "Start": "Boot",
     "NameIt": "Boot",
     "Starting": "Boot",
@@ -84,10 +87,16 @@ def stage_of(machine: Machine) -> str:
     move = machine.move.removeprefix("wait: ")
     if not machine.vmid:
         return "Claim"
+    if ready is not None and ready.status == "True":
+        return "" if machine.node_ready else "Join"
     found = _STAGE_OF.get(move) or _STAGE_OF.get(ready.reason if ready else "")
-    if found and found != "Join":
-        return found
-    return "" if machine.node_ready else "Join"
+    return found if found and found != "Join" else "Configure"
+
+
+def short_name(machine: Machine) -> str:
+    """A name for small places: the group and the last part, as the cluster is seen anyway."""
+    last = machine.name.rpartition("-")[2]
+    return f"{machine.group}-{last}" if machine.group and last else machine.name
 
 
 def say(machine: Machine, progress: float | None = None) -> Words:

@@ -35,7 +35,7 @@ export function machine(key) {
       h("span", { class: "right" }, h("button", { class: "btn", onclick: () => yaml(key) }, "YAML"))),
     h("div", { class: "card now", style: { "--edge": settled(m.state) ? "var(--ok)" : m.state === "waiting" ? "var(--waiting)" : m.state === "trouble" ? "var(--trouble)" : "var(--moving)" } },
       part("Now", m.now || m.sentence || "Settled", m.now_says), part("Next", m.next || "Nothing", m.next_says), part("Why it is made", m.why, m.why_says)),
-    h("div", { class: "side" }, h("div", { class: "stack" }, timeline(m), placement(m)), h("div", { class: "stack" }, conditions(m), related(m)))));
+    h("div", { class: "side" }, h("div", { class: "stack" }, timeline(m), placement(m, key)), h("div", { class: "stack" }, conditions(m), related(m)))));
 }
 const part = (label, head, text) => h("div", { key: label }, h("span", { class: "sub" }, label), h("b", {}, head || ""), h("span", { class: "dim" }, text || ""));
 
@@ -57,14 +57,22 @@ function timeline(m) {
           h("span", { class: "took" }, h("b", {}, took === null ? h("span", { class: "faint" }, "not yet") : took < 10 ? `${took.toFixed(1)} s` : span(took)), h("span", { class: "sub" }, s.typical ? (s.typical < 10 ? `${s.typical.toFixed(1)} s` : span(s.typical)) : "")));
       })));
 }
-function placement(m) {
-  if (!m.placement.length) return null;
-  const most = Math.max(...m.placement.map((p) => p.free_mib || 0), 1);
+// Asked for when the page is opened and every half minute after: the answer changes with the estate.
+function places(key) {
+  const known = view.places[key];
+  if (!known || performance.now() - known.at > 30000) {
+    view.places[key] = { at: performance.now(), rows: known ? known.rows : [] };
+    ask("explain", { key }).then((answer) => { view.places[key].rows = answer.rows; paint(true); }, () => {});
+  }
+  return view.places[key].rows;
+}
+function placement(m, key) {
+  const rows = places(key);
+  if (!rows.length) return null;
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, m.host ? `Why ${m.host}` : "Where it could go"), h("span", { class: "sub" }, m.asked || "")),
-    h("table", {}, h("thead", {}, h("tr", {}, ["", "Host", "Free memory, ❘ needed", "vCPU promised", "Verdict", "Because"].map((t, i) => h("th", { key: i }, t)))),
-      h("tbody", {}, m.placement.map((p) => h("tr", { key: `${p.region}/${p.host}`, class: p.chosen ? "chosen" : "" }, h("td", { class: "icon" }, icon(p.fits ? "check" : "cross")), h("td", {}, h("span", { class: "faint" }, `${p.region}/`), h("b", {}, p.host)),
-        h("td", {}, p.free_mib === null ? h("span", { class: "faint" }, "not known") : [h("span", { class: "free" }, h("i", { style: { width: `${(100 * p.free_mib) / most}%` } }), h("u", { style: { left: `${Math.min(98, (100 * m.memory_mib) / most)}%` } })), `${gib(p.free_mib)} GiB`]),
-        h("td", {}, p.cores === null ? h("span", { class: "faint" }, "not known") : `${p.promised} of ${p.cores}`), h("td", {}, h("b", {}, p.verdict)), h("td", { class: "dim wide" }, p.because))))));
+    h("table", {}, h("thead", {}, h("tr", {}, ["", "Host", "Memory promised", "Verdict", "Because"].map((t, i) => h("th", { key: i }, t)))),
+      h("tbody", {}, rows.map((p) => h("tr", { key: `${p.region}/${p.host}`, class: p.chosen ? "chosen" : "" }, h("td", { class: "icon" }, icon(p.fits || p.chosen ? "check" : "cross")), h("td", {}, h("span", { class: "faint" }, `${p.region}/`), h("b", {}, p.host)),
+        h("td", {}, h("span", { class: "free" }, h("i", { style: { width: `${Math.min(100, 100 * p.load)}%` } })), `${Math.round(100 * p.load)} %`), h("td", {}, h("b", {}, p.verdict)), h("td", { class: "dim wide" }, p.because))))));
 }
 function conditions(m) {
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Conditions")), h("div", { class: "conds" }, m.conditions.map((c) => h("div", { key: c.type }, icon(c.status === "True" ? "check" : c.status === "Unknown" ? "unknown" : "waiting"), h("b", {}, c.type), h("span", {}, c.status), h("span", { class: "faint" }, since(c.since)), h("span", { class: "sub" }, [c.reason, c.message].filter(Boolean).join(": "))))));

@@ -1,5 +1,5 @@
 // What the reader looks at: page, width, what is lit. Nothing of the estate's own state.
-export const view = { lit: null, phone: false, sheet: null, query: "", pick: 0, filter: "" };
+export const view = { lit: null, phone: false, sheet: null, query: "", pick: 0, filter: "", places: {} };
 export function measure(widest) {
   view.phone = window.innerWidth <= 720;
   const map = window.innerWidth - 322 - 40;

@@ -1,0 +1,94 @@
+"""An installed Moxwell of one's own: a folder, the command, and its end."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moxwell.app.home import Home
+from moxwell.clock import SystemClock
+from moxwell.controllers.upstream.resources import DEPLOYMENTS
+from moxwell.kube import kubeconfig
+from moxwell.kube.client import Kube
+from moxwell.kube.transport import HttpTransport
+
+COMMAND = Path(sys.executable).with_name("moxwell")
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance, known by its folder."""
+
+    folder: Path
+    name: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "XDG_STATE_HOME": str(self.folder), "NO_COLOR": "1", "COLUMNS": "200"}
+
+    @property
+    def home(self) -> Home:
+        return Home(self.name, self.env)
+
+    def run(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        """The command, as a person would type it."""
+        done = subprocess.run(
+            [str(COMMAND), *args], env={**self.env, "MOXWELL_NAME": self.name},
+            capture_output=True, text=True, timeout=900, check=False,
+        )  # fmt: skip
+        if check and done.returncode:
+            said = f"{done.stdout}{done.stderr}\n{self.log()}"
+            raise AssertionError(f"moxwell {' '.join(args)}: {said}")
+        return done
+
+    def log(self) -> str:
+        return self.home.log.read_text()[-4000:] if self.home.log.exists() else ""
+
+    def facts(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.home.folder / "facts.json").read_text())
+        return found
+
+    def link(self) -> str:
+        """A dashboard address that works once."""
+        found = re.search(r"(http://\S+/enter/\S+)", self.run("status").stdout)
+        assert found is not None
+        return found[1]
+
+    def deploy(self, cluster: str, name: str, replicas: int) -> None:
+        """Pods in a tenant, by its own kubeconfig."""
+        text = self.run("cluster", "kubeconfig", cluster).stdout
+        asyncio.run(_deploy(text, name, replicas))
+
+    def kill(self) -> None:
+        """As the power goes."""
+        os.kill(self.facts()["pid"], signal.SIGKILL)
+
+
+async def _deploy(config: str, name: str, replicas: int) -> None:
+    labels = {"app": name}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "web"}]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": pod}
+    meta = {"name": name, "namespace": "default"}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+    access = kubeconfig.parse(config).access(SystemClock(), {})
+    async with HttpTransport(access) as transport:
+        await Kube(transport).create(body, DEPLOYMENTS)
+
+
+@contextmanager
+def instance(folder: Path, name: str, *up: str) -> Iterator[Instance]:
+    """A running instance, gone at the end."""
+    made = Instance(folder, name)
+    try:
+        made.run("up", *up)
+        yield made
+    finally:
+        made.run("down", "--purge", check=False)

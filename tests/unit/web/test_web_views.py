@@ -1,0 +1,183 @@
+"""From a picture to records: what is said of machines, hosts and clusters."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moxwell.web.picture import Cluster, Condition, Estate, Group, Guest, Host, Machine, Region
+from moxwell.web.views import Views
+from moxwell.web.words import say, short_name, stage_of
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+READY = Condition(type="Ready", status="True", reason="Provisioned")
+
+
+def not_ready(reason: str, message: str = "", status: str = "False") -> tuple[Condition, ...]:
+    return (Condition(type="Ready", status=status, reason=reason, message=message),)
+
+
+MACHINE = Machine(
+    namespace="t",
+    name="demo-md0-0a98-x7k2p",
+    cluster="demo",
+    group="md0",
+    region="r1",
+    host="pve1",
+    vmid=101,
+    memory_mib=16384,
+    cpus=4,
+    node="n",
+    node_ready=True,
+    conditions=(READY,),
+    template=9000,
+)
+
+
+@pytest.mark.parametrize(
+    "machine, state, words",
+    [
+        pytest.param(MACHINE, "ready", "Settled", id="settled"),
+        pytest.param(
+            replace(
+                MACHINE,
+                vmid=0,
+                node_ready=False,
+                move="wait: InsufficientResources",
+                conditions=not_ready("InsufficientResources", "needs 64 GiB"),
+            ),
+            "waiting",
+            "needs 64 GiB",
+            id="no room: says what is missing",
+        ),
+        pytest.param(
+            replace(MACHINE, node_ready=False, move="Clone", conditions=not_ready("Cloning")),
+            "made",
+            "Cloning from template 9000",
+            id="cloning",
+        ),
+        pytest.param(
+            replace(MACHINE, node_ready=False, conditions=not_ready("WaitingForBootstrap")),
+            "moving",
+            "Booting on r1/pve1",
+            id="booting",
+        ),
+        pytest.param(
+            replace(MACHINE, node="", node_ready=False),
+            "moving",
+            "Joining",
+            id="joining",
+        ),
+        pytest.param(
+            replace(MACHINE, conditions=not_ready("HostDown", "host pve1 is down", "Unknown")),
+            "unknown",
+            "Unknown: host pve1 is down",
+            id="a host is down: unknown, not failed",
+        ),
+        pytest.param(replace(MACHINE, deleting=True, pods=3), "leaving", "3 pods", id="draining"),
+        pytest.param(
+            replace(MACHINE, conditions=not_ready("Vanished", "guest 101 is not there")),
+            "trouble",
+            "guest 101",
+            id="vanished",
+        ),
+    ],
+)
+def test_every_state_has_its_sentence(machine: Machine, state: str, words: str) -> None:
+    said = say(machine)
+    assert said.state == state
+    assert words in said.sentence
+    assert said.next or state == "ready"
+
+
+def test_a_short_name_is_the_group_and_the_last_part() -> None:
+    assert short_name(MACHINE) == "md0-x7k2p"
+
+
+def estate(now: datetime, *machines: Machine, online: bool = True) -> Estate:
+    return Estate(
+        now=now,
+        mode="lab",
+        version="1",
+        regions=(Region(name="r1"),),
+        hosts=(Host(region="r1", name="pve1", online=online, cpus=16, memory_mib=131072),),
+        guests=(
+            Guest(
+                region="r1",
+                host="pve1",
+                vmid=101,
+                name="x",
+                running=True,
+                cpus=4,
+                memory_mib=16384,
+                memory_used_mib=8192,
+            ),
+            Guest(
+                region="r1", host="pve1", vmid=7, name="nas", running=True, cpus=2, memory_mib=32768
+            ),
+        ),
+        clusters=(
+            Cluster(namespace="t", name="demo", ready=True, groups=(Group(name="md0", want=1),)),
+        ),
+        machines=machines,
+    )
+
+
+def test_a_guest_of_ours_is_told_from_a_strangers() -> None:
+    records = Views().records(estate(NOW, MACHINE))
+    ours, theirs = records["guest/r1/101"], records["guest/r1/7"]
+    assert (ours["ours"], ours["short"], ours["mem_used"]) == (True, "md0-x7k2p", 0.5)
+    assert (theirs["ours"], theirs["machine"]) == (False, None)
+    assert records["region/r1"]["memory"]["promised"] == pytest.approx(0.375)
+
+
+def test_a_silent_host_is_a_problem_and_its_guests_unknown() -> None:
+    records = Views().records(estate(NOW, MACHINE, online=False))
+    assert records["host/r1/pve1"]["state"] == "trouble"
+    assert records["guest/r1/7"]["state"] == "unknown"
+    assert records["guest/r1/7"]["mem_used"] is None
+    assert "problem/host/r1/pve1" in records
+    assert records["region/r1"]["without"] == ["pve1"]
+
+
+def test_the_way_of_a_new_machine_is_written_down() -> None:
+    views = Views()
+    views.records(estate(NOW))
+    born = replace(MACHINE, vmid=0, host="", node="", node_ready=False, conditions=(), created=NOW)
+    stages = [
+        born,
+        replace(born, vmid=101, move="Clone", conditions=not_ready("Cloning")),
+        replace(born, vmid=101, conditions=not_ready("WaitingForBootstrap")),
+        MACHINE,
+    ]
+    for second, machine in enumerate(stages, 1):
+        records = views.records(estate(NOW + timedelta(seconds=10 * second), machine))
+    line = records["machine/t/demo-md0-0a98-x7k2p"]["timeline"]
+    assert [row["step"] for row in line] == ["Claim", "Clone", "Configure", "Boot", "Join"]
+    assert all(row["start"] and row["end"] for row in line)
+    said = [r["sentence"] for k, r in records.items() if k.startswith("event/")]
+    assert "Joined as node, Ready" in said
+
+
+def test_what_was_there_before_is_no_news() -> None:
+    records = Views().records(estate(NOW, MACHINE))
+    assert not [k for k in records if k.startswith("event/")]
+    assert records["machine/t/demo-md0-0a98-x7k2p"]["timeline"] == []
+
+
+def test_a_machine_without_an_id_is_being_claimed() -> None:
+    assert stage_of(replace(MACHINE, vmid=0)) == "Claim"
+
+
+def test_an_outdated_machine_makes_a_rollout() -> None:
+    records = Views().records(estate(NOW, replace(MACHINE, outdated=True)))
+    assert records["cluster/t/demo"]["state"] == "moving"
+    assert "problem/rollout/t/demo" in records
+    assert records["machine/t/demo-md0-0a98-x7k2p"]["mark"] == "old"
+
+
+def test_twelve_clusters_look_different() -> None:
+    clusters = tuple(Cluster(namespace="t", name=f"c{i:02}") for i in range(12))
+    records = Views().records(replace(estate(NOW), clusters=clusters))
+    looks = {(r["hue"], r["pattern"]) for k, r in records.items() if k.startswith("cluster/")}
+    assert len(looks) == 12
