@@ -31,6 +31,7 @@ from moxwell.pve.ledger import Ledger
 from moxwell.pve.regions import Regions
 from moxwell.runtime.manager import assemble
 from moxwell.runtime.settings import Settings
+from moxwell.sim import mischief
 from moxwell.sim.engine import Engine
 from moxwell.sim.faults import Fault
 from moxwell.sim.world import read_world
@@ -158,12 +159,26 @@ spec:
 """
 
 
+CHECK = """
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: MachineHealthCheck
+metadata: {name: c, namespace: default}
+spec:
+  clusterName: c
+  selector: {matchLabels: {cluster.x-k8s.io/cluster-name: c}}
+  checks:
+    unhealthyNodeConditions:
+      - {type: Ready, status: Unknown, timeoutSeconds: 1}
+      - {type: Ready, status: "False", timeoutSeconds: 1}
+"""
+
+
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     require(*KUBERNETES, *CAPI)
     with ControlPlane(tmp_path_factory.mktemp("capi-infra")) as made:
         made.start("--enable-bootstrap-token-auth=true")
-        made.start_controller_manager()
+        made.start_controller_manager("--node-monitor-grace-period=25s")
         control_plane.wait_default_account(made)
         managers.start(made)
         yield made
@@ -325,6 +340,7 @@ def test_a_cluster_over_two_regions_under_genuine_cluster_api(plane: ControlPlan
         await scale(rig, 3)
         await rig.with_nodes(3)
         await lose_south(rig)
+        await kill_one(rig)
         await roll(rig)
         await scale(rig, 1)
         await rig.with_nodes(1)
@@ -353,6 +369,26 @@ async def lose_south(rig: Rig) -> None:
     rig.engine.faults["south"].remove()
     await rig.until("the region is back", lambda: all_ready(rig))
     assert rig.guests() == before
+
+
+async def kill_one(rig: Rig) -> None:
+    """A guest dies; its node falls silent, and the health check has it replaced."""
+    await rig.apply(CHECK)
+    dead = (await rig.kube.list(ProxmoxMachine, "default")).items[0]
+    desk = rig.engine.desks[dead.spec.region or ""]
+    mischief.perform(desk, "stop-guest", {"vmid": dead.spec.virtual_machine_id})
+
+    async def told() -> bool:
+        seen = await rig.kube.find(ProxmoxMachine, dead.name, "default")
+        return seen is None or any(c.reason == "Stopped" for c in seen.status.conditions)
+
+    async def replaced() -> bool:
+        gone = await rig.kube.find(ProxmoxMachine, dead.name, "default") is None
+        return gone and len(await rig.machines()) == 3 and await all_ready(rig)
+
+    await rig.until("a stopped guest is told", told)
+    await rig.until("the dead machine is replaced", replaced)
+    await asyncio.to_thread(rig.plane.kubectl, "delete", "machinehealthcheck", "c")
 
 
 async def all_ready(rig: Rig) -> bool:
