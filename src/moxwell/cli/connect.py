@@ -48,9 +48,16 @@ def facts(name: str) -> Facts:
 
 
 @asynccontextmanager
-async def kube(name: str) -> AsyncIterator[Kube]:
-    """A client of an instance's API: the embedded one."""
+async def transport(name: str) -> AsyncIterator[HttpTransport]:
+    """The way to an instance's API: the embedded one."""
     facts(name)
     access = kubeconfig.load([home(name).kubeconfig]).access(SystemClock(), os.environ)
-    async with HttpTransport(access) as transport:
-        yield Kube(transport)
+    async with HttpTransport(access) as made:
+        yield made
+
+
+@asynccontextmanager
+async def kube(name: str) -> AsyncIterator[Kube]:
+    """A client of an instance's API."""
+    async with transport(name) as made:
+        yield Kube(made)

@@ -17,11 +17,11 @@ ACCEPTED = (JSON, YAML, PROTOBUF)
 FromProtobuf = Callable[[bytes], dict[str, Any]]
 
 
-class _Loader(yaml.CSafeLoader):
+class PlainLoader(yaml.CSafeLoader):
     """YAML as Kubernetes reads it: times stay text."""
 
 
-_Loader.yaml_implicit_resolvers = {
+PlainLoader.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in found if tag != "tag:yaml.org,2002:timestamp"]
     for first, found in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
@@ -96,8 +96,13 @@ def read_json(body: bytes, twice: list[str] | None = None) -> Any:
 
 
 def read_yaml(body: bytes) -> Any:
+    if body[:1] == b"{":  # JSON is YAML, and most of what comes
+        try:
+            return msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            pass
     try:
-        return yaml.load(body, Loader=_Loader)
+        return yaml.load(body, Loader=PlainLoader)
     except yaml.YAMLError as error:
         text = str(error).replace("\n", " ")
         raise refusals.bad_request(f"error converting YAML to JSON: yaml: {text}") from None

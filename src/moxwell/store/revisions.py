@@ -59,8 +59,12 @@ class RevisionLog:
         self._rows_since_compaction = 0
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600, exist_ok=True)
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._prepare(max_pages)
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+        try:
+            self._prepare(max_pages)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise StorageBroken(f"the database cannot be used: {error}") from error
 
     def _prepare(self, max_pages: int | None) -> None:
         run = self._db.execute

@@ -1,5 +1,5 @@
 """
-Asking a handler directly: requests as plain calls, answers as status and object. For tests of the store.
+Asking a handler directly: requests as plain calls, answers as status and object. For tests.
 """
 
 import json

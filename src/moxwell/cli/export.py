@@ -1,0 +1,55 @@
+"""``moxwell export`` and ``moxwell import``: all the embedded API holds, as YAML, and back."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moxwell.cli.connect import DEFAULT_NAME, Name
+
+File = Annotated[Path | None, typer.Option("--file", "-f", help="A file instead of the terminal.")]
+Whole = Annotated[
+    bool,
+    typer.Option(
+        "--whole", help="With status, owners and uids: for `moxwell import`, not kubectl."
+    ),
+]
+
+
+def export(name: Name = DEFAULT_NAME, file: File = None, whole: Whole = False) -> None:
+    """Print every object as YAML; `kubectl apply -f` takes it to a genuine Kubernetes."""
+    asyncio.run(_export(name, file, whole))
+
+
+async def _export(name: str, file: Path | None, whole: bool) -> None:
+    from moxwell.cli.connect import transport
+    from moxwell.store import export as exporting
+    from moxwell.store.access.authority import write_private
+
+    async with transport(name) as handler:
+        found = [exporting.to_yaml(obj) async for obj in exporting.dump(handler, whole=whole)]
+    if file is None:
+        sys.stdout.write("".join(found))
+        return
+    write_private(file, "".join(found).encode())  # secrets are in it
+    typer.echo(f"{len(found)} objects written to {file}", err=True)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="What `moxwell export` wrote.")],
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Write every object of a file into the embedded API."""
+    asyncio.run(_import(name, file.read_text()))
+
+
+async def _import(name: str, text: str) -> None:
+    from moxwell.cli.connect import transport
+    from moxwell.store import export as exporting
+
+    objects = exporting.from_yaml(text)
+    async with transport(name) as handler:
+        count = await exporting.load(handler, objects)
+    typer.echo(f"{count} objects written", err=True)
