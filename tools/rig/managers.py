@@ -77,11 +77,16 @@ def install(plane: ControlPlane, manager: Manager, url: str) -> None:
     """Its CRDs and webhook configurations, calling ``url``."""
     folder = locate.folder(manager.name) / manager.source
     bundle = base64.b64encode(plane.authority.pem).decode()
-    crds = [_definition(obj, url, bundle) for obj in _documents(folder / "crd" / "bases")]
+    crds = [_definition(obj, url, bundle) for obj in definitions(manager)]
     hooks = [_hooked(obj, manager, url, bundle) for obj in _documents(folder / "webhook")]
     text = yaml.safe_dump_all([*crds, *(h for h in hooks if h)])
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+
+
+def definitions(manager: Manager) -> Iterator[Object]:
+    """Its CRDs, as its module has them."""
+    return _documents(locate.folder(manager.name) / manager.source / "crd" / "bases")
 
 
 def _documents(folder: Path) -> Iterator[Object]:
