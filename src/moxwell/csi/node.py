@@ -12,7 +12,8 @@ from pathlib import Path
 from moxwell.csi.attach_plan import SLOTS
 from moxwell.csi.ids import find_volume, get_volume
 from moxwell.csi.modes import check_capabilities, is_read_only
-from moxwell.csi.refusals import Incompatible, NotNow
+from moxwell.csi.mounting import Mounted
+from moxwell.csi.refusals import Incompatible, NotNow, WrongDisk
 from moxwell.csi.staging import KEY, Stager, Staging, luks_name
 from moxwell.csi.topology import REGION, ZONE
 from moxwell.csi.wire import csi_pb2 as csi
@@ -122,20 +123,24 @@ class Node:
         read_only = request.readonly or is_read_only(request.volume_capability)
         there = await self._stager.mounted(request.target_path)
         if there is not None:
-            if there.read_only != read_only and not block:
+            if not _shows(there, raw.path, number):
+                raise WrongDisk(f"{request.target_path} holds {there.source}, not the volume")
+            if there.read_only != read_only:
                 raise Incompatible(f"{request.target_path} is published already, otherwise")
             return
-        await self._refuse_second(request, number)
+        await self._refuse_second(request, raw.path, number)
         _make_target(request.target_path, folder=not block)
         await mounter.bind(source, request.target_path, read_only=read_only)
 
-    async def _refuse_second(self, request: csi.NodePublishVolumeRequest, number: str) -> None:
+    async def _refuse_second(
+        self, request: csi.NodePublishVolumeRequest, device: str, number: str
+    ) -> None:
         """A second path for one volume is for those who said that several may write."""
-        if request.volume_capability.access_mode.mode in (_MULTI, _ANY) or not number:
+        if request.volume_capability.access_mode.mode in (_MULTI, _ANY):
             return
         for mounted in await self._stager.mounter.table():
             others = (request.staging_target_path, request.target_path)
-            if mounted.device == number and mounted.target not in others:
+            if _shows(mounted, device, number) and mounted.target not in others:
                 raise NotNow(f"{request.volume_id} is published at {mounted.target} already")
 
     async def node_unpublish_volume(
@@ -175,14 +180,11 @@ class Node:
         self, request: csi.NodeGetVolumeHealthRequest
     ) -> csi.NodeGetVolumeHealthResponse:
         _need(request.volume_id, "volume_id")
-        _need(request.volume_publish_path, "volume_publish_path")
         volume = get_volume(request.volume_id)
-        if await self._stager.mounted(request.volume_publish_path) is None:
-            raise Missing(f"{request.volume_id} is not at {request.volume_publish_path}")
         health = csi.VolumeHealth(volume_id=request.volume_id)
         wwns = {device.wwn for device in await self._stager.disks.list()}
         if volume.identity.wwn not in wwns:
-            text = "the disk is gone from the guest although it is mounted"
+            text = "this guest has no disk that is the volume"
             entry = csi.VolumeHealth.VolumeHealthEntry
             health.health_statuses.append(
                 entry(status=csi.INACCESSIBLE, reason="DiskGone", message=text)
@@ -216,6 +218,13 @@ def choose_most(label: str, others: int) -> int:
     """How many volumes fit: what a label says, and never more than there are slots."""
     free = MOST_VOLUMES + 1 - max(others, 1)
     return min(int(label), free) if label.isdigit() and int(label) else free
+
+
+def _shows(mounted: Mounted, device: str, number: str) -> bool:
+    """Is this mount the volume's: by its file system, or, for a block volume, its device file."""
+    if number:
+        return mounted.device == number
+    return mounted.source == device or mounted.root == f"/{Path(device).name}"
 
 
 def _make_target(path: str, *, folder: bool) -> None:
