@@ -178,7 +178,10 @@ async def ours(url: str, usage: Usage, *, indexed: bool = False) -> None:
         task = asyncio.create_task(reflector.run())
         await cache.wait_synced()
         usage.filled()
-        await done.wait()
+        last = asyncio.create_task(done.wait())
+        await asyncio.wait({task, last}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()  # it never ends by itself: this raises what broke it
         task.cancel()
         await asyncio.wait([task])
 

@@ -27,9 +27,10 @@ from moxwell.controllers.tenancy.tenant.controller import Tenants
 from moxwell.errors import Invalid
 from moxwell.kube import kubeconfig
 from moxwell.kube.transport import HttpTransport
-from moxwell.pve import config
+from moxwell.pve import config, transport
 from moxwell.pve.ledger import Ledger
 from moxwell.pve.regions import Regions
+from moxwell.runtime.fence import FencedTransport
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
@@ -74,11 +75,16 @@ async def run(wish: Wish, clock: Clock, environ: Mapping[str, str]) -> None:
         access = kubeconfig.find(clock, environ, wish.kubeconfig, wish.context)
         handler = await stack.enter_async_context(HttpTransport(access))
         configs = config.load(wish.config)
-        regions = Regions(configs, clock)
         runtime = assemble(handler, clock, wish.settings, regions=lambda: tuple(regions))
+        regions = Regions(configs, clock, connect=lambda c: _fenced(c, clock, runtime))
         book = RegionBook(regions, configs)
         compose(runtime, clock, regions, book, wish)
         await _until(ended, runtime, regions, _reloading(wish.config, book, clock))
+
+
+def _fenced(region: config.RegionConfig, clock: Clock, runtime: Runtime) -> FencedTransport:
+    """A wire to a region on which nothing is written once its lease is lost."""
+    return FencedTransport(transport.HttpTransport(region, clock), runtime.fence)
 
 
 def compose(runtime: Runtime, clock: Clock, regions: Regions, book: RegionBook, wish: Wish) -> None:

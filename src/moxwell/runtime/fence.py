@@ -3,12 +3,13 @@ The last check before a write: do we still hold the share this pass works for?
 
 Losing a lease cancels passes; the fence is for what cancelling cannot reach, such as a process that
 was stopped for a minute and wakes in the middle of a request. Every transport that has effects is
-wrapped: here the Kubernetes one, in ``app`` the one of Proxmox. Reads pass. The share of a running
-pass is kept in its context, so nothing has to be handed through controllers.
+wrapped, the one of Kubernetes by ``assemble``, those of Proxmox by ``app``. Reads pass. The share
+of a running pass is kept in its context, so nothing has to be handed through controllers.
 """
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Any, Protocol
 
 from moxwell.api.wire import Handler, Request, Response
 from moxwell.errors import Retryable
@@ -44,6 +45,41 @@ class Fence:
         share = current()
         if not self.holds(share):
             raise NotHeld(f"the lease for {share or 'this work'} is not held")
+
+
+class Transport(Protocol):
+    """What is known here of a wire to Proxmox; the whole of it is in ``pve``."""
+
+    @property
+    def region(self) -> str: ...
+    async def request(self, method: str, path: str, params: Any = None, **more: Any) -> bytes: ...
+    async def upload(self, path: str, params: Any, file: Any, **more: Any) -> bytes: ...
+    async def close(self) -> None: ...
+
+
+class FencedTransport:
+    """A wire to Proxmox whose writes stop when the lease does."""
+
+    def __init__(self, transport: Transport, fence: Fence) -> None:
+        self._transport, self._fence = transport, fence
+
+    @property
+    def region(self) -> str:
+        return self._transport.region
+
+    async def request(self, method: str, path: str, params: Any = None, **more: Any) -> bytes:
+        """Pass the request on; a write only while the share is held."""
+        if method not in READS:
+            self._fence.check()
+        return await self._transport.request(method, path, params, **more)
+
+    async def upload(self, path: str, params: Any, file: Any, **more: Any) -> bytes:
+        """Pass the upload on while the share is held."""
+        self._fence.check()
+        return await self._transport.upload(path, params, file, **more)
+
+    async def close(self) -> None:
+        await self._transport.close()
 
 
 class FencedHandler:

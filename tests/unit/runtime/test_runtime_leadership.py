@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from moxwell.api.wire import Request, Response
 from moxwell.errors import Invalid, Unreachable
 from moxwell.kube.client import Kube
-from moxwell.runtime.fence import Fence, FencedHandler, NotHeld, enter
+from moxwell.runtime.fence import Fence, FencedHandler, FencedTransport, NotHeld, enter
 from moxwell.runtime.leadership import deal, lease_name
 from moxwell.runtime.lease import LEASES, Lease
 from moxwell.runtime.manager import Runtime, assemble
@@ -121,6 +121,44 @@ def test_the_fence_stops_writes_and_lets_reads_by() -> None:
         assert len((await kube.list(THINGS)).items) == 1
         with pytest.raises(NotHeld):
             await kube.delete(THINGS, "one", "ns")
+
+    run_virtual(story())
+
+
+class Echoing:
+    """A wire to Proxmox that remembers what went over it."""
+
+    region = "r1"
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    async def request(self, method: str, path: str, params: Any = None, **more: Any) -> bytes:
+        self.sent.append(method)
+        return b""
+
+    async def upload(self, path: str, params: Any, file: Any, **more: Any) -> bytes:
+        self.sent.append("UPLOAD")
+        return b""
+
+    async def close(self) -> None:
+        self.sent.append("CLOSE")
+
+
+def test_the_fence_stands_before_proxmox_too() -> None:
+    async def story() -> None:
+        held, wire = {"r1"}, Echoing()
+        fenced = FencedTransport(wire, Fence(held.__contains__))
+        enter("r1")
+        await fenced.request("POST", "/nodes/pve1/qemu/100/status/start")
+        held.clear()
+        await fenced.request("GET", "/cluster/resources")
+        with pytest.raises(NotHeld):
+            await fenced.request("DELETE", "/nodes/pve1/qemu/100")
+        with pytest.raises(NotHeld):
+            await fenced.upload("/nodes/pve1/storage/local/upload", {}, b"")
+        await fenced.close()
+        assert (fenced.region, wire.sent) == ("r1", ["POST", "GET", "CLOSE"])
 
     run_virtual(story())
 
