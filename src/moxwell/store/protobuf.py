@@ -149,7 +149,7 @@ class Protobuf:
         """The object in a body."""
         try:
             return self._decode(body)
-        except (Malformed, UnicodeDecodeError) as error:
+        except (Malformed, ValueError, OverflowError, OSError, struct.error) as error:
             raise refusals.bad_request(f"proto: {error}") from None
 
     def _decode(self, body: bytes) -> dict[str, Any]:
