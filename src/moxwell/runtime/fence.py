@@ -9,7 +9,7 @@ of a running pass is kept in its context, so nothing has to be handed through co
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 from moxwell.api.wire import Handler, Request, Response
 from moxwell.errors import Retryable
@@ -47,36 +47,32 @@ class Fence:
             raise NotHeld(f"the lease for {share or 'this work'} is not held")
 
 
-class Transport(Protocol):
-    """What is known here of a wire to Proxmox; the whole of it is in ``pve``."""
-
-    @property
-    def region(self) -> str: ...
-    async def request(self, method: str, path: str, params: Any = None, **more: Any) -> bytes: ...
-    async def upload(self, path: str, params: Any, file: Any, **more: Any) -> bytes: ...
-    async def close(self) -> None: ...
-
-
 class FencedTransport:
-    """A wire to Proxmox whose writes stop when the lease does."""
+    """
+    A wire to Proxmox whose writes stop when the lease does.
 
-    def __init__(self, transport: Transport, fence: Fence) -> None:
+    It has the methods of ``pve.transport.Transport``, which this package may not know by name.
+    """
+
+    def __init__(self, transport: Any, fence: Fence) -> None:
         self._transport, self._fence = transport, fence
 
     @property
     def region(self) -> str:
-        return self._transport.region
+        return str(self._transport.region)
 
     async def request(self, method: str, path: str, params: Any = None, **more: Any) -> bytes:
         """Pass the request on; a write only while the share is held."""
         if method not in READS:
             self._fence.check()
-        return await self._transport.request(method, path, params, **more)
+        answer: bytes = await self._transport.request(method, path, params, **more)
+        return answer
 
     async def upload(self, path: str, params: Any, file: Any, **more: Any) -> bytes:
         """Pass the upload on while the share is held."""
         self._fence.check()
-        return await self._transport.upload(path, params, file, **more)
+        answer: bytes = await self._transport.upload(path, params, file, **more)
+        return answer
 
     async def close(self) -> None:
         await self._transport.close()
