@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,22 +120,32 @@ def _last_words(log: Path) -> str:
 def _say_what_next(name: str, sample: bool) -> None:
     from rich.console import Console
 
-    facts, home = connect.facts(name), connect.home(name)
+    facts, home, me = connect.facts(name), connect.home(name), _command()
     out = Console(soft_wrap=True, highlight=False)
     out.print(f"\n  Dashboard   {_link(name)}")
     out.print(f"  Kubernetes  export KUBECONFIG={home.kubeconfig}")
     if sample:
-        out.print("  Tenant      moxwell cluster kubeconfig demo > demo.kubeconfig")
+        out.print(f"  Tenant      {me} cluster kubeconfig demo > demo.kubeconfig")
         out.print("\n  Next: [bold]kubectl --kubeconfig demo.kubeconfig get nodes -o wide[/bold]")
-        out.print("        [bold]moxwell cluster scale demo md0 5[/bold]   and watch the dashboard")
+        out.print(f"        [bold]{me} cluster scale demo md0 5[/bold]   and watch the dashboard")
     else:
-        out.print("\n  Next: [bold]moxwell cluster create demo --nodes 3[/bold]")
-    out.print("        moxwell status, moxwell doctor, moxwell down\n")
+        out.print(f"\n  Next: [bold]{me} cluster create demo --nodes 3[/bold]")
+    out.print(f"        {me} status, {me} doctor, {me} down\n")
     if facts.mode == "lab":
         out.print(
             "  This is a lab: the Proxmox clusters are simulated. Your own: "
-            "moxwell up --config proxmox.yaml\n"
+            f"{me} up --config proxmox.yaml\n"
         )
+
+
+def _command() -> str:
+    """How this very program is called here: by name where the shell would find it."""
+    program = Path(sys.argv[0]).resolve()
+    found = shutil.which("moxwell")
+    if found and Path(found).resolve() == program:
+        return "moxwell"
+    here = Path.cwd()
+    return str(program.relative_to(here)) if program.is_relative_to(here) else str(program)
 
 
 def _link(name: str) -> str:
