@@ -13,6 +13,8 @@ import yaml
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachineTemplate
 from moxwell.api.ipam import InClusterIPPool
+from moxwell.app.serving import open_store
+from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
 from moxwell.testing.applied import apply_cluster, apply_machine, registry_of
 from moxwell.testing.estate import (
@@ -25,7 +27,7 @@ from moxwell.testing.estate import (
     reason,
     running,
 )
-from moxwell.testing.loop import run_virtual
+from moxwell.testing.loop import LoopClock, run_virtual
 
 SHARED = Path(__file__).parents[3] / "shared"
 CAPI, INFRA = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
@@ -321,3 +323,52 @@ def test_a_guest_that_only_has_the_id_is_not_adopted() -> None:
         assert 120 in estate.region("north").guests
 
     story(tell, "north")
+
+
+def capmox_documents() -> list[Any]:
+    found = []
+    values = {"CLUSTER_NAME": "mox", "NODE_IP_RANGES": "[10.0.0.10]", "DNS_SERVERS": "[8.8.8.8]"}
+    numbers = {"IP_PREFIX": "24", "TEMPLATE_VMID": "9000", "BOOT_VOLUME_DEVICE": "scsi0"}
+    others = {"GATEWAY": "10.0.0.1", "BRIDGE": "vmbr0", "CONTROL_PLANE_ENDPOINT_IP": "10.0.0.4"}
+    known = {**values, **numbers, **others, "IPV6_PREFIX": "64", "NODE_IPV6_PREFIX": "64"}
+
+    def fill(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        if name in known or default is not None:
+            return known.get(name, default or "")
+        six = "V6" in name or "6" in name
+        if "RANGE" in name:
+            return '["2001:db8::10"]' if six else "[10.9.0.9]"
+        if "PREFIX" in name:
+            return "64" if six else "24"
+        if "GATEWAY" in name:
+            return '"2001:db8::1"' if six else "10.9.0.1"
+        return "x"
+
+    for path in sorted((SHARED / "manifests" / "capmox").glob("*.yaml")):
+        text = re.sub(r"\$\{(\w+)(?::?=([^}]*))?\}", fill, path.read_text())
+        for n, doc in enumerate(yaml.safe_load_all(text)):
+            if doc and str(doc["apiVersion"]).startswith(INFRA):
+                found.append(pytest.param(doc, id=f"{path.stem} {doc['kind']} {n}"))
+    return found
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared manifests are not here")
+@pytest.mark.parametrize("doc", capmox_documents())
+def test_every_manifest_of_capmox_is_accepted_and_read_back(doc: dict[str, Any]) -> None:
+    version = doc["apiVersion"].rpartition("/")[2]
+    resource = registry_of(doc["kind"], version)
+
+    async def main() -> None:
+        store = await open_store(LoopClock())
+        kube = Kube(store)
+        meta = {**doc["metadata"], "namespace": "default"}
+        await kube.create({**doc, "metadata": meta}, resource)
+        back = await kube.get(resource, meta["name"], "default")
+        hub = await kube.get(registry_of(doc["kind"]), meta["name"], "default")
+        assert hub["apiVersion"] == f"{INFRA}/v1beta2"
+        if doc.get("spec"):
+            assert back["spec"] == doc["spec"]
+        await store.__aexit__(None, None, None)
+
+    run_virtual(main())

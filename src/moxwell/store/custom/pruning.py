@@ -1,9 +1,10 @@
 """
 Pruning and defaulting: structural schemas compiled to functions over plain values.
 
-``pruner`` drops (and reports) what the schema does not know; ``defaulter`` fills in what it
-gives. Both change the value they are handed. A schema that has nothing to drop or fill in
-compiles to None and costs nothing.
+``pruner`` drops (and reports) what the schema does not know, and drops nulls that it does not
+allow (without a word, as a genuine apiserver does); ``defaulter`` fills in what it gives. Both
+change the value they are handed. A schema that has nothing to drop or fill in compiles to None and
+costs nothing.
 """
 
 import copy
@@ -50,7 +51,7 @@ def pruner(schema: Schema, *, root: bool = False) -> Prune | None:
     rest = schema.get("additionalProperties")
     free = free or rest is True
     if isinstance(rest, Mapping):
-        return _map_pruner(pruner(rest))
+        return _map_pruner(pruner(rest), nulls=bool(rest.get("nullable")))
     if schema.get("type") != "object" and not properties:
         return None if schema.get("x-kubernetes-int-or-string") else _leaf
     known = {key: pruner(found) for key, found in properties.items()}
@@ -59,7 +60,8 @@ def pruner(schema: Schema, *, root: bool = False) -> Prune | None:
         known |= {"apiVersion": None, "kind": None, "metadata": meta}
     if free and not any(known.values()):
         return None
-    return _object_pruner(known, free)
+    solid = frozenset(key for key, found in properties.items() if not found.get("nullable"))
+    return _object_pruner(known, free, solid)
 
 
 def _leaf(value: Any, path: str, unknown: list[str] | None) -> None:
@@ -84,25 +86,33 @@ def _list_pruner(inner: Prune | None) -> Prune | None:
     return prune
 
 
-def _map_pruner(inner: Prune | None) -> Prune | None:
+def _map_pruner(inner: Prune | None, *, nulls: bool) -> Prune | None:
     if inner is None:
         return None
 
     def prune(value: Any, path: str, unknown: list[str] | None) -> None:
         if isinstance(value, dict):
+            if not nulls and None in value.values():
+                for key in [key for key, item in value.items() if item is None]:
+                    del value[key]
             for key, item in value.items():
                 inner(item, _join(path, key), unknown)
 
     return prune
 
 
-def _object_pruner(known: Mapping[str, Prune | None], free: bool) -> Prune:
+def _object_pruner(
+    known: Mapping[str, Prune | None], free: bool, solid: frozenset[str] = frozenset()
+) -> Prune:
     leaves = frozenset(key for key, inner in known.items() if inner is _leaf)
 
     def prune(value: Any, path: str, unknown: list[str] | None) -> None:
         if not isinstance(value, dict):
             return
         gone = []
+        if None in value.values():
+            for key in [key for key, item in value.items() if item is None and key in solid]:
+                del value[key]
         for key, item in value.items():
             if key not in known:
                 if not free:

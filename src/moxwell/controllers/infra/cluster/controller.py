@@ -44,7 +44,7 @@ from moxwell.runtime.watches import Watch
 NAME = "infra.cluster"
 FINALIZER = "proxmoxcluster.infrastructure.cluster.x-k8s.io"
 ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
-SOON, CREDENTIALS, SAFETY = 1.0, 60.0, 60.0
+POLLED, CREDENTIALS, SAFETY = 3.0, 60.0, 60.0
 
 
 class ClusterReconciler:
@@ -200,4 +200,4 @@ def _again(obj: ProxmoxCluster, move: Move) -> float | None:
     if isinstance(move, Settled):
         brings = obj.spec.credentials_ref is not None or bool(obj.spec.regions)
         return CREDENTIALS if brings else None
-    return SAFETY if type(move).__name__ == "Wait" else SOON
+    return SAFETY if type(move).__name__ == "Wait" else POLLED

@@ -17,8 +17,9 @@ from moxwell.controllers.infra.belonging import group_of
 from moxwell.controllers.infra.machine.seen import Choice
 from moxwell.controllers.infra.moulds import Mould, Moulds
 from moxwell.kernel.estate import GIB, MIB, Flight, Host, HostKey, Neighbour, Store
+from moxwell.kernel.foresee import Survey
 from moxwell.kernel.ground import Ground, ground_of
-from moxwell.kernel.place import Ask, Limits, Placement, Verdict, choose_host
+from moxwell.kernel.place import Ask, Limits, Placement, Verdict
 from moxwell.kernel.templates import TemplateMissing, Want, choose_templates
 from moxwell.kernel.vmids import VmidRange, choose_vmid, cooling
 from moxwell.pve.ledger import Ledger, Promise
@@ -67,8 +68,15 @@ class Chooser:
         self, machine: ProxmoxMachine, spec: ClusterSpec, zones: Zones, *, version: str = ""
     ) -> Placement:
         """The verdict on every host as it would be now; nothing is promised."""
+        return (await self.survey(machine, spec, zones, version=version)).place()
+
+    async def survey(
+        self, machine: ProxmoxMachine, spec: ClusterSpec, zones: Zones, *, version: str = ""
+    ) -> Survey:
+        """Everything the choice depends on, as it is now."""
         found = await self._all_templates(machine.spec, zones, version)
-        return self._place(machine, spec, zones, _ask(machine.spec, spec, found), found)
+        ask = _ask(machine.spec, spec, found)
+        return self._survey(machine, spec, zones, ask, found)
 
     def _place(
         self,
@@ -79,12 +87,24 @@ class Chooser:
         found: list[Mould],
         avoid: frozenset[HostKey] = frozenset(),
     ) -> Placement:
-        return choose_host(
+        return self._survey(machine, spec, zones, ask, found, avoid).place()
+
+    def _survey(
+        self,
+        machine: ProxmoxMachine,
+        spec: ClusterSpec,
+        zones: Zones,
+        ask: Ask,
+        found: list[Mould],
+        avoid: frozenset[HostKey] = frozenset(),
+    ) -> Survey:
+        return Survey(
             ask,
-            [h for h in self._hosts(spec, zones) if h.key not in avoid],
-            templates=[m.template for m in found],
-            neighbours=self._neighbours(machine),
-            in_flight=self._flights(machine),
+            tuple(h for h in self._hosts(spec, zones) if h.key not in avoid),
+            tuple(m.template for m in found),
+            tuple(self._neighbours(machine)),
+            tuple(self._flights(machine)),
+            zoned=bool(spec.zone_config),
         )
 
     async def _all_templates(self, spec: MachineSpec, zones: Zones, version: str) -> list[Mould]:

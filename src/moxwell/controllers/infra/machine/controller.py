@@ -45,7 +45,7 @@ NAME = "infra.machine"
 FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
 ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
-SOON, SAFETY, ROOM = 0.1, 60.0, 15.0
+AT_ONCE, POLLED, SAFETY, ROOM = 0.1, 3.0, 60.0, 15.0
 TOLD = {"Clone": "Normal", "Start": "Normal", "Destroy": "Normal", "Shutdown": "Normal"}
 
 
@@ -85,24 +85,26 @@ class MachineReconciler:
             self._ledger.settle(obj.uid)
         seen = await self._eyes.see(obj)
         move = next_move(obj, seen)
-        notes = await self._take(obj, seen, move)
+        again = await self._take(obj, seen, move)
         settled = isinstance(move, Settled)
         if settled or isinstance(move, plan.NameIt | plan.TakeClaim):
             self._setbacks.forget(Key(obj.namespace, obj.name))
         if settled and obj.deleting:
             self._ledger.settle(obj.uid)
             self._peer.forget(obj)
-        return Outcome(describe(obj, seen, move), _again(seen, move), settled, notes)
+        return Outcome(describe(obj, seen, move), again, settled, _notes(move))
 
     # ---- steps
 
-    async def _take(self, obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Note, ...]:
+    async def _take(self, obj: ProxmoxMachine, seen: Seen, move: Move) -> float | None:
+        """Take the move; answers when to look again if nothing wakes us before."""
         match move:
+            case Settled():
+                return None
+            case Wait():
+                return _pause(seen, move)
             case Step():
-                upid = await self._regions[move.region].take(move, Key(obj.namespace, obj.name))
-                if isinstance(move, UploadIso | DeleteVolume):
-                    there = isinstance(move, UploadIso)
-                    self._shelves.expect(upid, move.shelf, move.volid, there=there)
+                return await self._step(obj, move)
             case plan.TakeClaim():
                 await self._claim(obj, move)
             case plan.Adopt():
@@ -113,7 +115,15 @@ class MachineReconciler:
                 await self._ask(obj, seen, move)
             case plan.GiveBack():
                 await self._give_back(obj, move)
-        return _notes(move)
+        return POLLED  # the watch tells of our own writes
+
+    async def _step(self, obj: ProxmoxMachine, step: Step) -> float:
+        """A running task leaves time for something else; what nobody will tell of is polled."""
+        upid = await self._regions[step.region].take(step, Key(obj.namespace, obj.name))
+        if isinstance(step, UploadIso | DeleteVolume):
+            there = isinstance(step, UploadIso)
+            self._shelves.expect(upid, step.shelf, step.volid, there=there)
+        return AT_ONCE if upid is not None or step.expects() is not None else POLLED
 
     async def _claim(self, obj: ProxmoxMachine, move: plan.TakeClaim) -> None:
         """The write that makes a choice a claim; bound to the version it was decided on."""
@@ -241,11 +251,7 @@ def _owner_keys(claim: IPAddressClaim) -> Iterable[Key]:
     return [Key(claim.namespace, o.name) for o in owners if o.kind == ProxmoxMachine.resource.kind]
 
 
-def _again(seen: Seen, move: Move) -> float | None:
-    if isinstance(move, Settled):
-        return None
-    if not isinstance(move, Wait):
-        return SOON
+def _pause(seen: Seen, move: Wait) -> float:
     if move.reason == "WaitingForBootstrap":
         return seen.agent_pause
     if seen.pause_seconds:

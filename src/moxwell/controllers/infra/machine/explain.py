@@ -14,6 +14,7 @@ from moxwell.controllers.infra.ground import Grounds
 from moxwell.controllers.infra.machine.choose import Chooser
 from moxwell.controllers.infra.machine.see import Caches
 from moxwell.errors import Missing
+from moxwell.kernel.foresee import Survey
 from moxwell.kernel.place import Placement, Verdict
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
@@ -67,11 +68,17 @@ class Explainer:
         self, obj: ProxmoxMachine, ground: ProxmoxCluster, *, zone: str = "", version: str = ""
     ) -> tuple[HostRow, ...]:
         """The same for an object that may exist only on paper."""
+        survey = await self.survey(obj, ground, zone=zone, version=version)
+        return rows(obj, survey.place())
+
+    async def survey(
+        self, obj: ProxmoxMachine, ground: ProxmoxCluster, *, zone: str = "", version: str = ""
+    ) -> Survey:
+        """Everything the choice for such a machine depends on now."""
         zones, down = self._grounds.zones(ground, zone)
         if not zones:
             raise Missing(down)
-        placement = await self._chooser.weigh(obj, ground.spec, zones, version=version)
-        return rows(obj, placement)
+        return await self._chooser.survey(obj, ground.spec, zones, version=version)
 
 
 def rows(obj: ProxmoxMachine, placement: Placement) -> tuple[HostRow, ...]:
