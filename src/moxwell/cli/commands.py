@@ -3,7 +3,7 @@
 import typer
 
 import moxwell
-from moxwell.cli import cluster, life, operator, render, sim
+from moxwell.cli import cluster, csi, life, operator, render, sim, volume
 
 app = typer.Typer(
     name="moxwell",
@@ -36,4 +36,6 @@ app.command(hidden=True)(life.daemon)
 app.add_typer(cluster.app, name="cluster", help="Tenant clusters.")
 app.command()(operator.operator)
 app.command()(sim.sim)
+app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
+app.add_typer(volume.app, name="volume", help="Kubernetes volumes on Proxmox.")
 app.add_typer(render.app, name="render", help="Print CRDs and manifests.")

@@ -1,0 +1,95 @@
+"""
+Calls of a CSI driver as plain words, for tests and the bench.
+
+In: a stage. Out: ids and contexts, or the error that the driver raised. The surprise: none; whoever
+wants another shape of request builds it by hand.
+"""
+
+from collections.abc import Mapping
+
+from moxwell.csi.controller import Controller
+from moxwell.csi.wire import csi_pb2 as csi
+from moxwell.testing.csi import node_id
+
+GIB = 1 << 30
+MODE = csi.VolumeCapability.AccessMode
+REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+MOUNT = csi.VolumeCapability(
+    mount=csi.VolumeCapability.MountVolume(fs_type="ext4"),
+    access_mode=MODE(mode=MODE.SINGLE_NODE_WRITER),
+)
+
+
+async def create(
+    control: Controller,
+    name: str,
+    storage: str = "ceph",
+    *,
+    region: str = "r1",
+    zone: str = "",
+    gib: int = 1,
+    params: Mapping[str, str] | None = None,
+    mutable: Mapping[str, str] | None = None,
+    source: csi.VolumeContentSource | None = None,
+) -> csi.Volume:
+    segments = {REGION: region, ZONE: zone} if zone else {REGION: region}
+    request = csi.CreateVolumeRequest(
+        name=name,
+        capacity_range=csi.CapacityRange(required_bytes=gib * GIB),
+        volume_capabilities=[MOUNT],
+        parameters={"storage": storage, **(params or {})},
+        mutable_parameters=dict(mutable or {}),
+        volume_content_source=source,
+        accessibility_requirements=csi.TopologyRequirement(
+            requisite=[csi.Topology(segments=segments)]
+        ),
+    )
+    return (await control.create_volume(request)).volume
+
+
+async def attach(
+    control: Controller, volume: csi.Volume, vmid: int = 101, *, node: str = ""
+) -> dict[str, str]:
+    region = volume.volume_id.partition("/")[0]
+    request = csi.ControllerPublishVolumeRequest(
+        volume_id=volume.volume_id,
+        node_id=node or node_id(vmid, region),
+        volume_capability=MOUNT,
+        volume_context=volume.volume_context,
+    )
+    return dict((await control.controller_publish_volume(request)).publish_context)
+
+
+async def detach(control: Controller, volume: csi.Volume, vmid: int = 101) -> None:
+    region = volume.volume_id.partition("/")[0]
+    await control.controller_unpublish_volume(
+        csi.ControllerUnpublishVolumeRequest(
+            volume_id=volume.volume_id, node_id=node_id(vmid, region)
+        )
+    )
+
+
+async def delete(control: Controller, volume: csi.Volume) -> None:
+    await control.delete_volume(csi.DeleteVolumeRequest(volume_id=volume.volume_id))
+
+
+async def expand(control: Controller, volume: csi.Volume, gib: int) -> int:
+    request = csi.ControllerExpandVolumeRequest(
+        volume_id=volume.volume_id, capacity_range=csi.CapacityRange(required_bytes=gib * GIB)
+    )
+    return int((await control.controller_expand_volume(request)).capacity_bytes)
+
+
+async def modify(control: Controller, volume: csi.Volume, **mutable: str) -> None:
+    await control.controller_modify_volume(
+        csi.ControllerModifyVolumeRequest(volume_id=volume.volume_id, mutable_parameters=mutable)
+    )
+
+
+async def snapshot(
+    control: Controller, name: str, volume: csi.Volume, **params: str
+) -> csi.Snapshot:
+    request = csi.CreateSnapshotRequest(
+        name=name, source_volume_id=volume.volume_id, parameters=params
+    )
+    return (await control.create_snapshot(request)).snapshot
