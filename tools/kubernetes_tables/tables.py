@@ -1,7 +1,7 @@
 """
 Makes the tables of built-in kinds in ``src/moxwell/store/data`` from a genuine Kubernetes.
 
-``types.json.gz`` is what ``main.go`` beside this file prints (struct tags of the Go module k8s.io/api);
+``types.json.gz`` is what ``main.go`` beside this file prints (struct tags of k8s.io/api);
 ``openapi.json.gz`` holds the schemas of the same kinds as a genuine kube-apiserver serves them at
 ``/openapi/v3`` (the one ``make rig`` installs). Both are Apache-2.0. Usage, with Go on the path:
 ``PYTHONPATH=tools python tools/kubernetes_tables/tables.py``.
