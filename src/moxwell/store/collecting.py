@@ -22,6 +22,7 @@ from moxwell.store.state import Change, Record
 
 EVENT_LIFE = timedelta(hours=1)
 SWEEP_SECONDS = 40.0
+FORGET_EVERY = 15  # sweeps
 Place = tuple[str, str, str]  # what to do, store, key
 _DELETING = b'"deletionTimestamp":"'
 
@@ -38,6 +39,7 @@ class Collector:
         self._queue: dict[Place, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._sweeps = 0
         self._work: dict[str, Callable[[str, str], None]] = {
             "garbage": self._garbage.look,
             "namespace": lambda _, key: self._namespaces.look(key),
@@ -120,7 +122,9 @@ class Collector:
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._wake.wait()
             except TimeoutError:
-                self._forget_events()
+                self._sweeps += 1
+                if self._sweeps % FORGET_EVERY == 0:
+                    self._forget_events()
                 for pod in self._core.state.table("pods").scan():
                     if _DELETING in pod.body:
                         self._add("pod", pod.store, pod.key)

@@ -33,11 +33,12 @@ class Filling:
 
     def fill(self, call: Call, obj: Object) -> None:
         """Called for every new object."""
-        kind, spec = call.face.kind, obj.get("spec") or {}
+        kind = call.face.kind
         if kind == "CustomResourceDefinition":
             self._convertible(call, obj)
-        if call.face.group:
+        if call.face.group or "spec" not in obj:
             return
+        spec = obj["spec"]
         if kind in PROTECTED:
             finalizers = obj["metadata"].setdefault("finalizers", [])
             if PROTECTED[kind] not in finalizers:

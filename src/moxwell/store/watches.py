@@ -17,7 +17,7 @@ from moxwell.store import refusals
 from moxwell.store.state import Change, Record, decode, encode
 
 Wants = Callable[[Record], bool]
-HISTORY = 4096
+HISTORY, BYTES = 4096, 32 * 1024 * 1024  # what a feed remembers at most
 BACKLOG = 20_000
 CHUNK = 64 * 1024
 BOOKMARK_SECONDS = 60.0
@@ -117,11 +117,15 @@ class Feed:
         self.floor = floor  # changes up to here are forgotten
         self.history: deque[Change] = deque()
         self.watchers: set[Watcher] = set()
+        self._bytes = 0
 
     def remember(self, change: Change) -> None:
         self.history.append(change)
-        if len(self.history) > HISTORY:
-            self.floor = self.history.popleft().record.revision
+        self._bytes += len(change.record.body)
+        while len(self.history) > HISTORY or (self._bytes > BYTES and len(self.history) > 1):
+            gone = self.history.popleft()
+            self.floor = gone.record.revision
+            self._bytes -= len(gone.record.body)
 
     def publish(self, change: Change) -> None:
         self.remember(change)
@@ -130,6 +134,7 @@ class Feed:
                 self.watchers.discard(watcher)
             else:
                 watcher.tell(change)
+        change.lines.clear()  # shared by those who watched; a latecomer has its own made
 
     def replay(self, watcher: Watcher, after: int) -> None:
         """Tell a returning watcher what it missed; raises 410 when that is no longer known."""

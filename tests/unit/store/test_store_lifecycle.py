@@ -146,3 +146,67 @@ def test_a_definition_is_served_and_says_so(play: Play) -> None:
         assert status["storedVersions"] == ["v1"]
 
     play(story)
+
+
+def test_events_are_forgotten_after_an_hour(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        path = "/api/v1/namespaces/default/events"
+        about = {"kind": "ConfigMap", "name": "a", "namespace": "default"}
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}
+        assert (await asks.post(path, {**event, "involvedObject": about})).status == 201
+        await asyncio.sleep(3000)
+        assert (await asks.get(f"{path}/e")).status == 200
+        await asyncio.sleep(1500)
+        assert (await asks.get(f"{path}/e")).status == 404
+
+    play(story)
+
+
+def test_a_claim_in_use_stays_until_its_pod_is_gone(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        claims, pods = (
+            f"/api/v1/namespaces/default/{k}" for k in ("persistentvolumeclaims", "pods")
+        )
+        ask = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        head = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}}
+        await asks.post(claims, {**head, "spec": ask})
+        volume = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
+        spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        assert (await asks.post(pods, pod)).status == 201
+        await asks.delete(f"{claims}/c")
+        await settle()
+        assert (await asks.get(f"{claims}/c")).status == 200
+        await asks.delete(f"{pods}/p")
+        await settle()
+        assert (await asks.get(f"{claims}/c")).status == 404
+
+    play(story)
+
+
+def test_a_pod_whose_node_is_gone_is_ended(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        pods = "/api/v1/namespaces/default/pods"
+        spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "gone"}
+        await asks.post(
+            pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        )
+        await asks.delete(f"{pods}/p")
+        assert (await asks.get(f"{pods}/p")).status == 200
+        await asyncio.sleep(100)
+        assert (await asks.get(f"{pods}/p")).status == 404
+
+    play(story)
+
+
+def test_a_node_loses_its_taint_when_it_is_ready(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+        made = (await asks.post("/api/v1/nodes", node)).object
+        assert [t["key"] for t in made["spec"]["taints"]] == ["node.kubernetes.io/not-ready"]
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await asks.patch("/api/v1/nodes/n/status", {"status": ready})
+        await settle()
+        assert "taints" not in (await asks.get("/api/v1/nodes/n")).object["spec"]
+
+    play(story)
