@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from moxwell.api import registry
+from moxwell.api.capi.core import Cluster
 from moxwell.app import reviewing, settling
 from moxwell.clock import Clock
 from moxwell.controllers.cloud import settings as cloud
@@ -75,7 +76,9 @@ async def run(wish: Wish, clock: Clock, environ: Mapping[str, str]) -> None:
         access = kubeconfig.find(clock, environ, wish.kubeconfig, wish.context)
         handler = await stack.enter_async_context(HttpTransport(access))
         configs = config.load(wish.config)
-        runtime = assemble(handler, clock, wish.settings, regions=lambda: tuple(regions))
+        runtime = assemble(
+            handler, clock, wish.settings, regions=lambda: tuple(regions), clusters=Cluster
+        )
         regions = Regions(configs, clock, connect=lambda c: _fenced(c, clock, runtime))
         book = RegionBook(regions, configs)
         compose(runtime, clock, regions, book, wish)

@@ -3,7 +3,7 @@
 import typer
 
 import moxwell
-from moxwell.cli import cluster, csi, life, operator, render, sim, volume
+from moxwell.cli import cluster, csi, export, life, operator, render, sim, volume
 
 app = typer.Typer(
     name="moxwell",
@@ -38,4 +38,6 @@ app.command()(operator.operator)
 app.command()(sim.sim)
 app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
 app.add_typer(volume.app, name="volume", help="Kubernetes volumes on Proxmox.")
+app.command("export")(export.export)
+app.command("import")(export.import_)
 app.add_typer(render.app, name="render", help="Print CRDs and manifests.")
