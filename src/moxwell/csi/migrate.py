@@ -3,8 +3,8 @@ Moving a local volume to another host: copy the disk, then tell Kubernetes where
 
 In: a claim and a host. Out: the same claim bound to a volume on that host. A PersistentVolume
 cannot be changed, so it and its claim are made anew; before anything is deleted both are in the
-book, and a repeated call goes on where the last one stopped. The surprise: the old disk goes last of all, and
-only after the new volume was seen in the API; until then there are two copies and no loss.
+book, and a repeated call goes on where the last one stopped. The surprise: the old disk goes last,
+after the new volume was seen in the API; until then there are two copies and no loss.
 """
 
 import json

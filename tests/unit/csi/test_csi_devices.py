@@ -1,0 +1,55 @@
+"""Disks are known by WWN and serial, read from the kernel's own tree."""
+
+from pathlib import Path
+
+import pytest
+
+from moxwell.csi.devices import Device, SysDisks, choose_device
+from moxwell.csi.ids import VolumeId
+from moxwell.csi.refusals import WrongDisk
+
+ID = VolumeId("r", "", "s", "vm-9999-pvc-1").identity
+OTHER = VolumeId("r", "", "s", "vm-9999-pvc-2").identity
+LEGACY = "0x5056432d49443031"
+MINE = Device("/dev/sdb", ID.wwn, ID.serial)
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected", "found"),
+    [
+        pytest.param((MINE,), "", MINE, id="both fit"),
+        pytest.param((Device("/dev/sdb", OTHER.wwn, OTHER.serial),), "", None, id="another volume"),
+        pytest.param(
+            (Device("/dev/sdc", LEGACY),), LEGACY, Device("/dev/sdc", LEGACY), id="the Go driver's"
+        ),
+        pytest.param((Device("/dev/sdc", LEGACY),), "", None, id="the Go driver's, unasked for"),
+        pytest.param(
+            (Device("/dev/sdc", OTHER.wwn),), OTHER.wwn, None, id="a context cannot name another"
+        ),
+    ],
+)
+def test_which_device(devices: tuple[Device, ...], expected: str, found: Device | None) -> None:
+    assert choose_device(devices, ID, expected) == found
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        pytest.param((MINE, Device("/dev/sdc", ID.wwn, ID.serial)), id="two say they are it"),
+        pytest.param((Device("/dev/sdb", ID.wwn, OTHER.serial),), id="the serial is another's"),
+    ],
+)
+def test_a_doubt_is_a_refusal(devices: tuple[Device, ...]) -> None:
+    with pytest.raises(WrongDisk):
+        choose_device(devices, ID)
+
+
+def test_the_kernels_tree_is_read(tmp_path: Path) -> None:
+    for slot, vendor in (("2:0:0:1", "QEMU    "), ("3:0:0:0", "ATA     ")):
+        entry = tmp_path / "bus/scsi/devices" / slot
+        (entry / "block/sdb").mkdir(parents=True)
+        (entry / "vendor").write_text(vendor)
+        (entry / "wwid").write_text(f"naa.{ID.wwn[2:]}\n")
+        (entry / "vpd_pg80").write_bytes(b"\0\x80\0\x14" + ID.serial.encode())
+        (entry / "block/sdb/size").write_text("2048\n")
+    assert SysDisks(tmp_path).read() == (Device("/dev/sdb", ID.wwn, ID.serial, 1 << 20),)

@@ -1,0 +1,24 @@
+"""The reference page and the examples say what the code says."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from moxwell.csi import reference
+from moxwell.csi.driver import NAME
+from moxwell.csi.params import Params
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples/storageclasses").glob("*.yaml"))
+
+
+def test_the_page_is_made_from_the_table() -> None:
+    assert (ROOT / "docs/reference/storageclass.md").read_text() == reference.render()
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.stem)
+def test_an_example_is_accepted(file: Path) -> None:
+    for row in yaml.safe_load_all(file.read_text()):
+        if row["provisioner"] == NAME:
+            Params.parse(row["parameters"])

@@ -1,0 +1,67 @@
+"""Staging with files for disks: formats once, encrypts, refuses strangers."""
+
+from pathlib import Path
+
+import pytest
+
+from moxwell.csi.devices import Device
+from moxwell.csi.ids import VolumeId
+from moxwell.csi.mounting import ProgramFailed
+from moxwell.csi.mounting_files import FileMounter
+from moxwell.csi.refusals import WrongDisk
+from moxwell.csi.staging import Stager, Staging
+from moxwell.errors import Invalid
+from moxwell.testing.loop import LoopClock, run_virtual
+
+VOLUME = VolumeId("r", "", "s", "vm-9999-pvc-1")
+
+
+class OneDisk:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    async def list(self) -> tuple[Device, ...]:
+        return (Device(str(self.path), VOLUME.identity.wwn, VOLUME.identity.serial),)
+
+    async def rescan(self) -> None:
+        return None
+
+
+@pytest.fixture
+def stager(tmp_path: Path) -> Stager:
+    (tmp_path / "disk").write_bytes(bytes(1 << 20))
+    return Stager(OneDisk(tmp_path / "disk"), FileMounter(), LoopClock())
+
+
+def staging(folder: Path, **more: object) -> Staging:
+    return Staging(str(VOLUME), str(folder / "at"), **more)  # type: ignore[arg-type]
+
+
+def test_a_key_opens_what_it_closed_and_no_other_does(stager: Stager, tmp_path: Path) -> None:
+    async def story() -> None:
+        await stager.stage(staging(tmp_path, key=b"right"))
+        await stager.unstage(str(VOLUME), str(tmp_path / "at"))
+        await stager.stage(staging(tmp_path, key=b"right"))
+        await stager.unstage(str(VOLUME), str(tmp_path / "at"))
+        with pytest.raises(ProgramFailed):
+            await stager.stage(staging(tmp_path, key=b"wrong"))
+        with pytest.raises(Invalid, match="encrypted"):
+            await stager.stage(staging(tmp_path))
+
+    run_virtual(story())
+
+
+def test_what_has_data_is_never_formatted(stager: Stager, tmp_path: Path) -> None:
+    async def story() -> None:
+        await stager.stage(staging(tmp_path))
+        await stager.unstage(str(VOLUME), str(tmp_path / "at"))
+        with pytest.raises(WrongDisk, match="has ext4"):
+            await stager.stage(staging(tmp_path, kind="xfs"))
+        with pytest.raises(WrongDisk, match="not encrypted"):
+            await stager.stage(staging(tmp_path, key=b"k"))
+
+    run_virtual(story())
+
+
+def test_a_secret_does_not_print() -> None:
+    assert "hidden" not in repr(Staging(str(VOLUME), "/x", key=b"hidden"))
