@@ -66,9 +66,7 @@ def test_one_wish(
         pytest.param({}, Detach("s:vm-1-disk-0"), NotNow, id="the boot disk is not taken off"),
         pytest.param({}, Attach("s:vm-1-disk-0", ID), NotNow, id="nor is it a volume"),
         pytest.param(FULL, Attach(A, ID), NoRoom, id="no slot is free"),
-        pytest.param(
-            {"scsi1": A}, Attach(A, ID, {"ro": "1"}), Incompatible, id="read-only, but is not"
-        ),
+        pytest.param({"scsi1": A}, Attach(A, ID, {"ro": "1"}), Incompatible, id="not read-only"),
         pytest.param({}, Adjust(A, {"backup": "1"}), Missing, id="not there to adjust"),
     ],
 )

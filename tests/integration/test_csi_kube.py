@@ -1,0 +1,142 @@
+"""The driver with a Kubernetes API: its book, what is kept, who is told, and moving a volume."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from moxwell.csi.book import CONFIG_MAPS, LABEL, KubeBook
+from moxwell.csi.claims import CLAIMS, VOLUMES
+from moxwell.csi.driver import NAME
+from moxwell.csi.migrate import Migration
+from moxwell.csi.wire import csi_pb2 as csi
+from moxwell.errors import MoxwellError
+from moxwell.kube.client import Kube
+from moxwell.runtime.events import EVENTS
+from moxwell.store.server import Store
+from moxwell.testing import csi_calls as calls
+from moxwell.testing.csi import CsiStage
+from moxwell.testing.loop import LoopClock, run_virtual
+
+Story = Callable[[CsiStage, Kube], Awaitable[None]]
+
+
+def play(folder: Path, story: Story) -> None:
+    async def run() -> None:
+        async with Store(clock=LoopClock()) as store:
+            kube, stage = Kube(store), CsiStage(folder)
+            async with stage.running(kube=kube, book=KubeBook(kube, "kube-system", NAME)):
+                await story(stage, kube)
+            await stage.close()
+
+    run_virtual(run())
+
+
+def volume_object(volume: csi.Volume, **annotations: str) -> dict[str, Any]:
+    name = "pvc-" + volume.volume_id.rpartition("-pvc-")[2]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": "x",
+            "csi": {"driver": NAME, "volumeHandle": volume.volume_id},
+            "claimRef": {"namespace": "default", "name": "data"},
+        },
+    }
+
+
+def claim_object(volume_name: str = "") -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "x",
+            "volumeName": volume_name,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
+def test_a_disk_that_a_person_keeps_outlives_its_volume(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, kube: Kube) -> None:
+        kept, gone = [await calls.create(stage.controller, f"pvc-{n}") for n in (1, 2)]
+        marks = {"csi.proxmox.sinextra.dev/lifecycle": "keep"}
+        await kube.create(volume_object(kept, **marks), VOLUMES)
+        await kube.create(volume_object(gone), VOLUMES)
+        for volume in (kept, gone):
+            await calls.delete(stage.controller, volume)
+        assert stage.volumes("ceph") == ["vm-9999-pvc-1"]
+
+    play(tmp_path, story)
+
+
+def test_a_promise_is_in_the_api_until_it_is_kept(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, kube: Kube) -> None:
+        volume = await calls.create(stage.controller, "pvc-1")
+        assert await calls.expand(stage.controller, volume, 4) == 4 * calls.GIB
+        assert (
+            len((await kube.list(CONFIG_MAPS, "kube-system", labels="csi.moxwell.dev/book")).items)
+            == 1
+        )
+        await calls.attach(stage.controller, volume)
+        assert "size=4G" in str(stage.conf(101)["scsi1"])
+        assert (
+            await kube.list(CONFIG_MAPS, "kube-system", labels="csi.moxwell.dev/book")
+        ).items == ()
+
+    play(tmp_path, story)
+
+
+def test_a_claim_is_told_what_is_wrong(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, kube: Kube) -> None:
+        await kube.create(claim_object(), CLAIMS)
+        told = {
+            "csi.storage.k8s.io/pvc/name": "data",
+            "csi.storage.k8s.io/pvc/namespace": "default",
+        }
+        try:
+            await calls.create(stage.controller, "pvc-1", "no-such-storage", params=told)
+        except MoxwellError:
+            assert stage.driver.claims.recorder is not None
+            await stage.driver.claims.recorder.flush()
+        (event,) = (await kube.list(EVENTS, "default")).items
+        assert event["involvedObject"]["name"] == "data"
+        assert "no-such-storage" in event["message"]
+
+    play(tmp_path, story)
+
+
+def test_a_local_volume_moves_to_another_host_even_if_interrupted(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, kube: Kube) -> None:
+        volume = await calls.create(stage.controller, "pvc-1", "local-lvm", zone="r1-h0")
+        pv = volume_object(volume)
+        await kube.create(pv, VOLUMES)
+        await kube.create(claim_object(pv["metadata"]["name"]), CLAIMS)
+        for seconds in (0.01, 0.1, 0.2):
+            task = asyncio.create_task(
+                Migration(stage.driver, kube).run("default", "data", "r1-h1")
+            )
+            await asyncio.sleep(seconds)
+            task.cancel()
+            await asyncio.wait([task])
+        moved = (
+            await Migration(stage.driver, kube).run("default", "data", "r1-h1")
+            if (
+                (await kube.get(VOLUMES, pv["metadata"]["name"]))["spec"]["csi"]["volumeHandle"]
+                == volume.volume_id
+            )
+            else "r1/r1-h1/local-lvm/vm-9999-pvc-1"
+        )
+        found = await kube.get(VOLUMES, pv["metadata"]["name"])
+        assert found["spec"]["csi"]["volumeHandle"] == moved == "r1/r1-h1/local-lvm/vm-9999-pvc-1"
+        assert (await kube.get(CLAIMS, "data", "default"))["spec"]["volumeName"] == "pvc-1"
+        assert await calls.attach(stage.controller, csi.Volume(volume_id=moved), 102)
+        assert len(stage.volumes("local-lvm")) == 1
+
+    play(tmp_path, story)
