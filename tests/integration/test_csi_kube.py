@@ -80,15 +80,10 @@ def test_a_promise_is_in_the_api_until_it_is_kept(tmp_path: Path) -> None:
     async def story(stage: CsiStage, kube: Kube) -> None:
         volume = await calls.create(stage.controller, "pvc-1")
         assert await calls.expand(stage.controller, volume, 4) == 4 * calls.GIB
-        assert (
-            len((await kube.list(CONFIG_MAPS, "kube-system", labels="csi.moxwell.dev/book")).items)
-            == 1
-        )
+        assert len((await kube.list(CONFIG_MAPS, "kube-system", labels=LABEL)).items) == 1
         await calls.attach(stage.controller, volume)
         assert "size=4G" in str(stage.conf(101)["scsi1"])
-        assert (
-            await kube.list(CONFIG_MAPS, "kube-system", labels="csi.moxwell.dev/book")
-        ).items == ()
+        assert (await kube.list(CONFIG_MAPS, "kube-system", labels=LABEL)).items == ()
 
     play(tmp_path, story)
 

@@ -39,7 +39,6 @@ STORAGE_CLASS: tuple[Parameter, ...] = (
     Parameter("iothread", "flag", "A thread of its own for the disk.", "true"),
     Parameter("blockSize", "number", "Block size that mkfs uses."),
     Parameter("inodeSize", "number", "Inode size that mkfs uses."),
-    Parameter("fstrim", "flag", "Give unused blocks back when a volume is unstaged.", "true"),
     Parameter("replicate", "flag", "Keep copies on other hosts by Proxmox replication (ZFS)."),
     Parameter("replicateZones", "text", "Hosts that hold the copies, joined by commas."),
     Parameter(
