@@ -199,7 +199,9 @@ class Patcher:
         self, call: Call, record: Record | None, live: Object | None, made: Object
     ) -> Outcome:
         fields = made["metadata"].get("managedFields")
-        read = call.face.model.read(made, None)
+        # What is applied to a custom kind is not read again: a list that lost its last item is a
+        # null then, and refused unless the schema allows it, as a genuine apiserver does.
+        read = made if call.face.custom else call.face.model.read(made, None)
         call.face.model.default(read)
         if fields:
             read["metadata"]["managedFields"] = fields
