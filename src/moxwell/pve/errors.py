@@ -245,7 +245,7 @@ TABLE: tuple[Row, ...] = _rows(
         ((), r"Configuration file '.*' does not exist|unable to find configuration file for"
              r"|could not find target (VM|CT)|resource '.*' does not exist in cluster"
              r"|Guest '.*' does not exist", GuestMissing),
-        ((), r"already exists|already defined|already used|already in use|already attached"
+        ((), r"already exists?|already defined|already used|already in use|already attached"
              r"|File exists|is already a pool member", Exists),
         ((), r"is running - destroy failed|(VM|CT) \d+ (is )?not running|already running"
              r"|is paused - cannot|if VM is running|without --online|(CT|VM) is running"

@@ -25,7 +25,10 @@ INSTANCE_ID = "proxmox.sinextra.dev/instance-id"
 NODE_IP = "alpha.kubernetes.io/provided-node-ip"
 _SKU = re.compile(r"^[a-zA-Z0-9_.-]+$")
 _VALUE = re.compile(r"[^A-Za-z0-9_.-]+")
-_IGNORED = re.compile(r"^(lo|cilium_.*|dummy.*|cni.*|flannel.*|veth.*|docker.*|kube-.*)$")
+_IGNORED = re.compile(
+    r"lo|(cilium_|dummy|cni|flannel|veth|docker|kube-|cali|lxc|tunl|vxlan|antrea-|ovn|nodelocaldns)"
+    r".*|br-[0-9a-f]{12}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,8 @@ def provider_id(place: Place, features: Features) -> str:
 
 def zone(place: Place, features: Features) -> str:
     """The zone of a node; with ``ha_group`` the first group its guest belongs to."""
-    return place.ha_groups[0] if features.ha_group and place.ha_groups else place.zone
+    group = label_value(place.ha_groups[0]) if features.ha_group and place.ha_groups else ""
+    return group or place.zone
 
 
 def instance_type(place: Place) -> str:
@@ -94,11 +98,16 @@ def labels(place: Place, features: Features) -> dict[str, str]:
     """Everything a new node is labelled with."""
     kind = instance_type(place)
     found = topology(place, features) | {TYPE: kind, OLD_TYPE: kind}
-    found |= {f"{HA}{group}": "" for group in place.ha_groups}
+    found |= ha_labels(place)
     found[CAPACITY] = "dedicated" if place.dedicated else "shared"
     if model := label_value(place.cpu_model):
         found[CPU_MODEL] = model
     return found
+
+
+def ha_labels(place: Place) -> dict[str, str]:
+    """One for each group or rule the guest belongs to."""
+    return {f"{HA}{name}": "" for name in map(label_value, place.ha_groups) if name}
 
 
 def label_value(text: str) -> str:
@@ -119,23 +128,23 @@ class Addresses:
 
 def addresses(node: Node, place: Place, features: Features) -> Addresses:
     """What the node's status should list."""
-    given = [a.strip() for a in node.metadata.annotations.get(NODE_IP, "").split(",") if a.strip()]
+    try:
+        given = _given(node)
+    except ValueError as error:
+        return Addresses(why_not=f"the kubelet's --node-ip is no address: {error}")
     inside = _inside(place, features) if features.mode in {"qemu", "auto"} else []
     if features.mode == "qemu" and not inside:
-        why = (
-            "the guest agent does not answer" if place.agent_silent else "the guest has no address"
-        )
+        silent = place.agent_silent
+        why = "the guest agent does not answer" if silent else "the guest has no address"
         return Addresses(why_not=f"no addresses yet: {why}")
-    known = [a.address for a in node.status.addresses if a.type in {"InternalIP", "ExternalIP"}]
-    candidates = list(dict.fromkeys([*inside, *given] if features.mode != "default" else given))
-    candidates = candidates or known
     missing = [a for a in given if inside and a not in inside]
     if missing:
-        listed = ", ".join(inside)
+        has = ", ".join(inside)
         return Addresses(
-            why_not=f"the kubelet's --node-ip {missing[0]} is none of the guest's ({listed})"
+            why_not=f"the kubelet's --node-ip {missing[0]} is none of the guest's ({has})"
         )
-    wanted = _sorted(candidates, features.order)
+    known = [a.address for a in node.status.addresses if a.type in {"InternalIP", "ExternalIP"}]
+    wanted = _sorted(inside or given or known, features.order)
     if given:
         wanted = _node_ip_first(wanted, given, features)
     rows = [NodeAddress(type=_type(a, features), address=a) for a in wanted]
@@ -144,11 +153,17 @@ def addresses(node: Node, place: Place, features: Features) -> Addresses:
     return Addresses(tuple(rows))
 
 
+def _given(node: Node) -> list[str]:
+    """What the kubelet was told by ``--node-ip``, each in one spelling."""
+    texts = node.metadata.annotations.get(NODE_IP, "").split(",")
+    return [str(ipaddress.ip_address(text.strip())) for text in texts if text.strip()]
+
+
 def _inside(place: Place, features: Features) -> list[str]:
     found = []
     for name, text in place.inside:
         address = ipaddress.ip_address(text)
-        if _IGNORED.match(name) or address.is_loopback or address.is_link_local:
+        if _IGNORED.fullmatch(name) or address.is_loopback or address.is_link_local:
             continue
         if address.version == 6 and not features.ipv6:
             continue
@@ -178,7 +193,6 @@ def _type(text: str, features: Features) -> str:
 
 
 def _node_ip_first(found: Sequence[str], given: Sequence[str], features: Features) -> list[str]:
-    """The address the kubelet was told comes first and is the only one of its type and family."""
-    taken = {(_type(a, features), ipaddress.ip_address(a).version) for a in given}
-    rest = [a for a in found if (_type(a, features), ipaddress.ip_address(a).version) not in taken]
-    return [*given, *(a for a in rest if a not in given)]
+    """The addresses the kubelet was told come first and are the only ones of their type."""
+    taken = {_type(a, features) for a in given}
+    return [*given, *(a for a in found if _type(a, features) not in taken)]

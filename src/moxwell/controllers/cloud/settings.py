@@ -12,13 +12,16 @@ from typing import Any, Literal
 
 import yaml
 
+from moxwell.api.infra.ranges import parse_ranges
 from moxwell.errors import Invalid
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 FEATURES = {"provider", "ha_group", "force_update_labels", "network", "load_balancer"}
 OTHERS = {"controllerVmID", "controllerVMID"}  # of the storage driver, in the same file
 NETWORK = {"mode", "external_ip_cidrs", "ip_sort_order", "ipv6_support_disabled"}
-BALANCER = {"mode", "class", "pool", "vnet", "zone", "ipam", "announcer"}
+BALANCER = {"mode", "class", "pool", "region", "vnet", "zone", "ipam", "announcer"}
+TRUE = {"1", "on", "true", "yes"}
+FALSE = {"", "0", "off", "false", "no"}
 MODES = ("default", "qemu", "auto")
 
 
@@ -35,7 +38,8 @@ class Balancer:
     mode: Literal["none", "ipam"] = "none"
     class_: str = "moxwell.dev/ipam"
     pool: tuple[str, ...] = ()  # addresses, ranges and CIDRs
-    vnet: str = ""  # or a subnet of PVE's own IPAM
+    region: str = ""  # whose IPAM; may be left out where there is only one region
+    vnet: str = ""  # of PVE's own IPAM: the pool, if given, lies in its subnets
     zone: str = ""
     ipam: str = "pve"
     announcer: Literal["", "metallb", "kube-vip", "cilium"] = ""
@@ -86,13 +90,13 @@ def from_mapping(features: Mapping[str, Any]) -> Features:
     order, ignored = _networks("ip_sort_order", network.get("ip_sort_order"))
     return Features(
         provider="capmox" if provider == "capmox" else "default",
-        ha_group=bool(features.get("ha_group")),
-        force_update_labels=bool(features.get("force_update_labels")),
+        ha_group=_flag("ha_group", features),
+        force_update_labels=_flag("force_update_labels", features),
         mode=mode,
         external=external,
         never=never + ignored,
         order=order,
-        ipv6=not network.get("ipv6_support_disabled"),
+        ipv6=not _flag("ipv6_support_disabled", network),
         balancer=_balancer(features.get("load_balancer") or {}),
     )
 
@@ -108,15 +112,39 @@ def _balancer(given: Mapping[str, Any]) -> Balancer:
             f"features.load_balancer.announcer is {announcer!r}: use metallb, kube-vip or cilium"
         )
     pool = given.get("pool") or ()
+    if mode == "ipam" and not pool and not given.get("vnet"):
+        raise InvalidFeatures("features.load_balancer: mode ipam wants a pool, a vnet, or both")
+    if given.get("vnet") and not given.get("zone"):
+        raise InvalidFeatures("features.load_balancer: a vnet wants its SDN zone")
     return Balancer(
         mode="ipam" if mode == "ipam" else "none",
         class_=str(given.get("class") or "moxwell.dev/ipam"),
-        pool=(pool,) if isinstance(pool, str) else tuple(map(str, pool)),
+        pool=_pool(pool),
+        region=str(given.get("region") or ""),
         vnet=str(given.get("vnet") or ""),
         zone=str(given.get("zone") or ""),
         ipam=str(given.get("ipam") or "pve"),
         announcer=announcer,  # type: ignore[arg-type]
     )
+
+
+def _pool(given: Any) -> tuple[str, ...]:
+    """Addresses, ranges and CIDRs: a list, or one text with commas."""
+    texts = given.split(",") if isinstance(given, str) else list(given)
+    pool = tuple(str(text).strip() for text in texts)
+    try:
+        parse_ranges(pool)
+    except Invalid as error:
+        raise InvalidFeatures(f"features.load_balancer.pool: {error}") from error
+    return pool
+
+
+def _flag(key: str, given: Mapping[str, Any]) -> bool:
+    """A text like "false" is not true."""
+    word = str(given.get(key) or "").strip().lower()
+    if word not in TRUE | FALSE:
+        raise InvalidFeatures(f"features: {key} must be true or false, not {given[key]!r}")
+    return word in TRUE
 
 
 def _known(where: str, given: Any, keys: set[str]) -> None:

@@ -1,12 +1,15 @@
 """The cloud controllers put together: the one function that ``app`` and tests call."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from moxwell.api.core.nodes import Node
 from moxwell.clock import Clock
 from moxwell.controllers.cloud.balancer import controller as balancers
+from moxwell.controllers.cloud.balancer.ipam import Pool, VnetIpam
 from moxwell.controllers.cloud.lifecycle import controller as lifecycles
 from moxwell.controllers.cloud.lookup import Lookup
+from moxwell.controllers.cloud.metrics import CloudMetrics
 from moxwell.controllers.cloud.node import controller as nodes
 from moxwell.controllers.cloud.node.see import Eyes
 from moxwell.controllers.cloud.settings import Features
@@ -14,6 +17,17 @@ from moxwell.pve.regions import Regions
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
+
+LOOPS = (nodes.NAME, lifecycles.NAME, balancers.NAME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often, and how many at a time; the numbers of the flags people know."""
+
+    refresh_seconds: float = nodes.REFRESH_SECONDS  # --node-status-update-frequency
+    monitor_seconds: float = lifecycles.MONITOR_SECONDS  # --node-monitor-period
+    at_a_time: int | None = None  # --concurrent-node-syncs
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +37,40 @@ class Cloud:
     lookup: Lookup
 
 
-def add_cloud(runtime: Runtime, clock: Clock, regions: Regions, features: Features) -> Cloud:
+def add_cloud(
+    runtime: Runtime,
+    clock: Clock,
+    regions: Regions,
+    features: Features,
+    *,
+    loops: Collection[str] = LOOPS,
+    pace: Pace | None = None,
+) -> Cloud:
     """Add the cloud controllers to the runtime of the cluster whose nodes they look after."""
-    manager, kube = runtime.manager, runtime.kube
-    lookup = Lookup(regions)
-    cache = manager.caches.of(Node)
-    node = nodes.CloudNodes(kube, Eyes(lookup, features, clock), features, cache)
-    manager.add(Controller(name=nodes.NAME, reconciler=node))
-    lifecycle = lifecycles.CloudLifecycle(kube, lookup)
-    manager.add(Controller(name=lifecycles.NAME, reconciler=lifecycle))
-    if features.balancer.mode == "ipam":
-        balancer = balancers.CloudBalancer(kube, regions, features.balancer)
-        manager.add(Controller(name=balancers.NAME, reconciler=balancer))
+    manager, kube, pace = runtime.manager, runtime.kube, pace or Pace()
+    lookup = Lookup(regions, clock)
+    cache = manager.caches.of(Node, nodes.INDEXES)
+    metrics = CloudMetrics(runtime.metrics.registry)
+    eyes = Eyes(lookup, features, clock)
+    node = nodes.CloudNodes(
+        kube, eyes, features, cache, clock=clock, metrics=metrics,
+        refresh_seconds=pace.refresh_seconds,
+    )  # fmt: skip
+    lifecycle = lifecycles.CloudLifecycle(kube, lookup, monitor_seconds=pace.monitor_seconds)
+    running = [n for n in (nodes.NAME, lifecycles.NAME) if n in loops]
+    for name, reconciler in ((nodes.NAME, node), (lifecycles.NAME, lifecycle)):
+        if name in loops:
+            manager.add(Controller(name=name, reconciler=reconciler, per_share=pace.at_a_time))
+    if balancers.NAME in loops and features.balancer.mode == "ipam":
+        ipam = VnetIpam(regions, features.balancer) if features.balancer.vnet else None
+        balancer = balancers.CloudBalancer(
+            kube, ipam or Pool(features.balancer), features.balancer, cache
+        )
+        manager.add(Controller(name=balancers.NAME, reconciler=balancer, needs=balancer.concerns))
 
     def wake(key: Key) -> None:
-        manager.wake(nodes.NAME, key)
-        manager.wake(lifecycles.NAME, key)
+        for name in running:
+            manager.wake(name, key)
 
     node.listen(regions, wake)
     return Cloud(lookup)

@@ -126,8 +126,22 @@ QEMU = {"features": {"network": {"mode": "qemu"}}}
             {"mode": "auto"},
             [("eth0", "10.0.0.5"), ("eth0", "2001:db8::5")],
             "2001:db8::5",
-            ["InternalIP 2001:db8::5", "InternalIP 10.0.0.5"],
-            id="the node IP comes first",
+            ["InternalIP 2001:db8::5"],
+            id="the node IP is the only one of its type",
+        ),
+        pytest.param(
+            {"mode": "auto", "external_ip_cidrs": "203.0.113.0/24"},
+            [("eth1", "203.0.113.9"), ("eth0", "10.0.0.5"), ("eth0", "10.0.0.6")],
+            "10.0.0.6",
+            ["InternalIP 10.0.0.6", "ExternalIP 203.0.113.9"],
+            id="the node IP comes first, other types stay",
+        ),
+        pytest.param(
+            {"mode": "qemu"},
+            [("eth0", "10.0.0.5"), ("eth0", "2001:db8::5")],
+            "10.0.0.5,2001:DB8:0::5",
+            ["InternalIP 10.0.0.5", "InternalIP 2001:db8::5"],
+            id="dual stack, whatever the spelling",
         ),
         pytest.param(
             {"mode": "default"}, [], "10.0.0.7", ["InternalIP 10.0.0.7"], id="as the kubelet says"
@@ -156,6 +170,11 @@ def test_a_node_ip_that_the_guest_does_not_have_is_named() -> None:
     assert "10.0.0.5" in found.why_not
 
 
+def test_a_node_ip_that_is_no_address_is_named() -> None:
+    wrong = node(annotations={identity.NODE_IP: "eth0"})
+    assert "eth0" in identity.addresses(wrong, PLACE, Features()).why_not
+
+
 KEPT = (
     NodeAddress(type="InternalIP", address="10.0.0.5"),
     NodeAddress(type="Hostname", address="w1"),
@@ -169,7 +188,24 @@ KEPT = (
         pytest.param(node(plan.TAINT), Unknown("silent"), None, Wait, id="a silent region"),
         pytest.param(node(plan.TAINT), Gone("guest 101"), None, Wait, id="no guest, no identity"),
         pytest.param(node(plan.TAINT), "found", PLACE, plan.Initialize, id="a new node"),
-        pytest.param(node(addresses=KEPT), "found", PLACE, Settled, id="an old node, nothing new"),
+        pytest.param(
+            node(addresses=KEPT, provider="proxmox://r1/101"),
+            "found",
+            PLACE,
+            Settled,
+            id="an old node, nothing new",
+        ),
+        pytest.param(
+            node(addresses=KEPT), "found", PLACE, Wait, id="a kubelet without an external cloud"
+        ),
+        pytest.param(
+            node(plan.TAINT, provider="proxmox://r1/999"),
+            "found",
+            PLACE,
+            Wait,
+            id="a provider ID that names another guest",
+        ),
+        pytest.param(node(plan.TAINT), NotOurs("no such UUID"), None, Wait, id="nobody's node"),
     ],
 )
 def test_next_move(subject: Node, answer: Any, place: Place | None, move: type) -> None:
@@ -190,6 +226,33 @@ def test_a_provider_id_that_is_there_is_not_touched() -> None:
     move = plan.next_move(subject, "found", PLACE, Features(), False)  # type: ignore[arg-type]
     assert isinstance(move, plan.Initialize)
     assert "providerID" not in move.change["spec"]
+
+
+OLD = {identity.OLD_ZONE: "a", identity.OLD_REGION: "r", identity.OLD_TYPE: "t"}
+
+
+@pytest.mark.parametrize(
+    "labels, wanted",
+    [
+        pytest.param({}, {}, id="none of either generation"),
+        pytest.param({identity.ZONE: "a"}, {}, id="only today's"),
+        pytest.param(
+            OLD,
+            {identity.ZONE: "a", identity.REGION: "r", identity.TYPE: "t"},
+            id="today's are added",
+        ),
+        pytest.param(
+            {identity.OLD_ZONE: "a", identity.ZONE: "b"}, {identity.ZONE: "a"}, id="the older wins"
+        ),
+    ],
+)
+def test_generations(labels: dict[str, str], wanted: dict[str, str]) -> None:
+    assert plan.generations(labels) == wanted
+
+
+def test_a_group_that_was_left_loses_its_label() -> None:
+    subject = node(labels={f"{identity.HA}old": ""})
+    assert plan.placement(subject, PLACE, Features())[f"{identity.HA}old"] is None
 
 
 MOVED = {identity.ZONE: "pve9", identity.REGION: "r1"}
@@ -218,11 +281,19 @@ def test_labels_follow_a_migration(force: bool, pinned: bool, move: type) -> Non
         pytest.param({"provider": "gcp"}, "gcp", id="another provider"),
         pytest.param({"network": {"external_ip_cidrs": "10.0.0"}}, "10.0.0", id="no network"),
         pytest.param({"load_balancer": {"mode": "haproxy"}}, "haproxy", id="a balancer mode"),
+        pytest.param({"load_balancer": {"mode": "ipam"}}, "pool", id="a balancer without pool"),
+        pytest.param({"load_balancer": {"pool": "10.0.0"}}, "10.0.0", id="a pool of nothing"),
+        pytest.param({"load_balancer": {"vnet": "v"}}, "zone", id="a vnet without zone"),
+        pytest.param({"ha_group": "perhaps"}, "perhaps", id="neither true nor false"),
     ],
 )
 def test_bad_features_are_named(features: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidFeatures, match=says):
         settings.from_mapping(features)
+
+
+def test_a_text_false_is_false() -> None:
+    assert not settings.from_mapping({"ha_group": "false"}).ha_group
 
 
 def test_the_documentations_flat_network_is_read() -> None:

@@ -13,6 +13,7 @@ from moxwell.runtime.watches import Watch
 
 NAME = "cloud.lifecycle"
 MONITOR_SECONDS = 5.0
+SILENT_SECONDS = 30.0  # when nobody can say; changes of the inventory wake it sooner
 
 
 class CloudLifecycle:
@@ -22,8 +23,10 @@ class CloudLifecycle:
     finalizer = ""
     watches: Sequence[Watch] = ()
 
-    def __init__(self, kube: Kube, lookup: Lookup) -> None:
-        self._kube, self._lookup = kube, lookup
+    def __init__(
+        self, kube: Kube, lookup: Lookup, *, monitor_seconds: float = MONITOR_SECONDS
+    ) -> None:
+        self._kube, self._lookup, self._monitor = kube, lookup, monitor_seconds
 
     async def reconcile(self, node: Node) -> Outcome[Any]:
         ready = node.status.is_true("Ready")
@@ -41,5 +44,6 @@ class CloudLifecycle:
                 await self._kube.merge(Node, node.name, change)
             case Wait(reason, message):
                 told = Note(reason, message, "Warning")
-                return Outcome(None, again=MONITOR_SECONDS, notes=(told,))
-        return Outcome(None, again=None if ready else MONITOR_SECONDS)
+                later = max(SILENT_SECONDS, self._monitor)
+                return Outcome(None, again=later, notes=(told,))
+        return Outcome(None, again=None if ready else self._monitor)

@@ -1,0 +1,49 @@
+"""A wire that tells of every request that went over it: path, seconds, whether it failed."""
+
+from collections.abc import Awaitable, Callable
+
+from moxwell.clock import Clock
+from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Transport, Upload
+from moxwell.pve.values import Params
+
+Tell = Callable[[str, float, bool], None]
+
+
+class CountedTransport:
+    """Another transport, counted."""
+
+    def __init__(self, inner: Transport, tell: Tell, clock: Clock) -> None:
+        self._inner, self._tell, self._clock = inner, tell, clock
+
+    @property
+    def region(self) -> str:
+        return self._inner.region
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Params | None = None,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> bytes:
+        sent = self._inner.request(method, path, params, deadline_seconds=deadline_seconds)
+        return await self._timed(path, sent)
+
+    async def upload(
+        self, path: str, params: Params, file: Upload, *, deadline_seconds: float = UPLOAD_SECONDS
+    ) -> bytes:
+        sent = self._inner.upload(path, params, file, deadline_seconds=deadline_seconds)
+        return await self._timed(path, sent)
+
+    async def _timed(self, path: str, sent: Awaitable[bytes]) -> bytes:
+        began, failed = self._clock.monotonic(), True
+        try:
+            answer = await sent
+            failed = False
+            return answer
+        finally:
+            self._tell(path, self._clock.monotonic() - began, failed)
+
+    async def close(self) -> None:
+        await self._inner.close()

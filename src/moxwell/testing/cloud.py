@@ -1,0 +1,142 @@
+"""
+A cluster of one simulated region and the cloud controllers, for stories and measurements.
+
+The simulator is Proxmox, the embedded API is the cluster, kubelets are a few writes; time is
+virtual. In: features as a configuration file has them. Out: a ``World`` to act in and to look at.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from moxwell.api.core.nodes import Node
+from moxwell.api.kinds import Resource
+from moxwell.api.wire import Request, Response
+from moxwell.controllers.cloud import settings
+from moxwell.controllers.cloud.node import plan
+from moxwell.controllers.cloud.wiring import LOOPS, add_cloud
+from moxwell.kube.client import Kube
+from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.regions import Regions
+from moxwell.pve.values import Secret
+from moxwell.runtime.manager import Runtime, assemble
+from moxwell.runtime.settings import Settings
+from moxwell.store.server import Store
+from moxwell.testing.pve_stage import SimStage
+
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+SETTINGS = Settings(elect=False, identity="test")
+
+
+@dataclass
+class World:
+    stage: SimStage
+    kube: Kube
+    regions: Regions
+    handler: "Counting"
+    runtime: Runtime
+
+    async def until(self, check: Callable[[], Any], seconds: int = 900) -> Any:
+        for _ in range(seconds):
+            found = check()
+            if asyncio.iscoroutine(found):
+                found = await found
+            if found:
+                return found
+            await self.stage.clock.sleep(1)
+        raise AssertionError("it never came true")
+
+    async def stays(
+        self, check: Callable[[], Coroutine[Any, Any, Any]], seconds: int = 600
+    ) -> None:
+        for _ in range(seconds // 10):
+            assert await check()
+            await self.stage.clock.sleep(10)
+
+    def uuid(self, vmid: int = 100) -> str:
+        smbios = str(self.stage.conf(vmid)["smbios1"])
+        return next(p for p in smbios.split(",") if p.startswith("uuid=")).removeprefix("uuid=")
+
+    def rewrite(self, vmid: int, **changes: str) -> None:
+        """Change a guest's configuration behind everybody's back; the list tells in its time."""
+        self.stage.conf(vmid).update(changes)
+        self.stage.region.changed.add(vmid)
+
+    async def join(
+        self,
+        name: str = "ours",
+        vmid: int = 100,
+        *,
+        ready: bool = True,
+        uuid: str = "",
+        **spec: Any,
+    ) -> None:
+        """A kubelet registers, as one with ``--cloud-provider=external`` does."""
+        annotations = spec.pop("annotations", {})
+        taint = {"key": plan.TAINT, "value": "true", "effect": "NoSchedule"}
+        meta = {"name": name, "annotations": annotations}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+        await self.kube.create(node | {"spec": {"taints": [taint]} | spec}, Node.resource)
+        info = {"systemUUID": uuid or self.uuid(vmid)}
+        status = {"nodeInfo": info, "conditions": [condition(ready)]}
+        await self.kube.merge(Node.resource, name, {"status": status}, subresource="status")
+
+    async def set_ready(self, name: str, ready: bool) -> None:
+        change = {"status": {"conditions": [condition(ready)]}}
+        await self.kube.merge(Node.resource, name, change, subresource="status")
+
+    async def node(self, name: str = "ours") -> Node:
+        return await self.kube.get(Node, name)
+
+    async def initialised(self, name: str = "ours") -> Any:
+        found = await self.kube.find(Node, name)
+        return found is not None and not plan.is_new(found) and found
+
+    async def said(self, word: str) -> bool:
+        rows = (await self.kube.list(EVENTS)).items
+        return any(word in f"{e.get('reason')} {e.get('note')}" for e in rows)
+
+
+def condition(ready: bool) -> dict[str, str]:
+    return {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+@dataclass
+class Counting:
+    """A handler that notes what is asked of it."""
+
+    store: Store
+    seen: list[Request] = field(default_factory=list)
+
+    async def handle(self, request: Request) -> Response:
+        self.seen.append(request)
+        return await self.store.handle(request)
+
+
+@asynccontextmanager
+async def world(
+    version: str = "8.4.21", *, loops: tuple[str, ...] = LOOPS, **features: Any
+) -> AsyncIterator[World]:
+    stage = SimStage(version)
+    store = Store(clock=stage.clock)
+    await store.start()
+    handler = Counting(store)
+    config = RegionConfig(region="r1", urls=("https://x",), auth=TokenAuth("t", Secret("s")))
+    regions = Regions([config], stage.clock, connect=lambda _: stage.transport)
+    runtime = assemble(handler, stage.clock, SETTINGS)
+    add_cloud(runtime, stage.clock, regions, settings.from_mapping(features), loops=loops)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(runtime.manager.run()), group.create_task(regions.run())]
+        await regions["r1"].inventory.wait_synced()
+        yield World(stage, Kube(store), regions, handler, runtime)
+        for task in tasks:
+            task.cancel()
+    await store.stop()
+
+
+async def boot(w: World) -> None:
+    """Start the guest with a kernel whose agent answers."""
+    w.stage.conf(100)["args"] = "-kernel /boot/vmlinuz -initrd /boot/initrd"
+    await w.stage.settle(await w.stage.pve.qemu.start("pve1", 100))

@@ -1,0 +1,385 @@
+"""What may never happen to a node, and what looking after it may cost: stories on virtual time."""
+
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from moxwell.api.core.nodes import Node
+from moxwell.api.kinds import Resource
+from moxwell.controllers.cloud import identity
+from moxwell.controllers.cloud.node import plan
+from moxwell.sim.state import Acl
+from moxwell.testing.cloud import World, boot, world
+from moxwell.testing.loop import run_virtual
+
+SERVICES = Resource("", "v1", "services", "Service")
+HOUR = 3600
+FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
+
+
+def story(tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(tell())
+
+
+async def there(w: World) -> bool:
+    return await w.kube.find(Node, "ours") is not None
+
+
+async def gone(w: World) -> bool:
+    return not await there(w)
+
+
+# ---------------------------------------------------------------------- no node is lost
+
+
+@pytest.mark.parametrize("provider", ["default", "capmox"])
+def test_no_privilege_left_is_no_guest_gone(provider: str) -> None:
+    async def tell() -> None:
+        async with world(provider=provider) as w:
+            await w.join()
+            await w.until(w.initialised)
+            await w.set_ready("ours", False)
+            w.stage.region.access.acl.clear()
+            await w.stays(lambda: there(w), HOUR)
+
+    story(tell)
+
+
+@pytest.mark.parametrize("provider", ["default", "capmox"])
+def test_a_guest_that_is_gone_takes_its_node_with_it(provider: str) -> None:
+    async def tell() -> None:
+        async with world(provider=provider) as w:
+            await w.join()
+            await w.until(w.initialised)
+            await w.set_ready("ours", False)
+            w.stage.mischief("delete-guest", vmid=100)
+            await w.until(lambda: gone(w))
+
+    story(tell)
+
+
+def test_a_uuid_that_nobody_shows_us_is_no_guest_gone() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join(providerID="proxmox://99999999-0000-4000-8000-000000000000", ready=False)
+            await w.stays(lambda: there(w))
+            assert await w.said("does not prove it gone")
+
+    story(tell)
+
+
+def test_a_changed_smbios_uuid_is_no_guest_gone() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            w.rewrite(100, smbios1="uuid=77777777-0000-4000-8000-000000000000")
+            await w.set_ready("ours", False)
+            await w.stays(lambda: there(w), HOUR)
+
+    story(tell)
+
+
+def test_a_guest_restored_under_another_vmid_keeps_its_node() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            w.rewrite(200, name="ours", smbios1=str(w.stage.conf(100)["smbios1"]))
+            w.stage.mischief("delete-guest", vmid=100)
+            await w.set_ready("ours", False)
+            await w.stays(lambda: there(w), HOUR)
+
+    story(tell)
+
+
+def test_a_renamed_guest_keeps_its_node() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            w.rewrite(100, name="renamed")
+            await w.set_ready("ours", False)
+            await w.stays(lambda: there(w), HOUR)
+
+    story(tell)
+
+
+# ---------------------------------------------------------------------- what it costs
+
+
+def test_an_idle_hour_costs_nothing_but_the_list() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            await w.stage.clock.sleep(60)
+            w.stage.transport.sent.clear()
+            await w.stage.clock.sleep(HOUR)
+            assert {path for _, path in w.stage.transport.sent} == {"/cluster/resources"}
+
+    story(tell)
+
+
+def test_a_new_node_costs_one_configuration() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            w.stage.transport.sent.clear()
+            await w.join()
+            await w.until(w.initialised)
+            asked = Counter(path for _, path in w.stage.transport.sent)
+            assert asked["/nodes/pve1/qemu/100/config"] == 1
+
+    story(tell)
+
+
+def test_a_node_that_does_not_report_costs_nothing_while_its_guest_is_there() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            await w.set_ready("ours", False)
+            await w.stage.clock.sleep(60)
+            w.stage.transport.sent.clear()
+            await w.stage.clock.sleep(HOUR)
+            assert {path for _, path in w.stage.transport.sent} == {"/cluster/resources"}
+
+    story(tell)
+
+
+def test_hidden_guests_are_asked_about_once_a_minute() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            await w.set_ready("ours", False)
+            w.stage.region.access.acl.clear()
+            await w.stage.clock.sleep(120)
+            w.stage.transport.sent.clear()
+            await w.stage.clock.sleep(HOUR)
+            asked = Counter(path for _, path in w.stage.transport.sent)
+            assert asked["/cluster/nextid"] <= 60
+
+    story(tell)
+
+
+# ---------------------------------------------------------------------- how it goes on
+
+
+def test_a_guest_that_is_newer_than_the_list_is_found_soon() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.stage.clock.sleep(31)
+            acl = list(w.stage.region.access.acl)
+            w.stage.region.access.acl.clear()
+            await w.stage.clock.sleep(31)
+            await w.join("talos-x", providerID="")
+            await w.stage.clock.sleep(5)
+            assert plan.is_new(await w.node("talos-x"))
+            w.stage.region.access.acl.extend(acl)
+            await w.until(lambda: w.initialised("talos-x"), 30)
+
+    story(tell)
+
+
+def test_a_kubelet_without_external_cloud_is_told_of() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join(taints=[])
+            await w.until(lambda: w.said("--cloud-provider=external"))
+            assert identity.REGION not in (await w.node()).metadata.labels
+
+    story(tell)
+
+
+def test_labels_of_the_older_generation_are_carried_over() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            change = {"metadata": {"labels": {identity.OLD_ZONE: "z9"}}}
+            await w.kube.merge(Node, "ours", change)
+
+            async def carried() -> bool:
+                return (await w.node()).metadata.labels[identity.ZONE] == "z9"
+
+            await w.until(carried)
+
+    story(tell)
+
+
+def test_only_lifecycle_leaves_identity_to_others() -> None:
+    async def tell() -> None:
+        async with world(loops=("cloud.lifecycle",)) as w:
+            await w.join(providerID="proxmox://r1/100", ready=False)
+
+            async def tainted() -> bool:
+                keys = {t.key for t in (await w.node()).spec.taints}
+                return "node.cloudprovider.kubernetes.io/shutdown" in keys
+
+            await w.until(tainted)
+            assert plan.is_new(await w.node())
+
+    story(tell)
+
+
+def test_addresses_of_the_agent_follow_it() -> None:
+    async def tell() -> None:
+        async with world(network={"mode": "auto"}) as w:
+            await w.join()
+            before = await w.until(w.initialised)
+            assert [a.type for a in before.status.addresses] == ["Hostname"]
+            assert await w.said("NoAddress")
+            await boot(w)
+
+            async def addressed() -> bool:
+                return any(a.type == "InternalIP" for a in (await w.node()).status.addresses)
+
+            await w.until(addressed)
+
+    story(tell)
+
+
+def test_delays_are_counted_under_their_known_names() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            registry = w.runtime.metrics.registry
+            for name in ("cloud_provider_taint_removal_delay", "initial_node_sync_delay"):
+                assert registry.get_sample_value(f"node_controller_{name}_seconds_count") == 1
+
+    story(tell)
+
+
+# ---------------------------------------------------------------------- load balancers
+
+SHARED = {"moxwell.dev/lb-sharing-key": "k"}
+SDN = {"mode": "ipam", "vnet": "vips", "zone": "lan", "announcer": "metallb"}
+
+
+async def make_vnet(w: World) -> None:
+    for path in ("/", "/sdn", "/sdn/zones"):
+        w.stage.region.access.acl.append(Acl(path, "user", "moxwell@pve", "Administrator"))
+    sdn = w.stage.pve.sdn
+    await sdn.create_zone("lan", "simple", {"ipam": "pve"})
+    await sdn.create_vnet("vips", "lan")
+    await sdn.create_subnet("vips", "10.7.0.0/29", gateway="10.7.0.1")
+    await w.stage.settle(await sdn.apply())
+
+
+async def serve(
+    w: World, name: str, port: int = 80, notes: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    spec = {
+        "type": "LoadBalancer",
+        "loadBalancerClass": "moxwell.dev/ipam",
+        "selector": {"app": name},
+        "ports": [{"port": port}],
+    }
+    meta = {"name": name, "namespace": "default", "annotations": dict(notes)}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+    await w.kube.create(body, SERVICES)
+
+
+async def address(w: World, name: str) -> str:
+    found = await w.kube.get(SERVICES, name, "default")
+    rows = (found.get("status") or {}).get("loadBalancer", {}).get("ingress") or [{}]
+    return str(rows[0].get("ip", ""))
+
+
+async def reserved(w: World) -> set[str]:
+    return {x.ip for x in await w.stage.pve.sdn.leases("pve") if x.mac.startswith("02:")}
+
+
+def test_addresses_come_from_the_ipam_of_a_vnet_and_go_back() -> None:
+    async def tell() -> None:
+        async with world(load_balancer=SDN) as w:
+            await make_vnet(w)
+            await w.stage.pve.sdn.reserve(
+                "vips", zone="lan", ip="10.7.0.2", mac="BC:24:11:00:00:01"
+            )
+            await serve(w, "web")
+            assert await w.until(lambda: address(w, "web")) == "10.7.0.3"
+            assert await reserved(w) == {"10.7.0.3"}
+            await w.kube.delete(SERVICES, "web", "default")
+
+            async def returned() -> bool:
+                return not await reserved(w)
+
+            await w.until(returned)
+
+    story(tell)
+
+
+def test_a_shared_address_goes_back_with_the_last_who_shares_it() -> None:
+    async def tell() -> None:
+        async with world(load_balancer=SDN) as w:
+            await make_vnet(w)
+            await serve(w, "web", 80, SHARED)
+            await w.until(lambda: address(w, "web"))
+            await serve(w, "dns", 53, SHARED)
+            assert await w.until(lambda: address(w, "dns")) == await address(w, "web")
+            await w.kube.delete(SERVICES, "web", "default")
+            await w.stage.clock.sleep(60)
+            assert await reserved(w) == {"10.7.0.2"}
+            await w.kube.delete(SERVICES, "dns", "default")
+            await w.stage.clock.sleep(60)
+            assert await reserved(w) == set()
+
+    story(tell)
+
+
+def test_a_service_that_is_no_load_balancer_any_more_is_left_clean() -> None:
+    async def tell() -> None:
+        async with world(load_balancer=SDN) as w:
+            await make_vnet(w)
+            await serve(w, "web")
+            await w.until(lambda: address(w, "web"))
+            change = {"spec": {"type": "ClusterIP", "loadBalancerClass": None}}
+            await w.kube.merge(SERVICES, "web", change, "default")
+            await w.stage.clock.sleep(60)
+            meta = (await w.kube.get(SERVICES, "web", "default"))["metadata"]
+            assert FINALIZER not in meta.get("finalizers", ())
+            assert not meta.get("annotations")
+            assert await reserved(w) == set()
+
+    story(tell)
+
+
+def test_other_services_are_not_touched() -> None:
+    async def tell() -> None:
+        async with world(load_balancer={"mode": "ipam", "pool": "10.9.0.1"}) as w:
+            spec = {"ports": [{"port": 80}], "selector": {"app": "x"}}
+            meta = {"name": "plain", "namespace": "default"}
+            body = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+            await w.kube.create(body, SERVICES)
+            await w.stage.clock.sleep(60)
+            found = await w.kube.get(SERVICES, "plain", "default")
+            assert "finalizers" not in found["metadata"]
+
+    story(tell)
+
+
+def test_a_forged_note_takes_no_address_from_others() -> None:
+    async def tell() -> None:
+        async with world(load_balancer={"mode": "ipam", "pool": "10.9.0.1-10.9.0.2"}) as w:
+            await serve(w, "web")
+            await w.until(lambda: address(w, "web"))
+            await w.stage.clock.sleep(2)
+            await serve(w, "thief", 80, {"moxwell.dev/lb-allocated": "10.9.0.1"})
+            assert await w.until(lambda: address(w, "thief")) == "10.9.0.2"
+
+    story(tell)
+
+
+def test_no_node_to_carry_it_is_told() -> None:
+    async def tell() -> None:
+        async with world(load_balancer={"mode": "ipam", "pool": "10.9.0.1"}) as w:
+            await serve(w, "web")
+            await w.until(lambda: w.said("UnAvailableLoadBalancer"))
+
+    story(tell)
