@@ -5,7 +5,8 @@ Differences are compared after what may differ is replaced by words (:mod:`apisu
 few that remain are listed with their reasons in :mod:`apisuite.allowed`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -16,11 +17,12 @@ from apisuite.case import Case
 from apisuite.differ import Allowed, unexplained
 from apisuite.play import Player
 from apisuite.server import Server
-from rig import locate
 from rig.control_plane import ControlPlane
 
 pytestmark = pytest.mark.genuine
 CASES = tables.load(tables.HTTP + tables.KUBECTL)
+OLD = ("kubectl_apply", "kubectl_crds")
+Pair = tuple[Server, Server]
 
 
 def _param(area: str, case: Case) -> ParameterSet:
@@ -29,27 +31,60 @@ def _param(area: str, case: Case) -> ParameterSet:
 
 
 @pytest.fixture(scope="module")
-def servers(
+def configs(
     own_genuine: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Server, Server]]:
-    folder = tmp_path_factory.mktemp("servers")
-    process, config = embedded.start(folder / "embedded")
-    kubectl = locate.program("kubectl")
-    both = (
-        Server(own_genuine.kubeconfig, kubectl, folder / "g"),
-        Server(config, kubectl, folder / "e", patience_seconds=15.0),
-    )
-    yield both
-    for server in both:
-        server.close()
+) -> Iterator[tuple[Path, Path]]:
+    process, config = embedded.start(tmp_path_factory.mktemp("embedded"))
+    yield own_genuine.kubeconfig, config
     process.stop()
 
 
-@pytest.mark.parametrize("area, case", [_param(*one) for one in CASES])
-def test_answers_as_the_genuine_one(servers: tuple[Server, Server], area: str, case: Case) -> None:
+def _pair(configs: tuple[Path, Path], kubectl: Path, scratch: Path) -> Iterator[Pair]:
+    genuine = Server(configs[0], kubectl, scratch / "genuine")
+    ours = Server(configs[1], kubectl, scratch / "embedded", patience_seconds=15.0)
+    yield genuine, ours
+    genuine.close()
+    ours.close()
+
+
+@pytest.fixture(scope="module")
+def servers(
+    configs: tuple[Path, Path],
+    rig_program: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pair]:
+    yield from _pair(configs, rig_program("kubectl"), tmp_path_factory.mktemp("now"))
+
+
+@pytest.fixture(scope="module")
+def servers_of_old(
+    configs: tuple[Path, Path],
+    rig_program: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pair]:
+    yield from _pair(configs, rig_program("kubectl-oldest"), tmp_path_factory.mktemp("old"))
+
+
+def agree(servers: Pair, area: str, case: Case) -> None:
     genuine, ours = (Player(server).play(case) for server in servers)
     found = unexplained(f"{area}: {case.name}", genuine, ours, ALLOWED)
     assert not found, "\n".join(["the servers disagree:", *map(str, found)])
+
+
+@pytest.mark.parametrize("area, case", [_param(*one) for one in CASES])
+def test_answers_as_the_genuine_one(servers: Pair, area: str, case: Case) -> None:
+    agree(servers, area, case)
+
+
+@pytest.mark.parametrize("area, case", [_param(*one) for one in tables.load(OLD)])
+def test_answers_the_oldest_kubectl(servers_of_old: Pair, area: str, case: Case) -> None:
+    agree(servers_of_old, area, case)
+
+
+@pytest.mark.parametrize("area, case", [_param(*one) for one in tables.load(("refusals",))])
+def test_refuses_clearly(servers: Pair, area: str, case: Case) -> None:
+    last = Player(servers[1]).play(case)[-1]
+    assert last["status"] in (403, 404, 422, 501)
 
 
 def test_names_are_told_apart() -> None:

@@ -10,7 +10,7 @@ which published version stands in for such a folder (``*`` is every folder of th
 from dataclasses import dataclass
 
 KUBERNETES = "v1.36.3"
-STAGING = KUBERNETES.replace("v1.", "v0.", 1)
+OLDEST_KUBECTL = "v1.29.15"  # the oldest that the embedded API promises to serve
 CLUSTER_API = "v1.13.6"
 SNAPSHOTTER = "v8.3.0"
 
@@ -38,10 +38,10 @@ class Tool:
         return f"{self.name}-{self.version}"
 
 
-def _kubernetes_stamps() -> tuple[str, ...]:
-    major, minor, _ = KUBERNETES.removeprefix("v").split(".")
+def _kubernetes_stamps(version: str) -> tuple[str, ...]:
+    major, minor, _ = version.removeprefix("v").split(".")
     facts = {
-        "gitVersion": KUBERNETES,
+        "gitVersion": version,
         "gitMajor": major,
         "gitMinor": minor,
         "gitTreeState": "clean",
@@ -51,14 +51,14 @@ def _kubernetes_stamps() -> tuple[str, ...]:
     return tuple(f"{p}.{k}={v}" for p in packages for k, v in facts.items())
 
 
-def _kubernetes(name: str) -> Tool:
+def _kubernetes(name: str, version: str = KUBERNETES, *, known_as: str = "") -> Tool:
     return Tool(
-        name,
+        known_as or name,
         "k8s.io/kubernetes",
-        KUBERNETES,
+        version,
         f"cmd/{name}",
-        stamps=_kubernetes_stamps(),
-        siblings=(("*", STAGING),),
+        stamps=_kubernetes_stamps(version),
+        siblings=(("*", version.replace("v1.", "v0.", 1)),),
     )
 
 
@@ -80,6 +80,7 @@ TOOLS: tuple[Tool, ...] = (
     _kubernetes("kubectl"),
     _kubernetes("kube-controller-manager"),
     _kubernetes("kube-scheduler"),
+    _kubernetes("kubectl", OLDEST_KUBECTL, known_as="kubectl-oldest"),
     Tool(
         "helm",
         "helm.sh/helm/v4",

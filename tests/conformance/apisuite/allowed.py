@@ -9,6 +9,11 @@ from apisuite.differ import Allowed
 
 ALLOWED: tuple[Allowed, ...] = (
     Allowed(
+        "refusals: *",
+        "/*/status",
+        "refused on purpose and clearly: impersonation, webhooks and servers of others, logs, exec",
+    ),
+    Allowed(
         "objects: get with an Accept nobody writes",
         "/0/body/message",
         "the embedded API writes JSON alone, so it offers JSON alone",

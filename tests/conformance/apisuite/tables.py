@@ -22,6 +22,7 @@ HTTP = (
     "discovery",
     "access",
     "chances",
+    "refusals",
 )
 KUBECTL = ("kubectl_objects", "kubectl_apply", "kubectl_crds", "kubectl_cluster")
 
