@@ -64,12 +64,6 @@ class Chooser:
             return None, placement
         return self._claim(machine, cluster, placement.chosen, placement, ask, found), placement
 
-    async def weigh(
-        self, machine: ProxmoxMachine, spec: ClusterSpec, zones: Zones, *, version: str = ""
-    ) -> Placement:
-        """The verdict on every host as it would be now; nothing is promised."""
-        return (await self.survey(machine, spec, zones, version=version)).place()
-
     async def survey(
         self, machine: ProxmoxMachine, spec: ClusterSpec, zones: Zones, *, version: str = ""
     ) -> Survey:
@@ -212,23 +206,11 @@ class Chooser:
             detour=verdict.detour,
         )
         vmid = self._vmid(machine, cluster[1], region)
-        self._ledger.promise(
-            Promise(
-                machine.uid,
-                region.name,
-                vmid,
-                claim.host,
-                ask.cpus,
-                ask.memory_bytes,
-                claim.storage,
-                0 if linked else ask.disk_bytes,
-                group_of(machine),
-                zone,
-            )
-        )
-        return Choice(
+        choice = Choice(
             region.name, vmid, claim, placement, ask.cpus, ask.memory_bytes, ask.disk_bytes
         )
+        self._ledger.promise(_promise(machine, choice))
+        return choice
 
     def _vmid(self, machine: ProxmoxMachine, cluster: ClusterSpec, region: Region) -> int:
         given = machine.spec.vm_id_range or cluster.vm_id_range
@@ -241,6 +223,22 @@ class Chooser:
         }
         resting = cooling(region.inventory.freed, self._clock.monotonic())
         return choose_vmid(within, taken, resting, seed=machine.uid)
+
+
+def _promise(machine: ProxmoxMachine, choice: Choice) -> Promise:
+    claim = choice.claim
+    return Promise(
+        machine.uid,
+        choice.region,
+        choice.vmid,
+        claim.host,
+        choice.cpus,
+        choice.memory_bytes,
+        claim.storage,
+        0 if claim.linked else choice.disk_bytes,
+        group_of(machine),
+        claim.zone,
+    )
 
 
 def _want(spec: MachineSpec, ground: Ground, version: str) -> Want:

@@ -1,0 +1,182 @@
+"""
+``moxwell plan``: what a manifest would do, before anybody applies it. Nothing is changed.
+
+In flow manifests; out flows a report as plain data: objects made, changed and deleted, what each
+group does, where new machines land and which addresses they are likely to get. The API itself says
+by dry runs how objects would look; the same code that places machines says where they would be.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from moxwell.api.capi.core import Cluster
+from moxwell.api.capi.fleets import MachineDeployment, MachineSet
+from moxwell.api.capi.shared import DEPLOYMENT_NAME
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachineTemplate
+from moxwell.api.kinds import Resource
+from moxwell.app.landing import Landing, Wanted
+from moxwell.controllers.tenancy.cluster import forecast, plan
+from moxwell.controllers.tenancy.cluster.controller import MANAGER
+from moxwell.controllers.tenancy.cluster.defaults import Defaults
+from moxwell.controllers.tenancy.cluster.expand import expand
+from moxwell.controllers.tenancy.cluster.see import RESOURCES, see
+from moxwell.errors import Invalid, Missing, MoxwellError
+from moxwell.kube.client import Kube
+
+Json = dict[str, Any]
+CLI = "moxwell-cli"
+
+
+class Foresight:
+    """Says what manifests would do."""
+
+    def __init__(self, kube: Kube, landing: Landing, defaults: Callable[[], Defaults]) -> None:
+        self._kube, self._landing, self._defaults = kube, landing, defaults
+
+    async def plan(self, documents: Sequence[Json]) -> Json:
+        """The whole report, one part for each document."""
+        served = {(s.resource.api_version, s.resource.kind): s for s in await self._kube.discover()}
+        parts = []
+        for doc in documents:
+            found = served.get((str(doc.get("apiVersion")), str(doc.get("kind"))))
+            if found is None:
+                raise Invalid(f"{doc.get('apiVersion')} {doc.get('kind')} is not served here")
+            parts.append(await self._document(doc, found.resource))
+        return {"parts": parts}
+
+    async def _document(self, doc: Json, resource: Resource) -> Json:
+        meta = doc.setdefault("metadata", {})
+        if resource.namespaced:
+            meta.setdefault("namespace", "default")
+        name, space = str(meta.get("name", "")), str(meta.get("namespace", ""))
+        if not name:
+            raise Invalid(f"a {resource.kind} in the file has no metadata.name")
+        before = await self._kube.find(resource, name, space)
+        notes: list[str] = []
+        try:
+            after = await self._kube.apply(doc, resource, manager=CLI, force=True, dry_run=True)
+        except Missing as error:
+            after = doc
+            notes.append(str(error))
+        how = "make" if before is None else "change"
+        fields = forecast.differences(before, after) if before is not None else ()
+        part: Json = {"kind": resource.kind, "name": name, "namespace": space, "notes": notes}
+        part["how"] = how if before is None or fields else "none"
+        part["fields"] = list(fields)
+        part |= await self._beyond(resource.kind, before, after, notes)
+        return part
+
+    async def _beyond(self, kind: str, before: Json | None, after: Json, notes: list[str]) -> Json:
+        """What follows from an object beyond itself."""
+        if kind == "Kubernetes":
+            return await self._cluster(after, before is not None, notes)
+        if kind == "MachineDeployment":
+            space = after["metadata"]["namespace"]
+            ground = await self._ground_of(after, space)
+            sets = (await self._kube.list(MachineSet, space)).items
+            change = forecast.group_change(after["metadata"]["name"], before, after, sets)
+            return await self._groups([(change, after)], {}, ground, notes)
+        return {"objects": [], "groups": [], "machines": []}
+
+    async def _ground_of(self, group: Json, space: str) -> Json | None:
+        cluster = await self._kube.find(Cluster, group["spec"]["clusterName"], space)
+        ref = cluster.spec.infrastructure_ref if cluster else None
+        if ref is None or ref.kind != "ProxmoxCluster":
+            return None
+        return await self._kube.find(ProxmoxCluster.resource, ref.name, space)
+
+    async def _cluster(self, tree: Json, there: bool, notes: list[str]) -> Json:
+        app = msgspec.convert(tree, Kubernetes, strict=False)
+        wanted = expand(app, self._defaults())
+        seen = await see(self._kube, app) if there else plan.Seen()
+        before, after = await self._as_they_become(wanted) if there else ({}, {})
+        changed = (
+            *forecast.changes(wanted, before, after),
+            *forecast.deletions(_with(wanted, after), seen),
+        )
+        becoming = {o["metadata"]["name"]: o for o in _deployments(_with(wanted, after))}
+        past = {o["metadata"]["name"]: o for o in _deployments(before.values())}
+        gone = {d.name for d in seen.deployments} - becoming.keys()
+        groups = [
+            (forecast.group_change(n, past.get(n), becoming.get(n), seen.sets), becoming.get(n))
+            for n in (*becoming, *sorted(gone))
+        ]
+        by_name = {(o["kind"], o["metadata"]["name"]): o for o in _with(wanted, after)}
+        ground = by_name.get(("ProxmoxCluster", app.name))
+        report = await self._groups(groups, by_name, ground, notes)
+        return report | {"objects": [msgspec.to_builtins(c) for c in changed]}
+
+    async def _as_they_become(
+        self, wanted: Iterable[Json]
+    ) -> tuple[dict[forecast.Name, Json], dict[forecast.Name, Json]]:
+        before: dict[forecast.Name, Json] = {}
+        after: dict[forecast.Name, Json] = {}
+        for obj in wanted:
+            kind, meta = obj["kind"], obj["metadata"]
+            found = await self._kube.find(RESOURCES[kind], meta["name"], meta["namespace"])
+            if found is None:
+                continue
+            before[kind, meta["name"]] = found
+            if kind not in plan.TEMPLATES:
+                after[kind, meta["name"]] = await self._kube.apply(
+                    obj, RESOURCES[kind], manager=MANAGER, force=True, dry_run=True
+                )
+        return before, after
+
+    async def _groups(
+        self,
+        groups: Sequence[tuple[forecast.GroupChange, Json | None]],
+        objects: Mapping[forecast.Name, Json],
+        ground: Json | None,
+        notes: list[str],
+    ) -> Json:
+        rows, machines = [], []
+        self._landing.begin()
+        for change, tree in groups:
+            rows.append(msgspec.to_builtins(change))
+            try:
+                wanted = await self._wanted(change, tree, objects, ground)
+                machines += await self._landing.land(wanted) if wanted else []
+            except MoxwellError as error:
+                notes.append(f"{change.name}: {error}")
+        return {"objects": [], "groups": rows, "machines": machines}
+
+    async def _wanted(
+        self,
+        change: forecast.GroupChange,
+        tree: Json | None,
+        objects: Mapping[forecast.Name, Json],
+        ground: Json | None,
+    ) -> Wanted | None:
+        if tree is None or ground is None or not (change.made or change.removed):
+            return None
+        group = msgspec.convert(tree, MachineDeployment, strict=False)
+        ref = group.spec.template.spec.infrastructure_ref
+        if ref is None or ref.kind != "ProxmoxMachineTemplate":
+            return None
+        template = objects.get((ref.kind, ref.name)) or await self._kube.get(
+            ProxmoxMachineTemplate.resource, ref.name, group.namespace
+        )
+        labels = {DEPLOYMENT_NAME: group.name}
+        sets = (await self._kube.list(MachineSet, group.namespace, labels=labels)).items
+        typed = msgspec.convert(template, ProxmoxMachineTemplate, strict=False)
+        return Wanted(
+            change, group, typed, msgspec.convert(ground, ProxmoxCluster, strict=False), tuple(sets)
+        )
+
+
+def _with(wanted: Iterable[Json], after: Mapping[forecast.Name, Json]) -> list[Json]:
+    """Objects as they will be: those that are there as they become, new ones as they are made."""
+    rows = []
+    for obj in wanted:
+        found = after.get((obj["kind"], obj["metadata"]["name"]))
+        rows.append({**obj, **found} if found else plan.first_replicas(obj))
+    return rows
+
+
+def _deployments(objects: Iterable[Json]) -> list[Json]:
+    return [o for o in objects if o["kind"] == "MachineDeployment"]

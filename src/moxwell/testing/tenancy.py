@@ -1,0 +1,269 @@
+"""
+Tenant clusters on virtual time: everything of lab mode but sockets.
+
+In: nothing. Out: a world with two simulated regions, the embedded API, all controllers of tenancy,
+infrastructure and the stand-ins for Cluster API and Kamaji, control planes that are stores in
+memory, and guests whose nodes join them.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from moxwell.api import registry
+from moxwell.api.capi.controlplane import KamajiControlPlane
+from moxwell.api.capi.core import Machine
+from moxwell.api.capi.shared import CLUSTER_NAME
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.kinds import Resource
+from moxwell.app import settling
+from moxwell.app.foresight import Foresight
+from moxwell.app.landing import Landing
+from moxwell.controllers.tenancy.cluster.controller import TenantClusters
+from moxwell.controllers.tenancy.tenant.controller import Tenants as TenantSpaces
+from moxwell.controllers.upstream import capi
+from moxwell.controllers.upstream.controlplane.controller import ControlPlanes
+from moxwell.controllers.upstream.references import References
+from moxwell.controllers.upstream.resources import NODES
+from moxwell.controllers.upstream.tenantplane.controller import TenantPlanes
+from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
+from moxwell.controllers.upstream.tenants import Tenants
+from moxwell.errors import Conflict
+from moxwell.kube.client import Kube
+from moxwell.kube.kubeconfig import Access
+from moxwell.runtime.key import Key
+from moxwell.runtime.reconciler import Controller
+from moxwell.store.access.authority import Authority
+from moxwell.store.server import Store
+from moxwell.testing.estate import WORLD, Estate, Program, make_estate, program
+from moxwell.testing.loop import LoopClock
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SPACE = "tenant-demo"
+NEWER = "v1.35.0"
+YEAR = timedelta(days=365)
+
+
+def _with_newer_templates(world: str) -> str:
+    """The usual world, and in each region a template of the next Kubernetes version."""
+    blocks = world.split("      - vmid: 9000")
+    out = blocks[0]
+    for block in blocks[1:]:
+        newer = block.replace("9000", "9001").replace("v1.34.1", NEWER).split("      - vmid")[0]
+        newer = newer.split("  - name: south")[0]
+        out += f"      - vmid: 9001{newer}      - vmid: 9000{block}"
+    return out
+
+
+class MemoryPlanes:
+    """Control planes that are stores in memory."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self._clock = clock
+        self.stores: dict[str, Store] = {}  # every one that has data, asleep or not
+        self.awake: set[str] = set()
+        self.versions: dict[str, str] = {}
+        self.issued: dict[str, tuple[str, str]] = {}  # rotation asked for, and what came of it
+        with tempfile.TemporaryDirectory() as folder:
+            self._ca = Authority(Path(folder), clock).certificate.decode()
+
+    async def ensure(self, wish: Wish) -> Plane:
+        host = f"{wish.key.name}.{wish.key.namespace}"
+        if host not in self.stores:
+            self.stores[host] = Store(clock=self._clock, version=wish.version)
+            await self.stores[host].start()
+        self.awake.add(host)
+        self.versions[host] = wish.version
+        known = self.issued.get(host)
+        if known is None or known[0] != wish.rotation:
+            self.issued[host] = (wish.rotation, f"token-{self._clock.monotonic()}")
+        text = _kubeconfig(host, self.issued[host][1])
+        return Plane(
+            host=host,
+            port=6443,
+            version=wish.version,
+            ready=True,
+            ca=self._ca,
+            ca_key="key",
+            admin=text,
+            expires=self._clock.now() + YEAR,
+        )
+
+    async def sleep(self, key: Key) -> None:
+        self.awake.discard(f"{key.name}.{key.namespace}")
+
+    async def destroy(self, key: Key) -> None:
+        await self.sleep(key)
+        store = self.stores.pop(f"{key.name}.{key.namespace}", None)
+        if store is not None:
+            await store.stop()
+
+    def dial(self, access: Access) -> Any:
+        """The store behind a kubeconfig."""
+        return self.stores[access.server.removeprefix("https://").partition(":")[0]]
+
+
+def _kubeconfig(host: str, token: str) -> str:
+    return f"""
+clusters: [{{name: t, cluster: {{server: "https://{host}:6443"}}}}]
+users: [{{name: u, user: {{token: {token}}}}}]
+contexts: [{{name: c, context: {{cluster: t, user: u}}}}]
+current-context: c
+"""
+
+
+@dataclass
+class TenantWorld:
+    """The world of a story."""
+
+    estate: Estate
+    life: Program
+    planes: MemoryPlanes
+    tenants: Tenants
+    foresight: Foresight
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def kube(self) -> Kube:
+        return self.estate.kube
+
+    async def put(self, tree: dict[str, Any]) -> None:
+        """Apply a manifest as a person would."""
+        kinds = {(s.resource.api_version, s.resource.kind): s for s in await self.kube.discover()}
+        resource = kinds[tree["apiVersion"], tree["kind"]].resource
+        await self.kube.apply(tree, resource, manager="moxwell-cli", force=True)
+
+    async def until(self, what: Callable[[], Awaitable[Any]], seconds: float = 600) -> Any:
+        """Wait in virtual time until something holds."""
+        end = self.estate.clock.monotonic() + seconds
+        while not (found := await what()):
+            if self.estate.clock.monotonic() > end:
+                raise AssertionError(f"it never came true: {await self.state()}")
+            await asyncio.sleep(1)
+        return found
+
+    async def state(self) -> list[str]:
+        """What everybody says, for a failing test."""
+        rows = []
+        kinds: tuple[Any, ...] = (Kubernetes, Machine, ProxmoxMachine)
+        for kind in kinds:
+            for obj in (await self.kube.list(kind)).items:
+                said = [c for c in obj.status.conditions if c.status != "True"]
+                rows += [f"{kind.__name__} {obj.name}: {c.type} {c.message}" for c in said]
+        return rows
+
+    async def ready(self, name: str, nodes: int) -> Any:
+        """The cluster, once it is settled with so many nodes, all of the current template."""
+        app = await self.kube.find(Kubernetes, name, SPACE)
+        if app is None or app.status.observed_generation < app.metadata.generation:
+            return None
+        true = {c.type for c in app.status.conditions if c.status == "True"}
+        machines = await self.machines(name)
+        up = len(machines) == nodes and all(m.status.phase == "Running" for m in machines)
+        return app if up and {"Ready", "UpToDate", "NodesReady"} <= true else None
+
+    async def machines(self, name: str) -> list[Machine]:
+        page = await self.kube.list(Machine, SPACE, labels={CLUSTER_NAME: name})
+        return list(page.items)
+
+    async def guests(self, name: str) -> list[ProxmoxMachine]:
+        page = await self.kube.list(ProxmoxMachine, SPACE, labels={CLUSTER_NAME: name})
+        return list(page.items)
+
+    async def _join(self) -> None:
+        """A guest whose bootstrap is done registers its node, as a kubelet does."""
+        while True:
+            await asyncio.sleep(2)
+            for guest in (await self.kube.list(ProxmoxMachine)).items:
+                await self._join_one(guest)
+
+    async def _join_one(self, guest: ProxmoxMachine) -> None:
+        spec, cluster = guest.spec, guest.metadata.labels.get(CLUSTER_NAME, "")
+        at = (spec.region or "", spec.virtual_machine_id or 0)
+        if guest.deleting or not spec.provider_id or not self.estate.insides.joined(*at):
+            return
+        if f"{cluster}.{guest.namespace}" not in self.planes.awake:
+            return
+        tenant = await self.tenants.find(Key(guest.namespace, cluster))
+        if tenant is None or await tenant.find(NODES, guest.name) is not None:
+            return
+        meta = {"name": guest.name}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        try:
+            await tenant.create(body | {"spec": {"providerID": spec.provider_id}}, NODES)
+        except Conflict:
+            return
+        await tenant.merge_status(NODES, guest.name, {"status": {"conditions": [ready]}})
+
+
+def app(name: str, **spec: Any) -> dict[str, Any]:
+    """A ``Kubernetes`` manifest."""
+    return {
+        "apiVersion": "apps.cozystack.io/v1alpha1",
+        "kind": "Kubernetes",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": spec,
+    }
+
+
+def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[Tenants, Foresight]:
+    kube, manager = life.runtime.kube, life.manager
+    tenants = Tenants(kube, planes.dial, estate.clock)
+    resources = [k.resource for k in registry.KINDS if k.declared.storage]
+    for controller in capi.controllers(
+        kube,
+        manager.caches,
+        estate.clock,
+        tenants,
+        resources=resources,
+        infrastructure=(ProxmoxCluster, ProxmoxMachine),
+        control_planes=(KamajiControlPlane,),
+    ):
+        manager.add(controller)
+    planes_loop = ControlPlanes(kube, References(kube, resources))
+    clusters = TenantClusters(kube, lambda: settling.defaults(life.regions, lab=True))
+    loops: dict[str, Any] = {
+        "upstream.controlplane": planes_loop,
+        "upstream.tenantplane": TenantPlanes(kube, planes),
+        "tenancy.cluster": clusters,
+        "tenancy.tenant": TenantSpaces(kube),
+    }
+    for name, loop in loops.items():
+        manager.add(Controller(name=name, reconciler=loop))
+    landing = Landing(kube, life.infra.explainer, life.regions)
+    sight = Foresight(kube, landing, lambda: settling.defaults(life.regions, lab=True))
+    return tenants, sight
+
+
+@asynccontextmanager
+async def tenancy() -> AsyncIterator[TenantWorld]:
+    """A fresh world with everything running."""
+    estate = await make_estate(_with_newer_templates(WORLD))
+    estate.tasks.pop().cancel()  # its small stand-ins; ours do the same and more
+    planes = MemoryPlanes(estate.clock)
+    life = program(estate)
+    tenants, sight = _compose(estate, life, planes)
+    world = TenantWorld(estate, life, planes, tenants, sight)
+    running = asyncio.create_task(life.manager.run())
+    await settling.settle(estate.kube, life.regions, lab=True)
+    meta = {"name": SPACE}
+    await estate.kube.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}, NAMESPACES
+    )
+    estate.tasks.append(asyncio.create_task(world._join()))
+    try:
+        yield world
+    finally:
+        life.manager.stop()
+        await running
+        await estate.close()
+        for store in planes.stores.values():
+            await store.stop()
