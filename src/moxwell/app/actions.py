@@ -8,16 +8,17 @@ import yaml
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.controllers.infra.machine.explain import HostRow
 from moxwell.controllers.infra.wiring import Infra
-from moxwell.controllers.upstream.tenants import Tenants
-from moxwell.errors import Invalid
+from moxwell.errors import Invalid, MoxwellError
 from moxwell.kube.client import Kube
+from moxwell.pve import preflight
+from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
 
 Query = Mapping[str, Any]
 Action = Callable[[Query], Awaitable[Any]]
 
 
-def make(kube: Kube, infra: Infra, tenants: Tenants) -> dict[str, Action]:
+def make(kube: Kube, infra: Infra, regions: Regions) -> dict[str, Action]:
     """The actions by name."""
 
     async def as_yaml(query: Query) -> Any:
@@ -33,7 +34,40 @@ def make(kube: Kube, infra: Infra, tenants: Tenants) -> dict[str, Action]:
         rows = await infra.explainer.explain(Key(namespace, name))
         return {"rows": [_row(r) for r in rows]}
 
-    return {"yaml": as_yaml, "explain": explain}
+    async def health(query: Query) -> Any:
+        return {"rows": [row for region in regions.values() for row in await _health(region)]}
+
+    return {"yaml": as_yaml, "explain": explain, "health": health}
+
+
+async def _health(region: Region) -> list[dict[str, str]]:
+    """Whether a region answers, lets us do what we must, and has something to clone."""
+    name, known = region.name, region.inventory.health
+    if known is not None and not known.reachable:
+        do = "check its address, the network and the certificate in the configuration"
+        return [_finding("wrong", f"region {name} does not answer: {known.error}", do)]
+    try:
+        report = await preflight.check(region.pve)
+        version = await region.pve.cluster.version()
+    except MoxwellError as error:
+        return [_finding("wrong", f"region {name}: {error}", "check the token's rights")]
+    rows = [_finding("ok", f"region {name} answers, Proxmox VE {version.version}")]
+    if report.missing:
+        lacks = ", ".join(sorted({n.privilege for n in report.missing}))
+        do = "give the token the documented role: see docs/proxmox-client.md"
+        rows.append(_finding("wrong", f"region {name}: the token lacks {lacks}", do))
+    offline = sorted(h.name for h in region.inventory.hosts.values() if not h.online)
+    if offline:
+        text = f"region {name}: hosts {', '.join(offline)} do not answer"
+        rows.append(_finding("remark", text, "machines there are kept until they answer"))
+    if not region.inventory.view.templates:
+        do = "make a template with containerd, kubelet and kubeadm, tagged k8s-VERSION"
+        rows.append(_finding("wrong", f"region {name} has no template to clone", do))
+    return rows
+
+
+def _finding(level: str, what: str, do: str = "") -> dict[str, str]:
+    return {"level": level, "what": what, "do": do}
 
 
 def _row(row: HostRow) -> dict[str, Any]:

@@ -10,17 +10,18 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
 from moxwell.api import registry
 from moxwell.api.capi.core import Cluster
-from moxwell.app import reviewing, settling
+from moxwell.app import choosing, reviewing, settling
 from moxwell.clock import Clock
 from moxwell.controllers.cloud import settings as cloud
-from moxwell.controllers.cloud.wiring import add_cloud
+from moxwell.controllers.cloud.metrics import RequestMetrics
+from moxwell.controllers.cloud.wiring import Pace, add_cloud
 from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.wiring import add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusters
@@ -29,6 +30,7 @@ from moxwell.errors import Invalid
 from moxwell.kube import kubeconfig
 from moxwell.kube.transport import HttpTransport
 from moxwell.pve import config, transport
+from moxwell.pve.counted import CountedTransport
 from moxwell.pve.ledger import Ledger
 from moxwell.pve.regions import Regions
 from moxwell.runtime.fence import FencedTransport
@@ -39,7 +41,6 @@ from moxwell.runtime.trust import Trust, Trusting
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
 
 log = structlog.get_logger(__name__)
-GROUPS = ("infra", "cloud", "tenancy")
 RELOAD_SECONDS = 10.0
 
 
@@ -52,17 +53,20 @@ class Wish:
     controllers: tuple[str, ...] = ("infra", "tenancy")
     kubeconfig: str = ""
     context: str = ""
+    pace: Pace = field(default_factory=Pace)
     service: str = "moxwell-webhook-service"
     validating: str = "moxwell-validating-webhook-configuration"
 
 
 def check(wish: Wish) -> None:
     """Refuse at once what cannot work."""
-    for name in wish.controllers:
-        if name not in GROUPS:
-            raise Invalid(f"there are no controllers {name!r}: choose from {', '.join(GROUPS)}")
-    config.load(wish.config)
-    cloud.parse(wish.config.read_text())
+    choosing.choose(wish.controllers)
+    regions = config.load(wish.config)
+    balancer = cloud.parse(wish.config.read_text()).balancer
+    named = {region.region for region in regions}
+    if balancer.vnet and balancer.region not in named and (balancer.region or len(named) != 1):
+        known = ", ".join(sorted(named))
+        raise Invalid(f"features.load_balancer.region must be one of {known}: whose vnet is it?")
 
 
 async def run(wish: Wish, clock: Clock, environ: Mapping[str, str]) -> None:
@@ -79,24 +83,30 @@ async def run(wish: Wish, clock: Clock, environ: Mapping[str, str]) -> None:
         runtime = assemble(
             handler, clock, wish.settings, regions=lambda: tuple(regions), clusters=Cluster
         )
-        regions = Regions(configs, clock, connect=lambda c: _fenced(c, clock, runtime))
+        counts = RequestMetrics(runtime.metrics.registry)
+        regions = Regions(configs, clock, connect=lambda c: _wire(c, clock, runtime, counts))
         book = RegionBook(regions, configs)
         compose(runtime, clock, regions, book, wish)
         await _until(ended, runtime, regions, _reloading(wish.config, book, clock))
 
 
-def _fenced(region: config.RegionConfig, clock: Clock, runtime: Runtime) -> FencedTransport:
-    """A wire to a region on which nothing is written once its lease is lost."""
-    return FencedTransport(transport.HttpTransport(region, clock), runtime.fence)
+def _wire(
+    region: config.RegionConfig, clock: Clock, runtime: Runtime, counts: RequestMetrics
+) -> FencedTransport:
+    """A wire to a region, counted; nothing is written on it once its lease is lost."""
+    wire = CountedTransport(transport.HttpTransport(region, clock), counts.asked, clock)
+    return FencedTransport(wire, runtime.fence)
 
 
 def compose(runtime: Runtime, clock: Clock, regions: Regions, book: RegionBook, wish: Wish) -> None:
     """Add the controllers that were asked for."""
-    if "infra" in wish.controllers:
+    chosen = choosing.choose(wish.controllers)
+    if "infra" in chosen.groups:
         add_infra(runtime, clock, regions, Ledger(), book=book)
-    if "cloud" in wish.controllers:
-        add_cloud(runtime, clock, regions, cloud.parse(wish.config.read_text()))
-    if "tenancy" in wish.controllers:
+    if chosen.loops:
+        features = cloud.parse(wish.config.read_text())
+        add_cloud(runtime, clock, regions, features, loops=chosen.loops, pace=wish.pace)
+    if "tenancy" in chosen.groups:
         clusters = TenantClusters(runtime.kube, lambda: settling.defaults(regions, lab=False))
         runtime.manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
         runtime.manager.add(Controller(name="tenancy.tenant", reconciler=Tenants(runtime.kube)))

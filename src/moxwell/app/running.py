@@ -100,7 +100,7 @@ class Moxwell:
         )
         infra = add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, configs))
         _add_tenancy(runtime, regions, lab is not None)
-        tenants = _add_upstream(runtime, clock, planes)
+        _add_upstream(runtime, clock, planes)
         views, ring = Views(), Ring(clock.now())
         looking = Looking(
             regions,
@@ -110,7 +110,7 @@ class Moxwell:
             version=moxwell.__version__,
             pods=planes.pods_by_node,
         )
-        deeds = actions.make(runtime.kube, infra, tenants)
+        deeds = actions.make(runtime.kube, infra, regions)
         url = await _serve_dashboard(stack, home, ring, deeds)
         await settling.settle(runtime.kube, regions, lab is not None)
         return cls(
@@ -200,7 +200,7 @@ def _add_tenancy(runtime: Runtime, regions: Regions, lab: bool) -> None:
     manager.add(Controller(name="tenancy.tenant", reconciler=TenantSpaces(runtime.kube)))
 
 
-def _add_upstream(runtime: Runtime, clock: Clock, planes: EmbeddedPlanes) -> Tenants:
+def _add_upstream(runtime: Runtime, clock: Clock, planes: EmbeddedPlanes) -> None:
     kube, manager = runtime.kube, runtime.manager
     tenants = Tenants(kube, HttpTransport, clock)
     resources = [k.resource for k in registry.KINDS if k.declared.storage]
@@ -222,4 +222,3 @@ def _add_upstream(runtime: Runtime, clock: Clock, planes: EmbeddedPlanes) -> Ten
     )
     hosted = TenantPlanes(kube, planes)
     manager.add(Controller(name="upstream.tenantplane", reconciler=hosted))
-    return tenants

@@ -3,7 +3,19 @@
 import typer
 
 import moxwell
-from moxwell.cli import cluster, csi, export, life, operator, render, sim, volume
+from moxwell.cli import (
+    cluster,
+    csi,
+    doctor,
+    explain,
+    export,
+    goflags,
+    life,
+    operator,
+    render,
+    sim,
+    volume,
+)
 
 app = typer.Typer(
     name="moxwell",
@@ -34,7 +46,9 @@ app.command()(life.down)
 app.command()(life.status)
 app.command(hidden=True)(life.daemon)
 app.add_typer(cluster.app, name="cluster", help="Tenant clusters.")
-app.command()(operator.operator)
+app.command()(explain.explain)
+app.command()(doctor.doctor)
+app.command(cls=goflags.GoStyle)(operator.operator)
 app.command()(sim.sim)
 app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
 app.add_typer(volume.app, name="volume", help="Kubernetes volumes on Proxmox.")

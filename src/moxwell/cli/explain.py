@@ -1,0 +1,145 @@
+"""``moxwell explain``: what an object waits for, what is done next, and why it is where it is."""
+
+import asyncio
+import urllib.error
+import urllib.parse
+import urllib.request
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from moxwell.api.capi.core import Machine
+from moxwell.api.conditions import Condition
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.cli import connect
+from moxwell.cli.cluster import SPACE
+from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
+from moxwell.cli.output import Output, show, show_value
+from moxwell.errors import Missing, Unreachable
+from moxwell.kube.client import Kube
+
+Row = dict[str, Any]
+
+
+class What(StrEnum):
+    """What can be explained."""
+
+    CLUSTER = "cluster"
+    MACHINE = "machine"
+
+
+def explain(
+    what: Annotated[What, typer.Argument(help="cluster or machine.")],
+    called: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    namespace: Namespace = SPACE,
+    name: Name = DEFAULT_NAME,
+    output: Format = Output.TABLE,
+) -> None:
+    """Say what it waits for, what will be done next, and for a machine why on that host."""
+    look = _cluster if what is What.CLUSTER else _machine
+    found = asyncio.run(look(name, namespace, called))
+    if what is What.MACHINE:
+        found["hosts"] = _hosts(name, namespace, called)
+    if output is not Output.TABLE:
+        show_value(found, output)
+        return
+    typer.echo(f"{what} {called}: {found['says']}")
+    typer.echo(f"next: {found['next'] or 'nothing'}\n")
+    show(found["conditions"], ("condition", "status", "reason", "message"), output)
+    for title, columns in (
+        ("machines", ("machine", "region", "host", "vmid", "waits for", "next")),
+        ("hosts", ("host", "verdict", "because")),
+    ):
+        if found.get(title):
+            typer.echo("")
+            show(found[title], columns, output)
+
+
+async def _cluster(name: str, namespace: str, called: str) -> Row:
+    async with connect.kube(name) as kube:
+        app = await kube.find(Kubernetes, called, namespace)
+        if app is None:
+            raise Missing(f"there is no cluster {called} in {namespace}: moxwell cluster list")
+        labels = {"cluster.x-k8s.io/cluster-name": called}
+        guests = (await kube.list(ProxmoxMachine, namespace, labels=labels)).items
+    rows = [_row(g) for g in guests]
+    busy = [r for r in rows if r["next"]]
+    return {
+        "says": _says(app.status.conditions),
+        "next": f"{len(busy)} machines go on" if busy else "",
+        "conditions": [_condition(c) for c in app.status.conditions],
+        "machines": rows,
+    }
+
+
+async def _machine(name: str, namespace: str, called: str) -> Row:
+    async with connect.kube(name) as kube:
+        guest = await _find(kube, namespace, called)
+    return {
+        "says": _says(guest.status.conditions),
+        "next": guest.status.next_move,
+        "conditions": [_condition(c) for c in guest.status.conditions],
+    }
+
+
+async def _find(kube: Kube, namespace: str, called: str) -> ProxmoxMachine:
+    """By the name of the Machine or of the ProxmoxMachine; mostly they are the same."""
+    machine = await kube.find(Machine, called, namespace)
+    ref = machine.spec.infrastructure_ref if machine else None
+    guest = await kube.find(ProxmoxMachine, ref.name if ref else called, namespace)
+    if guest is None:
+        raise Missing(f"there is no machine {called} in {namespace}")
+    return guest
+
+
+def _row(guest: ProxmoxMachine) -> Row:
+    return {
+        "machine": guest.name,
+        "region": guest.spec.region,
+        "host": guest.status.proxmox_node,
+        "vmid": guest.spec.virtual_machine_id,
+        "waits for": _says(guest.status.conditions),
+        "next": guest.status.next_move,
+    }
+
+
+def _says(conditions: tuple[Condition, ...]) -> str:
+    ready = next((c for c in conditions if c.type == "Ready"), None)
+    if ready is None:
+        return "nothing is known of it yet"
+    return "settled" if ready.status == "True" else f"{ready.reason}: {ready.message}".rstrip(": ")
+
+
+def _condition(condition: Condition) -> Row:
+    return {
+        "condition": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+    }
+
+
+def _hosts(name: str, namespace: str, called: str) -> list[Row]:
+    """Every host and what is thought of it, asked of the daemon, which knows the estate."""
+    rows = ask(name, "explain", key=f"{namespace}/{called}")["rows"]
+    return [
+        {"host": f"{r['region']}/{r['host']}", "verdict": r["verdict"], "because": r["because"]}
+        for r in rows
+    ]
+
+
+def ask(name: str, action: str, **query: str) -> Any:
+    """One of the daemon's answers."""
+    facts, key = connect.facts(name), connect.home(name).bearer.read_text()
+    url = f"{facts.dashboard}/api/do/{action}?{urllib.parse.urlencode(query)}"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return msgspec.json.decode(answer.read())
+    except urllib.error.HTTPError as error:
+        raise Missing(error.read().decode().strip() or str(error)) from error
+    except OSError as error:
+        raise Unreachable(f"the daemon does not answer: {error}") from error
