@@ -318,6 +318,9 @@ def check(move: Move, expected: Any) -> None:
             obj(True), seen(gone=True, iso_there=True), DeleteVolume, id="its seed is left"
         ),
         pytest.param(
+            obj(True), seen(gone=True, iso_there=True, task=True), "Deleting", id="its seed goes"
+        ),
+        pytest.param(
             obj(True),
             seen(gone=True, iso_there=True, claim_host_online=False),
             "HostDown",

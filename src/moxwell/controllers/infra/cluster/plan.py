@@ -127,39 +127,34 @@ def _regions(seen: Seen) -> Move:
 
 def describe(obj: ProxmoxCluster, seen: Seen, move: Move) -> ClusterStatus:
     """What is true of the ground."""
-    truth, reason, message = _verdict(obj, move)
-    available, why, said = _available(seen)
     usable = any(r.available for r in seen.regions) and not seen.problem
     made = bool(obj.status.initialization.provisioned) or (
         usable and (isinstance(move, Settled) or _only_down(move))
     )
-    generation = obj.metadata.generation
+    known = obj.status.failure_domains if seen.problem else ()
     return ClusterStatus(
         conditions=(
-            Condition(
-                type="Ready",
-                status=truth,
-                reason=reason,
-                message=message,
-                observed_generation=generation,
-            ),
-            Condition(
-                type="ProxmoxAvailable",
-                status=available,
-                reason=why,
-                message=said,
-                observed_generation=generation,
-            ),
+            _condition(obj, "Ready", _verdict(obj, move)),
+            _condition(obj, "ProxmoxAvailable", _available(seen)),
         ),
         initialization=Initialization(provisioned=made or None),
-        failure_domains=seen.domains or obj.status.failure_domains
-        if seen.problem
-        else seen.domains,
+        failure_domains=seen.domains or known,
         regions=seen.regions,
         in_cluster_ip_pool_ref=tuple(LocalRef(name=p.name) for p in seen.pools),
         in_cluster_zone_ref=_zone_refs(seen),
         next_move=_next(move),
-        observed_generation=generation,
+        observed_generation=obj.metadata.generation,
+    )
+
+
+def _condition(obj: ProxmoxCluster, type_: str, said: tuple[Truth, str, str]) -> Condition:
+    truth, reason, message = said
+    return Condition(
+        type=type_,
+        status=truth,
+        reason=reason,
+        message=message,
+        observed_generation=obj.metadata.generation,
     )
 
 

@@ -298,6 +298,8 @@ def _keep(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
 
 def _leftovers(obj: ProxmoxMachine, seen: Seen) -> Move:
     claim = obj.spec.claim
+    if seen.task:
+        return Wait("Deleting", "Proxmox works on what is left")
     if seen.iso_there and claim is not None:
         if not seen.claim_host_online:
             return Wait("HostDown", f"host {claim.host} is down; its seed disk cannot be removed")
