@@ -1,10 +1,11 @@
 """
-The manager's two small servers: health and metrics in the clear, webhooks over TLS.
+The manager's two small servers: health and metrics, and webhooks.
 
-The only sockets of the runtime. Health answers ``/healthz`` (the process is alive: nothing is
-asked), ``/readyz`` (every named check passes; ``?verbose`` lists them) and ``/metrics``. The
-webhook server takes its certificate from memory and can be given a new one while it runs; the file
-exists only for the moment in which the TLS library reads it, readable by nobody else.
+The only sockets of the runtime. Health answers ``/healthz`` and ``/livez`` (the process is alive:
+nothing is asked), ``/readyz`` (every named check passes; ``?verbose`` lists them) and ``/metrics``;
+over TLS where probes expect it. The webhook server takes its certificate from memory and can be
+given a new one while it runs; the file exists only for the moment in which the TLS library reads
+it, readable by nobody else.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 
 import structlog
@@ -19,6 +21,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from moxwell.runtime import certs
 from moxwell.runtime.certs import Pair
 from moxwell.runtime.settings import Listen
 from moxwell.runtime.webhooks import BadReview, Webhooks
@@ -52,7 +55,8 @@ def health_app(
         return web.Response(body=generate_latest(registry), headers=headers)
 
     app = web.Application()
-    for path, handler in (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics)):
+    served = {"/healthz": healthz, "/livez": healthz, "/readyz": readyz, "/metrics": metrics}
+    for path, handler in served.items():
         app.router.add_get(path, handler)
     return app
 
@@ -87,6 +91,15 @@ class Tls:
             file.write(pair.key + pair.cert)
             file.flush()
             self.context.load_cert_chain(Path(file.name))
+
+
+def own_tls(listen: Listen, now: datetime) -> ssl.SSLContext | None:
+    """TLS under a certificate that nobody has signed, as probes accept it; None in the clear."""
+    if not listen.tls:
+        return None
+    tls = Tls()
+    tls.load(certs.issue(certs.make_authority("moxwell", now), ("localhost", "127.0.0.1"), now))
+    return tls.context
 
 
 @asynccontextmanager

@@ -236,7 +236,8 @@ class Manager:
         if settings.health is not None:
             checks = {"caches": lambda: self.ready, "webhooks": self._webhooks_ready}
             app = http.health_app(checks, self._metrics.registry, self.sample)
-            serving = http.serving(app, settings.health)
+            tls = http.own_tls(settings.health, self._clock.now())
+            serving = http.serving(app, settings.health, tls)
             self.ports["health"] = await servers.enter_async_context(serving)
         if settings.webhooks is not None and self._webhooks is not None:
             app = http.webhook_app(self._webhooks)

@@ -30,10 +30,11 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where a server listens; port 0 takes any free one."""
+    """Where a server listens; port 0 takes any free one; ``tls`` with a certificate of its own."""
 
     host: str = "127.0.0.1"
     port: int = 0
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

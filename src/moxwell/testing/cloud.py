@@ -59,6 +59,11 @@ class World:
         smbios = str(self.stage.conf(vmid)["smbios1"])
         return next(p for p in smbios.split(",") if p.startswith("uuid=")).removeprefix("uuid=")
 
+    def add_guest(self, vmid: int, name: str, uuid: str, host: str = "pve1") -> None:
+        """One more guest, made by somebody."""
+        self.stage.mischief("take-vmid", vmid=vmid, name=name, node=host)
+        self.rewrite(vmid, smbios1=f"uuid={uuid}")
+
     def rewrite(self, vmid: int, **changes: str) -> None:
         """Change a guest's configuration behind everybody's back; the list tells in its time."""
         self.stage.conf(vmid).update(changes)
