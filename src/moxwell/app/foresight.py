@@ -48,6 +48,14 @@ class Foresight:
             parts.append(await self._document(doc, found.resource))
         return {"parts": parts}
 
+    async def action(self, query: Mapping[str, Any]) -> Json:
+        """The same for somebody who asks the daemon: the body is a list of manifests in JSON."""
+        try:
+            documents = msgspec.json.decode(query.get("body") or b"[]", type=list[Json])
+        except msgspec.DecodeError as error:
+            raise Invalid(f"the manifests cannot be read: {error}") from error
+        return await self.plan(documents)
+
     async def _document(self, doc: Json, resource: Resource) -> Json:
         meta = doc.setdefault("metadata", {})
         if resource.namespaced:

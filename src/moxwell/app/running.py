@@ -20,8 +20,10 @@ from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.app import actions, serving, settling
+from moxwell.app.foresight import Foresight
 from moxwell.app.home import Facts, Home, free_port, kept_port
 from moxwell.app.lab import Lab
+from moxwell.app.landing import Landing
 from moxwell.app.looking import Looking
 from moxwell.app.planes import EmbeddedPlanes
 from moxwell.clock import Clock
@@ -111,6 +113,11 @@ class Moxwell:
             pods=planes.pods_by_node,
         )
         deeds = actions.make(runtime.kube, infra, regions)
+        landing = Landing(runtime.kube, infra.explainer, regions)
+        sight = Foresight(
+            runtime.kube, landing, lambda: settling.defaults(regions, lab is not None)
+        )
+        deeds["plan"] = sight.action
         url = await _serve_dashboard(stack, home, ring, deeds)
         await settling.settle(runtime.kube, regions, lab is not None)
         return cls(

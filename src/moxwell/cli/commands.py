@@ -11,7 +11,9 @@ from moxwell.cli import (
     export,
     goflags,
     life,
+    objects,
     operator,
+    plan,
     render,
     sim,
     volume,
@@ -46,8 +48,12 @@ app.command()(life.down)
 app.command()(life.status)
 app.command(hidden=True)(life.daemon)
 app.add_typer(cluster.app, name="cluster", help="Tenant clusters.")
+app.command()(plan.plan)
 app.command()(explain.explain)
 app.command()(doctor.doctor)
+app.command()(objects.apply)
+app.command()(objects.get)
+app.command()(objects.delete)
 app.command(cls=goflags.GoStyle)(operator.operator)
 app.command()(sim.sim)
 app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")

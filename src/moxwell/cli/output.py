@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+WIDE = 2000
+
 
 class Output(StrEnum):
     """How to print."""
@@ -25,7 +27,10 @@ class Output(StrEnum):
 def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:
     """Print rows; ``columns`` are the keys a table shows, in that order."""
     if output is Output.TABLE:
-        Console(soft_wrap=True).print(_table(rows, columns))
+        console = Console(soft_wrap=True)
+        if not console.is_terminal:  # whoever reads a pipe wants every letter
+            console = Console(soft_wrap=True, width=WIDE)
+        console.print(_table(rows, columns))
     else:
         show_value([dict(row) for row in rows], output)
 

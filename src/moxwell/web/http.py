@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from moxwell.errors import MoxwellError, Retryable
 from moxwell.web.ring import Change, Picture, Ring
 
 COOKIE = "moxwell"
@@ -88,6 +89,7 @@ class Dashboard:
         app.router.add_get("/api/state", self._state)
         app.router.add_get("/api/stream", self._stream)
         app.router.add_get("/api/do/{action}", self._act)
+        app.router.add_post("/api/do/{action}", self._act)
         app.router.add_get("/static/{name}", self._static)
         app.router.add_get("/{page:.*}", self._page)
         return app
@@ -137,7 +139,14 @@ class Dashboard:
         action = self._actions.get(request.match_info["action"])
         if action is None:
             raise web.HTTPNotFound(text="There is no such action.\n")
-        body = msgspec.json.encode(await action(dict(request.query)))
+        given: dict[str, Any] = dict(request.query)
+        if request.can_read_body:
+            given["body"] = await request.read()
+        try:
+            body = msgspec.json.encode(await action(given))
+        except MoxwellError as error:
+            status = 503 if isinstance(error, Retryable) else 422
+            return web.Response(text=str(error), status=status)
         return web.Response(body=body, content_type="application/json")
 
     async def _static(self, request: web.Request) -> web.Response:

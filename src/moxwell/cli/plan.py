@@ -1,0 +1,96 @@
+"""``moxwell plan``: what a file would do, told before it is applied."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from moxwell.cli import connect, manifests
+from moxwell.cli.connect import DEFAULT_NAME, Format, Name
+from moxwell.cli.output import Output, show, show_value
+from moxwell.errors import Invalid, Unreachable
+
+Json = dict[str, Any]
+WORDS = {"make": "+ make", "change": "~ change", "delete": "- delete"}
+
+
+def plan(
+    file: Annotated[list[Path], typer.Option("--file", "-f", help="A manifest; - reads stdin.")],
+    name: Name = DEFAULT_NAME,
+    output: Format = Output.TABLE,
+) -> None:
+    """Say what applying a file would do: objects, nodes that roll, hosts, addresses."""
+    report = ask(name, manifests.read(file))
+    if output is not Output.TABLE:
+        show_value(report, output)
+        return
+    for part in report["parts"]:
+        tell(part)
+
+
+def ask(name: str, documents: list[Json]) -> Json:
+    """The report, made by the daemon, which knows the estate."""
+    import urllib.error
+    import urllib.request
+
+    facts, key = connect.facts(name), connect.home(name).bearer.read_text()
+    request = urllib.request.Request(
+        f"{facts.dashboard}/api/do/plan",
+        data=msgspec.json.encode(documents),
+        headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            report: Json = msgspec.json.decode(answer.read())
+            return report
+    except urllib.error.HTTPError as error:
+        text = error.read().decode().strip()
+        raise Unreachable(text) if error.code == 503 else Invalid(text) from error
+    except OSError as error:
+        raise Unreachable(f"the daemon does not answer: {error}") from error
+
+
+def tell(part: Json) -> None:
+    """One document's report, for people."""
+    what = f"{part['kind']} {part['namespace']}/{part['name']}".replace(" /", " ")
+    said = {"make": "would be made", "change": "would change", "none": "stays as it is"}
+    changed = f" ({', '.join(part['fields'])})" if part["fields"] else ""
+    typer.echo(f"{what} {said[part['how']]}{changed}")
+    rows = [
+        {"": WORDS[o["how"]], "kind": o["kind"], "name": o["name"], "what": ", ".join(o["fields"])}
+        for o in part["objects"]
+    ]
+    if rows:
+        show(rows, ("", "kind", "name", "what"), Output.TABLE)
+    for group in part["groups"]:
+        if group["made"] or group["removed"] or group["rolls"]:
+            typer.echo(f"\n{sentence(group)}")
+            _tell_machines([m for m in part["machines"] if m["group"] == group["name"]])
+    for note in part["notes"]:
+        typer.echo(f"note: {note}")
+
+
+def sentence(group: Json) -> str:
+    """What happens to the nodes of a group."""
+    size = f"{group['before']} nodes"
+    if group["before"] != group["after"]:
+        size = f"{group['before']} -> {group['after']} nodes"
+    if not group["rolls"]:
+        return f"{group['name']}: {size}; {group['made']} made, {group['removed']} deleted"
+    why = f" because of {', '.join(group['because'])}" if group["because"] else ""
+    return f"{group['name']}: {size}; {group['removed']} are replaced one by one{why}"
+
+
+def _tell_machines(machines: list[Json]) -> None:
+    rows = [
+        {
+            "": WORDS[m["how"]],
+            "machine": m["name"] or "(new)",
+            "host": f"{m['region']}/{m['host']}" if m["host"] else m["why_not"] or "-",
+            "address": m["addresses"],
+        }
+        for m in machines
+    ]
+    if rows:
+        show(rows, ("", "machine", "host", "address"), Output.TABLE)
