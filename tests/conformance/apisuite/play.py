@@ -24,6 +24,7 @@ from apisuite.server import Answer, Server
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WORD = re.compile(r"\$([a-z]\w*)")
+KLOG = re.compile(r"^[IWE]\d{4} ")  # what the client logs of its own; depends on the load
 
 
 class Player:
@@ -131,7 +132,8 @@ class Player:
             return None
         if step.show == "code":
             return {"code": done.returncode}
-        err = self._normal.printed(done.stderr).splitlines()
+        lines = self._normal.printed(done.stderr).splitlines()
+        err = [line for line in lines if not KLOG.match(line)]
         return {"code": done.returncode, "out": self._printed(step, done.stdout), "err": err}
 
     def _printed(self, step: Kubectl, text: str) -> Any:
