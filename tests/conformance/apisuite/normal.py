@@ -15,6 +15,7 @@ _UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 _AGE = re.compile(r"(?<![\w/.:-])(?:\d+[smhd]){1,2}(?![\w/.:-])|<invalid>")
 _CURRENT = re.compile(r"current: \d+")
 _PRINTED_RV = re.compile(r"\b(resourceVersion|Resource Version)\"?: +\"?\d+\"?")
+_CHATTER = re.compile(r"^I\d{4} \d\d:\d\d:\d\d\.\d+ ")  # what a Go program logs in passing
 _HASH = {"storageVersionHash", "hash"}
 
 
@@ -52,8 +53,8 @@ class Normal:
     def printed(self, text: str) -> str:
         """What a command printed: ages and column widths do not count either."""
         text = _AGE.sub("AGE", _PRINTED_RV.sub(r"\1: RV", self.text(text)))
-        lines = (re.sub(r"[ \t]+", " ", line).rstrip() for line in text.splitlines())
-        return "\n".join(lines)
+        kept = (line for line in text.splitlines() if not _CHATTER.match(line))
+        return "\n".join(re.sub(r"[ \t]+", " ", line).rstrip() for line in kept)
 
     def _mapping(self, value: dict[str, Any]) -> dict[str, Any]:
         generated = value.get("generateName")
