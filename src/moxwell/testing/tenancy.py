@@ -259,6 +259,8 @@ async def tenancy() -> AsyncIterator[TenantWorld]:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}, NAMESPACES
     )
     estate.tasks.append(asyncio.create_task(world._join()))
+    while not all(r.inventory.health.reachable for r in life.regions.values()):
+        await asyncio.sleep(1)
     try:
         yield world
     finally:
