@@ -1,0 +1,128 @@
+"""What ``moxwell plan`` says is what then happens: over random changes, on virtual time."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from moxwell.api.ipam import IPAddress
+from moxwell.controllers.tenancy.cluster.see import RESOURCES
+from moxwell.testing.loop import run_virtual
+from moxwell.testing.tenancy import SPACE, TenantWorld, app, tenancy
+
+Json = dict[str, Any]
+GROUP = st.fixed_dictionaries(
+    {"replicas": st.integers(0, 3), "instanceType": st.sampled_from(["u1.medium", "u1.large"])},
+    optional={"diskSize": st.sampled_from(["30Gi", "40Gi"]), "labels": st.just({"a": "b"})},
+)
+SPEC = st.fixed_dictionaries(
+    {
+        "version": st.sampled_from(["v1.34.1", "v1.34.1", "v1.35.0"]),
+        "nodeGroups": st.dictionaries(st.sampled_from(["a", "b"]), GROUP, min_size=1),
+    }
+)
+Names = set[tuple[str, str]]
+
+
+async def objects(w: TenantWorld) -> Names:
+    found: Names = set()
+    for kind, resource in RESOURCES.items():
+        page = await w.kube.list(resource, SPACE)
+        found |= {(kind, o["metadata"]["name"]) for o in page.items}
+    return found
+
+
+async def machines(w: TenantWorld) -> dict[str, tuple[str, str, str]]:
+    """Machine -> region, host, address."""
+    given = {
+        a.spec.claim_ref.name.split("-net")[0]: a.spec.address
+        for a in (await w.kube.list(IPAddress, SPACE)).items
+    }
+    return {
+        g.name: (g.spec.region or "", g.spec.claim.host, given.get(g.name, ""))
+        for g in await w.guests("c1")
+        if g.spec.claim
+    }
+
+
+async def apply(w: TenantWorld, spec: Json) -> None:
+    await w.put(app("c1", **spec))
+    total = sum(g["replicas"] for g in spec["nodeGroups"].values())
+    await w.until(lambda: w.ready("c1", total), 3600)
+
+    async def quiet() -> bool:
+        report = (await w.foresight.plan([app("c1", **spec)]))["parts"][0]
+        return not report["objects"] and all(not g["made"] for g in report["groups"])
+
+    await w.until(quiet, 300)
+
+
+async def check(w: TenantWorld, spec: Json) -> None:
+    """Plan, apply, and compare."""
+    said = (await w.foresight.plan([app("c1", **spec)]))["parts"][0]
+    assert said["notes"] == []
+    before, had = await objects(w), await machines(w)
+    await apply(w, spec)
+    after, has = await objects(w), await machines(w)
+    by_how: dict[str, Names] = {"make": set(), "change": set(), "delete": set()}
+    for row in said["objects"]:
+        by_how[row["how"]].add((row["kind"], row["name"]))
+    assert by_how["make"] == after - before
+    assert by_how["delete"] == before - after
+    new, gone = has.keys() - had.keys(), had.keys() - has.keys()
+    assert sum(g["made"] for g in said["groups"]) == len(new)
+    assert sum(g["removed"] for g in said["groups"]) == len(gone)
+    _compare_places(said, {n: has[n] for n in new}, gone)
+
+
+def _compare_places(said: Json, new: dict[str, tuple[str, str, str]], gone: set[str]) -> None:
+    rows = said["machines"]
+    named = {r["name"] for r in rows if r["how"] == "delete"}
+    dropped = [g["name"] for g in said["groups"] if g["after"] == 0 and g["removed"]]
+    whole = {n for n in gone if any(n.startswith(f"{d}-") for d in dropped)}
+    assert named - whole == gone - whole
+    busy = [g for g in said["groups"] if g["made"]]
+    coming = [r for r in rows if r["how"] == "make"]
+    assert len(coming) == len(new)
+    if len(busy) == 1:  # several at once compete, and who is first is not foreseen
+        places = Counter((r["region"], r["host"]) for r in coming)
+        assert places == Counter((region, host) for region, host, _ in new.values())
+        likely = Counter(a for r in coming for a in r["addresses"])
+        assert likely == Counter(address for _, _, address in new.values())
+
+
+@settings(
+    max_examples=4,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    phases=[Phase.generate],
+)
+@given(st.lists(SPEC, min_size=2, max_size=3))
+def test_plans_come_true(specs: list[Json]) -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            newest = "v1.34.1"
+            for spec in specs:
+                newest = max(newest, spec["version"])  # a control plane never goes back
+                await check(w, {**spec, "version": newest})
+
+    run_virtual(story())
+
+
+def test_a_plan_changes_nothing() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(app("c1", nodeGroups={"a": {"replicas": 1}}))
+            await w.until(lambda: w.ready("c1", 1))
+            before = await objects(w), await machines(w)
+            spec = {"a": {"replicas": 3, "instanceType": "u1.large"}}
+            said = await w.foresight.plan([app("c1", nodeGroups=spec)])
+            (group,) = said["parts"][0]["groups"]
+            assert group["rolls"]
+            assert (group["made"], group["removed"]) == (3, 1)
+            assert before == (await objects(w), await machines(w))
+            assert len(w.estate.guests("north")) + len(w.estate.guests("south")) == 1
+
+    run_virtual(story())
