@@ -138,7 +138,7 @@ def condition(ready: bool) -> dict[str, str]:
 
 async def until(check: Callable[[], Awaitable[Any]]) -> Any:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not (found := await check()):  # noqa: ASYNC110 - others make it true
+        while not (found := await check()):
             await asyncio.sleep(0.1)
     return found
 
