@@ -108,6 +108,52 @@ def test_a_renamed_guest_keeps_its_node() -> None:
     story(tell)
 
 
+def test_a_host_that_is_down_is_no_guest_gone_nor_stopped() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await boot(w)
+            await w.join()
+            await w.until(w.initialised)
+            w.stage.mischief("host-down", node="pve1")
+            await w.set_ready("ours", False)
+
+            async def untouched() -> bool:
+                found = await w.kube.find(Node, "ours")
+                return found is not None and not found.spec.taints
+
+            await w.stays(untouched, HOUR)
+
+    story(tell)
+
+
+def test_a_guest_nobody_has_read_yet_on_a_host_that_is_down_is_not_gone() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            w.stage.mischief("host-down", node="pve1")
+            await w.join(providerID="proxmox://r1/100", ready=False)
+            await w.stays(lambda: there(w), HOUR)
+            assert plan.is_new(await w.node())
+
+    story(tell)
+
+
+def test_a_guest_that_was_started_after_the_last_list_is_not_called_stopped() -> None:
+    async def tell() -> None:
+        async with world() as w:
+            await w.join()
+            await w.until(w.initialised)
+            await boot(w)
+            assert w.regions["r1"].inventory.guests[100].status == "stopped"
+            await w.set_ready("ours", False)
+
+            async def untouched() -> bool:
+                return not (await w.node()).spec.taints
+
+            await w.stays(untouched, 60)
+
+    story(tell)
+
+
 # ---------------------------------------------------------------------- what it costs
 
 

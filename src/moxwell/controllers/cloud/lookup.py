@@ -9,7 +9,7 @@ except that a UUID nobody knows is looked for once in every guest that nobody ha
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from moxwell.api.core.nodes import Node
@@ -90,6 +90,17 @@ class Lookup:
             return await self._unnamed(node)
         except MoxwellError as error:
             return Unknown(str(error))
+
+    async def confirm(self, found: Found) -> Answer:
+        """The same guest with its status asked of its own host: the list is up to a poll old."""
+        guest, inventory = found.guest, found.region.inventory
+        try:
+            status = (await found.region.pve.qemu.status(guest.host, guest.vmid)).status
+        except MoxwellError as error:
+            return Unknown(str(error))
+        if status != guest.status:
+            inventory.learn(guest.vmid, status=status)
+        return Found(found.region, replace(guest, status=status), found.facts)
 
     def expect(self) -> None:
         """A guest must be about to be listed: look at the regions soon."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from moxwell.api.core.nodes import Node
 from moxwell.controllers.cloud.lifecycle import plan
-from moxwell.controllers.cloud.lookup import Lookup
+from moxwell.controllers.cloud.lookup import Answer, Found, Lookup
 from moxwell.kube.client import Kube
 from moxwell.runtime.move import Wait
 from moxwell.runtime.reconciler import Note, Outcome
@@ -30,7 +30,7 @@ class CloudLifecycle:
 
     async def reconcile(self, node: Node) -> Outcome[Any]:
         ready = node.status.is_true("Ready")
-        answer = None if ready else await self._lookup.find(node)
+        answer = None if ready else await self._ask(node)
         move = plan.next_move(node, answer)
         match move:
             case plan.Delete(why):
@@ -47,3 +47,10 @@ class CloudLifecycle:
                 later = max(SILENT_SECONDS, self._monitor)
                 return Outcome(None, again=later, notes=(told,))
         return Outcome(None, again=None if ready else self._monitor)
+
+    async def _ask(self, node: Node) -> Answer:
+        """Before a node is marked as shut down, its guest's host is asked."""
+        answer = await self._lookup.find(node)
+        if isinstance(answer, Found) and answer.guest.status == "stopped":
+            return answer if plan.is_tainted(node) else await self._lookup.confirm(answer)
+        return answer
