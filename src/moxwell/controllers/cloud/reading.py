@@ -6,6 +6,7 @@ as long as the inventory shows the same guest under the VMID: the same name and 
 about to conclude something from a difference asks for a fresh one.
 """
 
+import asyncio
 from dataclasses import dataclass
 
 from moxwell.controllers.cloud.identity import read_sku
@@ -34,11 +35,16 @@ class Reader:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, int], tuple[Shape, Facts]] = {}
+        self._locks: dict[tuple[str, int], asyncio.Lock] = {}  # two who ask at once read once
 
     async def read(self, region: Region, guest: GuestSeen, *, fresh: bool = False) -> Facts | None:
         """The facts of a guest; None for a container, or if it has just gone."""
         if guest.kind != "qemu":
             return None
+        async with self._locks.setdefault((region.name, guest.vmid), asyncio.Lock()):
+            return await self._read(region, guest, fresh)
+
+    async def _read(self, region: Region, guest: GuestSeen, fresh: bool) -> Facts | None:
         key = (region.name, guest.vmid)
         kept = self._kept.get(key)
         if kept is not None and kept[0] == _shape(guest) and not fresh:
@@ -60,6 +66,7 @@ class Reader:
             and isinstance(event.before, GuestSeen)
         ):
             self._kept.pop((event.region, event.before.vmid), None)
+            self._locks.pop((event.region, event.before.vmid), None)
 
 
 def facts_of(config: GuestConfig) -> Facts:
