@@ -22,6 +22,12 @@ from moxwell.errors import Busy, Invalid
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 
 
+class PortTaken(Busy):
+    """Somebody else listens where we always did."""
+
+    reason = "PortTaken"
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a running daemon says of itself."""
 
@@ -162,10 +168,23 @@ def free_port(host: str = "127.0.0.1") -> int:
 def kept_port(file: Path, wanted: int, host: str = "127.0.0.1") -> int:
     """The port of last time, the one wanted, or any free one; remembered."""
     if file.exists():
-        return int(file.read_text())
+        return _same_port(file, host)
     port = wanted if wanted and is_free(wanted, host) else free_port(host)
     file.write_text(str(port))
     return port
+
+
+def _same_port(file: Path, host: str) -> int:
+    """The remembered port, if nobody else has taken it; others have noted it too."""
+    text = file.read_text().strip()
+    if not text.isdigit():
+        raise Invalid(f"{file} should hold a port, not {text[:20]!r}: delete the file")
+    if not is_free(int(text), host):
+        raise PortTaken(
+            f"port {text} on {host} is taken by another program: stop that program, "
+            f"or delete {file} for another port"
+        )
+    return int(text)
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:

@@ -16,10 +16,16 @@ from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.output import Output, Progress, show, show_value
 from moxwell.clock import SystemClock
-from moxwell.errors import Invalid, MoxwellError, Terminal, Unreachable
+from moxwell.errors import Invalid, MoxwellError, Retryable, Terminal, Unreachable
 
 START_SECONDS = 60
 STOP_SECONDS = 45
+
+
+class NotNow(Retryable):
+    """The daemon could not start, but may later."""
+
+    reason = "DidNotStart"
 
 
 class DidNotStart(Terminal):
@@ -103,7 +109,8 @@ async def _await_answer(home: Any, process: "subprocess.Popen[bytes]", progress:
         if home.facts() is not None:
             return
         if process.poll() is not None:
-            raise DidNotStart(_last_words(home.log))
+            later = process.returncode == Retryable.exit_code
+            raise (NotNow if later else DidNotStart)(_last_words(home.log))
         progress.say(f"starting, {tick // 5} s" if tick >= 15 else "starting")
         await clock.sleep(0.2)
     raise Unreachable(f"Moxwell did not answer within {START_SECONDS} s; its log is {home.log}")
@@ -245,3 +252,8 @@ def daemon(name: Name = DEFAULT_NAME) -> None:
     except MoxwellError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(error.exit_code) from error
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        what = error.strerror or str(error)
+        typer.echo(f"error: the system refused: {what}{where}: see `moxwell doctor`", err=True)
+        raise typer.Exit(1) from error

@@ -1,0 +1,126 @@
+"""What people get wrong, with the installed command: a sentence, what to do, a code, no loss."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("e2e")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+COMMAND = str(Path(sys.executable).with_name("moxwell"))
+CONFIG = """
+clusters:
+  - region: one
+    url: https://127.0.0.1:%d/api2/json
+    token_id: "a@pve!b"
+    token_secret: s3cret-s3cret
+"""
+
+
+@pytest.fixture
+def moxwell(tmp_path: Path) -> Iterator[Run]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "s")}
+
+    def run(*args: str, text: str = "", wrap: str = "") -> subprocess.CompletedProcess[str]:
+        command = [COMMAND, *args]
+        if wrap:
+            command = ["bash", "-c", f'{wrap}; exec "$@"', "bash", *command]
+        return subprocess.run(
+            command, env=env, input=text, capture_output=True, text=True, check=False, timeout=240
+        )
+
+    yield run
+    run("down", "--name", "bad", "--purge")
+
+
+def said(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "s3cret" not in done.stdout + done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("{broken", ["line"], id="no YAML"),
+        pytest.param("- a\n- b\n", ["mapping"], id="a list"),
+        pytest.param("kind: Kubernetes\n", ["apiVersion is missing"], id="no version"),
+        pytest.param("apiVersion: v1\nkind: Secret\n", ["metadata.name"], id="no name"),
+        pytest.param("", ["holds no objects"], id="nothing"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "apply"])
+def test_a_broken_manifest(moxwell: Run, command: str, text: str, words: list[str]) -> None:
+    said(moxwell(command, "-f", "-", "--name", "bad", text=text), 1, "error:", *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("clusters: [", ["not YAML"], id="no YAML"),
+        pytest.param("clusters: 3", ["clusters"], id="no list"),
+        pytest.param(CONFIG % 1 + "    token_sekret: x\n", ["token_sekret"], id="a misspelt key"),
+        pytest.param(CONFIG % 1 * 1 + "    zones: 3\n", ["zones"], id="zones that are none"),
+    ],
+)
+def test_a_broken_configuration(moxwell: Run, tmp_path: Path, text: str, words: list[str]) -> None:
+    file = tmp_path / "proxmox.yaml"
+    file.write_text(text)
+    said(moxwell("up", "--config", str(file), "--name", "bad"), 1, "error:", *words)
+    assert not (tmp_path / "s").exists()  # nothing was begun
+
+
+def test_files_that_are_not_there(moxwell: Run) -> None:
+    said(moxwell("up", "--config", "none.yaml", "--name", "bad"), 1, "there is no")
+    said(moxwell("plan", "-f", "none.yaml", "--name", "bad"), 1, "there is no file none.yaml")
+
+
+def test_wrong_usage_is_two(moxwell: Run) -> None:
+    assert moxwell("cluster", "create").returncode == 2
+    assert moxwell("nonsense").returncode == 2
+    assert moxwell("delete").returncode == 2
+
+
+def test_nobody_is_running(moxwell: Run) -> None:
+    for command in (["status"], ["cluster", "list"], ["get", "nodes"]):
+        said(moxwell(*command, "--name", "bad"), 75, "moxwell up")
+
+
+def test_a_port_that_is_taken(moxwell: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "s" / "moxwell" / "bad"
+    folder.mkdir(parents=True)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        (folder / "api.port").write_text(str(port))
+        done = moxwell("up", "--no-sample", "--name", "bad")
+        said(done, 75, f"port {port}", "taken by another program", "delete")
+    assert moxwell("up", "--no-sample", "--name", "bad").returncode == 0
+
+
+def test_a_full_disk_loses_nothing(moxwell: Run) -> None:
+    done = moxwell("up", "--no-sample", "--name", "bad", wrap="ulimit -f 4")
+    assert done.returncode in (1, 75), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "did not start" in done.stderr
+    assert moxwell("up", "--no-sample", "--name", "bad").returncode == 0
+    assert moxwell("status", "--name", "bad").returncode == 0
+
+
+def test_a_proxmox_that_does_not_answer(moxwell: Run, tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        file = tmp_path / "proxmox.yaml"
+        file.write_text(CONFIG % nobody.getsockname()[1])
+        assert moxwell("up", "--config", str(file), "--name", "bad").returncode == 0
+        done = moxwell("doctor", "--name", "bad")
+        assert done.returncode == 1, done.stdout
+        assert "region one does not answer" in done.stdout
+        assert "s3cret" not in done.stdout
