@@ -88,10 +88,6 @@ CASES = (
         get(f"{W}&sendInitialEvents=true&allowWatchBookmarks=true"),
     ),
     case("a watch of a bad revision", get(f"{W}&resourceVersion=x")),
-    case(
-        "a watch from long ago is gone",
-        Watch(path=f"{W}&resourceVersion=1", events=1, drop=("object.message",)),
-    ),
     case("a watch ends at its time", get(f"{W}&resourceVersion=0&timeoutSeconds=1")),
     case(
         "watch=True as Python writes it",
