@@ -8,7 +8,7 @@ LAB = Path(__file__).parents[1] / "sim" / "worlds" / "lab.yaml"
 
 
 def sim(
-    world: Path = typer.Option(LAB, help="World file (YAML); default: a lab of two regions."),
+    world: Path = typer.Option(LAB, help="World file (YAML).", show_default="a lab of two regions"),
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
     state: Path | None = typer.Option(
         None, help="Resume from this file, and save to it at the end."
