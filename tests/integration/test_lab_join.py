@@ -6,7 +6,6 @@ Everything goes over sockets; only time is virtual.
 
 import asyncio
 import base64
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from moxwell.api.capi.bootstrap import (
     NodeRegistration,
 )
 from moxwell.api.capi.shared import Endpoint
+from moxwell.app.home import free_port
 from moxwell.app.planes import EmbeddedPlanes
 from moxwell.controllers.upstream.kubeadm import plan as kubeadm
 from moxwell.controllers.upstream.resources import DEPLOYMENTS, NODES, PODS
@@ -67,12 +67,6 @@ class Guest:
 
     def power_off(self) -> None: ...
     def reboot(self) -> None: ...
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @dataclass

@@ -6,6 +6,8 @@ question until the answer is yes, and stops asking when the program has ended. A
 when its parent does (``setpriv --pdeathsig``), so that a killed test run leaves nothing behind.
 """
 
+import contextlib
+import random
 import shutil
 import signal
 import socket
@@ -24,12 +26,12 @@ class Failed(Exception):
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port nobody listens on now, below those given to outgoing connections."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Process:

@@ -8,6 +8,7 @@ addresses, mode, process id. Nothing in it is a secret; what is, lies in files o
 
 import fcntl
 import os
+import random
 import re
 import shutil
 import socket
@@ -19,6 +20,7 @@ import msgspec
 
 from moxwell.errors import Busy, Invalid
 
+STEADY_PORTS = (20_000, 32_000)
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 
 
@@ -159,10 +161,11 @@ class Home:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on now, below those the system gives to outgoing connections."""
+    while True:
+        port = random.SystemRandom().randrange(*STEADY_PORTS)
+        if is_free(port, host):
+            return port
 
 
 def kept_port(file: Path, wanted: int, host: str = "127.0.0.1") -> int:
