@@ -7,6 +7,7 @@ from typing import Any
 from moxwell.api.capi.core import Cluster, ClusterInitialization, ClusterStatus, Machine, Replicas
 from moxwell.api.capi.shared import CONTROL_PLANE_LABEL, Endpoint, FailureDomain
 from moxwell.api.conditions import Condition
+from moxwell.controllers.upstream.machineset.plan import is_ready
 from moxwell.controllers.upstream.references import condition, is_provisioned
 
 Json = dict[str, Any]
@@ -83,11 +84,6 @@ def _say(kind: str, good: bool, yes: str, no: str, said: Json | None = None) -> 
     return Condition(
         type=kind, status="True" if good else "False", reason=yes if good else no, message=message
     )
-
-
-def is_ready(machine: Machine) -> bool:
-    """Its own word."""
-    return any(c.type == "Ready" and c.status == "True" for c in machine.status.conditions)
 
 
 def _count(workers: Sequence[Machine]) -> Replicas:
