@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moxwell.app.home import Home
+from moxwell.app.home import Home, free_port
 from moxwell.clock import SystemClock
 from moxwell.controllers.upstream.resources import DEPLOYMENTS
 from moxwell.kube import kubeconfig
@@ -83,10 +83,18 @@ async def _deploy(config: str, name: str, replicas: int) -> None:
         await Kube(transport).create(body, DEPLOYMENTS)
 
 
+def own_ports(home: Path) -> None:
+    """Ports that no other instance asks for, not even while this one is dead."""
+    home.mkdir(parents=True, exist_ok=True)
+    for each in ("api", "dashboard"):
+        (home / f"{each}.port").write_text(str(free_port()))
+
+
 @contextmanager
 def instance(folder: Path, name: str, *up: str) -> Iterator[Instance]:
     """A running instance, gone at the end."""
     made = Instance(folder, name)
+    own_ports(made.home.folder)
     try:
         made.run("up", *up)
         yield made
