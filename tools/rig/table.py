@@ -62,6 +62,12 @@ def _kubernetes(name: str, version: str = KUBERNETES, *, known_as: str = "") -> 
     )
 
 
+def _cluster_api_stamps(version: str) -> tuple[str, ...]:
+    major, minor, _ = version.removeprefix("v").split(".")
+    facts = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return tuple(f"sigs.k8s.io/cluster-api/version.{k}={v}" for k, v in facts.items())
+
+
 def _snapshotter(name: str) -> Tool:
     client = "github.com/kubernetes-csi/external-snapshotter/client/v8"
     return Tool(
@@ -107,6 +113,14 @@ TOOLS: tuple[Tool, ...] = (
         CLUSTER_API,
         "controlplane/kubeadm",
         keep=("controlplane/kubeadm/config/crd/bases", "controlplane/kubeadm/config/webhook"),
+    ),
+    Tool(
+        "clusterctl",
+        "sigs.k8s.io/cluster-api",
+        CLUSTER_API,
+        "cmd/clusterctl",
+        stamps=_cluster_api_stamps(CLUSTER_API),
+        keep=("cmd/clusterctl/config/manifest",),
     ),
     Tool(
         "in-cluster-ipam",
