@@ -9,39 +9,17 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 
-import msgspec
 import structlog
 
 import moxwell
 from moxwell.app.home import Home
 from moxwell.app.running import Moxwell
+from moxwell.app.wish import Wish
 from moxwell.clock import SystemClock
-from moxwell.errors import Missing
-from moxwell.pve import config
 from moxwell.runtime import log as logging
 
 log = structlog.get_logger(__name__)
-
-
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """How an instance was asked to run."""
-
-    name: str
-    config: str = ""  # a file with regions; none: the lab
-    world: str = ""  # another world for the lab
-
-
-def check(wish: Wish) -> None:
-    """Refuse at once what cannot work, before anything is started."""
-    Home(wish.name, {"HOME": "/"})
-    if wish.config:
-        if not Path(wish.config).is_file():
-            raise Missing(f"there is no configuration file {wish.config}")
-        config.load(Path(wish.config))
-    if wish.world and not Path(wish.world).is_file():
-        raise Missing(f"there is no world file {wish.world}")
 
 
 async def run(wish: Wish, environ: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ finds none says which command starts one.
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,9 +16,10 @@ from moxwell.app.home import Facts, Home
 from moxwell.cli.output import Output
 from moxwell.clock import SystemClock
 from moxwell.errors import Unreachable
-from moxwell.kube import kubeconfig
-from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
+
+if TYPE_CHECKING:  # a command that asks nobody need not load a web client
+    from moxwell.kube.client import Kube
+    from moxwell.kube.transport import HttpTransport
 
 Name = Annotated[
     str, typer.Option("--name", "-n", envvar="MOXWELL_NAME", help="Which instance of Moxwell.")
@@ -48,8 +49,11 @@ def facts(name: str) -> Facts:
 
 
 @asynccontextmanager
-async def transport(name: str) -> AsyncIterator[HttpTransport]:
+async def transport(name: str) -> AsyncIterator["HttpTransport"]:
     """The way to an instance's API: the embedded one."""
+    from moxwell.kube import kubeconfig
+    from moxwell.kube.transport import HttpTransport
+
     facts(name)
     access = kubeconfig.load([home(name).kubeconfig]).access(SystemClock(), os.environ)
     async with HttpTransport(access) as made:
@@ -57,7 +61,9 @@ async def transport(name: str) -> AsyncIterator[HttpTransport]:
 
 
 @asynccontextmanager
-async def kube(name: str) -> AsyncIterator[Kube]:
+async def kube(name: str) -> AsyncIterator["Kube"]:
     """A client of an instance's API."""
+    from moxwell.kube.client import Kube
+
     async with transport(name) as made:
         yield Kube(made)

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
+from moxwell.app.home import Home
+from moxwell.app.wish import Wish, check
 from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.output import Output, Progress, show, show_value
@@ -20,6 +22,7 @@ from moxwell.errors import Invalid, MoxwellError, Retryable, Terminal, Unreachab
 
 START_SECONDS = 60
 STOP_SECONDS = 45
+TICKS = 10  # looks per second while waiting
 
 
 class NotNow(Retryable):
@@ -54,15 +57,15 @@ def up(
     ] = 600,
 ) -> None:
     """Start Moxwell: the lab, or with --config your own Proxmox. Starting twice is harmless."""
-    from moxwell.app import daemon
-
-    wish = daemon.Wish(
+    wish = Wish(
         name=name,
         config=str(config.resolve()) if config else "",
         world=str(world.resolve()) if world else "",
     )
-    daemon.check(wish)
+    check(wish)
     if foreground:
+        from moxwell.app import daemon
+
         asyncio.run(daemon.run(wish, os.environ))
         return
     progress = Progress()
@@ -82,7 +85,7 @@ def up(
     _say_what_next(name, sample and facts.mode == "lab")
 
 
-def _start(wish: Any, progress: Progress) -> bool:
+def _start(wish: Wish, progress: Progress) -> bool:
     """Start the daemon unless it runs; wait until it answers."""
     home = connect.home(wish.name)
     if home.facts() is not None:
@@ -103,16 +106,19 @@ def _start(wish: Any, progress: Progress) -> bool:
     return True
 
 
-async def _await_answer(home: Any, process: "subprocess.Popen[bytes]", progress: Progress) -> None:
+async def _await_answer(home: Home, process: "subprocess.Popen[bytes]", progress: Progress) -> None:
+    from moxwell.kube import transport  # noqa: F401  loaded while the daemon loads its own
+
     clock = SystemClock()
-    for tick in range(START_SECONDS * 5):
+    for tick in range(START_SECONDS * TICKS):
         if home.facts() is not None:
             return
         if process.poll() is not None:
             later = process.returncode == Retryable.exit_code
             raise (NotNow if later else DidNotStart)(_last_words(home.log))
-        progress.say(f"starting, {tick // 5} s" if tick >= 15 else "starting")
-        await clock.sleep(0.2)
+        seconds = tick // TICKS
+        progress.say(f"starting, {seconds} s" if seconds >= 3 else "starting")
+        await clock.sleep(1 / TICKS)
     raise Unreachable(f"Moxwell did not answer within {START_SECONDS} s; its log is {home.log}")
 
 
@@ -206,12 +212,12 @@ def _refuse_purge(name: str) -> None:
         )
 
 
-async def _await_end(home: Any) -> None:
+async def _await_end(home: Home) -> None:
     clock = SystemClock()
-    for _ in range(STOP_SECONDS * 5):
+    for _ in range(STOP_SECONDS * TICKS):
         if not home.is_held():
             return
-        await clock.sleep(0.2)
+        await clock.sleep(1 / TICKS)
     raise Unreachable(f"Moxwell did not stop within {STOP_SECONDS} s; its log is {home.log}")
 
 
@@ -244,9 +250,9 @@ def daemon(name: Name = DEFAULT_NAME) -> None:
     from moxwell.app import daemon as running
 
     home = connect.home(name)
-    wish = running.Wish(name=name)
+    wish = Wish(name=name)
     if home.wanted.exists():
-        wish = msgspec.json.decode(home.wanted.read_bytes(), type=running.Wish)
+        wish = msgspec.json.decode(home.wanted.read_bytes(), type=Wish)
     try:
         asyncio.run(running.run(wish, os.environ))
     except MoxwellError as error:

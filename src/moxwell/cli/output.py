@@ -7,11 +7,12 @@ What a command prints: data first, a table second.
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.status import Status
-from rich.table import Table
+if TYPE_CHECKING:  # rich is loaded by the first thing that is printed with it
+    from rich.console import Console
+    from rich.status import Status
+    from rich.table import Table
 
 WIDE = 2000
 
@@ -27,6 +28,8 @@ class Output(StrEnum):
 def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:
     """Print rows; ``columns`` are the keys a table shows, in that order."""
     if output is Output.TABLE:
+        from rich.console import Console
+
         console = Console(soft_wrap=True)
         if not console.is_terminal:  # whoever reads a pipe wants every letter
             console = Console(soft_wrap=True, width=WIDE)
@@ -47,7 +50,9 @@ def show_value(value: Any, output: Output) -> None:
     print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "Table":
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.upper(), no_wrap=True)
@@ -65,7 +70,9 @@ def _cell(value: Any) -> str:
 class Progress:
     """Says what is being done now; each new sentence once."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: "Console | None" = None) -> None:
+        from rich.console import Console
+
         self._console = console or Console(stderr=True, soft_wrap=True, highlight=False)
         self._status: Status | None = None
         self._last = ""
