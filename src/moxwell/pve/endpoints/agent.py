@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from moxwell.pve.calls import Calls
-from moxwell.pve.endpoints.qemu import guest
-from moxwell.pve.values import Params
+from moxwell.pve.values import Params, path
 
 R = TypeVar("R")
 
@@ -75,6 +74,10 @@ class _Pid(Struct):
     pid: int
 
 
+def asked(host: str, vmid: int, name: str) -> str:
+    return path("nodes", host, "qemu", vmid, "agent", name)
+
+
 class Agent:
     """``/nodes/{node}/qemu/{vmid}/agent``."""
 
@@ -83,21 +86,21 @@ class Agent:
 
     async def ping(self, host: str, vmid: int) -> None:
         """Raises ``AgentSilent`` unless the agent answers."""
-        await self._calls.send("POST", guest(host, vmid, "agent", "ping"))
+        await self._calls.send("POST", asked(host, vmid, "ping"))
 
     async def interfaces(self, host: str, vmid: int) -> tuple[AgentInterface, ...]:
-        where = guest(host, vmid, "agent", "network-get-interfaces")
+        where = asked(host, vmid, "network-get-interfaces")
         return (await self._calls.read(_Interfaces, where)).result
 
     async def osinfo(self, host: str, vmid: int) -> OsInfo:
-        return (await self._calls.read(_Os, guest(host, vmid, "agent", "get-osinfo"))).result
+        return (await self._calls.read(_Os, asked(host, vmid, "get-osinfo"))).result
 
     async def hostname(self, host: str, vmid: int) -> str:
-        answer = await self._calls.read(_Name, guest(host, vmid, "agent", "get-host-name"))
+        answer = await self._calls.read(_Name, asked(host, vmid, "get-host-name"))
         return answer.result.host_name
 
     async def fsinfo(self, host: str, vmid: int) -> tuple[dict[str, Any], ...]:
-        where = guest(host, vmid, "agent", "get-fsinfo")
+        where = asked(host, vmid, "get-fsinfo")
         return tuple((await self._calls.read(dict[str, Any], where)).get("result", ()))
 
     async def execute(
@@ -105,15 +108,15 @@ class Agent:
     ) -> int:
         """Start a command and answer its process id."""
         params: Params = {"command": tuple(command), "input-data": input_data}
-        where = guest(host, vmid, "agent", "exec")
+        where = asked(host, vmid, "exec")
         return (await self._calls.ask(_Pid, "POST", where, params)).pid
 
     async def exit(self, host: str, vmid: int, pid: int) -> Exit:
         """How a command ended; can be read once after that."""
-        return await self._calls.read(Exit, guest(host, vmid, "agent", "exec-status"), {"pid": pid})
+        return await self._calls.read(Exit, asked(host, vmid, "exec-status"), {"pid": pid})
 
     async def read_file(self, host: str, vmid: int, file: str) -> FileContent:
-        where = guest(host, vmid, "agent", "file-read")
+        where = asked(host, vmid, "file-read")
         return await self._calls.read(FileContent, where, {"file": file})
 
     async def write_file(
@@ -121,16 +124,16 @@ class Agent:
     ) -> None:
         """Write a small file (60 KiB at most)."""
         params: Params = {"file": file, "content": content, "encode": encode}
-        await self._calls.send("POST", guest(host, vmid, "agent", "file-write"), params)
+        await self._calls.send("POST", asked(host, vmid, "file-write"), params)
 
     async def fstrim(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", guest(host, vmid, "agent", "fstrim"))
+        await self._calls.send("POST", asked(host, vmid, "fstrim"))
 
     async def freeze(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", guest(host, vmid, "agent", "fsfreeze-freeze"))
+        await self._calls.send("POST", asked(host, vmid, "fsfreeze-freeze"))
 
     async def thaw(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", guest(host, vmid, "agent", "fsfreeze-thaw"))
+        await self._calls.send("POST", asked(host, vmid, "fsfreeze-thaw"))
 
     async def shutdown(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", guest(host, vmid, "agent", "shutdown"))
+        await self._calls.send("POST", asked(host, vmid, "shutdown"))

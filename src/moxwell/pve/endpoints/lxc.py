@@ -6,13 +6,10 @@ interfaces of a stopped container are null.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 
-from moxwell.pve.calls import Calls
-from moxwell.pve.endpoints.qemu import GuestRow, GuestStatus, PendingRow, _changes
-from moxwell.pve.guests import GuestConfig
+from moxwell.pve.endpoints.guest import Guests, merged
 from moxwell.pve.values import Params, Upid, Value, path
 
 
@@ -23,18 +20,10 @@ class ContainerInterface(Struct, frozen=True, kw_only=True):
     inet6: str = ""
 
 
-def container(host: str, vmid: int, *more: str) -> str:
-    return path("nodes", host, "lxc", vmid, *more)
-
-
-class Lxc:
+class Lxc(Guests):
     """``/nodes/{node}/lxc``."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    async def list(self, host: str) -> tuple[GuestRow, ...]:
-        return await self._calls.read(tuple[GuestRow, ...], path("nodes", host, "lxc"))
+    _family = "lxc"
 
     async def create(
         self, host: str, vmid: int, ostemplate: str, params: Mapping[str, Value]
@@ -60,7 +49,7 @@ class Lxc:
             "newid": newid, "hostname": hostname, "description": description, "full": full,
             "target": target, "storage": storage, "pool": pool, "snapname": snapname,
         }  # fmt: skip
-        return await self._calls.start("POST", container(host, vmid, "clone"), params)
+        return await self._calls.start("POST", self._at(host, vmid, "clone"), params)
 
     async def delete(
         self,
@@ -75,17 +64,7 @@ class Lxc:
             "purge": purge, "force": force,
             "destroy-unreferenced-disks": destroy_unreferenced_disks,
         }  # fmt: skip
-        return await self._calls.start("DELETE", container(host, vmid), params)
-
-    async def config(
-        self, host: str, vmid: int, *, current: bool | None = None, snapshot: str | None = None
-    ) -> GuestConfig:
-        params: Params = {"current": current, "snapshot": snapshot}
-        data = await self._calls.read(dict[str, Any], container(host, vmid, "config"), params)
-        return GuestConfig.of(data)
-
-    async def pending(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
-        return await self._calls.read(tuple[PendingRow, ...], container(host, vmid, "pending"))
+        return await self._calls.start("DELETE", self._at(host, vmid), params)
 
     async def configure(
         self,
@@ -97,14 +76,8 @@ class Lxc:
         revert: Sequence[str] = (),
         digest: str | None = None,
     ) -> None:
-        params = _changes(changes, delete, revert, digest)
-        await self._calls.send("PUT", container(host, vmid, "config"), params)
-
-    async def resize(
-        self, host: str, vmid: int, disk: str, size: str, *, digest: str | None = None
-    ) -> Upid | None:
-        params: Params = {"disk": disk, "size": size, "digest": digest}
-        return await self._calls.perhaps("PUT", container(host, vmid, "resize"), params)
+        params = merged(changes, delete, revert, digest)
+        await self._calls.send("PUT", self._at(host, vmid, "config"), params)
 
     async def move_volume(
         self,
@@ -122,10 +95,10 @@ class Lxc:
             "volume": volume, "storage": storage, "delete": delete, "digest": digest,
             "target-vmid": target_vmid, "target-volume": target_volume,
         }  # fmt: skip
-        return await self._calls.start("POST", container(host, vmid, "move_volume"), params)
+        return await self._calls.start("POST", self._at(host, vmid, "move_volume"), params)
 
     async def template(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", container(host, vmid, "template"))
+        await self._calls.send("POST", self._at(host, vmid, "template"))
 
     async def migrate(
         self,
@@ -142,42 +115,21 @@ class Lxc:
             "target": target, "online": online, "restart": restart,
             "target-storage": target_storage, "timeout": timeout_seconds,
         }  # fmt: skip
-        return await self._calls.start("POST", container(host, vmid, "migrate"), params)
+        return await self._calls.start("POST", self._at(host, vmid, "migrate"), params)
 
     async def interfaces(self, host: str, vmid: int) -> tuple[ContainerInterface, ...]:
         rows = await self._calls.read(
             tuple[ContainerInterface, ...] | None,  # type: ignore[arg-type]
-            container(host, vmid, "interfaces"),
+            self._at(host, vmid, "interfaces"),
         )
         return rows or ()
 
-    async def status(self, host: str, vmid: int) -> GuestStatus:
-        return await self._calls.read(GuestStatus, container(host, vmid, "status", "current"))
-
     async def start(self, host: str, vmid: int) -> Upid:
-        return await self._calls.start("POST", container(host, vmid, "status", "start"))
+        return await self._calls.start("POST", self._at(host, vmid, "status", "start"))
 
     async def stop(self, host: str, vmid: int, *, overrule_shutdown: bool | None = None) -> Upid:
         params: Params = {"overrule-shutdown": overrule_shutdown}
-        return await self._calls.start("POST", container(host, vmid, "status", "stop"), params)
-
-    async def shutdown(
-        self,
-        host: str,
-        vmid: int,
-        *,
-        timeout_seconds: int | None = None,
-        force_stop: bool | None = None,
-    ) -> Upid:
-        params: Params = {"timeout": timeout_seconds, "forceStop": force_stop}
-        return await self._calls.start("POST", container(host, vmid, "status", "shutdown"), params)
-
-    async def reboot(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
-        params: Params = {"timeout": timeout_seconds}
-        return await self._calls.start("POST", container(host, vmid, "status", "reboot"), params)
+        return await self._calls.start("POST", self._at(host, vmid, "status", "stop"), params)
 
     async def suspend(self, host: str, vmid: int) -> Upid:
-        return await self._calls.start("POST", container(host, vmid, "status", "suspend"))
-
-    async def resume(self, host: str, vmid: int) -> Upid:
-        return await self._calls.start("POST", container(host, vmid, "status", "resume"))
+        return await self._calls.start("POST", self._at(host, vmid, "status", "suspend"))

@@ -101,6 +101,22 @@ class PciDevice(Struct, frozen=True, kw_only=True):
     mdev: bool = False
 
 
+class HostTime(Struct, frozen=True, kw_only=True):
+    """A host's clock; ``time`` is UTC whatever the zone."""
+
+    time: int
+    timezone: str = ""
+
+
+class Certificate(Struct, frozen=True, kw_only=True):
+    """A certificate that a host has; ``notafter`` in seconds since 1970."""
+
+    filename: str = ""
+    subject: str = ""
+    fingerprint: str = ""
+    notafter: int = 0
+
+
 class Nodes:
     """``/nodes`` and what hosts tell about themselves."""
 
@@ -112,6 +128,13 @@ class Nodes:
 
     async def status(self, host: str) -> HostStatus:
         return await self._calls.read(HostStatus, path("nodes", host, "status"))
+
+    async def time(self, host: str) -> HostTime:
+        return await self._calls.read(HostTime, path("nodes", host, "time"))
+
+    async def certificates(self, host: str) -> tuple[Certificate, ...]:
+        where = path("nodes", host, "certificates", "info")
+        return await self._calls.read(tuple[Certificate, ...], where)
 
     async def network(self, host: str, *, type: str | None = None) -> tuple[Interface, ...]:
         where = path("nodes", host, "network")

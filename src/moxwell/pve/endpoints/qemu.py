@@ -11,64 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from moxwell.pve.calls import Calls
-from moxwell.pve.guests import GuestConfig
+from moxwell.pve.endpoints.guest import Guests, PendingRow, merged
 from moxwell.pve.values import Params, Upid, Value, path
-
-
-class GuestRow(Struct, frozen=True, kw_only=True):
-    """A guest in a host's list."""
-
-    vmid: int
-    status: str = ""
-    name: str = ""
-    template: bool = False
-    tags: str = ""
-    lock: str = ""
-    cpus: float = 0
-    maxmem: int = 0
-    maxdisk: int = 0
-    uptime: int = 0
-
-
-class HaState(Struct, frozen=True, kw_only=True):
-    managed: bool = False
-    state: str = ""
-    group: str = ""
-
-
-class GuestStatus(Struct, frozen=True, kw_only=True):
-    """A guest's state, asked of its own host: not stale."""
-
-    status: str
-    vmid: int = 0
-    qmpstatus: str = ""
-    name: str = ""
-    tags: str = ""
-    lock: str = ""
-    template: bool = False
-    uptime: int = 0
-    cpus: float = 0
-    maxmem: int = 0
-    agent: bool = False
-    ha: HaState = HaState()
-
-    @property
-    def running(self) -> bool:
-        return self.status == "running"
-
-
-class PendingRow(Struct, frozen=True, kw_only=True):
-    """A key with what is and what will be; ``delete`` says it will go."""
-
-    key: str
-    value: Any = None
-    pending: Any = None
-    delete: int = 0
-
-    @property
-    def waits(self) -> bool:
-        return self.pending is not None or bool(self.delete)
 
 
 class MigrateCheck(Struct, frozen=True, kw_only=True):
@@ -81,18 +25,10 @@ class MigrateCheck(Struct, frozen=True, kw_only=True):
     local_resources: tuple[Any, ...] = ()
 
 
-def guest(host: str, vmid: int, *more: str) -> str:
-    return path("nodes", host, "qemu", vmid, *more)
-
-
-class Qemu:
+class Qemu(Guests):
     """``/nodes/{node}/qemu``."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    async def list(self, host: str) -> tuple[GuestRow, ...]:
-        return await self._calls.read(tuple[GuestRow, ...], path("nodes", host, "qemu"))
+    _family = "qemu"
 
     async def create(self, host: str, vmid: int, params: Mapping[str, Value]) -> Upid:
         """Make a guest from a configuration (``import-from`` included)."""
@@ -122,7 +58,7 @@ class Qemu:
             "target": target, "storage": storage, "format": format, "pool": pool,
             "snapname": snapname, "bwlimit": bwlimit_kib,
         }  # fmt: skip
-        return await self._calls.start("POST", guest(host, vmid, "clone"), params)
+        return await self._calls.start("POST", self._at(host, vmid, "clone"), params)
 
     async def delete(
         self,
@@ -135,18 +71,7 @@ class Qemu:
         params: Params = {
             "purge": purge, "destroy-unreferenced-disks": destroy_unreferenced_disks,
         }  # fmt: skip
-        return await self._calls.start("DELETE", guest(host, vmid), params)
-
-    async def config(
-        self, host: str, vmid: int, *, current: bool | None = None, snapshot: str | None = None
-    ) -> GuestConfig:
-        """What the guest will be after its next stop; with ``current`` what it is now."""
-        params: Params = {"current": current, "snapshot": snapshot}
-        data = await self._calls.read(dict[str, Any], guest(host, vmid, "config"), params)
-        return GuestConfig.of(data)
-
-    async def pending(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
-        return await self._calls.read(tuple[PendingRow, ...], guest(host, vmid, "pending"))
+        return await self._calls.start("DELETE", self._at(host, vmid), params)
 
     async def configure(
         self,
@@ -160,8 +85,8 @@ class Qemu:
         force: bool | None = None,
     ) -> None:
         """Change the configuration; done when answered."""
-        params = _changes(changes, delete, revert, digest) | {"force": force}
-        await self._calls.send("PUT", guest(host, vmid, "config"), params)
+        params = merged(changes, delete, revert, digest) | {"force": force}
+        await self._calls.send("PUT", self._at(host, vmid, "config"), params)
 
     async def configure_task(
         self,
@@ -176,16 +101,9 @@ class Qemu:
         background_delay: int | None = None,
     ) -> Upid | None:
         """Change the configuration as a task; with a delay (1..30 s) None if done by then."""
-        params = _changes(changes, delete, revert, digest)
+        params = merged(changes, delete, revert, digest)
         params |= {"force": force, "background_delay": background_delay}
-        return await self._calls.perhaps("POST", guest(host, vmid, "config"), params)
-
-    async def resize(
-        self, host: str, vmid: int, disk: str, size: str, *, digest: str | None = None
-    ) -> Upid | None:
-        """Grow a disk to ``size`` (``32G``), or by it (``+4G``); never shrinks."""
-        params: Params = {"disk": disk, "size": size, "digest": digest}
-        return await self._calls.perhaps("PUT", guest(host, vmid, "resize"), params)
+        return await self._calls.perhaps("POST", self._at(host, vmid, "config"), params)
 
     async def move_disk(
         self,
@@ -207,31 +125,31 @@ class Qemu:
             "digest": digest, "target-vmid": target_vmid, "target-disk": target_disk,
             "bwlimit": bwlimit_kib,
         }  # fmt: skip
-        return await self._calls.start("POST", guest(host, vmid, "move_disk"), params)
+        return await self._calls.start("POST", self._at(host, vmid, "move_disk"), params)
 
     async def unlink(
         self, host: str, vmid: int, slots: Sequence[str], *, force: bool | None = None
     ) -> None:
         """Detach drives; ``force`` deletes the volumes that the guest owns."""
         params: Params = {"idlist": ",".join(slots), "force": force}
-        await self._calls.send("PUT", guest(host, vmid, "unlink"), params)
+        await self._calls.send("PUT", self._at(host, vmid, "unlink"), params)
 
     async def template(self, host: str, vmid: int, *, disk: str | None = None) -> Upid | None:
         """Make the guest a template, for good."""
-        return await self._calls.perhaps("POST", guest(host, vmid, "template"), {"disk": disk})
+        return await self._calls.perhaps("POST", self._at(host, vmid, "template"), {"disk": disk})
 
     async def feature(
         self, host: str, vmid: int, feature: str, *, snapname: str | None = None
     ) -> dict[str, Any]:
         """Is ``clone``, ``copy`` or ``snapshot`` possible, and on which hosts?"""
         params: Params = {"feature": feature, "snapname": snapname}
-        return await self._calls.read(dict[str, Any], guest(host, vmid, "feature"), params)
+        return await self._calls.read(dict[str, Any], self._at(host, vmid, "feature"), params)
 
     async def migrate_check(
         self, host: str, vmid: int, *, target: str | None = None
     ) -> MigrateCheck:
         return await self._calls.read(
-            MigrateCheck, guest(host, vmid, "migrate"), {"target": target}
+            MigrateCheck, self._at(host, vmid, "migrate"), {"target": target}
         )
 
     async def migrate(
@@ -249,14 +167,11 @@ class Qemu:
             "target": target, "online": online, "with-local-disks": with_local_disks,
             "targetstorage": targetstorage, "bwlimit": bwlimit_kib,
         }  # fmt: skip
-        return await self._calls.start("POST", guest(host, vmid, "migrate"), params)
-
-    async def status(self, host: str, vmid: int) -> GuestStatus:
-        return await self._calls.read(GuestStatus, guest(host, vmid, "status", "current"))
+        return await self._calls.start("POST", self._at(host, vmid, "migrate"), params)
 
     async def start(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
         params: Params = {"timeout": timeout_seconds}
-        return await self._calls.start("POST", guest(host, vmid, "status", "start"), params)
+        return await self._calls.start("POST", self._at(host, vmid, "status", "start"), params)
 
     async def stop(
         self,
@@ -267,25 +182,10 @@ class Qemu:
         overrule_shutdown: bool | None = None,
     ) -> Upid:
         params: Params = {"timeout": timeout_seconds, "overrule-shutdown": overrule_shutdown}
-        return await self._calls.start("POST", guest(host, vmid, "status", "stop"), params)
-
-    async def shutdown(
-        self,
-        host: str,
-        vmid: int,
-        *,
-        timeout_seconds: int | None = None,
-        force_stop: bool | None = None,
-    ) -> Upid:
-        params: Params = {"timeout": timeout_seconds, "forceStop": force_stop}
-        return await self._calls.start("POST", guest(host, vmid, "status", "shutdown"), params)
-
-    async def reboot(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
-        params: Params = {"timeout": timeout_seconds}
-        return await self._calls.start("POST", guest(host, vmid, "status", "reboot"), params)
+        return await self._calls.start("POST", self._at(host, vmid, "status", "stop"), params)
 
     async def reset(self, host: str, vmid: int) -> Upid:
-        return await self._calls.start("POST", guest(host, vmid, "status", "reset"))
+        return await self._calls.start("POST", self._at(host, vmid, "status", "reset"))
 
     async def suspend(
         self,
@@ -296,28 +196,13 @@ class Qemu:
         statestorage: str | None = None,
     ) -> Upid:
         params: Params = {"todisk": todisk, "statestorage": statestorage}
-        return await self._calls.start("POST", guest(host, vmid, "status", "suspend"), params)
-
-    async def resume(self, host: str, vmid: int) -> Upid:
-        return await self._calls.start("POST", guest(host, vmid, "status", "resume"))
+        return await self._calls.start("POST", self._at(host, vmid, "status", "suspend"), params)
 
     async def cloudinit(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
-        return await self._calls.read(tuple[PendingRow, ...], guest(host, vmid, "cloudinit"))
+        return await self._calls.read(tuple[PendingRow, ...], self._at(host, vmid, "cloudinit"))
 
     async def cloudinit_dump(self, host: str, vmid: int, kind: str) -> str:
         """What the cloud-init drive says: ``user``, ``network`` or ``meta``."""
-        return await self._calls.read(str, guest(host, vmid, "cloudinit", "dump"), {"type": kind})
-
-
-def _changes(
-    changes: Mapping[str, Value],
-    delete: Sequence[str],
-    revert: Sequence[str],
-    digest: str | None,
-) -> dict[str, Value]:
-    return {
-        **changes,
-        "delete": ",".join(delete) or None,
-        "revert": ",".join(revert) or None,
-        "digest": digest,
-    }
+        return await self._calls.read(
+            str, self._at(host, vmid, "cloudinit", "dump"), {"type": kind}
+        )

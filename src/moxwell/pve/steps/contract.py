@@ -16,7 +16,7 @@ from msgspec import Struct
 from moxwell.errors import Bug
 from moxwell.pve import errors, marks
 from moxwell.pve.client import Pve
-from moxwell.pve.endpoints.qemu import GuestStatus
+from moxwell.pve.endpoints.guest import GuestStatus
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.marks import Mark
 from moxwell.pve.values import Upid

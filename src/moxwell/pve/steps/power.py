@@ -7,7 +7,7 @@ state is asked of the guest's own host first, in the same request that shows its
 
 from moxwell.pve import errors
 from moxwell.pve.client import Pve
-from moxwell.pve.endpoints.qemu import GuestStatus
+from moxwell.pve.endpoints.guest import GuestStatus
 from moxwell.pve.steps.contract import Expectation, GuestStep, own_status
 from moxwell.pve.values import Upid
 

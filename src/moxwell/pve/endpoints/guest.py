@@ -1,0 +1,138 @@
+"""
+What virtual machines and containers have in common: lists, configuration, state, power.
+
+``Guests`` is the half that both families answer alike; ``Qemu`` and ``Lxc`` add their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from moxwell.pve.calls import Calls
+from moxwell.pve.guests import GuestConfig
+from moxwell.pve.values import Params, Upid, Value, path
+
+
+class GuestRow(Struct, frozen=True, kw_only=True):
+    """A guest in a host's list."""
+
+    vmid: int
+    status: str = ""
+    name: str = ""
+    template: bool = False
+    tags: str = ""
+    lock: str = ""
+    cpus: float = 0
+    maxmem: int = 0
+    maxdisk: int = 0
+    uptime: int = 0
+
+
+class HaState(Struct, frozen=True, kw_only=True):
+    managed: bool = False
+    state: str = ""
+    group: str = ""
+
+
+class GuestStatus(Struct, frozen=True, kw_only=True):
+    """A guest's state, asked of its own host: not stale."""
+
+    status: str
+    vmid: int = 0
+    qmpstatus: str = ""
+    name: str = ""
+    tags: str = ""
+    lock: str = ""
+    template: bool = False
+    uptime: int = 0
+    cpus: float = 0
+    maxmem: int = 0
+    agent: bool = False
+    ha: HaState = HaState()
+
+    @property
+    def running(self) -> bool:
+        return self.status == "running"
+
+
+class PendingRow(Struct, frozen=True, kw_only=True):
+    """A key with what is and what will be; ``delete`` says it will go."""
+
+    key: str
+    value: Any = None
+    pending: Any = None
+    delete: int = 0
+
+    @property
+    def waits(self) -> bool:
+        return self.pending is not None or bool(self.delete)
+
+
+class Guests:
+    """``/nodes/{node}/{family}``."""
+
+    _family: ClassVar[str]
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def _at(self, host: str, vmid: int, *more: str) -> str:
+        return path("nodes", host, self._family, vmid, *more)
+
+    async def list(self, host: str) -> tuple[GuestRow, ...]:
+        return await self._calls.read(tuple[GuestRow, ...], path("nodes", host, self._family))
+
+    async def config(
+        self, host: str, vmid: int, *, current: bool | None = None, snapshot: str | None = None
+    ) -> GuestConfig:
+        """What the guest will be after its next stop; with ``current`` what it is now."""
+        params: Params = {"current": current, "snapshot": snapshot}
+        data = await self._calls.read(dict[str, Any], self._at(host, vmid, "config"), params)
+        return GuestConfig.of(data)
+
+    async def pending(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
+        return await self._calls.read(tuple[PendingRow, ...], self._at(host, vmid, "pending"))
+
+    async def resize(
+        self, host: str, vmid: int, disk: str, size: str, *, digest: str | None = None
+    ) -> Upid | None:
+        """Grow a disk to ``size`` (``32G``), or by it (``+4G``); never shrinks."""
+        params: Params = {"disk": disk, "size": size, "digest": digest}
+        return await self._calls.perhaps("PUT", self._at(host, vmid, "resize"), params)
+
+    async def status(self, host: str, vmid: int) -> GuestStatus:
+        return await self._calls.read(GuestStatus, self._at(host, vmid, "status", "current"))
+
+    async def shutdown(
+        self,
+        host: str,
+        vmid: int,
+        *,
+        timeout_seconds: int | None = None,
+        force_stop: bool | None = None,
+    ) -> Upid:
+        params: Params = {"timeout": timeout_seconds, "forceStop": force_stop}
+        return await self._calls.start("POST", self._at(host, vmid, "status", "shutdown"), params)
+
+    async def reboot(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
+        params: Params = {"timeout": timeout_seconds}
+        return await self._calls.start("POST", self._at(host, vmid, "status", "reboot"), params)
+
+    async def resume(self, host: str, vmid: int) -> Upid:
+        return await self._calls.start("POST", self._at(host, vmid, "status", "resume"))
+
+
+def merged(
+    changes: Mapping[str, Value],
+    delete: Sequence[str],
+    revert: Sequence[str],
+    digest: str | None,
+) -> dict[str, Value]:
+    """A change of configuration as parameters."""
+    return {
+        **changes,
+        "delete": ",".join(delete) or None,
+        "revert": ",".join(revert) or None,
+        "digest": digest,
+    }
