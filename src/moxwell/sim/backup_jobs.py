@@ -4,9 +4,9 @@ Backup jobs: kept and listed; their schedule does not run (``vzdump`` does, when
 
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
+from moxwell.sim.grammar import formats
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Guest, Row
@@ -93,17 +93,17 @@ _FIELDS: dict[str, Any] = {
     **dict.fromkeys(("bwlimit", "lockwait", "pigz", "stopwait", "zstd"), Param("integer")),
     "comment": Param(max_length=512),
     "compress": Param(enum=("0", "1", "gzip", "lzo", "zstd")),
-    "exclude": Param(format=formats.each(formats.vmid)),
+    "exclude": Param(format=formats.listed(formats.vmid)),
     "ionice": Param("integer", minimum=0, maximum=8),
     "mailnotification": Param(enum=("always", "failure")),
     "maxfiles": Param("integer", minimum=1),
     "mode": Param(enum=("snapshot", "suspend", "stop")),
     "node": Param(format=formats.node),
     "storage": Param(format=formats.storage_id),
-    "vmid": Param(format=formats.each(formats.vmid)),
+    "vmid": Param(format=formats.listed(formats.vmid)),
 }
 _ID = {"id": Param(optional=False, pattern=r"\S+", max_length=50)}
-_NEW = {"id": Param(format=formats.configid)}
+_NEW = {"id": Param(format=formats.config_id)}
 _AUDIT, _MODIFY = perm("/", "Sys.Audit"), perm("/", "Sys.Modify")
 
 ROUTES = (

@@ -5,10 +5,11 @@ The cluster as a whole: status, free ids, datacenter options, log, recent tasks.
 import hashlib
 from typing import Any
 
-from moxwell.sim import formats, properties
+from moxwell.sim import properties
 from moxwell.sim.call import Call
 from moxwell.sim.fault import FormatError, die, param_error
-from moxwell.sim.formats import VMID
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import VMID
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Region, Row
@@ -204,7 +205,7 @@ ROUTES = (
         "PUT",
         "/cluster/options",
         set_options,
-        {**OPTIONS, "delete": Param(format=formats.each(formats.configid)), "digest": Param()},
+        {**OPTIONS, "delete": Param(format=formats.listed(formats.config_id)), "digest": Param()},
         perm("/", "Sys.Modify"),
     ),
     Route("GET", "/cluster/log", log, {"max": Param("integer", minimum=1)}, anyone),

@@ -7,7 +7,7 @@ They answer for anything: the index of a guest that does not exist is the same l
 from typing import Any
 
 from moxwell.sim.call import Call
-from moxwell.sim.formats import NODE, STORAGE, VMID
+from moxwell.sim.grammar.params import NODE, STORAGE, VMID
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Check, Handler, Param, Route
 

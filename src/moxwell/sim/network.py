@@ -6,10 +6,10 @@ Edits take effect at once; ``PUT /nodes/N/network`` only ends in a task, as noth
 
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.fault import param_error
-from moxwell.sim.formats import NODE
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import NODE
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Row

@@ -5,11 +5,11 @@ capabilities, hosts file, subscription, the SDN zones as the node sees them.
 
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import PveError, die, forbidden, param_error
-from moxwell.sim.formats import NODE
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import NODE
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Guest, Row
@@ -143,7 +143,7 @@ def nothing(call: Call) -> list[Row]:
 
 
 _N = {"node": NODE}
-_VMS = {"vms": Param(format=formats.each(formats.vmid))}
+_VMS = {"vms": Param(format=formats.listed(formats.vmid))}
 _LOG = {
     **dict.fromkeys(("start", "limit", "since", "until"), Param()),
     "service": Param(),

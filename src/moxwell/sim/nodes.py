@@ -2,10 +2,10 @@
 Nodes: the list, one node's status, and its small settings (time, DNS, description).
 """
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of, version
-from moxwell.sim.formats import DIGEST, NODE
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import DIGEST, NODE
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.resources import memory_in_use, node_rows
 from moxwell.sim.route import Param, Route
@@ -155,7 +155,8 @@ ROUTES = (
     ),
     Route(
         "PUT", "/nodes/{node}/config", set_config,
-        {**_N, **_CONFIG, "delete": Param(format=formats.each(formats.configid)), "digest": DIGEST},
+        {**_N, **_CONFIG, "digest": DIGEST,
+         "delete": Param(format=formats.listed(formats.config_id))},
         perm("/", "Sys.Modify"),
     ),
 )  # fmt: skip

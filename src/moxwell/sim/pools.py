@@ -4,9 +4,10 @@ Pools: guests and storages under one name, for rights and for order.
 Members are taken unseen: an id that no guest has is accepted, and ignored when the pool is deleted.
 """
 
-from moxwell.sim import formats, statd
+from moxwell.sim import statd
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die
+from moxwell.sim.grammar import formats
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.resources import guest_row, storage_row
 from moxwell.sim.route import Param, Route
@@ -135,15 +136,15 @@ def leave_pools(call: Call, vmid: int) -> None:
             pool.vms.remove(vmid)
 
 
-POOL = Param(optional=False, format=formats.poolid)
-_OPTIONAL = Param(format=formats.poolid)
+POOL = Param(optional=False, format=formats.pool_id)
+_OPTIONAL = Param(format=formats.pool_id)
 _TYPE = Param(enum=("qemu", "lxc", "storage"))
 _TYPE_OF = Param(enum=("qemu", "lxc", "storage"), requires="poolid")
 _UPDATE = {
     "poolid": POOL,
     "comment": Param(),
-    "vms": Param(format=formats.each(formats.vmid)),
-    "storage": Param(format=formats.each(formats.storage_id)),
+    "vms": Param(format=formats.listed(formats.vmid)),
+    "storage": Param(format=formats.listed(formats.storage_id)),
     "allow-move": Param("boolean"),
     "delete": Param("boolean"),
 }

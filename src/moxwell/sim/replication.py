@@ -5,11 +5,11 @@ Replication jobs: kept, checked and scheduled; only ZFS volumes can be replicate
 import re
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die, param_error
-from moxwell.sim.formats import DIGEST, NODE
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import DIGEST, NODE
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Guest, Row

@@ -4,8 +4,8 @@ The storage types, and the options each takes: (required, also allowed).
 A required option is fixed for life unless it stands in the second set as well.
 """
 
-from moxwell.sim import formats
 from moxwell.sim.fault import FormatError
+from moxwell.sim.grammar import formats
 from moxwell.sim.route import Param
 
 CONTENTS = frozenset({"images", "rootdir", "vztmpl", "iso", "backup", "snippets", "import", "none"})
@@ -17,9 +17,9 @@ def _content(value: str) -> None:
             raise FormatError(f"invalid content type '{kind}'\n")
 
 
-_NODES = formats.each(formats.node)
+_NODES = formats.listed(formats.node)
 OPTIONS = {
-    "path": Param(format=formats.abs_path),
+    "path": Param(format=formats.absolute_path),
     "content": Param(format=_content),
     "nodes": Param(format=_NODES),
     "disable": Param("boolean"),
@@ -36,7 +36,7 @@ OPTIONS = {
     "create-subdirs": Param("boolean"),
     "content-dirs": Param(),
     "server": Param(),
-    "export": Param(format=formats.abs_path),
+    "export": Param(format=formats.absolute_path),
     "share": Param(),
     "username": Param(),
     "password": Param(max_length=256),

@@ -7,11 +7,12 @@ on a storage belongs to other modules; here is only its definition and how full 
 
 from typing import Any
 
-from moxwell.sim import formats, statd
+from moxwell.sim import statd
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die, param_error
-from moxwell.sim.formats import DIGEST, NODE, STORAGE
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import DIGEST, NODE, STORAGE
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Row, Storage

@@ -10,7 +10,8 @@ from typing import Any
 
 from moxwell.sim.call import Call, Paged
 from moxwell.sim.fault import die, param_error
-from moxwell.sim.formats import NODE, split_list, vmid
+from moxwell.sim.grammar.formats import split_list, vmid
+from moxwell.sim.grammar.params import NODE
 from moxwell.sim.permission import anyone
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Row, Task

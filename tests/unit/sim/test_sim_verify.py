@@ -4,13 +4,11 @@ from typing import Any
 
 import pytest
 
-from moxwell.sim import formats
 from moxwell.sim.fault import FormatError, PveError
+from moxwell.sim.grammar.params import VMID
 from moxwell.sim.properties import join, parse
 from moxwell.sim.route import Param, Route, Table, find_param
 from moxwell.sim.verify import coerce, verify
-
-VMID = formats.VMID
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ Authentication realms beyond the two that come with Proxmox: kept, but nobody lo
 
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die
-from moxwell.sim.formats import DIGEST
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import DIGEST
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Param, Route
 

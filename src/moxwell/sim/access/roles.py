@@ -8,11 +8,11 @@ shapes PVE knows, not against what exists.
 import re
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.access.privileges import builtin_roles, every_privilege
 from moxwell.sim.access.rights import Rights, normal_path, role_privileges
 from moxwell.sim.call import Call
 from moxwell.sim.fault import FormatError, PveError, die, param_error
+from moxwell.sim.grammar import formats
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Access, Acl, Group
@@ -227,8 +227,8 @@ def _put(call: Call, new: Acl) -> None:
         access.acl.append(new)
 
 
-ROLE = Param(optional=False, format=formats.roleid)
-GROUP = Param(optional=False, format=formats.groupid)
+ROLE = Param(optional=False, format=formats.role_id)
+GROUP = Param(optional=False, format=formats.group_id)
 COMMENT = Param()
 _MODIFY = perm("/access", "Sys.Modify")
 _GROUPS = perm("/access/groups", "Group.Allocate")
@@ -266,9 +266,9 @@ ROUTES = (
         "PUT", "/access/acl", update_acl,
         {
             "path": Param(optional=False),
-            "roles": Param(optional=False, format=formats.each(formats.roleid)),
-            "users": Param(format=formats.each(formats.userid)),
-            "groups": Param(format=formats.each(formats.groupid)),
+            "roles": Param(optional=False, format=formats.listed(formats.role_id)),
+            "users": Param(format=formats.listed(formats.user_id)),
+            "groups": Param(format=formats.listed(formats.group_id)),
             "tokens": Param(),
             "propagate": Param("boolean", default=1),
             "delete": Param("boolean"),

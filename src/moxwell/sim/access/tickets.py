@@ -8,12 +8,12 @@ whatever was wrong; its success tells the caller's capabilities area by area.
 import re
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.access import auth, rights
 from moxwell.sim.access.privileges import every_privilege
 from moxwell.sim.access.roles import priv_list
 from moxwell.sim.call import Call
 from moxwell.sim.fault import PveError, forbidden, param_error
+from moxwell.sim.grammar import formats
 from moxwell.sim.permission import anyone, perm, realm_allocate, user_group
 from moxwell.sim.route import Param, Route
 
@@ -120,7 +120,7 @@ def nothing(call: Call) -> None:
 
 
 PASSWORD = Param(optional=False, min_length=8, max_length=64)
-USERID = Param(optional=False, format=formats.userid, max_length=64)
+USERID = Param(optional=False, format=formats.user_id, max_length=64)
 _FULL_ID = r"[^\s:/]+@[A-Za-z][A-Za-z0-9._-]+(?:![A-Za-z][A-Za-z0-9._-]+)?"
 
 ROUTES = (

@@ -8,10 +8,10 @@ A token's secret is shown once, when it is made. Values that were sent come back
 from typing import Any
 from uuid import UUID
 
-from moxwell.sim import formats
 from moxwell.sim.access.tickets import PASSWORD, USERID
 from moxwell.sim.call import Call
 from moxwell.sim.fault import die, param_error
+from moxwell.sim.grammar import formats
 from moxwell.sim.permission import anyone, both, either, is_self, realm_allocate, user_group
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Token, User
@@ -191,7 +191,7 @@ _FIELDS = {
     "expire": Param("integer", minimum=0),
     "firstname": Param(max_length=1024),
     "lastname": Param(max_length=1024),
-    "groups": Param(format=formats.each(formats.groupid)),
+    "groups": Param(format=formats.listed(formats.group_id)),
     "keys": Param(pattern=r"[0-9a-zA-Z!=]{0,4096}"),
 }
 _PASSWORD = Param(min_length=PASSWORD.min_length, max_length=PASSWORD.max_length)

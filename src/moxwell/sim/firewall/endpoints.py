@@ -22,7 +22,7 @@ from moxwell.sim.firewall.places import (
     with_digest,
 )
 from moxwell.sim.firewall.sets import set_routes
-from moxwell.sim.formats import split_list
+from moxwell.sim.grammar.formats import split_list
 from moxwell.sim.permission import anyone
 from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Row

@@ -12,7 +12,7 @@ from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import die
 from moxwell.sim.firewall.formats import NAME
-from moxwell.sim.formats import NODE, VMID
+from moxwell.sim.grammar.params import NODE, VMID
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Check, Param
 from moxwell.sim.state import Firewall, Row

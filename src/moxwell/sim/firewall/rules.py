@@ -26,7 +26,7 @@ from moxwell.sim.firewall.formats import (
     port_spec,
     protocol_spec,
 )
-from moxwell.sim.formats import split_list
+from moxwell.sim.grammar.formats import split_list
 from moxwell.sim.route import Param
 from moxwell.sim.state import Firewall, Region, Row
 

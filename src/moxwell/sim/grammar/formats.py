@@ -12,6 +12,7 @@ from moxwell.sim.fault import FormatError
 
 STORAGE_ID = r"[a-zA-Z][a-zA-Z0-9\-_.]*[a-zA-Z0-9]"
 _LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9\-]*[a-zA-Z0-9])?"
+REALM = r"[A-Za-z][A-Za-z0-9._-]+"
 _LIST = re.compile(r"[,;\s\0]+")
 
 
@@ -50,9 +51,18 @@ vmid = _by(r"[1-9][0-9]{2,8}", lambda _: "value does not look like a valid VM ID
 node = _by(_LABEL, lambda _: "value does not look like a valid node name")
 storage_id = _by(STORAGE_ID, lambda v: f"storage ID '{v}' contains illegal characters")
 config_id = _by(r"[a-zA-Z][a-zA-Z0-9_-]+", lambda v: f"invalid configuration ID '{v}'")
-pool_id = _by(
-    r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}", lambda v: f"poolid '{v}' contains invalid characters"
+_pool_name = _by(
+    r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}",
+    lambda v: f"pool name '{v}' contains invalid characters",
 )
+email = _by(
+    r"[\w+\-~]+(\.[\w+\-~]+)*@[a-zA-Z0-9\-]+(\.[a-zA-Z0-9\-]+)*",
+    lambda _: "value does not look like a valid email address",
+)
+realm = _by(REALM, lambda _: "value does not look like a valid realm")
+token_id = _by(REALM, lambda v: f"value '{v}' does not look like a valid token ID")
+role_id = _by(r"[A-Za-z0-9.\-_]+", lambda v: f"role name '{v}' contains invalid characters")
+group_id = _by(r"[A-Za-z0-9.\-_]+", lambda v: f"group name '{v}' contains invalid characters")
 volume_id = _by(rf"{STORAGE_ID}:.+", lambda v: f"unable to parse volume ID '{v}'")
 mac = _by(
     r"[a-fA-F0-9][02468aceACE](:[a-fA-F0-9]{2}){5}",
@@ -75,6 +85,36 @@ container_mount = _by(
     r"(?!\.\.?(/|$))(?!.*/\.\.?(/|$)).*", lambda v: f"{v} contains illegal path segments"
 )
 device_path = _by(r"/dev/.+", lambda v: f"{v} is not a device path in /dev")
+
+
+def pool_id(value: str) -> None:
+    if len(value.split("/")) > 3:
+        raise FormatError(f"pool name '{value}' nested too deeply (max levels = 3)\n")
+    _pool_name(value)
+
+
+def user_id(value: str) -> None:
+    if len(value) < 3:
+        raise FormatError(f"user name '{value}' is too short\n")
+    if len(value) > 64:
+        raise FormatError(f"user name '{value}' is too long ({len(value)} > 64)\n")
+    if not re.fullmatch(rf"[^\s:/]+@{REALM}", value):
+        raise FormatError(f"value '{value}' does not look like a valid user name\n")
+
+
+def email_opt(value: str) -> None:
+    if value:
+        email(value)
+
+
+def absolute_path(value: str) -> None:
+    if not value.startswith("/"):
+        raise FormatError("value does not look like a valid absolute path\n")
+
+
+def ip(value: str) -> None:
+    if not is_address(value):
+        raise FormatError("value does not look like a valid IP address\n")
 
 
 def ipv4(value: str) -> None:

@@ -7,11 +7,11 @@ On 9 groups are gone: their endpoints answer that they have been migrated to rul
 import re
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of, quorate
 from moxwell.sim.fault import FormatError, die
-from moxwell.sim.formats import DIGEST
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import DIGEST
 from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Param, Route
@@ -284,14 +284,14 @@ _SID = {"sid": Param(optional=False, format=resource_id)}
 _STATES = ("started", "stopped", "enabled", "disabled", "ignored")
 _RESOURCE: dict[str, Any] = {
     "comment": Param(max_length=4096),
-    "group": Param(format=formats.configid),
+    "group": Param(format=formats.config_id),
     "failback": Param("boolean", version=9),
     "max_relocate": Param("integer", minimum=0),
     "max_restart": Param("integer", minimum=0),
     "state": Param(enum=_STATES),
 }
 _CHANGE = {"delete": Param(max_length=4096), "digest": DIGEST}
-_GROUP = {"group": Param(optional=False, format=formats.configid)}
+_GROUP = {"group": Param(optional=False, format=formats.config_id)}
 _GROUP_FIELDS = {
     "comment": Param(max_length=4096),
     "nofailback": Param("boolean"),

@@ -7,11 +7,11 @@ type is named ``oneOf[node-affinity].nodes``.
 
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die, param_error
-from moxwell.sim.formats import DIGEST
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import DIGEST
 from moxwell.sim.ha.rules_checks import problems
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Param, Route
@@ -24,7 +24,7 @@ _BY_KIND: dict[str, dict[str, Param]] = {
     "resource-affinity": {"affinity": Param(optional=False, enum=("positive", "negative"))},
 }
 _ALWAYS = {
-    "rule": Param(optional=False, format=formats.configid),
+    "rule": Param(optional=False, format=formats.config_id),
     "comment": Param(max_length=4096),
     "disable": Param("boolean"),
 }
@@ -144,7 +144,7 @@ def delete_rule(call: Call) -> None:
 
 
 _AUDIT, _CONSOLE = perm("/", "Sys.Audit"), perm("/", "Sys.Console")
-_RULE = {"rule": Param(optional=False, format=formats.configid)}
+_RULE = {"rule": Param(optional=False, format=formats.config_id)}
 _CHANGE = {"delete": Param(max_length=4096), "digest": DIGEST}
 ROUTES = (
     Route(

@@ -5,11 +5,11 @@ SDN vnets, their subnets and the addresses given out in them.
 import ipaddress
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die, param_error
-from moxwell.sim.formats import DIGEST
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import DIGEST
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Param, Route
 from moxwell.sim.sdn import ipam as sdn_ipam

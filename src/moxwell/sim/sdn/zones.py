@@ -9,11 +9,11 @@ import copy
 import re
 from typing import Any
 
-from moxwell.sim import formats
 from moxwell.sim.call import Call
 from moxwell.sim.cluster import digest_of
 from moxwell.sim.fault import FormatError, die
-from moxwell.sim.formats import DIGEST
+from moxwell.sim.grammar import formats
+from moxwell.sim.grammar.params import DIGEST
 from moxwell.sim.permission import anyone, perm
 from moxwell.sim.route import Check, Checker, Handler, Param, Params, Route
 from moxwell.sim.sdn import ipam as sdn_ipam
@@ -235,7 +235,7 @@ def _plain(kind: str, key: str) -> dict[str, Handler]:
 
 def _plain_routes(kind: str, key: str, types: tuple[str, ...], fields: Params) -> list[Route]:
     made, base = _plain(kind, key), f"/cluster/sdn/{kind}"
-    one: dict[str, Param] = {key: Param(optional=False, format=formats.configid)}
+    one: dict[str, Param] = {key: Param(optional=False, format=formats.config_id)}
     lock = {"lock-token": Param(version=9)}
     new = one | dict(fields) | lock | {"type": Param(optional=False, enum=types)}
     may = perm(f"/sdn/{kind}", "SDN.Allocate")
@@ -273,7 +273,7 @@ _ZONE: dict[str, Any] = {
     "vlan-protocol": Param(enum=("802.1q", "802.1ad")),
     "dhcp": Param(enum=("dnsmasq",)),
     "dnszone": Param(format=formats.dns_name),
-    "nodes": Param(format=formats.each(formats.node)),
+    "nodes": Param(format=formats.listed(formats.node)),
     "lock-token": Param(version=9),
 }
 _VIEW = {"pending": _BOOL, "running": _BOOL}
@@ -312,6 +312,6 @@ ROUTES = (
     ),
     Route(
         "GET", "/cluster/sdn/ipams/{ipam}/status", ipam_status,
-        {"ipam": Param(optional=False, format=formats.configid)}, anyone,
+        {"ipam": Param(optional=False, format=formats.config_id)}, anyone,
     ),
 )  # fmt: skip
