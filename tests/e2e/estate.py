@@ -1,0 +1,209 @@
+"""What an instance of the lab holds, told by its files and by genuine programs: to be counted."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from instance import Instance
+
+from moxwell.sim import save
+from moxwell.sim.state import Guest, Region
+from moxwell.sim.world import load_world
+from rig import locate
+from rig.plugin import require
+
+T = TypeVar("T")
+Json = dict[str, Any]
+PATIENCE = 240.0
+PACE = {"bandwidth": "2G", "migration_bandwidth": "2G", "boot": 1, "shutdown": 0.5, "statd": 1}
+CLUSTER = "cluster.x-k8s.io/cluster-name"
+
+
+def quick_world(folder: Path) -> Path:
+    """The lab's own world with hosts that hurry; nothing that is counted depends on their pace."""
+    tree = yaml.safe_load((resources.files("moxwell.app") / "lab.yaml").read_text())
+    for region in tree["regions"]:
+        region["pace"] = PACE
+    file = folder / "world.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    return file
+
+
+def eventually(question: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
+    """The first answer that is neither empty nor false."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if answer := question():
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"waited {seconds:.0f} s in vain: {what}")
+
+
+@dataclass(frozen=True)
+class Census:
+    """How many of each there are for one cluster, and what belongs to nobody."""
+
+    guests: int
+    machines: int
+    infra: int
+    nodes: int
+    addresses: int
+    claims: int
+    strays: tuple[str, ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        """One of each for each node, and nothing besides."""
+        counts = {self.guests, self.machines, self.infra, self.nodes, self.addresses, self.claims}
+        return len(counts) == 1 and not self.strays
+
+
+@dataclass
+class Estate:
+    """The lab of an instance."""
+
+    instance: Instance
+    world: Path
+
+    @cached_property
+    def pristine(self) -> dict[str, Region]:
+        return load_world(self.world, 0)
+
+    # Programs nobody here wrote
+
+    def kubectl(self, *args: str, tenant: Path | None = None, text: str | None = None) -> str:
+        return self._genuine("kubectl", args, tenant, text)
+
+    def helm(self, *args: str) -> str:
+        return self._genuine("helm", args, None, None)
+
+    def _genuine(self, name: str, args: tuple[str, ...], at: Path | None, text: str | None) -> str:
+        require(name)
+        folder = self.instance.folder
+        config = at or self.instance.home.kubeconfig
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "KUBECONFIG": str(config)}
+        done = subprocess.run(
+            [str(locate.program(name)), *args], env=env, input=text, capture_output=True, text=True,
+            check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{name} {' '.join(args)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def objects(self, kind: str, space: str = "", tenant: Path | None = None) -> list[Json]:
+        where = ("-n", space) if space else ("-A",)
+        found = json.loads(self.kubectl("get", kind, *where, "-o", "json", tenant=tenant))
+        rows: list[Json] = found["items"]
+        return rows
+
+    def tenant(self, cluster: str, space: str) -> Path:
+        """The tenant's kubeconfig, in a file."""
+        file = self.instance.folder / f"{space}-{cluster}.kubeconfig"
+        words = ("cluster", "kubeconfig", cluster, "--namespace", space, "--file", str(file))
+        self.instance.run(*words)
+        return file
+
+    # The simulated Proxmox, as it was last saved
+
+    def regions(self) -> dict[str, Region]:
+        return save.load_file(self.instance.home.simulator)
+
+    def guests(self, prefix: str = "") -> list[Guest]:
+        """Guests that the world did not begin with."""
+        return [
+            guest
+            for name, region in self.regions().items()
+            for vmid, guest in region.guests.items()
+            if vmid not in self.pristine[name].guests
+            and str(guest.conf.get("name", prefix)).startswith(prefix)
+        ]
+
+    def strays(self) -> tuple[str, ...]:
+        """Volumes and seeds of guests that are not there; the world's own are not counted."""
+        found = []
+        for name, region in self.regions().items():
+            known = {(s.name, v) for s in self.pristine[name].storages.values() for v in _names(s)}
+            for storage in region.storages.values():
+                for volume, vmid in _names(storage).items():
+                    if (storage.name, volume) not in known and vmid not in region.guests:
+                        found.append(f"{name} {storage.name}:{volume}")
+        return tuple(found)
+
+    def census(self, cluster: str, space: str) -> Census:
+        """Everything of one cluster, counted; nodes by the tenant's own API."""
+        nodes = self.objects("nodes", tenant=self.tenant(cluster, space))
+        ready = [n for n in nodes if _is_true(n, "Ready")]
+        assert len(ready) <= len(nodes)
+
+        def of(kind: str) -> int:
+            return sum(_of(o, cluster) for o in self.objects(kind, space))
+
+        return Census(
+            guests=len(self.guests(f"{cluster}-")),
+            machines=of("machines.cluster.x-k8s.io"),
+            infra=of("proxmoxmachines"),
+            nodes=len(ready),
+            addresses=of("ipaddresses.ipam.cluster.x-k8s.io"),
+            claims=of("ipaddressclaims.ipam.cluster.x-k8s.io"),
+            strays=self.strays(),
+        )
+
+    def settles(self, cluster: str, space: str, nodes: int) -> Census:
+        """Wait until there are so many of each, one for each node, and nothing besides."""
+        last: list[Census] = []
+
+        def look() -> Census | None:
+            last[:] = [self.census(cluster, space)]
+            return last[0] if last[0].settled and last[0].nodes == nodes else None
+
+        try:
+            return eventually(look, f"{cluster} with {nodes} nodes")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {last}\n{self.instance.log()}") from error
+
+    def left(self, cluster: str, space: str) -> list[str]:
+        """What still exists of a cluster that was deleted: objects, guests, volumes, folders."""
+        kinds = ",".join((
+            "clusters.cluster.x-k8s.io", "machinedeployments.cluster.x-k8s.io",
+            "machinesets.cluster.x-k8s.io", "machines.cluster.x-k8s.io", "proxmoxclusters",
+            "proxmoxmachines", "proxmoxmachinetemplates", "kubeadmconfigs",
+            "kubeadmconfigtemplates", "kamajicontrolplanes", "tenantcontrolplanes",
+            "machinehealthchecks.cluster.x-k8s.io", "ipaddresses.ipam.cluster.x-k8s.io",
+            "ipaddressclaims.ipam.cluster.x-k8s.io", "inclusterippools", "secrets",
+            "kuberneteses.apps.cozystack.io",
+        ))  # fmt: skip
+        named = [f"{o['kind']} {_name(o)}" for o in self.objects(kinds, space) if _of(o, cluster)]
+        guests = [f"guest {g.vmid} {g.conf.get('name', '')}" for g in self.guests(f"{cluster}-")]
+        plane = self.instance.home.planes / space / cluster
+        return [*named, *guests, *self.strays(), *([str(plane)] if plane.exists() else [])]
+
+
+def _names(storage: Any) -> dict[str, int | None]:
+    return {n: v.vmid for shelf in storage.volumes.values() for n, v in shelf.items()}
+
+
+def _name(obj: Json) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _of(obj: Json, cluster: str) -> bool:
+    labels = obj["metadata"].get("labels") or {}
+    name = _name(obj)
+    return labels.get(CLUSTER) == cluster or name == cluster or name.startswith(f"{cluster}-")
+
+
+def _is_true(obj: Json, condition: str) -> bool:
+    found = obj.get("status", {}).get("conditions", [])
+    return any(c["type"] == condition and c["status"] == "True" for c in found)
+
+
+def is_ready(obj: Json, condition: str = "Ready") -> bool:
+    """Its own word, about the spec it has now."""
+    seen = obj.get("status", {}).get("observedGeneration", 0)
+    return _is_true(obj, condition) and seen >= obj["metadata"]["generation"]

@@ -1,0 +1,144 @@
+"""``moxwell up``, with the installed command and genuine kubectl: what is there, what survives."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from estate import Estate, eventually, quick_world
+from instance import COMMAND, Instance, instance, own_ports
+
+from moxwell.app.home import is_alive, is_free
+
+pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("up")]
+DEMO, SPACE = "demo", "tenant-demo"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+    folder = tmp_path_factory.mktemp("up")
+    world = quick_world(folder)
+    with instance(folder, "one", "--world", str(world)) as running:
+        yield Estate(running, world)
+
+
+def test_kubectl_sees_nodes_in_two_regions_and_pods_on_them(lab: Estate) -> None:
+    assert {s["metadata"]["name"] for s in lab.objects("namespaces")} >= {"default", SPACE}
+    lab.settles(DEMO, SPACE, len(lab.objects("machines.cluster.x-k8s.io", SPACE)))
+    tenant = lab.tenant(DEMO, SPACE)
+    zone = "topology.kubernetes.io/region"
+    nodes = lab.objects("nodes", tenant=tenant)
+    assert {n["metadata"]["labels"][zone] for n in nodes} == {"amsterdam", "frankfurt"}
+    assert all(n["spec"]["providerID"].startswith("proxmox://") for n in nodes)
+    lab.kubectl("create", "deployment", "web", "--image=nginx", "--replicas=6", tenant=tenant)
+    lab.kubectl("rollout", "status", "deployment/web", "--timeout=120s", tenant=tenant)
+    pods = lab.objects("pods", "default", tenant=tenant)
+    assert {p["status"]["phase"] for p in pods} == {"Running"}
+    assert {p["spec"]["nodeName"] for p in pods} == {n["metadata"]["name"] for n in nodes}
+    lab.kubectl("delete", "deployment", "web", tenant=tenant)
+
+
+def test_starting_twice_is_harmless(lab: Estate) -> None:
+    before = lab.instance.facts()
+    again = lab.instance.run("up", "--world", str(lab.world))
+    assert "running already" in again.stderr
+    assert lab.instance.facts() == before
+
+
+def killed_when(lab: Estate, moment: Callable[[], object], what: str) -> None:
+    """The power goes at a moment that the estate itself shows."""
+    eventually(moment, what)
+    pid = lab.instance.facts()["pid"]
+    lab.instance.kill()
+    eventually(lambda: not lab.instance.home.is_held(), f"process {pid} is gone")
+
+
+def test_killed_while_nodes_are_made_and_again_while_they_go(lab: Estate) -> None:
+    lab.instance.run("up", "--world", str(lab.world))
+    had = len(lab.guests())
+    names = {m["metadata"]["name"] for m in lab.objects("machines.cluster.x-k8s.io", SPACE)}
+    lab.instance.run("cluster", "scale", DEMO, "md0", str(had + 2), "--no-wait")
+    killed_when(lab, lambda: len(lab.guests()) > had, "a clone has begun")
+    lab.instance.run("up", "--world", str(lab.world))
+    killed_when(lab, lambda: sum(g.booted for g in lab.guests()) > had, "a new node has booted")
+    lab.instance.run("up", "--world", str(lab.world))
+    lab.settles(DEMO, SPACE, had + 2)
+    lab.instance.run("cluster", "scale", DEMO, "md0", str(had), "--no-wait")
+    killed_when(lab, lambda: len(lab.guests()) < had + 2, "a guest is gone")
+    lab.instance.run("up", "--world", str(lab.world))
+    lab.settles(DEMO, SPACE, had)
+    now = {m["metadata"]["name"] for m in lab.objects("machines.cluster.x-k8s.io", SPACE)}
+    assert len(now & names) >= 1  # nobody began anew
+
+
+def test_killed_while_a_cluster_is_deleted(lab: Estate) -> None:
+    lab.instance.run("up", "--world", str(lab.world))
+    lab.instance.run("cluster", "create", "gone", "--nodes", "2")
+    lab.settles("gone", SPACE, 2)
+    lab.instance.run("cluster", "delete", "gone", "--no-wait")
+    killed_when(lab, lambda: len(lab.guests("gone-")) < 2, "the first guest is gone")
+    lab.instance.run("up", "--world", str(lab.world))
+    eventually(lambda: not lab.left("gone", SPACE), f"nothing is left: {lab.left('gone', SPACE)}")
+
+
+def test_killed_while_it_starts(lab: Estate) -> None:
+    lab.instance.run("up", "--world", str(lab.world))
+    before = {g.vmid for g in lab.guests()}
+    lab.instance.run("down")
+    home = lab.instance.home
+    port = int((home.folder / "api.port").read_text())
+    facts = home.folder / "facts.json"
+    for moment in (home.is_held, lambda: not is_free(port), facts.exists):
+        started = subprocess.Popen(
+            [str(COMMAND), "daemon", "--name", lab.instance.name], env=lab.instance.env,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            eventually(moment, "it came so far")
+        finally:
+            started.send_signal(signal.SIGKILL)
+            started.wait()
+    lab.instance.run("up", "--world", str(lab.world))
+    lab.settles(DEMO, SPACE, len(before))
+    assert {g.vmid for g in lab.guests()} == before
+
+
+def test_down_and_up_keep_everything(lab: Estate) -> None:
+    lab.instance.run("up", "--world", str(lab.world))
+    nodes = len(lab.objects("machines.cluster.x-k8s.io", SPACE))
+    lab.settles(DEMO, SPACE, nodes)
+    guests, uids = {g.vmid for g in lab.guests()}, _uids(lab)
+    said = lab.instance.run("down")
+    assert "stopped" in said.stdout
+    assert "not running" in lab.instance.run("down").stdout
+    lab.instance.run("up", "--world", str(lab.world))
+    lab.settles(DEMO, SPACE, nodes)
+    assert {g.vmid for g in lab.guests()} == guests
+    assert _uids(lab) == uids
+
+
+def _uids(lab: Estate) -> set[str]:
+    nodes = lab.objects("nodes", tenant=lab.tenant(DEMO, SPACE))
+    return {n["metadata"]["uid"] for n in nodes}
+
+
+def test_two_side_by_side_and_a_purge_leaves_nothing(lab: Estate, tmp_path: Path) -> None:
+    lab.instance.run("up", "--world", str(lab.world))
+    second = Instance(lab.instance.folder, "two")
+    own_ports(second.home.folder)
+    try:
+        second.run("up", "--no-sample", "--world", str(lab.world))
+        mine, theirs = second.facts(), lab.instance.facts()
+        ports = [int(f.read_text()) for f in second.home.folder.glob("*.port")]
+        assert mine["api"] != theirs["api"]
+        assert mine["pid"] != theirs["pid"]
+        assert json.loads(second.run("get", "kuberneteses", "-o", "json").stdout) == []
+    finally:
+        second.run("down", "--purge", check=False)
+    assert not second.home.folder.exists()
+    assert not is_alive(mine["pid"])
+    urls = [u for hosts in mine["regions"].values() for u in hosts]
+    assert all(is_free(p) for p in (*ports, *(int(u.rsplit(":", 1)[1]) for u in urls)))
+    assert lab.instance.facts() == theirs  # the other one did not notice
