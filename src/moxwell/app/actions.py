@@ -6,6 +6,8 @@ from typing import Any
 import yaml
 
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.app.verify.asked import verifying
+from moxwell.clock import SystemClock
 from moxwell.controllers.infra.machine.explain import HostRow
 from moxwell.controllers.infra.wiring import Infra
 from moxwell.errors import Invalid, MoxwellError
@@ -37,7 +39,8 @@ def make(kube: Kube, infra: Infra, regions: Regions) -> dict[str, Action]:
     async def health(query: Query) -> Any:
         return {"rows": [row for region in regions.values() for row in await _health(region)]}
 
-    return {"yaml": as_yaml, "explain": explain, "health": health}
+    verify = verifying(kube, regions, SystemClock())
+    return {"yaml": as_yaml, "explain": explain, "health": health, "verify": verify}
 
 
 async def _health(region: Region) -> list[dict[str, str]]:

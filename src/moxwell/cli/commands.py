@@ -16,6 +16,7 @@ from moxwell.cli import (
     plan,
     render,
     sim,
+    verify,
     volume,
 )
 
@@ -51,6 +52,7 @@ app.add_typer(cluster.app, name="cluster", help="Tenant clusters.")
 app.command()(plan.plan)
 app.command()(explain.explain)
 app.command()(doctor.doctor)
+app.command()(verify.verify)
 app.command()(objects.apply)
 app.command()(objects.get)
 app.command()(objects.delete)

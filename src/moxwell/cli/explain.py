@@ -131,13 +131,13 @@ def _hosts(name: str, namespace: str, called: str) -> list[Row]:
     ]
 
 
-def ask(name: str, action: str, **query: str) -> Any:
+def ask(name: str, action: str, seconds: int = 30, **query: str) -> Any:
     """One of the daemon's answers."""
     facts, key = connect.facts(name), connect.home(name).bearer.read_text()
     url = f"{facts.dashboard}/api/do/{action}?{urllib.parse.urlencode(query)}"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"})
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
             return msgspec.json.decode(answer.read())
     except urllib.error.HTTPError as error:
         raise Missing(error.read().decode().strip() or str(error)) from error

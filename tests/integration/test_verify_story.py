@@ -1,0 +1,213 @@
+"""Each kind of disagreement, made by hand in the simulator, is named by ``moxwell verify``."""
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import IPAddress
+from moxwell.api.kinds import Resource
+from moxwell.app import verify
+from moxwell.app.verify.gather import Gatherer
+from moxwell.controllers.upstream.resources import NODES
+from moxwell.kube.client import Kube
+from moxwell.pve.transport import Upload
+from moxwell.runtime.key import Key
+from moxwell.sim.state import HaResource
+from moxwell.testing.loop import run_virtual
+from moxwell.testing.tenancy import SPACE, TenantWorld, app, tenancy
+
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+Mischief = Callable[[TenantWorld, ProxmoxMachine], Awaitable[None]]
+
+
+def at(w: TenantWorld, machine: ProxmoxMachine) -> Any:
+    """The guest in the simulator."""
+    return w.estate.region(machine.spec.region or "").guests[machine.spec.virtual_machine_id or 0]
+
+
+def pve(w: TenantWorld, machine: ProxmoxMachine) -> Any:
+    return w.life.regions[machine.spec.region or ""].pve
+
+
+async def inside(w: TenantWorld) -> Kube:
+    found = await w.tenants.find(Key(SPACE, "c1"))
+    assert found is not None
+    return found
+
+
+async def less_memory(w: TenantWorld, m: ProxmoxMachine) -> None:
+    at(w, m).conf["memory"] = "512"
+
+
+async def stopped(w: TenantWorld, m: ProxmoxMachine) -> None:
+    w.estate.mischief(m.spec.region or "", "stop-guest", vmid=m.spec.virtual_machine_id)
+
+
+async def locked(w: TenantWorld, m: ProxmoxMachine) -> None:
+    w.estate.mischief(m.spec.region or "", "lock", vmid=m.spec.virtual_machine_id, lock="backup")
+
+
+async def doubled(w: TenantWorld, m: ProxmoxMachine) -> None:
+    region, twin = w.estate.region(m.spec.region or ""), copy.copy(at(w, m))
+    twin.vmid, twin.running, twin.conf = 555, False, dict(at(w, m).conf)
+    region.guests[555] = twin
+    w.estate.engine.desks[region.name].touch(555)
+
+
+async def unowned(w: TenantWorld, m: ProxmoxMachine) -> None:
+    await doubled(w, m)
+    twin = w.estate.region(m.spec.region or "").guests[555]
+    twin.conf["description"] = "moxwell-owner=11111111-2222-4333-8444-555555555555"
+    twin.conf["tags"] = "moxwell;mox-11111111222243338444555555555555"
+
+
+async def seed_left(w: TenantWorld, m: ProxmoxMachine) -> None:
+    await pve(w, m).storage.upload("pve1", "local", Upload.of("moxwell-seed-77-abcdef.iso", b"x"))
+
+
+async def ha_left(w: TenantWorld, m: ProxmoxMachine) -> None:
+    region = w.estate.region(m.spec.region or "")
+    region.ha.resources["vm:777"] = HaResource("vm:777", "vm")
+
+
+async def wall_left(w: TenantWorld, m: ProxmoxMachine) -> None:
+    await pve(w, m).firewall.create_group("mox-gone", comment="moxwell-tenant=tenant-gone")
+
+
+async def disk_left(w: TenantWorld, m: ProxmoxMachine) -> None:
+    await pve(w, m).storage.allocate(
+        "pve1", storage(m), vmid=778, filename="vm-778-disk-0" + suffix(m), size="1G"
+    )
+
+
+async def volume_left(w: TenantWorld, m: ProxmoxMachine) -> None:
+    await pve(w, m).storage.allocate(
+        "pve1", storage(m), vmid=9999, filename="vm-9999-pvc-x" + suffix(m), size="1G"
+    )
+
+
+def storage(m: ProxmoxMachine) -> str:
+    return "ceph" if m.spec.region == "north" else "nfs"
+
+
+def suffix(m: ProxmoxMachine) -> str:
+    return "" if m.spec.region == "north" else ".raw"
+
+
+async def volume_missing(w: TenantWorld, m: ProxmoxMachine) -> None:
+    source = {"driver": "csi.moxwell.dev", "volumeHandle": "north//ceph/vm-9999-pvc-gone"}
+    spec = {"csi": source, "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    meta = {"name": "pv-gone"}
+    body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": spec}
+    await (await inside(w)).create(body, VOLUMES)
+
+
+async def node_missing(w: TenantWorld, m: ProxmoxMachine) -> None:
+    await (await inside(w)).delete(NODES, m.name)
+
+
+async def node_unknown(w: TenantWorld, m: ProxmoxMachine) -> None:
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stray"}}
+    await (await inside(w)).create(body | {"spec": {"providerID": "proxmox://north/779"}}, NODES)
+
+
+async def address_left(w: TenantWorld, m: ProxmoxMachine) -> None:
+    found = (await w.kube.list(IPAddress.resource, SPACE)).items[0]
+    spec = {**found["spec"], "claimRef": {"name": "nobody"}, "address": "10.20.4.200"}
+    await w.kube.create(
+        {
+            "apiVersion": IPAddress.resource.api_version,
+            "kind": "IPAddress",
+            "metadata": {"name": "left", "namespace": SPACE},
+            "spec": spec,
+        },
+        IPAddress.resource,
+    )
+
+
+async def address_doubled(w: TenantWorld, m: ProxmoxMachine) -> None:
+    found = (await w.kube.list(IPAddress.resource, SPACE)).items[0]
+    meta = {"name": "twice", "namespace": SPACE}
+    head = {"apiVersion": IPAddress.resource.api_version, "kind": "IPAddress", "metadata": meta}
+    await w.kube.create({**head, "spec": found["spec"]}, IPAddress.resource)
+
+
+async def foreign(w: TenantWorld, m: ProxmoxMachine) -> None:
+    at(w, m).conf["description"] = "mine"
+    at(w, m).conf["tags"] = "other"
+
+
+async def missing(w: TenantWorld, m: ProxmoxMachine) -> None:
+    w.estate.mischief(m.spec.region or "", "delete-guest", vmid=m.spec.virtual_machine_id)
+
+
+DONE: tuple[tuple[str, Mischief], ...] = (
+    ("HardwareDiffers", less_memory),
+    ("GuestStopped", stopped),
+    ("GuestLocked", locked),
+    ("GuestDoubled", doubled),
+    ("GuestWithoutOwner", unowned),
+    ("SeedLeft", seed_left),
+    ("HaLeft", ha_left),
+    ("FirewallGroupLeft", wall_left),
+    ("DiskLeft", disk_left),
+    ("VolumeLeft", volume_left),
+    ("VolumeMissing", volume_missing),
+    ("NodeMissing", node_missing),
+    ("NodeWithoutMachine", node_unknown),
+    ("AddressLeft", address_left),
+    ("AddressDoubled", address_doubled),
+    ("GuestForeign", foreign),
+    ("GuestMissing", missing),
+)
+
+
+async def ripe(w: TenantWorld) -> ProxmoxMachine:
+    """A cluster at rest, with nobody left who would mend anything; one of its machines."""
+    await w.put(app("c1", nodeGroups={"a": {"replicas": 2}}))
+    await w.until(lambda: w.ready("c1", 2))
+    await asyncio.sleep(60)
+    w.life.manager.stop()
+    await asyncio.sleep(5)
+    for task in w.estate.tasks:
+        task.cancel()
+    return (await w.guests("c1"))[0]
+
+
+def test_each_kind_of_disagreement_is_named() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            machine = await ripe(w)
+            gatherer = Gatherer(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
+            before = {(f.check, f.about) for f in verify.judge(await gatherer.look())}
+            assert {check for check, _ in before} == {"Agrees"}
+            for check, happen in DONE:
+                await happen(w, machine)
+                await asyncio.sleep(15)  # until Proxmox's own list shows it
+                after = {(f.check, f.about) for f in verify.judge(await gatherer.look())}
+                assert check in {name for name, _ in after - before}, check
+                before = after
+            assert verify.exit_code(await verify.verify(gatherer.look, w.estate.clock)) == 1
+
+    run_virtual(story())
+
+
+def test_verify_changes_nothing_and_says_when_it_cannot_look() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            machine = await ripe(w)
+            gatherer = Gatherer(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
+            for region in ("north", "south"):
+                w.estate.sent(region).clear()
+            found = await verify.verify(gatherer.look, w.estate.clock)
+            assert verify.exit_code(found) == 0
+            asked = {method for r in ("north", "south") for method, _ in w.estate.sent(r)}
+            assert asked == {"GET"}
+            w.estate.fault(machine.spec.region or "", "status", status=503)
+            found = await verify.verify(gatherer.look, w.estate.clock)
+            assert verify.exit_code(found) == 75
+            assert "RegionSilent" in {f.check for f in found}
+
+    run_virtual(story())
