@@ -15,8 +15,8 @@ from pathlib import Path
 
 import structlog
 
-from moxwell.api import registry
 from moxwell.api.capi.core import Cluster
+from moxwell.api.infra import convert as infra
 from moxwell.app import choosing, reviewing, settling
 from moxwell.clock import Clock
 from moxwell.controllers.cloud import settings as cloud
@@ -130,14 +130,14 @@ def webhooks() -> Webhooks:
 def _trust(runtime: Runtime, clock: Clock, wish: Wish) -> Trust:
     space = wish.settings.namespace
     names = (f"{wish.service}.{space}.svc", f"{wish.service}.{space}.svc.cluster.local")
-    several = [c["metadata"]["name"] for c in registry.make_crds(upstream=False)]
+    converted = sorted({k.resource.group_resource for k in infra.KINDS})  # the others have one form
     return Trust(
         runtime.plain,
         clock,
         namespace=space,
         secret="moxwell-webhook-cert",
         names=(*names, "127.0.0.1", "localhost"),
-        trusting=Trusting(validating=(wish.validating,), crds=tuple(several)),
+        trusting=Trusting(validating=(wish.validating,), crds=tuple(converted)),
     )
 
 

@@ -83,6 +83,7 @@ class HttpTransport:
         lines, self._lines = self._lines, []
         for line in lines:
             await line.session.close()
+        await asyncio.sleep(0)  # what was aborted is gone only after the loop's next turn
 
     async def handle(self, request: Request) -> Response:
         """Carry one request over and its answer back."""
@@ -146,6 +147,8 @@ class HttpTransport:
         except (aiohttp.ClientError, OSError) as error:
             raise NotReached(f"the watch broke off: {_said(error)}") from error
         finally:
+            if answer.connection is not None and answer.connection.transport is not None:
+                answer.connection.transport.abort()  # a farewell in TLS would wait for the server
             answer.close()
             await line.leave()
 

@@ -234,7 +234,7 @@ class Manager:
     async def _serve(self, servers: AsyncExitStack) -> None:
         settings = self._settings
         if settings.health is not None:
-            checks = {"caches": lambda: self.ready, "webhooks": self._webhooks_ready}
+            checks = self._checks()
             app = http.health_app(checks, self._metrics.registry, self.sample)
             tls = http.own_tls(settings.health, self._clock.now())
             serving = http.serving(app, settings.health, tls)
@@ -244,12 +244,20 @@ class Manager:
             serving = http.serving(app, settings.webhooks, self._tls.context)
             self.ports["webhooks"] = await servers.enter_async_context(serving)
 
+    def _checks(self) -> dict[str, Callable[[], bool]]:
+        """
+        When a Service may send us requests.
+
+        Who serves conversions does not wait for caches: filling them may need those conversions,
+        and the apiserver asks only those who are ready.
+        """
+        if self._webhooks is not None and self._settings.webhooks is not None:
+            return {"webhooks": self._certified.is_set}
+        return {"caches": lambda: self.ready}
+
     def _use_certificate(self, pair: Any) -> None:
         self._tls.load(pair)
         self._certified.set()
-
-    def _webhooks_ready(self) -> bool:
-        return self._webhooks is None or self._certified.is_set()
 
     def _worker(self, controller: Controller) -> Worker:
         metrics = ControllerMetrics(self._metrics, controller.name)

@@ -3,8 +3,10 @@ The webhook certificate in the cluster: kept in a Secret, announced to those who
 
 All replicas share one Secret; whoever comes first makes it, and a renewal is bound to the version
 it was computed from. The authority goes as ``caBundle`` into our webhook configurations and into
-the conversion settings of our CRDs, each time somebody has removed it. A new authority is announced
-beside the old one; see :mod:`moxwell.runtime.certs`.
+the conversion settings of our CRDs, and again within half a minute when somebody has removed it (a
+manifest applied anew takes it out, and until it is back nobody converts). A new authority is
+announced beside the old one, and used only after the apiservers had time to hear of it; see
+:mod:`moxwell.runtime.certs`.
 """
 
 import base64
@@ -40,7 +42,9 @@ MUTATING = Resource(
     "MutatingWebhookConfiguration",
     False,
 )
-CHECK_SECONDS = 600.0
+CHECK_SECONDS = 30.0
+RETRY_SECONDS = 5.0
+HEARD_SECONDS = 5.0  # apiservers learn of a changed bundle through a watch
 Json = dict[str, Any]
 
 log = structlog.get_logger(__name__)
@@ -89,7 +93,7 @@ class Trust:
         raise Conflict(f"the Secret {self._namespace}/{self._secret} keeps changing")
 
     async def announce(self, bundle: bytes) -> None:
-        """Put the bundle wherever it is missing."""
+        """Put the bundle wherever it is missing; who cannot be told keeps nobody from hearing."""
         text = base64.b64encode(bundle).decode()
         told = self._trusting
         wanted = [
@@ -97,29 +101,40 @@ class Trust:
             *((MUTATING, name, webhook_patch) for name in told.mutating),
             *((CRDS, name, crd_patch) for name in told.crds),
         ]
+        failed: list[MoxwellError] = []
         for resource, name, patch in wanted:
-            found = await self._kube.find(resource, name)
-            if found is not None and (operations := patch(found, text)):
-                await self._kube.json_patch(resource, name, operations)
+            try:
+                found = await self._kube.find(resource, name)
+                if found is not None and (operations := patch(found, text)):
+                    await self._kube.json_patch(resource, name, operations)
+            except MoxwellError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     async def run(self, use: Callable[[Pair], None]) -> None:
         """Look after both until cancelled; ``use`` gets each new serving certificate."""
-        serving: Pair | None = None
+        using: Kept | None = None
         while True:
             try:
-                kept = await self.ensure()
-                if serving is None:
-                    use(kept.serving)
-                    serving = kept.serving
-                await self.announce(kept.bundle)
-                if kept.serving != serving:  # told before it is used
-                    use(kept.serving)
-                    serving = kept.serving
+                using = await self._turn(using, use)
             except MoxwellError as error:
                 log.warning("webhook certificate not kept", error=str(error), reason=error.reason)
-                await self._clock.sleep(5)
+                await self._clock.sleep(RETRY_SECONDS)
                 continue
             await self._clock.sleep(CHECK_SECONDS)
+
+    async def _turn(self, using: Kept | None, use: Callable[[Pair], None]) -> Kept:
+        kept = await self.ensure()
+        if using is None:  # nothing else could be served, and our own lists may need it
+            use(kept.serving)
+        await self.announce(kept.bundle)
+        if using is not None and kept.serving != using.serving:
+            if using.authority.cert in kept.bundle and kept.authority != using.authority:
+                await self._clock.sleep(HEARD_SECONDS)
+            use(kept.serving)
+            log.info("webhook certificate exchanged")
+        return kept
 
     async def _store(self, old: Json | None, kept: Kept) -> None:
         secret = write_secret(self._secret, self._namespace, kept)

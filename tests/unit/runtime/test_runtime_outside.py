@@ -68,7 +68,7 @@ async def test_a_manager_without_an_api_is_alive_and_not_ready() -> None:
     fake.away = True
     async with serving(fake, Nothing()) as runtime:
         assert await ask(runtime, "/healthz") == (200, "ok")
-        assert await ask(runtime, "/readyz") == (500, "[-]caches\n[+]webhooks\nnot ready")
+        assert await ask(runtime, "/readyz") == (500, "[-]caches\nnot ready")
 
 
 async def test_health_readiness_and_metrics_are_served() -> None:
