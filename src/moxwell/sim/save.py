@@ -38,3 +38,28 @@ def save_file(regions: dict[str, Region], path: Path) -> None:
 
 def load_file(path: Path) -> dict[str, Region]:
     return load(path.read_bytes(), str(path))
+
+
+HALF_MADE = frozenset({"clone", "create"})
+PASSING = frozenset({"backup", "disk", "migrate", "rollback", "snapshot", "snapshot-delete"})
+
+
+def mend(regions: dict[str, Region]) -> None:
+    """As if each worker had failed tidily: for hosts that went on while only we were killed.
+
+    A genuine worker that fails removes the guest it was making and gives up its lock.
+    """
+    for region in regions.values():
+        for guest in list(region.guests.values()):
+            if guest.lock in HALF_MADE:
+                del region.guests[guest.vmid]
+                _free(region, guest.vmid)
+            elif guest.lock in PASSING:
+                del guest.conf["lock"]
+
+
+def _free(region: Region, vmid: int) -> None:
+    for storage in region.storages.values():
+        for shelf in storage.volumes.values():
+            for name in [n for n, volume in shelf.items() if volume.vmid == vmid]:
+                del shelf[name]
