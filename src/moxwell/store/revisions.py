@@ -55,7 +55,7 @@ class RevisionLog:
     """The SQLite file. Used by one thread at a time."""
 
     def __init__(self, path: Path, *, keep: int = 20_000, max_pages: int | None = None) -> None:
-        self._keep = keep
+        self._keep, self._path = keep, path
         self._rows_since_compaction = 0
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600, exist_ok=True)
@@ -64,13 +64,13 @@ class RevisionLog:
             self._prepare(max_pages)
         except sqlite3.Error as error:
             self._db.close()
-            raise StorageBroken(f"the database cannot be used: {error}") from error
+            raise StorageBroken(f"the database {path} cannot be used: {error}") from error
 
     def _prepare(self, max_pages: int | None) -> None:
         run = self._db.execute
+        run("PRAGMA locking_mode=EXCLUSIVE")  # first: then no file beside is needed on a full disk
         run("PRAGMA journal_mode=WAL")
         run("PRAGMA synchronous=FULL")
-        run("PRAGMA locking_mode=EXCLUSIVE")
         if max_pages is not None:
             run(f"PRAGMA max_page_count={max_pages:d}")
         self._db.executescript(SCHEMA)
@@ -114,7 +114,9 @@ class RevisionLog:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
         if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
-            raise StorageFull("the disk is full (or the database at its limit)") from error
+            folder = self._path.parent
+            text = f"the disk is full; make room on the file system of {folder} and try again"
+            raise StorageFull(text) from error
         raise StorageBroken(f"the database failed: {error}") from error
 
     def _compact(self, floor: int) -> None:

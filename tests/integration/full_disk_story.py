@@ -1,0 +1,171 @@
+"""
+The store on a file system that is really full: ``python full_disk_story.py FOLDER``.
+
+``test_store_full_disk.py`` runs it in a mount namespace of its own, where FOLDER is a small tmpfs;
+so nothing stays mounted whatever happens. It ends with 0 and one line, or with a traceback.
+"""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from moxwell.store.server import Store
+from moxwell.testing.asks import CM, Asks, configmap
+
+BALLAST_BYTES = 2 * 1024 * 1024
+TEXT = "x" * 3000
+SENTENCE = "the disk is full"
+
+
+class Told:
+    """A watcher that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.heard = asyncio.Event()
+
+    async def listen(self, events: Any) -> None:
+        async for event in events:
+            if event["type"] == "ADDED":
+                self.names.append(event["object"]["metadata"]["name"])
+                self.heard.set()
+
+    async def until(self, names: set[str]) -> None:
+        while set(self.names) != names:
+            self.heard.clear()
+            await self.heard.wait()
+
+
+async def fill(asks: Asks, mark: str, at_once: int) -> tuple[set[str], list[Any]]:
+    """Write in batches until one is refused: what was acknowledged, and the refusals."""
+    done: set[str] = set()
+    for batch in range(10_000):
+        names = [f"{mark}-{batch}-{n}" for n in range(at_once)]
+        bodies = [configmap(name, text=TEXT) for name in names]
+        answers = await asyncio.gather(*(asks.post(CM, body) for body in bodies))
+        done |= {n for n, a in zip(names, answers, strict=True) if a.status == 201}
+        if refused := [a for a in answers if a.status != 201]:
+            return done, refused
+    raise AssertionError("the disk never filled up")
+
+
+async def listed(asks: Asks) -> set[str]:
+    items = (await asks.get(CM)).object["items"]
+    return {i["metadata"]["name"] for i in items} - {"kube-root-ca.crt"}
+
+
+def check_refusal(answer: Any) -> None:
+    status = answer.object
+    assert answer.status == 507, answer
+    assert status["kind"] == "Status", status
+    assert status["status"] == "Failure", status
+    assert SENTENCE in status["message"], status
+    assert "make room" in status["message"], status
+
+
+async def alive(folder: Path) -> None:
+    """Full, read on, watch on, room made, write on, full again by many at once."""
+    path, ballast = folder / "db.sqlite", folder / "ballast"
+    ballast.write_bytes(b"\0" * BALLAST_BYTES)
+    async with Store(path=path) as store:
+        asks, told = Asks(store), Told()
+        since = (await asks.get(CM)).object["metadata"]["resourceVersion"]
+        listening = asyncio.create_task(told.listen(await asks.watch(CM, resourceVersion=since)))
+        there, refusals = await fill(asks, "one", 1)
+        check_refusal(refusals[0])
+        assert await listed(asks) == there
+        await told.until(there)
+        for _ in range(20):  # it stays refused, and stays readable
+            check_refusal(await asks.post(CM, configmap("no", text=TEXT)))
+            assert (await asks.get(f"{CM}/{min(there)}")).status == 200
+        ballast.unlink()
+        more, refusals = await fill(asks, "many", 64)
+        assert more, "writes did not go on"
+        for refused in refusals:
+            check_refusal(refused)
+        there |= more
+        assert await listed(asks) == there
+        await told.until(there)
+        assert len(told.names) == len(there), "somebody was told twice"
+        listening.cancel()
+        await asyncio.wait([listening])
+    await reopened(path, there)
+
+
+async def reopened(path: Path, there: set[str], unsure: int = 0) -> None:
+    """A start on the full disk shows what was acknowledged, and at most what was under way."""
+    check(path)
+    async with Store(path=path) as store:
+        found = await listed(Asks(store))
+    assert there <= found, f"lost: {sorted(there - found)[:5]}"
+    assert len(found - there) <= unsure, f"invented: {sorted(found - there)[:5]}"
+
+
+def check(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")  # else it wants a file beside, on a full disk
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def write_for_ever(path: Path) -> None:
+    """32 writers who say what was acknowledged, and ``full`` when refused."""
+    async with Store(path=path) as store:
+        asks = Asks(store)
+
+        async def write(writer: int) -> None:
+            number = 0
+            while True:
+                number += 1
+                name = f"k{writer}-{number}"
+                answer = await asks.post(CM, configmap(name, text=TEXT))
+                sys.stdout.write(f"{name if answer.status == 201 else 'full'}\n")
+                sys.stdout.flush()
+
+        async with asyncio.TaskGroup() as group:
+            for writer in range(32):
+                group.create_task(write(writer))
+
+
+def killed(folder: Path) -> None:
+    """kill -9 while the disk is full and writers go on trying."""
+    path, ballast = folder / "killed.sqlite", folder / "ballast"
+    ballast.write_bytes(b"\0" * BALLAST_BYTES)
+    command = [sys.executable, __file__, "--write", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        said: list[str] = []
+        while said.count("full") < 300:
+            said.append(child.stdout.readline().strip())
+        os.kill(child.pid, signal.SIGKILL)
+        said += [line.strip() for line in child.stdout if line.endswith("\n")]
+    acknowledged = set(said) - {"full", ""}
+    assert acknowledged
+    asyncio.run(reopened(path, acknowledged, unsure=32))
+    ballast.unlink()
+    asyncio.run(goes_on(path))
+
+
+async def goes_on(path: Path) -> None:
+    async with Store(path=path) as store:
+        assert (await Asks(store).post(CM, configmap("after", text=TEXT))).status == 201
+
+
+def main(folder: Path) -> None:
+    asyncio.run(alive(folder))
+    for file in folder.iterdir():
+        file.unlink()
+    killed(folder)
+    print("nothing lost, nothing invented")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--write":
+        asyncio.run(write_for_ever(Path(sys.argv[2])))
+    else:
+        main(Path(sys.argv[1]))

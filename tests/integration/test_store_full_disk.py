@@ -1,0 +1,38 @@
+"""A file system that is really full, in a mount namespace of its own: see full_disk_story.py."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rig.plugin import need_or_skip
+
+pytestmark = pytest.mark.slow
+STORY = Path(__file__).with_name("full_disk_story.py")
+PATIENCE_SECONDS = 300
+
+
+def in_a_small_world(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that alone sees ``folder`` as a tmpfs of six megabytes."""
+    if shutil.which("unshare") is None:
+        need_or_skip("no unshare: a full disk cannot be had")
+    kind = "-m" if os.geteuid() == 0 else "-Urm"
+    mount = f"mount -t tmpfs -o size=6m tmpfs '{folder}' || exit 77; exec \"$@\""
+    done = subprocess.run(
+        ["unshare", kind, "sh", "-c", mount, "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        need_or_skip("no tmpfs may be mounted here: a full disk cannot be had")
+    return done
+
+
+def test_a_full_disk_loses_nothing_and_writes_go_on_when_there_is_room(tmp_path: Path) -> None:
+    done = in_a_small_world(tmp_path, sys.executable, str(STORY), str(tmp_path))
+    assert done.stdout == "nothing lost, nothing invented\n", done.stderr
