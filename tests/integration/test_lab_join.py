@@ -67,6 +67,8 @@ class Guest:
 
     def power_off(self) -> None: ...
     def reboot(self) -> None: ...
+    def plugged(self) -> dict[str, Any]:
+        return self.conf
 
 
 @dataclass

@@ -7,6 +7,7 @@ the exit stack in the order in which it must go.
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +20,21 @@ from moxwell.api import registry
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.app import actions, serving, settling
+from moxwell.app import actions, hosting, lab_templates, serving, settling
 from moxwell.app.foresight import Foresight
-from moxwell.app.home import Facts, Home, free_port, kept_port
+from moxwell.app.home import Facts, Home, kept_port
+from moxwell.app.hosting import HostedPlanes
 from moxwell.app.lab import Lab
 from moxwell.app.landing import Landing
 from moxwell.app.looking import Looking
-from moxwell.app.planes import EmbeddedPlanes
+from moxwell.app.volumes import TenantStorage
 from moxwell.clock import Clock
 from moxwell.controllers.cloud.settings import Features
 from moxwell.controllers.cloud.wiring import add_cloud
 from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.wiring import Infra, add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusters
+from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.tenant.controller import Tenants as TenantSpaces
 from moxwell.controllers.upstream import capi
 from moxwell.controllers.upstream.controlplane.controller import ControlPlanes
@@ -67,7 +70,7 @@ class Moxwell:
     dashboard: str
     runtime: Runtime
     regions: Regions
-    planes: EmbeddedPlanes
+    planes: HostedPlanes
     lab: Lab | None
     looking: Looking
     ring: Ring
@@ -76,7 +79,13 @@ class Moxwell:
 
     @classmethod
     async def start(
-        cls, stack: AsyncExitStack, home: Home, clock: Clock, config_file: str, world: str
+        cls,
+        stack: AsyncExitStack,
+        home: Home,
+        clock: Clock,
+        config_file: str,
+        world: str,
+        genuine: str = "",
     ) -> "Moxwell":
         """Make and start everything; whoever holds ``stack`` stops it."""
         home.make()
@@ -94,14 +103,30 @@ class Moxwell:
         )
         runtime = assemble(store, clock, settings)
         regions = Regions(configs, clock)
-        planes = EmbeddedPlanes(
-            home.planes,
+        storage = TenantStorage(regions, clock)
+
+        def tend(tenant: Runtime) -> None:
+            add_cloud(tenant, clock, regions, Features())
+            storage.add(tenant)
+
+        planes = await hosting.make(
+            home,
             clock,
-            port_of=free_port,
-            extend=lambda tenant: add_cloud(tenant, clock, regions, Features()),
+            genuine,
+            os.environ,
+            extend=tend,
+            extend_genuine=lambda tenant: add_cloud(tenant, clock, regions, Features()),
         )
+        planes.listen(lambda key: runtime.manager.wake("upstream.tenantplane", key))
+        if lab is not None and planes.version:
+            for region in lab.simulator.regions.values():
+                lab_templates.add_template(region, planes.version)
         infra = add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, configs))
-        _add_tenancy(runtime, regions, lab is not None)
+
+        def defaults() -> Defaults:
+            return settling.defaults(regions, lab is not None, planes.version)
+
+        _add_tenancy(runtime, defaults)
         _add_upstream(runtime, clock, planes)
         views, ring = Views(), Ring(clock.now())
         looking = Looking(
@@ -114,9 +139,7 @@ class Moxwell:
         )
         deeds = actions.make(runtime.kube, infra, regions)
         landing = Landing(runtime.kube, infra.explainer, regions)
-        sight = Foresight(
-            runtime.kube, landing, lambda: settling.defaults(regions, lab is not None)
-        )
+        sight = Foresight(runtime.kube, landing, defaults)
         deeds["plan"] = sight.action
         url = await _serve_dashboard(stack, home, ring, deeds)
         await settling.settle(runtime.kube, regions, lab is not None)
@@ -197,17 +220,14 @@ async def _serve_dashboard(stack: AsyncExitStack, home: Home, ring: Ring, deeds:
     return f"http://127.0.0.1:{port}"
 
 
-def _add_tenancy(runtime: Runtime, regions: Regions, lab: bool) -> None:
-    def defaults() -> Any:
-        return settling.defaults(regions, lab)
-
+def _add_tenancy(runtime: Runtime, defaults: Callable[[], Defaults]) -> None:
     manager = runtime.manager
     clusters = TenantClusters(runtime.kube, defaults)
     manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
     manager.add(Controller(name="tenancy.tenant", reconciler=TenantSpaces(runtime.kube)))
 
 
-def _add_upstream(runtime: Runtime, clock: Clock, planes: EmbeddedPlanes) -> None:
+def _add_upstream(runtime: Runtime, clock: Clock, planes: HostedPlanes) -> None:
     kube, manager = runtime.kube, runtime.manager
     tenants = Tenants(kube, HttpTransport, clock)
     resources = [k.resource for k in registry.KINDS if k.declared.storage]

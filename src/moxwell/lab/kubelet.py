@@ -9,7 +9,7 @@ watches leases finds out.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from moxwell.clock import Clock
 from moxwell.errors import Conflict, Missing, Retryable
 from moxwell.kube.client import Kube
 from moxwell.lab.pods import Runner
+from moxwell.lab.volumes import Volumes
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
@@ -146,11 +147,18 @@ def _info(facts: NodeFacts) -> dict[str, str]:
 class Kubelet:
     """One node; ``run`` lives as long as the guest."""
 
-    def __init__(self, kube: Kube, facts: NodeFacts, clock: Clock) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        facts: NodeFacts,
+        clock: Clock,
+        plugged: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
         self._kube = kube
         self._facts = facts
         self._clock = clock
-        self._pods = Runner(kube, facts.name, clock)
+        self._volumes = Volumes(kube, facts.name, plugged, clock)
+        self._pods = Runner(kube, facts.name, clock, self._volumes)
 
     async def register(self) -> None:
         """Make or take over the Node; harmless to repeat."""
@@ -165,6 +173,7 @@ class Kubelet:
             group.create_task(self._often(RENEW_SECONDS, self._renew))
             group.create_task(self._often(STATUS_SECONDS, self._say_status))
             group.create_task(self._pods.run())
+            group.create_task(self._volumes.run())
 
     async def _often(self, seconds: float, act: Any) -> None:
         while True:

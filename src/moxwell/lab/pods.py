@@ -1,5 +1,5 @@
 """
-Pods on a simulated node: they run as soon as they are bound, and go when they are deleted.
+Pods on a simulated node: they run once bound, their volumes there, and go when deleted.
 
 A pod that may restart runs for good; one that may not (a Job's) succeeds after a few seconds. What
 the containers would do is not simulated.
@@ -15,6 +15,7 @@ from moxwell.errors import Missing, Retryable
 from moxwell.kube.client import Kube
 from moxwell.kube.codec import Change
 from moxwell.kube.errors import Gone
+from moxwell.lab.volumes import Volumes
 
 PODS = Resource("", "v1", "pods", "Pod")
 START_SECONDS = 1.5
@@ -75,10 +76,11 @@ def is_finite(pod: dict[str, Any]) -> bool:
 class Runner:
     """Runs the pods of one node."""
 
-    def __init__(self, kube: Kube, node: str, clock: Clock) -> None:
+    def __init__(self, kube: Kube, node: str, clock: Clock, volumes: Volumes) -> None:
         self._kube = kube
         self._node = node
         self._clock = clock
+        self._volumes = volumes
         self._lives: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -97,13 +99,17 @@ class Runner:
             self._look(pod, group)
         version = page.resource_version
         async for event in self._kube.watch(PODS, fields=fields, resource_version=version):
-            if isinstance(event, Change) and event.type != "DELETED":
+            if isinstance(event, Change) and event.type == "DELETED":
+                self._volumes.forget(event.object["metadata"]["uid"])
+            elif isinstance(event, Change):
                 self._look(event.object, group)
 
     def _look(self, pod: dict[str, Any], group: asyncio.TaskGroup) -> None:
         uid, deleting = pod["metadata"]["uid"], "deletionTimestamp" in pod["metadata"]
         wanted = f"{uid}/gone" if deleting else uid
         phase = pod.get("status", {}).get("phase", "Pending")
+        if phase == "Running" and not deleting:
+            self._volumes.keep(pod)
         if wanted in self._lives or (not deleting and phase != "Pending"):
             return
         act = self._let_go(pod) if deleting else self._start(pod)
@@ -112,6 +118,8 @@ class Runner:
         task.add_done_callback(lambda _: self._lives.pop(wanted, None))
 
     async def _start(self, pod: dict[str, Any]) -> None:
+        if not await self._volumes.wait_mounted(pod):
+            return
         await self._clock.sleep(START_SECONDS)
         await self._say(pod, ended=False)
         if is_finite(pod):

@@ -27,6 +27,7 @@ class GuestView:
     media: Callable[[str], bytes | None]  # drive ("ide2") -> bytes of the medium, None: none
     power_off: Callable[[], Any] = field(default=lambda: None)  # the guest turns itself off
     reboot: Callable[[], Any] = field(default=lambda: None)
+    plugged: Callable[[], dict[str, Any]] = field(default=dict)  # the hardware it has now
 
 
 class AgentSilent(PveError):

@@ -6,6 +6,8 @@ guest running; the plug is told ``pace.boot`` seconds later. Everything that end
 ``ended``.
 """
 
+from typing import Any
+
 from moxwell.sim.call import Call, Desk
 from moxwell.sim.fault import PveError, die
 from moxwell.sim.grammar import devices
@@ -97,7 +99,14 @@ def view(desk: Desk, guest: Guest) -> GuestView:
         media=lambda slot: medium(desk, guest, slot),
         power_off=lambda: desk.later(ended(desk, guest)),
         reboot=lambda: boot(desk, guest),
+        plugged=lambda: plugged(guest),
     )
+
+
+def plugged(guest: Guest) -> dict[str, Any]:
+    """What the running guest's kernel sees: hot-plugged hardware too, ghosts not."""
+    ghosts = {k.removeprefix("ghost:") for k in guest.special if k.startswith("ghost:")}
+    return {k: v for k, v in (guest.live or guest.conf).items() if k not in ghosts}
 
 
 def medium(desk: Desk, guest: Guest, slot: str) -> bytes | None:

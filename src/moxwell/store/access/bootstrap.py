@@ -54,6 +54,7 @@ def _node() -> list[Object]:
         rule([""], ["pods/eviction"], ["create"]),
         rule([""], ["services", "configmaps", "secrets", "persistentvolumes"], READ),
         rule([""], ["persistentvolumeclaims"], READ),
+        rule([""], ["persistentvolumeclaims/status"], ["get", "patch", "update"]),
         rule([""], ["serviceaccounts/token"], ["create"]),
         rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
         rule(["coordination.k8s.io"], ["leases"], ["create", "delete", *READ, "patch", "update"]),

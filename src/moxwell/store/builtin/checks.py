@@ -107,7 +107,9 @@ def _workload(new: Object, old: Object | None, sub: str) -> list[Cause]:
             text = "empty selector is invalid for deployment"
             found.append(invalid("spec.selector", selector, text.replace("deployment", _word(new))))
     template = spec.get("template") or {}
-    found += podchecks.template_causes(template, selector, "spec.template", new["kind"])
+    given = spec.get("volumeClaimTemplates") or ()  # a StatefulSet's
+    claims = frozenset((c.get("metadata") or {}).get("name", "") for c in given)
+    found += podchecks.template_causes(template, selector, "spec.template", new["kind"], claims)
     if old is not None:
         found += immutable("spec.selector", selector, (old.get("spec") or {}).get("selector"))
     return found

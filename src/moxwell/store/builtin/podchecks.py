@@ -17,9 +17,10 @@ from moxwell.store.refusals import Cause
 _POLICIES = ("Always", "IfNotPresent", "Never")
 
 
-def spec_causes(spec: Object, at: str) -> list[Cause]:
+def spec_causes(spec: Object, at: str, claims: frozenset[str] = frozenset()) -> list[Cause]:
+    """``claims`` are volumes that a pod will get from templates of claims."""
     found: list[Cause] = []
-    volumes = _volumes(spec.get("volumes") or [], f"{at}.volumes", found)
+    volumes = _volumes(spec.get("volumes") or [], f"{at}.volumes", found) | claims
     containers = spec.get("containers") or []
     if not containers:
         found.append(required(f"{at}.containers"))
@@ -108,7 +109,13 @@ def _resources(resources: Object, at: str, found: list[Cause]) -> None:
             found.append(invalid(f"{at}.requests", amount, text))
 
 
-def template_causes(template: Object, selector: Object | None, at: str, kind: str) -> list[Cause]:
+def template_causes(
+    template: Object,
+    selector: Object | None,
+    at: str,
+    kind: str,
+    claims: frozenset[str] = frozenset(),
+) -> list[Cause]:
     """A Pod template, and whether what it makes would be selected."""
     found: list[Cause] = []
     labels = (template.get("metadata") or {}).get("labels") or {}
@@ -117,7 +124,7 @@ def template_causes(template: Object, selector: Object | None, at: str, kind: st
         found.append(invalid(f"{at}.metadata.labels", labels, text))
     found += label_causes(labels, f"{at}.metadata.labels")
     spec = template.get("spec") or {}
-    found += spec_causes(spec, f"{at}.spec")
+    found += spec_causes(spec, f"{at}.spec", claims)
     if kind != "Job" and spec.get("restartPolicy") not in (None, "Always") and "containers" in spec:
         where = f"{at}.spec.restartPolicy"
         found.append(unsupported(where, spec["restartPolicy"], ("Always",)))

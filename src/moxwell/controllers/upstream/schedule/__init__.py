@@ -1,5 +1,5 @@
 """
-A scheduler in small: room, selectors, required node affinity, taints, spread over hosts and zones.
+A scheduler in small: room, selectors, required node affinity, taints, spread, volumes.
 
-Left out on purpose: pod affinity, preemption, preferences, volume binding beyond node affinity.
+Left out on purpose: pod affinity, preemption, preferences, static volumes that wait for a consumer.
 """

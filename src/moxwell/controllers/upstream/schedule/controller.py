@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from moxwell.controllers.upstream import resources
-from moxwell.controllers.upstream.schedule import plan
+from moxwell.controllers.upstream.schedule import plan, volumes
+from moxwell.controllers.upstream.storage import names
 from moxwell.errors import Conflict
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
@@ -12,7 +13,7 @@ from moxwell.runtime.reconciler import Note, Outcome
 from moxwell.runtime.watches import Watch
 
 Json = dict[str, Any]
-RETRY_SECONDS = 15.0
+RETRY_SECONDS, BINDING_SECONDS = 15.0, 3.0
 
 
 class Schedule:
@@ -24,10 +25,26 @@ class Schedule:
     def __init__(self, kube: Kube, pods: Any) -> None:
         self._kube = kube
         self._pods = pods  # the cache of pods
-        self.watches: Sequence[Watch] = (Watch(resources.NODES, self._waiting),)
+        self.watches: Sequence[Watch] = (
+            Watch(resources.NODES, self._waiting),
+            Watch(names.CLAIMS, self._using),
+            Watch(names.CAPACITIES, self._with_claims),
+        )
 
     def _waiting(self, _: Json) -> list[Key]:
         return [Key(p["metadata"]["namespace"], p["metadata"]["name"]) for p in self._unbound()]
+
+    def _using(self, claim: Json) -> list[Key]:
+        space, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        return [k for k in self._with_claims(claim, name) if k.namespace == space]
+
+    def _with_claims(self, _: Json, name: str = "") -> list[Key]:
+        """Unbound pods that name this claim, or any."""
+        return [
+            Key(p["metadata"]["namespace"], p["metadata"]["name"])
+            for p in self._unbound()
+            if (name in names.claims_of(p) if name else names.claims_of(p))
+        ]
 
     def _unbound(self) -> list[Json]:
         return [p for p in self._pods.list() if is_unbound(p)]
@@ -38,9 +55,25 @@ class Schedule:
         nodes = (await self._kube.list(resources.NODES)).items
         others = (await self._kube.list(resources.PODS)).items
         bound = [p for p in others if p["spec"].get("nodeName") and not _ended(p)]
-        choice = plan.choose_node(pod, nodes, bound)
+        needs = await volumes.see(self._kube, pod, bound)
+        choice = _choose(pod, nodes, bound, needs)
         if not choice.node:
-            return Outcome(_unschedulable(choice.why), again=RETRY_SECONDS)
+            note = Note("FailedScheduling", choice.why, "Warning")
+            return Outcome(_unschedulable(choice.why), again=RETRY_SECONDS, notes=(note,))
+        if needs.waiting:
+            await self._select(needs, choice.node)
+            return Outcome(None, again=BINDING_SECONDS)
+        return await self._bind(pod, choice)
+
+    async def _select(self, needs: volumes.Needs, node: str) -> None:
+        """Tell claims that wait where their pod will be."""
+        for waiting in needs.waiting:
+            meta = waiting.claim["metadata"]
+            if names.annotation(waiting.claim, names.SELECTED) != node:
+                change = {"metadata": {"annotations": {names.SELECTED: node}}}
+                await self._kube.merge(names.CLAIMS, meta["name"], change, meta["namespace"])
+
+    async def _bind(self, pod: Json, choice: plan.Choice) -> Outcome[Json]:
         meta = pod["metadata"]
         try:
             await self._kube.bind(meta["name"], meta["namespace"], choice.node)
@@ -48,6 +81,21 @@ class Schedule:
             return Outcome(None)
         said = f"Successfully assigned {meta['namespace']}/{meta['name']} to {choice.node}"
         return Outcome(None, notes=(Note("Scheduled", said),))
+
+
+def _choose(
+    pod: Json, nodes: Sequence[Json], bound: Sequence[Json], needs: volumes.Needs
+) -> plan.Choice:
+    """The node its volumes were promised to, if it still fits; else the best."""
+    if needs.why_not:
+        why = f"0/{len(nodes)} nodes are available: {needs.why_not}."
+        return plan.Choice(why=why)
+    kept = [n for n in nodes if n["metadata"]["name"] == needs.selected]
+    if kept:
+        choice = plan.choose_node(pod, kept, bound, needs.obstacle)
+        if choice.node:
+            return choice
+    return plan.choose_node(pod, nodes, bound, needs.obstacle)
 
 
 def is_unbound(pod: Json) -> bool:

@@ -6,7 +6,7 @@ the way, how many nodes it concerns, in the words of the genuine scheduler.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,19 @@ class Choice:
     why: str = ""
 
 
-def choose_node(pod: Json, nodes: Sequence[Json], bound: Sequence[Json]) -> Choice:
+def nothing(_: Json) -> str:
+    """A pod without volumes finds nothing in the way."""
+    return ""
+
+
+def choose_node(
+    pod: Json,
+    nodes: Sequence[Json],
+    bound: Sequence[Json],
+    volumes: Callable[[Json], str] = nothing,
+) -> Choice:
     """The fitting node with the fewest siblings, then in the emptiest zone, then by load."""
-    reasons = {n["metadata"]["name"]: _obstacle(pod, n, bound) for n in nodes}
+    reasons = {n["metadata"]["name"]: _obstacle(pod, n, bound) or volumes(n) for n in nodes}
     fitting = [n for n in nodes if not reasons[n["metadata"]["name"]]]
     if not fitting:
         return Choice(why=_sentence(len(nodes), reasons.values()))
