@@ -1,104 +1,248 @@
-"""Killed after any single effect of create, update and delete: it settles, with nothing doubled."""
+"""
+Ended after any single effect of create, update and delete: it settles, nothing doubled or left.
 
+Every story is told once for each of its effects and each way in which an effect can end (see
+``moxwell.testing.reconcile``). A world with strangers is looked at as a whole before and after:
+what is not the machine's own must be what it was, to the last rule.
+"""
+
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.ipam import IPAddress
+from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.runtime.manager import Manager
-from moxwell.testing.applied import apply_cluster, apply_machine
+from moxwell.testing.applied import apply_cluster, apply_machine, registry_of
 from moxwell.testing.estate import Estate, is_true, make_estate, program, ready
-from moxwell.testing.reconcile import Wires, crash_after_each_effect
+from moxwell.testing.leftovers import Lying, changed, furnish, lying
+from moxwell.testing.reconcile import ENDINGS, Ending, Wires, crash_after_each_effect
 
-DISK = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}
+pytestmark = pytest.mark.slow
 QUIET = 130.0
+PARTS = 3
+POOL = {"name": "second"}
+EVERYTHING: dict[str, Any] = {
+    "templateID": 9000,
+    "numCores": 4,
+    "memoryMiB": 4096,
+    "description": "a node",
+    "tags": ["team-a"],
+    "pool": "kube",
+    "firewallGroups": ["kube", "web"],
+    "highAvailability": {},
+    "disks": {
+        "bootVolume": {"disk": "scsi0", "sizeGb": 20},
+        "extra": [{"disk": "scsi1", "sizeGb": 5, "storage": "lvm", "ssd": True}],
+    },
+    "network": {
+        "networkDevices": [{"name": "net0"}, {"name": "net1", "ipPoolRef": [POOL], "vlan": 7}]
+    },
+    "changes": "InPlace",
+}
+PLAIN: dict[str, Any] = {
+    "templateID": 9000,
+    "disks": {"bootVolume": {"disk": "scsi0", "sizeGb": 20}},
+    "changes": "InPlace",
+}
+FAR: dict[str, Any] = {"templateID": 9100, "target": "pve2", "full": True, "storage": "lvm"}
 
 
 @dataclass
 class MachineIsMade:
     """One machine, from apply to Ready with its seed taken away."""
 
-    spec: dict[str, Any] = field(default_factory=lambda: {"templateID": 9000, "disks": DISK})
+    spec: dict[str, Any] = field(default_factory=lambda: EVERYTHING)
+    before: Lying = field(default_factory=dict)
+    addresses: frozenset[str] = frozenset()
 
     async def world(self) -> Estate:
-        return await make_estate()
+        world = await make_estate()
+        await furnish(world)
+        _put_far_template(world)
+        await _apply_pool(world)
+        await apply_cluster(world)
+        await asyncio.sleep(60)
+        self.before, self.addresses = lying(world.region("north")), await _given(world)
+        return world
 
     def program(self, world: Estate, wires: Wires) -> Manager:
         return program(world, "north", wires=wires).manager
 
     async def act(self, world: Estate) -> None:
-        await apply_cluster(world)
         await apply_machine(world, "m", **self.spec)
 
     async def check(self, world: Estate) -> None:
-        (guest,) = world.guests("north").values()
+        await self.check_machine(world)
+        await world.close()
+
+    async def check_machine(self, world: Estate) -> None:
         machine = await world.machine("m")
-        assert machine.spec.virtual_machine_id == guest.vmid
+        vmid = machine.spec.virtual_machine_id
         assert is_true(machine, "Ready")
         assert machine.status.next_move == ""
-        assert world.isos("north") == []
-        assert len((await world.kube.list(IPAddress)).items) == 1
-        await world.close()
+        new = set(changed(self.before, lying(world.region("north"))))
+        assert {n.split()[0] for n in new} <= {"guest", "volume", "ha", "pool"}
+        assert all(str(vmid) in n for n in new), new
+        assert not [n for n in new if n.endswith(".iso")], new
+        assert _clones(world) == 1
+        nics = 2 if self.spec is EVERYTHING else 1
+        assert len(await _given(world) - self.addresses) == nics
+        self.check_hardware(world.region("north").guests[vmid or 0], new)
+
+    def check_hardware(self, guest: Any, new: set[str]) -> None:
+        if self.spec is not EVERYTHING:
+            return
+        assert len([n for n in new if n.startswith("volume")]) == 2, new
+        assert f"ha vm:{guest.vmid}" in new
+        assert f"pool kube {guest.vmid}" in new
+        assert sorted(r["action"] for r in guest.firewall.rules) == ["kube", "web"]
 
 
 @dataclass
-class MachineIsUnmade(MachineIsMade):
-    """The same machine, deleted when it is ready."""
+class MachineIsReady(MachineIsMade):
+    """What comes after is told from a world in which the machine is ready already."""
 
-    async def act(self, world: Estate) -> None:
-        self.before = sorted(world.volumes("north"))
+    async def world(self) -> Estate:
+        world = await super().world()
+        life = program(world, "north").manager
+        running = asyncio.create_task(life.run())
         await super().act(world)
-        await world.until("m", lambda m: is_true(m, "Ready"), seconds=100_000)
-        await world.delete("m")
-
-    async def check(self, world: Estate) -> None:
-        assert world.guests("north") == {}
-        assert sorted(world.volumes("north")) == self.before
-        assert (await world.kube.list(ProxmoxMachine)).items == ()
-        assert (await world.kube.list(IPAddress)).items == ()
-        assert world.region("north").guests[201].running
-        await world.close()
+        await world.until("m", ready)
+        life.stop()
+        await running
+        return world
 
 
 @dataclass
-class MachineIsChanged(MachineIsMade):
-    """A machine that grows in place."""
+class MachineIsChanged(MachineIsReady):
+    """It grows in place: cores, memory, disk and tags."""
 
     async def act(self, world: Estate) -> None:
-        await super().act(world)
-        await world.until("m", ready, seconds=100_000)
         bigger = {"bootVolume": {"disk": "scsi0", "sizeGb": 40}}
-        change = {"spec": {"changes": "InPlace", "disks": bigger, "tags": ["x"]}}
-        await world.kube.merge(ProxmoxMachine, "m", change, "default")
+        change = {"disks": bigger, "tags": ["x"], "numCores": 6, "memoryMiB": 8192}
+        await world.kube.merge(ProxmoxMachine, "m", {"spec": change}, "default")
 
     async def check(self, world: Estate) -> None:
-        (guest,) = world.guests("north").values()
-        assert "size=40G" in guest.conf["scsi0"]
-        assert "x" in guest.conf["tags"].split(";")
+        vmid = (await world.machine("m")).spec.virtual_machine_id or 0
+        guest = world.region("north").guests[vmid]
+        will = {key: str(value) for key, value in {**guest.conf, **guest.pending}.items()}
+        assert "size=40G" in will["scsi0"]
+        assert "x" in will["tags"].split(";")
+        assert (will["cores"], will["memory"]) == ("6", "8192")
         await super().check(world)
 
 
-@pytest.mark.slow
-def test_killed_after_any_effect_of_making() -> None:
-    effects = crash_after_each_effect(MachineIsMade(), quiet_seconds=QUIET)
-    pve = [e for e in effects if e.startswith("north:")]
-    assert len(pve) == 7, pve
+async def check_gone(before: Lying, addresses: frozenset[str], world: Estate) -> None:
+    """As if it had never been."""
+    assert (await world.kube.list(ProxmoxMachine)).items == ()
+    assert changed(before, lying(world.region("north"))) == {}
+    assert await _given(world) == addresses
+    assert _clones(world) <= 1
+    await world.close()
 
 
-@pytest.mark.slow
-def test_killed_after_any_effect_of_unmaking() -> None:
-    effects = crash_after_each_effect(MachineIsUnmade(), quiet_seconds=QUIET)
-    assert sum("DELETE" in e for e in effects if e.startswith("north:")) == 2
+@dataclass
+class MachineIsUnmade(MachineIsReady):
+    """Deleted when it is ready."""
+
+    async def act(self, world: Estate) -> None:
+        await world.delete("m")
+
+    async def check(self, world: Estate) -> None:
+        await check_gone(self.before, self.addresses, world)
 
 
-@pytest.mark.slow
-def test_killed_after_any_effect_of_changing() -> None:
-    crash_after_each_effect(MachineIsChanged(), quiet_seconds=QUIET, stride=3)
+@dataclass
+class MachineIsNotWanted(MachineIsMade):
+    """Deleted while it is made."""
+
+    after_seconds: float = 3.0
+
+    async def act(self, world: Estate) -> None:
+        await super().act(world)
+        await asyncio.sleep(self.after_seconds)
+        await world.delete("m")
+
+    async def check(self, world: Estate) -> None:
+        await check_gone(self.before, self.addresses, world)
 
 
-@pytest.mark.slow
-def test_killed_after_any_effect_with_firewall_and_high_availability() -> None:
-    spec = {"templateID": 9000, "firewallGroups": ["kube"], "highAvailability": {}}
-    crash_after_each_effect(MachineIsMade(spec), quiet_seconds=QUIET, stride=2)
+def _clones(world: Estate) -> int:
+    """How many guests were ever made, the present one included."""
+    tasks = world.region("north").tasks.values()
+    return sum(t.type == "qmclone" and t.exitstatus == "OK" for t in tasks)
+
+
+async def _given(world: Estate) -> frozenset[str]:
+    claims = (await world.kube.list(IPAddressClaim)).items
+    found = (await world.kube.list(IPAddress)).items
+    assert {a.name for a in found} == {c.name for c in claims}
+    return frozenset(a.spec.address for a in found)
+
+
+def _put_far_template(world: Estate) -> None:
+    """A template on the local storage of one host: elsewhere it is cloned there and migrated."""
+    region = world.region("north")
+    text = "lvm:base-9100-disk-0,size=8G"
+    region.guests[9100] = template = type(region.guests[9000])(9100, "qemu", "pve1")
+    template.conf = {**region.guests[9000].conf, "name": "far", "scsi0": text}
+    base = next(iter(region.storages["ceph"].shelf("pve1").values()))
+    volume = type(base)("base-9100-disk-0", "raw", "images", base.size, base.used, 9100)
+    region.storages["lvm"].shelf("pve1")[volume.name] = volume
+    region.changed.add(9100)
+
+
+async def _apply_pool(world: Estate) -> None:
+    """A pool of somebody else, from which a stranger has an address."""
+    head = {"namespace": "default"}
+    group = "ipam.cluster.x-k8s.io"
+    spec: dict[str, Any] = {
+        "addresses": ["10.7.0.2-10.7.0.9"],
+        "prefix": 24,
+        "gateway": "10.7.0.1",
+    }
+    pool = {"apiVersion": f"{group}/v1alpha2", "kind": "InClusterIPPool"}
+    await world.kube.create(
+        {**pool, "metadata": {**head, **POOL}, "spec": spec}, registry_of("InClusterIPPool")
+    )
+    ref = {"apiGroup": group, "kind": "InClusterIPPool", **POOL}
+    claim = {"apiVersion": f"{group}/v1beta2", "kind": "IPAddressClaim"}
+    await world.kube.create(
+        {**claim, "metadata": {**head, "name": "theirs"}, "spec": {"poolRef": ref}},
+        registry_of("IPAddressClaim"),
+    )
+
+
+STORIES = [
+    pytest.param(lambda: MachineIsMade(EVERYTHING), id="made with everything"),
+    pytest.param(lambda: MachineIsMade(FAR), id="made by clone and migration"),
+    pytest.param(lambda: MachineIsChanged(EVERYTHING), id="changed in place under HA"),
+    pytest.param(lambda: MachineIsChanged(PLAIN), id="changed in place"),
+    pytest.param(lambda: MachineIsUnmade(EVERYTHING), id="unmade with everything"),
+    pytest.param(lambda: MachineIsNotWanted(EVERYTHING, after_seconds=3), id="unmade as it clones"),
+    pytest.param(lambda: MachineIsNotWanted(FAR, after_seconds=30), id="unmade as it migrates"),
+    pytest.param(lambda: MachineIsNotWanted(EVERYTHING, after_seconds=25), id="unmade as it boots"),
+]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("story", STORIES)
+def test_after_any_effect(story: Any, ending: Ending, part: int) -> None:
+    crash_after_each_effect(story(), quiet_seconds=QUIET, ending=ending, part=(part, PARTS))
+
+
+def test_a_machine_with_everything_is_made_in_few_writes() -> None:
+    effects = crash_after_each_effect(MachineIsMade(), quiet_seconds=QUIET, part=(10_000, 10_001))
+    writes = [e for e in effects if e.startswith("north:")]
+    assert len(writes) == 10, writes
+
+
+def test_a_plain_machine_is_made_in_seven_writes_and_unmade_in_two() -> None:
+    made = crash_after_each_effect(MachineIsMade(PLAIN), quiet_seconds=QUIET, part=(99, 100))
+    assert sum(e.startswith("north:") for e in made) == 7, made
+    gone = crash_after_each_effect(MachineIsUnmade(PLAIN), quiet_seconds=QUIET, part=(99, 100))
+    assert sum(e.startswith("north:") for e in gone) == 2, gone

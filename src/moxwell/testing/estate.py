@@ -11,18 +11,14 @@ import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import yaml
 from msgspec import structs
 
-from moxwell.api import registry
 from moxwell.api.capi.core import Machine
-from moxwell.api.conversion import Family
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddressClaim
-from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.wiring import Infra, add_infra
@@ -42,76 +38,18 @@ from moxwell.sim.fault import PveError
 from moxwell.sim.faults import Fault
 from moxwell.sim.guest import AgentSilent, GuestView
 from moxwell.sim.state import Region as SimRegion
-from moxwell.sim.world import read_world
-from moxwell.store.hooks import Hooks
 from moxwell.store.server import Store
+from moxwell.testing.estate_world import TOKEN as TOKEN
+from moxwell.testing.estate_world import TOKEN_SECRET as TOKEN_SECRET
+from moxwell.testing.estate_world import WORLD as WORLD
+from moxwell.testing.fresh import fresh_regions, open_store
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
 from moxwell.testing.reconcile import Wires
 
 SETTINGS = Settings(elect=False, identity="test", concurrency=16)
-_CRDS = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
-)
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
 CAPI, INFRA = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
-TOKEN = "moxwell@pve!test"
-TOKEN_SECRET = "00000000-0000-4000-8000-000000000000"
-_CONFIG = (
-    '{cores: 2, memory: 2048, agent: 1, scsihw: virtio-scsi-single, boot: "order=scsi0", '
-    'net0: "virtio=BC:24:11:00:00:01,bridge=vmbr0", '
-    'scsi0: "%s,size=8G", tags: "ubuntu;k8s-v1.34.1"}'
-)
-_ACCESS = f"""
-    access:
-      users: [{{userid: root@pam, password: secret}}, {{userid: moxwell@pve}}]
-      tokens: [{{token: "{TOKEN}", secret: {TOKEN_SECRET}, privsep: false}}]
-      acl: [{{path: /, user: moxwell@pve, role: Administrator}}]"""
-WORLD = f"""
-regions:
-  - name: north
-    version: 8.4.21
-    cluster: north
-    pace: {{bandwidth: 400M, boot: 6, shutdown: 3, statd: 5}}
-    nodes:
-      - {{name: pve1, address: 10.1.0.1/24, cpus: 32, memory: 256G}}
-      - {{name: pve2, address: 10.1.0.2/24, cpus: 32, memory: 256G}}
-      - {{name: pve3, address: 10.1.0.3/24, cpus: 32, memory: 256G}}
-    storages:
-      - {{storage: local, type: dir, path: /var/lib/vz, content: [iso, vztmpl], capacity: 100G}}
-      - {{storage: lvm, type: lvmthin, vgname: pve, thinpool: d, content: [images], capacity: 900G}}
-      - {{storage: ceph, type: rbd, pool: vms, monhost: "10.1.0.1", content: [images],
-         capacity: 9T}}
-{_ACCESS}
-    guests:
-      - vmid: 9000
-        node: pve1
-        name: ubuntu
-        template: true
-        config: {_CONFIG % "ceph:base-9000-disk-0"}
-      - vmid: 201
-        node: pve2
-        name: precious
-        running: true
-        config: {{cores: 4, memory: 4096, scsi0: "ceph:vm-201-disk-0,size=50G"}}
-  - name: south
-    version: 9.2.11
-    cluster: south
-    pace: {{bandwidth: 400M, boot: 6, shutdown: 3, statd: 5}}
-    nodes:
-      - {{name: pve1, address: 10.2.0.1/24, cpus: 32, memory: 256G}}
-      - {{name: pve2, address: 10.2.0.2/24, cpus: 32, memory: 256G}}
-    storages:
-      - {{storage: local, type: dir, path: /var/lib/vz, content: [iso, vztmpl], capacity: 100G}}
-      - {{storage: nfs, type: nfs, server: 10.2.0.9, export: /srv, content: [images], capacity: 9T}}
-{_ACCESS}
-    guests:
-      - vmid: 9000
-        node: pve1
-        name: ubuntu
-        template: true
-        config: {_CONFIG % "nfs:9000/base-9000-disk-0.qcow2"}
-"""
 
 
 @dataclass
@@ -268,29 +206,16 @@ def message(obj: ProxmoxMachine, type_: str = "Ready") -> str:
     return next((c.message for c in obj.status.conditions if c.type == type_), "")
 
 
-def _converted(family: Family, obj: dict[str, Any], version: str) -> dict[str, Any]:
-    return family.convert(obj, version.rpartition("/")[2])
-
-
 async def make_estate(world: str = WORLD, *, crds: bool = True) -> Estate:
     """A fresh world."""
     clock = LoopClock()
-    plurals = {(k.resource.group, k.resource.kind): k.resource.plural for k in registry.KINDS}
-    converters = {
-        f"{plurals[family.group, family.kind]}.{family.group}": partial(_converted, family)
-        for family in registry.FAMILIES
-    }
-    store = Store(clock=clock, hooks=Hooks(converters=converters))
+    store = open_store(clock, crds=crds)
     await store.__aenter__()
     insides = Insides(clock)
-    engine = Engine(read_world(world, "world", clock.monotonic()), clock, inside=insides)
+    engine = Engine(fresh_regions(world), clock, inside=insides)
     token = f"{TOKEN}={TOKEN_SECRET}"
     transports = {name: SimTransport(engine, name, token=token) for name in engine.desks}
     estate = Estate(clock, store, engine, insides, transports)
-    if crds:
-        kube = estate.kube
-        for crd in registry.make_crds():
-            await kube.create(crd, _CRDS)
     estate.tasks.append(asyncio.create_task(others(estate)))
     return estate
 

@@ -33,12 +33,15 @@ must be true in the end::
         crash_after_each_effect(MachineIsMade())
 
 First the story runs undisturbed and its effects are counted: every write to Kubernetes and to
-Proxmox that was not refused (events and leases aside). Then it runs once for each effect: when that
-write has happened on the server its answer never arrives, the whole program is cancelled, and a new
-one is started on the same world. Last, it runs with every life ending after one effect. Each time
-the world must settle and ``check`` must pass. The server side of a request always finishes, as it
-does when a real client dies. A world is quiet when nothing has had an effect for ``quiet_seconds``:
-choose more than the longest ``again`` or task. Time is virtual, a hundred lives take seconds.
+Proxmox that was not refused (events and leases aside). Then it runs once for each effect, which
+ends in one of three ways: ``killed``, the write has happened on the server, its answer never
+arrives and the whole program is cancelled; ``answered``, the program dies when it has the answer;
+``lost``, the program lives and is told that the connection broke. After a death a new program is
+started on the same world. Last, it runs with every life ending after one effect. Each time the
+world must settle and ``check`` must pass. The server side of a request always finishes, as it does
+when a real client dies. A world is quiet when nothing has had an effect for ``quiet_seconds``:
+choose more than the longest ``again`` or task. Time is virtual, a hundred lives take seconds, and
+``part`` cuts the effects into parts that can be tried side by side.
 """
 
 import asyncio
@@ -46,10 +49,13 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 from moxwell.api.wire import Handler, Request, Response
 from moxwell.clock import Clock
+from moxwell.errors import MoxwellError
+from moxwell.kube.transport import NotReached
+from moxwell.pve.errors import Uncertain
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
@@ -62,6 +68,8 @@ QUIET_SECONDS = 120.0
 LIMIT_SECONDS = 4 * 3600.0
 NOT_COUNTED = ("/events", "/leases")
 SETTINGS = Settings(elect=False, identity="test")
+Ending = Literal["killed", "answered", "lost"]
+ENDINGS: tuple[Ending, ...] = ("killed", "answered", "lost")
 
 
 class Unsettled(AssertionError):
@@ -71,10 +79,10 @@ class Unsettled(AssertionError):
 class Wires:
     """Every way out of one life of a program; counts effects and cuts the program off after one."""
 
-    def __init__(self, *, kill_after: int | None = None) -> None:
+    def __init__(self, *, kill_after: int | None = None, ending: Ending = "killed") -> None:
         self.effects: list[str] = []
         self.killed = asyncio.Event()
-        self._kill_after = kill_after
+        self._kill_after, self._ending = kill_after, ending
         self._changed = asyncio.Event()
         self._serving: set[asyncio.Task[Any]] = set()
 
@@ -87,7 +95,12 @@ class Wires:
         return _CountedPve(transport, self)
 
     async def effect(
-        self, name: str, act: Callable[[], Awaitable[T]], *, refused: Callable[[T], bool]
+        self,
+        name: str,
+        act: Callable[[], Awaitable[T]],
+        *,
+        refused: Callable[[T], bool],
+        lost: MoxwellError,
     ) -> T:
         """Do it on the server, count it, and perhaps never come back."""
         if self.killed.is_set():
@@ -100,9 +113,15 @@ class Wires:
             self.effects.append(name)
             self._changed.set()
             if len(self.effects) == self._kill_after:
-                self.killed.set()
-                await _forever()
+                await self._end(lost)
         return result
+
+    async def _end(self, lost: MoxwellError) -> None:
+        if self._ending == "lost":
+            raise lost
+        self.killed.set()
+        if self._ending == "killed":
+            await _forever()
 
     async def quiet(self, seconds: float) -> bool:
         """Wait until nothing has had an effect for so long; False if killed first."""
@@ -138,6 +157,7 @@ class _CountedKube:
             f"{request.method} {request.path}",
             lambda: self.inner.handle(request),
             refused=lambda response: response.status >= 400,
+            lost=NotReached("the connection broke; it may have happened"),
         )
 
 
@@ -165,7 +185,8 @@ class _CountedPve:
     async def _effect(self, name: str, act: Callable[[], Awaitable[Any]]) -> Any:
         # A refusal is raised, so whatever comes back has happened.
         full = f"{self._inner.region}: {name}"
-        return await self._wires.effect(full, act, refused=lambda _: False)
+        lost = Uncertain("no answer; it may have happened", where=full)
+        return await self._wires.effect(full, act, refused=lambda _: False, lost=lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +247,9 @@ class Told(Generic[W]):
     effects: list[str] = field(default_factory=list)
 
 
-async def tell(story: Story[W], kills: Sequence[int], *, quiet_seconds: float) -> Told[W]:
+async def tell(
+    story: Story[W], kills: Sequence[int], *, quiet_seconds: float, ending: Ending = "killed"
+) -> Told[W]:
     """
     One telling on the running loop: the first life ends after ``kills[0]`` effects, the next after
     ``kills[1]``, and so on; the last one lives on until the world has settled.
@@ -235,7 +258,8 @@ async def tell(story: Story[W], kills: Sequence[int], *, quiet_seconds: float) -
     acting = asyncio.create_task(story.act(told.world))
     for kill_after in (*kills, None):
         told.lives += 1
-        if await _live(story, told, acting, Wires(kill_after=kill_after), quiet_seconds):
+        wires = Wires(kill_after=kill_after, ending=ending)
+        if await _live(story, told, acting, wires, quiet_seconds):
             break
     await acting
     await story.check(told.world)
@@ -243,21 +267,27 @@ async def tell(story: Story[W], kills: Sequence[int], *, quiet_seconds: float) -
 
 
 def crash_after_each_effect(
-    story: Story[W], *, quiet_seconds: float = QUIET_SECONDS, stride: int = 1
+    story: Story[W],
+    *,
+    quiet_seconds: float = QUIET_SECONDS,
+    ending: Ending = "killed",
+    part: tuple[int, int] = (0, 1),
 ) -> list[str]:
     """
-    Tell a story undisturbed, then with a kill after each effect, then with a kill after every one.
+    Tell a story undisturbed, then with an end after each effect, then with one after every one.
 
-    Returns the effects of the undisturbed telling. ``stride`` above 1 tries only every so many
-    kills, for long stories. To be called outside a loop: every telling gets its own virtual one.
+    Returns the effects of the undisturbed telling. ``part=(2, 5)`` tries every fifth one from
+    the third on; the first part also ends every life. To be called outside a loop: every telling
+    gets its own virtual one.
     """
     plain = run_virtual(tell(story, (), quiet_seconds=quiet_seconds)).effects
-    for number in range(1, len(plain) + 1, stride):
-        with _Noted(f"killed after effect {number} of {len(plain)}: {plain[number - 1]}"):
-            run_virtual(tell(story, (number,), quiet_seconds=quiet_seconds))
-    each = [1] * (3 * len(plain) + 3)
-    with _Noted("every life ended after one effect"):
-        run_virtual(tell(story, each, quiet_seconds=quiet_seconds))
+    for number in range(1 + part[0], len(plain) + 1, part[1]):
+        with _Noted(f"{ending} after effect {number} of {len(plain)}: {plain[number - 1]}"):
+            run_virtual(tell(story, (number,), quiet_seconds=quiet_seconds, ending=ending))
+    if part[0] == 0 and ending != "lost":
+        each = [1] * (3 * len(plain) + 3)
+        with _Noted(f"every life {ending} after one effect"):
+            run_virtual(tell(story, each, quiet_seconds=quiet_seconds, ending=ending))
     return plain
 
 
