@@ -7,18 +7,22 @@ guests know is saved every few seconds and at the end, so that a killed lab goes
 
 import asyncio
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
 import structlog
 
 from moxwell.app.home import Home
+from moxwell.app.machine_planes import MachinePlanes
 from moxwell.clock import Clock
 from moxwell.kube.transport import HttpTransport
 from moxwell.lab.guests import Guests
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.values import Secret
-from moxwell.sim import certs, serve
+from moxwell.sim import certs, save, serve
+from moxwell.sim.state import Guest
 from moxwell.store.access.authority import write_private
 
 TOKEN = "moxwell@pve!lab"
@@ -33,7 +37,8 @@ class Lab:
     def __init__(self, home: Home, clock: Clock, world: Path | None = None) -> None:
         self._home, self._clock = home, clock
         self._world = world or Path(str(resources.files("moxwell.app") / "lab.yaml"))
-        self.guests = Guests(HttpTransport, clock, self._keep_guests)
+        self._planes = MachinePlanes(home.folder / "machine-planes", clock)
+        self.guests = Guests(HttpTransport, clock, self._keep_guests, planes=self._planes)
         self._simulator: serve.Simulator | None = None
 
     @property
@@ -46,6 +51,7 @@ class Lab:
         """Open the simulated estate and say how to reach it."""
         home, now = self._home, self._clock.now()
         regions = serve.regions_of(self._world, home.simulator, now.timestamp())
+        save.mend(regions)
         if home.guests.exists() and home.simulator.exists():
             self.guests.load(home.guests.read_bytes())
         made = certs.make(home.folder / "simulator", now)
@@ -69,17 +75,35 @@ class Lab:
     async def run(self) -> None:
         """Keep the guests alive and the state saved; ends only by being cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._planes.run())
             group.create_task(self.guests.run())
             while True:
                 await self._clock.sleep(SAVE_SECONDS)
                 await self.save()
 
     async def save(self) -> None:
-        """What changed without a request: tasks that ended, guests that booted."""
-        self.simulator.save()
+        """What changed without a request: tasks that ended, guests that booted or are gone."""
+        with self._forgiving():
+            self.simulator.save()
+        there = [str(g.conf.get("smbios1", "")) for g in self._each_guest()]
+        if self.guests.keep_only(there):
+            self._keep_guests()
+
+    def _each_guest(self) -> Iterator[Guest]:
+        for region in self.simulator.regions.values():
+            yield from region.guests.values()
 
     def _keep_guests(self) -> None:
-        write_private(self._home.guests, self.guests.save())
+        with self._forgiving():
+            write_private(self._home.guests, self.guests.save())
+
+    @contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        """A full disk ends nothing: what could not be saved is saved a few seconds later."""
+        try:
+            yield
+        except OSError as error:
+            log.error("lab not saved", error=error.strerror, folder=str(self._home.folder))
 
     async def stop(self) -> None:
         """Save and close."""
@@ -90,4 +114,5 @@ class Lab:
         """Begin anew at the next start."""
         self._home.simulator.unlink(missing_ok=True)
         self._home.guests.unlink(missing_ok=True)
-        shutil.rmtree(self._home.folder / "simulator", ignore_errors=True)
+        for name in ("simulator", "machine-planes"):
+            shutil.rmtree(self._home.folder / name, ignore_errors=True)

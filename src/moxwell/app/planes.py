@@ -17,9 +17,8 @@ from typing import Any
 
 import structlog
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from moxwell.api.certificates import load_certificate
 from moxwell.app import welcome
 from moxwell.clock import Clock
 from moxwell.controllers.upstream import resources
@@ -149,7 +148,7 @@ class EmbeddedPlanes:
         await server.start()
         plane = self._described(wish, folder, authority, port)
         await welcome.prepare(Kube(store), server.url, plane.ca, wish)
-        manager = self._loops(store, authority, folder)
+        manager = hosted_loops(store, authority, self._clock, self._extend)
         task = self._spawn(manager)
         self._running[wish.key] = _Running(wish, store, server, manager, task, plane)
         log.info("control plane started", tenant=str(wish.key), port=port, version=wish.version)
@@ -190,28 +189,6 @@ class EmbeddedPlanes:
             expires=serving.not_valid_after_utc,
         )
 
-    def _loops(self, store: Store, authority: Authority, folder: Path) -> Manager:
-        runtime = assemble(store, self._clock, Settings(elect=False, identity="hosted"))
-        kube, caches = runtime.kube, runtime.manager.caches
-        certificate = x509.load_pem_x509_certificate(authority.certificate)
-        key = _private_key((folder / "pki" / "ca.key").read_bytes())
-        pods, nodes = caches.of(resources.PODS), caches.of(resources.NODES)
-        loops: dict[str, Any] = {
-            "schedule": Schedule(kube, pods),
-            "nodelife": NodeLife(kube, self._clock),
-            "orphans": Orphans(kube, nodes, pods),
-            "sign": Sign(kube, self._clock, certificate, key),
-        }
-        for controller in workloads(kube, caches):
-            runtime.manager.add(controller)
-        for name, loop in loops.items():
-            single = 1 if name == "schedule" else None  # each binding must see the one before
-            runtime.manager.add(
-                Controller(name=f"upstream.{name}", reconciler=loop, per_share=single)
-            )
-        self._extend(runtime)
-        return runtime.manager
-
     async def _stop(self, key: Key) -> None:
         found = self._running.pop(key, None)
         if found is None:
@@ -222,6 +199,32 @@ class EmbeddedPlanes:
         await found.server.stop()
         await found.store.stop()
         log.info("control plane stopped", tenant=str(key))
+
+
+def hosted_loops(
+    store: Store,
+    authority: Authority,
+    clock: Clock,
+    extend: Callable[[Runtime], object] = lambda runtime: None,
+) -> Manager:
+    """What kube-controller-manager and kube-scheduler do, for one store."""
+    runtime = assemble(store, clock, Settings(elect=False, identity="hosted"))
+    kube, caches = runtime.kube, runtime.manager.caches
+    certificate = load_certificate(authority.certificate)
+    pods, nodes = caches.of(resources.PODS), caches.of(resources.NODES)
+    loops: dict[str, Any] = {
+        "schedule": Schedule(kube, pods),
+        "nodelife": NodeLife(kube, clock),
+        "orphans": Orphans(kube, nodes, pods),
+        "sign": Sign(kube, clock, certificate, authority.signing_key),
+    }
+    for controller in workloads(kube, caches):
+        runtime.manager.add(controller)
+    for name, loop in loops.items():
+        single = 1 if name == "schedule" else None  # each binding must see the one before
+        runtime.manager.add(Controller(name=f"upstream.{name}", reconciler=loop, per_share=single))
+    extend(runtime)
+    return runtime.manager
 
 
 def _same(one: Wish, two: Wish) -> bool:
@@ -237,10 +240,3 @@ def _same(one: Wish, two: Wish) -> bool:
 def _runs(pod: dict[str, Any]) -> bool:
     running = (pod.get("status") or {}).get("phase") == "Running"
     return running and bool(pod["spec"].get("nodeName"))
-
-
-def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(pem, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise Bug("the authority's key is not an elliptic curve key")
-    return key

@@ -4,11 +4,13 @@ Every simulated guest that has an operating system: the plug for the simulator.
 ``booted`` starts a life in the background, ``stopped`` ends it, ``agent`` speaks for it. What a
 real guest keeps on its disk (files, the identity it joined with) is kept by SMBIOS UUID and
 survives restarts of the guest and, through ``save`` and ``load``, of the lab. A guest whose data is
-wrong boots, answers the agent, says ``error`` for cloud-init, and stays out of its cluster.
+wrong boots, answers the agent, says ``error`` for cloud-init, and stays out of its cluster. A guest
+told to ``kubeadm init`` becomes a control plane, whose API ``planes`` serves from this process.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,16 +22,19 @@ from moxwell.clock import Clock
 from moxwell.errors import Invalid, MoxwellError, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.kube.kubeconfig import Access
-from moxwell.lab import agent, join, machine
+from moxwell.lab import agent, join, machine, plane_boot
 from moxwell.lab.join import Membership, Saved
 from moxwell.lab.kubelet import Kubelet, NodeFacts
 from moxwell.lab.machine import View
+from moxwell.lab.plane import Host, Init, Plane, find_init, joined_plane
+from moxwell.lab.plane_pods import Mirrors, static_pods
 from moxwell.lab.seed import Seed, read_seed
 from moxwell.lab.userdata import Join, find_join, read_user_data
 
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
 JOIN_SECONDS = 8.0
 DEFAULT_VERSION = "v1.34.1"
+_UUID = re.compile(r"uuid=([0-9a-f-]{36})")
 log = structlog.get_logger()
 
 
@@ -41,6 +46,7 @@ class Disk(msgspec.Struct, frozen=True):
     args: Mapping[str, str] = {}
     taints: tuple[Mapping[str, Any], ...] = ()
     files: Mapping[str, str] = {}
+    plane: Plane | None = None
 
 
 @dataclass(slots=True)
@@ -51,6 +57,7 @@ class _Life:
     system: agent.System
     task: asyncio.Task[None] | None = None
     handlers: list[Any] = field(default_factory=list)
+    plane: Plane | None = None
 
 
 class Guests:
@@ -61,9 +68,11 @@ class Guests:
         dial: Callable[[Access], Handler],
         clock: Clock,
         on_change: Callable[[], None] = lambda: None,
+        planes: Host | None = None,
     ) -> None:
-        """``on_change`` is called when a disk has changed, so that it can be kept."""
+        """``on_change`` is called when a disk has changed; ``planes`` serves control planes."""
         self._dial, self._clock, self._on_change = dial, clock, on_change
+        self._planes = planes
         self._lives: dict[tuple[str, int], _Life] = {}
         self._disks: dict[str, Disk] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -100,6 +109,8 @@ class Guests:
         for handler in life.handlers:
             if hasattr(handler, "close"):
                 await handler.close()
+        if life.plane is not None and self._planes is not None:
+            await self._planes.leave(life.plane, life.view.uuid)
 
     async def agent(self, view: View, command: str, args: dict[str, Any]) -> Any:
         life = self._lives.get((view.region, view.vmid))
@@ -120,9 +131,16 @@ class Guests:
         """Take up where ``save`` left."""
         self._disks = msgspec.json.decode(data, type=dict[str, Disk])
 
-    def forget(self, uuid: str) -> None:
-        """The guest was destroyed; so is its disk."""
-        self._disks.pop(uuid, None)
+    def keep_only(self, smbios: Iterable[str]) -> bool:
+        """Forget the disks of guests that were destroyed; whether there were any."""
+        known = {v for line in smbios for v in _UUID.findall(line.lower())}
+        known |= {life.view.uuid.lower() for life in self._lives.values()}
+        gone = [uuid for uuid in self._disks if uuid.lower() not in known]
+        for uuid in gone:
+            del self._disks[uuid]
+        if gone and self._planes is not None:
+            self._planes.keep_only({d.plane.id for d in self._disks.values() if d.plane})
+        return bool(gone)
 
     # One life
 
@@ -153,15 +171,18 @@ class Guests:
             disk = await self._first_boot(life, seed)
         life.system.cloud_init = "done"
         if disk.joined is not None:
+            await self._serve(life, disk.plane)
             await self._run_node(life, seed, disk)
 
     async def _first_boot(self, life: _Life, seed: Seed) -> Disk:
         instructions = read_user_data(seed)
         life.system.hostname = instructions.hostname or life.system.hostname
         life.system.files.update(instructions.files)
-        asked = find_join(instructions)
+        asked, init = find_join(instructions), find_init(instructions)
         disk = Disk(seed=seed, files=instructions.files)
-        if asked is not None:
+        if init is not None:
+            disk = await self._init(life, seed, init, instructions.files)
+        elif asked is not None:
             disk = await self._join(life, seed, asked, instructions.files)
         self._disks[life.view.uuid] = disk
         self._on_change()
@@ -169,19 +190,47 @@ class Guests:
 
     async def _join(self, life: _Life, seed: Seed, asked: Join, files: Mapping[str, str]) -> Disk:
         await self._clock.sleep(JOIN_SECONDS)
+        plane = joined_plane(asked, files, _version(seed))
         membership = await join.join_cluster(asked, self._dialler(life), self._clock)
-        written = dict(files)
-        if asked.sentinel:
-            written[SENTINEL] = life.system.files[SENTINEL] = "success\n"
+        written = _succeeded(life, files, sentinel=asked.sentinel)
         saved = await join.save(membership)
-        return Disk(seed, saved, asked.kubelet_args, asked.taints, written)
+        return Disk(seed, saved, asked.kubelet_args, asked.taints, written, plane)
+
+    async def _init(self, life: _Life, seed: Seed, init: Init, files: Mapping[str, str]) -> Disk:
+        await self._clock.sleep(JOIN_SECONDS)
+        await self._serve(life, init.plane)
+        membership = await plane_boot.initialise(init, self._dialler(life), self._clock)
+        written = _succeeded(life, files, sentinel=init.sentinel)
+        saved = await join.save(membership)
+        return Disk(seed, saved, init.kubelet_args, init.taints, written, init.plane)
+
+    async def _serve(self, life: _Life, plane: Plane | None) -> None:
+        """The guest is part of this control plane from now on."""
+        if plane is None:
+            return
+        if self._planes is None:
+            raise Invalid("nobody here serves control planes of machines")
+        life.plane = plane
+        await self._planes.serve(plane, life.view.uuid)
 
     async def _run_node(self, life: _Life, seed: Seed, disk: Disk) -> None:
         if disk.joined is None:
             raise Invalid("a guest that never joined cannot be a node")
         membership = join.restore(disk.joined)
-        kube = Kube(self._dialler(life)(membership.access), manager="kubelet")
-        await Kubelet(kube, _facts(life, seed, disk, membership), self._clock).run()
+        dial = self._dialler(life)
+        kube = Kube(dial(membership.access), manager="kubelet")
+        kubelet = Kubelet(
+            kube, _facts(life, seed, disk, membership), self._clock, life.view.plugged
+        )
+        if disk.plane is None:
+            await kubelet.run()
+            return
+        pods = static_pods(disk.plane, disk.files)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(kubelet.run())
+            group.create_task(Mirrors(kube, membership.node_name, pods, self._clock).run())
+            marker = plane_boot.Marker(disk.plane, membership.node_name, dial, self._clock)
+            group.create_task(marker.run())
 
     def _dialler(self, life: _Life) -> Callable[[Access], Handler]:
         def dial(access: Access) -> Handler:
@@ -208,12 +257,24 @@ def _find_seed(view: View) -> Seed | None:
     return None
 
 
+def _version(seed: Seed) -> str:
+    return str(seed.meta_data.get("kubernetes-version") or DEFAULT_VERSION)
+
+
+def _succeeded(life: _Life, files: Mapping[str, str], *, sentinel: bool) -> dict[str, str]:
+    """The files after kubeadm has done its work."""
+    written = dict(files)
+    if sentinel:
+        written[SENTINEL] = life.system.files[SENTINEL] = "success\n"
+    return written
+
+
 def _facts(life: _Life, seed: Seed, disk: Disk, membership: Membership) -> NodeFacts:
     addresses = tuple(a for card in life.system.interfaces for a in card.addresses)
     return NodeFacts(
         name=membership.node_name,
         uuid=life.view.uuid,
-        version=str(seed.meta_data.get("kubernetes-version") or DEFAULT_VERSION),
+        version=_version(seed),
         cpus=machine.cpus(life.view.conf),
         memory_mib=machine.memory_mib(life.view.conf),
         addresses=addresses,

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from moxwell.api.certificates import load_certificates
 from moxwell.api.kinds import Resource
 from moxwell.api.wire import Handler
 from moxwell.clock import Clock
@@ -85,7 +86,7 @@ def _hashes(authority: str) -> set[str]:
     """kubeadm's pins: SHA-256 over each certificate's public key."""
     return {
         "sha256:" + hashlib.sha256(_public_key(certificate)).hexdigest()
-        for certificate in x509.load_pem_x509_certificates(authority.encode())
+        for certificate in load_certificates(authority.encode())
     }
 
 

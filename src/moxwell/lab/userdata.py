@@ -23,6 +23,8 @@ from moxwell.lab.seed import Seed
 _JINJA = re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
 _JOIN = re.compile(r"kubeadm\s+join\b[^\n;&|]*--config[ =](\S+)")
 _SENTINEL = re.compile(r"/run/cluster-api/bootstrap-success\.complete")
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+TAINTS: tuple[Mapping[str, Any], ...] = ({"key": CONTROL_PLANE, "effect": "NoSchedule"},)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Join:
     kubelet_args: Mapping[str, str]
     taints: tuple[Mapping[str, Any], ...] = ()
     sentinel: bool = False
+    control_plane: bool = False
 
 
 def read_user_data(seed: Seed) -> Instructions:
@@ -141,7 +144,13 @@ def find_join(instructions: Instructions) -> Join | None:
     path = asked[1].strip("\"'")
     if path not in instructions.files:
         raise Invalid(f"kubeadm join reads {path}, which nobody wrote")
-    return _join(instructions, path, sentinel=bool(_SENTINEL.search(script)))
+    return _join(instructions, path, sentinel=has_sentinel(instructions))
+
+
+def has_sentinel(instructions: Instructions) -> bool:
+    """Whether success is written where Cluster API looks for it."""
+    script = "\n".join([*instructions.commands, *instructions.files.values()])
+    return bool(_SENTINEL.search(script))
 
 
 def _join(instructions: Instructions, path: str, *, sentinel: bool) -> Join:
@@ -151,6 +160,7 @@ def _join(instructions: Instructions, path: str, *, sentinel: bool) -> Join:
         raise Invalid(f"{path} holds no JoinConfiguration")
     token = (config.get("discovery") or {}).get("bootstrapToken") or {}
     node = config.get("nodeRegistration") or {}
+    member = config.get("controlPlane") is not None
     if not token.get("apiServerEndpoint") or not token.get("token"):
         raise Invalid(f"{path} names no API server or no token")
     return Join(
@@ -159,13 +169,21 @@ def _join(instructions: Instructions, path: str, *, sentinel: bool) -> Join:
         ca_hashes=tuple(token.get("caCertHashes") or ()),
         unsafe_skip_ca=bool(token.get("unsafeSkipCAVerification")),
         node_name=str(node.get("name") or instructions.hostname),
-        kubelet_args=_args(node.get("kubeletExtraArgs")),
-        taints=tuple(node.get("taints") or ()),
+        kubelet_args=kubelet_args(node.get("kubeletExtraArgs")),
+        taints=control_plane_taints(node.get("taints"))
+        if member
+        else tuple(node.get("taints") or ()),
         sentinel=sentinel,
+        control_plane=member,
     )
 
 
-def _args(given: Any) -> Mapping[str, str]:
+def control_plane_taints(given: Any) -> tuple[Mapping[str, Any], ...]:
+    """kubeadm taints a control plane unless it is told an explicit (even empty) list."""
+    return TAINTS if given is None else tuple(given)
+
+
+def kubelet_args(given: Any) -> Mapping[str, str]:
     """kubeadm v1beta3 has a mapping here, v1beta4 a list of names and values."""
     if isinstance(given, list):
         return {str(a.get("name")): str(a.get("value", "")) for a in given}

@@ -94,6 +94,8 @@ class Discovery:
     def _old(self, parts: list[str]) -> Object | None:
         groups = self._registry.groups()
         match parts:
+            case []:
+                return {"paths": sorted(self._paths())}
             case ["api"]:
                 address = [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]
                 return {
@@ -111,6 +113,14 @@ class Discovery:
             case ["apis", group, version] if version in groups.get(group, {}):
                 return _resource_list(group, version, groups[group][version])
         return None
+
+    def _paths(self) -> list[str]:
+        """What is served besides objects; Cluster API asks for it to see whether anybody lives."""
+        found = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz"]
+        for group, versions in self._registry.groups().items():
+            root = f"/apis/{group}" if group else "/api"
+            found += ([root] if group else []) + [f"{root}/{version}" for version in versions]
+        return [*found, "/version"]
 
     def _names(self) -> list[str]:
         found = self._registry.groups()

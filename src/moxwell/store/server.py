@@ -11,12 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from moxwell.api import wire
 from moxwell.clock import Clock, SystemClock
 from moxwell.store import bodies, calls, refusals, removing
-from moxwell.store.access.authority import new_key
+from moxwell.store.access.authority import SigningKey, new_key
 from moxwell.store.access.reviews import Reviews
 from moxwell.store.access.rules import Authorizer
 from moxwell.store.access.tokens import Tokens
@@ -58,7 +56,7 @@ class Store:
         hooks: Hooks | None = None,
         max_pages: int | None = None,
         root_ca: str = "",
-        token_key: ec.EllipticCurvePrivateKey | None = None,
+        token_key: SigningKey | None = None,
         version: str = VERSION,
     ) -> None:
         self._clock = clock or SystemClock()

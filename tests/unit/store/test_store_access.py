@@ -1,11 +1,21 @@
 """Who may do what: RBAC, grants, tokens, reviews."""
 
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
 from moxwell.api.wire import User
+from moxwell.clock import SystemClock
+from moxwell.store.access.authority import Authority
+from moxwell.store.access.tokens import Tokens
+from moxwell.store.state import State
 from moxwell.testing.asks import CM, Asks, configmap
 
 Play = Callable[..., Any]
@@ -152,5 +162,51 @@ def test_eviction_obeys_the_budget(play: Play) -> None:
         refused = await asks.post(f"{pods}/p/eviction", eviction)
         assert refused.status == 429
         assert refused.object["details"]["causes"][0]["reason"] == "DisruptionBudget"
+
+    play(story)
+
+
+def test_an_authority_of_others_signs_with_rsa(tmp_path: Path) -> None:
+    theirs = rsa.generate_private_key(65537, 2048)
+    pem = theirs.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "of another")])
+    clock = SystemClock()
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(theirs.public_key())
+        .serial_number(7)
+        .not_valid_before(clock.now() - timedelta(days=1))
+        .not_valid_after(clock.now() + timedelta(days=1))
+        .add_extension(x509.SubjectKeyIdentifier(b"theirs"), critical=False)
+        .sign(theirs, hashes.SHA256())
+    )
+    (tmp_path / "ca.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    for file in ("ca.key", "tokens.key"):
+        (tmp_path / file).write_bytes(pem)
+    authority = Authority(tmp_path, clock, name="kube-apiserver")
+    issued = x509.load_pem_x509_certificate(authority.server(["127.0.0.1"]).certificate)
+    issued.verify_directly_issued_by(made)
+    held = issued.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    assert held.key_identifier == b"theirs"
+    state = State()
+    tokens = Tokens(authority.token_key, state, clock)
+    account = {"metadata": {"namespace": "default", "name": "a", "uid": "u"}}
+    token, _ = tokens.sign(account, (), 600, None)
+    assert tokens.check(token) is None  # the account does not exist: but the signature is ours
+    assert tokens._verified(token) is not None
+    assert tokens._verified(token[:-4] + "AAAA") is None
+
+
+def test_the_root_lists_what_is_served(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        found = await asks("GET", "/")
+        assert found.status == 200
+        paths = found.object["paths"]
+        assert {"/api/v1", "/apis/apps/v1", "/readyz"} <= set(paths)
+        assert (await Asks(asks.handler, JANE)("GET", "/")).status == 403
 
     play(story)

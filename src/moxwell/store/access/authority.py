@@ -18,12 +18,14 @@ from pathlib import Path
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from moxwell.api.certificates import load_certificate
 from moxwell.clock import Clock
 
 LIFE = timedelta(days=3650)
+SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -31,11 +33,15 @@ def write_private(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -59,12 +65,13 @@ class Pair:
 
 
 class Authority:
-    """Signs for one store."""
+    """Signs for one store; keys that lie in the folder already may be RSA, ours are P-256."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(self, folder: Path, clock: Clock, name: str = "moxwell") -> None:
+        """``name`` is the common name of serving certificates."""
+        self._folder, self._clock, self._name = folder, clock, name
         self._pair = self._kept("ca", self._new_ca)
-        self._certificate = x509.load_pem_x509_certificate(self._pair.certificate)
+        self._certificate = load_certificate(self._pair.certificate)
         self._key = _load(self._pair.key)
         self._tokens = self._kept_key("tokens.key")
 
@@ -77,7 +84,12 @@ class Authority:
         return self._pair.certificate
 
     @property
-    def token_key(self) -> ec.EllipticCurvePrivateKey:
+    def signing_key(self) -> SigningKey:
+        """The CA's own key, for whoever signs certificate requests."""
+        return self._key
+
+    @property
+    def token_key(self) -> SigningKey:
         return self._tokens
 
     @property
@@ -92,7 +104,7 @@ class Authority:
             write_private(certificate, made.certificate)
         return Pair(certificate.read_bytes(), key.read_bytes())
 
-    def _kept_key(self, name: str) -> ec.EllipticCurvePrivateKey:
+    def _kept_key(self, name: str) -> SigningKey:
         path = self._folder / name
         if not path.exists():
             write_private(path, key_pem(new_key()))
@@ -148,10 +160,7 @@ class Authority:
             self._builder(x509.Name(subject), self._certificate.subject, key)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
-                critical=False,
-            )
+            .add_extension(_issuer(self._certificate), critical=False)
         )
         if names:
             listed = x509.SubjectAlternativeName([_alternative(name) for name in names])
@@ -161,7 +170,7 @@ class Authority:
 
     def server(self, names: Sequence[str]) -> Pair:
         """A certificate for a server known by these names and addresses."""
-        subject = [x509.NameAttribute(NameOID.COMMON_NAME, "moxwell")]
+        subject = [x509.NameAttribute(NameOID.COMMON_NAME, self._name)]
         return self._issue(subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def client(self, user: str, groups: Sequence[str] = ()) -> Pair:
@@ -175,10 +184,21 @@ class Authority:
         write_private(path, kubeconfig(server, self.certificate, pair, name).encode())
 
 
-def _load(pem: bytes) -> ec.EllipticCurvePrivateKey:
+def _load(pem: bytes) -> SigningKey:
     key = serialization.load_pem_private_key(pem, password=None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    assert isinstance(key, SigningKey)
     return key
+
+
+def _issuer(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    """The identifier the authority itself bears: others compute it otherwise than we do."""
+    try:
+        found = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    except x509.ExtensionNotFound:
+        public = authority.public_key()
+        assert isinstance(public, ec.EllipticCurvePublicKey | rsa.RSAPublicKey)
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(public)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(found.value)
 
 
 def _alternative(name: str) -> x509.GeneralName:

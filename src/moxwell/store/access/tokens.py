@@ -16,7 +16,7 @@ from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, padding
 from cryptography.hazmat.primitives.asymmetric.utils import (
     decode_dss_signature,
     encode_dss_signature,
@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 from moxwell.api.wire import User
 from moxwell.clock import Clock
+from moxwell.store.access.authority import SigningKey
 from moxwell.store.metadata import new_uid
 from moxwell.store.state import State, encode
 
@@ -51,7 +52,7 @@ class Proven:
 class Tokens:
     """Signs and checks."""
 
-    def __init__(self, key: ec.EllipticCurvePrivateKey, state: State, clock: Clock) -> None:
+    def __init__(self, key: SigningKey, state: State, clock: Clock) -> None:
         self._key, self._state, self._clock = key, state, clock
 
     def __repr__(self) -> str:
@@ -78,10 +79,10 @@ class Tokens:
             "nbf": now,
             "sub": f"system:serviceaccount:{meta['namespace']}:{meta['name']}",
         }
-        head = _part(encode({"alg": "ES256", "typ": "JWT"}))
+        curve = isinstance(self._key, ec.EllipticCurvePrivateKey)
+        head = _part(encode({"alg": "ES256" if curve else "RS256", "typ": "JWT"}))
         text = f"{head}.{_part(encode(claims))}"
-        r, s = decode_dss_signature(self._key.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
-        return f"{text}.{_part(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}", now + seconds
+        return f"{text}.{_part(_signature(self._key, text.encode()))}", now + seconds
 
     def check(self, token: str, audiences: Sequence[str] = ()) -> Proven | None:
         """Whom a token proves; None if it proves nobody."""
@@ -96,13 +97,7 @@ class Tokens:
     def _verified(self, token: str) -> Object | None:
         try:
             head, body, signature = token.split(".")
-            raw = _unpart(signature)
-            coded = encode_dss_signature(
-                int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big")
-            )
-            self._key.public_key().verify(
-                coded, f"{head}.{body}".encode(), ec.ECDSA(hashes.SHA256())
-            )
+            _verify(self._key, _unpart(signature), f"{head}.{body}".encode())
             found: Object = json.loads(_unpart(body))
         except (ValueError, binascii.Error, InvalidSignature):
             return None
@@ -131,3 +126,18 @@ class Tokens:
         )
         name = f"system:serviceaccount:{namespace}:{record.name}"
         return User(name=name, groups=groups, uid=record.uid, extra=extra)
+
+
+def _signature(key: SigningKey, text: bytes) -> bytes:
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        return key.sign(text, padding.PKCS1v15(), hashes.SHA256())
+    r, s = decode_dss_signature(key.sign(text, ec.ECDSA(hashes.SHA256())))
+    return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+
+
+def _verify(key: SigningKey, signature: bytes, text: bytes) -> None:
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        key.public_key().verify(signature, text, padding.PKCS1v15(), hashes.SHA256())
+        return
+    r, s = (int.from_bytes(half, "big") for half in (signature[:32], signature[32:]))
+    key.public_key().verify(encode_dss_signature(r, s), text, ec.ECDSA(hashes.SHA256()))
