@@ -33,7 +33,9 @@ async def run(wish: Wish, environ: Mapping[str, str]) -> None:
         loop.add_signal_handler(number, ended.set)
     async with AsyncExitStack() as stack:
         stack.callback(home.silence)
-        running = await Moxwell.start(stack, home, SystemClock(), wish.config, wish.world)
+        running = await Moxwell.start(
+            stack, home, SystemClock(), wish.config, wish.world, wish.genuine
+        )
         home.say(running.facts(moxwell.__version__))
         log.info("daemon started", name=wish.name, mode=running.mode)
         await running.until(ended)

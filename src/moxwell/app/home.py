@@ -76,6 +76,11 @@ class Home:
         return self.folder / "planes"
 
     @property
+    def genuine(self) -> Path:
+        """Control planes made of genuine programs, and their etcd."""
+        return self.folder / "genuine"
+
+    @property
     def simulator(self) -> Path:
         return self.folder / "simulator.json"
 

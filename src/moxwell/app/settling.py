@@ -39,8 +39,8 @@ async def settle(kube: Kube, regions: Regions, lab: bool) -> None:
         await kube.apply(body, GlobalInClusterIPPool.resource, force=True)
 
 
-def defaults(regions: Regions, lab: bool) -> Defaults:
-    """What a ``Kubernetes`` need not say here."""
+def defaults(regions: Regions, lab: bool, version: str = "") -> Defaults:
+    """What a ``Kubernetes`` need not say here; ``version``: of the genuine programs there are."""
     rows = [
         RegionDefaults(
             name=name,
@@ -49,4 +49,4 @@ def defaults(regions: Regions, lab: bool) -> Defaults:
         )
         for number, name in enumerate(sorted(regions))
     ]
-    return Defaults(regions=tuple(rows), version=VERSION)
+    return Defaults(regions=tuple(rows), version=version or VERSION)

@@ -12,6 +12,8 @@ from moxwell.app.home import Home
 from moxwell.errors import Missing
 from moxwell.pve import config
 
+WORDS = ("", "no", "installed")
+
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """How an instance was asked to run."""
@@ -19,6 +21,15 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     config: str = ""  # a file with regions; none: the lab
     world: str = ""  # another world for the lab
+    genuine: str = ""  # programs for tenants: "installed", a folder, or "no"; none: as last time
+
+
+def settled(wish: Wish, before: Wish | None) -> Wish:
+    """What was not said is as the configuration has it, else as it was last time."""
+    if wish.genuine:
+        return wish
+    told = config.genuine_planes(Path(wish.config)) if wish.config else ""
+    return msgspec.structs.replace(wish, genuine=told or (before.genuine if before else ""))
 
 
 def check(wish: Wish) -> None:
@@ -28,5 +39,8 @@ def check(wish: Wish) -> None:
         if not Path(wish.config).is_file():
             raise Missing(f"there is no configuration file {wish.config}")
         config.load(Path(wish.config))
+        config.genuine_planes(Path(wish.config))
+    if wish.genuine not in WORDS and not Path(wish.genuine).is_dir():
+        raise Missing(f"there is no folder {wish.genuine} with programs for control planes")
     if wish.world and not Path(wish.world).is_file():
         raise Missing(f"there is no world file {wish.world}")

@@ -1,6 +1,7 @@
 """``moxwell up``, ``down`` and ``status``: the life of an instance."""
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ import msgspec
 import typer
 
 from moxwell.app.home import Home
-from moxwell.app.wish import Wish, check
+from moxwell.app.wish import WORDS, Wish, check, settled
 from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.output import Output, Progress, show, show_value
@@ -46,6 +47,15 @@ def up(
     world: Annotated[
         Path | None, typer.Option("--world", help="Another simulated estate for the lab.")
     ] = None,
+    genuine: Annotated[
+        str,
+        typer.Option(
+            "--genuine-planes",
+            metavar="[=DIR]",
+            help="Tenants run on kube-apiserver, kube-controller-manager, kube-scheduler and "
+            "etcd as they are installed (on PATH, or in DIR); =no: new tenants do not.",
+        ),
+    ] = "",
     sample: Annotated[
         bool, typer.Option("--sample/--no-sample", help="Make the sample cluster in the lab.")
     ] = True,
@@ -61,6 +71,7 @@ def up(
         name=name,
         config=str(config.resolve()) if config else "",
         world=str(world.resolve()) if world else "",
+        genuine=genuine if genuine in WORDS else str(Path(genuine).resolve()),
     )
     check(wish)
     if foreground:
@@ -91,7 +102,7 @@ def _start(wish: Wish, progress: Progress) -> bool:
     if home.facts() is not None:
         return False
     home.make()
-    home.wanted.write_bytes(msgspec.json.encode(wish))
+    home.wanted.write_bytes(msgspec.json.encode(settled(wish, _before(home))))
     progress.say("starting")
     with home.log.open("ab") as log:
         process = subprocess.Popen(
@@ -104,6 +115,13 @@ def _start(wish: Wish, progress: Progress) -> bool:
         )
     asyncio.run(_await_answer(home, process, progress))
     return True
+
+
+def _before(home: Home) -> Wish | None:
+    """How it was last asked to run."""
+    if not home.wanted.exists():
+        return None
+    return msgspec.json.decode(home.wanted.read_bytes(), type=Wish)
 
 
 async def _await_answer(home: Home, process: "subprocess.Popen[bytes]", progress: Progress) -> None:
@@ -192,9 +210,19 @@ def down(
         typer.echo(f"Moxwell {name} has stopped.")
     else:
         typer.echo(f"Moxwell {name} is not running.")
+    _end_leftovers(home)
     if purge:
         home.purge()
         typer.echo("Its state is deleted.")
+
+
+def _end_leftovers(home: Home) -> None:
+    """Programs that a killed daemon left running."""
+    if home.genuine.exists() and not home.is_held():
+        from moxwell.app.genuine import process
+
+        if ended := asyncio.run(process.end_all(home.genuine, SystemClock())):
+            typer.echo(f"Ended {ended} programs that it had left running.")
 
 
 def _refuse_purge(name: str) -> None:
@@ -261,5 +289,8 @@ def daemon(name: Name = DEFAULT_NAME) -> None:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         what = error.strerror or str(error)
-        typer.echo(f"error: the system refused: {what}{where}: see `moxwell doctor`", err=True)
+        todo = "see `moxwell doctor`"
+        if error.errno == errno.ENOSPC:
+            todo = f"make room on the file system of {home.folder} and start again"
+        typer.echo(f"error: the system refused: {what}{where}: {todo}", err=True)
         raise typer.Exit(1) from error

@@ -27,7 +27,7 @@ KEYS = frozenset(
     }
 )  # fmt: skip
 SECRET_KEYS = frozenset({"url", "token", "secret", "insecure", "root_ca", "fingerprint"})
-TOP_KEYS = frozenset({"clusters", "features"})
+TOP_KEYS = frozenset({"clusters", "features", "genuine_planes"})
 _TRUE = frozenset({"1", "on", "true", "yes", "y"})
 _FALSE = frozenset({"", "0", "off", "false", "no", "n"})
 _REGION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -94,15 +94,29 @@ def load(path: Path) -> tuple[RegionConfig, ...]:
     return parse(_read_file(str(path)), read=lambda name: _read_file(str(folder / name)))
 
 
-def parse(text: str, *, read: ReadText = _read_file) -> tuple[RegionConfig, ...]:
-    """All regions of a configuration text."""
+def genuine_planes(path: Path) -> str:
+    """``genuine_planes``: true or a folder of programs; ``installed``, the folder, ``no`` or ""."""
+    document = _document(_read_file(str(path)))
+    told = document.get("genuine_planes", "") if isinstance(document, dict) else ""
+    if isinstance(told, bool):
+        return "installed" if told else "no"
+    if not isinstance(told, str) or (told and not (path.parent / told).is_dir()):
+        raise InvalidConfig("configuration: genuine_planes must be true, false or a folder")
+    return str((path.parent / told).resolve()) if told else ""
+
+
+def _document(text: str) -> object:
     try:
-        document = yaml.safe_load(text)
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark else ""
         raise InvalidConfig(f"configuration: not YAML{place}") from error
-    clusters = _clusters(document)
+
+
+def parse(text: str, *, read: ReadText = _read_file) -> tuple[RegionConfig, ...]:
+    """All regions of a configuration text."""
+    clusters = _clusters(_document(text))
     regions = tuple(
         _Block(f"clusters[{n}]", block, read).region() for n, block in enumerate(clusters)
     )

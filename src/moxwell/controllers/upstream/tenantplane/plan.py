@@ -51,6 +51,7 @@ class Plane:
     port: int
     version: str
     ready: bool
+    known: bool = False  # it was ready once
     says: str = ""
     ca: str = ""
     ca_key: str = ""
@@ -140,7 +141,7 @@ def describe(
     )
     return TenantControlPlaneStatus(
         kubernetes_resources=KubernetesStatus(
-            version=VersionStatus(version=plane.version if plane else "", status=phase),
+            version=VersionStatus(version=_version(tenant, plane), status=phase),
             deployment=DeploymentStatus(
                 name=tenant.name,
                 namespace=tenant.namespace,
@@ -168,9 +169,19 @@ def _certificates(plane: Plane | None) -> Json:
     return {"apiServer": {"expiration": plane.expires.strftime("%Y-%m-%dT%H:%M:%SZ")}}
 
 
+def _version(tenant: TenantControlPlane, plane: Plane | None) -> str:
+    """What answers; while nothing does, what answered last."""
+    if plane is None or plane.ready:
+        return plane.version if plane else ""
+    return tenant.status.kubernetes_resources.version.version
+
+
 def _phase(tenant: TenantControlPlane, plane: Plane | None) -> Phase:
     if plane is None:
         return "Sleeping"
+    was = tenant.status.kubernetes_resources.version.version
+    if plane.known and not plane.ready:
+        return "Upgrading" if was and was != plane.version else "NotReady"
     if not plane.ready:
         return "Provisioning"
     wanted = tenant.spec.kubernetes.version
