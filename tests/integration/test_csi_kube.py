@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from moxwell.csi.book import CONFIG_MAPS, LABEL, KubeBook
 from moxwell.csi.claims import CLAIMS, VOLUMES
 from moxwell.csi.driver import NAME
@@ -21,10 +23,11 @@ from moxwell.testing.loop import LoopClock, run_virtual
 Story = Callable[[CsiStage, Kube], Awaitable[None]]
 
 
-def play(folder: Path, story: Story) -> None:
+def play(folder: Path, story: Story, *, root: bool = False) -> None:
     async def run() -> None:
         async with Store(clock=LoopClock()) as store:
             kube, stage = Kube(store), CsiStage(folder)
+            stage.as_root = root
             async with stage.running(kube=kube, book=KubeBook(kube, "kube-system", NAME)):
                 await story(stage, kube)
             await stage.close()
@@ -107,9 +110,13 @@ def test_a_claim_is_told_what_is_wrong(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_a_local_volume_moves_to_another_host_even_if_interrupted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("root", [True, False], ids=["by root", "by a token"])
+def test_a_local_volume_moves_to_another_host_even_if_interrupted(
+    tmp_path: Path, root: bool
+) -> None:
     async def story(stage: CsiStage, kube: Kube) -> None:
         volume = await calls.create(stage.controller, "pvc-1", "local-lvm", zone="r1-h0")
+        content = stage.content(volume.volume_id)
         pv = volume_object(volume)
         await kube.create(pv, VOLUMES)
         await kube.create(claim_object(pv["metadata"]["name"]), CLAIMS)
@@ -120,18 +127,16 @@ def test_a_local_volume_moves_to_another_host_even_if_interrupted(tmp_path: Path
             await asyncio.sleep(seconds)
             task.cancel()
             await asyncio.wait([task])
-        moved = (
-            await Migration(stage.driver, kube).run("default", "data", "r1-h1")
-            if (
-                (await kube.get(VOLUMES, pv["metadata"]["name"]))["spec"]["csi"]["volumeHandle"]
-                == volume.volume_id
-            )
-            else "r1/r1-h1/local-lvm/vm-9999-pvc-1"
-        )
         found = await kube.get(VOLUMES, pv["metadata"]["name"])
-        assert found["spec"]["csi"]["volumeHandle"] == moved == "r1/r1-h1/local-lvm/vm-9999-pvc-1"
+        if found["spec"]["csi"]["volumeHandle"] == volume.volume_id:
+            await Migration(stage.driver, kube).run("default", "data", "r1-h1")
+        found = await kube.get(VOLUMES, pv["metadata"]["name"])
+        moved = found["spec"]["csi"]["volumeHandle"]
+        assert moved.startswith("r1/r1-h1/local-lvm/vm-")
+        assert stage.content(moved) == content
         assert (await kube.get(CLAIMS, "data", "default"))["spec"]["volumeName"] == "pvc-1"
         assert await calls.attach(stage.controller, csi.Volume(volume_id=moved), 102)
-        assert len(stage.volumes("local-lvm")) == 1
+        assert stage.all_disks() == [moved.split("/", 2)[2].replace("/", ":", 1)]
+        assert len(stage.carriers()) == (0 if root else 1)
 
-    play(tmp_path, story)
+    play(tmp_path, story, root=root)

@@ -8,7 +8,7 @@ argument must not be, since tests and sidecars look for NOT_FOUND first.
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from moxwell.csi import create, grow, listing, publish, snapshots
+from moxwell.csi import create, grow, listing, publish, restore, snapshots
 from moxwell.csi.claims import PVC_NAME, PVC_NAMESPACE
 from moxwell.csi.driver import Driver
 from moxwell.csi.ids import VolumeId, get_volume
@@ -71,7 +71,8 @@ class Controller:
             source.snapshot.snapshot_id or source.volume.volume_id,
         )
         try:
-            made = await create.create(self._driver, order)
+            make = restore.create if order.source else create.create
+            made = await make(self._driver, order)
         except MoxwellError as error:
             namespace = given.get(PVC_NAMESPACE, "")
             await self._driver.claims.tell(namespace, given.get(PVC_NAME, ""), error)
@@ -130,7 +131,7 @@ class Controller:
     async def _look(self, text: str) -> tuple[VolumeId, int]:
         volume = get_volume(text)
         region = await self._driver.region(volume.region)
-        return volume, (await self._driver.stock.look(region, volume)).size
+        return volume, (await self._driver.look(region, volume)).size
 
     async def list_volumes(self, request: csi.ListVolumesRequest) -> csi.ListVolumesResponse:
         rows = await listing.list_volumes(self._driver)

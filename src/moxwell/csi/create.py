@@ -3,19 +3,18 @@ Making and removing volumes.
 
 In: a name, a size, parameters, perhaps a source. Out: a volume that exists. The name decides the
 disk's name, and the disk is looked for wherever it may have been made before, so a repeated call
-never makes a second one. The surprise: a clone of a smaller disk is made as small as its source,
-because Proxmox can only grow a disk that a guest has; it grows with its first attach.
+never makes a second one. The surprise: deleting a volume that has snapshots keeps its
+disk, because every storage would destroy them with it; the disk goes with the last snapshot.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from moxwell.csi import replicas, sizes, topology
-from moxwell.csi.copies import Copy
+from moxwell.csi import replicas, sizes, taking, topology
 from moxwell.csi.driver import Driver
-from moxwell.csi.ids import VolumeId, disk_name, find_volume, get_volume
+from moxwell.csi.ids import VolumeId, disk_name, find_volume
 from moxwell.csi.params import Params
-from moxwell.csi.refusals import HeldElsewhere, Incompatible, NotNow, OutOfRange, UnderWay
+from moxwell.csi.refusals import HeldElsewhere, Incompatible
 from moxwell.csi.stock import FILE_TYPES, Disk
 from moxwell.csi.topology import Place, Segments
 from moxwell.errors import Missing, MoxwellError
@@ -56,8 +55,6 @@ async def create(driver: Driver, order: Order) -> Made:
     """The volume of an order: found, or made."""
     size = sizes.choose_size(order.required, order.limit)
     regions = await driver.all_regions()
-    if order.source:
-        return await _copy(driver, order, size)
     places = topology.choose_places(regions, order.params, order.wanted, 0)
     if order.params.flag("replicate"):
         return await replicas.create(driver, order.name, order.params, places, size)
@@ -77,6 +74,8 @@ async def _find(driver: Driver, order: Order, places: Sequence[Place]) -> tuple[
         name = file_name(driver, place, order.name, order.params)
         known = await driver.stock.find(place.region, place.storage.name, [place.id_host], name)
         if known is not None:
+            if driver.carriers.is_gone(place.region, known.id):
+                raise Incompatible(f"{known.id} was deleted and is kept for its snapshots")
             try:
                 return place, await driver.stock.look(place.region, known.id)
             except Missing:
@@ -84,66 +83,10 @@ async def _find(driver: Driver, order: Order, places: Sequence[Place]) -> tuple[
     return None
 
 
-def _answer(order: Order, place: Place, disk: Disk, grow_to: int = 0) -> Made:
-    if not grow_to and not sizes.fits(disk.size, order.required, order.limit):
+def _answer(order: Order, place: Place, disk: Disk) -> Made:
+    if not sizes.fits(disk.size, order.required, order.limit):
         raise Incompatible(f"volume {order.name} exists with {disk.size} bytes")
-    context = order.params.context
-    if grow_to > disk.size:
-        context |= {"resizeRequired": "true", "resizeSizeBytes": str(grow_to)}
-    return Made(disk.id, max(disk.size, grow_to), place.segments(), context)
-
-
-async def _copy(driver: Driver, order: Order, size: int) -> Made:
-    source = get_volume(order.source)
-    region = await driver.region(source.region)
-    seen = await driver.stock.look(region, source)
-    if await driver.copies.is_open(source):
-        raise UnderWay(f"{order.source} is not complete yet")
-    if order.required == 0:
-        size = max(seen.size, sizes.SMALLEST_BYTES)
-    if size < seen.size:
-        raise OutOfRange(f"{size} bytes are less than the source's {seen.size}")
-    place = await _place_of_copy(driver, order, region, source, size)
-    name = file_name(driver, place, order.name, order.params)
-    folder = f"{driver.settings.owner}/" if place.storage.type in FILE_TYPES else ""
-    target = VolumeId(region.name, place.id_host, place.storage.name, folder + name)
-    disk = await _copied(driver, region, Copy(source, target))
-    return _answer(order, place, disk, grow_to=size)
-
-
-async def _copied(driver: Driver, region: Region, copy: Copy) -> Disk:
-    """The target if it is complete, else the copy."""
-    if not await driver.copies.is_open(copy.target):
-        try:
-            return await driver.stock.look(region, copy.target)
-        except Missing:
-            await refuse_if_written(driver, region, copy.source)
-    return await driver.copies.make(copy)
-
-
-async def refuse_if_written(driver: Driver, region: Region, source: VolumeId) -> None:
-    """A copy of what a running guest writes to would be of no moment at all."""
-    await driver.holders.sync(region)
-    held = driver.holders.find(source)
-    guest = region.inventory.find(held.vmid) if held else None
-    if guest is not None and guest.running:
-        raise NotNow(
-            f"{source} is in use by guest {guest.vmid}, which is running: a copy would not be "
-            "consistent. Stop the pods that use it, or allow whileAttached in the snapshot class"
-        )
-
-
-async def _place_of_copy(
-    driver: Driver, order: Order, region: Region, source: VolumeId, size: int
-) -> Place:
-    """Copies stay with their source where they may, as the topology wants otherwise."""
-    places = topology.choose_places([region], order.params, order.wanted, 0)
-    existing = await _find(driver, order, places)
-    if existing is not None:
-        return existing[0]
-    roomy = topology.choose_places([region], order.params, order.wanted, size)
-    near = [p for p in roomy if p.host == source.host and not order.wanted]
-    return (near or roomy)[0]
+    return Made(disk.id, disk.size, place.segments(), order.params.context)
 
 
 async def delete(driver: Driver, text: str) -> None:
@@ -161,9 +104,15 @@ async def delete(driver: Driver, text: str) -> None:
     if await driver.claims.is_kept(text, volume.name.removeprefix(f"vm-{volume.owner}-")):
         return
     try:
-        if not await replicas.delete(driver, region, volume):
-            await driver.stock.remove(region, volume)
+        await _remove(driver, region, volume)
     except MoxwellError as error:
         await driver.claims.tell_of(text, volume.name.partition("-pvc-")[2], error)
         raise
     await driver.book.drop(driver.book_key(volume))
+
+
+async def _remove(driver: Driver, region: Region, volume: VolumeId) -> None:
+    if await replicas.delete(driver, region, volume):
+        return
+    if not await taking.end_volume(driver, region, volume):
+        await driver.stock.remove(region, volume)

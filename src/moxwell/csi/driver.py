@@ -13,13 +13,16 @@ import structlog
 from moxwell.clock import Clock
 from moxwell.csi.attach import GuestQueues
 from moxwell.csi.book import Book, MemoryBook
+from moxwell.csi.carriers import Carrier, Carriers
 from moxwell.csi.claims import Claims
 from moxwell.csi.copies import Copies
 from moxwell.csi.holders import Holders
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.nodes import Nodes
-from moxwell.csi.stock import Stock
-from moxwell.errors import Invalid, Unreachable
+from moxwell.csi.ongoing import Ongoing
+from moxwell.csi.stock import Disk, Stock
+from moxwell.csi.taken import TakenIndex
+from moxwell.errors import Invalid, Missing, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.pve.regions import Region, Regions
 
@@ -35,7 +38,7 @@ class Settings:
 
     name: str = NAME
     owner: int = OWNER  # the guest id in disk names; no such guest exists
-    shells: tuple[int, int] = (10_000, 99_999)  # ids of guests that carry replicated volumes
+    shells: tuple[int, int] = (10_000, 99_999)  # ids of guests that carry volumes
 
     def __post_init__(self) -> None:
         if not 100 < self.owner <= 999_999_999:
@@ -54,6 +57,9 @@ class Driver:
     nodes: Nodes
     stock: Stock
     copies: Copies
+    carriers: Carriers
+    clones: Ongoing[Carrier] = field(default_factory=Ongoing)
+    taken: TakenIndex = field(default_factory=TakenIndex)
     holders: Holders = field(default_factory=Holders)
     queues: GuestQueues = field(kw_only=True)
 
@@ -75,6 +81,12 @@ class Driver:
             except Unreachable as error:
                 log.info("region left out", region=name, error=str(error))
         return found
+
+    async def look(self, region: Region, volume: VolumeId) -> Disk:
+        """A volume, asked freshly; raises Missing, also for one that was deleted."""
+        if self.carriers.is_gone(region, volume):
+            raise Missing(f"{volume} was deleted; only its snapshots are left")
+        return await self.stock.look(region, volume)
 
     def book_key(self, volume: VolumeId) -> str:
         return f"volume:{volume}"
@@ -102,5 +114,6 @@ def assemble(
         Nodes(regions, kube),
         stock,
         Copies(regions, stock, book),
+        Carriers(settings.name, settings.owner, settings.shells, book),
         queues=GuestQueues(clock),
     )

@@ -47,7 +47,7 @@ async def expand(driver: Driver, text: str, required: int, limit: int) -> Grown:
             return Grown(await _resize(region, held.vmid, volume, size), True)
         except Missing:
             driver.holders.drop(volume, held.vmid)
-    have = (await driver.stock.look(region, volume)).size
+    have = (await driver.look(region, volume)).size
     if have >= size:
         return Grown(have, True)
     _check_room(region, volume, size - have, limit)
@@ -92,7 +92,7 @@ async def modify(driver: Driver, text: str, given: Mapping[str, str]) -> None:
     await driver.holders.sync(region)
     held = driver.holders.find(volume)
     if held is None:
-        await driver.stock.look(region, volume)
+        await driver.look(region, volume)
     key = driver.book_key(volume)
     entry = {**await driver.book.get(key), **{k: v for k, v in given.items() if k in MUTABLE}}
     await driver.book.put(key, entry)

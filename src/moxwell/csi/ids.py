@@ -18,7 +18,10 @@ LEGACY_WWN = re.compile(
     r"0x5056432d494430?[0-9a-f]{2,4}"
 )  # "PVC-ID" and the slot, by the Go driver
 LONGEST_NAME = 63
+LONGEST_TAKEN = 32
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+_UNSAFE_TAKEN = re.compile(r"[^A-Za-z0-9_-]+")
+_TAKEN = re.compile(r"(?!clone-|s-|current$|pending$)[A-Za-z][A-Za-z0-9_-]{1,31}")
 _OWNER = re.compile(r"(?:.*/)?(?:vm|base)-(\d+)-[^/]+|pm-[0-9a-f]{8}_(\d+)")
 _SNAPSHOT = re.compile(r"vm-\d+-pvc-snap-(?P<name>.+)-(?P<source>[a-z2-7]{16})(?:\.\w+)?")
 _PROVIDER = re.compile(r"proxmox://(?P<region>[^/]+)/(?P<vmid>\d+)")
@@ -67,6 +70,31 @@ class VolumeId:
     def identity(self) -> Identity:
         digest = hashlib.sha256(str(self).encode()).hexdigest()
         return Identity(f"0x5{digest[:15]}", f"pvc{digest[15:32]}")
+
+
+@dataclass(frozen=True, slots=True)
+class TakenId:
+    """A storage's own snapshot of a volume: ``region/zone/storage/disk@name``."""
+
+    volume: VolumeId
+    snapname: str
+
+    def __str__(self) -> str:
+        return f"{self.volume}@{self.snapname}"
+
+
+def find_taken(text: str) -> TakenId | None:
+    """The storage's own snapshot that a text names; None if it is of another shape."""
+    front, at, snapname = text.rpartition("@")
+    volume = find_volume(front) if at and snapname else None
+    return TakenId(volume, snapname) if volume is not None else None
+
+
+def taken_name(name: str) -> str:
+    """What Proxmox calls a snapshot: a letter first, short enough for every storage."""
+    if _TAKEN.fullmatch(name):
+        return name
+    return f"s-{_UNSAFE_TAKEN.sub('-', name)[: LONGEST_TAKEN - 19]}-{_short_hash(name)}"
 
 
 def find_volume(text: str) -> VolumeId | None:

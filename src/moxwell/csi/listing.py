@@ -7,12 +7,22 @@ already tells it; a list of volumes costs one request per storage and host, howe
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from moxwell.csi.carriers import (
+    CARRIER_TAG,
+    COPY_TAG,
+    GONE_TAG,
+    SLOT,
+    SNAPSHOT_TAG,
+    Carrier,
+)
 from moxwell.csi.driver import Driver
+from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import VolumeId, source_hash
 from moxwell.csi.stock import Disk
 from moxwell.csi.topology import REGION, ZONE, Place, Segments, places_in
-from moxwell.errors import Conflict
+from moxwell.errors import Conflict, Missing
 from moxwell.pve.regions import Region
 
 
@@ -43,17 +53,21 @@ async def list_disks(driver: Driver) -> list[Disk]:
 
 
 async def _carried(driver: Driver, region: Region) -> list[Disk]:
-    """Replicated volumes: they have owners of their own, which are known by their tag."""
-    from moxwell.csi.holders import SHELL_TAG
-
+    """Replicated and cloned volumes: guests of ours own them, which are known by their tags."""
     found = []
-    for guest in region.inventory.guests.values():
-        if SHELL_TAG in guest.tags:
+    for guest in tuple(region.inventory.guests.values()):
+        if SHELL_TAG not in guest.tags or {CARRIER_TAG, SNAPSHOT_TAG, GONE_TAG} & {*guest.tags}:
+            continue
+        try:
             config = await region.pve.qemu.config(guest.host, guest.vmid)
-            for slot, text in config.disks.items():
-                storage, _, disk = text.partition(",")[0].partition(":")
-                size = config.size_bytes(slot)
-                found.append(Disk(VolumeId(region.name, "", storage, disk), size))
+        except Missing:
+            continue
+        carrier = Carrier(guest.vmid, guest.host, config)
+        volume = carrier.disk_id(region)
+        if COPY_TAG not in guest.tags:
+            volume = replace(volume, host="")
+        if volume.disk:
+            found.append(Disk(volume, config.size_bytes(SLOT)))
     return found
 
 
@@ -61,7 +75,12 @@ async def list_volumes(driver: Driver) -> list[tuple[Disk, str]]:
     """Volumes (not snapshots) with the node that has each, or none."""
     for region in await driver.all_regions():
         await driver.holders.sync(region)
-    return [(d, holder(driver, d.id)) for d in await list_disks(driver) if not is_snapshot(d.id)]
+    return [
+        (disk, holder(driver, disk.id))
+        for disk in await list_disks(driver)
+        if not is_snapshot(disk.id)
+        and not driver.carriers.is_gone(driver.regions[disk.id.region], disk.id)
+    ]
 
 
 def is_snapshot(volume: VolumeId) -> bool:
@@ -119,5 +138,5 @@ async def health(driver: Driver, volume: VolumeId) -> list[tuple[str, str]]:
     seeing = places_in(region, volume.storage, [volume.host] if volume.host else None)
     if not seeing:
         return [("StorageUnavailable", f"no host that is online has storage {volume.storage}")]
-    await driver.stock.look(region, volume)
+    await driver.look(region, volume)
     return []

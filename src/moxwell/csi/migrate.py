@@ -3,8 +3,9 @@ Moving a local volume to another host: copy the disk, then tell Kubernetes where
 
 In: a claim and a host. Out: the same claim bound to a volume on that host. A PersistentVolume
 cannot be changed, so it and its claim are made anew; before anything is deleted both are in the
-book, and a repeated call goes on where the last one stopped. The surprise: the old disk goes last,
-after the new volume was seen in the API; until then there are two copies and no loss.
+book, and a repeated call goes on where the last one stopped. Root copies the disk under its own
+name; a token has Proxmox clone it and migrate the clone's carrier. The surprise: the old disk goes
+last, after the new volume was seen in the API; until then there are two copies and no loss.
 """
 
 import json
@@ -12,15 +13,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from moxwell.csi import clones, taking
 from moxwell.csi.claims import CLAIMS, VOLUMES
-from moxwell.csi.copies import Copy
+from moxwell.csi.clones import Cloning
+from moxwell.csi.copies import Copy, NeedsRoot
 from moxwell.csi.driver import Driver
 from moxwell.csi.ids import VolumeId, get_volume
+from moxwell.csi.means import means_of
 from moxwell.csi.refusals import NotNow
+from moxwell.csi.stock import type_of
 from moxwell.csi.topology import REGION, ZONE
 from moxwell.errors import Missing
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists, NotFound
+from moxwell.pve.regions import Region
 
 Say = Callable[[str], None]
 _OWN = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionTimestamp",
@@ -59,13 +65,25 @@ class Migration:
         if not entry:
             entry = await self._prepare(namespace, name, host)
             await self._driver.book.put(key, entry)
-        source, target = get_volume(entry["source"]), get_volume(entry["target"])
-        await self._copy(source, target)
+        source = get_volume(entry["source"])
+        region = await self._driver.region(source.region)
+        if "target" not in entry:
+            target = await self._move(region, source, entry["host"])
+            entry = {**entry, "target": str(target)}
+            await self._driver.book.put(key, entry)
         await self._replace(entry, namespace, name)
-        self._say(f"removing {source}")
-        await self._driver.stock.remove(await self._driver.region(source.region), source)
+        if entry["target"] != str(source):
+            self._say(f"removing {source}")
+            await self._remove(region, source)
         await self._driver.book.drop(key)
-        return str(target)
+        return entry["target"]
+
+    async def _remove(self, region: Region, source: VolumeId) -> None:
+        """The old disk; one that went along with its carrier is gone already."""
+        if self._driver.carriers.owns(source):
+            return
+        if not await taking.end_volume(self._driver, region, source):
+            await self._driver.stock.remove(region, source)
 
     async def _prepare(self, namespace: str, name: str, host: str) -> dict[str, str]:
         claim = await self._kube.get(CLAIMS, name, namespace)
@@ -82,24 +100,47 @@ class Migration:
         held = self._driver.holders.find(source)
         if held is not None:
             raise NotNow(f"{source} is attached to guest {held.vmid}: stop the pods that use it")
-        target = replace(source, host=host)
-        moved = moved_volume(pv, target, region.zone_of(host))
-        words = {"source": str(source), "target": str(target), "was": pv["metadata"]["uid"]}
-        return {**words, "pv": json.dumps(moved), "pvc": json.dumps(bare(claim))}
+        words = {"source": str(source), "host": host, "was": pv["metadata"]["uid"]}
+        return {**words, "pv": json.dumps(pv), "pvc": json.dumps(bare(claim))}
 
-    async def _copy(self, source: VolumeId, target: VolumeId) -> None:
-        region = await self._driver.region(target.region)
+    async def _move(self, region: Region, source: VolumeId, host: str) -> VolumeId:
+        """A disk with the same content on the host."""
+        if self._driver.carriers.owns(source):
+            return await self._carry(region, source, host)
+        try:
+            return await self._copy(region, source, replace(source, host=host))
+        except NeedsRoot:
+            self._say(f"cloning {source}, then moving the clone to {host}")
+        means = means_of(type_of(region, source), source.disk)
+        mark = self._driver.carriers.mark(region.name, f"moved/{source}/{host}")
+        cloning = Cloning(
+            source.name, mark, source, means, linked=means.free, told=str(source), host=host
+        )
+        return (await clones.make(self._driver, region, cloning)).disk_id(region)
+
+    async def _carry(self, region: Region, source: VolumeId, host: str) -> VolumeId:
+        """A volume with a carrier of its own moves with it."""
+        carrier = await self._driver.carriers.of(region, source)
+        if carrier is None:
+            raise Missing(f"the guest that carries {source} is not there")
+        if await region.pve.snapshots.list(carrier.host, carrier.vmid):
+            raise NotNow(f"{source} has snapshots, which cannot move: delete them first")
+        self._say(f"moving guest {carrier.vmid} with {source} to {host}")
+        return (await clones.bring(region, carrier, host)).disk_id(region)
+
+    async def _copy(self, region: Region, source: VolumeId, target: VolumeId) -> VolumeId:
         if not await self._driver.copies.is_open(target):
             try:
-                await self._driver.stock.look(region, target)
-                return
+                return (await self._driver.stock.look(region, target)).id
             except Missing:
                 self._say(f"copying {source} to {target.host}")
-        await self._driver.copies.make(Copy(source, target))
+        return (await self._driver.copies.make(Copy(source, target))).id
 
     async def _replace(self, entry: dict[str, str], namespace: str, name: str) -> None:
         """Old objects away, new ones in; reclaiming is off before anything is deleted."""
-        pv, claim = json.loads(entry["pv"]), json.loads(entry["pvc"])
+        was, claim = json.loads(entry["pv"]), json.loads(entry["pvc"])
+        target = get_volume(entry["target"])
+        pv = moved_volume(was, target, self._driver.regions[target.region].zone_of(target.host))
         old = await self._kube.find(VOLUMES, pv["metadata"]["name"])
         if old is not None and old["metadata"]["uid"] == entry["was"]:
             keep = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}

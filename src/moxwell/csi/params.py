@@ -39,6 +39,13 @@ STORAGE_CLASS: tuple[Parameter, ...] = (
     Parameter("iothread", "flag", "A thread of its own for the disk.", "true"),
     Parameter("blockSize", "number", "Block size that mkfs uses."),
     Parameter("inodeSize", "number", "Inode size that mkfs uses."),
+    Parameter(
+        "cloneMode",
+        "auto|full|linked",
+        "Restores and clones: `full` copies; `linked` shares blocks with the snapshot, which Ceph "
+        "then keeps until the clone is gone; `auto` links only where nothing depends on it.",
+        "auto",
+    ),
     Parameter("replicate", "flag", "Keep copies on other hosts by Proxmox replication (ZFS)."),
     Parameter("replicateZones", "text", "Hosts that hold the copies, joined by commas."),
     Parameter(
@@ -49,11 +56,20 @@ STORAGE_CLASS: tuple[Parameter, ...] = (
     Parameter("diskMBps", "number", "Limit of MB read and of MB written per second.", mutable=True),
 )
 SNAPSHOT_CLASS: tuple[Parameter, ...] = (
-    Parameter("zone", "text", "Host that keeps the copies of local volumes; default: the source's"),
+    Parameter("zone", "text", "Host that keeps copies made by `root`; default: the source's."),
+    Parameter(
+        "snapshotMode",
+        "auto|storage|copy|root",
+        "`storage`: the storage's own snapshot (LVM-thin, Ceph RBD, btrfs, qcow2); `copy`: a full "
+        "copy by Proxmox's clone; `root`: a full copy by a call for root@pam alone; `auto`: the "
+        "first that the storage can.",
+        "auto",
+    ),
     Parameter(
         "whileAttached",
         "refuse|copy",
-        "A copy of a disk in use is not of one moment: refuse it, or take it.",
+        "A full copy of a disk in use is not of one moment: refuse it, or take it. The own "
+        "snapshots of LVM-thin, Ceph and btrfs are of one moment and need no leave.",
         "refuse",
     ),
 )
@@ -157,6 +173,7 @@ class SnapshotParams:
 
     zone: str = ""
     live: bool = False
+    mode: str = "auto"
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SnapshotParams":
@@ -164,4 +181,5 @@ class SnapshotParams:
         for parameter in SNAPSHOT_CLASS:
             if parameter.key in given:
                 _check(parameter, given[parameter.key])
-        return cls(given.get("zone", ""), given.get("whileAttached") == "copy")
+        mode = given.get("snapshotMode") or "auto"
+        return cls(given.get("zone", ""), given.get("whileAttached") == "copy", mode)

@@ -71,6 +71,8 @@ async def _reach(driver: Driver, region: Region, volume: VolumeId, seated: Seate
             f"{volume} lies on host {volume.host}, but guest {seated.vmid} runs on {guest.host}: "
             f"migrate the guest back, or the volume with `moxwell volume migrate`"
         )
+    if driver.carriers.is_gone(region, volume):
+        raise Missing(f"{volume} was deleted; only its snapshots are left")
     if not volume.host:
         await replicas.follow(driver, region, volume, guest.host)
 

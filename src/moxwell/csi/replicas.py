@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from moxwell.csi.carriers import CARRIER_TAG, COPY_TAG, SNAPSHOT_TAG, Carrier
 from moxwell.csi.driver import Driver
 from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import VolumeId, disk_name
@@ -75,9 +76,7 @@ async def _shell(
     vmid = choose_vmid(VmidRange(low, high), set(region.inventory.guests), seed=mark.key)
     settings: dict[str, str | int] = {
         "name": f"csi-{disk_name(vmid, name)}"[:60],
-        "cores": 1,
-        "memory": 512,
-        "onboot": 0,
+        "protection": 1,
         "description": mark.describe("Carries a replicated Kubernetes volume; never started."),
         "tags": f"{mark.tags()};{SHELL_TAG}",
     }
@@ -122,12 +121,16 @@ async def find_shell(driver: Driver, region: Region, volume: VolumeId) -> tuple[
         config = await region.pve.qemu.config(guest.host, guest.vmid)
     except Missing:
         return None
-    ours = SHELL_TAG in config.tags and config.slot_of(volume.volid) is not None
+    others = {CARRIER_TAG, COPY_TAG, SNAPSHOT_TAG} & {*config.tags}
+    ours = SHELL_TAG in config.tags and config.slot_of(volume.volid) is not None and not others
     return (guest.vmid, guest.host) if ours else None
 
 
 async def follow(driver: Driver, region: Region, volume: VolumeId, host: str) -> None:
-    """Bring a replicated volume to a host."""
+    """Bring a replicated volume to a host; what every host sees needs no bringing."""
+    seen = region.inventory.storage(host, volume.storage)
+    if seen is not None and seen.shared:
+        return
     shell = await find_shell(driver, region, volume)
     if shell is None or shell[1] == host:
         return
@@ -152,6 +155,6 @@ async def delete(driver: Driver, region: Region, volume: VolumeId) -> bool:
     for job in await region.pve.replication.list():
         if job.guest == vmid:
             await region.pve.replication.delete(job.id, force=True)
-    await _done(region, await region.pve.qemu.delete(host, vmid, purge=True))
-    region.inventory.learn_gone(vmid)
+    config = await region.pve.qemu.config(host, vmid)
+    await driver.carriers.remove(region, Carrier(vmid, host, config))
     return True

@@ -169,6 +169,14 @@ def any_host(region: Region, storage: str) -> str:
     raise Missing(f"no host of region {region.name} has a storage {storage!r}")
 
 
+def type_of(region: Region, volume: VolumeId) -> str:
+    """The type of the storage that a volume lies on; empty if no host has it."""
+    for (host, name), seen in region.inventory.storages.items():
+        if name == volume.storage and volume.host in ("", host):
+            return seen.type
+    return ""
+
+
 def _disk(region: str, host: str, row: Volume) -> Disk:
     storage, _, disk = row.volid.partition(":")
     return Disk(VolumeId(region, host, storage, disk), row.size, row.ctime or 0)

@@ -15,7 +15,8 @@ from moxwell.pve.client import Pve
 
 ROLE = "Moxwell"
 Feature = Literal[
-    "machines", "volumes", "metadata", "templates", "snapshots", "ha", "pools", "addresses"
+    "machines", "volumes", "metadata", "templates", "snapshots", "ha", "pools", "addresses",
+    "volume-copies", "volume-moves", "volume-replicas",
 ]
 FEATURES: tuple[Feature, ...] = ("machines", "volumes", "metadata")
 
@@ -64,6 +65,17 @@ NEEDS: tuple[Need, ...] = (
     *_needs("volumes", "/storage", "make disks", "Datastore.Audit", "Datastore.AllocateSpace"),
     *_needs("volumes", "/storage", "delete disks", "Datastore.Allocate"),
     *_needs("volumes", "/nodes", "see tasks", "Sys.Audit"),
+    *_needs(
+        "volume-copies", "/vms", "snapshot and clone volumes",
+        "VM.Allocate", "VM.Clone", "VM.Snapshot", "VM.Config.Disk", "VM.Config.Options",
+    ),
+    *_needs("volume-moves", "/vms", "bring clones of volumes to another host", "VM.Migrate"),
+    *_needs(
+        "volume-replicas", "/vms", "replicate volumes",
+        "VM.Allocate", "VM.Migrate", "VM.Config.Disk", "VM.Config.Options",
+    ),
+    *_needs("volume-replicas", "/vms", "replicate volumes", "VM.Replicate", majors=(9,)),
+    *_needs("volume-replicas", "/storage", "replicate volumes", "Datastore.Allocate"),
     *_needs("templates", "/nodes", "fetch images", "Sys.AccessNetwork"),
     *_needs("templates", "/storage", "keep images", "Datastore.AllocateTemplate"),
     *_needs("snapshots", "/vms", "take snapshots", "VM.Audit", "VM.Snapshot"),

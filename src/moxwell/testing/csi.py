@@ -4,7 +4,8 @@ A driver with everything behind it, for tests: two simulated regions, guests as 
 In: nothing, or a clock. Out: controller and node services that can be called without gRPC, on
 virtual time or real. A node's disks are what the simulator says its guest really has (live, not
 pending), each backed by a sparse file per volume, so that a wrong disk would show its wrong bytes.
-The surprise: the controller logs in as root@pam unless told otherwise, since only root may copy.
+The surprise: the controller has a token with exactly the documented role, unless told otherwise;
+only ``snapshotMode: root`` needs root@pam.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from typing import Any
 
 from moxwell.clock import Clock
 from moxwell.csi import driver as drivers
+from moxwell.csi import rights
 from moxwell.csi.book import Book
 from moxwell.csi.controller import Controller
 from moxwell.csi.devices import Device
@@ -39,8 +41,10 @@ from moxwell.sim.state import Guest, Region
 from moxwell.sim.world import read_world
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
+from moxwell.testing.pve_stage import grant
 
 TOKEN = "csi@pve!test=11111111-2222-4333-8444-555555555555"
+NODES = range(101, 1000)
 _HEAD = """
   - name: {region}
     version: "{version}"
@@ -56,6 +60,7 @@ _HEAD = """
       - {{storage: ceph, type: rbd, pool: vms, content: [images], capacity: 20T}}
       - {{storage: nfs, type: nfs, server: 10.0.0.5, export: /srv, content: [images],
          capacity: 8T}}
+      - {{storage: butter, type: btrfs, path: /mnt/butter, content: [images], capacity: 2T}}
       - {{storage: drbd, type: drbd, resourcegroup: thin-r1, content: [images], capacity: 4T,
          shared: 1}}
     access:
@@ -157,9 +162,11 @@ class CsiStage:
         self.folder, self.clock = folder, clock or LoopClock()
         now = self.clock.now().timestamp()
         worlds = read_world(world_text(guests, hosts), "csi.yaml", now)
+        for world in worlds.values():
+            grant(world, "csi@pve", rights.ALL)
         self.engine = Engine(worlds, self.clock)
         self.transports: dict[str, SimTransport] = {}
-        self.as_root = True
+        self.as_root = False
         self._disks: list[SimDisks] = []
         self.driver: Driver
         self.controller: Controller
@@ -174,6 +181,40 @@ class CsiStage:
         """Every volume of the driver on a storage, on any host."""
         shelves = self.world(region).storages[storage].volumes.values()
         return sorted(v.name for shelf in shelves for v in shelf.values() if "pvc" in v.name)
+
+    def all_disks(self, region: str = "r1") -> list[str]:
+        """Every disk on every storage that no node's guest was born with."""
+        world = self.world(region)
+        return sorted(
+            f"{storage.name}:{volume.name}"
+            for storage in world.storages.values()
+            for shelf in storage.volumes.values()
+            for volume in shelf.values()
+            if volume.content == "images" and (volume.vmid or 0) not in NODES
+        )
+
+    def carriers(self, region: str = "r1") -> list[int]:
+        """The guests that are no nodes."""
+        return sorted(vmid for vmid in self.world(region).guests if vmid not in NODES)
+
+    def content(self, volume_id: str) -> str:
+        """What is on a volume: a mark that clones and copies carry along."""
+        region, host, storage, disk = volume_id.split("/", 3)
+        shelves = self.world(region).storages[storage].volumes
+        found = [
+            v
+            for key, shelf in shelves.items()
+            for v in shelf.values()
+            if v.name == disk and (not host or key == host)
+        ]
+        return found[0].mark
+
+    def write(self, volume_id: str, mark: str) -> None:
+        """Put something on a volume."""
+        region, host, storage, disk = volume_id.split("/", 3)
+        for key, shelf in self.world(region).storages[storage].volumes.items():
+            if disk in shelf and (not host or key == host):
+                shelf[disk].mark = mark
 
     def sent(self, region: str = "r1") -> list[tuple[str, str]]:
         return self.transports[region].sent

@@ -93,3 +93,32 @@ async def snapshot(
         name=name, source_volume_id=volume.volume_id, parameters=params
     )
     return (await control.create_snapshot(request)).snapshot
+
+
+async def unsnapshot(control: Controller, snapshot: csi.Snapshot) -> None:
+    request = csi.DeleteSnapshotRequest(snapshot_id=snapshot.snapshot_id)
+    await control.delete_snapshot(request)
+
+
+async def snapshots(
+    control: Controller, *, source_volume_id: str = "", snapshot_id: str = ""
+) -> list[csi.Snapshot]:
+    found = await control.list_snapshots(
+        csi.ListSnapshotsRequest(source_volume_id=source_volume_id, snapshot_id=snapshot_id)
+    )
+    return [entry.snapshot for entry in found.entries]
+
+
+async def volumes(control: Controller) -> list[str]:
+    found = await control.list_volumes(csi.ListVolumesRequest())
+    return [entry.volume.volume_id for entry in found.entries]
+
+
+def of_snapshot(snapshot: csi.Snapshot) -> csi.VolumeContentSource:
+    source = csi.VolumeContentSource.SnapshotSource(snapshot_id=snapshot.snapshot_id)
+    return csi.VolumeContentSource(snapshot=source)
+
+
+def of_volume(volume: csi.Volume) -> csi.VolumeContentSource:
+    source = csi.VolumeContentSource.VolumeSource(volume_id=volume.volume_id)
+    return csi.VolumeContentSource(volume=source)

@@ -186,6 +186,7 @@ async def _copy_drives(call: Call, plan: _Plan, guest: Guest, work: Work, made: 
     if call.major >= 9:
         work.log(f"creating a clone of VM {plan.vmid}")
     target = disks.Target(plan.newid)
+    taken = call.region.guests[plan.vmid].snapshots.get(plan.snapname or "")
     for drive in plan.drives:
         copied = drive.slot in plan.full
         new = await disks.clone_disk(
@@ -196,6 +197,7 @@ async def _copy_drives(call: Call, plan: _Plan, guest: Guest, work: Work, made: 
             full=copied,
             storage=call.get("storage"),
             form=call.get("format"),
+            of=taken,
         )
         made.append(new.file)
         plan.conf[drive.slot] = write_drive(new)

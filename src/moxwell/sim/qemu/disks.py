@@ -12,7 +12,7 @@ from moxwell.sim.call import Call
 from moxwell.sim.fault import bad_params, die, param_error
 from moxwell.sim.grammar.drives import Drive, is_drive, is_sound, parse_drive, write_drive
 from moxwell.sim.qemu import conf as files
-from moxwell.sim.state import Conf, Value, Volume
+from moxwell.sim.state import Conf, Snapshot, Value, Volume
 from moxwell.sim.tasks import Work
 from moxwell.sim.volumes import access, names
 from moxwell.sim.volumes.stock import CLOUDINIT_SIZE, Stock
@@ -270,13 +270,15 @@ async def clone_disk(
     full: bool,
     storage: str | None = None,
     form: str | None = None,
+    of: Snapshot | None = None,
 ) -> Drive:
-    """A copy or linked clone of a drive's volume for another (or the same) guest."""
+    """A copy or linked clone of a drive's volume (or of a snapshot of it)."""
     place = files.stock(call)
     word = "full" if full else "linked"
     work.log(f"create {word} clone of drive {drive.slot} ({drive.file})")
     if not full:
-        volid = place.clone(drive.file, target.vmid, work)
+        volid = place.clone(drive.file, target.vmid, work, of.name if of else None)
+        _as_it_was(place, volid, drive.file, of)
         return drive.with_file(volid, place.get(volid).size)
     name = storage or drive.storage or ""
     source = place.get(drive.file)
@@ -287,11 +289,21 @@ async def clone_disk(
         file += f".{form}" if names.has_path(place.get_storage(name)) else ""
         volid = place.alloc(name, target.vmid, form, CLOUDINIT_SIZE, file)
     else:
-        volid = place.alloc(name, target.vmid, form, source.size)
+        was = of.disks.get(drive.file) if of else None
+        volid = place.alloc(name, target.vmid, form, int(was["size"]) if was else source.size)
         await _copy(call, work, drive.file, volid)
+        _as_it_was(place, volid, drive.file, of)
     if drive.slot.startswith("unused"):
         return drive.with_file(volid)
     return drive.with_file(volid, place.get(volid).size)
+
+
+def _as_it_was(place: Stock, volid: str, source: str, of: Snapshot | None) -> None:
+    """A clone of a snapshot has the size and the content of that moment."""
+    was = of.disks.get(source) if of else None
+    if was is not None:
+        volume = place.get(volid)
+        volume.size, volume.mark = int(was["size"]), str(was["mark"])
 
 
 async def _copy(call: Call, work: Work, source: str, target: str) -> None:

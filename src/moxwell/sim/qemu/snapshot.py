@@ -183,6 +183,8 @@ def delete(call: Call, kind: str = "qemu") -> str:
 
 def _delete(call: Call, guest: Guest, snap: Snapshot) -> None:
     place = files.stock(call)
+    for _, volid in volumes_of(snap.conf):
+        place.release(volid, snap.name)
     if snap.vmstate and place.find(snap.vmstate) is not None:
         place.free(snap.vmstate)
     del guest.snapshots[snap.name]

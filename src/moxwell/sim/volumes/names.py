@@ -67,6 +67,13 @@ _FEATURES = {
     },
     "drbd": {"snapshot": "current", "copy": "base current", "rename": "current"},
 }
+_BTRFS_RAW = {
+    "snapshot": "current snap",
+    "clone": "base current snap",
+    "template": "current",
+    "copy": "base current snap",
+    "rename": "current",
+}
 _FILE_FEATURES = {
     "snapshot": ("current snap", ("qcow2",)),
     "clone": ("base", ("qcow2", "raw", "vmdk")),
@@ -185,6 +192,8 @@ def has_feature(storage: Storage, feature: str, name: str, snapshot: str | None 
     if not has_path(storage):
         return key in _FEATURES.get(storage.type, {}).get(feature, "").split()
     states, forms = _FILE_FEATURES.get(feature, ("", ()))
+    if storage.type == "btrfs" and parsed.format == "raw":
+        return key in _BTRFS_RAW.get(feature, "").split()
     if feature == "copy" and key == "snap":
         return parsed.format == "qcow2"
     return key in states.split() and parsed.format in forms

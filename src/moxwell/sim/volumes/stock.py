@@ -238,7 +238,9 @@ class Stock:
 
     # ------------------------------------------------------------------ changing
 
-    def clone(self, volid: str, vmid: int, log: Work | None = None) -> str:
+    def clone(
+        self, volid: str, vmid: int, log: Work | None = None, snapshot: str | None = None
+    ) -> str:
         """A linked clone of a base volume (or, where the storage can, of a snapshot)."""
         storage_name, rest = names.split_volid(volid)
         storage, source = self.get_storage(storage_name), self.get(volid)
@@ -249,10 +251,11 @@ class Stock:
             log.log(
                 f"clone {rest}: images, {file}, {vmid} to {file} (base=../{base.vmid}/{base.file})"
             )
-        name = names.join_name(storage, vmid, file, base)
+        name = names.join_name(storage, vmid, file, None if snapshot else base)
         used = 200704 if form == "qcow2" else 0
         self._room(storage, used, names.path_of(storage, name), form)
-        new = Volume(name, form, "images", source.size, used, vmid, parent=rest, mark=source.mark)
+        parent = f"{rest}@{snapshot}" if snapshot else rest
+        new = Volume(name, form, "images", source.size, used, vmid, parent=parent, mark=source.mark)
         self._put(storage, new)
         return f"{storage_name}:{name}"
 
@@ -334,6 +337,8 @@ class Stock:
         names.parse_name(storage, rest)
         if self.base_in_use(volid):
             raise die(f"base volume '{rest}' is still in use by linked clones")
+        for snapshot in self.get(volid).snapshots if self.find(volid) else ():
+            self.release(volid, snapshot)
         volume = storage.shelf(self.node).get(rest)
         if volume is None:
             if not names.has_path(storage):
@@ -344,6 +349,17 @@ class Stock:
         if volume.protected:
             raise die(f"cannot remove protected volume '{rest}' on '{storage_name}'")
         self._shelf(storage).take(rest)
+
+    def release(self, volid: str, snapshot: str) -> None:
+        """Ceph keeps a snapshot as long as a clone hangs on it; thin LVs do not depend."""
+        name, rest = names.split_volid(volid)
+        storage = self.get_storage(name)
+        hung = any(v.parent == f"{rest}@{snapshot}" for v in storage.shelf(self.node).values())
+        if storage.type == "rbd" and hung:
+            raise die(
+                f"rbd unprotect {rest} snap '{snapshot}' error: rbd: unprotecting snap failed: "
+                "(16) Device or resource busy"
+            )
 
     def _gone(self, storage: Storage, name: str) -> PveError:
         path = names.path_of(storage, name)

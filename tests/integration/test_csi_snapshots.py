@@ -1,0 +1,339 @@
+"""Snapshots, restores and clones on every storage, by a token with the documented role."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from moxwell.csi.controller import Controller
+from moxwell.csi.refusals import Incompatible, NotNow
+from moxwell.csi.wire import csi_pb2 as csi
+from moxwell.errors import Invalid, Missing
+from moxwell.testing import csi_calls as calls
+from moxwell.testing.csi import CsiStage
+from moxwell.testing.csi_calls import GIB
+from moxwell.testing.loop import run_virtual
+
+Story = Callable[[CsiStage, Controller], Awaitable[None]]
+OWN = ("local-lvm", "ceph", "butter")
+COPIED = ("local", "local-zfs", "nfs", "drbd")
+REGIONS = ("r1", "r2")
+
+
+def play(folder: Path, story: Story, *, root: bool = False) -> None:
+    async def run() -> None:
+        stage = CsiStage(folder)
+        stage.as_root = root
+        async with stage.running():
+            await story(stage, stage.controller)
+        await stage.close()
+
+    run_virtual(run())
+
+
+async def made(
+    control: Controller, name: str, storage: str, region: str = "r1", **how: object
+) -> csi.Volume:
+    shared = storage in ("ceph", "nfs", "drbd")
+    zone = "" if shared else f"{region}-h0"
+    return await calls.create(control, name, storage, region=region, zone=zone, **how)  # type: ignore[arg-type]
+
+
+def nothing_left(stage: CsiStage, region: str = "r1") -> None:
+    assert (stage.all_disks(region), stage.carriers(region)) == ([], [])
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("storage", [*OWN, *COPIED])
+def test_a_snapshot_is_restored_as_it_was_and_leaves_nothing(
+    tmp_path: Path, storage: str, region: str
+) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", storage, region)
+        stage.write(volume.volume_id, "monday")
+        taken = await calls.snapshot(control, "snapshot-1", volume)
+        assert (taken.ready_to_use, taken.size_bytes) == (True, GIB)
+        assert ("@" in taken.snapshot_id) == (storage in OWN)
+        stage.write(volume.volume_id, "tuesday")
+        back = await made(control, "pvc-2", storage, region, gib=2, source=calls.of_snapshot(taken))
+        assert stage.content(back.volume_id) == "monday"
+        assert back.capacity_bytes == 2 * GIB
+        context = await calls.attach(control, back)
+        assert context["wwn"]
+        assert "size=2G" in str(stage.conf(101, region)["scsi1"])
+        await calls.detach(control, back)
+        await calls.delete(control, back)
+        await calls.unsnapshot(control, taken)
+        await calls.delete(control, volume)
+        nothing_left(stage, region)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("storage", [*OWN, *COPIED])
+def test_a_clone_has_the_content_and_a_life_of_its_own(tmp_path: Path, storage: str) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", storage)
+        stage.write(volume.volume_id, "monday")
+        clone = await made(control, "pvc-2", storage, source=calls.of_volume(volume))
+        again = await made(control, "pvc-2", storage, source=calls.of_volume(volume))
+        assert clone.volume_id == again.volume_id
+        assert len(stage.carriers()) == 1  # the clone's own; the passing one is gone
+        await calls.delete(control, volume)
+        assert stage.content(clone.volume_id) == "monday"
+        assert await calls.volumes(control) == [clone.volume_id]
+        await calls.delete(control, clone)
+        nothing_left(stage)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("storage", [*OWN, *COPIED])
+def test_snapshots_outlive_their_volume(tmp_path: Path, storage: str) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", storage)
+        stage.write(volume.volume_id, "monday")
+        one = await calls.snapshot(control, "snapshot-1", volume)
+        two = await calls.snapshot(control, "snapshot-2", volume)
+        await calls.delete(control, volume)
+        await calls.delete(control, volume)  # again
+        assert await calls.volumes(control) == []
+        ids = [s.snapshot_id for s in await calls.snapshots(control)]
+        assert ids == sorted([one.snapshot_id, two.snapshot_id])
+        with pytest.raises(Missing):
+            await calls.attach(control, volume)
+        back = await made(control, "pvc-2", storage, source=calls.of_snapshot(one))
+        assert stage.content(back.volume_id) == "monday"
+        await calls.delete(control, back)
+        await calls.unsnapshot(control, one)
+        await calls.unsnapshot(control, two)
+        nothing_left(stage)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("storage", ["local-lvm", "local-zfs", "ceph"])
+def test_a_restored_volume_can_be_snapshot_and_cloned_itself(tmp_path: Path, storage: str) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", storage)
+        stage.write(volume.volume_id, "monday")
+        second = await made(control, "pvc-2", storage, source=calls.of_volume(volume))
+        taken = await calls.snapshot(control, "snapshot-1", second)
+        third = await made(control, "pvc-3", storage, source=calls.of_snapshot(taken))
+        for gone in (volume, second):
+            await calls.delete(control, gone)
+        assert stage.content(third.volume_id) == "monday"
+        assert await calls.volumes(control) == [third.volume_id]
+        await calls.unsnapshot(control, taken)
+        await calls.delete(control, third)
+        nothing_left(stage)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("storage", "params", "allowed"),
+    [
+        pytest.param("local-lvm", {}, True, id="thin LVs are of one moment"),
+        pytest.param("ceph", {}, True, id="Ceph is of one moment"),
+        pytest.param("butter", {}, True, id="btrfs is of one moment"),
+        pytest.param("local-zfs", {}, False, id="a copy is not"),
+        pytest.param("local-zfs", {"whileAttached": "copy"}, True, id="a copy with leave"),
+        pytest.param("local", {"format": "qcow2"}, False, id="qcow2 is open in the guest"),
+    ],
+)
+def test_a_snapshot_of_a_disk_in_use(
+    tmp_path: Path, storage: str, params: dict[str, str], allowed: bool
+) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        form = {"storageFormat": params.pop("format")} if "format" in params else {}
+        volume = await made(control, "pvc-1", storage, params=form)
+        await calls.attach(control, volume)
+        if not allowed:
+            with pytest.raises(NotNow, match="running"):
+                await calls.snapshot(control, "snapshot-1", volume, **params)
+            assert stage.carriers() == []
+            return
+        taken = await calls.snapshot(control, "snapshot-1", volume, **params)
+        assert taken.ready_to_use
+        assert "scsi1" in stage.conf(101)
+        await calls.detach(control, volume)
+
+    params = dict(params)
+    play(tmp_path, story)
+
+
+def test_qcow2_takes_its_own_snapshots_while_nobody_has_it(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        form = {"storageFormat": "qcow2"}
+        volume = await made(control, "pvc-1", "local", params=form)
+        stage.write(volume.volume_id, "monday")
+        taken = await calls.snapshot(control, "snapshot-1", volume)
+        assert "@" in taken.snapshot_id
+        back = await made(control, "pvc-2", "local", params=form, source=calls.of_snapshot(taken))
+        assert back.volume_id.endswith(".qcow2")
+        assert stage.content(back.volume_id) == "monday"
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("storage", "mode", "linked", "bound"),
+    [
+        pytest.param("local-lvm", "auto", True, False, id="thin LVs link, and depend on nothing"),
+        pytest.param("local-lvm", "full", False, False, id="unless the class wants copies"),
+        pytest.param("ceph", "auto", False, False, id="Ceph copies"),
+        pytest.param("ceph", "linked", True, True, id="Ceph links where the class allows"),
+    ],
+)
+def test_a_clone_is_linked_where_that_is_free_or_allowed(
+    tmp_path: Path, storage: str, mode: str, linked: bool, bound: bool
+) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", storage)
+        taken = await calls.snapshot(control, "snapshot-1", volume)
+        back = await made(
+            control, "pvc-2", storage, params={"cloneMode": mode}, source=calls.of_snapshot(taken)
+        )
+        shelves = stage.world().storages[storage].volumes.values()
+        parents = [v.parent for shelf in shelves for v in shelf.values() if v.parent]
+        assert bool(parents) == linked
+        if bound:
+            with pytest.raises(NotNow, match="linked clones"):
+                await calls.unsnapshot(control, taken)
+            await calls.delete(control, back)
+        await calls.unsnapshot(control, taken)
+        assert await calls.snapshots(control) == []
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("storage", ["local-lvm", "local-zfs"])
+def test_a_name_means_one_snapshot(tmp_path: Path, storage: str) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        one = await made(control, "pvc-1", storage)
+        two = await made(control, "pvc-2", storage)
+        first = await calls.snapshot(control, "same", one)
+        assert (await calls.snapshot(control, "same", one)).snapshot_id == first.snapshot_id
+        with pytest.raises(Incompatible):
+            await calls.snapshot(control, "same", two)
+        assert len(await calls.snapshots(control)) == 1
+
+    play(tmp_path, story)
+
+
+def test_what_was_forgotten_is_found_again_after_a_restart(tmp_path: Path) -> None:
+    async def run() -> None:
+        stage = CsiStage(tmp_path)
+        async with stage.running():
+            volume = await made(stage.controller, "pvc-1", "local-lvm")
+            one = await calls.snapshot(stage.controller, "a", volume)
+            two = await calls.snapshot(stage.controller, "b" * 100, volume)
+            back = await made(stage.controller, "pvc-2", "local-lvm", source=calls.of_snapshot(one))
+        async with stage.running():
+            control = stage.controller
+            assert await calls.snapshot(control, "a", volume) == one
+            assert await calls.snapshot(control, "b" * 100, volume) == two
+            again = await made(control, "pvc-2", "local-lvm", source=calls.of_snapshot(one))
+            assert again.volume_id == back.volume_id
+            assert await calls.snapshots(control, source_volume_id=volume.volume_id) == sorted(
+                [one, two], key=lambda s: s.snapshot_id
+            )
+            assert await calls.snapshots(control, snapshot_id=two.snapshot_id) == [two]
+        await stage.close()
+
+    run_virtual(run())
+
+
+@pytest.mark.parametrize("storage", ["local-lvm", "local-zfs"])
+def test_a_restore_goes_to_the_host_of_its_pod(tmp_path: Path, storage: str) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", storage)
+        stage.write(volume.volume_id, "monday")
+        taken = await calls.snapshot(control, "snapshot-1", volume)
+        back = await calls.create(
+            control, "pvc-2", storage, zone="r1-h1", source=calls.of_snapshot(taken)
+        )
+        assert back.volume_id.startswith(f"r1/r1-h1/{storage}/")
+        assert stage.content(back.volume_id) == "monday"
+        assert await calls.attach(control, back, 102)
+
+    play(tmp_path, story)
+
+
+def test_a_snapshot_can_be_restored_to_another_storage(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", "ceph")
+        stage.write(volume.volume_id, "monday")
+        taken = await calls.snapshot(control, "snapshot-1", volume)
+        back = await calls.create(
+            control, "pvc-2", "local-zfs", zone="r1-h1", source=calls.of_snapshot(taken)
+        )
+        assert back.volume_id.startswith("r1/r1-h1/local-zfs/")
+        assert stage.content(back.volume_id) == "monday"
+
+    play(tmp_path, story)
+
+
+def test_a_mode_that_a_storage_cannot_is_refused_with_the_reason(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", "local-zfs")
+        with pytest.raises(Invalid, match="zfspool"):
+            await calls.snapshot(control, "s1", volume, snapshotMode="storage")
+
+    play(tmp_path, story)
+
+
+def test_a_volume_is_never_deleted_as_a_snapshot(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", "local-lvm")
+        clone = await made(control, "pvc-2", "local-lvm", source=calls.of_volume(volume))
+        for one in (volume, clone):
+            await calls.unsnapshot(control, csi.Snapshot(snapshot_id=one.volume_id))
+        assert await calls.volumes(control) == sorted([volume.volume_id, clone.volume_id])
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("what", ["snapshot", "volume"])
+def test_a_source_that_is_not_there_is_missing(tmp_path: Path, what: str) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        gone = "r1/r1-h0/local-lvm/vm-9999-pvc-0"
+        source = calls.of_volume(csi.Volume(volume_id=gone))
+        if what == "snapshot":
+            source = calls.of_snapshot(csi.Snapshot(snapshot_id=f"{gone}@snap"))
+        with pytest.raises(Missing):
+            await made(control, "pvc-1", "local-lvm", source=source)
+        assert stage.carriers() == []
+
+    play(tmp_path, story)
+
+
+def test_a_carrier_is_nobodys_holder(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", "ceph")
+        await calls.snapshot(control, "snapshot-1", volume)
+        await calls.attach(control, volume, 101)
+        await calls.detach(control, volume, 101)
+        await calls.attach(control, volume, 102)
+        assert len(stage.carriers()) == 1
+
+    play(tmp_path, story)
+
+
+def test_a_copy_by_root_bears_its_name(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", "ceph")
+        taken = await calls.snapshot(control, "snapshot-1", volume, snapshotMode="root")
+        assert "/vm-9999-pvc-snap-snapshot-1-" in taken.snapshot_id
+        back = await made(control, "pvc-2", "ceph", source=calls.of_snapshot(taken))
+        assert [s.snapshot_id for s in await calls.snapshots(control)] == [taken.snapshot_id]
+        # The same call without the mode finds what is there.
+        again = await calls.snapshot(control, "snapshot-1", volume)
+        assert again.snapshot_id == taken.snapshot_id
+        for gone in (volume, back):
+            await calls.delete(control, gone)
+        await calls.unsnapshot(control, taken)
+        nothing_left(stage)
+
+    play(tmp_path, story, root=True)
