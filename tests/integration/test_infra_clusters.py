@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -94,6 +95,48 @@ def test_a_region_by_credentials_and_a_rotation() -> None:
         await estate.kube.delete(ProxmoxCluster, "c", "default")
         await asyncio.sleep(30)
         assert "default.s" not in program.regions
+
+    story(tell, "north")
+
+
+def test_credentials_outlive_a_hasty_hand_as_long_as_guests_need_them() -> None:
+    async def tell(estate: Estate, program: Program) -> None:
+        secrets = registry_of("Secret")
+        await put_secret(estate, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
+        await apply_cluster(estate, region=None, credentialsRef={"name": "s"})
+        await apply_machine(estate, "m")
+        await estate.until("m", ready)
+        await estate.kube.delete(secrets, "s", "default")
+        await estate.kube.delete(ProxmoxCluster, "c", "default")
+        await until_cluster(estate, lambda c: why(c) == "WaitingForMachines")
+        held = await estate.kube.get(secrets, "s", "default")
+        assert held["metadata"]["deletionTimestamp"]
+        await estate.delete("m")
+        await estate.until_gone("m")
+        await asyncio.sleep(30)
+        assert await estate.kube.find(secrets, "s", "default") is None
+        assert estate.guests("south") == {}
+
+    story(tell, "north")
+
+
+def test_credentials_of_two_clusters_go_with_the_second() -> None:
+    async def tell(estate: Estate, program: Program) -> None:
+        secrets = registry_of("Secret")
+        await put_secret(estate, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
+        await apply_cluster(estate, region=None, credentialsRef={"name": "s"})
+        await until_cluster(estate, is_ready)
+        twin = {"credentialsRef": {"name": "s"}}
+        body = {"metadata": {"name": "d", "namespace": "default"}, "spec": twin}
+        await estate.kube.create(msgspec.convert(body, ProxmoxCluster))
+        await asyncio.sleep(1)
+        await estate.kube.delete(ProxmoxCluster, "c", "default")
+        await asyncio.sleep(30)
+        assert (await estate.kube.get(secrets, "s", "default"))["metadata"]["finalizers"]
+        await estate.kube.delete(ProxmoxCluster, "d", "default")
+        await asyncio.sleep(30)
+        free = await estate.kube.get(secrets, "s", "default")
+        assert not free["metadata"].get("finalizers")
 
     story(tell, "north")
 

@@ -14,6 +14,7 @@ from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress, 
 from moxwell.clock import Clock
 from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.cluster import controller as clusters
+from moxwell.controllers.infra.cluster.credentials import Credentials
 from moxwell.controllers.infra.cluster.see import Caches as ClusterCaches
 from moxwell.controllers.infra.cluster.see import Eyes as ClusterEyes
 from moxwell.controllers.infra.collect.controller import Collector
@@ -81,18 +82,20 @@ def add_infra(
         setbacks=setbacks,
         shelves=shelves,
     )
+    credentials = Credentials(kube, grown)
     cluster = clusters.ClusterReconciler(
         kube,
         regions,
         grown,
         eyes=ClusterEyes(
-            kube,
+            credentials,
             regions,
             ClusterCaches(caches.of(Cluster), own, pools, claims, given),
             grounds,
             book,
         ),
         book=book,
+        credentials=credentials,
     )
     _add(runtime, machine, cluster, templates.TemplateReconciler(regions))
     collector = Collector(kube, regions, clock, own, shelves)

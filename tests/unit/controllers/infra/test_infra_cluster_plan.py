@@ -15,9 +15,10 @@ from moxwell.controllers.infra.book import RegionBook, RegionTaken
 from moxwell.controllers.infra.cluster.plan import (
     AskEndpoint,
     GiveBack,
-    LabelSecrets,
+    HoldSecrets,
     PutEndpoint,
     PutPools,
+    ReleaseSecrets,
     describe,
     next_move,
 )
@@ -66,9 +67,15 @@ def obj(deleting: bool = False, **spec: Any) -> ProxmoxCluster:
         ),
         pytest.param(
             obj(**HERE),
-            Seen(secrets_to_label=(SecretRef(name="s"),)),
-            LabelSecrets((SecretRef(name="s"),)),
-            id="credentials must move along",
+            Seen(secrets_loose=(SecretRef(name="s"),)),
+            HoldSecrets((SecretRef(name="s"),)),
+            id="credentials are held and move along",
+        ),
+        pytest.param(
+            obj(True),
+            Seen(secrets_held=(SecretRef(name="s"),)),
+            ReleaseSecrets((SecretRef(name="s"),)),
+            id="credentials are let go last",
         ),
         pytest.param(obj(), Seen(problem="p", problem_reason="P"), Wait("P", "p"), id="no region"),
         pytest.param(obj(), Seen(regions=(UP,)), "MissingControlPlaneEndpoint", id="no endpoint"),

@@ -11,7 +11,6 @@ from typing import Any
 
 from moxwell.api.capi.core import Cluster
 from moxwell.api.capi.shared import CLUSTER_NAME, MANAGED_BY
-from moxwell.api.core.plain import Secret
 from moxwell.api.infra.cluster import ClusterStatus, ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import (
@@ -27,8 +26,9 @@ from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.infra.belonging import cluster_key, ground_key
 from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.cluster import plan
+from moxwell.controllers.infra.cluster.credentials import Credentials
 from moxwell.controllers.infra.cluster.plan import Move, describe, next_move
-from moxwell.controllers.infra.cluster.see import GRACE_SECONDS, MOVE, Eyes, endpoint_claim
+from moxwell.controllers.infra.cluster.see import GRACE_SECONDS, Eyes, endpoint_claim
 from moxwell.controllers.infra.ground import cluster_name
 from moxwell.kernel.ground import MadePool
 from moxwell.kube.client import Kube
@@ -37,7 +37,7 @@ from moxwell.pve.regions import Regions
 from moxwell.pve.seen import Event, Health, HostSeen
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.runtime.move import Settled
+from moxwell.runtime.move import Settled, Wait
 from moxwell.runtime.reconciler import Outcome
 from moxwell.runtime.watches import Watch
 
@@ -45,6 +45,7 @@ NAME = "infra.cluster"
 FINALIZER = "proxmoxcluster.infrastructure.cluster.x-k8s.io"
 ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
 POLLED, CREDENTIALS, SAFETY = 3.0, 60.0, 60.0
+MENDED = 10.0  # while a region that a cluster brings is silent: somebody may mend its Secret
 
 
 class ClusterReconciler:
@@ -61,7 +62,9 @@ class ClusterReconciler:
         *,
         eyes: Eyes,
         book: RegionBook,
+        credentials: Credentials,
     ) -> None:
+        self._credentials = credentials
         self._kube, self._regions, self._clusters = kube, regions, clusters
         self._eyes, self._book = eyes, book
         self.watches: Sequence[Watch] = (
@@ -91,10 +94,12 @@ class ClusterReconciler:
                     await self._put_pool(obj, pool)
                 for name in move.unwanted:
                     await self._delete(InClusterIPPool, obj, name)
-            case plan.LabelSecrets():
+            case plan.HoldSecrets():
                 for ref in move.refs:
-                    change = {"metadata": {"labels": {MOVE: ""}}}
-                    await self._kube.merge(Secret, ref.name, change, ref.namespace or obj.namespace)
+                    await self._credentials.hold(obj, ref)
+            case plan.ReleaseSecrets():
+                for ref in move.refs:
+                    await self._credentials.release(ref)
             case plan.AskEndpoint():
                 await self._ask_endpoint(obj, move)
             case plan.PutEndpoint():
@@ -197,7 +202,9 @@ def _is_coming_or_going(old: Any, new: Any) -> bool:
 
 
 def _again(obj: ProxmoxCluster, move: Move) -> float | None:
+    brings = obj.spec.credentials_ref is not None or bool(obj.spec.regions)
     if isinstance(move, Settled):
-        brings = obj.spec.credentials_ref is not None or bool(obj.spec.regions)
         return CREDENTIALS if brings else None
-    return SAFETY if type(move).__name__ == "Wait" else POLLED
+    if isinstance(move, Wait):
+        return MENDED if brings else SAFETY
+    return POLLED

@@ -35,8 +35,15 @@ class PutPools:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSecrets:
-    """Let ``clusterctl move`` take the credentials along."""
+class HoldSecrets:
+    """Keep the credentials as long as guests exist, and let ``clusterctl move`` take them along."""
+
+    refs: tuple[SecretRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSecrets:
+    """The last guest is gone: the credentials may go too."""
 
     refs: tuple[SecretRef, ...]
 
@@ -62,7 +69,9 @@ class GiveBack:
     claims: tuple[str, ...]
 
 
-Move = PutPools | LabelSecrets | AskEndpoint | PutEndpoint | GiveBack | Wait | Settled
+Move = (
+    PutPools | HoldSecrets | ReleaseSecrets | AskEndpoint | PutEndpoint | GiveBack | Wait | Settled
+)
 
 
 def next_move(obj: ProxmoxCluster, seen: Seen) -> Move:
@@ -73,8 +82,8 @@ def next_move(obj: ProxmoxCluster, seen: Seen) -> Move:
         return seen.stuck
     if seen.pools_missing or seen.pools_unwanted:
         return PutPools(seen.pools_missing, seen.pools_unwanted)
-    if seen.secrets_to_label:
-        return LabelSecrets(seen.secrets_to_label)
+    if seen.secrets_loose:
+        return HoldSecrets(seen.secrets_loose)
     if seen.problem:
         return Wait(seen.problem_reason, seen.problem)
     return _endpoint(obj, seen) or _regions(seen)
@@ -88,6 +97,8 @@ def _unmake(seen: Seen) -> Move:
         return GiveBack(seen.owned_claims)
     if seen.pools_unwanted:
         return PutPools((), seen.pools_unwanted)
+    if seen.secrets_held:
+        return ReleaseSecrets(seen.secrets_held)
     return Settled()
 
 

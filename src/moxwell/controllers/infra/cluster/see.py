@@ -8,7 +8,6 @@ the API; everything else is in caches and inventories, so a look costs Proxmox n
 from dataclasses import dataclass, field, replace
 
 from moxwell.api.capi.core import Cluster
-from moxwell.api.core.plain import Secret
 from moxwell.api.infra.cluster import (
     Endpoint,
     FailureDomain,
@@ -20,11 +19,10 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.controllers.infra.belonging import owner_key
 from moxwell.controllers.infra.book import RegionBook
-from moxwell.controllers.infra.ground import Grounds, cluster_name, region_of_secret
+from moxwell.controllers.infra.cluster.credentials import Credentials
+from moxwell.controllers.infra.ground import Grounds, cluster_name
 from moxwell.errors import MoxwellError
 from moxwell.kernel.ground import MadePool, made_pools
-from moxwell.kube.client import Kube
-from moxwell.pve.config import RegionConfig, from_secret
 from moxwell.pve.regions import Regions
 from moxwell.runtime import index
 from moxwell.runtime.cache import Cache
@@ -33,7 +31,6 @@ from moxwell.runtime.move import Wait
 
 BY_OWNER = "owner"
 BY_CLUSTER = "infra.cluster"
-SECRET_KEYS = ("url", "token", "secret", "insecure", "root_ca", "fingerprint")
 GRACE_SECONDS = 60  # before an address is given again
 
 
@@ -53,7 +50,8 @@ class Seen:
     endpoint: Endpoint | None = None
     endpoint_claimed: bool = False
     endpoint_given: str = ""
-    secrets_to_label: tuple[SecretRef, ...] = ()
+    secrets_loose: tuple[SecretRef, ...] = ()
+    secrets_held: tuple[SecretRef, ...] = ()  # by this cluster alone; asked when it goes
     machines: tuple[str, ...] = ()
     owned_claims: tuple[str, ...] = field(default=())
 
@@ -73,9 +71,14 @@ class Eyes:
     """Looks at one cluster at a time."""
 
     def __init__(
-        self, kube: Kube, regions: Regions, caches: Caches, grounds: Grounds, book: RegionBook
+        self,
+        credentials: Credentials,
+        regions: Regions,
+        caches: Caches,
+        grounds: Grounds,
+        book: RegionBook,
     ) -> None:
-        self._kube, self._regions, self._caches = kube, regions, caches
+        self._credentials, self._regions, self._caches = credentials, regions, caches
         self._grounds, self._book = grounds, book
         caches.pools.add_index(BY_OWNER, index.by_owner)
         caches.claims.add_index(BY_OWNER, index.by_owner)
@@ -86,7 +89,7 @@ class Eyes:
         cluster = self._caches.clusters.find(key) if key else None
         seen = self._see_owned(obj, Seen(cluster=cluster))
         if obj.deleting:
-            return replace(seen, machines=self._machines_of(obj))
+            return await self._see_last(obj, seen)
         if cluster is None:
             return replace(seen, stuck=Wait("WaitingForCluster", "no Cluster owns this object yet"))
         seen = await self._see_regions(obj, seen)
@@ -96,7 +99,7 @@ class Eyes:
 
     async def _see_regions(self, obj: ProxmoxCluster, seen: Seen) -> Seen:
         try:
-            brought, label = await self._own_regions(obj)
+            brought, loose = await self._credentials.read(obj)
             self._book.bring(Key(obj.namespace, obj.name), brought)
             names = self._grounds.names(obj)
         except MoxwellError as error:
@@ -105,26 +108,16 @@ class Eyes:
             seen,
             regions=tuple(self._health(name) for name in names),
             domains=self._domains(obj),
-            secrets_to_label=label,
+            secrets_loose=loose,
         )
 
-    async def _own_regions(
-        self, obj: ProxmoxCluster
-    ) -> tuple[list[RegionConfig], tuple[SecretRef, ...]]:
-        spec = obj.spec
-        wanted = [(r.name, r.credentials_ref) for r in spec.regions]
-        if spec.credentials_ref is not None:
-            ref = spec.credentials_ref
-            default = region_of_secret(ref.namespace or obj.namespace, ref.name)
-            wanted.append((spec.region or default, ref))
-        configs, label = [], []
-        for name, ref in wanted:
-            secret = await self._kube.get(Secret, ref.name, ref.namespace or obj.namespace)
-            given = {k: v for k in SECRET_KEYS if (v := secret.read(k)) is not None}
-            configs.append(from_secret(name, {k: v.strip() for k, v in given.items()}))
-            if MOVE not in secret.metadata.labels and secret.namespace == obj.namespace:
-                label.append(ref)
-        return configs, tuple(label)
+    async def _see_last(self, obj: ProxmoxCluster, seen: Seen) -> Seen:
+        """While machines go they need the regions, also after a restart of ours."""
+        machines = self._machines_of(obj)
+        if machines:
+            seen = await self._see_regions(obj, seen)
+        held = () if machines else await self._credentials.held_for(obj)
+        return replace(seen, machines=machines, secrets_held=held)
 
     def _health(self, name: str) -> RegionHealth:
         region = self._regions.find(name)
@@ -198,9 +191,6 @@ class Eyes:
     def _machines_of(self, obj: ProxmoxCluster) -> tuple[str, ...]:
         key = str(Key(obj.namespace, cluster_name(obj)))
         return tuple(m.name for m in self._caches.machines.by(BY_CLUSTER, key))
-
-
-MOVE = "clusterctl.cluster.x-k8s.io/move"
 
 
 def endpoint_claim(obj: ProxmoxCluster) -> str:
