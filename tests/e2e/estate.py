@@ -1,5 +1,6 @@
 """What an instance of the lab holds, told by its files and by genuine programs: to be counted."""
 
+import base64
 import json
 import subprocess
 import time
@@ -26,9 +27,10 @@ PACE = {"bandwidth": "2G", "migration_bandwidth": "2G", "boot": 1, "shutdown": 0
 CLUSTER = "cluster.x-k8s.io/cluster-name"
 
 
-def quick_world(folder: Path) -> Path:
-    """The lab's own world with hosts that hurry; nothing that is counted depends on their pace."""
+def quick_world(folder: Path, *more: Json) -> Path:
+    """The lab's own world and more regions, with hosts that hurry; no count depends on pace."""
     tree = yaml.safe_load((resources.files("moxwell.app") / "lab.yaml").read_text())
+    tree["regions"].extend(more)
     for region in tree["regions"]:
         region["pace"] = PACE
     file = folder / "world.yaml"
@@ -102,17 +104,22 @@ class Estate:
         rows: list[Json] = found["items"]
         return rows
 
+    def spaces(self) -> set[str]:
+        return {_name(o) for o in self.objects("namespaces")}
+
     def tenant(self, cluster: str, space: str) -> Path:
-        """The tenant's kubeconfig, in a file."""
+        """The tenant's kubeconfig, from the Secret where Cluster API's tools look for it."""
         file = self.instance.folder / f"{space}-{cluster}.kubeconfig"
-        words = ("cluster", "kubeconfig", cluster, "--namespace", space, "--file", str(file))
-        self.instance.run(*words)
+        words = ("get", "secret", f"{cluster}-kubeconfig", "-n", space, "-o", "json")
+        secret = json.loads(self.kubectl(*words))
+        file.write_bytes(base64.b64decode(secret["data"]["value"]))
         return file
 
     # The simulated Proxmox, as it was last saved
 
     def regions(self) -> dict[str, Region]:
-        return save.load_file(self.instance.home.simulator)
+        saved = self.instance.home.simulator
+        return save.load_file(saved) if saved.exists() else self.pristine
 
     def guests(self, prefix: str = "") -> list[Guest]:
         """Guests that the world did not begin with."""

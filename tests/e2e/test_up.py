@@ -14,6 +14,14 @@ from moxwell.app.home import is_alive, is_free
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("up")]
 DEMO, SPACE = "demo", "tenant-demo"
+GONE = """
+apiVersion: apps.cozystack.io/v1alpha1
+kind: Kubernetes
+metadata: {name: gone, namespace: tenant-demo}
+spec:
+  regions: [frankfurt]
+  nodeGroups: [{name: full, replicas: 2, instanceType: u1.medium, storage: nfs}]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +33,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
 
 
 def test_kubectl_sees_nodes_in_two_regions_and_pods_on_them(lab: Estate) -> None:
-    assert {s["metadata"]["name"] for s in lab.objects("namespaces")} >= {"default", SPACE}
+    assert lab.spaces() >= {"default", SPACE}
     lab.settles(DEMO, SPACE, len(lab.objects("machines.cluster.x-k8s.io", SPACE)))
-    tenant = lab.tenant(DEMO, SPACE)
+    tenant = lab.instance.folder / "demo.kubeconfig"
+    lab.instance.run("cluster", "kubeconfig", DEMO, "--file", str(tenant))  # as it told us to
     zone = "topology.kubernetes.io/region"
     nodes = lab.objects("nodes", tenant=tenant)
     assert {n["metadata"]["labels"][zone] for n in nodes} == {"amsterdam", "frankfurt"}
@@ -73,9 +82,11 @@ def test_killed_while_nodes_are_made_and_again_while_they_go(lab: Estate) -> Non
     assert len(now & names) >= 1  # nobody began anew
 
 
-def test_killed_while_a_cluster_is_deleted(lab: Estate) -> None:
+def test_killed_while_disks_are_copied_and_while_a_cluster_is_deleted(lab: Estate) -> None:
     lab.instance.run("up", "--world", str(lab.world))
-    lab.instance.run("cluster", "create", "gone", "--nodes", "2")
+    lab.kubectl("apply", "-f", "-", text=GONE)
+    killed_when(lab, lambda: any(g.lock == "clone" for g in lab.guests()), "a disk is being copied")
+    lab.instance.run("up", "--world", str(lab.world))
     lab.settles("gone", SPACE, 2)
     lab.instance.run("cluster", "delete", "gone", "--no-wait")
     killed_when(lab, lambda: len(lab.guests("gone-")) < 2, "the first guest is gone")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from moxwell.app.home import Home
+from moxwell.app.home import Home, free_port, is_free
 from moxwell.app.machine_planes import MachinePlanes
 from moxwell.clock import Clock
 from moxwell.kube.transport import HttpTransport
@@ -22,7 +22,7 @@ from moxwell.lab.guests import Guests
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.values import Secret
 from moxwell.sim import certs, save, serve
-from moxwell.sim.state import Guest
+from moxwell.sim.state import Guest, Host
 from moxwell.store.access.authority import write_private
 
 TOKEN = "moxwell@pve!lab"
@@ -52,6 +52,7 @@ class Lab:
         home, now = self._home, self._clock.now()
         regions = serve.regions_of(self._world, home.simulator, now.timestamp())
         save.mend(regions)
+        _keep_ports([host for region in regions.values() for host in region.hosts.values()])
         if home.guests.exists() and home.simulator.exists():
             self.guests.load(home.guests.read_bytes())
         made = certs.make(home.folder / "simulator", now)
@@ -116,3 +117,14 @@ class Lab:
         self._home.guests.unlink(missing_ok=True)
         for name in ("simulator", "machine-planes"):
             shutil.rmtree(self._home.folder / name, ignore_errors=True)
+
+
+def _keep_ports(hosts: list[Host]) -> None:
+    """A host answers where it always did, so that Secrets with its address go on working."""
+    taken = {host.port for host in hosts}
+    for host in hosts:
+        while not host.port or not is_free(host.port):
+            found = free_port()
+            if found not in taken:
+                taken.add(found)
+                host.port = found

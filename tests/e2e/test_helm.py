@@ -1,0 +1,225 @@
+"""
+The chart by genuine Helm against a live lab: install, upgrade, scale, change, uninstall.
+
+The values are those that people have: one Proxmox cluster with the hosts ``pve`` and ``labs``, a
+template 100 on ``local``, credentials in a Secret. The lab has such a place beside its own regions.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from estate import Estate, Json, eventually, quick_world
+from instance import instance
+
+pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("helm")]
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "moxwell-cluster"
+SHARED = ROOT.parent / "shared" / "manifests" / "chart" / "values.yaml"
+TOKEN, SECRET = "clastix@pam!capi", "0f0f0f0f-1111-4222-8333-444455556666"
+VALUES = """
+proxmox: {secret: {name: proxmox-secret, namespace: ""}}
+ipamProvider:
+  {enabled: true, ranges: [192.168.100.10-192.168.100.250], prefix: "24", gateway: 192.168.100.1}
+cluster:
+  controlPlane: {version: v1.31.4}
+  allowedNodes: [labs]
+  credentialsRef: {name: sample-proxmox-secret, namespace: default}
+  dnsServers: [8.8.8.8]
+  ipv4Config: {addresses: [192.168.100.10], gateway: 192.168.100.1, prefix: 24}
+nodePools:
+  - name: default
+    replicas: 1
+    autoscaling: {enabled: false, labels: {autoscaling: enabled}, minSize: "1", maxSize: "6"}
+    sourceNode: pve
+    allowedNodes: [labs]
+    pool: ""
+    templateId: 100
+    templateSelector: {matchTags: [ubuntu-nobe-kube-1.31.4]}
+    network:
+      {bridge: vmbr0, model: virtio, dnsServers: [8.8.8.8], addressesFromPools: {enabled: true}}
+    storage: local
+    format: qcow2
+    disks: {bootVolume: {disk: scsi0, sizeGb: 25}}
+    memoryMiB: 8192
+    numCores: 2
+    numSockets: 2
+    additionalCloudInitFiles: "#cloud-config\\ntimezone: Europe/Rome\\n"
+    users: [{name: ubuntu, shell: /bin/bash, lockPassword: true, sshAuthorizedKeys: [], sudo: x}]
+"""
+CREDENTIALS = """
+apiVersion: v1
+kind: Secret
+metadata: {name: proxmox-secret, labels: {cluster.x-k8s.io/cluster-name: sample}}
+stringData: {url: "%s", token: "%s", secret: "%s", insecure: "true"}
+type: Opaque
+"""
+
+
+def place() -> Json:
+    """A Proxmox cluster as the values describe it."""
+    hardware = {"cpus": 32, "sockets": 2, "memory": "256G", "numa_nodes": 2}
+    nodes = [
+        {"name": name, "address": f"192.168.100.{n}/24", **hardware}
+        for n, name in ((2, "pve"), (3, "labs"))
+    ]
+    kinds = ["images", "rootdir", "iso", "vztmpl", "snippets", "import", "backup"]
+    local = {
+        "storage": "local", "type": "nfs", "server": "192.168.100.5", "export": "/srv",
+        "content": kinds, "capacity": "4T",
+    }  # fmt: skip
+    user, _, _ = TOKEN.partition("!")
+    access = {
+        "users": [{"userid": "root@pam", "password": "moxwell"}, {"userid": user}],
+        "tokens": [{"token": TOKEN, "secret": SECRET, "privsep": False}],
+        "acl": [{"path": "/", "user": user, "role": "Administrator"}],
+    }
+    guests = [_template(100, "v1.31.4"), _template(101, "v1.32.2")]
+    return {
+        "name": "basement", "version": "8.4.21", "cluster": "basement", "nodes": nodes,
+        "storages": [local], "access": access, "guests": guests,
+    }  # fmt: skip
+
+
+def _template(vmid: int, version: str) -> Json:
+    config = {
+        "cores": 2, "memory": 2048, "agent": 1, "ostype": "l26", "scsihw": "virtio-scsi-single",
+        "boot": "order=scsi0", "net0": f"virtio=BC:24:11:00:00:{vmid:02X},bridge=vmbr0",
+        "scsi0": f"local:{vmid}/base-{vmid}-disk-0.qcow2,size=4G", "tags": f"k8s-{version}",
+    }  # fmt: skip
+    name = f"ubuntu-nobe-kube-{version[1:]}"
+    return {"vmid": vmid, "node": "pve", "name": name, "template": True, "config": config}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+    folder = tmp_path_factory.mktemp("helm")
+    world = quick_world(folder, place())
+    with instance(folder, "helm", "--no-sample", "--world", str(world)) as running:
+        yield Estate(running, world)
+
+
+class Release:
+    """One release in a namespace of its own, with credentials beside it."""
+
+    def __init__(self, lab: Estate, space: str, folder: Path, values: str = VALUES) -> None:
+        self.lab, self.space, self.folder = lab, space, folder
+        self.tree: Json = yaml.safe_load(values)
+        lab.kubectl("create", "namespace", space)
+        self.credentials()
+
+    def credentials(self) -> None:
+        url = self.lab.instance.facts()["regions"]["basement"][0]
+        text = CREDENTIALS % (url, TOKEN, SECRET)
+        self.lab.kubectl("apply", "-n", self.space, "-f", "-", text=text)
+
+    def put(self, verb: str, **pool: Any) -> None:
+        """``helm install`` or ``helm upgrade``, with a changed pool."""
+        self.tree["nodePools"][0].update(pool)
+        file = self.folder / "values.yaml"
+        file.write_text(yaml.safe_dump(self.tree))
+        self.lab.helm(verb, "my-cluster", str(CHART), "-n", self.space, "-f", str(file))
+
+    def uninstall(self) -> None:
+        self.lab.helm("uninstall", "my-cluster", "-n", self.space)
+
+    def one(self, kind: str, name: str = "my-cluster") -> Json:
+        found = [o for o in self.lab.objects(kind, self.space) if o["metadata"]["name"] == name]
+        return found[0]
+
+    def names(self, kind: str) -> set[str]:
+        return {o["metadata"]["name"] for o in self.lab.objects(kind, self.space)}
+
+    def versions(self) -> set[str]:
+        tenant = self.lab.tenant("my-cluster", self.space)
+        nodes = self.lab.objects("nodes", tenant=tenant)
+        return {n["status"]["nodeInfo"]["kubeletVersion"] for n in nodes}
+
+    def is_rolled(self) -> bool:
+        group = self.one("machinedeployments.cluster.x-k8s.io", "my-cluster-default")
+        status, wanted = group.get("status", {}), group["spec"]["replicas"]
+        counts = [status.get(k, 0) for k in ("replicas", "upToDateReplicas", "readyReplicas")]
+        seen = status.get("observedGeneration", 0) >= group["metadata"]["generation"]
+        return seen and counts == [wanted] * 3
+
+    def settles(self, nodes: int) -> None:
+        eventually(self.is_rolled, f"{self.space} has rolled")
+        self.lab.settles("my-cluster", self.space, nodes)
+
+    def is_gone(self) -> None:
+        """Nothing in Kubernetes, in Proxmox or on disk."""
+        left = self.lab.left
+        eventually(lambda: not left("my-cluster", self.space), f"{self.space} has left nothing")
+
+
+@pytest.fixture
+def release(lab: Estate, tmp_path: Path, request: pytest.FixtureRequest) -> Release:
+    return Release(lab, f"t{zlib.crc32(request.node.name.encode())}", tmp_path)
+
+
+def test_a_cluster_lives_by_helm_alone(release: Release) -> None:
+    """Each step of the upstream chart's README: create, upgrade, change, scale, delete."""
+    release.put("install")
+    release.settles(1)
+    assert release.versions() == {"v1.31.4"}
+    before = release.names("proxmoxmachinetemplates")
+
+    release.tree["cluster"]["version"] = "v1.32.2"
+    release.put("upgrade", templateId=101)
+    assert before <= release.names("proxmoxmachinetemplates")  # a MachineSet still names it
+    release.settles(1)
+    assert release.versions() == {"v1.32.2"}
+
+    release.put("upgrade", replicas=2, memoryMiB=4096)
+    release.settles(2)
+    guests = [g for g in release.lab.guests("my-cluster-") if g.conf.get("name")]
+    assert {g.conf["memory"] for g in guests} == {"4096"}
+    release.put("upgrade", replicas=1)
+    release.settles(1)
+    assert not before & release.names("proxmoxmachinetemplates")  # nobody names it any more
+
+    release.uninstall()
+    release.is_gone()
+    assert release.names("secrets") == {"proxmox-secret"}  # not ours to take
+
+
+MOMENTS: dict[str, Callable[[Release], object]] = {
+    "at once": lambda r: True,
+    "a guest is being cloned": lambda r: r.lab.guests(),
+    "a node has booted": lambda r: any(g.booted for g in r.lab.guests()),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_uninstalled_while_it_is_made(release: Release, moment: str) -> None:
+    release.put("install")
+    eventually(lambda: MOMENTS[moment](release), moment)
+    release.uninstall()
+    release.is_gone()
+
+
+def test_a_namespace_deleted_with_everything_in_it_while_the_power_goes(release: Release) -> None:
+    """No order at all: the credentials go first, and the daemon dies in the middle."""
+    lab, url = release.lab, release.lab.instance.facts()["regions"]["basement"]
+    release.put("install")
+    eventually(lambda: any(g.booted for g in lab.guests()), "a node has booted")
+    lab.kubectl("delete", "namespace", release.space, "--wait=false")
+    lab.instance.kill()
+    eventually(lambda: not lab.instance.home.is_held(), "it is dead")
+    lab.instance.run("up", "--no-sample", "--world", str(lab.world))
+    assert lab.instance.facts()["regions"]["basement"] == url  # or the Secret would lead nowhere
+    release.is_gone()
+    eventually(lambda: release.space not in lab.spaces(), "the namespace is gone")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared manifests are not here")
+def test_the_values_file_of_upstream_as_it_is(lab: Estate, tmp_path: Path) -> None:
+    release = Release(lab, "as-it-is", tmp_path, SHARED.read_text())
+    release.put("install")
+    release.settles(1)
+    assert release.versions() == {"v1.31.4"}
+    release.uninstall()
+    release.is_gone()
