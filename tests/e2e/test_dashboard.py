@@ -67,7 +67,7 @@ def open_at(page: Page, lab: Instance, path: str) -> None:
 
 
 def test_the_estate_shows_every_host_and_guest(page: Page, lab: Instance) -> None:
-    machines = json.loads(lab.run("get", "machines", "-o", "json").stdout)
+    machines = json.loads(lab.run("get", "machines", "-A", "-o", "json").stdout)["items"]
     expect(page.locator(".host")).to_have_count(7)
     expect(page.locator(".cells .tile:not(.foreign)")).to_have_count(len(machines), timeout=LONG)
     assert page.locator(".cells .tile.foreign").count() == 11

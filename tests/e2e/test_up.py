@@ -145,7 +145,7 @@ def test_two_side_by_side_and_a_purge_leaves_nothing(lab: Estate, tmp_path: Path
         ports = [int(f.read_text()) for f in second.home.folder.glob("*.port")]
         assert mine["api"] != theirs["api"]
         assert mine["pid"] != theirs["pid"]
-        assert json.loads(second.run("get", "kuberneteses", "-o", "json").stdout) == []
+        assert json.loads(second.run("get", "kuberneteses", "-o", "json").stdout)["items"] == []
     finally:
         second.run("down", "--purge", check=False)
     assert not second.home.folder.exists()

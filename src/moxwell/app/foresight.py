@@ -37,15 +37,16 @@ class Foresight:
     def __init__(self, kube: Kube, landing: Landing, defaults: Callable[[], Defaults]) -> None:
         self._kube, self._landing, self._defaults = kube, landing, defaults
 
-    async def plan(self, documents: Sequence[Json]) -> Json:
-        """The whole report, one part for each document."""
+    async def plan(self, documents: Sequence[Json], *, delete: bool = False) -> Json:
+        """The whole report, one part for each document; of applying them, or of deleting them."""
         served = {(s.resource.api_version, s.resource.kind): s for s in await self._kube.discover()}
         parts = []
         for doc in documents:
             found = served.get((str(doc.get("apiVersion")), str(doc.get("kind"))))
             if found is None:
                 raise Invalid(f"{doc.get('apiVersion')} {doc.get('kind')} is not served here")
-            parts.append(await self._document(doc, found.resource))
+            look = self._deletion if delete else self._document
+            parts.append(await look(doc, found.resource))
         return {"parts": parts}
 
     async def action(self, query: Mapping[str, Any]) -> Json:
@@ -54,15 +55,10 @@ class Foresight:
             documents = msgspec.json.decode(query.get("body") or b"[]", type=list[Json])
         except msgspec.DecodeError as error:
             raise Invalid(f"the manifests cannot be read: {error}") from error
-        return await self.plan(documents)
+        return await self.plan(documents, delete=bool(query.get("delete")))
 
     async def _document(self, doc: Json, resource: Resource) -> Json:
-        meta = doc.setdefault("metadata", {})
-        if resource.namespaced:
-            meta.setdefault("namespace", "default")
-        name, space = str(meta.get("name", "")), str(meta.get("namespace", ""))
-        if not name:
-            raise Invalid(f"a {resource.kind} in the file has no metadata.name")
+        name, space = _named(doc, resource)
         before = await self._kube.find(resource, name, space)
         notes: list[str] = []
         try:
@@ -77,6 +73,42 @@ class Foresight:
         part["fields"] = list(fields)
         part |= await self._beyond(resource.kind, before, after, notes)
         return part
+
+    async def _deletion(self, doc: Json, resource: Resource) -> Json:
+        """What goes with an object that is deleted."""
+        name, space = _named(doc, resource)
+        found = await self._kube.find(resource, name, space)
+        part: Json = {"kind": resource.kind, "name": name, "namespace": space, "fields": []}
+        part |= {"objects": [], "groups": [], "machines": []}
+        if found is None:
+            return part | {"how": "none", "notes": [f"there is no {resource.kind} {name}"]}
+        part |= {"how": "delete", "notes": []}
+        if resource.kind == "MachineDeployment":
+            groups = [msgspec.convert(found, MachineDeployment, strict=False)]
+            return part | await self._gone(groups)
+        if resource.kind != "Kubernetes":
+            return part
+        seen = await see(self._kube, msgspec.convert(found, Kubernetes, strict=False))
+        rows = [("Cluster", seen.cluster), ("KamajiControlPlane", seen.plane)]
+        names = [(kind, obj.name) for kind, obj in rows if obj is not None]
+        if await self._kube.find(ProxmoxCluster, name, space) is not None:
+            names.append(("ProxmoxCluster", name))
+        names += [(o["kind"], o["metadata"]["name"]) for o in seen.ours]
+        changes = [forecast.Change("delete", *one) for one in names]
+        report = await self._gone(seen.deployments)
+        return part | report | {"objects": [msgspec.to_builtins(c) for c in changes]}
+
+    async def _gone(self, groups: Sequence[MachineDeployment]) -> Json:
+        """Groups that are taken away with all their machines."""
+        self._landing.begin()
+        rows, machines = [], []
+        for group in groups:
+            leaving = await self._landing.land_gone(group)
+            count = len(leaving)
+            change = forecast.GroupChange(group.name, count, 0, False, 0, count)
+            rows.append(msgspec.to_builtins(change))
+            machines += leaving
+        return {"groups": rows, "machines": machines}
 
     async def _beyond(self, kind: str, before: Json | None, after: Json, notes: list[str]) -> Json:
         """What follows from an object beyond itself."""
@@ -111,11 +143,16 @@ class Foresight:
         gone = {d.name for d in seen.deployments} - becoming.keys()
         groups = [
             (forecast.group_change(n, past.get(n), becoming.get(n), seen.sets), becoming.get(n))
-            for n in (*becoming, *sorted(gone))
+            for n in becoming
         ]
+        leaving = [d for d in seen.deployments if d.name in gone]
         by_name = {(o["kind"], o["metadata"]["name"]): o for o in _with(wanted, after)}
         ground = by_name.get(("ProxmoxCluster", app.name))
         report = await self._groups(groups, by_name, ground, notes)
+        for group in sorted(leaving, key=lambda d: d.name):
+            change = forecast.group_change(group.name, past.get(group.name), None, seen.sets)
+            report["groups"].append(msgspec.to_builtins(change))
+            report["machines"] += await self._landing.land_gone(group)
         return report | {"objects": [msgspec.to_builtins(c) for c in changed]}
 
     async def _as_they_become(
@@ -130,9 +167,13 @@ class Foresight:
                 continue
             before[kind, meta["name"]] = found
             if kind not in plan.TEMPLATES:
-                after[kind, meta["name"]] = await self._kube.apply(
+                become = await self._kube.apply(
                     obj, RESOURCES[kind], manager=MANAGER, force=True, dry_run=True
                 )
+                count = plan.handed_over(obj, found, MANAGER)
+                if count is not None:
+                    become = {**become, "spec": {**become["spec"], "replicas": count}}
+                after[kind, meta["name"]] = become
         return before, after
 
     async def _groups(
@@ -175,6 +216,19 @@ class Foresight:
         return Wanted(
             change, group, typed, msgspec.convert(ground, ProxmoxCluster, strict=False), tuple(sets)
         )
+
+
+def _named(doc: Json, resource: Resource) -> tuple[str, str]:
+    """Name and namespace; a namespace is given to what needs one and taken from what has none."""
+    meta = doc.setdefault("metadata", {})
+    if resource.namespaced:
+        meta.setdefault("namespace", "default")
+    else:
+        meta.pop("namespace", None)
+    name = str(meta.get("name", ""))
+    if not name:
+        raise Invalid(f"a {resource.kind} in the file has no metadata.name")
+    return name, str(meta.get("namespace", ""))
 
 
 def _with(wanted: Iterable[Json], after: Mapping[forecast.Name, Json]) -> list[Json]:

@@ -2,10 +2,12 @@
 Where the machines of a plan land, and the addresses they are likely to get.
 
 In flow a group as it will be; out flow rows: a new machine with host and address, or one that
-leaves. Several groups of one plan see each other's machines. Addresses are taken as the in-cluster
-IPAM provider takes them, the first free one; another provider may choose otherwise.
+leaves. Groups change one after the other (``tenancy/cluster/turns.py``), so each sees the machines
+that came and went with those before it. Addresses are taken as the in-cluster IPAM provider
+takes them, the first free one; another provider may choose otherwise.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,26 +54,43 @@ class Landing:
     def __init__(self, kube: Kube, explainer: Explainer, regions: Regions) -> None:
         self._kube, self._explainer, self._regions = kube, explainer, regions
         self._flights: list[Flight] = []
+        self._gone: list[foresee.Old] = []
         self._given: dict[tuple[str, str], set[str]] = {}  # pool -> addresses on paper
 
     def begin(self) -> None:
         """Forget the last plan."""
-        self._flights, self._given = [], {}
+        self._flights, self._gone, self._given = [], [], {}
 
     async def land(self, wanted: Wanted) -> list[Json]:
         """The machines of a group that come and go, in that order of events."""
         old, new = await self._there(wanted)
         if not wanted.change.rolls and wanted.change.made == 0:
-            return [_leaver(wanted, one) for one in old[: wanted.change.removed]]
+            return await self.leave(wanted.group, old[: wanted.change.removed])
         obj = _paper(wanted)
         spec = wanted.group.spec.template.spec
         survey = await self._explainer.survey(
             obj, wanted.ground, zone=spec.failure_domain, version=spec.version
         )
         survey = replace(survey, flights=(*survey.flights, *self._flights))
+        for gone in self._gone:
+            survey = foresee.without(survey, gone)
         policy = deployments.policy(wanted.group)
         events = foresee.foresee(survey, policy, old=old if wanted.change.rolls else (), new=new)
         return [await self._row(wanted, obj, survey, event) for event in events]
+
+    async def leave(self, group: MachineDeployment, leaving: Sequence[foresee.Old]) -> list[Json]:
+        """Machines that go, and make room for whoever comes after them."""
+        for one in leaving:
+            self._gone.append(one)
+            await self._give_back(group.namespace, one.name)
+        return [_leaver(group.name, one) for one in leaving]
+
+    async def land_gone(self, group: MachineDeployment) -> list[Json]:
+        """All machines of a group that is taken away."""
+        labels = {DEPLOYMENT_NAME: group.name}
+        machines = (await self._kube.list(Machine, group.namespace, labels=labels)).items
+        names = sorted(m.name for m in machines)
+        return await self.leave(group, [await self._old(group.namespace, n) for n in names])
 
     async def _there(self, wanted: Wanted) -> tuple[list[foresee.Old], int]:
         """Who may leave, in that order; and how many of the new template there are."""
@@ -112,8 +131,8 @@ class Landing:
         self, wanted: Wanted, obj: ProxmoxMachine, survey: foresee.Survey, event: foresee.Event
     ) -> Json:
         if isinstance(event, foresee.Old):
-            await self._give_back(wanted, event.name)
-            return _leaver(wanted, event)
+            (row,) = await self.leave(wanted.group, [event])
+            return row
         if event.chosen is not None:
             one = foresee.with_one_more(replace(survey, flights=()), event)
             self._flights += one.flights
@@ -172,12 +191,13 @@ class Landing:
             self._given[key] = {r.address for r in rows}
         return self._given[key]
 
-    async def _give_back(self, wanted: Wanted, machine: str) -> None:
-        page = await self._kube.list(IPAddress, wanted.group.namespace)
+    async def _give_back(self, namespace: str, machine: str) -> None:
+        page = await self._kube.list(IPAddress, namespace)
         for address in page.items:
             if address.spec.claim_ref.name.startswith(f"{machine}-net"):
                 ref = address.spec.pool_ref
-                self._given.get((ref.kind, ref.name), set()).discard(address.spec.address)
+                pool = PoolRef(api_group=ref.api_group, kind=ref.kind, name=ref.name)
+                (await self._taken(pool, namespace)).discard(address.spec.address)
 
 
 def _same(one: Any, two: PoolRef) -> bool:
@@ -194,10 +214,10 @@ def _paper(wanted: Wanted) -> ProxmoxMachine:
     return ProxmoxMachine(metadata=meta, spec=wanted.template.spec.template.spec)
 
 
-def _leaver(wanted: Wanted, one: foresee.Old) -> Json:
+def _leaver(group: str, one: foresee.Old) -> Json:
     return {
         "how": "delete",
-        "group": wanted.change.name,
+        "group": group,
         "name": one.name,
         "region": one.key.region if one.key else "",
         "host": one.key.name if one.key else "",

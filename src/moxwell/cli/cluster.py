@@ -10,7 +10,7 @@ import typer
 from moxwell.api.capi.fleets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.kinds import Resource
-from moxwell.cli import connect, overview, sample
+from moxwell.cli import connect, overview, plan, sample
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
 from moxwell.cli.output import Output, Progress, show
 from moxwell.clock import SystemClock
@@ -23,6 +23,7 @@ SECRETS = Resource("", "v1", "secrets", "Secret")
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done.")]
 Cluster = Annotated[str, typer.Argument(help="Name of the cluster.")]
 SPACE = "tenant-demo"
+Json = dict[str, Any]
 PATIENCE = 900
 
 
@@ -38,6 +39,8 @@ def create(
     namespace: Namespace = SPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
+    planned: plan.Only = False,
+    output: Format = Output.TABLE,
 ) -> None:
     """Make a cluster."""
     spec: dict[str, Any] = {
@@ -47,11 +50,14 @@ def create(
         spec["regions"] = [r.strip() for r in regions.split(",") if r.strip()]
     if version:
         spec["version"] = version
+    body = sample.manifest(cluster, namespace, nodes, **spec)
+    if planned:
+        plan.show_report(plan.ask(name, [body]), output)
+        return
 
     async def run() -> None:
         async with connect.kube(name) as kube:
             await sample.make_namespace(kube, namespace)
-            body = sample.manifest(cluster, namespace, nodes, **spec)
             try:
                 await kube.create(body, Kubernetes.resource)
             except Conflict as error:
@@ -90,19 +96,24 @@ def scale(
     namespace: Namespace = SPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
+    planned: plan.Only = False,
+    output: Format = Output.TABLE,
 ) -> None:
     """Change how many nodes a group has."""
 
-    async def run() -> None:
+    async def run() -> Json | None:
         async with connect.kube(name) as kube:
             found = await _get(kube, cluster, namespace)
             if any(g.name == group and g.autoscaled for g in found.spec.groups):
                 raise Invalid(f"group {group} is sized by an autoscaler: change its bounds instead")
             groups = _changed(found, group, replicas=replicas)
+            if planned:
+                return await _as_planned(kube, found, {"nodeGroups": groups})
             await _put(kube, found, {"nodeGroups": groups})
             await _await(kube, cluster, namespace, wait)
+            return None
 
-    asyncio.run(run())
+    _tell_plan(name, asyncio.run(run()), output)
 
 
 @app.command()
@@ -112,16 +123,21 @@ def upgrade(
     namespace: Namespace = SPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
+    planned: plan.Only = False,
+    output: Format = Output.TABLE,
 ) -> None:
     """Take a cluster to another Kubernetes version: the control plane first, then every node."""
 
-    async def run() -> None:
+    async def run() -> Json | None:
         async with connect.kube(name) as kube:
             found = await _get(kube, cluster, namespace)
+            if planned:
+                return await _as_planned(kube, found, {"version": version})
             await _put(kube, found, {"version": version})
             await _await_rolled(kube, cluster, namespace, version) if wait else None
+            return None
 
-    asyncio.run(run())
+    _tell_plan(name, asyncio.run(run()), output)
 
 
 async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) -> None:
@@ -191,17 +207,22 @@ def delete(
     namespace: Namespace = SPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
+    planned: plan.Only = False,
+    output: Format = Output.TABLE,
 ) -> None:
     """Delete a cluster: machines, then control plane, then addresses. Nothing of it is left."""
 
-    async def run() -> None:
+    async def run() -> Json | None:
         async with connect.kube(name) as kube:
             found = await _get(kube, cluster, namespace)
+            if planned:
+                return await _as_planned(kube, found, {})
             await kube.delete(Kubernetes, cluster, namespace, uid=found.uid)
             if wait:
                 await _await_gone(kube, cluster, namespace)
+            return None
 
-    asyncio.run(run())
+    _tell_plan(name, asyncio.run(run()), output, delete=True)
 
 
 async def _await_gone(kube: Kube, cluster: str, namespace: str) -> None:
@@ -222,6 +243,19 @@ async def _await_gone(kube: Kube, cluster: str, namespace: str) -> None:
 
 
 # Changing
+
+
+async def _as_planned(kube: Kube, found: Kubernetes, spec: Json) -> Json:
+    """The cluster as a change would leave it: what the planner is asked about."""
+    tree = await kube.get(Kubernetes.resource, found.name, found.namespace)
+    head = {"apiVersion": Kubernetes.resource.api_version, "kind": "Kubernetes"}
+    meta = {"name": found.name, "namespace": found.namespace}
+    return {**head, "metadata": meta, "spec": {**(tree.get("spec") or {}), **spec}}
+
+
+def _tell_plan(name: str, document: Json | None, output: Output, *, delete: bool = False) -> None:
+    if document is not None:
+        plan.show_report(plan.ask(name, [document], delete=delete), output)
 
 
 async def _get(kube: Kube, cluster: str, namespace: str) -> Kubernetes:

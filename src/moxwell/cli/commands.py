@@ -9,10 +9,12 @@ from moxwell.cli import (
     doctor,
     explain,
     export,
+    get,
     goflags,
     life,
     objects,
     operator,
+    optional,
     plan,
     render,
     sim,
@@ -44,7 +46,7 @@ def root(
     """Proxmox VE clusters as a Kubernetes cloud."""
 
 
-app.command()(life.up)
+app.command(cls=optional.OptionalValues)(life.up)
 app.command()(life.down)
 app.command()(life.status)
 app.command(hidden=True)(life.daemon)
@@ -54,7 +56,7 @@ app.command()(explain.explain)
 app.command()(doctor.doctor)
 app.command()(verify.verify)
 app.command()(objects.apply)
-app.command()(objects.get)
+app.command()(get.get)
 app.command()(objects.delete)
 app.command(cls=goflags.GoStyle)(operator.operator)
 app.command()(sim.sim)

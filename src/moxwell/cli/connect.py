@@ -22,10 +22,10 @@ if TYPE_CHECKING:  # a command that asks nobody need not load a web client
     from moxwell.kube.transport import HttpTransport
 
 Name = Annotated[
-    str, typer.Option("--name", "-n", envvar="MOXWELL_NAME", help="Which instance of Moxwell.")
+    str, typer.Option("--name", envvar="MOXWELL_NAME", help="Which instance of Moxwell.")
 ]
 Format = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
-Namespace = Annotated[str, typer.Option("--namespace", help="Namespace of the object.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the object.")]
 DEFAULT_NAME = "lab"
 
 

@@ -1,42 +1,62 @@
-"""``moxwell plan``: what a file would do, told before it is applied."""
+"""
+``moxwell plan``: what a file would do, told before it is applied; and ``--plan`` of others.
 
+The daemon is asked, which knows the estate. With ``--kubeconfig`` and ``--config`` the same code
+runs here, against a genuine Kubernetes and Proxmox. Nothing is asked of a person, nothing changed.
+"""
+
+import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from moxwell.cli import connect, manifests
+from moxwell.cli import connect, direct, manifests
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.output import Output, show, show_value
 from moxwell.errors import Invalid, Unreachable
 
 Json = dict[str, Any]
 WORDS = {"make": "+ make", "change": "~ change", "delete": "- delete"}
+Only = Annotated[bool, typer.Option("--plan", help="Only say what would happen.")]
 
 
 def plan(
     file: Annotated[list[Path], typer.Option("--file", "-f", help="A manifest; - reads stdin.")],
     name: Name = DEFAULT_NAME,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="What deleting the file's objects would do.")
+    ] = False,
+    kubeconfig: direct.Kubeconfig = "",
+    context: direct.Context = "",
+    config: direct.Config = None,
     output: Format = Output.TABLE,
 ) -> None:
     """Say what applying a file would do: objects, nodes that roll, hosts, addresses."""
-    report = ask(name, manifests.read(file))
-    if output is not Output.TABLE:
-        show_value(report, output)
-        return
-    for part in report["parts"]:
-        tell(part)
+    documents, where = manifests.read(file), direct.Where(kubeconfig, context, config)
+    if where.direct:
+        report = asyncio.run(_here(where, documents, delete=delete))
+    else:
+        report = ask(name, documents, delete=delete)
+    show_report(report, output)
 
 
-def ask(name: str, documents: list[Json]) -> Json:
+async def _here(where: direct.Where, documents: list[Json], *, delete: bool) -> Json:
+    from moxwell.app.peeking import peek
+
+    async with direct.reach(where) as both, peek(both.handler, both.regions, both.clock) as sight:
+        return await sight.plan(documents, delete=delete)
+
+
+def ask(name: str, documents: list[Json], *, delete: bool = False) -> Json:
     """The report, made by the daemon, which knows the estate."""
     import urllib.error
     import urllib.request
 
     facts, key = connect.facts(name), connect.home(name).bearer.read_text()
     request = urllib.request.Request(
-        f"{facts.dashboard}/api/do/plan",
+        f"{facts.dashboard}/api/do/plan{'?delete=1' if delete else ''}",
         data=msgspec.json.encode(documents),
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
@@ -51,10 +71,24 @@ def ask(name: str, documents: list[Json]) -> Json:
         raise Unreachable(f"the daemon does not answer: {error}") from error
 
 
+def show_report(report: Json, output: Output) -> None:
+    """A report as it was asked for."""
+    if output is not Output.TABLE:
+        show_value(report, output)
+        return
+    for part in report["parts"]:
+        tell(part)
+
+
 def tell(part: Json) -> None:
     """One document's report, for people."""
     what = f"{part['kind']} {part['namespace']}/{part['name']}".replace(" /", " ")
-    said = {"make": "would be made", "change": "would change", "none": "stays as it is"}
+    said = {
+        "make": "would be made",
+        "change": "would change",
+        "delete": "would be deleted",
+        "none": "stays as it is",
+    }
     changed = f" ({', '.join(part['fields'])})" if part["fields"] else ""
     typer.echo(f"{what} {said[part['how']]}{changed}")
     rows = [

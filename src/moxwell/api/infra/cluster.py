@@ -70,6 +70,7 @@ class ZoneConfig(Value, frozen=True, kw_only=True):
     zone: ZoneName
     region: str | None = None
     nodes: tuple[str, ...] = ()  # none: all hosts of the region
+    on_request: bool | None = field(name="onRequest", default=None)  # for machines that name it
     control_plane: bool | None = field(name="controlPlane", default=None)
     storage: str | None = None
     iso_storage: str | None = field(name="isoStorage", default=None)

@@ -51,6 +51,7 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     format: Literal["raw", "qcow2", "vmdk"] | None = None
     iso_storage: str | None = field(name="isoStorage", default=None)
     # where
+    zones: Annotated[tuple[str, ...], unique()] = ()  # of the cluster; none: any
     target: str | None = None  # this host and no other
     allowed_nodes: Annotated[tuple[str, ...], unique()] = field(name="allowedNodes", default=())
     spread: Literal["Prefer", "Require", "Ignore"] | None = None

@@ -64,15 +64,14 @@ class Grounds:
         return tuple(sorted({self.region_name(cluster, z.region or "") for z in zones}))
 
     def zones(
-        self, cluster: ProxmoxCluster, wanted: str = ""
+        self, cluster: ProxmoxCluster, wanted: str = "", among: tuple[str, ...] = ()
     ) -> tuple[Mapping[str, tuple[Region, Ground]], str]:
         """The zones that answer, with their regions; and why the others do not."""
         name = cluster_name(cluster)
         spec = cluster.spec
-        names = [z.zone for z in spec.zone_config] or [""]
-        if wanted and spec.zone_config:
-            ground_of(name, spec, wanted)  # raises if there is no such zone
-            names = [wanted]
+        names = [z.zone for z in spec.zone_config if not z.on_request] or [""]
+        if spec.zone_config and (wanted or among):
+            names = [wanted] if wanted else list(among)
         found: dict[str, tuple[Region, Ground]] = {}
         down: list[str] = []
         for zone in names:

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from moxwell.api.capi.fleets import MachineDeployment, MachineSet
 from moxwell.api.cozystack import BadNodeGroups, Kubernetes, NodeGroup, Resources
 from moxwell.controllers.tenancy.cluster import plan
-from moxwell.controllers.tenancy.cluster.defaults import Defaults, RegionDefaults, version_of
-from moxwell.controllers.tenancy.cluster.expand import expand, groups_of
+from moxwell.controllers.tenancy.cluster.defaults import (
+    Defaults,
+    RegionDefaults,
+    groups_of,
+    version_of,
+)
+from moxwell.controllers.tenancy.cluster.expand import expand
 from moxwell.controllers.tenancy.cluster.forms import seconds, short_hash
 from moxwell.controllers.tenancy.cluster.sizes import Size, UnknownSize, size_of
 from moxwell.errors import Invalid

@@ -75,7 +75,7 @@ class Explainer:
         self, obj: ProxmoxMachine, ground: ProxmoxCluster, *, zone: str = "", version: str = ""
     ) -> Survey:
         """Everything the choice for such a machine depends on now."""
-        zones, down = self._grounds.zones(ground, zone)
+        zones, down = self._grounds.zones(ground, zone, obj.spec.zones)
         if not zones:
             raise Missing(down)
         return await self._chooser.survey(obj, ground.spec, zones, version=version)

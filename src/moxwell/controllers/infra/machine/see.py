@@ -105,7 +105,7 @@ class Eyes:
         avoid: frozenset[HostKey] = frozenset(),
     ) -> Seen:
         machine = around.machine.spec
-        zones, down = self._grounds.zones(around.ground, machine.failure_domain)
+        zones, down = self._grounds.zones(around.ground, machine.failure_domain, obj.spec.zones)
         if not zones:
             return replace(seen, stuck=Wait("RegionUnreachable", down), region_down=down)
         cluster = (around.cluster.name, around.ground.spec)

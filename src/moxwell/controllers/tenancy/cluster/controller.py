@@ -4,14 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moxwell.api.capi.controlplane import KamajiControlPlane
-from moxwell.api.capi.core import Cluster
+from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.fleets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.cozystack import Kubernetes, KubernetesStatus
+from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Object
-from moxwell.controllers.tenancy.cluster import plan
+from moxwell.clock import Clock, SystemClock
+from moxwell.controllers.tenancy.cluster import plan, turns
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
-from moxwell.controllers.tenancy.cluster.expand import expand
+from moxwell.controllers.tenancy.cluster.expand import stages
 from moxwell.controllers.tenancy.cluster.see import RESOURCES, see
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
@@ -20,7 +22,12 @@ from moxwell.runtime.watches import Watch
 
 POLL_SECONDS = 5.0
 MANAGER = "moxwell-tenancy"
+FIRST = "moxwell-tenancy-first"  # of a count that an autoscaler then changes
 Json = dict[str, Any]
+
+
+def _deployment(stage: Sequence[Json]) -> Json:
+    return next(obj for obj in stage if obj["kind"] == "MachineDeployment")
 
 
 def _app_of(obj: Object) -> list[Key]:
@@ -35,23 +42,78 @@ class TenantClusters:
     finalizer = "apps.cozystack.io/kubernetes"
     watches: Sequence[Watch] = tuple(
         Watch(kind, _app_of)
-        for kind in (Cluster, KamajiControlPlane, MachineDeployment, MachineSet)
+        for kind in (
+            Cluster,
+            KamajiControlPlane,
+            MachineDeployment,
+            MachineSet,
+            Machine,
+            ProxmoxMachine,
+        )
     )
 
-    def __init__(self, kube: Kube, defaults: Callable[[], Defaults]) -> None:
-        self._kube, self._defaults = kube, defaults
+    def __init__(
+        self, kube: Kube, defaults: Callable[[], Defaults], clock: Clock | None = None
+    ) -> None:
+        self._kube, self._defaults, self._clock = kube, defaults, clock or SystemClock()
+        self._since: dict[tuple[Key, str], tuple[turns.Progress, float]] = {}
 
     async def reconcile(self, app: Kubernetes) -> Outcome[KubernetesStatus]:
         seen = await see(self._kube, app)
         if app.deleting:
             return await self._unmake(app, seen)
-        desired = expand(app, self._defaults())
-        notes = [note for obj in desired if (note := await self._put(obj))]
-        for obj in plan.leftovers(desired, seen):
+        ground, *groups = stages(app, self._defaults())
+        notes, _ = await self._put_all(ground)
+        for number, stage in enumerate(groups):
+            made, changed = await self._put_all(stage)
+            notes += made
+            if changed or self._has_turn(app, stage, seen):
+                return self._held(app, seen, groups[number:], notes)
+        for obj in plan.leftovers((*ground, *(o for s in groups for o in s)), seen):
             await self._remove(obj)
         return Outcome(plan.describe(app, seen), notes=tuple(notes))
 
-    async def _put(self, obj: Json) -> Note | None:
+    def _has_turn(self, app: Kubernetes, stage: tuple[Json, ...], seen: plan.Seen) -> bool:
+        """Whether the others wait for this group; not for ever if nothing happens in it."""
+        name = _deployment(stage)["metadata"]["name"]
+        key = (Key(app.namespace, app.name), name)
+        group = next((d for d in seen.deployments if d.name == name), None)
+        if group is not None and not turns.is_moving(group, seen.machines, seen.guests):
+            self._since.pop(key, None)
+            return False
+        if group is None:
+            return True
+        progress, now = (
+            turns.Progress.of(group, seen.machines, seen.guests),
+            self._clock.monotonic(),
+        )
+        known = self._since.get(key)
+        if known is None or known[0] != progress:
+            known = self._since[key] = (progress, now)
+        return now - known[1] < turns.PATIENCE_SECONDS
+
+    def _held(
+        self,
+        app: Kubernetes,
+        seen: plan.Seen,
+        left: Sequence[tuple[Json, ...]],
+        notes: list[Note],
+    ) -> Outcome[KubernetesStatus]:
+        """The first of these has the turn; the others are told so."""
+        behind, *rest = [_deployment(stage) for stage in left]
+        waiting = turns.queued(rest, behind["metadata"]["name"], seen.deployments)
+        status = plan.describe(app, seen, waiting)
+        return Outcome(status, again=POLL_SECONDS, notes=tuple(notes))
+
+    async def _put_all(self, objects: Sequence[Json]) -> tuple[list[Note], bool]:
+        notes, changed = [], False
+        for obj in objects:
+            note, different = await self._put(obj)
+            notes += [note] if note else []
+            changed = changed or different
+        return notes, changed
+
+    async def _put(self, obj: Json) -> tuple[Note | None, bool]:
         """
         Templates are made once; the rest is applied, field by field.
 
@@ -62,10 +124,16 @@ class TenantClusters:
         found = await self._kube.find(resource, meta["name"], meta["namespace"])
         if found is None:
             await self._kube.create(plan.first_replicas(obj), resource)
-            return Note("Made", f"made {obj['kind']} {meta['name']}")
-        if obj["kind"] not in plan.TEMPLATES:
-            await self._kube.apply(obj, resource, manager=MANAGER, force=True)
-        return None
+            return Note("Made", f"made {obj['kind']} {meta['name']}"), True
+        if obj["kind"] in plan.TEMPLATES:
+            return None, False
+        count = plan.handed_over(obj, found, MANAGER)
+        if count is not None:
+            await self._kube.apply(
+                plan.only_replicas(obj, count), resource, manager=FIRST, force=True
+            )
+        after = await self._kube.apply(obj, resource, manager=MANAGER, force=True)
+        return None, after["metadata"].get("generation") != found["metadata"].get("generation")
 
     async def _remove(self, obj: Json) -> None:
         meta = obj["metadata"]

@@ -8,46 +8,33 @@ from typing import Any
 
 import msgspec
 
-from moxwell.api.cozystack import Kubernetes, NodeGroup
+from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import GROUP as INFRA
 from moxwell.api.infra.machine import HUB
 from moxwell.controllers.tenancy.cluster.defaults import (
     Defaults,
-    RegionDefaults,
+    Zone,
+    groups_of,
     regions_of,
     version_of,
+    zones_of,
 )
 from moxwell.controllers.tenancy.cluster.forms import CONTROL_PLANE, CORE, new_object, owned, ref
 from moxwell.controllers.tenancy.cluster.groups import group_objects
 
 Json = dict[str, Any]
-DEFAULT_GROUP = NodeGroup(name="md0", min_replicas=0, max_replicas=10, roles=("ingress-nginx",))
 
 
 def expand(app: Kubernetes, defaults: Defaults) -> tuple[Json, ...]:
     """Every object that should be there, in the order they are made."""
-    groups = groups_of(app)
-    objects = [infrastructure(app, defaults), control_plane(app, defaults), cluster(app)]
-    for group in groups:
-        objects += group_objects(app, group, defaults)
-    return tuple(owned(app, obj) for obj in objects)
+    return tuple(obj for stage in stages(app, defaults) for obj in stage)
 
 
-def groups_of(app: Kubernetes) -> tuple[NodeGroup, ...]:
-    """The node groups; ``replicas`` of the whole counts for groups that say nothing."""
-    groups = app.spec.groups
-    if not groups:
-        if app.spec.replicas is None:
-            return (DEFAULT_GROUP,)
-        return (NodeGroup(name="md0", replicas=app.spec.replicas),)
-    return tuple(_counted(group, app) for group in groups)
-
-
-def _counted(group: NodeGroup, app: Kubernetes) -> NodeGroup:
-    if group.replicas is not None or group.max_replicas is not None:
-        return group
-    given = group.min_replicas if group.min_replicas is not None else app.spec.replicas
-    return msgspec.structs.replace(group, replicas=1 if given is None else given)
+def stages(app: Kubernetes, defaults: Defaults) -> tuple[tuple[Json, ...], ...]:
+    """The same, in turns: the ground first, then one group after the other."""
+    ground = [infrastructure(app, defaults), control_plane(app, defaults), cluster(app)]
+    turns = [ground, *(list(group_objects(app, g, defaults)) for g in groups_of(app))]
+    return tuple(tuple(owned(app, obj) for obj in turn) for turn in turns)
 
 
 # The cluster itself
@@ -85,10 +72,16 @@ def control_plane(app: Kubernetes, defaults: Defaults) -> Json:
 
 def infrastructure(app: Kubernetes, defaults: Defaults) -> Json:
     """The ground: one zone for each region, with its own addresses."""
-    used = {r for g in groups_of(app) for r in regions_of(app, g, defaults)}
-    rows = [r for r in defaults.regions if r.name in used]
+    zones = {z.name: z for g in groups_of(app) for z in zones_of(app, g, defaults)}
+    order = {r.name: number for number, r in enumerate(defaults.regions)}
+    used = sorted(zones.values(), key=lambda z: (order[z.region.name], bool(z.hosts), z.name))
+    rows = list({z.region.name: z.region for z in used}.values())
     spec: Json = {"externalManagedControlPlane": True, "providerIDFormat": "RegionVMID"}
-    spec["zoneConfig"] = [_zone(app, r) for r in rows]
+    alone = len(used) == 1  # several zones with the same addresses would give each of them twice
+    home = regions_of(app, None, defaults)
+    spec["zoneConfig"] = [_zone(app, z, alone, home) for z in used]
+    if app.spec.network.addresses and not alone:
+        spec["ipv4Config"] = _addresses(app)
     if app.spec.network.dns_servers:
         spec["dnsServers"] = list(app.spec.network.dns_servers)
     if app.spec.credentials_ref is not None:
@@ -97,15 +90,21 @@ def infrastructure(app: Kubernetes, defaults: Defaults) -> Json:
     return new_object(app, f"{INFRA}/{HUB}", "ProxmoxCluster", app.name, spec)
 
 
-def _zone(app: Kubernetes, region: RegionDefaults) -> Json:
-    zone: Json = {"zone": region.name, "region": region.name, "bridge": region.bridge}
+def _addresses(app: Kubernetes) -> Json:
     net = app.spec.network
+    given = {"addresses": list(net.addresses), "prefix": net.prefix or 24}
+    return {**given, "gateway": net.gateway}
+
+
+def _zone(app: Kubernetes, place: Zone, alone: bool, home: tuple[str, ...]) -> Json:
+    region, net = place.region, app.spec.network
+    zone: Json = {"zone": place.name, "region": region.name, "bridge": region.bridge}
+    if place.hosts:
+        zone["nodes"] = list(place.hosts)
+    if place.name not in home:  # for groups that name it, and nobody else
+        zone["onRequest"] = True
     if net.addresses:
-        zone["ipv4Config"] = {
-            "addresses": list(net.addresses),
-            "prefix": net.prefix or 24,
-            "gateway": net.gateway,
-        }
+        zone |= {"ipv4Config": _addresses(app)} if alone else {}
     elif pool := net.pool or region.pool:
         kind = "InClusterIPPool" if net.pool else "GlobalInClusterIPPool"
         zone["ipPoolRef"] = [{"kind": kind, "name": pool}]

@@ -12,7 +12,12 @@ from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME
 from moxwell.api.cozystack import Kubernetes, NodeGroup
 from moxwell.api.infra.machine import GROUP as INFRA
 from moxwell.api.infra.machine import HUB
-from moxwell.controllers.tenancy.cluster.defaults import Defaults, regions_of, version_of
+from moxwell.controllers.tenancy.cluster.defaults import (
+    Defaults,
+    regions_of,
+    version_of,
+    zones_of,
+)
 from moxwell.controllers.tenancy.cluster.forms import (
     BOOTSTRAP,
     CORE,
@@ -67,9 +72,19 @@ def machine_spec(app: Kubernetes, group: NodeGroup, size: Size, defaults: Defaul
     spec |= _template(group)
     if group.storage:
         spec |= {"storage": group.storage, "full": True}
+    if among := _among(app, group, defaults):
+        spec["zones"] = among
     if group.gpus:
         spec["pciDevices"] = [{"mapping": gpu.name, "pcie": True} for gpu in group.gpus]
     return spec
+
+
+def _among(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> list[str]:
+    """Zones by name where neither one is meant (a failure domain says so) nor all."""
+    zones = [zone.name for zone in zones_of(app, group, defaults)]
+    if len(zones) < 2:
+        return []
+    return [] if set(zones) == set(regions_of(app, None, defaults)) else zones
 
 
 def _template(group: NodeGroup) -> Json:
@@ -130,7 +145,7 @@ def deployment(
     called = f"{app.name}-{group.name}"
     roles = {f"node-role.kubernetes.io/{role}": "" for role in group.roles}
     labels = {CLUSTER_NAME: app.name, DEPLOYMENT_NAME: called, GROUP_LABEL: group.name, **roles}
-    regions = regions_of(app, group, defaults)
+    zones = zones_of(app, group, defaults)
     spec: Json = {
         "clusterName": app.name,
         "selector": {"matchLabels": {CLUSTER_NAME: app.name, DEPLOYMENT_NAME: called}},
@@ -150,8 +165,8 @@ def deployment(
             },
         },
     }
-    if len(regions) == 1:
-        spec["template"]["spec"]["failureDomain"] = regions[0]
+    if len(zones) == 1:
+        spec["template"]["spec"]["failureDomain"] = zones[0].name
     if not group.autoscaled:
         spec["replicas"] = group.replicas
     made = new_object(app, CORE, "MachineDeployment", called, spec)

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from moxwell.api.capi.controlplane import KamajiControlPlane
-from moxwell.api.capi.core import Cluster
+from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.fleets import MachineDeployment, MachineSet
 from moxwell.api.conditions import Condition
 from moxwell.api.cozystack import GroupStatus, Kubernetes, KubernetesStatus
+from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.controllers.tenancy.cluster.forms import GROUP_LABEL
+from moxwell.controllers.tenancy.cluster.turns import Queued
 
 Json = dict[str, Any]
 TEMPLATES = ("ProxmoxMachineTemplate", "KubeadmConfigTemplate")
@@ -29,6 +31,8 @@ class Seen:
     deployments: tuple[MachineDeployment, ...] = ()
     sets: tuple[MachineSet, ...] = ()
     ours: tuple[Json, ...] = ()  # deployments, checks and templates that carry our label
+    machines: tuple[Machine, ...] = ()
+    guests: tuple[ProxmoxMachine, ...] = ()
 
 
 def leftovers(desired: Iterable[Json], seen: Seen) -> tuple[Json, ...]:
@@ -56,22 +60,55 @@ def _name(obj: Json) -> tuple[str, str]:
 
 def first_replicas(obj: Json) -> Json:
     """A deployment that an autoscaler sizes starts at its least; later its count is not ours."""
-    notes = obj["metadata"].get("annotations") or {}
-    least = next((v for k, v in notes.items() if k.endswith("node-group-min-size")), None)
-    if obj["kind"] != "MachineDeployment" or least is None:
+    bounds = _bounds(obj)
+    if obj["kind"] != "MachineDeployment" or bounds is None:
         return obj
-    return {**obj, "spec": {**obj["spec"], "replicas": int(least)}}
+    return {**obj, "spec": {**obj["spec"], "replicas": bounds[0]}}
 
 
-def describe(app: Kubernetes, seen: Seen) -> KubernetesStatus:
+def _bounds(obj: Json) -> tuple[int, int] | None:
+    notes = obj["metadata"].get("annotations") or {}
+    found = {k.rpartition("node-group-")[2]: v for k, v in notes.items() if "node-group-" in k}
+    if "min-size" not in found:
+        return None
+    return int(found["min-size"]), int(found.get("max-size", found["min-size"]))
+
+
+def handed_over(obj: Json, found: Json, manager: str) -> int | None:
+    """
+    The count that passes from us to an autoscaler: what there is, within the bounds.
+
+    Only once, while the field is still ours: an apply without it would take it away.
+    """
+    bounds, count = _bounds(obj), (found.get("spec") or {}).get("replicas")
+    if obj["kind"] != "MachineDeployment" or bounds is None or count is None:
+        return None
+    ours = [f for f in found["metadata"].get("managedFields") or () if f["manager"] == manager]
+    owned = any("f:replicas" in (f.get("fieldsV1") or {}).get("f:spec", {}) for f in ours)
+    return min(max(int(count), bounds[0]), bounds[1]) if owned else None
+
+
+def only_replicas(obj: Json, count: int) -> Json:
+    """A deployment of which nothing is said but how many."""
+    meta = {key: obj["metadata"][key] for key in ("name", "namespace")}
+    spec = {key: obj["spec"][key] for key in ("clusterName", "selector", "template")}
+    return {**obj, "metadata": meta, "spec": {**spec, "replicas": count}}
+
+
+def describe(app: Kubernetes, seen: Seen, waiting: Sequence[Queued] = ()) -> KubernetesStatus:
     """The status, from scratch."""
     groups = tuple(_group(d) for d in sorted(seen.deployments, key=lambda d: d.name))
     plane, cluster = seen.plane, seen.cluster
     up = bool(plane and plane.status.ready)
-    missing = [g for g in groups if g.ready < (g.desired or 0) or g.replicas != (g.desired or 0)]
+    missing = [
+        f"{g.name}: {g.ready} of {g.desired} ready"
+        for g in groups
+        if g.ready < (g.desired or 0) or g.replicas != (g.desired or 0)
+    ]
+    missing += [q.sentence() for q in waiting if q.counts]
     endpoint = cluster.spec.control_plane_endpoint if cluster else None
     return KubernetesStatus(
-        conditions=_conditions(app, seen, up, missing),
+        conditions=_conditions(app, seen, up, missing, waiting),
         phase=_phase(app, up, missing),
         version=plane.status.version if plane else "",
         endpoint=f"https://{endpoint.host}:{endpoint.port}" if endpoint else "",
@@ -88,11 +125,11 @@ def _group(deployment: MachineDeployment) -> GroupStatus:
         name=deployment.metadata.labels.get(GROUP_LABEL, deployment.name),
         replicas=deployment.status.replicas or 0,
         ready=deployment.status.ready_replicas or 0,
-        desired=deployment.spec.replicas,
+        desired=1 if deployment.spec.replicas is None else deployment.spec.replicas,
     )
 
 
-def _phase(app: Kubernetes, up: bool, missing: Sequence[GroupStatus]) -> str:
+def _phase(app: Kubernetes, up: bool, missing: Sequence[str]) -> str:
     if app.deleting:
         return "Deleting"
     if not up:
@@ -101,7 +138,7 @@ def _phase(app: Kubernetes, up: bool, missing: Sequence[GroupStatus]) -> str:
 
 
 def _conditions(
-    app: Kubernetes, seen: Seen, up: bool, missing: Sequence[GroupStatus]
+    app: Kubernetes, seen: Seen, up: bool, missing: Sequence[str], waiting: Sequence[Queued]
 ) -> tuple[Condition, ...]:
     plane = Condition(
         type="ControlPlaneReady",
@@ -110,17 +147,19 @@ def _conditions(
         message="" if up else "the control plane is not up yet",
     )
     rolling = [d.name for d in seen.deployments if _rolls(d)]
+    said = [f"{', '.join(rolling)} roll to their new templates"] if rolling else []
+    said += [q.sentence() for q in waiting]
     nodes = Condition(
         type="NodesReady",
         status="False" if missing else "True",
         reason="Waiting" if missing else "Ready",
-        message=", ".join(f"{g.name}: {g.ready} of {g.desired} ready" for g in missing),
+        message=", ".join(missing),
     )
     updated = Condition(
         type="UpToDate",
-        status="False" if rolling else "True",
-        reason="Rolling" if rolling else "UpToDate",
-        message=f"{', '.join(rolling)} roll to their new templates" if rolling else "",
+        status="False" if said else "True",
+        reason="Rolling" if said else "UpToDate",
+        message="; ".join(said),
     )
     good = up and not missing and not app.deleting
     why = nodes if up else plane

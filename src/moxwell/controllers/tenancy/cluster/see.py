@@ -5,12 +5,12 @@ from typing import Any
 
 from moxwell.api.capi.bootstrap import KubeadmConfigTemplate
 from moxwell.api.capi.controlplane import KamajiControlPlane
-from moxwell.api.capi.core import Cluster
+from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.capi.fleets import MachineDeployment, MachineHealthCheck, MachineSet
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.cluster import ProxmoxCluster
-from moxwell.api.infra.machine import ProxmoxMachineTemplate
+from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
 from moxwell.api.kinds import Resource
 from moxwell.controllers.tenancy.cluster.forms import MANAGED
 from moxwell.controllers.tenancy.cluster.plan import Seen
@@ -33,6 +33,8 @@ async def see(kube: Kube, app: Kubernetes) -> Seen:
         head = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
         ours += [{**obj, **head} for obj in page.items]
     deployments = await kube.list(MachineDeployment, space, labels=labels)
+    machines = await kube.list(Machine, space, labels=labels)
+    guests = await kube.list(ProxmoxMachine, space, labels=labels)
     sets = await kube.list(MachineSet, space, labels=labels)
     return Seen(
         cluster=await kube.find(Cluster, app.name, space),
@@ -40,4 +42,6 @@ async def see(kube: Kube, app: Kubernetes) -> Seen:
         deployments=tuple(deployments.items),
         sets=tuple(sets.items),
         ours=tuple(ours),
+        machines=tuple(machines.items),
+        guests=tuple(guests.items),
     )

@@ -1,0 +1,104 @@
+"""Groups that are confined to zones really are; plans without a daemon; turns given away."""
+
+from typing import Any
+
+from moxwell.api.capi.fleets import MachineDeployment
+from moxwell.api.cozystack import Kubernetes
+from moxwell.app.peeking import peek
+from moxwell.pve.regions import Regions
+from moxwell.testing.estate import configs
+from moxwell.testing.loop import run_virtual
+from moxwell.testing.tenancy import SPACE, TenantWorld, app, tenancy
+
+Json = dict[str, Any]
+
+
+async def places(w: TenantWorld, group: str) -> list[str]:
+    return sorted(
+        f"{g.spec.region}/{g.spec.claim.host}"
+        for g in await w.guests("c1")
+        if g.spec.claim and g.name.startswith(f"c1-{group}-")
+    )
+
+
+def test_a_group_stays_in_its_zones() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            groups: Json = {
+                "a": {"replicas": 3, "regions": ["north"], "zones": ["pve1", "pve3"]},
+                "b": {"replicas": 2, "zones": ["pve2"]},
+                "c": {"replicas": 4},
+            }
+            spec: Json = {"nodeGroups": groups}
+            said = (await w.foresight.plan([app("c1", **spec)]))["parts"][0]
+            await w.put(app("c1", **spec))
+            await w.until(lambda: w.ready("c1", 9), 3600)
+            assert set(await places(w, "a")) == {"north/pve1", "north/pve3"}
+            assert await places(w, "b") == ["north/pve2", "south/pve2"]
+            regions = [p.split("/")[0] for p in await places(w, "c")]
+            assert regions == ["north", "north", "south", "south"]
+            for name in groups:
+                rows = [m for m in said["machines"] if m["group"] == f"c1-{name}"]
+                foreseen = sorted(f"{m['region']}/{m['host']}" for m in rows)
+                assert foreseen == await places(w, name)
+
+    run_virtual(story())
+
+
+def test_a_plan_without_a_daemon_says_the_same() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(app("c1", nodeGroups={"a": {"replicas": 1}}))
+            await w.until(lambda: w.ready("c1", 1))
+            found = await w.kube.get(MachineDeployment.resource, "c1-a", SPACE)
+            meta = {"name": "c1-a", "namespace": SPACE}
+            head = {"apiVersion": found["apiVersion"], "kind": "MachineDeployment"}
+            more = {**head, "metadata": meta, "spec": {**found["spec"], "replicas": 4}}
+            wires = w.estate.transports
+            regions = Regions(configs(*wires), w.estate.clock, connect=lambda c: wires[c.region])
+            for region in regions.values():
+                await region.inventory.refresh()
+            async with peek(w.estate.store, regions, w.estate.clock) as sight:
+                alone = await sight.plan([more])
+                gone = await sight.plan([{**head, "metadata": meta}], delete=True)
+            assert alone == await w.foresight.plan([more])
+            assert alone["parts"][0]["groups"][0]["made"] == 3
+            assert [m["how"] for m in gone["parts"][0]["machines"]] == ["delete"]
+            assert len(await w.guests("c1")) == 1
+
+    run_virtual(story())
+
+
+def test_a_group_without_room_does_not_hold_up_the_next() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            huge = {"replicas": 1, "resources": {"cpu": 2, "memory": "900Gi"}}
+            spec: Json = {"nodeGroups": {"a": huge, "b": {"replicas": 2}}}
+            await w.put(app("c1", **spec))
+
+            async def b_is_there() -> bool:
+                return len(await places(w, "b")) == 2
+
+            await w.until(b_is_there, 300)
+            assert await places(w, "a") == []
+
+    run_virtual(story())
+
+
+def test_a_group_that_waits_for_its_turn_is_said_to() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(app("c1", nodeGroups={"a": {"replicas": 1}, "b": {"replicas": 1}}))
+            await w.until(lambda: w.ready("c1", 2))
+            groups = {"a": {"replicas": 1, "diskSize": "40Gi"}, "b": {"replicas": 2}}
+            await w.put(app("c1", nodeGroups=groups))
+
+            async def said() -> bool:
+                found = await w.kube.get(Kubernetes, "c1", SPACE)
+                told = "c1-b follows when c1-a has settled"
+                return any(c.type == "Ready" and told in c.message for c in found.status.conditions)
+
+            await w.until(said, 60)
+            await w.until(lambda: w.ready("c1", 3), 3600)
+
+    run_virtual(story())

@@ -1,0 +1,122 @@
+"""``moxwell get`` as kubectl users type it, over the embedded API."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from moxwell.api.kinds import Resource
+from moxwell.cli import get, kinds
+from moxwell.cli.get import Printing
+from moxwell.errors import Invalid, Missing
+from moxwell.kube.client import Kube
+from moxwell.store.server import Store
+from moxwell.testing.loop import LoopClock, run_virtual
+
+MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+Told = Callable[..., str]
+
+
+async def with_objects(then: Callable[[Kube], Awaitable[None]]) -> None:
+    async with Store(clock=LoopClock()) as store:
+        kube = Kube(store)
+        for space in ("blue", "red"):
+            meta = {"name": space}
+            await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta}, SPACES)
+            for name in ("both", space):
+                meta = {"name": name, "namespace": space, "labels": {"colour": space}}  # type: ignore[dict-item]
+                body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+                await kube.create(body, MAPS)
+        await then(kube)
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    def ask(*words: str, o: str = "table", n: str = "", selector: str = "") -> str:
+        async def then(kube: Kube) -> None:
+            asked = get.wanted(await kube.discover(), words, n, selector)
+            await get.answer(kube, asked, Printing(o), words)
+
+        run_virtual(with_objects(then))
+        return capsys.readouterr().out
+
+    return ask
+
+
+def names(text: str) -> list[str]:
+    return [
+        f"{o['metadata']['namespace']}/{o['metadata']['name']}" for o in json.loads(text)["items"]
+    ]
+
+
+def test_several_are_a_list_as_kubectl_prints_it(told: Told) -> None:
+    tree = json.loads(told("cm", o="json", n="red"))
+    assert (tree["apiVersion"], tree["kind"], tree["metadata"]) == (
+        "v1",
+        "List",
+        {"resourceVersion": ""},
+    )
+    assert {(o["apiVersion"], o["kind"]) for o in tree["items"]} == {("v1", "ConfigMap")}
+
+
+def test_none_is_an_empty_list(told: Told) -> None:
+    assert json.loads(told("secrets", o="json", n="red"))["items"] == []
+
+
+def test_one_by_name_is_itself(told: Told) -> None:
+    tree = yaml.safe_load(told("configmap", "red", o="yaml", n="red"))
+    assert (tree["kind"], tree["metadata"]["name"]) == ("ConfigMap", "red")
+
+
+WORDS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
+    "names of one namespace": (
+        ("cm",),
+        {"n": "red", "selector": "colour"},
+        "configmap/both\nconfigmap/red\n",
+    ),
+    "by kind and name": (("cm/red", "ns/blue"), {}, "configmap/red\nnamespace/blue\n"),
+    "by several names": (("cm", "blue", "red"), {}, "configmap/blue\nconfigmap/red\n"),
+    "by labels": (("configmaps",), {"selector": "colour=blue"}, "configmap/blue\nconfigmap/both\n"),
+}
+
+
+@pytest.mark.parametrize(("words", "more", "said"), WORDS.values(), ids=WORDS)
+def test_names(told: Told, words: tuple[str, ...], more: dict[str, str], said: str) -> None:
+    assert told(*words, o="name", **more) == said
+
+
+def test_everywhere_is_what_is_meant_without_a_namespace(told: Told) -> None:
+    assert {"blue/both", "red/both", "red/red"} <= set(names(told("cm", o="json")))
+
+
+def test_tables_name_the_namespace_and_wide_ones_show_more(told: Told) -> None:
+    plain, wide = told("cm,ns", n="red"), told("deployments,cm", o="wide", n="red")
+    assert plain.splitlines()[0].split()[:2] == ["NAMESPACE", "NAME"]
+    assert "Active" in plain
+    assert "red" in wide
+
+
+ERRORS: dict[str, tuple[tuple[str, ...], dict[str, str], type[Exception], str]] = {
+    "a kind nobody knows": (("nonsense",), {}, kinds.UnknownKind, "there is no kind 'nonsense'"),
+    "a name nobody has": (("cm", "green"), {"o": "json"}, Missing, "no ConfigMap green in any"),
+    "a name in two namespaces": (("cm", "both"), {"o": "json"}, Invalid, "say which one with -n"),
+    "both ways of naming": (("cm/red", "blue"), {}, Invalid, "write every object as KIND/NAME"),
+    "named and selected": (("cm", "red"), {"selector": "a=b"}, Invalid, "not both"),
+    "a table of what is not there": (("cm", "green"), {"n": "red"}, Missing, "in namespace red"),
+}
+
+
+@pytest.mark.parametrize(("words", "more", "error", "said"), ERRORS.values(), ids=ERRORS)
+def test_bad_words(
+    told: Told, words: tuple[str, ...], more: dict[str, str], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        told(*words, **more)
+
+
+def test_as_list_holds_anything() -> None:
+    items: list[dict[str, Any]] = [{"kind": "A"}, {"kind": "B"}]
+    assert get.as_list(items)["items"] == items
