@@ -60,7 +60,7 @@ class MachineIsMade:
 
     async def world(self) -> Estate:
         world = await make_estate()
-        await furnish(world)
+        await furnish(world.region("north"), world.transports["north"])
         _put_far_template(world)
         await _apply_pool(world)
         await apply_cluster(world)

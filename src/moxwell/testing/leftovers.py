@@ -13,18 +13,17 @@ import msgspec
 
 from moxwell.pve.client import Pve
 from moxwell.pve.endpoints.firewall import Rule
+from moxwell.pve.transport import Transport
 from moxwell.pve.wire import Wire
 from moxwell.sim.state import Region, Volume
-from moxwell.testing.estate import Estate
 
 Lying = Mapping[str, Any]
 STRANGER = 201
 
 
-async def furnish(estate: Estate, name: str = "north") -> None:
+async def furnish(region: Region, transport: Transport) -> None:
     """A stranger's HA entry, rules, pool and ISO; and groups and pools that ours may use."""
-    region = estate.region(name)
-    pve = Pve(Wire(estate.transports[name]))
+    pve = Pve(Wire(transport))
     host = region.guests[STRANGER].node
     for group in ("kube", "web"):
         await pve.firewall.create_group(group)

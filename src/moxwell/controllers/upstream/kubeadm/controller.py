@@ -97,9 +97,12 @@ class KubeadmConfigs:
         short = (secret["metadata"].get("annotations") or {}).get(TOKEN_NOTE)
         if tenant is None or not short:
             return
-        until = base64.b64encode(plan.expiry(self._clock.now()).encode()).decode()
+        name, now = f"bootstrap-token-{short}", self._clock.now()
+        token = await tenant.find(SECRETS, name, "kube-system")
+        if token is None or not plan.is_running_out(token, now):
+            return
+        until = base64.b64encode(plan.expiry(now).encode()).decode()
         with suppress(Missing):
-            name = f"bootstrap-token-{short}"
             await tenant.merge(SECRETS, name, {"data": {"expiration": until}}, "kube-system")
 
 

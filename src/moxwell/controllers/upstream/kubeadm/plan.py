@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import serialization
 
 from moxwell.api.capi.bootstrap import File, KubeadmConfig, KubeadmConfigSpec, User
 from moxwell.api.capi.shared import Endpoint
+from moxwell.api.meta import parse_time
 
 Json = dict[str, Any]
 JOIN_PATH = "/run/kubeadm/kubeadm-join-config.yaml"
@@ -56,6 +57,12 @@ def token_secret(token: str, now: datetime) -> Json:
 def expiry(now: datetime) -> str:
     """When a token made or renewed now runs out."""
     return (now + LIFE).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def is_running_out(token: Json, now: datetime) -> bool:
+    """Has a token less than half of its life left?"""
+    until = base64.b64decode((token.get("data") or {}).get("expiration", "")).decode()
+    return not until or parse_time(until) - now < LIFE / 2
 
 
 def join_configuration(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from moxwell.api.capi.fleets import FleetStatus, MachineDeployment, MachineSet
-from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME
+from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME, NO_NEW_MACHINES
 from moxwell.controllers.upstream.machinedeployment import plan
 from moxwell.errors import Conflict
 from moxwell.kernel import rollout
@@ -41,6 +41,7 @@ class MachineDeployments:
         known = plan.parts(group, sets)
         notes: tuple[Note, ...] = ()
         if not group.spec.paused:
+            await self._rein(group, sets)
             notes = await self._roll(group, known)
         return Outcome(plan.describe(group, known), notes=notes)
 
@@ -53,6 +54,11 @@ class MachineDeployments:
         if group.metadata.labels.get(CLUSTER_NAME) != group.spec.cluster_name:
             change = {"metadata": {"labels": {CLUSTER_NAME: group.spec.cluster_name}}}
             await self._kube.merge(MachineDeployment, group.name, change, group.namespace)
+
+    async def _rein(self, group: MachineDeployment, sets: list[MachineSet]) -> None:
+        for name, note in plan.reins(group, sets).items():
+            change = {"metadata": {"annotations": {NO_NEW_MACHINES: note}}}
+            await self._kube.merge(MachineSet, name, change, group.namespace)
 
     async def _roll(self, group: MachineDeployment, known: list[rollout.Part]) -> tuple[Note, ...]:
         """One kind of write a pass: a new set, or new sizes, or old sets away."""

@@ -8,7 +8,13 @@ from datetime import datetime
 import msgspec
 
 from moxwell.api.capi.fleets import FleetStatus, MachineDeployment, MachineSet, MachineSetSpec
-from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME, REVISION, TEMPLATE_HASH
+from moxwell.api.capi.shared import (
+    CLUSTER_NAME,
+    DEPLOYMENT_NAME,
+    NO_NEW_MACHINES,
+    REVISION,
+    TEMPLATE_HASH,
+)
 from moxwell.api.kinds import own
 from moxwell.api.meta import ObjectMeta
 from moxwell.api.selectors import LabelSelector
@@ -75,6 +81,20 @@ def parts(group: MachineDeployment, sets: Sequence[MachineSet]) -> list[rollout.
         )
         for s in sets
     ]
+
+
+def reins(group: MachineDeployment, sets: Sequence[MachineSet]) -> dict[str, str | None]:
+    """Sets whose permission to make machines must change: the note to write, None to take it off.
+
+    A set cannot know that what was deleted from it is to come back from another template.
+    """
+    short, held = template_hash(group), group.spec.rollout.strategy.type == "OnDelete"
+    found: dict[str, str | None] = {}
+    for fleet in sets:
+        wanted = held and fleet.metadata.labels.get(TEMPLATE_HASH) != short
+        if wanted != (NO_NEW_MACHINES in fleet.metadata.annotations):
+            found[fleet.name] = "true" if wanted else None
+    return found
 
 
 def _created(at: datetime | None) -> str:

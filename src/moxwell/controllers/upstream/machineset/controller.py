@@ -57,7 +57,9 @@ class MachineSets:
     async def _make(self, fleet: MachineSet, machines: Sequence[Machine]) -> list[str]:
         staying = [m for m in machines if not m.deleting]
         names = [m.name for m in machines]
-        made = []
+        made: list[str] = []
+        if not plan.may_make(fleet):
+            return made
         for _ in range(min(BATCH, plan.wanted(fleet) - len(staying))):
             name = plan.new_name(fleet, names)
             names.append(name)

@@ -8,6 +8,7 @@ from moxwell.api.capi.fleets import FleetStatus, MachineSet
 from moxwell.api.capi.shared import (
     CLUSTER_NAME,
     DELETE_MACHINE,
+    NO_NEW_MACHINES,
     SET_NAME,
     ContractRef,
 )
@@ -21,6 +22,11 @@ LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 def wanted(fleet: MachineSet) -> int:
     """How many it should have."""
     return 1 if fleet.spec.replicas is None else fleet.spec.replicas
+
+
+def may_make(fleet: MachineSet) -> bool:
+    """An old set that rolls on delete makes no machines; the new one makes them instead."""
+    return NO_NEW_MACHINES not in fleet.metadata.annotations
 
 
 def new_name(fleet: MachineSet, taken: Iterable[str]) -> str:
