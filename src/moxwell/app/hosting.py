@@ -15,6 +15,7 @@ from moxwell.app.home import Home, free_port
 from moxwell.app.planes import EmbeddedPlanes
 from moxwell.clock import Clock
 from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
+from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 
@@ -43,6 +44,11 @@ class HostedPlanes:
             group.create_task(self._embedded.run())
             if self._genuine is not None:
                 group.create_task(self._genuine.run())
+
+    def caches(self, key: Key) -> Caches | None:
+        """What our loops have seen of a tenant, while it is up."""
+        found: Caches | None = self._of(key).caches(key)
+        return found
 
     def pods_by_node(self, key: Key) -> dict[str, int]:
         """How many pods run on each node of a tenant."""

@@ -8,6 +8,7 @@ version. A copy of the newest template under another number, name and tag is one
 import re
 from dataclasses import replace
 
+from moxwell.sim import statd
 from moxwell.sim.state import Guest, Region
 
 _TAG = re.compile(r"k8s-(v\d+\.\d+\.\d+)")
@@ -30,6 +31,7 @@ def add_template(region: Region, version: str) -> None:
     while vmid in region.guests:
         vmid += 1
     region.guests[vmid] = _copied(region, model, vmid, version)
+    statd.look(region, {vmid})  # in the lists at once, as if it had always been there
 
 
 def _copied(region: Region, model: Guest, vmid: int, version: str) -> Guest:

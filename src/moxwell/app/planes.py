@@ -29,6 +29,7 @@ from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
 from moxwell.controllers.upstream.workloads.controller import controllers as workloads
 from moxwell.errors import Bug
 from moxwell.kube.client import Kube
+from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.reconciler import Controller
@@ -83,6 +84,11 @@ class EmbeddedPlanes:
         finally:
             for key in list(self._running):
                 await self._stop(key)
+
+    def caches(self, key: Key) -> Caches | None:
+        """What its loops have seen of a tenant, while it is up."""
+        found = self._running.get(key)
+        return found.manager.caches if found else None
 
     def pods_by_node(self, key: Key) -> dict[str, int]:
         """How many pods run on each node of a tenant, from what its loops have seen."""

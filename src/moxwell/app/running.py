@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,9 @@ class Moxwell:
         regions = Regions(configs, clock)
         storage = TenantStorage(regions, clock)
 
-        def tend(tenant: Runtime) -> None:
+        def tend(tenant: Runtime, *, binding: bool = True) -> None:
             add_cloud(tenant, clock, regions, Features())
-            storage.add(tenant)
+            storage.add(tenant, binding=binding)
 
         planes = await hosting.make(
             home,
@@ -115,7 +116,7 @@ class Moxwell:
             genuine,
             os.environ,
             extend=tend,
-            extend_genuine=lambda tenant: add_cloud(tenant, clock, regions, Features()),
+            extend_genuine=partial(tend, binding=False),
         )
         planes.listen(lambda key: runtime.manager.wake("upstream.tenantplane", key))
         if lab is not None and planes.version:

@@ -121,10 +121,11 @@ class TenantStorage:
         )
         return replace(made, holders=self._holders, queues=self._queues)
 
-    def add(self, runtime: Runtime) -> None:
-        """Everything that a tenant needs to have volumes."""
+    def add(self, runtime: Runtime, *, binding: bool = True) -> None:
+        """All a tenant needs to have volumes; no ``binding`` where genuine controllers bind."""
         driver, manager = self.driver(runtime), runtime.manager
-        wiring.add_binding(runtime)
+        if binding:
+            wiring.add_binding(runtime)
         wiring.add_sidecars(runtime, self._clock, InProcess(driver))
         classes = Classes(runtime.kube, self._regions, driver.settings.name)
         manager.add(Loop(name="upstream.storageclass", reconciler=classes))

@@ -16,7 +16,7 @@ from typing import Any
 from moxwell.api.kinds import Resource
 from moxwell.api.meta import micro_time
 from moxwell.clock import Clock
-from moxwell.errors import Conflict, Missing, Retryable
+from moxwell.errors import Conflict, Denied, Missing, Retryable
 from moxwell.kube.client import Kube
 from moxwell.lab.pods import Runner
 from moxwell.lab.volumes import Volumes
@@ -27,6 +27,7 @@ LEASE_SECONDS = 40
 RENEW_SECONDS = 10
 STATUS_SECONDS = 300
 RETRY_SECONDS = 3
+ATTACHED_BY_CONTROLLER = "volumes.kubernetes.io/controller-managed-attach-detach"
 UNINITIALIZED = {
     "key": "node.cloudprovider.kubernetes.io/uninitialized",
     "value": "true",
@@ -81,7 +82,7 @@ def as_node(facts: NodeFacts) -> dict[str, Any]:
         spec["taints"] = given
     if provider := facts.args.get("provider-id", "").replace("'", ""):
         spec["providerID"] = provider
-    annotations = {}
+    annotations = {ATTACHED_BY_CONTROLLER: "true"}
     if ip := facts.args.get("node-ip"):
         annotations["alpha.kubernetes.io/provided-node-ip"] = ip
     meta = {"name": facts.name, "labels": labels(facts), "annotations": annotations}
@@ -184,7 +185,7 @@ class Kubelet:
         while True:
             try:
                 await act()
-            except Retryable:
+            except (Retryable, Denied):
                 await self._clock.sleep(RETRY_SECONDS)
             except Missing:
                 await self._clock.sleep(RETRY_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any
 
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
-from moxwell.errors import Missing, Retryable
+from moxwell.errors import Denied, Missing, Retryable
 from moxwell.kube.client import Kube
 from moxwell.kube.codec import Change
 from moxwell.kube.errors import Gone
@@ -89,7 +89,7 @@ class Runner:
             while True:
                 try:
                     await self._follow(group)
-                except (Retryable, Gone):
+                except (Retryable, Denied, Gone):
                     await self._clock.sleep(RETRY_SECONDS)
 
     async def _follow(self, group: asyncio.TaskGroup) -> None:
@@ -143,7 +143,7 @@ class Runner:
         while True:
             try:
                 await act()
-            except Retryable:
+            except (Retryable, Denied):
                 await self._clock.sleep(RETRY_SECONDS)
             except Missing:
                 return

@@ -15,7 +15,7 @@ from typing import Any
 from moxwell.api.kinds import Resource
 from moxwell.api.quantity import Quantity
 from moxwell.clock import Clock
-from moxwell.errors import Conflict, Missing, MoxwellError, Retryable
+from moxwell.errors import Conflict, Denied, Missing, MoxwellError, Retryable
 from moxwell.kube.client import Kube
 from moxwell.lab import disks
 
@@ -96,7 +96,7 @@ class Volumes:
                 for claim in claims_of(pod):
                     await self._look(claim, pod["metadata"]["namespace"])
                 break
-            except (Retryable, Missing) as error:
+            except MoxwellError as error:  # a node authorizer denies what is not there yet
                 tries += 1
                 if tries % TELL_AFTER == 0:
                     await self._tell(pod, str(error))
@@ -110,7 +110,7 @@ class Volumes:
         meta = pod["metadata"]
         try:
             now = await self._kube.find(PODS, meta["name"], meta["namespace"])
-        except Retryable:
+        except (Retryable, Denied):
             return True
         same = now is not None and now["metadata"]["uid"] == meta["uid"]
         return same and now is not None and "deletionTimestamp" not in now["metadata"]

@@ -47,10 +47,11 @@ class SharedEtcd:
         *,
         program: Callable[[], Path],
         port_of: Callable[[], int],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder, self._supervisor = folder, supervisor
         self._shelf, self._program, self._port_of = Shelf(folder / "pki", clock), program, port_of
-        self._guarded = False
+        self._guarded, self._changed = False, changed
 
     @property
     def key(self) -> Path:
@@ -64,7 +65,7 @@ class SharedEtcd:
     async def ensure(self) -> State:
         """Have it run; it is well when it answers and tells users apart."""
         program = self._described()
-        state = await self._supervisor.keep(program)
+        state = await self._supervisor.keep(program, self._changed)
         if not state.well:
             self._guarded = False
             return state

@@ -34,6 +34,7 @@ from moxwell.errors import Bug
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import HttpTransport
+from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.settings import Settings
@@ -72,7 +73,12 @@ class GenuinePlanes:
         self._installed, self._extend, self.changed = installed, extend, changed
         self._supervisor = Supervisor(hands, clock)
         self.etcd = SharedEtcd(
-            root / "etcd", clock, self._supervisor, program=installed.etcd, port_of=port_of
+            root / "etcd",
+            clock,
+            self._supervisor,
+            program=installed.etcd,
+            port_of=port_of,
+            changed=self._tell_all,
         )
         self._confined: set[str] = set()
         self._loops: dict[Key, _Loops] = {}
@@ -97,6 +103,10 @@ class GenuinePlanes:
         await asyncio.gather(*(self._end_programs(folder) for folder in folders))
         await self.etcd.end()
 
+    def _tell_all(self) -> None:
+        for key in self.keys():
+            self.changed(key)
+
     # What is known from outside
 
     def has(self, key: Key) -> bool:
@@ -107,6 +117,11 @@ class GenuinePlanes:
         """Every tenant that lives here."""
         for file in sorted(self._root.glob("tenants/*/*/tenant.json")):
             yield Key(file.parent.parent.name, file.parent.name)
+
+    def caches(self, key: Key) -> Caches | None:
+        """What our loops have seen of a tenant, while it is up."""
+        found = self._loops.get(key)
+        return found.manager.caches if found else None
 
     def pods_by_node(self, key: Key) -> dict[str, int]:
         """How many pods run on each node of a tenant, from what our loops have seen."""

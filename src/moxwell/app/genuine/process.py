@@ -21,6 +21,7 @@ from moxwell.errors import Busy
 GRACE_SECONDS = 12.0
 POLL_SECONDS = 0.05
 PAGE = "*.run"
+LAST = ("etcd",)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 # $1 folder, $2 page, $3 what it is; the rest is the program. The page is there before the program.
 _LAUNCH = """umask 077; cd "$1" || exit 126
@@ -141,12 +142,15 @@ def pages(root: Path) -> Iterator[Path]:
 
 async def end_all(root: Path, clock: Clock) -> int:
     """End whatever a killed daemon left running below a folder; how many that were."""
-    hands = Processes(clock, {})
-    found = [life for page in pages(root) if (life := find(page)) is not None]
-    await asyncio.gather(*(hands.end(life) for life in found))
-    for page in pages(root):
-        page.unlink(missing_ok=True)
-    return len(found)
+    hands, count = Processes(clock, {}), 0
+    for last in (False, True):  # the store goes after those that write to it
+        mine = [page for page in pages(root) if (page.stem in LAST) is last]
+        found = [life for page in mine if (life := find(page)) is not None]
+        await asyncio.gather(*(hands.end(life) for life in found))
+        for page in mine:
+            page.unlink(missing_ok=True)
+        count += len(found)
+    return count
 
 
 def _read_stat(line: str) -> tuple[str, int]:

@@ -75,7 +75,7 @@ class State:
 
 def pause_after(failures: int) -> float:
     """How long to wait before the next start."""
-    return min(FIRST_PAUSE_SECONDS * 2.0 ** max(0, failures - 1), LONGEST_PAUSE_SECONDS)
+    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(max(0, failures - 1), 16), LONGEST_PAUSE_SECONDS)
 
 
 class Keeper:
