@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -55,6 +55,27 @@ def scrub(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return {name: scrub_value(name, value) for name, value in event.items()}
 
 
+class Unfailing:
+    """A stream that loses a line rather than end the program: a log lies on disks that fill up."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.lost = 0
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self.lost += 1
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self.lost += 1
+
+
 def configure(
     *, form: Literal["json", "console"] = "json", level: str = "info", stream: TextIO | None = None
 ) -> None:
@@ -78,6 +99,6 @@ def configure(
             *last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Unfailing(out))),
         cache_logger_on_first_use=False,
     )

@@ -218,6 +218,10 @@ def internal(message: str) -> Refused:
 
 
 def storage_failed(message: str) -> Refused:
-    """The disk refused the write: nothing of it was kept."""
-    details = {"causes": [{"reason": "StorageFailed", "message": message}], "retryAfterSeconds": 10}
+    """
+    The disk refused the write: nothing of it was kept.
+
+    Nobody is told to try again after a while: kubectl would do so silently for minutes.
+    """
+    details = {"causes": [{"reason": "StorageFailed", "message": message}]}
     return Refused(507, "InternalError", f"the write was not stored: {message}", details=details)

@@ -5,7 +5,8 @@ import io
 import json
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -174,3 +175,14 @@ def test_a_line_carries_what_was_bound_and_errors_with_their_trace() -> None:
 def test_ordinary_text_is_left_as_it_is(text: str) -> None:
     if not any(word in text for word in ("=", "PVE", "eyJ", "BEGIN")):
         assert log.scrub_text(text) == text or "earer" in text.lower()
+
+
+def test_a_log_on_a_full_disk_loses_lines_and_ends_nothing() -> None:
+    with Path("/dev/full").open("w") as full:
+        log.configure(stream=full)
+        try:
+            structlog.get_logger("test").info("nobody reads this")
+        finally:
+            structlog.reset_defaults()
+            with suppress(OSError):
+                full.close()
