@@ -35,9 +35,19 @@ class Manager:
     flags: tuple[str, ...] = ()
 
 
-CORE = Manager("cluster-api", "src/config", flags=("--feature-gates=ClusterTopology=true",))
-BOOTSTRAP = Manager("kubeadm-bootstrap", "src/bootstrap/kubeadm/config")
-CONTROL_PLANE = Manager("kubeadm-control-plane", "src/controlplane/kubeadm/config")
+TOPOLOGY = "--feature-gates=ClusterTopology=true"  # clusters by ClusterClass
+IGNITION = "KubeadmBootstrapFormatIgnition=true"  # and Flatcar, in those that know of it
+CORE = Manager("cluster-api", "src/config", flags=(TOPOLOGY,))
+BOOTSTRAP = Manager(
+    "kubeadm-bootstrap",
+    "src/bootstrap/kubeadm/config",
+    flags=(f"--feature-gates={IGNITION}",),
+)
+CONTROL_PLANE = Manager(
+    "kubeadm-control-plane",
+    "src/controlplane/kubeadm/config",
+    flags=(f"{TOPOLOGY},{IGNITION}",),
+)
 IPAM = Manager("in-cluster-ipam", "src/config", health="--health-probe-bind-address")
 ALL = (CORE, BOOTSTRAP, IPAM)
 

@@ -23,6 +23,15 @@ FORMATS = ("cloud-config", "ignition", "talos")
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where the guest is made, for labels of its node; a migration does not change its seed."""
+
+    region: str = ""
+    zone: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
     """Who the guest is."""
 
@@ -30,6 +39,7 @@ class Identity:
     provider_id: str
     kubernetes: str = ""
     inject_provider_id: bool = True
+    place: Place = Place()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,4 +78,7 @@ def as_meta_data(identity: Identity) -> bytes:
         meta["provider-id"] = identity.provider_id
     if identity.kubernetes:
         meta["kubernetes-version"] = identity.kubernetes
+    place = identity.place
+    found = {"region": place.region, "zone": place.zone, "proxmox-node": place.host}
+    meta |= {key: value for key, value in found.items() if value}
     return yaml.safe_dump(meta, sort_keys=False).encode()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from moxwell.errors import Invalid
 from moxwell.kernel.iso import build_iso, read_iso
-from moxwell.kernel.seed import Bootstrap, Identity, seed_files
+from moxwell.kernel.seed import Bootstrap, Identity, Place, seed_files
 from moxwell.kernel.wires import Address, Network, Nic, Policy, Route, Vrf, choose_mac
 
 ME = Identity("worker-1", "proxmox://region-1/10001", "v1.31.4")
@@ -37,6 +37,13 @@ NETWORK = Network((STATIC, DHCP, ROUTED), (VRF,))
 
 def files(bootstrap: Bootstrap, network: Network = NETWORK, who: Identity = ME) -> dict[str, bytes]:
     return seed_files(bootstrap, who, network)
+
+
+def test_the_place_is_there_for_labels_of_the_node() -> None:
+    who = Identity("w", "proxmox://r/1", place=Place("r", "zone-a", "pve1"))
+    meta = yaml.safe_load(files(Bootstrap(), who=who)["meta-data"])
+    assert (meta["region"], meta["zone"], meta["proxmox-node"]) == ("r", "zone-a", "pve1")
+    assert "zone" not in yaml.safe_load(files(Bootstrap())["meta-data"])
 
 
 def test_network_config_v2() -> None:

@@ -80,6 +80,10 @@ def _drop(*names: str) -> Part:
     return lambda part: {k: v for k, v in part.items() if k not in names}
 
 
+def _mould_up(spec: Json) -> Json:
+    return _uuid_up(_drop("cloneSpec")(spec))
+
+
 _ALIASES = (("nodeName", "target"), ("template", "templateName"), ("cores", "numCores"))
 
 
@@ -126,7 +130,7 @@ _FORMS: dict[tuple[str, str], _Form] = {
         *_MACHINE_OLD, _OLD.template_status_up, _OLD.template_status_down, template=True
     ),
     ("v1alpha2", "ProxmoxCluster"): _Form(_uuid_up, _uuid_down, _CAPMOX, _same),
-    ("v1alpha2", "ProxmoxClusterTemplate"): _Form(_uuid_up, _uuid_down, template=True),
+    ("v1alpha2", "ProxmoxClusterTemplate"): _Form(_mould_up, _uuid_down, template=True),
     ("v1alpha2", "ProxmoxMachine"): _Form(_full_up, _same, _CAPMOX, _same),
     ("v1alpha2", "ProxmoxMachineTemplate"): _Form(_full_up, _same, template=True),
     ("v1beta1", "ProxmoxCluster"): _Form(),

@@ -124,3 +124,4 @@ class Claim(Value, frozen=True, kw_only=True):
     iso_storage: str = field(name="isoStorage", default="")
     linked: bool = False
     detour: bool = False  # cloned beside its template, then migrated
+    left: tuple[str, ...] = ()  # region/VMID of clones given up, until they are known to be gone

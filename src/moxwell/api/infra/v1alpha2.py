@@ -32,6 +32,24 @@ class ClusterStatus(cluster.ClusterStatus, frozen=True, kw_only=True):
     node_locations: NodeLocations | None = field(name="nodeLocations", default=None)
 
 
+class MouldSpec(cluster.ClusterSpec, frozen=True, kw_only=True):
+    """A cluster in a mould. CAPMOX's classes also say ``cloneSpec`` there, which nobody reads."""
+
+    clone_spec: Any = field(name="cloneSpec", default=None)
+
+
+class MouldResource(cluster.ClusterResource, frozen=True, kw_only=True):
+    """What a cluster from this mould looks like."""
+
+    spec: MouldSpec = field(default_factory=MouldSpec)
+
+
+class MouldTemplateSpec(cluster.ClusterTemplateSpec, frozen=True, kw_only=True):
+    """The mould."""
+
+    template: MouldResource = field(default_factory=MouldResource)
+
+
 _FACTS: dict[str, Any] = {
     "group": GROUP,
     "version": VERSION,
@@ -54,7 +72,7 @@ class ProxmoxCluster(Object, frozen=True, kw_only=True):
 class ProxmoxClusterTemplate(Object, frozen=True, kw_only=True):
     """A mould of clusters as CAPMOX v1alpha2 writes it."""
 
-    spec: cluster.ClusterTemplateSpec = field(default_factory=cluster.ClusterTemplateSpec)
+    spec: MouldTemplateSpec = field(default_factory=MouldTemplateSpec)
 
 
 @kind(plural="proxmoxmachines", short=("moxm",), status=True, columns=(_READY,), **_FACTS)

@@ -148,6 +148,8 @@ def _values(info: Any) -> st.SearchStrategy[Any]:
             return st.integers(1, 9).map(float)
         case kind.StrType():
             return _string(info)
+        case kind.AnyType():
+            return st.dictionaries(st.sampled_from("ab"), st.integers(0, 9), min_size=1, max_size=2)
         case kind.DateTimeType():
             return st.just("2026-01-01T00:00:00Z")
         case _:

@@ -12,7 +12,7 @@ from moxwell.controllers.infra.machine.peer import iso_of, mark_of, seed_name, s
 from moxwell.controllers.infra.machine.seen import BOOTING, GuestFound, Seen
 from moxwell.kernel import hardware
 from moxwell.kernel.iso import build_iso
-from moxwell.kernel.seed import SCHEME, Identity, seed_files
+from moxwell.kernel.seed import SCHEME, Identity, Place, seed_files
 from moxwell.kernel.wiring import network_of
 from moxwell.pve.endpoints.firewall import Rule
 from moxwell.pve.guests import GuestConfig
@@ -46,7 +46,8 @@ def seed(obj: ProxmoxMachine, claim: Claim, seen: Seen) -> UploadIso:
     settings = obj.spec.metadata_settings
     inject = settings.provider_id_injection if settings else None
     version = seen.around.machine.spec.version if seen.around else ""
-    identity = Identity(obj.name, provider_id(obj, seen), version, inject is not False)
+    place = Place(obj.spec.region or "", claim.zone or "default", claim.host)
+    identity = Identity(obj.name, provider_id(obj, seen), version, inject is not False, place)
     network = network_of(claim.uuid, obj.spec, seen.devices, seen.zone, seen.addresses.given)
     assert seen.bootstrap is not None
     files = seed_files(seen.bootstrap, identity, network)
