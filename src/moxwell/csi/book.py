@@ -51,6 +51,9 @@ class MemoryBook:
         if self._entries.pop(key, None) is not None:
             self._save()
 
+    def keys(self) -> list[str]:
+        return sorted(self._entries)
+
     def _save(self) -> None:
         if self._file is not None:
             fresh = self._file.with_suffix(".new")

@@ -118,9 +118,9 @@ class Carriers:
     async def find(self, region: Region, mark: Mark) -> Carrier | None:
         """The guest of a mark: tags lead to it, its description proves it."""
         for guest in region.inventory.find_by_owner(mark.key):
-            config = await self._config(region, guest.host, guest.vmid)
-            if config is not None and marks.is_ours(config, mark):
-                return Carrier(guest.vmid, guest.host, config)
+            found = await self._read(region, guest.vmid)
+            if found is not None and marks.is_ours(found.config, mark):
+                return found
         return None
 
     def owns(self, volume: VolumeId) -> bool:
@@ -134,16 +134,24 @@ class Carriers:
         guest = region.inventory.find(volume.owner)
         if guest is None or SHELL_TAG not in guest.tags:
             return None
-        config = await self._config(region, guest.host, guest.vmid)
-        if config is None or config.slot_of(volume.volid) is None:
-            return None
-        return Carrier(guest.vmid, guest.host, config)
+        found = await self._read(region, guest.vmid)
+        return found if found and found.config.slot_of(volume.volid) is not None else None
 
-    async def _config(self, region: Region, host: str, vmid: int) -> GuestConfig | None:
-        try:
-            return await region.pve.qemu.config(host, vmid)
-        except Missing:
+    async def _read(self, region: Region, vmid: int) -> Carrier | None:
+        """A guest as it is now, wherever it went; None only if there is none of this id."""
+        for _ in range(2):
+            guest = region.inventory.find(vmid)
+            if guest is not None:
+                try:
+                    config = await region.pve.qemu.config(guest.host, vmid)
+                    return Carrier(vmid, guest.host, config)
+                except Missing:
+                    pass
+            await region.inventory.refresh()
+        if await region.inventory.is_gone(vmid):
+            region.inventory.learn_gone(vmid)
             return None
+        raise UnderWay(f"guest {vmid} is being made or moved")
 
     def is_gone(self, region: Region, volume: VolumeId) -> bool:
         """Was the volume deleted, and is only kept for its snapshots? Costs no request."""
@@ -159,6 +167,7 @@ class Carriers:
         """The carrier of a volume; made if there is none. Call under the volume's lock."""
         found = await self.of(region, volume)
         if found is not None:
+            await self.born(self.mark_of(volume))  # if a kill came in between
             return found
         if self.owns(volume):
             raise NotNow(f"{volume} belongs to guest {volume.owner}, which is not the driver's")
@@ -226,15 +235,14 @@ class Carriers:
         for row in await region.pve.cluster.tasks():
             if row.running and row.type in _BIRTHS and row.id in ids:
                 raise UnderWay(f"guest {vmid} is being made ({row.type})")
-        config = await self._config(region, birth.host, vmid)
-        if config is None:
+        found = await self._read(region, vmid)
+        if found is None:
             return None
-        if marks.is_ours(config, birth.mark) and not config.lock:
-            return Carrier(vmid, birth.host, config)
-        if config.lock in ("clone", "create"):
-            raise NotNow(
-                f"guest {vmid} was left locked ({config.lock}) by Proxmox; unlock and remove it"
-            )
+        lock = found.config.lock
+        if marks.is_ours(found.config, birth.mark) and not lock:
+            return found
+        if lock in ("clone", "create"):
+            raise NotNow(f"guest {vmid} was left locked ({lock}) by Proxmox; unlock and remove it")
         return None
 
     async def _dress(self, region: Region, birth: Birth, made: Carrier) -> Carrier:

@@ -16,6 +16,7 @@ from moxwell.csi.carriers import COPY_TAG, Birth, Carrier, guest_name
 from moxwell.csi.driver import Driver
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.means import Means
+from moxwell.csi.refusals import UnderWay
 from moxwell.errors import Busy, MoxwellError, Unreachable
 from moxwell.pve.marks import Mark
 from moxwell.pve.regions import Region
@@ -122,6 +123,8 @@ async def bring(region: Region, carrier: Carrier, host: str) -> Carrier:
     """Move a carrier with its own local disk to a host; Proxmox copies the disk."""
     if not host or carrier.host == host or not carrier.disk_id(region).host:
         return carrier
+    if carrier.config.lock:
+        raise UnderWay(f"guest {carrier.vmid} is locked ({carrier.config.lock})")
     log.info("moving", guest=carrier.vmid, disk=carrier.drive, to=host)
     upid = await region.pve.qemu.migrate(carrier.host, carrier.vmid, host)
     ended = await region.tasks.wait_ended(upid)

@@ -87,7 +87,10 @@ class Migration:
 
     async def _prepare(self, namespace: str, name: str, host: str) -> dict[str, str]:
         claim = await self._kube.get(CLAIMS, name, namespace)
-        pv = await self._kube.get(VOLUMES, claim["spec"].get("volumeName", ""))
+        bound = claim["spec"].get("volumeName")
+        if not bound:
+            raise NotNow(f"claim {namespace}/{name} is not bound: it has no disk yet")
+        pv = await self._kube.get(VOLUMES, bound)
         source = get_volume(pv["spec"]["csi"]["volumeHandle"])
         region = await self._driver.region(source.region)
         if not source.host:

@@ -3,8 +3,9 @@ Attaching volumes to guests and taking them off again.
 
 In: a volume, a node, how it is to be used. Out: where the guest finds the disk, and by what it
 knows it. Before anything is written the volume is claimed for the guest in the index of holders; if
-another guest has it, that guest is looked at once more and then the call is refused. The surprise:
-what was promised while the volume was attached nowhere (a size, limits) comes true here.
+another guest has it, that guest is looked at once more and then the call is refused. Only then is a
+replicated volume brought to the guest's host, as moving one that is in use would lose it. The
+surprise: what was promised while the volume was attached nowhere (a size, limits) comes true here.
 """
 
 from collections.abc import Mapping
@@ -40,12 +41,14 @@ async def publish(driver: Driver, wanted: Wanted) -> dict[str, str]:
     seated = await driver.nodes.find(wanted.node)
     if seated.region != volume.region:
         raise NotNow(f"{volume} is in region {volume.region}, the node in {seated.region}")
-    await _reach(driver, region, volume, seated)
+    host = await _reach(driver, region, volume, seated)
     await _claim(driver, region, volume, seated)
     entry = await driver.book.get(driver.book_key(volume))
     options = Params.of_context(wanted.context or {}, entry).drive(read_only=wanted.read_only)
     wish = Attach(volume.volid, volume.identity, options)
     try:
+        if not volume.host:
+            await replicas.follow(driver, region, volume, host)
         seat = await driver.queues.ask(region, seated.vmid, wish)
     except MoxwellError as error:
         await _unclaim(driver, region, volume, seated, error)
@@ -56,8 +59,8 @@ async def publish(driver: Driver, wanted: Wanted) -> dict[str, str]:
     return _context(volume, seat)
 
 
-async def _reach(driver: Driver, region: Region, volume: VolumeId, seated: Seated) -> None:
-    """A local disk can only be attached where it lies; a replicated one is brought there."""
+async def _reach(driver: Driver, region: Region, volume: VolumeId, seated: Seated) -> str:
+    """The host of the guest; a local disk can only be attached where it lies."""
     guest = region.inventory.find(seated.vmid)
     if guest is None or (volume.host and guest.host != volume.host):
         await region.inventory.refresh()
@@ -73,8 +76,7 @@ async def _reach(driver: Driver, region: Region, volume: VolumeId, seated: Seate
         )
     if driver.carriers.is_gone(region, volume):
         raise Missing(f"{volume} was deleted; only its snapshots are left")
-    if not volume.host:
-        await replicas.follow(driver, region, volume, guest.host)
+    return guest.host
 
 
 async def _claim(driver: Driver, region: Region, volume: VolumeId, seated: Seated) -> None:

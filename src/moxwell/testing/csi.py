@@ -32,6 +32,7 @@ from moxwell.kube.client import Kube
 from moxwell.pve import properties
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
+from moxwell.pve.transport import Transport
 from moxwell.pve.values import Secret, size_bytes
 from moxwell.sim import mischief
 from moxwell.sim.access import auth
@@ -42,6 +43,7 @@ from moxwell.sim.world import read_world
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
 from moxwell.testing.pve_stage import grant
+from moxwell.testing.reconcile import Wires
 
 TOKEN = "csi@pve!test=11111111-2222-4333-8444-555555555555"
 NODES = range(101, 1000)
@@ -167,6 +169,7 @@ class CsiStage:
         self.engine = Engine(worlds, self.clock)
         self.transports: dict[str, SimTransport] = {}
         self.as_root = False
+        self.wires: Wires | None = None  # through which the next life goes
         self._disks: list[SimDisks] = []
         self.driver: Driver
         self.controller: Controller
@@ -225,7 +228,7 @@ class CsiStage:
     def mischief(self, what: str, region: str = "r1", **args: Any) -> None:
         mischief.perform(self.engine.desks[region], what, args)
 
-    def connect(self, config: RegionConfig) -> SimTransport:
+    def connect(self, config: RegionConfig) -> Transport:
         if self.as_root:
             world, now = self.world(config.region), self.clock.now().timestamp()
             ticket = auth.make_ticket(world, "root@pam", now)
@@ -237,7 +240,8 @@ class CsiStage:
         else:
             made = SimTransport(self.engine, config.region, token=TOKEN)
         self.transports[config.region] = made
-        return made
+        wired: Transport = self.wires.pve(made) if self.wires else made
+        return wired
 
     @asynccontextmanager
     async def running(
