@@ -1,35 +1,44 @@
 """``moxwell csi controller`` and ``moxwell csi node``: the driver's two programs."""
 
+import os
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import typer
 
 app = typer.Typer(no_args_is_help=True)
 NAME = "csi.moxwell.dev"
+ADDRESS = typer.Option(
+    "unix:///csi/csi.sock", "--csi-address", envvar="CSI_ENDPOINT", help="Socket."
+)
+METRICS = typer.Option(
+    "", "--metrics-address", help="host:port of /metrics, /healthz and /readyz; none if empty."
+)
+STANDALONE = typer.Option(False, "--standalone", help="Without Kubernetes.")
 
 
 @app.command()
 def controller(
-    config: Path = typer.Option(..., "--cloud-config", "--config", help="Regions (YAML)."),
-    address: str = typer.Option("unix:///csi/csi.sock", "--csi-address", help="Socket."),
+    config: Path = typer.Option(
+        ..., "--cloud-config", "--config", help="File with the regions (clusters: [...])."
+    ),
+    address: str = ADDRESS,
     name: str = typer.Option(
         NAME, "--driver-name", help="csi.proxmox.sinextra.dev serves existing volumes."
     ),
     kubeconfig: Path | None = typer.Option(
-        None, help="Of the cluster that is served: a tenant's, from outside."
+        None, help="Of the cluster that is served: a tenant's, from outside. Default: the pod's."
     ),
     namespace: str = typer.Option("kube-system", help="Where the driver keeps its book."),
-    standalone: bool = typer.Option(
-        False, "--standalone", help="Without Kubernetes; the book is a file."
-    ),
-    book: Path | None = typer.Option(None, help="That file."),
+    standalone: bool = STANDALONE,
+    book: Path | None = typer.Option(None, help="The book as a file, with --standalone."),
+    metrics: str = METRICS,
 ) -> None:
-    """Serve the Identity and Controller services."""
-    import asyncio
-
+    """Serve the Identity and Controller services, beside the usual sidecars."""
     from moxwell.csi.running import Files, run_controller
 
-    files = Files(config.read_text(), address, name, namespace, book)
+    files = Files(config, address, name, namespace, book, metrics)
 
     async def run() -> None:
         if standalone:
@@ -38,26 +47,61 @@ def controller(
         async with _kube(kubeconfig) as kube:
             await run_controller(files, kube)
 
-    asyncio.run(run())
+    _serve(run())
 
 
 @app.command()
 def node(
     name: str = typer.Option(..., "--node-id", envvar="NODE_NAME", help="Name of the Node."),
-    address: str = typer.Option("unix:///csi/csi.sock", "--csi-address", help="Socket."),
+    address: str = ADDRESS,
     driver: str = typer.Option(NAME, "--driver-name", help="As the controller's."),
     kubeconfig: Path | None = typer.Option(None, help="Default: that of the pod."),
+    standalone: bool = STANDALONE,
+    region: str = typer.Option("", help="Of this node, with --standalone."),
+    zone: str = typer.Option("", help="Of this node, with --standalone."),
+    metrics: str = METRICS,
+    sysfs: Path = typer.Option(Path("/sys"), hidden=True),
 ) -> None:
-    """Serve the Identity and Node services."""
-    import asyncio
+    """Serve the Identity and Node services, on every node."""
+    from moxwell.csi.running import Seat, run_node
 
-    from moxwell.csi.running import run_node
+    if standalone and not (region and zone):
+        raise typer.BadParameter("--standalone needs --region and --zone")
+    seat = Seat(name, address, driver, metrics, region, zone, sysfs)
 
     async def run() -> None:
+        if standalone:
+            await run_node(seat, None)
+            return
         async with _kube(kubeconfig) as kube:
-            await run_node(address, name, driver, kube)
+            await run_node(seat, kube)
 
-    asyncio.run(run())
+    _serve(run())
+
+
+def _serve(work: Coroutine[Any, Any, None]) -> None:
+    """Until a signal comes; what goes wrong ends as one sentence."""
+    import asyncio
+
+    from moxwell.csi.endpoint import until_told
+    from moxwell.errors import MoxwellError
+    from moxwell.runtime import log
+
+    log.configure(form="json", level=os.environ.get("LOG_LEVEL", "info"))
+    try:
+        asyncio.run(until_told(work))
+    except ExceptionGroup as group:
+        known = group.subgroup(MoxwellError)
+        if known is None:
+            raise
+        raise _first(known) from group
+
+
+def _first(group: BaseException) -> BaseException:
+    """The first of those that were raised together."""
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group
 
 
 def _kube(file: Path | None):  # type: ignore[no-untyped-def]

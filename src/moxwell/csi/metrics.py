@@ -1,20 +1,25 @@
 """
 What the driver counts: its own calls, and what they ask of Proxmox.
 
-The second pair has proxmox-csi-plugin's names and labels, so its dashboards work unchanged.
+Calls are counted under the name that CSI drivers share, with the words of gRPC's codes as Go writes
+them, so one alert serves ours and others'. The second pair has proxmox-csi-plugin's names and
+labels, so its dashboards work unchanged.
 Counting happens on the wire, so nothing that is sent can be forgotten.
 """
 
 import re
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
+import moxwell
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
 from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Transport, Upload
 from moxwell.pve.values import Params
 
 _BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_CALL_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
+_ODD_CODES = {"OK": "OK", "CANCELLED": "Canceled"}
 _KINDS: tuple[tuple[str, str, str], ...] = (
     ("POST", r".*/storage/[^/]+/content", "createVolume"),
     ("POST", r".*/storage/[^/]+/content/.+", "copyVolume"),
@@ -37,18 +42,31 @@ def kind_of(method: str, path: str) -> str:
     return "other"
 
 
+def go_code(name: str) -> str:
+    """A code of gRPC as Go writes it: ``FAILED_PRECONDITION`` is ``FailedPrecondition``."""
+    return _ODD_CODES.get(name) or "".join(word.capitalize() for word in name.split("_"))
+
+
 class CsiMetrics:
     """Every metric of the driver; made once per registry."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.registry = registry
+    def __init__(self, registry: CollectorRegistry, driver: str = "csi.moxwell.dev") -> None:
+        self.registry, self._driver = registry, driver
         self._calls = Histogram(
-            "moxwell_csi_call_seconds",
+            "csi_plugin_operations_seconds",
             "CSI calls by method and outcome",
-            ("call", "code"),
+            ("driver_name", "method_name", "grpc_status_code"),
             registry=registry,
-            buckets=_BUCKETS,
+            buckets=_CALL_BUCKETS,
         )
+        self._running = Gauge(
+            "csi_plugin_operations_in_flight",
+            "CSI calls that are being answered",
+            ("driver_name", "method_name"),
+            registry=registry,
+        )
+        about = Info("moxwell_csi", "What runs here", registry=registry)
+        about.info({"version": moxwell.__version__, "driver_name": driver})
         self._seconds = Histogram(
             "proxmox_api_request_duration_seconds",
             "Requests to Proxmox",
@@ -60,8 +78,13 @@ class CsiMetrics:
             "proxmox_api_request_errors", "Refused requests", ("request",), registry=registry
         )
 
+    def began(self, call: str) -> None:
+        self._running.labels(self._driver, call).inc()
+
     def called(self, call: str, code: str, seconds: float) -> None:
-        self._calls.labels(call, code).observe(seconds)
+        """``call`` is the whole name, ``/csi.v1.Controller/CreateVolume``."""
+        self._running.labels(self._driver, call).dec()
+        self._calls.labels(self._driver, call, go_code(code)).observe(seconds)
 
     def asked(self, kind: str, seconds: float, *, failed: bool) -> None:
         self._seconds.labels(kind).observe(seconds)

@@ -19,10 +19,12 @@ from prometheus_client import CollectorRegistry
 
 from moxwell.clock import Clock, SystemClock
 from moxwell.csi import driver as drivers
+from moxwell.csi import rights
 from moxwell.csi.book import Book, KubeBook, MemoryBook
 from moxwell.csi.controller import Controller
 from moxwell.csi.devices import SysDisks
 from moxwell.csi.driver import Settings
+from moxwell.csi.endpoint import metrics_page
 from moxwell.csi.metrics import CountedTransport, CsiMetrics
 from moxwell.csi.mounting import SystemMounter
 from moxwell.csi.node import Node, choose_most
@@ -31,16 +33,15 @@ from moxwell.csi.plugin import Identity, any_reachable
 from moxwell.csi.server import Calls, serving
 from moxwell.csi.staging import Stager
 from moxwell.csi.topology import REGION, ZONE
-from moxwell.errors import Invalid, MoxwellError
+from moxwell.errors import Invalid, Missing, MoxwellError, Retryable
 from moxwell.kube.client import Kube
-from moxwell.pve import preflight
-from moxwell.pve.config import RegionConfig, parse
+from moxwell.pve.config import RegionConfig, load
 from moxwell.pve.regions import Regions
 from moxwell.pve.transport import HttpTransport, Transport
 
 MOST_LABEL = "csi.proxmox.sinextra.dev/max-volume-attachments"
+PLACE_SECONDS = 3.0
 OWNER_KEYS = ("controllerVMID", "controllerVmID")
-FEATURES: tuple[preflight.Feature, ...] = ("volumes",)
 log = structlog.get_logger(__name__)
 
 
@@ -48,11 +49,25 @@ log = structlog.get_logger(__name__)
 class Files:
     """What a controller is told."""
 
-    config: str  # the text of the configuration file
+    config: Path
     address: str = "unix:///csi/csi.sock"
     name: str = drivers.NAME
     namespace: str = "kube-system"
     book: Path | None = None
+    metrics: str = ""  # host:port; none if empty
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a node plugin is told; ``region`` and ``zone`` stand in for a Kubernetes API."""
+
+    name: str
+    address: str = "unix:///csi/csi.sock"
+    driver: str = drivers.NAME
+    metrics: str = ""
+    region: str = ""
+    zone: str = ""
+    sys: Path = Path("/sys")
 
 
 def settings_of(text: str, name: str) -> Settings:
@@ -74,11 +89,12 @@ async def check_rights(regions: Regions) -> None:
     """Say what the credentials lack; a region that does not answer now may answer later."""
     for region in regions.values():
         try:
-            report = await preflight.check(region.pve, FEATURES)
+            findings = await rights.check(region.pve)
         except MoxwellError as error:
             log.warning("region not checked", region=region.name, error=str(error))
             continue
-        (log.info if report.ok else log.warning)("preflight", report=str(report))
+        for finding in findings:
+            (log.info if finding.ok else log.warning)("preflight", report=str(finding))
 
 
 async def run_controller(
@@ -86,13 +102,13 @@ async def run_controller(
 ) -> None:
     """Identity and Controller until cancelled."""
     clock = clock or SystemClock()
-    metrics = CsiMetrics(registry or CollectorRegistry())
+    metrics = CsiMetrics(registry or CollectorRegistry(), files.name)
 
     def connect(config: RegionConfig) -> Transport:
         return CountedTransport(HttpTransport(config, clock), metrics, clock)
 
-    regions = Regions(parse(files.config), clock, connect=connect)
-    settings = settings_of(files.config, files.name)
+    regions = Regions(load(files.config), clock, connect=connect)
+    settings = settings_of(files.config.read_text(), files.name)
     driver = drivers.assemble(regions, clock, settings=settings, kube=kube, book=_book(files, kube))
     calls = Calls(clock, metrics)
     identity = Identity(files.name, lambda: any_reachable(regions))
@@ -103,9 +119,14 @@ async def run_controller(
     async with asyncio.TaskGroup() as group:
         group.create_task(regions.run())
         group.create_task(check_rights(regions))
+        group.create_task(driver.holders.patrol(regions, clock))
         if driver.claims.recorder is not None:
             group.create_task(driver.claims.recorder.run())
-        async with serving(files.address, handlers):
+        checks = {"proxmox": lambda: any_reachable(regions)}
+        async with (
+            metrics_page(files.metrics, metrics.registry, checks),
+            serving(files.address, handlers),
+        ):
             await asyncio.Event().wait()
 
 
@@ -123,16 +144,33 @@ async def find_place(kube: Kube, name: str) -> tuple[str, str, str, str]:
     return known, region, zone, labels.get(MOST_LABEL, "")
 
 
-async def run_node(address: str, name: str, driver: str, kube: Kube) -> None:
+async def wait_place(kube: Kube, name: str, clock: Clock) -> tuple[str, str, str, str]:
+    """The same, once the cloud controller has placed the node; until then it says so."""
+    while True:
+        try:
+            return await find_place(kube, name)
+        except (Invalid, Retryable, Missing) as error:
+            log.warning("node not placed yet", node=name, error=str(error))
+            await clock.sleep(PLACE_SECONDS)
+
+
+async def run_node(seat: Seat, kube: Kube | None) -> None:
     """Identity and Node until cancelled."""
-    clock, disks = SystemClock(), SysDisks()
-    node_id, region, zone, label = await find_place(kube, name)
+    clock, disks = SystemClock(), SysDisks(seat.sys)
+    if kube is None:
+        node_id, region, zone, label = seat.name, seat.region, seat.zone, ""
+    else:
+        node_id, region, zone, label = await wait_place(kube, seat.name, clock)
     ours = frozenset(d.wwn for d in disks.read() if d.serial.startswith("pvc"))
     most = choose_most(label, disks.count_others(ours))
     stager = Stager(disks, SystemMounter(), clock)
     node = Node(stager, node_id=node_id, region=region, zone=zone, most=most)
-    calls = Calls(clock, CsiMetrics(CollectorRegistry()))
-    identity = Identity(driver, lambda: True)
+    metrics = CsiMetrics(CollectorRegistry(), seat.driver)
+    calls = Calls(clock, metrics)
+    identity = Identity(seat.driver, lambda: True)
     handlers = (calls.handlers("Identity", identity), calls.handlers("Node", node))
-    async with serving(address, handlers):
+    async with (
+        metrics_page(seat.metrics, metrics.registry, {}),
+        serving(seat.address, handlers),
+    ):
         await asyncio.Event().wait()

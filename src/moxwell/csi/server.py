@@ -7,7 +7,9 @@ specification's own descriptor; a call that an object lacks is UNIMPLEMENTED. Th
 of a request but its ids ever reaches the log, because requests carry secrets.
 """
 
+import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +23,7 @@ from moxwell.clock import Clock
 from moxwell.csi import refusals
 from moxwell.csi.metrics import CsiMetrics
 from moxwell.csi.wire import csi_pb2
-from moxwell.errors import MoxwellError
+from moxwell.errors import Busy, Invalid, Missing, MoxwellError
 
 log = structlog.get_logger(__name__)
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
@@ -47,7 +49,7 @@ class Calls:
             if function is None:
                 continue
             methods[method.name] = grpc.unary_unary_rpc_method_handler(
-                self._wrapped(method.name, function),
+                self._wrapped(f"/{descriptor.full_name}/{method.name}", function),
                 request_deserializer=message_factory.GetMessageClass(method.input_type).FromString,
                 response_serializer=lambda answer: answer.SerializeToString(),
             )
@@ -55,14 +57,20 @@ class Calls:
 
     def _wrapped(self, name: str, function: Callable[[Any], Awaitable[Any]]) -> Any:
         async def call(request: Any, context: Any) -> Any:
-            began, code = self._clock.monotonic(), grpc.StatusCode.OK
+            began, code = self._clock.monotonic(), grpc.StatusCode.UNKNOWN
+            self._metrics.began(name)
             try:
-                return await function(request)
+                answer = await function(request)
+                code = grpc.StatusCode.OK
+                return answer
+            except asyncio.CancelledError:
+                code = grpc.StatusCode.CANCELLED
+                raise
             except MoxwellError as error:
                 code = refusals.code_of(error)
                 log.info(
                     "call refused",
-                    call=name,
+                    call=name.rpartition("/")[2],
                     volume=getattr(request, "volume_id", ""),
                     code=code.name,
                     reason=error.reason,
@@ -80,10 +88,13 @@ async def serving(
     address: str, handlers: "tuple[grpc.GenericRpcHandler[Any, Any], ...]"
 ) -> AsyncIterator[grpc.aio.Server]:
     """A server on ``unix:///path``; a socket that was left over is removed first."""
-    _clear(address)
+    address = _free(address)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(handlers)
-    server.add_insecure_port(address)
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise SocketTaken(f"cannot listen on {address}") from error
     await server.start()
     log.info("listening", address=address)
     try:
@@ -91,6 +102,29 @@ async def serving(
     finally:
         await server.stop(GRACE_SECONDS)
         _clear(address)
+
+
+class SocketTaken(Busy):
+    """Another process answers at the socket, or it cannot be made."""
+
+    reason = "SocketTaken"
+
+
+def _free(address: str) -> str:
+    """The address of a socket that can be made now; ``/csi/csi.sock`` is one too."""
+    address = address if "://" in address else f"unix://{address}"
+    if not address.startswith("unix:///"):
+        raise Invalid(f"--csi-address must be unix:///path, not {address!r}")
+    path = Path(address.removeprefix("unix://"))
+    if not path.parent.is_dir():
+        raise Missing(f"the folder {path.parent} of the socket is not there")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            _clear(address)
+            return address
+    raise SocketTaken(f"another process answers at {address}")
 
 
 def _clear(address: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from moxwell.controllers.upstream.nodelife import plan as nodelife
-from moxwell.controllers.upstream.workloads import plan
+from moxwell.controllers.upstream.workloads import ordered, plan
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -114,3 +114,37 @@ def test_taints_come_and_go() -> None:
     silent = nodelife.taints(NODE, silent=True)
     assert [t["effect"] for t in silent] == ["NoSchedule", "NoExecute"]
     assert nodelife.taints(NODE | {"spec": {"taints": silent}}, silent=False) == []
+
+
+def _member(number: int, owner: Json, *, ready: bool = True, old: bool = False) -> Json:
+    revision = "db-older" if old else ordered.revision(owner)
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    meta = {"name": f"db-{number}", "labels": {ordered.REVISION: revision}}
+    return {"metadata": meta, "status": {"phase": "Running", "conditions": conditions}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "strategy", "leaving"),
+    [
+        pytest.param(((True, False), (True, False)), {}, (), id="all of the template"),
+        pytest.param(((True, True), (True, True)), {}, ("db-1", "db-0"), id="the highest first"),
+        pytest.param(((True, True), (False, False)), {}, (), id="while a new one starts, nobody"),
+        pytest.param(((True, True),), {}, (), id="while one is missing, nobody"),
+        pytest.param(
+            ((True, True), (True, True)), {"type": "OnDelete"}, (), id="only when deleted by hand"
+        ),
+        pytest.param(
+            ((True, True), (True, True)), {"rollingUpdate": {"partition": 1}}, ("db-1",),
+            id="those below the partition stay",
+        ),
+    ],
+)  # fmt: skip
+def test_a_stateful_set_rolls_from_the_end(
+    pods: tuple[tuple[bool, bool], ...], strategy: dict[str, Any], leaving: tuple[str, ...]
+) -> None:
+    spec = {"replicas": 2, "template": {"spec": {}}, "updateStrategy": strategy}
+    owner = {"metadata": {"name": "db"}, "spec": spec}
+    there = [_member(n, owner, ready=ready, old=old) for n, (ready, old) in enumerate(pods)]
+    assert ordered.outdated(owner, there) == leaving
+    status = ordered.status(owner, there)
+    assert status["updatedReplicas"] == sum(not old for _, old in pods)

@@ -2,5 +2,5 @@
 Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and disruption budgets, in small.
 
 ``plan`` holds the decisions, ``see`` the reads, ``controller`` the loops. Left out on purpose:
-rollback, progress deadlines, ordered updates of StatefulSets, indexed and suspended Jobs.
+rollback, progress deadlines, history of StatefulSets, indexed and suspended Jobs.
 """

@@ -8,7 +8,7 @@ import msgspec
 
 from moxwell.api import selectors
 from moxwell.controllers.upstream import resources
-from moxwell.controllers.upstream.workloads import plan
+from moxwell.controllers.upstream.workloads import ordered, plan
 from moxwell.controllers.upstream.workloads.see import owned, owner_key, pods_of
 from moxwell.errors import Conflict
 from moxwell.kernel import rollout
@@ -83,11 +83,10 @@ class StatefulSets:
         ordinal = plan.next_ordinal(owner, pods)
         if ordinal is not None:
             await self._make(owner, ordinal)
-        for name in plan.excess_ordinals(owner, pods)[:1]:
+        leaving = plan.excess_ordinals(owner, pods) or ordered.outdated(owner, pods)
+        for name in leaving[:1]:
             await self._kube.delete(resources.PODS, name, owner["metadata"]["namespace"])
-        status = plan.set_status(owner, pods)
-        del status["fullyLabeledReplicas"]
-        return Outcome(status | {"currentReplicas": status["replicas"]})
+        return Outcome(ordered.status(owner, pods))
 
     async def _make(self, owner: Json, ordinal: int) -> None:
         claims, volumes = plan.claims_of(owner, ordinal)
@@ -99,6 +98,7 @@ class StatefulSets:
         )
         pod["spec"]["volumes"] = [*(pod["spec"].get("volumes") or ()), *volumes]
         pod["spec"]["hostname"] = pod["metadata"]["name"]
+        pod["metadata"]["labels"] = ordered.labels(owner, pod, ordinal)
         with suppress(Conflict):  # the one before is still leaving
             await self._kube.create(pod, resources.PODS)
 
