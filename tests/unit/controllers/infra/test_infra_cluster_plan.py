@@ -113,6 +113,12 @@ def obj(deleting: bool = False, **spec: Any) -> ProxmoxCluster:
         pytest.param(obj(**HERE), Seen(regions=(UP, DOWN)), "RegionUnreachable", id="one is down"),
         pytest.param(obj(True), Seen(machines=("m",)), "WaitingForMachines", id="machines left"),
         pytest.param(obj(True), Seen(owned_claims=("x",)), GiveBack(("x",)), id="address left"),
+        pytest.param(
+            obj(True),
+            Seen(pools_unwanted=("p",), addresses_left=1),
+            "WaitingForAddresses",
+            id="addresses of the pool are still given",
+        ),
         pytest.param(obj(True), Seen(pools_unwanted=("p",)), PutPools((), ("p",)), id="pool left"),
         pytest.param(obj(True), Seen(), Settled, id="nothing left"),
     ],

@@ -205,6 +205,6 @@ def _again(obj: ProxmoxCluster, move: Move) -> float | None:
     brings = obj.spec.credentials_ref is not None or bool(obj.spec.regions)
     if isinstance(move, Settled):
         return CREDENTIALS if brings else None
-    if isinstance(move, Wait):
+    if isinstance(move, Wait) and not obj.deleting:
         return MENDED if brings else SAFETY
     return POLLED

@@ -95,6 +95,8 @@ def _unmake(seen: Seen) -> Move:
         return Wait("WaitingForMachines", f"{len(seen.machines)} machines are left: {some}")
     if seen.owned_claims:
         return GiveBack(seen.owned_claims)
+    if seen.addresses_left:
+        return Wait("WaitingForAddresses", f"{seen.addresses_left} addresses are still given")
     if seen.pools_unwanted:
         return PutPools((), seen.pools_unwanted)
     if seen.secrets_held:

@@ -54,6 +54,7 @@ class Seen:
     secrets_held: tuple[SecretRef, ...] = ()  # by this cluster alone; asked when it goes
     machines: tuple[str, ...] = ()
     owned_claims: tuple[str, ...] = field(default=())
+    addresses_left: int = 0  # given from pools that should go
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,14 @@ class Eyes:
         if machines:
             seen = await self._see_regions(obj, seen)
         held = () if machines else await self._credentials.held_for(obj)
-        return replace(seen, machines=machines, secrets_held=held)
+        left = self._addresses_of(obj, seen.pools_unwanted)
+        return replace(seen, machines=machines, secrets_held=held, addresses_left=left)
+
+    def _addresses_of(self, obj: ProxmoxCluster, pools: tuple[str, ...]) -> int:
+        """A pool goes after its addresses: the IPAM provider refuses any other order."""
+        given = self._caches.addresses.list(obj.namespace)
+        refs = [a.spec.pool_ref for a in given]
+        return sum(r.kind == InClusterIPPool.resource.kind and r.name in pools for r in refs)
 
     def _health(self, name: str) -> RegionHealth:
         region = self._regions.find(name)
