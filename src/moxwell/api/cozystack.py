@@ -193,6 +193,13 @@ class Kubernetes(Object, frozen=True, kw_only=True):
     status: KubernetesStatus = field(default_factory=KubernetesStatus)
 
 
+class TenantNetwork(Value, frozen=True, kw_only=True):
+    """Who reaches the nodes of a tenant, and by which bridge they are connected."""
+
+    allow_from: tuple[str, ...] = field(name="allowFrom", default=())  # none: no wall is built
+    bridge: str = ""  # or a VNet; for clusters that name none
+
+
 class TenantSpec(Value, frozen=True, kw_only=True):
     """A tenant: a namespace of its own with a quota."""
 
@@ -203,6 +210,7 @@ class TenantSpec(Value, frozen=True, kw_only=True):
     gateway: bool = False
     seaweedfs: bool = False
     scheduling_class: str = field(name="schedulingClass", default="")
+    network: TenantNetwork = field(default_factory=TenantNetwork)
     resource_quotas: Mapping[str, QuantityText] = field(name="resourceQuotas", default_factory=dict)
 
 

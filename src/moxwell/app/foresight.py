@@ -23,7 +23,7 @@ from moxwell.controllers.tenancy.cluster import forecast, plan
 from moxwell.controllers.tenancy.cluster.controller import MANAGER
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.cluster.expand import expand
-from moxwell.controllers.tenancy.cluster.see import RESOURCES, see
+from moxwell.controllers.tenancy.cluster.see import RESOURCES, see, surroundings
 from moxwell.errors import Invalid, Missing, MoxwellError
 from moxwell.kube.client import Kube
 
@@ -131,7 +131,7 @@ class Foresight:
 
     async def _cluster(self, tree: Json, there: bool, notes: list[str]) -> Json:
         app = msgspec.convert(tree, Kubernetes, strict=False)
-        wanted = expand(app, self._defaults())
+        wanted = expand(app, await surroundings(self._kube, app.namespace, self._defaults()))
         seen = await see(self._kube, app) if there else plan.Seen()
         before, after = await self._as_they_become(wanted) if there else ({}, {})
         changed = (

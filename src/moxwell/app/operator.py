@@ -26,6 +26,7 @@ from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.wiring import add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusters
 from moxwell.controllers.tenancy.tenant.controller import Tenants
+from moxwell.controllers.tenancy.tenant.walls import Walls
 from moxwell.errors import Invalid
 from moxwell.kube import kubeconfig
 from moxwell.kube.transport import HttpTransport
@@ -109,7 +110,8 @@ def compose(runtime: Runtime, clock: Clock, regions: Regions, book: RegionBook, 
     if "tenancy" in chosen.groups:
         clusters = TenantClusters(runtime.kube, lambda: settling.defaults(regions, lab=False))
         runtime.manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
-        runtime.manager.add(Controller(name="tenancy.tenant", reconciler=Tenants(runtime.kube)))
+        spaces = Tenants(runtime.kube, Walls(regions))
+        runtime.manager.add(Controller(name="tenancy.tenant", reconciler=spaces))
     if wish.settings.webhooks is not None:
         runtime.manager.serve_webhooks(webhooks(), _trust(runtime, clock, wish))
 

@@ -37,6 +37,7 @@ from moxwell.controllers.infra.wiring import Infra, add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusters
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.tenant.controller import Tenants as TenantSpaces
+from moxwell.controllers.tenancy.tenant.walls import Walls
 from moxwell.controllers.upstream import capi
 from moxwell.controllers.upstream.controlplane.controller import ControlPlanes
 from moxwell.controllers.upstream.references import References
@@ -127,7 +128,7 @@ class Moxwell:
         def defaults() -> Defaults:
             return settling.defaults(regions, lab is not None, planes.version)
 
-        _add_tenancy(runtime, defaults)
+        _add_tenancy(runtime, defaults, regions)
         _add_upstream(runtime, clock, planes)
         views, ring = Views(), Ring(clock.now())
         looking = Looking(
@@ -221,11 +222,12 @@ async def _serve_dashboard(stack: AsyncExitStack, home: Home, ring: Ring, deeds:
     return f"http://127.0.0.1:{port}"
 
 
-def _add_tenancy(runtime: Runtime, defaults: Callable[[], Defaults]) -> None:
+def _add_tenancy(runtime: Runtime, defaults: Callable[[], Defaults], regions: Regions) -> None:
     manager = runtime.manager
     clusters = TenantClusters(runtime.kube, defaults)
     manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
-    manager.add(Controller(name="tenancy.tenant", reconciler=TenantSpaces(runtime.kube)))
+    spaces = TenantSpaces(runtime.kube, Walls(regions))
+    manager.add(Controller(name="tenancy.tenant", reconciler=spaces))
 
 
 def _add_upstream(runtime: Runtime, clock: Clock, planes: HostedPlanes) -> None:

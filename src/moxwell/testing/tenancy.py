@@ -28,6 +28,7 @@ from moxwell.app.foresight import Foresight
 from moxwell.app.landing import Landing
 from moxwell.controllers.tenancy.cluster.controller import TenantClusters
 from moxwell.controllers.tenancy.tenant.controller import Tenants as TenantSpaces
+from moxwell.controllers.tenancy.tenant.walls import Walls
 from moxwell.controllers.upstream import capi
 from moxwell.controllers.upstream.controlplane.controller import ControlPlanes
 from moxwell.controllers.upstream.references import References
@@ -229,12 +230,12 @@ def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[Tenan
     ):
         manager.add(controller)
     planes_loop = ControlPlanes(kube, References(kube, resources))
-    clusters = TenantClusters(kube, lambda: settling.defaults(life.regions, lab=True))
+    clusters = TenantClusters(kube, lambda: settling.defaults(life.regions, lab=True), estate.clock)
     loops: dict[str, Any] = {
         "upstream.controlplane": planes_loop,
         "upstream.tenantplane": TenantPlanes(kube, planes),
         "tenancy.cluster": clusters,
-        "tenancy.tenant": TenantSpaces(kube),
+        "tenancy.tenant": TenantSpaces(kube, Walls(life.regions)),
     }
     for name, loop in loops.items():
         manager.add(Controller(name=name, reconciler=loop))

@@ -14,7 +14,7 @@ from moxwell.clock import Clock, SystemClock
 from moxwell.controllers.tenancy.cluster import plan, turns
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.cluster.expand import stages
-from moxwell.controllers.tenancy.cluster.see import RESOURCES, see
+from moxwell.controllers.tenancy.cluster.see import RESOURCES, see, surroundings
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Note, Outcome
@@ -62,7 +62,8 @@ class TenantClusters:
         seen = await see(self._kube, app)
         if app.deleting:
             return await self._unmake(app, seen)
-        ground, *groups = stages(app, self._defaults())
+        defaults = await surroundings(self._kube, app.namespace, self._defaults())
+        ground, *groups = stages(app, defaults)
         notes, _ = await self._put_all(ground)
         for number, stage in enumerate(groups):
             made, changed = await self._put_all(stage)

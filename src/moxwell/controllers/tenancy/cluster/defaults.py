@@ -34,6 +34,9 @@ class Defaults:
     version: str = "v1.34.1"
     control_plane_replicas: int = 2
     data_store: str = "default"
+    tenant: str = ""  # whose namespace it is; nobody's: no wall, no bridge
+    firewall_group: str = ""
+    bridge: str = ""
 
 
 def version_of(app: Kubernetes, defaults: Defaults) -> str:

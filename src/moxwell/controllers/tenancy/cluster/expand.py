@@ -21,6 +21,7 @@ from moxwell.controllers.tenancy.cluster.defaults import (
 )
 from moxwell.controllers.tenancy.cluster.forms import CONTROL_PLANE, CORE, new_object, owned, ref
 from moxwell.controllers.tenancy.cluster.groups import group_objects
+from moxwell.errors import Invalid
 
 Json = dict[str, Any]
 
@@ -85,9 +86,20 @@ def infrastructure(app: Kubernetes, defaults: Defaults) -> Json:
     if app.spec.network.dns_servers:
         spec["dnsServers"] = list(app.spec.network.dns_servers)
     if app.spec.credentials_ref is not None:
+        _refuse_others(app, defaults)
         ref = msgspec.to_builtins(app.spec.credentials_ref)
         spec["regions"] = [{"name": r.name, "credentialsRef": ref} for r in rows]
     return new_object(app, f"{INFRA}/{HUB}", "ProxmoxCluster", app.name, spec)
+
+
+def _refuse_others(app: Kubernetes, defaults: Defaults) -> None:
+    """A tenant that names somebody else's credentials would work with them, if not read them."""
+    ref = app.spec.credentials_ref
+    space = ref.namespace if ref else ""
+    if defaults.tenant and space not in ("", app.namespace):
+        raise Invalid(
+            f"spec.credentialsRef names namespace {space}: a tenant may only use Secrets of its own"
+        )
 
 
 def _addresses(app: Kubernetes) -> Json:

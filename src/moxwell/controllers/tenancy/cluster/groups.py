@@ -57,7 +57,9 @@ def group_objects(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> Iter
 def machine_spec(app: Kubernetes, group: NodeGroup, size: Size, defaults: Defaults) -> Json:
     """What each machine of a group is."""
     device: Json = {"name": "net0", "model": "virtio"}
-    device |= {"bridge": group.bridge} if group.bridge else {}
+    bridge = group.bridge or defaults.bridge
+    device |= {"bridge": bridge} if bridge else {}
+    device |= {"firewall": True} if defaults.firewall_group else {}
     device |= {"vlan": group.vlan} if group.vlan else {}
     if not _has_pool(app, group, defaults):
         device["dhcp4"] = True
@@ -72,6 +74,8 @@ def machine_spec(app: Kubernetes, group: NodeGroup, size: Size, defaults: Defaul
     spec |= _template(group)
     if group.storage:
         spec |= {"storage": group.storage, "full": True}
+    if defaults.firewall_group:
+        spec["firewallGroups"] = [defaults.firewall_group]
     if among := _among(app, group, defaults):
         spec["zones"] = among
     if group.gpus:

@@ -1,6 +1,7 @@
 """What there is of a tenant cluster, read from the management API."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from moxwell.api.capi.bootstrap import KubeadmConfigTemplate
@@ -12,16 +13,32 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
 from moxwell.api.kinds import Resource
+from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.cluster.forms import MANAGED
 from moxwell.controllers.tenancy.cluster.plan import Seen
+from moxwell.controllers.tenancy.notes import BRIDGE, OWNER, WALL
 from moxwell.kube.client import Kube
 
 Json = dict[str, Any]
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 MADE = (MachineDeployment, MachineHealthCheck, ProxmoxMachineTemplate, KubeadmConfigTemplate)
 RESOURCES: Mapping[str, Resource] = {
     kind.resource.kind: kind.resource
     for kind in (*MADE, Cluster, KamajiControlPlane, ProxmoxCluster)
 }
+
+
+async def surroundings(kube: Kube, namespace: str, defaults: Defaults) -> Defaults:
+    """What holds for clusters of a namespace: what its tenant was given."""
+    found = await kube.find(NAMESPACES, namespace)
+    meta = (found or {}).get("metadata") or {}
+    notes = meta.get("annotations") or {}
+    return replace(
+        defaults,
+        tenant=(meta.get("labels") or {}).get(OWNER, ""),
+        firewall_group=notes.get(WALL, ""),
+        bridge=notes.get(BRIDGE, ""),
+    )
 
 
 async def see(kube: Kube, app: Kubernetes) -> Seen:

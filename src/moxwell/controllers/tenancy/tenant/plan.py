@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from moxwell.api.cozystack import Tenant
+from moxwell.controllers.tenancy.notes import BRIDGE, OWNER, WALL
+from moxwell.controllers.tenancy.tenant import walls
 from moxwell.errors import Invalid
 
 Json = dict[str, Any]
 _NAME = re.compile(r"^[a-z][a-z0-9]*$")
-OWNER = "moxwell.dev/tenant"
 ROLES = ("view", "use", "admin", "super-admin")
 APPS = {"apiGroups": ["apps.cozystack.io"], "resources": ["kuberneteses", "tenants"]}
 
@@ -32,10 +33,20 @@ def objects(tenant: Tenant, clusters: Iterable[str]) -> tuple[Json, ...]:
     namespace = {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": space, "labels": labels},
+        "metadata": {"name": space, "labels": labels, "annotations": _connections(tenant, space)},
     }
     rows = [namespace, *_limits(tenant, space), *_rights(space, sorted(clusters))]
     return tuple(rows)
+
+
+def _connections(tenant: Tenant, space: str) -> Json:
+    """What clusters of the namespace do about networks, read by ``tenancy.cluster``."""
+    notes = {}
+    if walls.networks(tenant):
+        notes[WALL] = walls.group_name(space)
+    if tenant.spec.network.bridge:
+        notes[BRIDGE] = tenant.spec.network.bridge
+    return notes
 
 
 def _limits(tenant: Tenant, space: str) -> list[Json]:
