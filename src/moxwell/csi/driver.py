@@ -115,5 +115,6 @@ def assemble(
         stock,
         Copies(regions, stock, book),
         Carriers(settings.name, settings.owner, settings.shells, book),
+        holders=Holders(clock),
         queues=GuestQueues(clock),
     )

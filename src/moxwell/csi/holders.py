@@ -1,11 +1,13 @@
 """
 Who holds which volume: an index from volume to guest, so that no disk gets two masters.
 
-In: one reading of each guest's configuration, and everything this driver does afterwards. Out: the
-holder of a volume, at once. Taking and giving back a claim are plain calls without a pause in them,
-so of two attaches that race one sees the other. The surprise: Proxmox itself lets two guests have
-one disk without a word; the only one who can refuse is whoever asks. (A local disk's name is taken
-to be unique in its region: it carries a UUID or a guest's id.)
+In: one reading of each guest's configuration, everything this driver does afterwards, and what
+others did: before each attach the list of tasks tells whose guests they touched, a guest that
+started or moved is read again, and a patrol reads every guest anew within minutes. Out: the holder
+of a volume, at once. Taking and giving back a claim are plain calls without a pause in them, so of
+two attaches that race one sees the other. The surprise: Proxmox lets two guests have one disk
+without a word; the only one who can refuse is whoever asks. (A local disk's name is taken to be
+unique in its region: it carries a UUID or a guest's id.)
 """
 
 import asyncio
@@ -14,14 +16,17 @@ from dataclasses import dataclass
 
 import structlog
 
+from moxwell.clock import Clock
 from moxwell.csi.ids import VolumeId
+from moxwell.csi.news import News
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve import properties
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.regions import Region
+from moxwell.pve.regions import Region, Regions
 from moxwell.pve.seen import GuestSeen
 
 READERS = 8
+PATROL_SECONDS = 300.0
 SHELL_TAG = "moxwell-csi-shell"
 log = structlog.get_logger(__name__)
 Key = tuple[str, str]  # region, volume id of Proxmox
@@ -42,9 +47,10 @@ def key_of(volume: VolumeId) -> Key:
 class Holders:
     """The index; one for all regions."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self._held: dict[Key, Holding] = {}
-        self._read: dict[str, dict[int, str]] = {}  # region -> vmid -> host when read
+        self._read: dict[str, dict[int, str]] = {}  # region -> vmid -> as it was when read
+        self._news = News(clock)
         self._locks: dict[str, asyncio.Lock] = {}
 
     def find(self, volume: VolumeId) -> Holding | None:
@@ -76,13 +82,19 @@ class Holders:
             del self._held[key]
 
     async def sync(self, region: Region) -> None:
-        """Read the guests that were never read, or moved since; forget those that are gone."""
+        """Read the guests that are new or were touched since; forget those that are gone."""
         async with self._locks.setdefault(region.name, asyncio.Lock()):
             known = self._read.setdefault(region.name, {})
+            touched = await self._news.changed(region)
             guests = region.inventory.guests
             for vmid in known.keys() - guests.keys():
                 self.forget_guest(region.name, vmid)
-            fresh = [g for g in guests.values() if known.get(g.vmid) != g.host and not g.template]
+            fresh = [
+                guest
+                for guest in guests.values()
+                if _may_hold(guest)
+                and (known.get(guest.vmid) != _state(guest) or guest.vmid in touched)
+            ]
             gate = asyncio.Semaphore(READERS)
             await asyncio.gather(*(self.look(region, g, gate) for g in fresh))
 
@@ -99,10 +111,11 @@ class Holders:
             except MoxwellError as error:
                 log.info("guest not readable", vmid=guest.vmid, error=str(error))
                 return
-        self.learn(region, guest.vmid, guest.host, config)
+        self.learn(region, guest, config)
 
-    def learn(self, region: Region, vmid: int, host: str, config: GuestConfig) -> None:
+    def learn(self, region: Region, guest: GuestSeen, config: GuestConfig) -> None:
         """What a guest's configuration says; a claim that is under way stays."""
+        vmid = guest.vmid
         found = dict(_volumes(region.name, config)) if not is_shell(config) else {}
         for key in self.on(region.name, vmid):
             if key not in found and self._held[key].slot:
@@ -111,7 +124,32 @@ class Holders:
             held = self._held.get(key)
             if held is None or held.vmid == vmid:
                 self._held[key] = Holding(vmid, slot)
-        self._read.setdefault(region.name, {})[vmid] = host
+            else:
+                log.error("two guests name one disk", disk=key[1], guests=[held.vmid, vmid])
+        self._read.setdefault(region.name, {})[vmid] = _state(guest)
+
+    async def patrol(self, regions: Regions, clock: Clock) -> None:
+        """Read every guest anew, one after the other, in rounds; for as long as it runs."""
+        while True:
+            seen = [
+                (region, vmid) for region in regions.values() for vmid in region.inventory.guests
+            ]
+            for region, vmid in seen:
+                guest = region.inventory.find(vmid)
+                if guest is not None and _may_hold(guest):
+                    await self.look(region, guest)
+                await clock.sleep(max(PATROL_SECONDS / len(seen), 0.05))
+            if not seen:
+                await clock.sleep(PATROL_SECONDS)
+
+
+def _may_hold(guest: GuestSeen) -> bool:
+    return not guest.template and SHELL_TAG not in guest.tags
+
+
+def _state(guest: GuestSeen) -> str:
+    """What is read anew when it changes: a disk given to a stopped guest shows when it starts."""
+    return f"{guest.host} {guest.running}"
 
 
 def is_shell(config: GuestConfig) -> bool:
