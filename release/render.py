@@ -2,8 +2,8 @@
 The components of a clusterctl release: ``render.py > infrastructure-components.yaml``.
 
 One Namespace and everything in it, CRDs with their conversion webhook, admission, the least that
-the manager may do in Kubernetes, and the Deployment with a container called ``manager``. Variables
-are clusterctl's: ``${NAME:=default}``.
+the manager may do in Kubernetes, and the Deployment with a container called ``manager``. The one
+variable is ``MOXWELL_CONFIG_B64``, the file of regions in base64. cert-manager is not needed.
 """
 
 import sys
@@ -128,12 +128,12 @@ def container() -> Json:
     probe = {"port": "health", "scheme": "HTTP"}
     return {
         "name": "manager",
-        "image": f"${{MOXWELL_IMAGE:=ghcr.io/moxwell/moxwell:v{__version__}}}",
+        "image": f"ghcr.io/moxwell/moxwell:v{__version__}",  # clusterctl's `images:` overrides it
         "args": [
             "operator",
             "--controllers=infra",
             "--config=/etc/proxmox/config.yaml",
-            "--namespace=${MOXWELL_WATCH_NAMESPACE:=}",
+            "--namespace=",  # all
             f"--leader-elect-resource-namespace={NAMESPACE}",
         ],
         "ports": [
