@@ -108,7 +108,7 @@ class SharedEtcd:
     def ports(self) -> Ports:
         """Where it listens; remembered, and chosen anew where strangers took a port."""
         file = self.folder / "ports.json"
-        ours = self._supervisor.runs(self.key)
+        ours = self._supervisor.has(self.key)
         if file.exists():
             known = msgspec.json.decode(file.read_bytes(), type=Ports)
         else:

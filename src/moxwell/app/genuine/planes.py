@@ -206,7 +206,7 @@ class GenuinePlanes:
         """The tenant's own facts, with ports that it can really have."""
         tenant.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         record = tenant.begin(wish, self._port_of)
-        runs = {stem: self._supervisor.runs(tenant.folder / stem) for stem in STEMS}
+        runs = {stem: self._supervisor.has(tenant.folder / stem) for stem in STEMS}
         if not runs["kube-apiserver"] and not is_free(record.port, self._host):
             raise PortTaken(
                 f"port {record.port} on {self._host}, which this cluster's nodes know, is taken "
@@ -245,8 +245,8 @@ class GenuinePlanes:
 
         server, *others = programs(wish, seat, release)
         states = [(server.stem, await self._supervisor.keep(server, changed))]
-        if not states[0][1].well and not self._supervisor.runs(others[0].key):
-            return states
+        if not states[0][1].well:
+            return states  # the others bear its absence, but could not start now
         for program in others:
             states.append((program.stem, await self._supervisor.keep(program, changed)))
         return states

@@ -183,9 +183,9 @@ class Supervisor:
         found = self._keepers.get(key)
         return found[0].state if found else State()
 
-    def runs(self, key: Path) -> bool:
-        """Whether a process of it lives, kept or left by another daemon."""
-        return self._hands.find(key.with_name(f"{key.name}.run")) is not None
+    def has(self, key: Path) -> bool:
+        """Whether it is kept, or lives as another daemon left it."""
+        return key in self._keepers or self._hands.find(key.with_name(f"{key.name}.run")) is not None
 
     async def keep(self, program: Program, changed: Callable[[], None] = lambda: None) -> State:
         """Have it run as it is told; one that runs otherwise is started anew."""
