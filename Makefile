@@ -41,6 +41,7 @@ lint: dev ## types and style
 rig: dev ## genuine programs for the tests, built once, outside the tree
 	@PYTHONPATH=tools $(BIN)/python -m rig
 	@PYTHONPATH=tools $(BIN)/python -m rig.browser
+	@PYTHONPATH=tools $(BIN)/python -m rig.disks
 
 test: lint rig ## everything
 	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)

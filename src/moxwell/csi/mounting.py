@@ -16,13 +16,31 @@ from pathlib import Path
 from typing import Protocol
 
 from moxwell.csi.refusals import WrongDisk
-from moxwell.errors import Missing, Retryable
+from moxwell.errors import Denied, Missing, Retryable, Unsupported
+
+NO_KEY = 2  # how cryptsetup ends if no key fits
+LUKS_FORMAT = (
+    "luksFormat", "--batch-mode", "--type", "luks2", "--cipher", "aes-xts-plain64",
+    "--pbkdf-memory", "65536", "--iter-time", "1000",  # by itself it takes 1 GiB: more than a pod
+)  # fmt: skip
 
 
 class ProgramFailed(Retryable):
     """A program of the system said no."""
 
     reason = "ProgramFailed"
+
+
+class WrongKey(Denied):
+    """The key does not open the disk."""
+
+    reason = "WrongKey"
+
+
+class NoProgram(Unsupported):
+    """A program that is needed is not there."""
+
+    reason = "NoProgram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +106,15 @@ class Mounter(Protocol):
 
 async def run(*command: str, stdin: bytes = b"", good: Sequence[int] = (0,)) -> tuple[int, str]:
     """A program's exit code and output; raises unless the code is a good one."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except FileNotFoundError as error:
+        raise NoProgram(f"{command[0]} is not installed where the node plugin runs") from error
     out, err = await process.communicate(stdin)
     code = process.returncode or 0
     if code not in good:
@@ -173,8 +194,11 @@ class SystemMounter:
 
     async def open_luks(self, device: str, name: str, key: bytes, *, fresh: bool) -> str:
         if fresh:
-            luks = ("luksFormat", "--batch-mode", "--type", "luks2", "--cipher", "aes-xts-plain64")
-            await run("cryptsetup", *luks, "--key-file", "-", device, stdin=key)
+            await run("cryptsetup", *LUKS_FORMAT, "--key-file", "-", device, stdin=key)
+        probing = ("open", "--test-passphrase", "--key-file", "-", device)
+        code, _ = await run("cryptsetup", *probing, stdin=key, good=(0, NO_KEY))
+        if code == NO_KEY:
+            raise WrongKey(f"the key that was given does not open {device}")
         if not _exists(f"/dev/mapper/{name}"):
             await run("cryptsetup", "open", "--key-file", "-", device, name, stdin=key)
         return f"/dev/mapper/{name}"

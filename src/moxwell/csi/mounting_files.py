@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from moxwell.csi.mounting import Mounted, ProgramFailed, Usage
+from moxwell.csi.mounting import Mounted, ProgramFailed, Usage, WrongKey
 from moxwell.errors import Missing
 
 HEAD = 64
@@ -103,7 +103,7 @@ class FileMounter:
         if fresh:
             self._set_head(device, f"crypto_LUKS:{word}:")
         if self._head(device).split(":")[1] != word:
-            raise ProgramFailed("cryptsetup: no key available with this passphrase")
+            raise WrongKey(f"the key that was given does not open {device}")
         self._open[name] = device
         return f"/dev/mapper/{name}"
 

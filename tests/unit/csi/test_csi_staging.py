@@ -6,7 +6,7 @@ import pytest
 
 from moxwell.csi.devices import Device
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.mounting import ProgramFailed
+from moxwell.csi.mounting import WrongKey
 from moxwell.csi.mounting_files import FileMounter
 from moxwell.csi.refusals import WrongDisk
 from moxwell.csi.staging import Stager, Staging
@@ -43,7 +43,7 @@ def test_a_key_opens_what_it_closed_and_no_other_does(stager: Stager, tmp_path: 
         await stager.unstage(str(VOLUME), str(tmp_path / "at"))
         await stager.stage(staging(tmp_path, key=b"right"))
         await stager.unstage(str(VOLUME), str(tmp_path / "at"))
-        with pytest.raises(ProgramFailed):
+        with pytest.raises(WrongKey):
             await stager.stage(staging(tmp_path, key=b"wrong"))
         with pytest.raises(Invalid, match="encrypted"):
             await stager.stage(staging(tmp_path))

@@ -1,0 +1,439 @@
+"""The node service on real file systems: loop devices, the genuine mkfs, mount, fsck, resize.
+
+Each volume is a sparse file behind a loop device that says the volume's WWN and serial. Where this
+machine has no device mapper, an encrypted disk is made and its key is tried by the genuine
+cryptsetup, and what cannot be had is said.
+"""
+
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from moxwell.clock import SystemClock
+from moxwell.csi.devices import Device
+from moxwell.csi.ids import VolumeId
+from moxwell.csi.mounting import ProgramFailed, SystemMounter, WrongKey
+from moxwell.csi.node import Node
+from moxwell.csi.refusals import NotNow, WrongDisk
+from moxwell.csi.staging import KEY, Stager
+from moxwell.csi.wire import csi_pb2 as csi
+from moxwell.errors import Invalid
+from moxwell.testing.csi import can_mount
+from rig import disks as programs
+from rig.plugin import need_or_skip
+
+pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("filesystems")]
+MODE = csi.VolumeCapability.AccessMode
+SIZE, LARGER = 512 << 20, 768 << 20
+
+
+def shell(*command: str, good: tuple[int, ...] = (0,)) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in good, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+class Loops:
+    """The disks of a guest: files behind loop devices, each known by its volume."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.devices: dict[str, str] = {}
+        self.serials: dict[str, str] = {}
+
+    def file(self, name: str) -> Path:
+        return self.folder / f"{name}.img"
+
+    def plug(self, name: str, size: int = SIZE) -> str:
+        if not self.file(name).exists():
+            with self.file(name).open("wb") as disk:
+                disk.truncate(size)
+        made = shell("losetup", "-f", "--show", str(self.file(name)))
+        self.devices[name] = made.strip()
+        return self.devices[name]
+
+    def unplug(self, name: str) -> None:
+        shell("losetup", "-d", self.devices.pop(name))
+
+    def grow(self, name: str, size: int) -> None:
+        with self.file(name).open("ab") as disk:
+            disk.truncate(size)
+        if name in self.devices:
+            shell("losetup", "-c", self.devices[name])
+
+    async def list(self) -> tuple[Device, ...]:
+        return tuple(
+            Device(path, (i := identity(name)).wwn, self.serials.get(name, i.serial))
+            for name, path in self.devices.items()
+        )
+
+    async def rescan(self) -> None:
+        return None
+
+    def close(self) -> None:
+        for path in self.devices.values():
+            subprocess.run(["losetup", "-d", path], check=False, capture_output=True)
+
+
+def volume(name: str) -> str:
+    return f"r1/h1/lvm/vm-9999-pvc-{name}"
+
+
+def identity(name: str):  # type: ignore[no-untyped-def]
+    return VolumeId(*volume(name).split("/")).identity
+
+
+class Stage:
+    """One node, and where its volumes go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.loops = folder, Loops(folder)
+        self.node = Node(
+            Stager(self.loops, SystemMounter(), SystemClock()), node_id="n", region="r1", zone="h1"
+        )
+
+    def at(self, name: str) -> Path:
+        return self.folder / "staging" / name
+
+    def pod(self, name: str) -> Path:
+        return self.folder / "pods" / name
+
+    async def stage(
+        self, name: str, kind: str = "ext4", *, block: bool = False, **more: str
+    ) -> None:
+        key, context = more.pop("key", ""), more
+        await self.node.node_stage_volume(
+            csi.NodeStageVolumeRequest(
+                volume_id=volume(name),
+                staging_target_path=str(self.at(name)),
+                volume_capability=capability(kind, block=block),
+                volume_context=context,
+                secrets={KEY: key} if key else {},
+            )
+        )
+
+    async def unstage(self, name: str) -> None:
+        await self.node.node_unstage_volume(
+            csi.NodeUnstageVolumeRequest(
+                volume_id=volume(name), staging_target_path=str(self.at(name))
+            )
+        )
+
+    async def publish(
+        self, name: str, kind: str = "ext4", *, only: bool = False, block: bool = False,
+        mode: "MODE.Mode" = MODE.SINGLE_NODE_WRITER, to: str = "",
+    ) -> None:  # fmt: skip
+        await self.node.node_publish_volume(
+            csi.NodePublishVolumeRequest(
+                volume_id=volume(name),
+                staging_target_path=str(self.at(name)),
+                target_path=str(self.pod(to or name)),
+                volume_capability=capability(kind, block=block, mode=mode),
+                readonly=only,
+            )
+        )
+
+    async def unpublish(self, name: str, to: str = "") -> None:
+        await self.node.node_unpublish_volume(
+            csi.NodeUnpublishVolumeRequest(
+                volume_id=volume(name), target_path=str(self.pod(to or name))
+            )
+        )
+
+    async def expand(self, name: str, kind: str) -> None:
+        await self.node.node_expand_volume(
+            csi.NodeExpandVolumeRequest(
+                volume_id=volume(name),
+                volume_path=str(self.at(name)),
+                volume_capability=capability(kind),
+            )
+        )
+
+    async def bytes_of(self, name: str) -> int:
+        answer = await self.node.node_get_volume_stats(
+            csi.NodeGetVolumeStatsRequest(volume_id=volume(name), volume_path=str(self.at(name)))
+        )
+        return int(answer.usage[0].total)
+
+    def close(self) -> None:
+        rows = Path("/proc/self/mountinfo").read_text().splitlines()
+        ours = [row.split()[4] for row in rows if str(self.folder) in row.split()[4]]
+        for target in reversed(ours):
+            subprocess.run(["umount", target], check=False, capture_output=True)
+        self.loops.close()
+
+
+def capability(
+    kind: str, *, block: bool = False, mode: "MODE.Mode" = MODE.SINGLE_NODE_WRITER
+) -> csi.VolumeCapability:
+    made = csi.VolumeCapability(access_mode=MODE(mode=mode))
+    if block:
+        made.block.SetInParent()
+    else:
+        made.mount.fs_type = kind
+    return made
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    if programs.missing():
+        need_or_skip(f"no {', '.join(programs.missing())}: run `make rig` where apt may install")
+    if not can_mount(tmp_path):
+        need_or_skip("this machine may not mount loop devices")
+    made = Stage(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await story()
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_a_volume_keeps_its_data_wherever_it_is_plugged(stage: Stage, kind: str) -> None:
+    async def story() -> None:
+        stage.loops.plug("other")
+        stage.loops.plug("a")
+        await stage.stage("a", kind)
+        await stage.publish("a", kind)
+        put(stage.pod("a") / "word", "kept")
+        await stage.publish("a", kind, only=True, to="reader")
+        with pytest.raises(OSError, match="Read-only"):
+            put(stage.pod("reader") / "word", "lost")
+        await stage.unpublish("a", "reader")
+        await stage.unpublish("a")
+        await stage.unstage("a")
+        stage.loops.unplug("a")
+        stage.loops.unplug("other")
+        stage.loops.plug("b")  # takes the place that a had
+        stage.loops.plug("a")
+        await stage.stage("b", kind)
+        await stage.stage("a", kind)
+        assert get(stage.at("a") / "word") == "kept"
+        assert not exists(stage.at("b") / "word")
+        await stage.unstage("a")
+        await stage.unstage("b")
+
+    run(story)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_a_file_system_grows_mounted_and_after_its_disk_grew_alone(stage: Stage, kind: str) -> None:
+    if kind == "ext4" and not programs.may_grow():
+        need_or_skip("no CAP_SYS_RESOURCE: the kernel lets nobody here grow a mounted ext4")
+
+    async def story() -> None:
+        stage.loops.plug("a")
+        await stage.stage("a", kind)
+        before = await stage.bytes_of("a")
+        stage.loops.grow("a", LARGER)
+        await stage.expand("a", kind)
+        mounted = await stage.bytes_of("a")
+        assert mounted - before > 200 << 20
+        await stage.unstage("a")
+        stage.loops.grow("a", 2 * LARGER)
+        await stage.stage("a", kind)
+        assert await stage.bytes_of("a") - mounted > 600 << 20
+        await stage.unstage("a")
+
+    run(story)
+
+
+def test_options_of_the_class_reach_mkfs(stage: Stage) -> None:
+    async def story() -> None:
+        for name, kind in (("a", "ext4"), ("b", "xfs")):
+            stage.loops.plug(name)
+            await stage.stage(name, kind, blockSize="2048", inodeSize="512")
+        assert "Block size:               2048" in shell("dumpe2fs", "-h", stage.loops.devices["a"])
+        assert "bsize=2048" in shell("xfs_info", str(stage.at("b")))
+        await stage.unstage("a")
+        await stage.unstage("b")
+
+    run(story)
+
+
+def test_a_clone_in_xfs_is_mounted_beside_its_source(stage: Stage) -> None:
+    async def story() -> None:
+        stage.loops.plug("a")
+        await stage.stage("a", "xfs")
+        put(stage.at("a") / "word", "of the source")
+        await stage.unstage("a")
+        shell("cp", "--sparse=always", str(stage.loops.file("a")), str(stage.loops.file("clone")))
+        stage.loops.plug("clone")
+        await stage.stage("a", "xfs")
+        await stage.stage("clone", "xfs")
+        assert get(stage.at("clone") / "word") == "of the source"
+        await stage.unstage("a")
+        await stage.unstage("clone")
+
+    run(story)
+
+
+def test_damage_that_can_be_mended_is_mended_before_the_mount(stage: Stage) -> None:
+    async def story() -> None:
+        device = stage.loops.plug("a")
+        await stage.stage("a")
+        put(stage.at("a") / "word", "kept")
+        await stage.unstage("a")
+        for what in ("ssv state 0", "ssv free_blocks_count 7"):
+            shell("debugfs", "-w", "-R", what, device)
+        await stage.stage("a")
+        assert get(stage.at("a") / "word") == "kept"
+        await stage.unstage("a")
+        shell("e2fsck", "-fn", device)
+
+    run(story)
+
+
+def test_damage_beyond_that_is_told_and_not_mounted(stage: Stage) -> None:
+    async def story() -> None:
+        device = stage.loops.plug("a")
+        await stage.stage("a")
+        await stage.unstage("a")
+        shell("debugfs", "-w", "-R", "ssv state 2", device)
+        shell("debugfs", "-w", "-R", "clri <2>", device)
+        with pytest.raises(ProgramFailed, match="fsck"):
+            await stage.stage("a")
+        assert await stage.node._stager.mounted(str(stage.at("a"))) is None
+
+    run(story)
+
+
+def test_space_that_files_left_goes_back_to_the_storage(stage: Stage) -> None:
+    async def story() -> None:
+        stage.loops.plug("a")
+        await stage.stage("a")
+        put(stage.at("a") / "large", "x" * (64 << 20))
+        shell("sync", "-f", str(stage.at("a")))
+        full = blocks(stage.loops.file("a"))
+        shell("rm", str(stage.at("a") / "large"))
+        shell("sync", "-f", str(stage.at("a")))
+        await stage.unstage("a")
+        assert blocks(stage.loops.file("a")) < full - (48 << 20)
+
+    run(story)
+
+
+def test_a_wrong_disk_is_never_mounted(stage: Stage) -> None:
+    async def story() -> None:
+        stage.loops.plug("a")
+        stage.loops.plug("b")
+        await stage.stage("a")
+        await stage.unstage("a")
+        stage.loops.serials["a"] = "somebody-else"
+        with pytest.raises(WrongDisk, match="not its serial"):
+            await stage.stage("a")
+        del stage.loops.serials["a"]
+        await stage.stage("b")
+        shell("mkdir", "-p", str(stage.at("a")))
+        shell("mount", stage.loops.devices["b"], str(stage.at("a")))  # left over by somebody
+        with pytest.raises(WrongDisk, match="not /dev/loop"):
+            await stage.stage("a")
+        with pytest.raises(WrongDisk):
+            await stage.publish("a")
+        with pytest.raises(WrongDisk):
+            await stage.unstage("a")
+        shell("umount", str(stage.at("a")))
+        await stage.stage("a")
+        shell("mkdir", "-p", str(stage.pod("a")))
+        shell("mount", "--bind", str(stage.at("b")), str(stage.pod("a")))
+        with pytest.raises(WrongDisk):
+            await stage.publish("a")
+
+    run(story)
+
+
+def test_what_nobody_can_name_is_not_formatted(stage: Stage) -> None:
+    async def story() -> None:
+        device = stage.loops.plug("a")
+        with stage.loops.file("a").open("r+b") as disk:
+            disk.seek(40_000)
+            disk.write(b"the data of a program that needs no file system")
+        shell("blockdev", "--flushbufs", device)
+        with pytest.raises(WrongDisk, match="nothing knows what is on it"):
+            await stage.stage("a")
+        await stage.stage("a", block=True)
+
+    run(story)
+
+
+def test_a_block_volume_is_its_device(stage: Stage) -> None:
+    async def story() -> None:
+        stage.loops.plug("a")
+        await stage.stage("a", block=True)
+        await stage.publish("a", block=True, mode=MODE.SINGLE_NODE_SINGLE_WRITER)
+        assert shell("blockdev", "--getsize64", str(stage.pod("a"))).strip() == str(SIZE)
+        with pytest.raises(NotNow, match="already"):
+            await stage.publish("a", block=True, mode=MODE.SINGLE_NODE_SINGLE_WRITER, to="second")
+        await stage.unpublish("a")
+        assert not exists(stage.pod("a"))
+
+    run(story)
+
+
+def test_an_encrypted_disk_wants_its_own_key(stage: Stage) -> None:
+    async def story() -> None:
+        device = stage.loops.plug("a")
+        if programs.maps():
+            await stage.stage("a", key="right")
+            await stage.unstage("a")
+        else:
+            with pytest.raises(ProgramFailed, match="device-mapper"):
+                await stage.stage("a", key="right")
+        assert "crypto_LUKS" in shell("blkid", "-p", device)
+        assert "aes-xts-plain64" in shell("cryptsetup", "luksDump", device)
+        with pytest.raises(WrongKey, match="does not open"):
+            await stage.stage("a", key="wrong")
+        with pytest.raises(Invalid, match="encrypted"):
+            await stage.stage("a")
+
+    run(story)
+
+
+def test_an_encrypted_disk_keeps_its_data_and_grows(stage: Stage) -> None:
+    if not programs.maps():
+        need_or_skip("no device mapper: encrypted disks are made and keys tried, not mounted")
+
+    async def story() -> None:
+        stage.loops.plug("a")
+        await stage.stage("a", key="right")
+        put(stage.at("a") / "word", "hidden")
+        before = await stage.bytes_of("a")
+        await stage.unstage("a")
+        assert b"hidden" not in head(stage.loops.file("a"))
+        stage.loops.grow("a", LARGER)
+        await stage.stage("a", key="right")
+        assert get(stage.at("a") / "word") == "hidden"
+        assert await stage.bytes_of("a") > before
+        await stage.unstage("a")
+
+    run(story)
+
+
+def put(file: Path, text: str) -> None:
+    file.write_text(text)
+
+
+def get(file: Path) -> str:
+    return file.read_text()
+
+
+def exists(file: Path) -> bool:
+    return file.exists()
+
+
+def blocks(file: Path) -> int:
+    return file.stat().st_blocks * 512
+
+
+def head(file: Path) -> bytes:
+    with file.open("rb") as disk:
+        return disk.read(32 << 20)

@@ -1,0 +1,68 @@
+"""
+Programs for disks: file systems and encryption, as Debian packages them.
+
+``python -m rig.disks`` installs them where apt can and may; :func:`missing` says which are not
+there. The surprising fact: ``cryptsetup`` formats and checks keys without help of the kernel, but
+opens nothing where the kernel has no device mapper; :func:`maps` says whether it has.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGES = {
+    "mkfs.ext4": "e2fsprogs",
+    "resize2fs": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "xfs_growfs": "xfsprogs",
+    "cryptsetup": "cryptsetup-bin",
+}
+
+
+def missing() -> tuple[str, ...]:
+    """Programs that are not installed."""
+    return tuple(name for name in PACKAGES if shutil.which(name) is None)
+
+
+def maps() -> bool:
+    """Can the kernel map devices, as opening an encrypted disk needs?"""
+    rows = Path("/proc/misc").read_text().splitlines()
+    return any(line.split()[-1] == "device-mapper" for line in rows)
+
+
+def may_grow() -> bool:
+    """Does this process have CAP_SYS_RESOURCE, which growing a mounted ext4 needs?"""
+    rows = dict(r.split(":", 1) for r in Path("/proc/self/status").read_text().splitlines())
+    return bool(int(rows["CapEff"], 16) >> 24 & 1)
+
+
+def _apt(*args: str) -> bool:
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(["apt-get", "-qq", *args], env=env, check=False).returncode == 0
+
+
+def install() -> bool:
+    """Ask apt, where it can be asked."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return False
+    packages = sorted({PACKAGES[name] for name in missing()})
+    wanted = ("install", "-y", "--no-install-recommends", *packages)
+    return _apt(*wanted) or (_apt("update") and _apt(*wanted))
+
+
+def main() -> int:
+    if missing():
+        sys.stdout.write(f"rig: installing {', '.join(missing())}\n")
+        install()
+    if missing():
+        sys.stdout.write(f"rig: no {', '.join(missing())}: tests of file systems are SKIPPED\n")
+        return 1 if os.environ.get("CI") == "true" else 0
+    if not maps():
+        sys.stdout.write("rig: no device mapper here: encrypted disks are made, not opened\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
