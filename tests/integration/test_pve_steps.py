@@ -61,6 +61,11 @@ async def with_snapshot(stage: SimStage) -> None:
     await stage.settle(await steps.TakeSnapshot(G, name="before").take(stage.pve))
 
 
+def carcass(stage: SimStage) -> None:
+    """All that is left of a clone whose host died."""
+    stage.region.guests[100].conf = {"description": " qmclone temporary file"}
+
+
 async def with_pending(stage: SimStage) -> None:
     running(stage)
     await stage.pve.qemu.configure("pve1", 100, {"cores": 2})
@@ -86,6 +91,7 @@ CASES = [
     Case(steps.MakeTemplate(G)),
     Case(steps.Migrate(G, target="pve2")),
     Case(steps.Destroy(G)),
+    Case(steps.RemoveCarcass(G), carcass),
     Case(steps.Start(G)),
     Case(steps.Shutdown(G, timeout_seconds=5, force=True), running),
     Case(steps.Stop(G), running),

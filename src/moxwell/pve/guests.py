@@ -17,6 +17,7 @@ _NIC = re.compile(r"net\d+")
 _UNUSED = re.compile(r"unused\d+")
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
 CLONING = "clone"
+TEMPORARY = "qmclone temporary file"  # all that a clone has for a description until it is done
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,15 @@ class GuestConfig:
     def lock(self) -> str:
         """Who holds the guest: ``clone``, ``backup``, ``migrate``… or nobody."""
         return self.get("lock")
+
+    @property
+    def is_carcass(self) -> bool:
+        """Is it what a clone leaves that died with its host: an empty file, no name, no hardware?
+
+        While a clone runs it looks the same; who asks must know that none does.
+        """
+        bare = self.description.strip() == TEMPORARY and not self.name
+        return bare and self.lock in {"", CLONING} and not self.disks and not self.nics
 
     @property
     def template(self) -> bool:

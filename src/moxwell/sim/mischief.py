@@ -35,7 +35,7 @@ def host_down(desk: Desk, args: Args) -> None:
     host.online, host.lost_at = False, desk.now()
     for task in desk.workers.active():
         if task.node == host.name:
-            desk.workers.stop(task.upid)
+            desk.workers.stop(task.upid, "unexpected status")
     for guest in desk.region.guests.values():
         if guest.node == host.name:
             _kill(desk, guest)

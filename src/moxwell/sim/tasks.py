@@ -153,8 +153,8 @@ class Workers:
             await worker(work)
         except PveError as problem:
             self._end(task, problem.in_task)
-        except asyncio.CancelledError:
-            self._end(task, "received interrupt")
+        except asyncio.CancelledError as cut:
+            self._end(task, str(cut) or "received interrupt")
         else:
             self._end(task, None)
 
@@ -176,11 +176,11 @@ class Workers:
     def on_end(self, callback: Callable[[Task], None]) -> None:
         self._on_end.append(callback)
 
-    def stop(self, upid: str) -> None:
-        """Interrupt a worker, as DELETE of its task does."""
+    def stop(self, upid: str, says: str = "") -> None:
+        """Interrupt a worker, as DELETE of its task does; ``says`` is its exit text then."""
         running = self._running.get(upid)
         if running is not None:
-            running.cancel()
+            running.cancel(says or None)
 
     async def wait(self, upid: str, seconds: float | None = None) -> Task:
         """Until a worker ended, or so many seconds passed."""

@@ -25,7 +25,7 @@ from moxwell.controllers.infra.wiring import Infra, add_infra
 from moxwell.controllers.upstream.ipam.controller import Claims
 from moxwell.kernel.iso import read_iso
 from moxwell.kube.client import Kube
-from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.ledger import Ledger
 from moxwell.pve.regions import Regions
 from moxwell.pve.values import Secret
@@ -112,6 +112,7 @@ class Estate:
     transports: dict[str, SimTransport]
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     urls: dict[str, tuple[str, ...]] = field(default_factory=dict)  # other than the usual ones
+    auths: dict[str, TokenAuth | PasswordAuth] = field(default_factory=dict)  # likewise
 
     @property
     def kube(self) -> Kube:
@@ -287,7 +288,11 @@ def program(
         return cut.pve(found)
 
     known = [
-        structs.replace(config, urls=estate.urls.get(config.region, config.urls))
+        structs.replace(
+            config,
+            urls=estate.urls.get(config.region, config.urls),
+            auth=estate.auths.get(config.region, config.auth),
+        )
         for config in configs(*(names or estate.transports))
     ]
     regions = Regions(known, estate.clock, connect=connect)

@@ -20,6 +20,7 @@ from moxwell.controllers.infra.cluster.see import Eyes as ClusterEyes
 from moxwell.controllers.infra.collect.controller import Collector
 from moxwell.controllers.infra.ground import Grounds
 from moxwell.controllers.infra.machine import controller as machines
+from moxwell.controllers.infra.machine.carcass import Carcasses
 from moxwell.controllers.infra.machine.choose import Chooser
 from moxwell.controllers.infra.machine.explain import Explainer
 from moxwell.controllers.infra.machine.peer import Peer
@@ -53,8 +54,9 @@ def add_infra(
     """Add the infrastructure controllers to a runtime."""
     kube, manager = runtime.kube, runtime.manager
     caches = manager.caches
-    grounds, moulds, shelves = Grounds(regions), Moulds(clock), Shelves(regions, clock)
+    grounds, moulds, shelves = Grounds(regions, book), Moulds(clock), Shelves(regions, clock)
     setbacks, peer = Setbacks(clock), Peer(kube, clock, moulds, shelves)
+    carcasses = Carcasses(regions, clock)
     own, grown = caches.of(ProxmoxMachine), caches.of(ProxmoxCluster)
     claims, given, pools = (
         caches.of(IPAddressClaim),
@@ -71,6 +73,7 @@ def add_infra(
         pools=Pools(claims, given, pools, caches.of(GlobalInClusterIPPool, optional=True)),
         peer=peer,
         setbacks=setbacks,
+        carcasses=carcasses,
     )
     machine = machines.MachineReconciler(
         kube,
@@ -81,6 +84,7 @@ def add_infra(
         ledger=ledger,
         setbacks=setbacks,
         shelves=shelves,
+        carcasses=carcasses,
     )
     credentials = Credentials(kube, grown)
     cluster = clusters.ClusterReconciler(

@@ -67,9 +67,12 @@ class Qemu(Guests):
         *,
         purge: bool | None = None,
         destroy_unreferenced_disks: bool | None = None,
+        skiplock: bool | None = None,
     ) -> Upid:
+        """Remove a guest; ``skiplock`` is for root@pam with a ticket, tokens are refused it."""
         params: Params = {
             "purge": purge, "destroy-unreferenced-disks": destroy_unreferenced_disks,
+            "skiplock": skiplock,
         }  # fmt: skip
         return await self._calls.start("DELETE", self._at(host, vmid), params)
 

@@ -23,7 +23,7 @@ from moxwell.pve.steps.config import (
     lingering,
 )
 from moxwell.pve.steps.contract import Expectation, Guest, GuestStep, Step
-from moxwell.pve.steps.life import Clone, Create, Destroy, MakeTemplate, Migrate
+from moxwell.pve.steps.life import Clone, Create, Destroy, MakeTemplate, Migrate, RemoveCarcass
 from moxwell.pve.steps.media import DeleteVolume, Download, Shelf, UploadIso, VolumeStep, iso_name
 from moxwell.pve.steps.power import Reboot, Shutdown, Start, Stop
 
@@ -48,6 +48,7 @@ __all__ = [
     "MoveDisk",
     "Reboot",
     "RegisterHa",
+    "RemoveCarcass",
     "RemoveHa",
     "RemoveSnapshot",
     "Resize",

@@ -8,7 +8,7 @@ whether that means gone is decided by who sees the whole region.
 
 from collections.abc import Mapping
 
-from moxwell.pve import errors
+from moxwell.pve import errors, marks
 from moxwell.pve.client import Pve
 from moxwell.pve.steps.contract import (
     Expectation,
@@ -139,6 +139,39 @@ class Migrate(GuestStep, frozen=True, kw_only=True):
 
     def expects(self) -> Expectation:
         return Expectation(self.guest.vmid, {"host": self.target})
+
+
+class RemoveCarcass(GuestStep, frozen=True, kw_only=True):
+    """
+    Remove what a clone left that died with its host, at an id that was claimed for it.
+
+    It bears no mark: the caller holds the claim and has seen that no clone runs on the host. What
+    looks like anything else than an empty clone, or like ours, is refused. A lock is left alone
+    unless ``skip_lock``, which only root@pam with a password may ask of Proxmox.
+    """
+
+    skip_lock: bool = False
+
+    async def take(self, pve: Pve) -> Upid | None:
+        same_region(pve, self.guest.region)
+        try:
+            config = await pve.qemu.config(self.guest.host, self.guest.vmid)
+        except errors.GuestMissing:
+            return None
+        if not config.is_carcass:
+            marks.verify(config, self.guest.mark, str(self.guest))
+        if config.lock and not self.skip_lock:
+            raise errors.Locked(f"{self.guest} is locked ({config.lock})")
+        return await pve.qemu.delete(
+            self.guest.host,
+            self.guest.vmid,
+            purge=True,
+            destroy_unreferenced_disks=True,
+            skiplock=self.skip_lock or None,
+        )
+
+    def expects(self) -> Expectation:
+        return Expectation(self.guest.vmid, None)
 
 
 class Destroy(GuestStep, frozen=True, kw_only=True):

@@ -160,8 +160,8 @@ async def _clone(call: Call, plan: _Plan, work: Work) -> None:
         except PveError as problem:
             raise die(f"clone failed: {problem.in_task}") from problem
         finally:
-            if not done:
-                _undo(call, guest, made)
+            if not done and call.region.hosts[call.node].online:
+                _undo(call, guest, made)  # a host that lost its power tidies up nothing
         _finish(call, plan, guest, old)
 
 

@@ -312,7 +312,7 @@ async def _copy(call: Call, work: Work, source: str, target: str) -> None:
         await place.copy(work, source, target, int(call.get("bwlimit") or 0))
         done = True
     finally:
-        if not done:
+        if not done and call.region.hosts[call.node].online:
             place.free(target)
 
 

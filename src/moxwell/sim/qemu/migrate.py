@@ -194,7 +194,7 @@ class _Trip:
                 self._log(f"ERROR: {problem.message}")
                 raise die("migration aborted") from problem
             finally:
-                if not done:
+                if not done and call.region.hosts[call.node].online:
                     self._give_up()
             self._arrive()
             spent = int(call.now() - self._began)

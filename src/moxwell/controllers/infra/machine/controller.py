@@ -20,6 +20,7 @@ from moxwell.api.kinds import own
 from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.infra.belonging import cluster_key
 from moxwell.controllers.infra.machine import plan
+from moxwell.controllers.infra.machine.carcass import Carcasses
 from moxwell.controllers.infra.machine.describe import describe
 from moxwell.controllers.infra.machine.peer import Peer
 from moxwell.controllers.infra.machine.plan import Move, next_move
@@ -46,7 +47,7 @@ FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
 ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
 AT_ONCE, POLLED, SAFETY, ROOM = 0.1, 3.0, 60.0, 15.0
-TOLD = {"Clone": "Normal", "Start": "Normal", "Destroy": "Normal", "Shutdown": "Normal"}
+TOLD = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveCarcass"})
 
 
 class MachineReconciler:
@@ -66,10 +67,11 @@ class MachineReconciler:
         ledger: Ledger,
         setbacks: Setbacks,
         shelves: Shelves,
+        carcasses: Carcasses,
     ) -> None:
         self._kube, self._regions, self._machines = kube, regions, machines
         self._eyes, self._peer, self._ledger = eyes, peer, ledger
-        self._setbacks, self._shelves = setbacks, shelves
+        self._setbacks, self._shelves, self._carcasses = setbacks, shelves, carcasses
         machines.add_index(BY_MARK, _marks)
         machines.add_index(BY_CLUSTER, _cluster)
         self.watches: Sequence[Watch] = (
@@ -89,6 +91,7 @@ class MachineReconciler:
         settled = isinstance(move, Settled)
         if settled or isinstance(move, plan.NameIt | plan.TakeClaim):
             self._setbacks.forget(Key(obj.namespace, obj.name))
+            self._carcasses.forget(obj)
         if settled and obj.deleting:
             self._ledger.settle(obj.uid)
             self._peer.forget(obj)
@@ -109,6 +112,8 @@ class MachineReconciler:
                 await self._claim(obj, move)
             case plan.Adopt():
                 await self._patch(obj, {"claim": msgspec.to_builtins(move.claim)})
+            case plan.ForgetCarcass():
+                await self._patch(obj, {"claim": {"left": list(move.left) or None}})
             case plan.NameIt():
                 await self._patch(obj, {"providerID": move.provider_id})
             case plan.AskAddresses():
@@ -261,7 +266,10 @@ def _pause(seen: Seen, move: Wait) -> float:
 
 def _notes(move: Move) -> tuple[Note, ...]:
     if isinstance(move, plan.TakeClaim):
-        return (Note("Placed", move.choice.placement.sentence()),)
+        left = move.choice.claim.left
+        said = f"gave up {', '.join(left)}: a clone there died or could not be made"
+        told = (Note(plan.LEFT_BEHIND, said, "Warning"),) if left else ()
+        return (Note("Placed", move.choice.placement.sentence()), *told)
     name = type(move).__name__
     if name in TOLD and isinstance(move, Step):
         return (Note(name, f"{name} guest {move.vmid} in region {move.region}"),)

@@ -16,11 +16,13 @@ from moxwell.api.infra.machine import (
     MachineStatus,
     ProxmoxMachine,
 )
-from moxwell.controllers.infra.machine.plan import WAITING_FOR_NODE, Move
+from moxwell.controllers.infra.machine.plan import LEFT_BEHIND, WAITING_FOR_NODE, Move
 from moxwell.controllers.infra.machine.seen import Seen
 from moxwell.runtime.move import Settled, Wait
 
-READY, PROVISIONED = "Ready", "VirtualMachineProvisioned"
+READY, PROVISIONED, TIDY = "Ready", "VirtualMachineProvisioned", "Tidy"
+FINE = frozenset({WAITING_FOR_NODE, LEFT_BEHIND})  # the machine itself lacks nothing
+BUSY = frozenset({"TaskRunning", "Locked"})  # a backup or a migration of a guest that runs
 UNKNOWN = frozenset({"RegionUnreachable", "RegionUnknown", "HostDown"})
 REASONS = {
     "TakeClaim": "Placing",
@@ -80,18 +82,39 @@ def _conditions(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Condition,
     ready = Condition(
         type=READY, status=truth, reason=reason, message=message, observed_generation=generation
     )
-    return (ready, first)
+    return (ready, first, *_tidiness(obj, seen))
+
+
+def _tidiness(obj: ProxmoxMachine, seen: Seen) -> tuple[Condition, ...]:
+    """What a clone left that died; said for as long as it lies there, and once when it is gone."""
+    left = obj.spec.claim.left if obj.spec.claim else ()
+    known = any(c.type == TIDY for c in obj.status.conditions)
+    if not left and not known:
+        return ()
+    said = [str(c) for c in seen.carcasses if c.state in {"locked", "unknown"}]
+    return (
+        Condition(
+            type=TIDY,
+            status="False" if left else "True",
+            reason=LEFT_BEHIND if left else "NothingLeftBehind",
+            message="; ".join(said) or (f"next: remove {', '.join(left)}" if left else ""),
+            observed_generation=obj.metadata.generation,
+        ),
+    )
 
 
 def _verdict(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Truth, str, str]:
-    if isinstance(move, Wait) and move.reason == WAITING_FOR_NODE:
+    if isinstance(move, Wait) and move.reason in FINE and not obj.deleting:
+        return "True", "Provisioned", ""
+    alive = seen.guest is not None and seen.guest.seen.running and bool(obj.spec.provider_id)
+    well = alive and seen.bootstrapped and not obj.deleting
+    if isinstance(move, Wait) and move.reason in BUSY and well:
         return "True", "Provisioned", ""
     if isinstance(move, Wait):
         return ("Unknown" if move.reason in UNKNOWN else "False"), move.reason, move.message
     if obj.deleting:
         return "False", "Deleting", f"next: {_next(move)}"
-    alive = seen.guest is not None and seen.guest.seen.running and bool(obj.spec.provider_id)
-    if isinstance(move, Settled) or (alive and seen.bootstrapped):
+    if isinstance(move, Settled) or well:
         return "True", "Provisioned", ""
     name = type(move).__name__
     message = f"next: {name}"

@@ -25,6 +25,7 @@ from moxwell.pve.steps import (
     Guest,
     Migrate,
     RegisterHa,
+    RemoveCarcass,
     Shutdown,
     Start,
     Step,
@@ -34,6 +35,7 @@ from moxwell.runtime.move import Settled, Wait
 
 SHUTDOWN_SECONDS = 60
 WAITING_FOR_NODE = "WaitingForNode"  # nothing is missing on our side
+LEFT_BEHIND = "CloneLeftBehind"  # the machine itself is well
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,14 @@ class GiveBack:
     keep: bool = False
 
 
-Move = TakeClaim | Adopt | AskAddresses | NameIt | GiveBack | Step | Wait | Settled
+@dataclass(frozen=True, slots=True)
+class ForgetCarcass:
+    """What was left behind is gone: the claim need not remember it any more."""
+
+    left: tuple[str, ...]  # what it still remembers
+
+
+Move = ForgetCarcass | TakeClaim | Adopt | AskAddresses | NameIt | GiveBack | Step | Wait | Settled
 
 
 def next_move(obj: ProxmoxMachine, seen: Seen) -> Move:
@@ -216,7 +225,7 @@ def _live(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> M
         return _boot(obj, claim, seen, guest)
     if obj.spec.changes == "InPlace" and (change := wish.change(obj, guest)):
         return change  # what a running guest cannot take stays pending until it restarts
-    return Settled()
+    return _tidy(obj, seen) or Settled()
 
 
 def _boot(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
@@ -247,11 +256,34 @@ def _adopt(obj: ProxmoxMachine, seen: Seen) -> Move:
     return Adopt(Claim(host=guest.seen.host, uuid=mark_of(obj).owner_uid))
 
 
+# ---- what clones left that died
+
+
+def _tidy(obj: ProxmoxMachine, seen: Seen) -> Move | None:
+    """One step against what is left behind; None if nothing is."""
+    remembered = obj.spec.claim.left if obj.spec.claim else ()
+    gone = {c.place for c in seen.carcasses if c.state == "gone"}
+    if gone & set(remembered):
+        return ForgetCarcass(tuple(place for place in remembered if place not in gone))
+    left = [c for c in seen.carcasses if c.state != "gone"]
+    for carcass in left:
+        if carcass.state == "removable" and not seen.pause_seconds:
+            guest = Guest(carcass.region, carcass.host, carcass.vmid, mark_of(obj))
+            return RemoveCarcass(guest, skip_lock=carcass.skip_lock)
+    return Wait(LEFT_BEHIND, "; ".join(map(str, left))) if left else None
+
+
 # ---- unmaking
 
 
 def _unmake(obj: ProxmoxMachine, seen: Seen) -> Move:
     guest = seen.guest
+    if seen.dead and seen.task:
+        return Wait("Deleting", "Proxmox works on what is left")
+    if seen.dead and not is_kept(obj):
+        return _tidy(obj, seen) or Wait("Deleting", "the clone is gone; looking again")
+    if seen.dead:
+        return Settled()
     if guest is None or not (guest.ours or guest.arriving):
         if not seen.gone:
             return Wait("WaitingForGuest", f"{obj.spec.virtual_machine_id} exists, not visible yet")
@@ -310,4 +342,4 @@ def _leftovers(obj: ProxmoxMachine, seen: Seen) -> Move:
         )
     if seen.owned_claims:
         return GiveBack(seen.owned_claims)
-    return Settled()
+    return Settled() if is_kept(obj) else _tidy(obj, seen) or Settled()

@@ -8,12 +8,15 @@ that boots), so a machine that lives costs no requests at all.
 
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
 from moxwell.controllers.infra.belonging import cluster_key, ground_key, owner_key
 from moxwell.controllers.infra.ground import Grounds
+from moxwell.controllers.infra.machine.carcass import Carcasses
 from moxwell.controllers.infra.machine.choose import Chooser
 from moxwell.controllers.infra.machine.peer import Peer
 from moxwell.controllers.infra.machine.pools import Pools
@@ -60,8 +63,9 @@ class Eyes:
         pools: Pools,
         peer: Peer,
         setbacks: Setbacks,
+        carcasses: Carcasses,
     ) -> None:
-        self._regions, self._caches = regions, caches
+        self._regions, self._caches, self._carcasses = regions, caches, carcasses
         self._chooser, self._grounds = chooser, grounds
         self._pools, self._peer, self._setbacks = pools, peer, setbacks
 
@@ -132,14 +136,22 @@ class Eyes:
             seen = await self._see_seed(obj, around.machine, region, seen)
         ready = bool(obj.spec.provider_id or seen.iso_there)
         seen = replace(seen, guest=await self._peer.find(obj, region, ask=ready))
-        seen = _located(seen, claim, region)
+        seen = await self._see_carcasses(obj, region, _located(seen, claim, region))
         if not obj.spec.provider_id and (avoid := _elsewhere(region, claim, seen)) is not None:
             moved = await self._see_place(obj, around, seen, avoid)
             if moved.choice is not None or not seen.claim_host_online:
-                return moved
+                return _with_left(obj, claim, moved)
         if seen.guest is not None and seen.guest.marked:
             seen = await self._see_boot(obj, around.machine, region, seen)
         return await self._see_inside(obj, region, seen)
+
+    async def _see_carcasses(self, obj: ProxmoxMachine, region: Region, seen: Seen) -> Seen:
+        """Whether the clone died half-way, and what earlier ones left."""
+        dead = await self._carcasses.is_dead(obj, region, seen.guest, busy=seen.task)
+        left = list(obj.spec.claim.left) if obj.spec.claim else []
+        if dead and obj.deleting:
+            left.append(f"{region.name}/{obj.spec.virtual_machine_id}")
+        return replace(seen, dead=dead, carcasses=await self._carcasses.look(obj, left))
 
     async def _see_seed(
         self, obj: ProxmoxMachine, machine: Machine, region: Region, seen: Seen
@@ -200,8 +212,8 @@ class Eyes:
         guest = await self._peer.find(obj, region)
         seen = replace(seen, guest=guest)
         if claim is not None:
-            seen = _located(seen, claim, region)
-        if guest is not None and (guest.ours or guest.arriving):
+            seen = await self._see_carcasses(obj, region, _located(seen, claim, region))
+        if guest is not None and (guest.ours or guest.arriving or seen.dead):
             return seen
         gone = guest is not None or await region.inventory.is_gone(vmid)
         if not gone:
@@ -267,6 +279,8 @@ def _stuck(obj: ProxmoxMachine, around: Around) -> Wait | None:
 def _elsewhere(region: Region, claim: Claim, seen: Seen) -> frozenset[HostKey] | None:
     """The hosts to avoid in a new choice, where the first one came to nothing; None: it stands."""
     guest, here = seen.guest, frozenset({HostKey(region.name, claim.host)})
+    if seen.dead:
+        return frozenset() if seen.claim_host_online else here
     if guest is not None:
         stranger = not guest.ours and not guest.arriving
         return frozenset() if stranger else None
@@ -275,6 +289,16 @@ def _elsewhere(region: Region, claim: Claim, seen: Seen) -> frozenset[HostKey] |
     back = seen.setback
     hopeless = back is not None and back.count >= 2 and isinstance(back.error, GIVE_UP_HOST)
     return here if hopeless and not seen.task else None
+
+
+def _with_left(obj: ProxmoxMachine, claim: Claim, seen: Seen) -> Seen:
+    """A new choice remembers the old id, unless that is a stranger's: something may lie there."""
+    if seen.choice is None:
+        return seen
+    stranger = seen.guest is not None and not seen.dead
+    new = () if stranger else (f"{obj.spec.region}/{obj.spec.virtual_machine_id}",)
+    kept = structs.replace(seen.choice.claim, left=tuple(dict.fromkeys([*claim.left, *new])))
+    return replace(seen, choice=replace(seen.choice, claim=kept))
 
 
 def _located(seen: Seen, claim: Claim, region: Region) -> Seen:

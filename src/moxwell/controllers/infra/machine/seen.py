@@ -7,6 +7,7 @@ remembered in the object's own status. ``stuck`` is why no decision is possible 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
@@ -66,6 +67,30 @@ class GuestFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Carcass:
+    """What a clone may have left that died with its host, and what can be done about it."""
+
+    region: str
+    vmid: int
+    state: Literal["gone", "removable", "locked", "unknown"]
+    host: str = ""
+    skip_lock: bool = False  # we are root@pam with a password, and may
+
+    @property
+    def place(self) -> str:
+        return f"{self.region}/{self.vmid}"
+
+    def __str__(self) -> str:
+        if self.state == "locked":
+            return (
+                f"guest {self.vmid} on {self.host} in region {self.region} is a clone that died"
+                f" half-way and is still locked; only root on that host can unlock it:"
+                f" qm unlock {self.vmid}; then it is removed"
+            )
+        return f"guest {self.vmid} in region {self.region} cannot be looked at now"
+
+
+@dataclass(frozen=True, slots=True)
 class AddressesSeen:
     """The address claims a machine needs, and how far they are."""
 
@@ -90,6 +115,8 @@ class Seen:
     zone: Ground = field(default_factory=Ground)
     choice: Choice | None = None
     guest: GuestFound | None = None
+    dead: bool = False  # the clone under the claimed id died half-way, with its host
+    carcasses: tuple[Carcass, ...] = ()  # what such clones left
     gone: bool = False  # asked freshly: the id is free
     task: bool = False
     uploading: bool = False
