@@ -2,8 +2,9 @@
 May we do what we will have to do? The least-privilege role, and a check of it before work starts.
 
 In: the permissions that Proxmox says our credentials have. Out: what is missing, where, and for
-what. The surprise: 9 split ``VM.Monitor`` into ``VM.GuestAgent.*``; deleting an ISO needs the
-strong ``Datastore.Allocate`` although uploading it does not; HA needs ``Sys.Console`` on the root.
+what. The surprise: 9 split ``VM.Monitor`` into ``VM.GuestAgent.*``, and a machine that is told its
+addresses needs only to read one file in a guest; deleting an ISO needs the strong
+``Datastore.Allocate`` although uploading it does not; HA needs ``Sys.Console`` on the root.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,10 +16,24 @@ from moxwell.pve.client import Pve
 
 ROLE = "Moxwell"
 Feature = Literal[
-    "machines", "volumes", "metadata", "templates", "snapshots", "ha", "pools", "addresses",
-    "volume-copies", "volume-moves", "volume-replicas",
+    "machines",
+    "machine-moves",
+    "machine-addresses",
+    "volumes",
+    "metadata",
+    "templates",
+    "snapshots",
+    "ha",
+    "pools",
+    "addresses",
+    "volume-copies",
+    "volume-moves",
+    "volume-replicas",
+    "volume-news",
 ]
-FEATURES: tuple[Feature, ...] = ("machines", "volumes", "metadata")
+FEATURES: tuple[Feature, ...] = (
+    "machines", "machine-moves", "machine-addresses", "volumes", "metadata",
+)  # fmt: skip
 
 
 class Need(Struct, frozen=True):
@@ -46,14 +61,18 @@ NEEDS: tuple[Need, ...] = (
     *_needs("machines", "/vms", "clone templates", "VM.Clone", "VM.Allocate"),
     *_needs(
         "machines", "/vms", "configure guests",
-        "VM.Config.CDROM", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
-        "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
+        "VM.Config.CDROM", "VM.Config.CPU", "VM.Config.Disk", "VM.Config.HWType",
+        "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
     ),
-    *_needs("machines", "/vms", "start, stop and migrate guests", "VM.PowerMgmt", "VM.Migrate"),
+    *_needs("machines", "/vms", "start and stop guests", "VM.PowerMgmt"),
     *_needs("machines", "/vms", "see that a guest is ready", "VM.Monitor", majors=(8,)),
     *_needs(
-        "machines", "/vms", "see that a guest is ready",
-        "VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted", majors=(9,),
+        "machines", "/vms", "see that a guest is ready", "VM.GuestAgent.FileRead", majors=(9,)
+    ),
+    *_needs("machine-moves", "/vms", "bring clones of local templates to a host", "VM.Migrate"),
+    *_needs("machine-addresses", "/vms", "see addresses of DHCP", "VM.Monitor", majors=(8,)),
+    *_needs(
+        "machine-addresses", "/vms", "see addresses of DHCP", "VM.GuestAgent.Audit", majors=(9,)
     ),
     *_needs("machines", "/nodes", "see hosts and tasks", "Sys.Audit"),
     *_needs("machines", "/storage", "see free space", "Datastore.Audit"),
@@ -76,6 +95,7 @@ NEEDS: tuple[Need, ...] = (
     ),
     *_needs("volume-replicas", "/vms", "replicate volumes", "VM.Replicate", majors=(9,)),
     *_needs("volume-replicas", "/storage", "replicate volumes", "Datastore.Allocate"),
+    *_needs("volume-news", "/", "see what others do to guests at once", "Sys.Audit"),
     *_needs("templates", "/nodes", "fetch images", "Sys.AccessNetwork"),
     *_needs("templates", "/storage", "keep images", "Datastore.AllocateTemplate"),
     *_needs("snapshots", "/vms", "take snapshots", "VM.Audit", "VM.Snapshot"),
