@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from rig.plugin import need_or_skip
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 
+HURRY = 10
 # Not offered, so not asked for.
 ALLOWED_SKIPS = re.compile(
     r"GroupController|VolumeGroupSnapshot|StorageHealth|ListVolumeHealth"
@@ -26,13 +29,41 @@ ALLOWED_SKIPS = re.compile(
 )
 
 
-async def play(program: Path, folder: Path, mounter: Mounter, *, block: bool, loops: bool) -> str:
+class Hurried(SystemClock):
+    """A clock whose seconds last a tenth, so that simulated Proxmox tasks do too."""
+
+    def __init__(self) -> None:
+        self._began = super().now()
+
+    def now(self) -> datetime:
+        return self._began + (super().now() - self._began) * HURRY
+
+    def monotonic(self) -> float:
+        return super().monotonic() * HURRY
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / HURRY)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a run of the suite is set up."""
+
+    block: bool = False
+    loops: bool = False
+    storage: str = "local-lvm"
+    snapshots: tuple[tuple[str, str], ...] = ()
+    root: bool = False
+
+
+async def play(program: Path, folder: Path, mounter: Mounter, way: Way) -> str:
     """Run the suite; answers what it printed."""
-    clock = SystemClock()
-    stage = CsiStage(folder, clock=clock)
+    clock = Hurried()
+    stage = CsiStage(folder, clock=clock, hosts=1)  # the suite asks for no topology
+    stage.as_root = way.root
     calls = Calls(clock, CsiMetrics(CollectorRegistry()))
     async with stage.running(regions=("r1",)):
-        node = stage.node(101, mounter=mounter, loops=loops)
+        node = stage.node(101, mounter=mounter, loops=way.loops)
         identity = Identity("csi.moxwell.dev", lambda: any_reachable(stage.driver.regions))
         handlers = (
             calls.handlers("Identity", identity),
@@ -40,13 +71,16 @@ async def play(program: Path, folder: Path, mounter: Mounter, *, block: bool, lo
             calls.handlers("Node", node),
         )
         async with serving(f"unix://{folder}/csi.sock", handlers):
-            out = await _sanity(program, folder, block=block)
+            out = await _sanity(program, folder, way)
+    left = (stage.all_disks(), stage.carriers())
     await stage.close()
+    assert left == ([], [])
     return out
 
 
-async def _sanity(program: Path, folder: Path, *, block: bool) -> str:
-    (folder / "params.yaml").write_text(yaml.safe_dump({"storage": "local-lvm"}))
+async def _sanity(program: Path, folder: Path, way: Way) -> str:
+    (folder / "params.yaml").write_text(yaml.safe_dump({"storage": way.storage}))
+    (folder / "snapshots.yaml").write_text(yaml.safe_dump(dict(way.snapshots)))
     (folder / "mutable.yaml").write_text(yaml.safe_dump({"diskIOPS": "500", "backup": "true"}))
     process = await asyncio.create_subprocess_exec(
         str(program),
@@ -55,9 +89,10 @@ async def _sanity(program: Path, folder: Path, *, block: bool) -> str:
         f"--csi.stagingdir={folder}/m/staging",
         f"--csi.testvolumeparameters={folder}/params.yaml",
         f"--csi.testvolumemutableparameters={folder}/mutable.yaml",
+        f"--csi.testsnapshotparameters={folder}/snapshots.yaml",
         "--csi.testvolumesize=1073741824",
         "--csi.testvolumeexpandsize=2147483648",
-        f"--csi.testvolumeaccesstype={'block' if block else 'mount'}",
+        f"--csi.testvolumeaccesstype={'block' if way.block else 'mount'}",
         "--csi.testnodevolumeattachlimit",
         "--ginkgo.v",
         "--ginkgo.no-color",
@@ -81,11 +116,19 @@ def check(out: str) -> None:
     assert int(tally[1]) >= 75
 
 
-@pytest.mark.parametrize("block", [False, True], ids=["mounted", "block"])
-def test_every_case_passes_with_disks_that_are_files(rig_program, tmp_path, block) -> None:  # type: ignore[no-untyped-def]
+WAYS = {
+    "mounted, snapshots by LVM": Way(),
+    "block, snapshots by Ceph": Way(block=True, storage="ceph"),
+    "mounted, snapshots by copy of ZFS": Way(storage="local-zfs"),
+    "block, snapshots by root": Way(block=True, root=True, snapshots=(("snapshotMode", "root"),)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_every_case_passes_with_disks_that_are_files(rig_program, tmp_path, way) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "m").mkdir()
     program = rig_program("csi-sanity")
-    check(asyncio.run(play(program, tmp_path, FileMounter(), block=block, loops=False)))
+    check(asyncio.run(play(program, tmp_path, FileMounter(), way)))
 
 
 def test_every_case_passes_with_loop_devices_and_real_mounts(rig_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -93,4 +136,4 @@ def test_every_case_passes_with_loop_devices_and_real_mounts(rig_program, tmp_pa
     if not can_mount(tmp_path):
         need_or_skip("this machine may not mount loop devices")
     program = rig_program("csi-sanity")
-    check(asyncio.run(play(program, tmp_path, SystemMounter(), block=False, loops=True)))
+    check(asyncio.run(play(program, tmp_path, SystemMounter(), Way(loops=True))))

@@ -225,6 +225,12 @@ class Carriers:
             raise UnderWay(f"guest {vmid} is there already: {error}") from error
         except (Unreachable, Busy):
             raise
+        except errors.Forbidden as error:
+            await self.born(birth.mark)
+            raise errors.Forbidden(
+                f"{error}; snapshots and clones need VM.Allocate, VM.Clone, VM.Snapshot, "
+                "VM.Config.Disk and VM.Config.Options on /vms, and Datastore.AllocateSpace"
+            ) from error
         except MoxwellError:
             await self.born(birth.mark)
             raise

@@ -2,8 +2,9 @@
 What the driver's credentials must be allowed, capability by capability.
 
 In: a region. Out: for each capability whether all its privileges are there, and which are missing.
-The surprise: nothing needs root@pam but ``snapshotMode: root``; and a driver that only makes and
-attaches volumes needs none of the rights to make guests.
+The surprise: nothing needs root@pam but ``snapshotMode: root``; a driver that only makes and
+attaches volumes needs none of the rights to make guests; and Proxmox shows other people's tasks
+only to whoever may audit the root, ``/``.
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ CAPABILITIES: dict[str, tuple[Feature, ...]] = {
     "snapshots and clones": ("volumes", "volume-copies"),
     "clones on another host, volume migrate": ("volumes", "volume-copies", "volume-moves"),
     "replicated volumes": ("volumes", "volume-replicas"),
+    "disks attached by other hands": ("volumes", "volume-news"),
 }
 ALL: tuple[Feature, ...] = ("volumes", "volume-copies", "volume-moves", "volume-replicas")
 

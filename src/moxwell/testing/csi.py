@@ -38,7 +38,7 @@ from moxwell.sim import mischief
 from moxwell.sim.access import auth
 from moxwell.sim.engine import Engine
 from moxwell.sim.faults import Fault
-from moxwell.sim.state import Guest, Region
+from moxwell.sim.state import Acl, Guest, Region
 from moxwell.sim.world import read_world
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
@@ -166,6 +166,8 @@ class CsiStage:
         worlds = read_world(world_text(guests, hosts), "csi.yaml", now)
         for world in worlds.values():
             grant(world, "csi@pve", rights.ALL)
+            world.access.roles["MoxwellRoot"] = ["Sys.Audit"]
+            world.access.acl.append(Acl("/", "user", "csi@pve", "MoxwellRoot"))
         self.engine = Engine(worlds, self.clock)
         self.transports: dict[str, SimTransport] = {}
         self.as_root = False
