@@ -161,7 +161,7 @@ def main(folder: Path) -> None:
     for file in folder.iterdir():
         file.unlink()
     killed(folder)
-    print("nothing lost, nothing invented")
+    sys.stdout.write("nothing lost, nothing invented\n")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from moxwell.store.custom import definitions
 from moxwell.store.garbage import Garbage
 from moxwell.store.namespaces import Namespaces
 from moxwell.store.protection import Protection
+from moxwell.store.rations import quotas
+from moxwell.store.rations.quotas import Quotas
 from moxwell.store.refusals import Refused
 from moxwell.store.removing import Remover
 from moxwell.store.state import Change, Record
@@ -35,6 +37,7 @@ class Collector:
         self._garbage = Garbage(core, remover)
         self._namespaces = Namespaces(core, remover, self._garbage, root_ca)
         self._budgets = Budgets(core)
+        self._quotas = Quotas(core)
         self._protection = Protection(core, self._garbage)
         self._queue: dict[Place, None] = {}
         self._wake = asyncio.Event()
@@ -48,6 +51,7 @@ class Collector:
             "pod": self._abandoned,
             "protected": self._protection.look,
             "node": self._protection.look_node,
+            "quotas": lambda _, key: self._quotas.look(key),
         }
 
     async def start(self) -> None:
@@ -108,6 +112,8 @@ class Collector:
                 self._add("protected", record.store, record.key)
         elif record.store == "nodes" and not deleted:
             self._add("node", record.store, record.key)
+        if record.namespace and self._core.state.table(quotas.STORE).keys:
+            self._add("quotas", "", record.namespace)
         if deleted and record.namespace:
             self._add("namespace", "", record.namespace)
         if deleted and self._core.registry.hub(record.store) and "." in record.store:

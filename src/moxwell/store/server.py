@@ -32,6 +32,7 @@ from moxwell.store.hooks import Hooks
 from moxwell.store.openapi import OpenApi
 from moxwell.store.patching import Patcher
 from moxwell.store.protobuf import Protobuf
+from moxwell.store.rations.admission import Rations
 from moxwell.store.reading import Reader
 from moxwell.store.removing import Remover
 from moxwell.store.revisions import RevisionLog
@@ -86,6 +87,8 @@ class Store:
         self.authorizer = Authorizer(core.state)
         self._writer.guard = self.authorizer.check_grant
         self._writer.fill = Filling(core).fill
+        rations = Rations(core)
+        self._writer.default, self._writer.ration = rations.default, rations.check
         self._subresources = Subresources(
             core,
             self._writer,

@@ -69,6 +69,8 @@ class Writer(Understanding):
         self.removed: Callable[[Call, Object, Record], Outcome] | None = None  # set by the remover
         self.guard: Callable[[Call, Object], None] = _nothing
         self.fill: Callable[[Call, Object], None] = _nothing
+        self.default: Callable[[Call, Object], None] = _nothing  # of the namespace
+        self.ration: Callable[[Call, Object, Object | None], None] = _unlimited
 
     # -- create
 
@@ -97,6 +99,7 @@ class Writer(Understanding):
             obj["metadata"]["generation"] = 1
         if face.custom and face.status:
             obj.pop("status", None)
+        self.default(call, obj)
         face.model.prepare(obj, None, call.sub)
         if face.kind == "CertificateSigningRequest":
             _signed_by(call, obj)
@@ -104,6 +107,7 @@ class Writer(Understanding):
         obj = self._mutated(call, obj, None)
         self._check(call, obj, None)
         self.guard(call, obj)
+        self.ration(call, obj, None)
         hub = face.to_hub(_copy_if(face, obj))
         key = key_of(hub["metadata"].get("namespace", ""), hub["metadata"]["name"])
         if core.state.find_staged(face.store, key) is not None:
@@ -206,6 +210,7 @@ class Writer(Understanding):
         self._check(call, new, old, wrong)
         if differs(new, old):
             self.guard(call, new)
+            self.ration(call, new, old)
         self._admit(call, new, old)
         tracking.keep_times(new, old)
         return self._store(call, record, old, new)
@@ -306,6 +311,10 @@ class Writer(Understanding):
 
 def _nothing(call: Call, obj: Object) -> None:
     """No guard, nothing to fill in."""
+
+
+def _unlimited(call: Call, new: Object, old: Object | None) -> None:
+    """No quota, no limits."""
 
 
 def admit(core: Core, call: Call, review: Review) -> None:

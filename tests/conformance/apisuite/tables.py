@@ -19,6 +19,7 @@ HTTP = (
     "crd_rules",
     "subresources",
     "builtins",
+    "rations",
     "discovery",
     "access",
     "chances",

@@ -3,6 +3,7 @@ Cells of tables that no JSONPath finds: what ``kubectl get`` shows of Pods, Node
 others.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from moxwell.store.scales import selector_text
@@ -280,3 +281,14 @@ def conditions(request: Object) -> str:
     listed = at(request, "status", "conditions") or ()
     held = [c["type"] for c in listed] or ["Pending"]
     return ",".join([*held, *(["Issued"] if at(request, "status", "certificate") else [])])
+
+
+def quota(*, limits: bool) -> Callable[[Object], str]:
+    """``cpu: 1/4, pods: 2/10``; what is limited has a column of its own."""
+
+    def cell(obj: Object) -> str:
+        hard, used = at(obj, "status", "hard") or {}, at(obj, "status", "used") or {}
+        names = [n for n in sorted(hard) if n.startswith("limits.") == limits]
+        return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
+
+    return cell

@@ -136,7 +136,11 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         AGE,
         _text("VolumeMode", c.unset("spec", "volumeMode"), 1),
     ),
-    "ResourceQuota": (_text("Request", lambda _: ""), _text("Limit", lambda _: ""), AGE),
+    "ResourceQuota": (
+        _text("Request", c.quota(limits=False)),
+        _text("Limit", c.quota(limits=True)),
+        AGE,
+    ),
     "ReplicationController": _replicas(),
     "ReplicaSet": _replicas(),
     "Deployment": (

@@ -206,6 +206,15 @@ def _definition(obj: Object) -> None:
     _put(spec, conversion={"strategy": "None"})
 
 
+def _limit_range(obj: Object) -> None:
+    for item in _spec(obj).get("limits") or ():
+        if item.get("type") == "Container":
+            least, most = item.get("min") or {}, item.get("max") or {}
+            limits = {**most, **(item.get("default") or {})}
+            requests = {**least, **limits, **(item.get("defaultRequest") or {})}
+            item.update({k: v for k, v in (("default", limits), ("defaultRequest", requests)) if v})
+
+
 def _node(obj: Object) -> None:
     status = obj.get("status") or {}
     if status.get("capacity") and not status.get("allocatable"):
@@ -238,4 +247,5 @@ DEFAULTS: Mapping[str, Default] = {
     "HorizontalPodAutoscaler": _autoscaler,
     "CustomResourceDefinition": _definition,
     "Node": _node,
+    "LimitRange": _limit_range,
 }

@@ -50,7 +50,11 @@ def canonical(text: str) -> str:
     """As Go would write it back."""
     if text.isdecimal() and len(text) < 4 and not text.startswith("0"):
         return text
-    value, suffix = parse(text)
+    return write(*parse(text))
+
+
+def write(value: Fraction, suffix: str) -> str:
+    """A value in the form of a suffix, as Go would write it."""
     if suffix in _BINARY and abs(value) >= 1024 and value.denominator == 1:
         return _binary(int(value))
     power_names = suffix[:1] in ("e", "E") and suffix not in _DECIMAL
