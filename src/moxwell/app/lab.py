@@ -16,6 +16,7 @@ import structlog
 
 from moxwell.app.home import Home, free_port, is_free
 from moxwell.app.machine_planes import MachinePlanes
+from moxwell.app.reach import TOKEN, TOKEN_SECRET
 from moxwell.clock import Clock
 from moxwell.kube.transport import HttpTransport
 from moxwell.lab.guests import Guests
@@ -25,8 +26,6 @@ from moxwell.sim import certs, save, serve
 from moxwell.sim.state import Guest, Host
 from moxwell.store.access.authority import write_private
 
-TOKEN = "moxwell@pve!lab"
-TOKEN_SECRET = "6c61622d-0000-4000-8000-6d6f7877656c"  # of the simulated estate only
 SAVE_SECONDS = 3.0
 log = structlog.get_logger(__name__)
 

@@ -9,10 +9,12 @@ token is no secret, so it stands in the code; yours is read from the file the da
 from pathlib import Path
 
 from moxwell.app.home import Facts, Home
-from moxwell.app.lab import TOKEN, TOKEN_SECRET
 from moxwell.pve import config
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.values import Secret
+
+TOKEN = "moxwell@pve!lab"
+TOKEN_SECRET = "6c61622d-0000-4000-8000-6d6f7877656c"  # of the simulated estate only
 
 
 def region_configs(home: Home, facts: Facts) -> tuple[RegionConfig, ...]:

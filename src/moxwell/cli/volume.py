@@ -223,6 +223,9 @@ def migrate(
     kubeconfig: Kubeconfig = None,
     driver: DriverName = NAME,
     name: Instance = INSTANCE,
+    wait: Annotated[
+        int, typer.Option("--wait", min=0, help="Seconds to wait until it is detached.")
+    ] = 60,
 ) -> None:
     """Move a local volume to another host; run it again if it was interrupted."""
     import asyncio
@@ -232,11 +235,37 @@ def migrate(
     async def run() -> str:
         async with _place(config, kubeconfig, cluster, name) as place:
             kube = _single(place)
+            await _wait_detached(kube, namespace, claim, wait)
             async with _driver(place, driver, kube) as made:
                 return await Migration(made, kube, typer.echo).run(namespace, claim, host)
 
     _quiet()
     typer.echo(f"{namespace}/{claim} is now {asyncio.run(run())}")
+
+
+async def _wait_detached(kube: "Kube", namespace: str, name: str, seconds: int) -> None:
+    """Until Kubernetes has taken the volume off its last node, or the time is up."""
+    from moxwell.clock import SystemClock
+    from moxwell.csi.claims import ATTACHMENTS, CLAIMS
+
+    clock, said = SystemClock(), ""
+    claim = await kube.get(CLAIMS, name, namespace)
+    end = clock.monotonic() + seconds
+    while clock.monotonic() < end:
+        rows = (await kube.list(ATTACHMENTS)).items
+        own = [r for r in rows if _volume_of(r) == claim["spec"].get("volumeName")]
+        if not own:
+            return
+        text = f"waiting until {own[0]['spec']['nodeName']} has let go of it"
+        if text != said:
+            typer.echo(text)
+        said = text
+        await clock.sleep(1)
+
+
+def _volume_of(attachment: dict[str, Any]) -> str | None:
+    found: str | None = attachment["spec"]["source"].get("persistentVolumeName")
+    return found
 
 
 def _quiet() -> None:

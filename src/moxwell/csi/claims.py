@@ -17,6 +17,9 @@ from moxwell.runtime.events import Recorder
 from moxwell.runtime.reconciler import Note
 
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+ATTACHMENTS = Resource(
+    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
+)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 KEEP = (("csi.proxmox.sinextra.dev/lifecycle", "keep"), ("moxwell.dev/keep", "true"))
 PVC_NAME, PVC_NAMESPACE = "csi.storage.k8s.io/pvc/name", "csi.storage.k8s.io/pvc/namespace"

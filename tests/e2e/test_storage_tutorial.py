@@ -1,0 +1,207 @@
+"""docs/tutorial-storage.md as a person follows it: each of its commands, with a genuine kubectl.
+
+Beside it what the page promises: words on the claim when something is wrong, and nothing left over.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from estate import eventually, quick_world
+from instance import COMMAND, Instance, instance
+
+from rig import locate
+from rig.plugin import require
+
+pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("storage-tutorial")]
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial-storage.md"
+BLOCK = re.compile(r"```(sh|yaml)\n(.*?)```", re.DOTALL)
+SMALL = {"storage": "tiny", "type": "lvmthin", "vgname": "t", "thinpool": "t",
+         "content": ["images"], "capacity": "3G"}  # fmt: skip
+
+
+@dataclass
+class Shop:
+    """A lab, and a folder in which a person types."""
+
+    lab: Instance
+    folder: Path
+
+    def sh(self, script: str) -> str:
+        """A block of the page; any command that fails ends it."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script], cwd=self.folder, env=self.env,
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}\n{self.lab.log()}"
+        return done.stdout
+
+    @property
+    def env(self) -> dict[str, str]:
+        programs = f"{locate.program('kubectl').parent}:{COMMAND.parent}:{os.environ['PATH']}"
+        tenant = str(self.folder / "shop.kubeconfig")
+        return {**self.lab.env, "MOXWELL_NAME": self.lab.name, "PATH": programs,
+                "KUBECONFIG": tenant}  # fmt: skip
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        return list(json.loads(self.sh(f"kubectl get {kind} -o json"))["items"])
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        file = self.folder / "made.yaml"
+        file.write_text(yaml.safe_dump_all(objects))
+        self.sh("kubectl apply -f made.yaml")
+
+    def disks(self) -> list[dict[str, Any]]:
+        return list(json.loads(self.sh("moxwell volume list -o json")))
+
+    def waits_for(self, thing: str, *words: str) -> str:
+        """Until ``kubectl describe`` says all of the words."""
+        said = ""
+
+        def asked() -> bool:
+            nonlocal said
+            said = self.sh(f"kubectl describe {thing}")
+            return all(word in said for word in words)
+
+        try:
+            eventually(asked, f"{words} of {thing}", 60)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{said}\n{self.lab.log()}") from error
+        return said
+
+
+def blocks() -> tuple[str, list[str]]:
+    """The manifest, and the commands before and after it."""
+    found = BLOCK.findall(PAGE.read_text())
+    manifest = next(text for kind, text in found if kind == "yaml")
+    return manifest, [text for kind, text in found if kind == "sh"]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    require("kubectl")
+    folder = tmp_path_factory.mktemp("storage")
+    world = quick_world(folder)
+    tree = yaml.safe_load(world.read_text())
+    tree["regions"][1]["storages"].append(SMALL)
+    world.write_text(yaml.safe_dump(tree))
+    with instance(folder, "storage", "--no-sample", "--world", str(world)) as running:
+        made = Shop(running, folder)
+        made.sh(blocks()[1][0])
+        yield made
+
+
+def test_the_page_can_be_followed_word_by_word(shop: Shop) -> None:
+    manifest, steps = blocks()
+    (shop.folder / "db.yaml").write_text(manifest)
+    eventually(lambda: "proxmox-local-zfs" in shop.sh(steps[0].splitlines()[-1]), "classes")
+    shop.sh(steps[1])
+    zones = places(shop)
+    seen = shop.sh(steps[2])
+    assert len(re.findall(r"default/data-db-\d +attached", seen)) == 2
+    shop.sh(steps[3])
+    shop.sh(steps[4])
+    assert places(shop) == {"data-db-0": zones["data-db-1"], "data-db-1": zones["data-db-1"]}
+    assert {d["size"] for d in shop.disks()} == {"10 GiB", "20 GiB"}
+    shop.sh(steps[5])
+    eventually(lambda: shop.objects("pv") == [], "no volume is left")
+    assert shop.disks() == []
+
+
+def places(shop: Shop) -> dict[str, str]:
+    """The host of each claim's disk; and its pod runs in that zone."""
+    nodes = {n["metadata"]["name"]: n["metadata"]["labels"] for n in shop.objects("nodes")}
+    specs = [pv["spec"] for pv in shop.objects("pv")]
+    hosts = {s["claimRef"]["name"]: s["csi"]["volumeHandle"].split("/")[1] for s in specs}
+    for pod in shop.objects("pods"):
+        zone = nodes[pod["spec"]["nodeName"]]["topology.kubernetes.io/zone"]
+        assert hosts[f"data-{pod['metadata']['name']}"] == zone
+    return hosts
+
+
+def claim(name: str, klass: str, size: str = "1Gi") -> dict[str, Any]:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": klass,
+        "resources": {"requests": {"storage": size}},
+    }
+    head = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    return head | {"metadata": {"name": name}, "spec": spec}
+
+
+def pod(name: str, of: str) -> dict[str, Any]:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": of}}
+    spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def klass(name: str, mode: str = "Immediate", **parameters: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": "csi.moxwell.dev",
+        "volumeBindingMode": mode,
+        "parameters": parameters,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "words"),
+    [
+        pytest.param(
+            "huge", klass("huge", storage="tiny"), ("NoRoom", "at most 3 GiB free, not 50"),
+            id="no room",
+        ),
+        pytest.param(
+            "nowhere", klass("nowhere", storage="tape"), ("ProvisioningFailed", "storage 'tape'"),
+            id="a storage that nobody has",
+        ),
+        pytest.param(
+            "elsewhere", klass("elsewhere", storage="ceph"), ("ProvisioningFailed", "topology"),
+            id="a storage of another region",
+        ),
+        pytest.param(
+            "typo", klass("typo", storage="nfs", chache="none"), ("did you mean cache?",),
+            id="a parameter with a typing mistake",
+        ),
+    ],
+)  # fmt: skip
+def test_a_claim_says_what_is_wrong(
+    shop: Shop, name: str, made: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    shop.apply(made, claim(name, name, "50Gi"))
+    shop.waits_for(f"pvc/{name}", *words)
+    shop.sh(f"kubectl delete pvc/{name} storageclass/{name}")
+
+
+def test_a_pod_that_fits_nowhere_says_so(shop: Shop) -> None:
+    made = klass("late", "WaitForFirstConsumer", storage="tiny")
+    shop.apply(made, claim("late", "late", "50Gi"), pod("late", "late"))
+    shop.waits_for("pod/late", "did not have enough free storage")
+    shop.waits_for("pvc/late", "waiting for first consumer")
+    shop.sh("kubectl delete pod/late pvc/late storageclass/late")
+
+
+def test_a_claim_of_a_class_that_is_not_there_says_so(shop: Shop) -> None:
+    shop.apply(claim("lost", "nothing"))
+    shop.waits_for("pvc/lost", 'storageclass.storage.k8s.io "nothing" not found')
+    shop.sh("kubectl delete pvc/lost")
+
+
+def test_commands_refuse_in_one_sentence(shop: Shop) -> None:
+    for args, said in (
+        (("migrate", "nope", "fra1"), '"nope" not found'),
+        (("list", "--config", "/nope.yaml"), "cannot read /nope.yaml"),
+    ):
+        done = shop.lab.run("volume", *args, check=False)
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
