@@ -32,6 +32,7 @@ SLOT = "scsi1"
 CARRIER_TAG = "moxwell-csi-carrier"  # names a volume that has snapshots
 COPY_TAG = "moxwell-csi-copy"  # owns a volume that was cloned or restored
 SNAPSHOT_TAG = "moxwell-csi-snapshot"  # owns a full copy that is a snapshot
+REPLICA_TAG = "moxwell-csi-replica"  # owns a volume that is replicated
 GONE_TAG = "moxwell-csi-gone"  # its volume was deleted; its snapshots were not
 _BIRTHS = frozenset({"qmcreate", "qmclone"})
 Start = Callable[[int], Awaitable[Upid]]

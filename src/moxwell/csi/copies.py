@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from moxwell.csi.book import Book
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.refusals import UnderWay
-from moxwell.csi.stock import Disk, Stock, any_host
+from moxwell.csi.stock import Disk, Stock, host_of
 from moxwell.errors import Denied, Missing, MoxwellError
 from moxwell.pve import errors
 from moxwell.pve.regions import Region, Regions
@@ -83,7 +83,7 @@ class Copies:
         return await self._complete(region, copy)
 
     async def _start(self, region: Region, copy: Copy) -> Upid:
-        host = copy.source.host or any_host(region, copy.source.storage)
+        host = host_of(region, copy.source)
         there = copy.target.host if copy.target.host not in ("", host) else None
         try:
             return await region.pve.storage.copy(
@@ -120,7 +120,7 @@ class Copies:
 
     async def _refuse_while_busy(self, region: Region, copy: Copy) -> None:
         """Nobody knows the task: as long as any copy runs there, it may be ours."""
-        host = copy.source.host or any_host(region, copy.source.storage)
+        host = host_of(region, copy.source)
         rows = await region.pve.cluster.tasks()
         if any(row.type == "imgcopy" and row.running for row in rows if row.node == host):
             raise UnderWay(f"a copy runs on {host} that may be the one to {copy.target}")

@@ -17,7 +17,7 @@ from moxwell.csi.driver import Driver
 from moxwell.csi.ids import VolumeId, get_volume
 from moxwell.csi.params import MUTABLE, Params, check_mutable
 from moxwell.csi.refusals import NoRoom, OutOfRange
-from moxwell.csi.stock import any_host
+from moxwell.csi.stock import host_of
 from moxwell.errors import Missing
 from moxwell.pve import errors, properties
 from moxwell.pve.regions import Region
@@ -57,7 +57,7 @@ async def expand(driver: Driver, text: str, required: int, limit: int) -> Grown:
 
 
 def _check_room(region: Region, volume: VolumeId, more: int, limit: int) -> None:
-    host = volume.host or any_host(region, volume.storage)
+    host = host_of(region, volume)
     storage = region.inventory.storage(host, volume.storage)
     if storage is not None and more > storage.total_bytes:
         raise OutOfRange(f"storage {volume.storage} is smaller than {more} bytes")

@@ -9,6 +9,8 @@ already tells it; a list of volumes costs one request per storage and host, howe
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import structlog
+
 from moxwell.csi.carriers import (
     CARRIER_TAG,
     COPY_TAG,
@@ -22,8 +24,10 @@ from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import VolumeId, source_hash
 from moxwell.csi.stock import Disk
 from moxwell.csi.topology import REGION, ZONE, Place, Segments, places_in
-from moxwell.errors import Conflict, Missing
+from moxwell.errors import Conflict, Missing, Unreachable
 from moxwell.pve.regions import Region
+
+log = structlog.get_logger(__name__)
 
 
 class BadToken(Conflict):
@@ -60,7 +64,8 @@ async def _carried(driver: Driver, region: Region) -> list[Disk]:
             continue
         try:
             config = await region.pve.qemu.config(guest.host, guest.vmid)
-        except Missing:
+        except (Missing, Unreachable) as error:
+            log.info("carrier left out", guest=guest.vmid, error=str(error))
             continue
         carrier = Carrier(guest.vmid, guest.host, config)
         volume = carrier.disk_id(region)

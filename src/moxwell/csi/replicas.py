@@ -7,20 +7,29 @@ migrated there, which is quick because the copy is already there. The surprise: 
 node's guest name the same disk; only the shell never opens it, and only the shell owns it.
 """
 
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from moxwell.csi.carriers import CARRIER_TAG, COPY_TAG, SNAPSHOT_TAG, Carrier
+import structlog
+
+from moxwell.csi.carriers import (
+    CARRIER_TAG,
+    COPY_TAG,
+    REPLICA_TAG,
+    SNAPSHOT_TAG,
+    Birth,
+    Carrier,
+    guest_name,
+)
 from moxwell.csi.driver import Driver
 from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import VolumeId, disk_name
 from moxwell.csi.params import Params
-from moxwell.csi.refusals import NoRoom, NotNow
+from moxwell.csi.refusals import NoRoom, NotNow, UnderWay
 from moxwell.csi.topology import REGION, ZONE, Place
 from moxwell.errors import Invalid, Missing
-from moxwell.kernel.vmids import VmidRange, choose_vmid
 from moxwell.pve import errors
+from moxwell.pve.endpoints.cluster import Replica
 from moxwell.pve.marks import Mark
 from moxwell.pve.regions import Region
 from moxwell.pve.values import Upid
@@ -30,11 +39,7 @@ if TYPE_CHECKING:
 
 SLOT = "scsi1"
 MOST_ZONES = 2
-
-
-def mark_of(driver: Driver, region: str, name: str) -> Mark:
-    """Whose a shell is: an identity made from the volume's name."""
-    return Mark(str(uuid.uuid5(uuid.NAMESPACE_URL, f"{driver.settings.name}/{region}/{name}")))
+log = structlog.get_logger(__name__)
 
 
 async def create(
@@ -50,7 +55,8 @@ async def create(
     if not fitting:
         raise NoRoom("replication needs a storage of type zfspool")
     place = next((p for p in fitting if p.host in zones), fitting[0])
-    region, mark = place.region, mark_of(driver, place.region.name, name)
+    _check_zones(place, zones)
+    region, mark = place.region, driver.carriers.mark(place.region.name, name)
     vmid, host = await _shell(driver, region, place.host, name, mark)
     disk = disk_name(vmid, name)
     wanted = VolumeId(region.name, "", place.storage.name, disk)
@@ -64,26 +70,40 @@ async def create(
     return Made(made.id, made.size, segments, params.context)
 
 
+def _check_zones(place: Place, zones: Sequence[str]) -> None:
+    """Every host must be there and have the storage, before anything is made."""
+    inventory, storage = place.region.inventory, place.storage.name
+    unknown = [z for z in zones if z not in inventory.hosts]
+    if unknown:
+        raise Invalid(f"replicateZones names {', '.join(unknown)}: no such host in the region")
+    bare = [z for z in zones if inventory.storage(z, storage) is None]
+    if bare:
+        raise Invalid(f"replicateZones: storage {storage} is not on {', '.join(bare)}")
+
+
 async def _shell(
     driver: Driver, region: Region, host: str, name: str, mark: Mark
 ) -> tuple[int, str]:
     """The shell of a volume: found by its mark, or made."""
     await region.inventory.refresh()
-    found = region.inventory.find_by_owner(mark.key)
-    if found:
-        return found[0].vmid, found[0].host
-    low, high = driver.settings.shells
-    vmid = choose_vmid(VmidRange(low, high), set(region.inventory.guests), seed=mark.key)
-    settings: dict[str, str | int] = {
-        "name": f"csi-{disk_name(vmid, name)}"[:60],
-        "protection": 1,
-        "description": mark.describe("Carries a replicated Kubernetes volume; never started."),
-        "tags": f"{mark.tags()};{SHELL_TAG}",
-    }
-    upid = await region.pve.qemu.create(host, vmid, settings)
-    await _done(region, upid)
-    region.inventory.learn(vmid, host=host, tags=(mark.tag, "moxwell", SHELL_TAG))
-    return vmid, host
+    found = await driver.carriers.find(region, mark)
+    if found is None:
+        settings: dict[str, str | int] = {
+            "name": guest_name(f"csi-{name}"),
+            "description": mark.describe(
+                f"Carries a replicated Kubernetes volume; never started.\ncsi-name={name}"
+            ),
+            "tags": mark.tags((SHELL_TAG, REPLICA_TAG)),
+            "protection": 1,
+        }
+
+        async def start(vmid: int) -> Upid:
+            return await region.pve.qemu.create(host, vmid, settings)
+
+        birth = Birth(mark, host, REPLICA_TAG, 0, start)
+        found = await driver.carriers.bear(region, birth)
+    await driver.carriers.born(mark)
+    return found.vmid, found.host
 
 
 async def _dress(region: Region, host: str, vmid: int, volume: VolumeId, mark: Mark) -> None:
@@ -131,11 +151,26 @@ async def follow(driver: Driver, region: Region, volume: VolumeId, host: str) ->
     seen = region.inventory.storage(host, volume.storage)
     if seen is not None and seen.shared:
         return
-    shell = await find_shell(driver, region, volume)
+    shell = await _reachable_shell(driver, region, volume, host)
     if shell is None or shell[1] == host:
         return
     await _done(region, await region.pve.qemu.migrate(shell[1], shell[0], host))
     region.inventory.learn(shell[0], host=host)
+
+
+async def _reachable_shell(
+    driver: Driver, region: Region, volume: VolumeId, host: str
+) -> tuple[int, str] | None:
+    guest = region.inventory.find(volume.owner) if driver.carriers.owns(volume) else None
+    up = region.inventory.hosts.get(guest.host) if guest is not None else None
+    if guest is not None and SHELL_TAG in guest.tags and (up is None or not up.online):
+        raise NotNow(
+            f"host {guest.host}, where {volume} was last written, is down; {host} has a copy as "
+            f"old as the last replication. If {guest.host} will not come back, take it: on any "
+            f"host of the cluster, mv /etc/pve/nodes/{guest.host}/qemu-server/{guest.vmid}.conf "
+            f"/etc/pve/nodes/{host}/qemu-server/"
+        )
+    return await find_shell(driver, region, volume)
 
 
 async def reschedule(driver: Driver, region: Region, volume: VolumeId, schedule: str) -> None:
@@ -147,14 +182,25 @@ async def reschedule(driver: Driver, region: Region, volume: VolumeId, schedule:
 
 
 async def delete(driver: Driver, region: Region, volume: VolumeId) -> bool:
-    """Remove a replicated volume with its shell and jobs; False if it is not one."""
+    """Remove a replicated volume with its copies, jobs and shell; False if it is not one."""
     shell = await find_shell(driver, region, volume)
     if shell is None:
         return False
     vmid, host = shell
     for job in await region.pve.replication.list():
         if job.guest == vmid:
-            await region.pve.replication.delete(job.id, force=True)
+            await _end_job(region, job)
+    if any(job.guest == vmid for job in await region.pve.replication.list()):
+        raise UnderWay(f"the copies of {volume} are being removed from the other hosts")
     config = await region.pve.qemu.config(host, vmid)
     await driver.carriers.remove(region, Carrier(vmid, host, config))
     return True
+
+
+async def _end_job(region: Region, job: Replica) -> None:
+    """Proxmox removes the copies, then the job; of a host that is down it can do neither."""
+    up = region.inventory.hosts.get(job.target)
+    lost = up is None or not up.online
+    if lost:
+        log.warning("a copy stays behind on a host that is down", job=job.id, host=job.target)
+    await region.pve.replication.delete(job.id, force=lost or None)

@@ -35,7 +35,7 @@ from moxwell.csi.refusals import Incompatible, NotNow, UnderWay
 from moxwell.csi.stock import FILE_TYPES, Disk, type_of
 from moxwell.csi.taken import Taken, list_taken
 from moxwell.csi.written import refuse_if_written
-from moxwell.errors import Invalid, Missing
+from moxwell.errors import Invalid, Missing, Unreachable
 from moxwell.pve.marks import Mark
 from moxwell.pve.regions import Region
 
@@ -253,7 +253,11 @@ async def list_snapshots(driver: Driver, *, source: str = "", only: str = "") ->
         found += [taken_as(t) for t in await driver.taken.refresh(region)]
         for guest in region.inventory.guests.values():
             if SNAPSHOT_TAG in guest.tags:
-                config = await region.pve.qemu.config(guest.host, guest.vmid)
+                try:
+                    config = await region.pve.qemu.config(guest.host, guest.vmid)
+                except (Missing, Unreachable) as error:
+                    log.info("snapshot left out", guest=guest.vmid, error=str(error))
+                    continue
                 found.append(copy_as(region, Carrier(guest.vmid, guest.host, config)))
     rows = [s for s in found if source in ("", s.source) and only in ("", str(s.id))]
     return sorted(rows, key=lambda s: str(s.id))

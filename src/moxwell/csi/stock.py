@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import VolumeId
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve import errors
@@ -96,7 +97,7 @@ class Stock:
 
     async def look(self, region: Region, volume: VolumeId) -> Disk:
         """One disk, asked freshly; raises Missing."""
-        host = volume.host or any_host(region, volume.storage)
+        host = host_of(region, volume)
         if volume.host and volume.host not in region.inventory.hosts:
             raise Missing(f"there is no host {volume.host} in region {region.name}")
         seen = await region.pve.storage.volume(host, volume.storage, volume.volid)
@@ -122,7 +123,9 @@ class Stock:
                 )
             except errors.Exists:
                 folder = f"{owner or self.owner}/" if type_ in FILE_TYPES else ""
-                return await self.look(region, replace(wanted, disk=folder + name))
+                there = replace(wanted, disk=folder + name)
+                seen = await region.pve.storage.volume(host, there.storage, there.volid)
+                return Disk(there, seen.size)
             except MoxwellError:
                 self.forget(wanted)
                 raise
@@ -132,7 +135,7 @@ class Stock:
 
     async def remove(self, region: Region, volume: VolumeId) -> None:
         """Delete a disk; one that is not there is gone already."""
-        host = volume.host or any_host(region, volume.storage)
+        host = host_of(region, volume)
         storage = region.inventory.storage(host, volume.storage)
         async with self._gate(region, volume.storage, storage.type if storage else ""):
             try:
@@ -167,6 +170,18 @@ def any_host(region: Region, storage: str) -> str:
         if name == storage and seen.available and online is not None and online.online:
             return host
     raise Missing(f"no host of region {region.name} has a storage {storage!r}")
+
+
+def host_of(region: Region, volume: VolumeId) -> str:
+    """A host that has a volume: its own, its carrier's if replicated, else any that sees it."""
+    if volume.host:
+        return volume.host
+    guest = region.inventory.find(volume.owner)
+    if guest is not None and SHELL_TAG in guest.tags:
+        seen = region.inventory.storage(guest.host, volume.storage)
+        if seen is not None and not seen.shared:
+            return guest.host
+    return any_host(region, volume.storage)
 
 
 def type_of(region: Region, volume: VolumeId) -> str:

@@ -8,12 +8,16 @@ what it did itself. The surprise: nothing but Proxmox keeps this; a lost cluster
 
 from dataclasses import dataclass
 
+import structlog
+
 from moxwell.csi.carriers import SNAPSHOT_TAG, note_in
 from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import TakenId, find_volume, get_volume
-from moxwell.errors import Missing
+from moxwell.errors import Missing, Unreachable
 from moxwell.pve.endpoints.snapshots import SnapshotRow
 from moxwell.pve.regions import Region
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,8 @@ class TakenIndex:
             if SHELL_TAG in guest.tags and SNAPSHOT_TAG not in guest.tags:
                 try:
                     found += await list_taken(region, guest.host, guest.vmid)
-                except Missing:
-                    continue
+                except (Missing, Unreachable) as error:
+                    log.info("carrier left out", guest=guest.vmid, error=str(error))
         self._known[region.name] = {taken.name: taken for taken in found}
         return tuple(found)
 

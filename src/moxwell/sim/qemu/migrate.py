@@ -249,6 +249,12 @@ class _Trip:
             return "can't live migrate attached local disks without with-local-disks option"
         return None
 
+    def _turn_jobs(self, source: str) -> None:
+        """Replication to the host that the guest moves to now goes back to where it was."""
+        for job in self._call.region.replication.values():
+            if job.get("guest") == self._guest.vmid and job.get("target") == self._target:
+                job["target"] = source
+
     def _check_bridges(self) -> None:
         there = self._call.region.hosts[self._target]
         for _, net in files.nets(self._guest.conf):
@@ -314,6 +320,7 @@ class _Trip:
             spare = drive.slot.startswith("unused")
             text = new if spare else write_drive(Drive(drive.slot, new, drive.options))
             guest.conf[drive.slot] = text
+        self._turn_jobs(guest.node)
         guest.node = self._target
         if guest.running:
             guest.pid = desk.region.next_number() + 10000
