@@ -244,6 +244,10 @@ class GenuinePlanes:
             self.changed(wish.key)
 
         server, *others = programs(wish, seat, release)
+        if self._supervisor.differs(server):  # first those who hang on it
+            await self._stop_loops(wish.key)
+            for program in reversed(others):
+                await self._supervisor.end(program.key)
         states = [(server.stem, await self._supervisor.keep(server, changed))]
         if not states[0][1].well:
             return states  # the others bear its absence, but could not start now

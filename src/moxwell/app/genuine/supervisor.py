@@ -187,6 +187,12 @@ class Supervisor:
         """Whether it is kept, or lives as another daemon left it."""
         return key in self._keepers or self._hands.find(key.with_name(f"{key.name}.run")) is not None
 
+    def differs(self, program: Program) -> bool:
+        """Whether it runs otherwise than it should, so that keeping it means starting it anew."""
+        job = program.job()
+        life = self._hands.find(job.page)
+        return life is not None and life.mark != job.mark
+
     async def keep(self, program: Program, changed: Callable[[], None] = lambda: None) -> State:
         """Have it run as it is told; one that runs otherwise is started anew."""
         keeper = Keeper(program, self._hands, self._clock, changed)
