@@ -22,7 +22,7 @@ from moxwell.api.certificates import load_certificate
 from moxwell.app import welcome
 from moxwell.clock import Clock
 from moxwell.controllers.upstream import resources
-from moxwell.controllers.upstream.nodelife.controller import NodeLife, Orphans
+from moxwell.controllers.upstream.nodelife.controller import Evictions, NodeLife, Orphans
 from moxwell.controllers.upstream.schedule.controller import Schedule
 from moxwell.controllers.upstream.sign.controller import Sign
 from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
@@ -221,6 +221,7 @@ def hosted_loops(
     loops: dict[str, Any] = {
         "schedule": Schedule(kube, pods),
         "nodelife": NodeLife(kube, clock),
+        "evict": Evictions(kube, clock, nodes, pods),
         "orphans": Orphans(kube, nodes, pods),
         "sign": Sign(kube, clock, certificate, authority.signing_key),
     }

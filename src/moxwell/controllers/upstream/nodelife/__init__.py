@@ -1,5 +1,5 @@
 """
-Nodes that have fallen silent, in small: Unknown, tainted, and their pods taken away in the end.
+Nodes that have fallen silent, in small: Unknown and tainted; and pods that do not bear a taint.
 
-Left out on purpose: zones and eviction rates, tolerations other than the default 300 seconds.
+Left out on purpose: zones, eviction rates, and the condition that tells a pod why it must go.
 """

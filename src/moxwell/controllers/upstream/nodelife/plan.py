@@ -9,7 +9,7 @@ from moxwell.api.meta import parse_time
 
 Json = Mapping[str, Any]
 GRACE = timedelta(seconds=40)
-EVICT_AFTER = timedelta(seconds=300)
+LISTEN_SECONDS = 60.0  # a renewed lease of a silent node wakes nobody
 TAINT = "node.kubernetes.io/unreachable"
 EFFECTS = ("NoSchedule", "NoExecute")
 
@@ -19,7 +19,6 @@ class Verdict:
     """What to think of a node now, and when to look again."""
 
     silent: bool
-    evict: bool
     again: float
 
 
@@ -28,9 +27,8 @@ def judge(node: Json, lease: Json | None, now: datetime) -> Verdict:
     spoke = _last_word(node, lease)
     quiet = now - spoke
     if quiet <= GRACE:
-        return Verdict(False, False, (GRACE - quiet).total_seconds() + 0.1)
-    left = GRACE + EVICT_AFTER - quiet
-    return Verdict(True, left <= timedelta(), max(5.0, left.total_seconds()))
+        return Verdict(False, (GRACE - quiet).total_seconds() + 0.1)
+    return Verdict(True, LISTEN_SECONDS)
 
 
 def _last_word(node: Json, lease: Json | None) -> datetime:
@@ -58,7 +56,10 @@ def is_ready_known(node: Json) -> bool:
     return any(c["type"] == "Ready" and c["status"] != "Unknown" for c in there)
 
 
-def taints(node: Json, *, silent: bool) -> list[dict[str, Any]]:
-    """The node's taints with the unreachable ones put on or taken off."""
-    kept = [dict(t) for t in node["spec"].get("taints") or () if t["key"] != TAINT]
-    return kept + ([{"key": TAINT, "effect": e} for e in EFFECTS] if silent else [])
+def taints(node: Json, now: datetime, *, silent: bool) -> list[dict[str, Any]]:
+    """The node's taints with the unreachable ones put on or taken off; pods count from then."""
+    there = [dict(t) for t in node["spec"].get("taints") or ()]
+    known = {t["effect"]: t for t in there if t["key"] == TAINT}
+    said = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    new = [known.get(e, {"key": TAINT, "effect": e, "timeAdded": said}) for e in EFFECTS]
+    return [t for t in there if t["key"] != TAINT] + (new if silent else [])

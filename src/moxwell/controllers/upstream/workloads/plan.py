@@ -14,6 +14,15 @@ from moxwell.kernel import rollout
 
 Json = dict[str, Any]
 HASH = "pod-template-hash"
+_EXISTS = {"operator": "Exists"}
+ALWAYS_THERE = (  # a daemon's pods bear what drives others from their node
+    {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", **_EXISTS},
+    {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", **_EXISTS},
+    {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule", **_EXISTS},
+    {"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule", **_EXISTS},
+    {"key": "node.kubernetes.io/pid-pressure", "effect": "NoSchedule", **_EXISTS},
+    {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", **_EXISTS},
+)
 REVISION = "deployment.kubernetes.io/revision"
 
 
@@ -66,6 +75,7 @@ def make_pod(owner: Json, template: Mapping[str, Any], **place: Any) -> Json:
     spec = dict(template["spec"])
     if node := place.get("node"):
         spec["nodeName"] = node
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), *ALWAYS_THERE]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
