@@ -1,0 +1,127 @@
+"""A volume's move to another host, killed after every effect on Proxmox, the API and the book."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moxwell.csi.book import MemoryBook
+from moxwell.csi.claims import CLAIMS, VOLUMES
+from moxwell.csi.driver import NAME
+from moxwell.csi.migrate import Migration
+from moxwell.errors import MoxwellError
+from moxwell.kube.client import Kube
+from moxwell.store.server import Store
+from moxwell.testing import csi_calls as calls
+from moxwell.testing.csi import CsiStage
+from moxwell.testing.csi_kill import KilledBook, check_masters
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.reconcile import Ending, Wires
+
+
+def pv(handle: str) -> dict[str, Any]:
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Delete",
+        "csi": {"driver": NAME, "volumeHandle": handle},
+        "claimRef": {"namespace": "default", "name": "data"},
+    }
+    meta = {"name": "pvc-1"}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": spec}
+
+
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data", "namespace": "default"},
+    "spec": {
+        "volumeName": "pvc-1",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+}
+
+
+class Tale:
+    """One telling of the move."""
+
+    def __init__(self, folder: Path, store: Store, *, root: bool) -> None:
+        self.stage, self.store, self.file = CsiStage(folder), store, folder / "book.json"
+        self.stage.as_root = root
+
+    async def prepare(self) -> None:
+        async with self.stage.running(book=MemoryBook(self.file), regions=("r1",)):
+            volume = await calls.create(self.stage.controller, "pvc-1", "local-lvm", zone="r1-h0")
+        self.stage.write(volume.volume_id, "monday")
+        await Kube(self.store).create(pv(volume.volume_id), VOLUMES)
+        await Kube(self.store).create(CLAIM, CLAIMS)
+
+    async def life(self, wires: Wires) -> bool:
+        """Whether the move ended in this life."""
+        self.stage.wires = wires
+        book = KilledBook(self.file, wires)
+        async with self.stage.running(book=book, regions=("r1",)):
+            kube = Kube(wires.kube(self.store))
+            moving = asyncio.create_task(Migration(self.stage.driver, kube).run(*WHERE))
+            killed = asyncio.create_task(wires.killed.wait())
+            await asyncio.wait({moving, killed}, return_when=asyncio.FIRST_COMPLETED)
+            ended = moving.done() and not wires.killed.is_set()
+            for task in (moving, killed):
+                task.cancel()
+            await asyncio.wait({moving, killed})
+            problem = moving.exception() if ended else None
+        await wires.served()
+        check_masters(self.stage)
+        if problem is not None and not isinstance(problem, MoxwellError):
+            raise problem
+        return ended and problem is None
+
+    async def moved(self) -> bool:
+        found = await Kube(self.store).find(VOLUMES, "pvc-1")
+        claim = await Kube(self.store).find(CLAIMS, "data", "default")
+        handle = (found or {}).get("spec", {}).get("csi", {}).get("volumeHandle", "")
+        return claim is not None and "/r1-h1/" in handle and MemoryBook(self.file).keys() == []
+
+    async def check(self) -> None:
+        found = await Kube(self.store).get(VOLUMES, "pvc-1")
+        handle = found["spec"]["csi"]["volumeHandle"]
+        assert self.stage.content(handle) == "monday"
+        assert self.stage.all_disks() == [handle.split("/", 2)[2].replace("/", ":", 1)]
+        assert len(self.stage.carriers()) == ("-disk-0" in handle)
+
+
+WHERE = ("default", "data", "r1-h1")
+
+
+async def tell(folder: Path, *, root: bool, number: int | None, ending: Ending) -> list[str]:
+    async with Store(clock=LoopClock()) as store:
+        tale = Tale(folder, store, root=root)
+        await tale.prepare()
+        first = Wires(kill_after=number, ending=ending)
+        done = await tale.life(first)
+        for _ in range(20):
+            if done or await tale.moved():
+                break
+            await asyncio.sleep(10)
+            done = await tale.life(Wires())
+        assert await tale.moved()
+        await tale.check()
+        await tale.stage.close()
+        return first.effects
+
+
+@pytest.mark.parametrize("ending", ["killed", "lost"])
+@pytest.mark.parametrize("root", [False, True], ids=["by a token", "by root"])
+def test_a_move_that_is_killed_after_any_effect_loses_nothing(
+    tmp_path: Path, root: bool, ending: Ending
+) -> None:
+    def fresh(name: str) -> Path:
+        (tmp_path / name).mkdir()
+        return tmp_path / name
+
+    plain = run_virtual(tell(fresh("plain"), root=root, number=None, ending=ending))
+    assert len(plain) > 8
+    for number in range(1, len(plain) + 1):
+        run_virtual(tell(fresh(str(number)), root=root, number=number, ending=ending))
