@@ -118,7 +118,9 @@ class Volumes:
     async def _look(self, name: str, space: str) -> disks.Disk | None:
         """The disk of a claim; None for a claim of another driver."""
         claim = await self._kube.get(CLAIMS, name, space)
-        volume = await self._kube.get(VOLUMES, claim["spec"].get("volumeName") or "unbound")
+        if not claim["spec"].get("volumeName"):
+            raise disks.NoDisk(f'claim "{name}" is not bound yet')
+        volume = await self._kube.get(VOLUMES, claim["spec"]["volumeName"])
         csi = volume["spec"].get("csi") or {}
         if csi.get("driver") != DRIVER:
             return None

@@ -163,7 +163,7 @@ class Reflector(Generic[T]):
 
     def _not_served(self, error: NotFound) -> None:
         """The kind is not there: for an optional one that is an answer, for now."""
-        self._failed(error)
+        self._failed(None if self._optional else error)
         if self._optional:
             self._listed((), {}, "")
 

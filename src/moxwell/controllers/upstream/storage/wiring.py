@@ -5,11 +5,18 @@ from moxwell.controllers.upstream.resources import PODS
 from moxwell.controllers.upstream.storage.attacher import Attach
 from moxwell.controllers.upstream.storage.attaching import Attaching, Detaching, wants
 from moxwell.controllers.upstream.storage.binder import Claims, Volumes
-from moxwell.controllers.upstream.storage.names import ATTACHMENTS, CLAIMS, CLASSES
+from moxwell.controllers.upstream.storage.names import (
+    ATTACHMENTS,
+    CLAIMS,
+    CLASSES,
+    CONTENTS,
+    SNAPSHOTS,
+)
 from moxwell.controllers.upstream.storage.plugin import Plugin
 from moxwell.controllers.upstream.storage.provisioner import Provision, Reclaim
 from moxwell.controllers.upstream.storage.resizer import Grow
 from moxwell.controllers.upstream.storage.room import Room
+from moxwell.controllers.upstream.storage.snapshots import Contents, Snapshots
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
 
@@ -35,6 +42,7 @@ def add_sidecars(runtime: Runtime, clock: Clock, plugin: Plugin) -> None:
     provision, reclaim = Provision(kube, plugin), Reclaim(kube, plugin)
     attach, grow = Attach(kube, plugin, clock), Grow(kube, plugin)
     room = Room(kube, plugin, manager.caches.of(CLASSES))
+    add_snapshots(runtime, clock, plugin)
     for name, loop in (
         ("provision", provision),
         ("reclaim", reclaim),
@@ -45,3 +53,17 @@ def add_sidecars(runtime: Runtime, clock: Clock, plugin: Plugin) -> None:
         manager.add(
             Controller(name=f"upstream.{name}", reconciler=loop, needs=loop.concerns)
         )  # fmt: skip
+
+
+def add_snapshots(runtime: Runtime, clock: Clock, plugin: Plugin) -> None:
+    """Snapshots, from the moment that their CRDs are there."""
+    manager = runtime.manager
+    for kind in (SNAPSHOTS, CONTENTS):
+        manager.caches.of(kind, optional=True)
+    taking = Contents(runtime.kube, plugin, clock)
+    manager.add(
+        Controller(name="upstream.snapshot", reconciler=Snapshots(runtime.kube, plugin, clock))
+    )
+    manager.add(
+        Controller(name="upstream.snapshotcontent", reconciler=taking, needs=taking.concerns)
+    )
