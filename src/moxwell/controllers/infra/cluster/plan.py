@@ -13,6 +13,7 @@ from moxwell.api.infra.cluster import (
     Endpoint,
     LocalRef,
     ProxmoxCluster,
+    RegionHealth,
     SecretRef,
     ZoneRef,
 )
@@ -133,7 +134,7 @@ def _port(seen: Seen) -> int:
 def _regions(seen: Seen) -> Move:
     down = [r for r in seen.regions if not r.available]
     if down:
-        said = "; ".join(f"region {r.name}: {r.message}" for r in down)
+        said = "; ".join(_told(r) for r in down)
         return Wait("RegionUnreachable", said)
     return Settled()
 
@@ -193,9 +194,14 @@ def _available(seen: Seen) -> tuple[Truth, str, str]:
     down = [r for r in seen.regions if not r.available]
     if not down:
         return "True", "Provisioned", ""
-    said = "; ".join(f"region {r.name}: {r.message}" for r in down)
+    said = "; ".join(_told(r) for r in down)
     some = "SomeRegionsUnreachable" if len(down) < len(seen.regions) else "ProxmoxUnreachable"
     return "False", some, said
+
+
+def _told(health: RegionHealth) -> str:
+    named = health.message.startswith("region ")
+    return health.message if named else f"region {health.name}: {health.message}"
 
 
 def _zone_refs(seen: Seen) -> tuple[ZoneRef, ...]:
