@@ -4,6 +4,7 @@ The dashboard in a real browser, on a real lab: it draws, lives, survives, obeys
 With ``MOXWELL_PICTURES`` set to a folder the screenshots of the documentation are made there.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
@@ -13,6 +14,12 @@ import pytest
 from instance import Instance, instance
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from moxwell.api.core.storage import PersistentVolumeClaim
+from moxwell.clock import SystemClock
+from moxwell.controllers.upstream.resources import DEPLOYMENTS
+from moxwell.kube import kubeconfig
+from moxwell.kube.client import Kube
+from moxwell.kube.transport import HttpTransport
 from rig import browser as browsers
 from rig.plugin import need_or_skip
 
@@ -28,7 +35,40 @@ LONG = 120_000
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     with instance(tmp_path_factory.mktemp("dash"), "dash") as running:
         running.deploy("demo", "web", 24)
+        asyncio.run(_store(running.run("cluster", "kubeconfig", "demo").stdout))
         yield running
+
+
+async def _store(config: str) -> None:
+    """A database with a volume, in the tenant."""
+    access = kubeconfig.parse(config).access(SystemClock(), {})
+    meta = {"name": "data", "namespace": "default"}
+    size = {"requests": {"storage": "20Gi"}}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": size}
+    pod = {
+        "containers": [
+            {"name": "c", "image": "db", "volumeMounts": [{"name": "d", "mountPath": "/d"}]}
+        ],
+        "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}],
+    }
+    labels = {"app": "db"}
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    async with HttpTransport(access) as wire:
+        kube = Kube(wire)
+        body = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": meta,
+            "spec": claim,
+        }
+        await kube.create(body, PersistentVolumeClaim.resource)
+        meta = {"name": "db", "namespace": "default"}
+        body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+        await kube.create(body, DEPLOYMENTS)
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +132,6 @@ def test_nobody_sees_anything_without_a_link(lab: Instance, browser: Browser) ->
 def test_a_rollout_is_seen_while_it_runs(page: Page, lab: Instance) -> None:
     lab.run("cluster", "scale", "demo", "md0", "5", "--no-wait")
     expect(page.locator(".row .what", has_text="Cloning").first).to_be_visible(timeout=LONG)
-    page.wait_for_timeout(4000 if os.environ.get("MOXWELL_PICTURES") else 0)
-    picture(page, "estate-light")
-    page.keyboard.press("t")
-    picture(page, "estate-dark")
-    page.keyboard.press("t")
     expect(page.locator(".cells .tile:not(.foreign)")).to_have_count(5, timeout=LONG)
     expect(page.locator(".feed h3").first).to_contain_text("Under way, 0", timeout=LONG)
 
@@ -105,11 +140,34 @@ def test_a_machine_says_what_it_did_and_why_it_is_there(page: Page, lab: Instanc
     page.locator(".cells .tile:not(.foreign)").first.click()
     expect(page.locator("h1")).to_contain_text("demo-md0-")
     expect(page.get_by_text("Is here").first).to_be_visible(timeout=LONG)
-    expect(page.locator(".conds")).to_contain_text("Ready")
+    expect(page.locator(".conds").last).to_contain_text("Ready")
     picture(page, "machine")
     page.keyboard.press("u")
     expect(page.locator("h1")).to_have_text("demo")
-    picture(page, "cluster")
+
+
+def test_volumes_of_tenants_are_shown(page: Page, lab: Instance) -> None:
+    open_at(page, lab, "/volumes")
+    row = page.locator("tbody tr", has_text="default/data")
+    expect(row).to_contain_text("Attached to demo-md0", timeout=LONG)
+    expect(row).to_contain_text("20 GiB")
+    picture(page, "volumes")
+    open_at(page, lab, "/cluster/tenant-demo/demo")
+    expect(page.locator(".facts")).to_contain_text("1 attached")
+    expect(page.locator(".facts")).to_contain_text("given")
+
+
+def test_every_page_gives_its_commands(page: Page, lab: Instance) -> None:
+    open_at(page, lab, "/cluster/tenant-demo/demo")
+    page.get_by_role("button", name="Plan a change").click()
+    expect(page.locator(".sheet code").first).to_contain_text("moxwell cluster scale demo md0")
+    said = page.locator(".sheet code").first.inner_text().removeprefix("$ moxwell ").split()
+    report = lab.run(*said).stdout
+    assert "would change" in report
+    assert "+ make" in report
+    picture(page, "commands")
+    page.keyboard.press("Escape")
+    expect(page.locator(".sheet")).to_have_count(0)
 
 
 def test_the_keyboard_reaches_everything(page: Page) -> None:
@@ -144,10 +202,46 @@ def test_the_past_can_be_looked_at(page: Page, lab: Instance) -> None:
     expect(page.locator(".top .live")).to_contain_text("live")
 
 
+BUSY = """
+apiVersion: apps.cozystack.io/v1alpha1
+kind: Kubernetes
+metadata: {name: ci, namespace: tenant-demo}
+spec:
+  nodeGroups:
+    - {name: runner, replicas: 3, instanceType: u1.xlarge, regions: [amsterdam]}
+    - {name: huge, replicas: 1, resources: {cpu: 16, memory: 200Gi}}
+"""
+
+
+@pytest.mark.skipif("MOXWELL_PICTURES" not in os.environ, reason="only for the documentation")
+def test_pictures_of_a_busy_estate(page: Page, lab: Instance, tmp_path: Path) -> None:
+    file = tmp_path / "ci.yaml"
+    file.write_text(BUSY)
+    lab.run("cluster", "create", "atlas", "--nodes", "6", "--size", "u1.large")
+    lab.run("cluster", "create", "borealis", "--nodes", "4", "--size", "u1.xlarge")
+    lab.run("apply", "-f", str(file))
+    lab.deploy("atlas", "shop", 40)
+    expect(page.get_by_text("Waiting for a place").first).to_be_visible(timeout=LONG)
+    expect(page.locator(".feed h3").first).to_contain_text("Under way, 1", timeout=LONG)
+    lab.run("cluster", "scale", "atlas", "md0", "8", "--no-wait")
+    expect(page.locator(".row .what", has_text="Booting").first).to_be_visible(timeout=LONG)
+    open_at(page, lab, "/")
+    expect(page.locator(".host").first).to_be_visible(timeout=LONG)
+    picture(page, "estate-light")
+    page.keyboard.press("t")
+    picture(page, "estate-dark")
+    page.keyboard.press("t")
+    open_at(page, lab, "/cluster/tenant-demo/atlas")
+    expect(page.locator("h1")).to_have_text("atlas")
+    picture(page, "cluster")
+
+
 def test_a_restart_of_the_server_is_survived(page: Page, lab: Instance) -> None:
     lab.kill()
     expect(page.locator(".top .live")).to_contain_text("as of", timeout=LONG)
     expect(page.locator(".host")).to_have_count(7)
+    typical = json.loads((lab.home.folder / "typical.json").read_text())
+    assert {"Boot", "Clone"} <= {stage for stages in typical.values() for stage in stages}
     lab.run("up")
     page.goto(lab.link())
     expect(page.locator(".top .live")).to_contain_text("live", timeout=LONG)
@@ -164,3 +258,19 @@ def test_a_phone_shows_problems_and_hosts(lab: Instance, browser: Browser) -> No
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= 390
     picture(page, "phone")
+
+
+def test_an_empty_lab_says_what_to_do_first(
+    tmp_path_factory: pytest.TempPathFactory, browser: Browser
+) -> None:
+    with instance(tmp_path_factory.mktemp("empty"), "empty", "--no-sample") as lab:
+        page = browser.new_context(
+            viewport={"width": 1440, "height": 900}, device_scale_factor=2
+        ).new_page()
+        page.goto(lab.link())
+        expect(page.locator("h1")).to_have_text("Your lab is up. It is empty.", timeout=LONG)
+        expect(page.locator(".cells .tile.foreign")).to_have_count(11, timeout=LONG)
+        page.get_by_role("button", name="See the plan first").click()
+        expect(page.locator(".tile.planned")).to_have_count(3, timeout=LONG)
+        picture(page, "empty")
+        assert json.loads(lab.run("get", "machines", "-o", "json").stdout)["items"] == []

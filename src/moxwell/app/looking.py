@@ -7,6 +7,7 @@ made and handed to the ring; browsers get the difference.
 
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from moxwell.api.capi.core import Cluster as CapiCluster
@@ -15,6 +16,8 @@ from moxwell.api.capi.fleets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import IPAddress
+from moxwell.app import memory, shelving
 from moxwell.clock import Clock
 from moxwell.controllers.tenancy.cluster.forms import GROUP_LABEL
 from moxwell.errors import MoxwellError
@@ -27,6 +30,7 @@ from moxwell.web.views import Views
 
 MIB = 1 << 20
 LOOK_SECONDS = 1.0
+Inside = Callable[[Key], Caches | None]  # what is seen of a tenant while it is up
 Pods = Callable[[Key], dict[str, int]]  # cluster -> node -> pods on it
 
 
@@ -34,7 +38,16 @@ class Looking:
     """Makes pictures of everything that runs."""
 
     def __init__(
-        self, regions: Regions, caches: Caches, clock: Clock, *, mode: str, version: str, pods: Pods
+        self,
+        regions: Regions,
+        caches: Caches,
+        clock: Clock,
+        *,
+        mode: str,
+        version: str,
+        pods: Pods,
+        inside: Inside = lambda key: None,
+        kept: Path | None = None,
     ) -> None:
         self._regions, self._clock, self._mode, self._version = regions, clock, mode, version
         self._caches = caches
@@ -44,17 +57,21 @@ class Looking:
         self._guests = caches.of(ProxmoxMachine)
         self._groups = caches.of(MachineDeployment)
         self._sets = caches.of(MachineSet)
-        self._pods = pods
+        self._given = caches.of(IPAddress, optional=True)
+        self._pods, self._inside, self._kept = pods, inside, kept
         self._silent: dict[tuple[str, str], datetime] = {}
         self._sockets: dict[tuple[str, str], int] = {}
 
     async def run(self, ring: Ring, views: Views) -> None:
         """Keep the ring up to date; ends only by being cancelled."""
         await self._caches.wait_synced()  # what was there before is no news
+        kept = memory.read(self._kept)
+        views.journal.recall(kept)
         while True:
             await self._measure_hosts()
             estate = self.estate()
             ring.put(views.records(estate), at=estate.now)
+            kept = memory.keep(self._kept, kept, views.journal.remember())
             await self._clock.sleep(LOOK_SECONDS)
 
     async def _measure_hosts(self) -> None:
@@ -82,6 +99,8 @@ class Looking:
             guests=tuple(g for r in regions for g in _guests(r)),
             clusters=tuple(self._cluster(a) for a in self._apps.list()),
             machines=tuple(self._machine(m) for m in self._machines.list()),
+            storages=tuple(s for r in regions for s in shelving.storages_of(r)),
+            volumes=tuple(v for a in self._apps.list() for v in self._volumes(a)),
         )
 
     def _region(self, region: Region) -> picture.Region:
@@ -127,6 +146,10 @@ class Looking:
         ready = next((c for c in app.status.conditions if c.type == "Ready"), None)
         groups = [d for d in self._groups.list(app.namespace) if _of(d, app.name)]
         found = self._clusters.find(Key(app.namespace, app.name))
+        named = [
+            m.name for m in self._machines.list(app.namespace) if m.spec.cluster_name == app.name
+        ]
+        addresses, said = shelving.addresses_of(named, self._given.list(app.namespace))
         return picture.Cluster(
             namespace=app.namespace,
             name=app.name,
@@ -140,7 +163,13 @@ class Looking:
             says=ready.message if ready else "",
             since=ready.last_transition_time if ready else None,
             groups=tuple(self._group(d) for d in groups),
+            addresses=addresses or ("by DHCP" if named else ""),
+            addresses_say=said,
         )
+
+    def _volumes(self, app: Kubernetes) -> tuple[picture.Volume, ...]:
+        key = Key(app.namespace, app.name)
+        return shelving.volumes_of(key, self._inside(key))
 
     def _group(self, group: MachineDeployment) -> picture.Group:
         named = group.spec.template.spec.infrastructure_ref

@@ -138,6 +138,8 @@ class Moxwell:
             mode="lab" if lab else "standalone",
             version=moxwell.__version__,
             pods=planes.pods_by_node,
+            inside=planes.caches,
+            kept=home.folder / "typical.json",
         )
         deeds = actions.make(runtime.kube, infra, regions)
         landing = Landing(runtime.kube, infra.explainer, regions)

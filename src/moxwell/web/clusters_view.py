@@ -5,7 +5,7 @@ from typing import Any
 
 from moxwell.web.journal import Journal
 from moxwell.web.layout import shape
-from moxwell.web.picture import Cluster, Condition, Estate, Machine, Place
+from moxwell.web.picture import Cluster, Condition, Estate, Machine, Place, Volume
 from moxwell.web.words import Words, short_name
 
 Record = dict[str, Any]
@@ -65,13 +65,24 @@ def _cluster(
         "spans_say": f"{len(hosts)} of {len(estate.hosts)} hosts",
         "addresses": cluster.addresses,
         "addresses_say": cluster.addresses_say,
-        "volumes": "",
-        "volumes_say": "",
+        **_volumes(estate, f"{cluster.namespace}/{cluster.name}"),
         "groups": [_group(cluster, g, machines) for g in cluster.groups],
         "holds": _holds(machines, words),
         "rollout_since": None,
         "verdict": _verdict(machines),
     }
+
+
+def _volumes(estate: Estate, key: str) -> Record:
+    own = [v for v in estate.volumes if v.cluster == key]
+    if not own:
+        return {"volumes": "", "volumes_say": ""}
+    attached = sum(bool(v.guest) for v in own)
+    said = [f"{sum(v.size_mib for v in own) / 1024:.0f} GiB"]
+    waits = sum(v.state == "waiting" for v in own)
+    said += [f"{len(own) - attached - waits} not attached"] if len(own) > attached + waits else []
+    said += [f"{waits} asked for"] if waits else []
+    return {"volumes": f"{attached} attached", "volumes_say": "; ".join(said)}
 
 
 def _state(
@@ -126,7 +137,12 @@ def _verdict(machines: Sequence[Machine]) -> str:
         return ""
     (region, host), most = max(hosts.items(), key=lambda item: (item[1], item[0]))
     share = most / sum(hosts.values())
-    return f"Losing {region}/{host} would take most: {most} machines, {share:.0%} of them."
+    count = "1 machine" if most == 1 else f"{most} machines"
+    if set(hosts.values()) == {most}:
+        return (
+            f"Even: losing any one of {len(hosts)} hosts would take {count}, {share:.0%} of them."
+        )
+    return f"Losing {region}/{host} would take most: {count}, {share:.0%} of them."
 
 
 # Machines
@@ -139,10 +155,21 @@ def machine_records(
     for machine in estate.machines:
         key = f"{machine.namespace}/{machine.name}"
         progress = estate.tasks.get(f"{machine.region}/{machine.vmid}")
-        yield f"machine/{key}", _machine(machine, words[key], journal, progress)
+        own = [
+            v
+            for v in estate.volumes
+            if v.guest == machine.name and v.cluster == f"{machine.namespace}/{machine.cluster}"
+        ]
+        yield f"machine/{key}", _machine(machine, words[key], journal, progress, own)
 
 
-def _machine(machine: Machine, said: Words, journal: Journal, progress: float | None) -> Record:
+def _machine(
+    machine: Machine,
+    said: Words,
+    journal: Journal,
+    progress: float | None,
+    volumes: Sequence[Volume],
+) -> Record:
     key = f"{machine.namespace}/{machine.name}"
     return {
         "cluster": f"{machine.namespace}/{machine.cluster}",
@@ -170,6 +197,7 @@ def _machine(machine: Machine, said: Words, journal: Journal, progress: float | 
         "asked": f"asked for {machine.cpus} vCPU, {machine.memory_mib // 1024} GiB",
         "placement": [_place(p) for p in machine.places],
         "conditions": [_condition(c) for c in machine.conditions],
+        "volumes": [f"volume/{v.cluster}/{v.name}" for v in volumes],
         "related": [{"depth": d, "kind": k, "name": n} for d, k, n in machine.related],
     }
 

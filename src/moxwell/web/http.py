@@ -10,6 +10,7 @@ are served, so that a page elsewhere cannot reach it through a name of its own.
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import datetime
 from importlib import resources
 from typing import Any
@@ -128,11 +129,12 @@ class Dashboard:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
-        await response.prepare(request)
         last = request.headers.get("Last-Event-ID") or request.query.get("after") or "-1"
         number = int(last) if last.lstrip("-").isdigit() else -1
-        async for item in self._ring.follow(number):
-            await response.write(_event(item, self._ring.since))
+        with suppress(ConnectionError):  # a browser that goes away is no error
+            await response.prepare(request)
+            async for item in self._ring.follow(number):
+                await response.write(_event(item, self._ring.since))
         return response
 
     async def _act(self, request: web.Request) -> web.Response:

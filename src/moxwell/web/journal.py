@@ -2,13 +2,13 @@
 What happened, as far as this process saw it: stages of machines, and events worth a line.
 
 In flows one picture after the other; out flow, for each machine, the stages it went through with
-their times, what each typically takes, and a bounded list of sentences. Nothing is stored: a
-journal begins with its process and says so.
+their times, what each typically takes, and a bounded list of sentences. Only what is typical
+outlives the process; the rest begins with it and says so.
 """
 
 import statistics
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -97,6 +97,22 @@ class Journal:
         samples = self._samples.get((region, stage))
         return statistics.median(samples) if samples else None
 
+    # What is typical, kept over a restart
+
+    def recall(self, kept: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+        """Times that an earlier process saw, by region and stage."""
+        for region, stages in kept.items():
+            for stage, times in stages.items():
+                if stage in STAGES:
+                    self._samples[region, stage] = deque(map(float, times), maxlen=KEPT_SAMPLES)
+
+    def remember(self) -> dict[str, dict[str, list[float]]]:
+        """The same for the next process: a few numbers for each region and stage."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for (region, stage), times in sorted(self._samples.items()):
+            found.setdefault(region, {})[stage] = [round(t, 1) for t in times]
+        return found
+
     # Following
 
     def _follow_machine(self, key: str, machine: Machine, words: Words, now: datetime) -> None:
@@ -112,8 +128,8 @@ class Journal:
             if not self._first:
                 self._note(now, "made", machine, "Asked for")
             return
-        if words.stage != course.stage:
-            self._pass_stage(course, machine, words.stage, now)
+        if _is_further(words.stage, course.stage):
+            self._pass_stage(course, machine, words, now)
         if words.state != course.state:
             if words.state in {"unknown", "trouble", "leaving"}:
                 self._note(now, words.state, machine, words.sentence)
@@ -121,17 +137,18 @@ class Journal:
                 self._note(now, "ready", machine, "Joined as node, Ready")
             course.state, course.since = words.state, now
 
-    def _pass_stage(self, course: _Course, machine: Machine, stage: str, now: datetime) -> None:
-        done = course.stage
+    def _pass_stage(self, course: _Course, machine: Machine, words: Words, now: datetime) -> None:
+        done, stage = course.stage, words.stage
         course.stage = stage
         if done:
             course.ended.setdefault(done, now)
             begun = course.begun.get(done)
-            if begun is not None and stage:
+            if begun is not None and (stage or words.state == "ready"):
                 took = (now - begun).total_seconds()
                 kept = self._samples.setdefault((machine.region, done), deque(maxlen=KEPT_SAMPLES))
                 kept.append(took)
-            self._note(now, "ready", machine, _done(done, machine))
+            if done != "Join":  # that it joined is said when it is Ready
+                self._note(now, "ready", machine, _done(done, machine))
         if stage:
             course.begun.setdefault(stage, now)
         for earlier in STAGES[: STAGES.index(stage)] if stage else STAGES:
@@ -172,6 +189,13 @@ class Journal:
         self._events.append(Entry(self._number, now, state, name, sentence, cluster, machine))
 
 
+def _is_further(stage: str, than: str) -> bool:
+    """Moves of several stages go on side by side; what counts is how far it has come."""
+    if stage == than or not than:
+        return stage != than and bool(stage)
+    return not stage or STAGES.index(stage) > STAGES.index(than)
+
+
 def _done(stage: str, machine: Machine) -> str:
     where = f"{machine.region}/{machine.host}" if machine.host else machine.region
     return {
@@ -179,5 +203,4 @@ def _done(stage: str, machine: Machine) -> str:
         "Clone": f"Cloned from {machine.template} on {where}",
         "Configure": f"Configured: {machine.cpus} vCPU, {machine.memory_mib // 1024} GiB",
         "Boot": f"Booted on {where}",
-        "Join": f"Joined as node {machine.node or machine.name}",
     }[stage]

@@ -144,6 +144,17 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """A storage that takes disks; ``host`` where it is not shared."""
+
+    region: str
+    name: str
+    host: str = ""
+    total_mib: int = 0
+    used_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """A disk that a claim asked for."""
 
@@ -153,6 +164,7 @@ class Volume:
     storage: str
     size_mib: int
     guest: str = ""
+    disk: str = ""
     says: str = ""
     state: State = "ready"
     since: datetime | None = None
@@ -171,6 +183,7 @@ class Estate:
     clusters: tuple[Cluster, ...] = ()
     machines: tuple[Machine, ...] = ()
     volumes: tuple[Volume, ...] = ()
+    storages: tuple[Storage, ...] = ()
     checks: tuple[tuple[str, bool], ...] = ()
     cpu_limit: float = 2.0  # how far processors may be promised, as a multiple
     tasks: Mapping[str, float] = field(default_factory=dict)  # region/vmid -> progress 0..1

@@ -44,6 +44,7 @@ class Views:
         records.update(move_records(estate, words, self.journal))
         records.update(problem_records(estate, words))
         records.update(_volumes(estate))
+        records.update(_storages(estate))
         records.update(self._events())
         return records
 
@@ -151,6 +152,16 @@ def _rollouts(estate: Estate) -> Iterable[tuple[str, Record]]:
             )
 
 
+def _storages(estate: Estate) -> Iterable[tuple[str, Record]]:
+    """Storages that hold volumes, or could: shared ones, and local ones in use."""
+    used = {v.storage for v in estate.volumes}
+    for store in estate.storages:
+        where = "/".join(part for part in (store.region, store.host, store.name) if part)
+        if not store.host or where in used:
+            sizes = {"total_mib": store.total_mib, "used_mib": store.used_mib}
+            yield f"store/{where}", {"name": where, **sizes}
+
+
 def _volumes(estate: Estate) -> Iterable[tuple[str, Record]]:
     for volume in estate.volumes:
         yield (
@@ -162,6 +173,7 @@ def _volumes(estate: Estate) -> Iterable[tuple[str, Record]]:
                 "storage": volume.storage,
                 "size_mib": volume.size_mib,
                 "guest": volume.guest,
+                "disk": volume.disk,
                 "sentence": volume.says,
                 "state": volume.state,
                 "since": volume.since,

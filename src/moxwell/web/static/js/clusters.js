@@ -4,6 +4,7 @@ import { all, get } from "./live.js";
 import { gib, plural, since, tail } from "./words.js";
 import { glyph, icon, settled, square } from "./icons.js";
 import { machineTable } from "./machines.js";
+import { commands } from "./commands.js";
 
 const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
 
@@ -21,9 +22,10 @@ export function cluster(key) {
   if (!c) return h("div", { class: "page main" }, h("h1", {}, "There is no such cluster"), h("p", {}, h("a", { href: "/clusters" }, "All clusters")));
   const machines = all("machine").filter((m) => m.cluster === key);
   return h("div", { class: "scroll main" }, h("div", { class: "page" },
-    h("div", { class: "crumbs" }, h("a", { href: "/clusters" }, "Clusters"), "/", c.namespace, "/"),
+    h("div", { class: "crumbs" }, h("a", { href: "/clusters" }, "Clusters"), h("span", {}, "/"), h("span", {}, c.namespace), h("span", {}, "/")),
     h("div", { class: "title" }, square(c), h("h1", {}, c.name), !settled(c.state) && h("span", { class: `pill ${c.state === "made" ? "moving" : c.state}` }, icon(c.state), c.headline || c.sentence),
-      c.unknown > 0 && h("span", { class: "pill trouble" }, icon("trouble"), `${plural(c.unknown, "node")} unknown`)),
+      c.unknown > 0 && h("span", { class: "pill trouble" }, icon("trouble"), `${plural(c.unknown, "node")} unknown`),
+      h("span", { class: "right" }, h("button", { class: "btn", onclick: () => commands(c.name, kubeconfigs(c)) }, "Kubeconfig"), h("button", { class: "btn", onclick: () => commands(c.name, changes(c)) }, "Plan a change"))),
     facts(c, key), h("div", { class: "two" }, rollout(c, machines), spread(c, machines)), machineTable(machines)));
 }
 function facts(c, key) {
@@ -49,10 +51,22 @@ function spread(c, machines) {
   const hosts = all("host").filter((x) => c.regions.includes(x.region)).sort((a, b) => a.region.localeCompare(b.region) || byName(a, b));
   const at = (m, x) => m.region === x.region && m.host === x.name;
   const lost = (x) => (placed.length ? `${Math.round((100 * placed.filter((m) => at(m, x)).length) / placed.length)} %` : "");
+  const regions = [...new Set(hosts.map((x) => x.region))];
+  const edge = (x) => (hosts.find((y) => y.region === x.region) === x ? "edge" : "");
   const away = (x) => (x.state === "trouble" ? "away" : "");
   return h("div", { class: "card spread" }, h("header", {}, h("h2", {}, "Spread"), h("span", { class: "sub" }, "what a lost host would take")),
-    h("table", {}, h("thead", {}, h("tr", {}, h("th", {}), hosts.map((x) => h("th", { key: x.key, class: away(x) }, h("div", { class: "sub" }, x.region), x.name)))),
-      h("tbody", {}, c.groups.map((g) => h("tr", { key: g.name }, h("td", {}, h("b", {}, g.name)), hosts.map((x) => h("td", { key: x.key, class: away(x) }, h("span", { class: "marks" }, placed.filter((m) => m.group === g.name && at(m, x)).map((m) => mark(m, c))))))),
-        h("tr", { key: "lost" }, h("td", { class: "sub" }, "Lost with it"), hosts.map((x) => h("td", { key: x.key, class: away(x) }, lost(x)))))),
+    h("table", {}, h("thead", {}, h("tr", { key: "r" }, h("th", {}), regions.map((r) => h("th", { key: r, class: "edge", colspan: hosts.filter((x) => x.region === r).length }, r))),
+      h("tr", { key: "h" }, h("th", {}), hosts.map((x) => h("th", { key: x.key, class: `${away(x)} ${edge(x)}` }, x.name)))),
+      h("tbody", {}, c.groups.map((g) => h("tr", { key: g.name }, h("td", {}, h("b", {}, g.name)), hosts.map((x) => { const own = placed.filter((m) => m.group === g.name && at(m, x)); return h("td", { key: x.key, class: `${away(x)} ${edge(x)}` }, own.length ? h("span", { class: "marks" }, own.map((m) => mark(m, c))) : h("span", { class: "none" }, "·")); }))),
+        h("tr", { key: "lost" }, h("td", { class: "sub" }, "Lost with it"), hosts.map((x) => h("td", { key: x.key, class: `${away(x)} ${edge(x)}` }, lost(x)))))),
     h("p", { class: "sub" }, c.verdict || ""));
 }
+
+const at = (c) => `${c.name} --namespace ${c.namespace}`;
+const kubeconfigs = (c) => [["Write it to a file, readable by you alone", `moxwell cluster kubeconfig ${at(c)} --file ${c.name}.kubeconfig`], ["Then", `kubectl --kubeconfig ${c.name}.kubeconfig get nodes`]];
+const changes = (c) => [
+  ...c.groups.map((g) => [`Another number of nodes in ${g.name}; leave out --plan to do it`, `moxwell cluster scale ${c.name} ${g.name} ${g.want + 1} --namespace ${c.namespace} --plan`]),
+  ["Another Kubernetes version", `moxwell cluster upgrade ${c.name} v1.35.0 --namespace ${c.namespace} --plan`],
+  ["Anything else: write what it should be, and see what that would do", `moxwell get kubernetes/${c.name} -n ${c.namespace} -o yaml > ${c.name}.yaml`],
+  ["", `moxwell plan -f ${c.name}.yaml`],
+  ["What deleting it would take along", `moxwell cluster delete ${at(c)} --plan`]];

@@ -71,7 +71,7 @@ function block(x, b, i, mine, bad) {
       h("span", { class: "what" }, h("span", {}, b.label), h("span", {}, `${b.cores} c, ${Math.round(b.memory_mib / 1024)} G`)),
       h("span", {}, "cpu"), bar(bad ? null : b.cpu), h("span", { class: "pc" }, bad ? "?" : percent(b.cpu.promised)),
       h("span", {}, "mem"), bar(bad ? null : b.memory), h("span", { class: "pc" }, bad ? "?" : percent(b.memory.promised))),
-    h("div", { class: "cells", style: { "grid-template-columns": `repeat(${b.columns}, var(--cell))` } }, mine.map(tile), (b.planned || []).map(planned)));
+    h("div", { class: "cells", style: { "grid-template-columns": `repeat(${b.columns}, var(--cell))` } }, mine.map(tile), landing(x, b, i, mine)));
 }
 const spot = (g) => (view.phone
   ? { "grid-column": `span ${Math.min(8, g.h)}`, "grid-row": `span ${g.w}` }
@@ -95,7 +95,22 @@ function say(g, c) {
   const used = g.mem_used === null ? "" : `, memory ${percent(g.mem_used)} used, cpu ${percent(g.cpu_used)}`;
   return `${g.name}${c ? ` of ${c.name}` : ""}: ${g.sentence || "Settled"}. ${where}, ${size}${used}${g.pods ? `, ${plural(g.pods, "pod")}` : ""}`;
 }
-const planned = (p) => h("span", { key: `plan-${p.name}`, class: "tile planned", style: spot(p) }, h("span", { class: "n" }, p.name), h("span", { class: "m" }, "planned"));
+// Machines of a plan, in the first free cells of the emptiest block of their host.
+function landing(x, b, i, mine) {
+  const rows = (view.planned || []).filter((m) => m.region === x.region && m.host === x.name);
+  if (!rows.length || i !== emptiest(x)) return null;
+  const taken = new Set();
+  for (const g of mine) for (let c = g.x; c < g.x + g.w; c += 1) for (let r = g.y; r < g.y + g.h; r += 1) taken.add(`${c}/${r}`);
+  return rows.map((m, n) => {
+    for (let c = 0; c < b.columns; c += 1) for (let r = 0; r < 7; r += 1) {
+      if (taken.has(`${c}/${r}`) || taken.has(`${c}/${r + 1}`)) continue;
+      taken.add(`${c}/${r}`).add(`${c}/${r + 1}`);
+      return h("span", { key: `plan-${n}`, class: "tile planned", style: spot({ x: c, y: r, w: 1, h: 2 }) }, h("span", { class: "n" }, m.group), h("span", { class: "m" }, "planned"));
+    }
+    return null;
+  });
+}
+const emptiest = (x) => x.blocks.map((b, i) => [b.memory.promised || 0, i]).sort((a, c) => a[0] - c[0])[0][1];
 
 function aside() {
   const waits = all("waiting");

@@ -11,7 +11,7 @@ const BINS = 80;
 export function feed() {
   const moves = all("move").sort((a, b) => (a.since || "").localeCompare(b.since || ""));
   const done = events();
-  return h("aside", { class: "feed" },
+  return h("aside", { class: `feed ${moves.length ? "" : "quiet"}` },
     h("header", {}, h("h2", {}, "Now"), h("span", { class: "sub" }, "what is happening"), h("span", { class: "grow" }), live()),
     pulse(done),
     h("div", { class: "list" },
@@ -46,8 +46,7 @@ function pulse(done) {
   }
   const top = Math.max(4, ...bins);
   const label = (i) => { const d = new Date(end - (BINS - i) * BIN); return `${two(d.getHours())}:${two(d.getMinutes())}`; };
-  return h("svg", { class: "pulse", viewBox: "0 0 290 46", preserveAspectRatio: "none", role: "img", "aria-label": "Events of the last twenty minutes" },
+  return h("div", { class: "pulse" }, h("svg", { viewBox: "0 0 290 32", preserveAspectRatio: "none", role: "img", "aria-label": "Events of the last twenty minutes" },
     bins.map((n, i) => n > 0 && h("rect", { key: i, class: bad[i] ? "bad" : "", x: i * 3.6, width: 2.8, y: 30 - (28 * n) / top, height: (28 * n) / top })),
-    h("rect", { key: "now", x: 288, width: 1.6, y: 0, height: 32 }),
-    [0, 27, 54].map((i) => h("text", { key: `t${i}`, x: i * 3.6, y: 43 }, label(i))));
+    h("rect", { key: "now", x: 288, width: 1.6, y: 0, height: 32 })), h("div", {}, [0, 27, 54].map((i) => h("span", { key: i, style: { left: `${(100 * i) / BINS}%` } }, label(i)))));
 }

@@ -1,8 +1,9 @@
 // The empty estate: is it up, what do I do first, where would things land.
 import { h } from "./dom.js";
-import { ask, get, paint } from "./live.js";
+import { all, ask, get, paint } from "./live.js";
 import { icon } from "./icons.js";
 import { region } from "./estate.js";
+import { command } from "./commands.js";
 import { view } from "./view.js";
 import { plural } from "./words.js";
 
@@ -17,16 +18,18 @@ export function first(regions, hosts) {
       h("p", { class: "dim" }, `${plural(regions.length, lab ? "simulated region" : "region")}, ${plural(hosts.length, "host")}, no cluster yet. A first cluster takes about two minutes.`),
       h("ol", { class: "steps" },
         h("li", { class: "on" }, h("h2", {}, "Make a cluster"), h("p", { class: "dim" }, "Three workers, spread over the regions."), command(CREATE), h("button", { class: "btn", onclick: plan }, "See the plan first"), view.plan && h("pre", { class: "yaml" }, view.plan)),
-        h("li", {}, h("h2", {}, "Watch it appear"), h("p", { class: "dim" }, "Guests are claimed, cloned and joined in the boxes to the right.")),
-        h("li", {}, h("h2", {}, "Use it"), command("moxwell cluster kubeconfig demo"))),
+        h("li", {}, h("h2", {}, "Watch it appear"), h("p", { class: "dim" }, "Guests are claimed, cloned and joined in the boxes beside this.")),
+        h("li", {}, h("h2", {}, "Use it"), command("moxwell cluster kubeconfig demo --file demo.kubeconfig"))),
       meta.checks.length > 0 && h("div", { class: "card" }, h("header", {}, h("h2", {}, "Start")), h("div", { class: "checks" }, meta.checks.map((c, i) => h("div", { key: i }, icon(c.ok ? "check" : "trouble"), c.text, h("span", { class: "right" }, c.seconds !== null ? `${c.seconds.toFixed(1)} s` : ""))))),
       lab && h("p", { class: "sub" }, "Have a Proxmox of your own? ", h("code", {}, "moxwell up --config proxmox.yaml"))),
-    h("div", {}, regions.map((r) => region(r, hosts, [], false)))));
+    h("div", {}, regions.map((r) => region(r, hosts, all("guest"), false)))));
 }
+const DEMO = { apiVersion: "apps.cozystack.io/v1alpha1", kind: "Kubernetes", metadata: { name: "demo", namespace: "tenant-demo" }, spec: { nodeGroups: [{ name: "md0", replicas: 3, instanceType: "u1.large" }] } };
 async function plan() {
-  try { view.plan = (await ask("plan", { name: "demo", nodes: "3" })).text; } catch (error) { view.plan = String(error.message); }
+  try {
+    const part = (await ask("plan", {}, [DEMO])).parts[0];
+    view.planned = part.machines.filter((m) => m.host);
+    view.plan = part.machines.map((m) => (m.host ? `+ ${m.group} on ${m.region}/${m.host}, ${m.addresses.join(" ")}` : `? ${m.group}: ${m.why_not}`)).join("\n");
+  } catch (error) { view.plan = String(error.message); }
   paint(true);
-}
-export function command(text) {
-  return h("div", { class: "cmd" }, h("code", {}, `$ ${text}`), h("button", { class: "btn", onclick: () => navigator.clipboard?.writeText(text) }, "Copy"));
 }

@@ -67,6 +67,7 @@ function findKey(event) {
   if (event.key === "ArrowDown") view.pick = Math.min(hits.length - 1, view.pick + 1);
   else if (event.key === "ArrowUp") view.pick = Math.max(0, view.pick - 1);
   else if (event.key === "Enter" && hits[view.pick]) { view.sheet = null; return go(hits[view.pick].href); }
+  else if (event.key.length === 1 && !event.target.matches?.("input")) { view.query += event.key; view.pick = 0; } // typed before the field was drawn
   else return undefined;
   event.preventDefault();
   return paint(true);

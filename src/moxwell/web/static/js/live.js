@@ -51,8 +51,9 @@ export function all(kind) {
 }
 // The time the page speaks of: now, or the moment it was scrubbed to.
 export const now = () => (state.scrub ? Date.parse(state.scrub) : Date.now());
-export async function ask(action, query) {
-  const answer = await fetch(`/api/do/${action}?${new URLSearchParams(query)}`);
+export async function ask(action, query, body) {
+  const sent = body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetch(`/api/do/${action}?${new URLSearchParams(query)}`, sent || undefined);
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }

@@ -4,6 +4,7 @@ import { all, ask, get, now, paint } from "./live.js";
 import { clock, gib, plural, since, span } from "./words.js";
 import { glyph, icon, settled, square } from "./icons.js";
 import { view } from "./view.js";
+import { commands } from "./commands.js";
 
 const unsettledFirst = (a, b) => (settled(a.state) ? 1 : 0) - (settled(b.state) ? 1 : 0) || a.name.localeCompare(b.name, undefined, { numeric: true });
 
@@ -29,13 +30,13 @@ export function machine(key) {
   if (!m) return h("div", { class: "page main" }, h("h1", {}, "There is no such machine"), h("p", { class: "dim" }, "It may have been deleted. ", h("a", { href: "/machines" }, "All machines")));
   const c = get(`cluster/${m.cluster}`);
   return h("div", { class: "scroll main" }, h("div", { class: "page" },
-    h("div", { class: "crumbs" }, h("a", { href: "/clusters" }, "Clusters"), "/", square(c), c && h("a", { href: `/cluster/${m.cluster}` }, c.name), "/", m.group, "/"),
+    h("div", { class: "crumbs" }, h("a", { href: "/clusters" }, "Clusters"), h("span", {}, "/"), square(c), c && h("a", { href: `/cluster/${m.cluster}` }, c.name), h("span", {}, "/"), h("span", {}, m.group), h("span", {}, "/")),
     h("div", { class: "title" }, h("h1", {}, m.name), !settled(m.state) && h("span", { class: `pill ${icon(m.state) ? { made: "moving", attaching: "moving", leaving: "moving" }[m.state] || m.state : ""}` }, icon(m.state), m.headline || m.sentence),
       h("span", { class: "dim" }, [m.host && `${m.region}/${m.host}`, m.vmid && `VMID ${m.vmid}`, m.address, m.version].filter(Boolean).join(", ")),
-      h("span", { class: "right" }, h("button", { class: "btn", onclick: () => yaml(key) }, "YAML"))),
+      h("span", { class: "right" }, h("button", { class: "btn", onclick: () => yaml(key) }, "YAML"), h("button", { class: "btn", onclick: () => commands(m.name, doings(m, key)) }, "Commands"))),
     h("div", { class: "card now", style: { "--edge": settled(m.state) ? "var(--ok)" : m.state === "waiting" ? "var(--waiting)" : m.state === "trouble" ? "var(--trouble)" : "var(--moving)" } },
       part("Now", m.now || m.sentence || "Settled", m.now_says), part("Next", m.next || "Nothing", m.next_says), part("Why it is made", m.why, m.why_says)),
-    h("div", { class: "side" }, h("div", { class: "stack" }, timeline(m), placement(m, key)), h("div", { class: "stack" }, conditions(m), related(m)))));
+    h("div", { class: "side" }, h("div", { class: "stack" }, timeline(m), placement(m, key)), h("div", { class: "stack" }, disks(m), conditions(m), related(m)))));
 }
 const part = (label, head, text) => h("div", { key: label }, h("span", { class: "sub" }, label), h("b", {}, head || ""), h("span", { class: "dim" }, text || ""));
 
@@ -73,6 +74,15 @@ function placement(m, key) {
     h("table", {}, h("thead", {}, h("tr", {}, ["", "Host", "Memory promised", "Verdict", "Because"].map((t, i) => h("th", { key: i }, t)))),
       h("tbody", {}, rows.map((p) => h("tr", { key: `${p.region}/${p.host}`, class: p.chosen ? "chosen" : "" }, h("td", { class: "icon" }, icon(p.fits || p.chosen ? "check" : "cross")), h("td", {}, h("span", { class: "faint" }, `${p.region}/`), h("b", {}, p.host)),
         h("td", {}, h("span", { class: "free" }, h("i", { style: { width: `${Math.min(100, 100 * p.load)}%` } })), `${Math.round(100 * p.load)} %`), h("td", {}, h("b", {}, p.verdict)), h("td", { class: "dim wide" }, p.because))))));
+}
+function doings(m, key) {
+  const [space, name] = key.split("/");
+  return [["What it waits for, what is next, why on its host", `moxwell explain machine ${name} -n ${space}`], ["Does Proxmox agree with what is written here?", "moxwell verify"], ["Replace it: its group makes another one", `moxwell delete machine ${name} -n ${space}`]];
+}
+function disks(m) {
+  const rows = (m.volumes || []).map((k) => ({ key: k, ...get(k) })).filter((v) => v.name);
+  if (!rows.length) return null;
+  return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Volumes"), h("span", { class: "sub" }, plural(rows.length, "disk"))), h("div", { class: "conds" }, rows.map((v) => h("div", { key: v.key }, glyph(v.state), h("b", {}, v.claim.split("/").pop() || v.name), h("span", {}, `${gib(v.size_mib)} GiB`), h("span", { class: "faint" }, since(v.since)), h("span", { class: "sub" }, `${v.storage}, ${v.sentence}`)))));
 }
 function conditions(m) {
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Conditions")), h("div", { class: "conds" }, m.conditions.map((c) => h("div", { key: c.type }, icon(c.status === "True" ? "check" : c.status === "Unknown" ? "unknown" : "waiting"), h("b", {}, c.type), h("span", {}, c.status), h("span", { class: "faint" }, since(c.since)), h("span", { class: "sub" }, [c.reason, c.message].filter(Boolean).join(": "))))));

@@ -8,6 +8,7 @@ import { cluster, clusters } from "./clusters.js";
 import { machine, machines } from "./machines.js";
 import { moves, volumes } from "./moves.js";
 import { HELP, found, onKey, theme } from "./keys.js";
+import { list } from "./commands.js";
 import { measure, view } from "./view.js";
 
 const ROUTES = { "": estate, clusters, cluster, machines, machine, volumes, moves };
@@ -22,7 +23,7 @@ export function go(path) {
 function draw() {
   const [name, key] = page();
   const body = (ROUTES[name] || estate)(key);
-  measure(widest());
+  measure(widest(), !all("cluster").length);
   render(document.getElementById("root"), h("div", { class: `frame ${state.scrub ? "scrubbed" : ""}` }, top(name), state.number < 0 ? h("p", { class: "boot" }, "Waiting for the first picture from Moxwell.") : body, readout(name, key), nav(name), sheet()));
   document.querySelector(".sheet input")?.focus();
 }
@@ -56,7 +57,7 @@ function nav(name) {
 function sheet() {
   const s = view.sheet;
   if (!s) return null;
-  const body = s.kind === "find" ? find() : s.kind === "keys" ? [h("header", {}, h("h2", {}, "Keys")), h("dl", {}, HELP.flatMap(([k, word]) => [h("dt", { key: k }, k.split(" ").map((x) => h("kbd", { key: x }, x))), h("dd", { key: word }, word)]))] : [h("header", {}, h("h2", {}, s.title)), h("pre", { class: "yaml" }, s.text)];
+  const body = s.kind === "commands" ? [h("header", {}, h("h2", {}, s.title), h("span", { class: "sub" }, "commands to copy")), list(s.rows)] : s.kind === "find" ? find() : s.kind === "keys" ? [h("header", {}, h("h2", {}, "Keys")), h("dl", {}, HELP.flatMap(([k, word]) => [h("dt", { key: k }, k.split(" ").map((x) => h("kbd", { key: x }, x))), h("dd", { key: word }, word)]))] : [h("header", {}, h("h2", {}, s.title)), h("pre", { class: "yaml" }, s.text)];
   return h("div", { class: "sheet", key: "sheet", role: "dialog", onclick: (e) => { if (e.target.classList.contains("sheet")) { view.sheet = null; paint(true); } } }, h("div", { class: "card" }, body));
 }
 function find() {

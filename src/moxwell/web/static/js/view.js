@@ -1,8 +1,8 @@
 // What the reader looks at: page, width, what is lit. Nothing of the estate's own state.
 export const view = { lit: null, phone: false, sheet: null, query: "", pick: 0, filter: "", places: {} };
-export function measure(widest) {
+export function measure(widest, empty) {
   view.phone = window.innerWidth <= 720;
-  const map = window.innerWidth - 322 - 40;
+  const map = window.innerWidth - (empty ? 478 : 322) - 40;
   const cell = Math.max(26, Math.min(68, Math.floor((map - widest.hosts * 42) / Math.max(4, widest.columns))));
   document.documentElement.style.setProperty("--cell", view.phone ? "calc((100vw - 58px) / 8)" : `${cell}px`);
 }
