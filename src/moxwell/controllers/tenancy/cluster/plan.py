@@ -137,6 +137,12 @@ def _phase(app: Kubernetes, up: bool, missing: Sequence[str]) -> str:
     return "Scaling" if missing else "Ready"
 
 
+def _plane_says(seen: Seen) -> str:
+    """What its host says of a control plane: that a version is not installed, for one."""
+    said = seen.plane.status.conditions if seen.plane else ()
+    return next((c.message for c in said if c.type == "Available"), "")
+
+
 def _conditions(
     app: Kubernetes, seen: Seen, up: bool, missing: Sequence[str], waiting: Sequence[Queued]
 ) -> tuple[Condition, ...]:
@@ -144,7 +150,7 @@ def _conditions(
         type="ControlPlaneReady",
         status="True" if up else "False",
         reason="Ready" if up else "Provisioning",
-        message="" if up else "the control plane is not up yet",
+        message=_plane_says(seen) or ("" if up else "the control plane is not up yet"),
     )
     rolling = [d.name for d in seen.deployments if _rolls(d)]
     said = [f"{', '.join(rolling)} roll to their new templates"] if rolling else []

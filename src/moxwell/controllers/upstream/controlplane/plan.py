@@ -80,6 +80,12 @@ def _secret(plane: KamajiControlPlane, cluster: str, name: str, data: Mapping[st
     return head | {"type": SECRET_TYPE, "data": dict(data)}
 
 
+def _complaint(tenant: TenantControlPlane | None) -> str:
+    """What the host of the control plane is not content with."""
+    said = tenant.status.conditions if tenant else ()
+    return next((c.message for c in said if c.type == "Ready" and c.status != "True"), "")
+
+
 def describe(plane: KamajiControlPlane, tenant: TenantControlPlane | None) -> ControlPlaneStatus:
     """The status, from scratch; a plane that was up once stays initialised."""
     seen = tenant.status.kubernetes_resources if tenant else None
@@ -88,7 +94,10 @@ def describe(plane: KamajiControlPlane, tenant: TenantControlPlane | None) -> Co
     known = plane.status.initialization.control_plane_initialized
     counts = seen.deployment if seen else None
     said = Condition(
-        type="Available", status="True" if up else "False", reason=phase or "Provisioning"
+        type="Available",
+        status="True" if up else "False",
+        reason=phase or "Provisioning",
+        message=_complaint(tenant),
     )
     return ControlPlaneStatus(
         conditions=(said,),
