@@ -91,6 +91,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     world = quick_world(folder)
     tree = yaml.safe_load(world.read_text())
     tree["regions"][1]["storages"].append(SMALL)
+    for region in tree["regions"]:
+        region["pace"] |= {"bandwidth": "40G", "migration_bandwidth": "40G"}
     world.write_text(yaml.safe_dump(tree))
     with instance(folder, "storage", "--no-sample", "--world", str(world)) as running:
         made = Shop(running, folder)

@@ -1,0 +1,352 @@
+"""
+Volumes of an embedded tenant on virtual time: the stand-ins, the driver, the simulator, and nodes.
+
+Everything of the lab's storage but sockets. Each node is a simulated guest; what it sees of its
+disks is what the simulator says that the running guest has.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moxwell.api.kinds import Resource
+from moxwell.app.volumes import TenantStorage
+from moxwell.controllers.upstream.resources import NODES, PODS
+from moxwell.controllers.upstream.schedule.controller import Schedule
+from moxwell.controllers.upstream.storage.names import (
+    ATTACHMENTS,
+    CAPACITIES,
+    CLAIMS,
+    CLASSES,
+    CONTENTS,
+    CSI_NODES,
+    SELECTED,
+    SNAPSHOT_CLASSES,
+    SNAPSHOTS,
+    VOLUMES,
+    Json,
+)
+from moxwell.kube.client import Kube
+from moxwell.lab.kubelet import Kubelet, NodeFacts
+from moxwell.runtime.manager import assemble
+from moxwell.runtime.reconciler import Controller
+from moxwell.runtime.settings import Settings
+from moxwell.sim.qemu.start import plugged
+from moxwell.store.server import Store
+from moxwell.testing.csi import CsiStage, node_id
+from moxwell.testing.loop import run_virtual
+
+EVENTS = Resource("", "v1", "events", "Event")
+REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+PATIENCE_SECONDS = 180
+
+
+class Tenant:
+    """A tenant with two nodes, on guests 101 and 102 of region r1."""
+
+    def __init__(self, stage: CsiStage, kube: Kube) -> None:
+        self.stage, self.kube = stage, kube
+
+    async def make(self, body: Json, at: Any) -> Json:
+        return await self.kube.create(body, at)
+
+    async def claim(
+        self, name: str, klass: str = "proxmox-local-lvm", size: str = "1Gi", source: Any = None
+    ) -> None:
+        spec: Json = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": klass,
+            "resources": {"requests": {"storage": size}},
+        }
+        if source:
+            spec["dataSource"] = source
+        await self.make(_head("v1", "PersistentVolumeClaim", name) | {"spec": spec}, CLAIMS)
+
+    async def pod(self, name: str, claim: str, **more: Any) -> None:
+        volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
+        spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [volume], **more}
+        await self.make(_head("v1", "Pod", name) | {"spec": spec}, PODS)
+
+    async def klass(self, name: str, mode: str = "Immediate", **parameters: str) -> None:
+        body = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": name},
+            "provisioner": "csi.moxwell.dev",
+            "volumeBindingMode": mode,
+            "parameters": parameters,
+        }
+        await self.make(body, CLASSES)
+
+    async def until(self, what: str, good: Callable[[], Any]) -> Any:
+        for _ in range(PATIENCE_SECONDS * 4):
+            if found := await good():
+                return found
+            await asyncio.sleep(0.25)
+        said = [f"{e['reason']}: {e['message']}" for e in (await self.kube.list(EVENTS)).items]
+        raise AssertionError(f"{what} did not happen: {said}")
+
+    async def runs(self, name: str) -> Json:
+        async def running() -> Json | None:
+            pod = await self.kube.find(PODS, name, "default")
+            return pod if pod and pod.get("status", {}).get("phase") == "Running" else None
+
+        found: Json = await self.until(f"pod {name} runs", running)
+        return found
+
+    async def says(self, kind: str, name: str, *words: str) -> None:
+        async def said() -> bool:
+            rows = (await self.kube.list(EVENTS, "default")).items
+            own = [
+                e
+                for e in rows
+                if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)
+            ]
+            return any(all(w in f"{e['reason']}: {e['message']}" for w in words) for e in own)
+
+        await self.until(f"{kind} {name} says {words}", said)
+
+    async def gone(self, at: Any) -> None:
+        async def none() -> bool:
+            return not (await self.kube.list(at)).items
+
+        await self.until(f"no {at.kind} is left", none)
+
+    def held(self, vmid: int) -> list[str]:
+        """The volumes that a guest really has."""
+        conf = plugged(self.stage.world().guests[vmid])
+        return [str(v) for k, v in conf.items() if k.startswith("scsi") and "pvc" in str(v)]
+
+
+def _head(version: str, kind: str, name: str) -> Json:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "default"}}
+
+
+@asynccontextmanager
+async def tenant(folder: Path) -> AsyncIterator[Tenant]:
+    stage = CsiStage(folder)
+    async with Store(clock=stage.clock) as store, stage.running(regions=("r1",)):
+        runtime = assemble(store, stage.clock, Settings(elect=False, identity="test"))
+        schedule = Schedule(runtime.kube, runtime.manager.caches.of(PODS))
+        runtime.manager.add(Controller(name="upstream.schedule", reconciler=schedule, per_share=1))
+        TenantStorage(stage.driver.regions, stage.clock).add(runtime)
+        kube = Kube(store)
+        tasks = [asyncio.create_task(runtime.manager.run())]
+        tasks += [asyncio.create_task(_node(stage, kube, vmid)) for vmid in (101, 102)]
+        try:
+            made = Tenant(stage, kube)
+            await made.until("nodes are ready", lambda: _ready(kube))
+            yield made
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+    await stage.close()
+
+
+async def _node(stage: CsiStage, kube: Kube, vmid: int) -> None:
+    """A node as the cloud controller left it, and its kubelet."""
+    guest = stage.world().guests[vmid]
+    given = f"{REGION}=r1,{ZONE}={guest.node}"
+    facts = NodeFacts(
+        name=f"n{vmid}", uuid=f"u{vmid}", version="v1.34.1", cpus=4, memory_mib=8192,
+        addresses=(), args={"node-labels": given, "provider-id": node_id(vmid)},
+    )  # fmt: skip
+    await Kubelet(kube, facts, stage.clock, lambda: plugged(guest)).run()
+
+
+async def _ready(kube: Kube) -> bool:
+    nodes = (await kube.list(NODES)).items
+    registered = (await kube.list(CSI_NODES)).items
+    return len(nodes) == len(registered) == 2 and bool((await kube.list(CAPACITIES)).items)
+
+
+def test_a_claim_becomes_a_disk_in_its_pods_zone_and_goes_without_a_trace(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            await one.claim("a")
+            await one.says("PersistentVolumeClaim", "a", "WaitForFirstConsumer")
+            await one.pod("a", "a")
+            node = (await one.runs("a"))["spec"]["nodeName"]
+            assert len(one.held(int(node[1:]))) == 1
+            await one.kube.merge(
+                CLAIMS, "a", {"spec": {"resources": {"requests": {"storage": "3Gi"}}}}, "default"
+            )
+            await one.until("it has grown", lambda: _has(one, "a", "3Gi"))
+            await one.kube.delete(PODS, "a", "default")
+            await one.gone(ATTACHMENTS)
+            assert one.held(101) == one.held(102) == []
+            await one.kube.delete(CLAIMS, "a", "default")
+            await one.gone(VOLUMES)
+            assert one.stage.volumes("local-lvm") == []
+
+    run_virtual(story())
+
+
+async def _has(one: Tenant, name: str, size: str) -> bool:
+    claim = await one.kube.get(CLAIMS, name, "default")
+    return bool((claim["status"].get("capacity") or {}).get("storage") == size)
+
+
+def test_a_pod_comes_back_to_its_local_disk(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            await one.claim("a")
+            await one.pod("a", "a")
+            node = (await one.runs("a"))["spec"]["nodeName"]
+            await one.kube.merge(NODES, node, {"spec": {"unschedulable": True}})
+            await one.kube.delete(PODS, "a", "default")
+            await one.gone(PODS)
+            await one.pod("again", "a")
+            await one.says("Pod", "again", "volume node affinity conflict", "unschedulable")
+            await one.kube.merge(NODES, node, {"spec": {"unschedulable": None}})
+            assert (await one.runs("again"))["spec"]["nodeName"] == node
+
+    run_virtual(story())
+
+
+def test_a_shared_disk_follows_its_pod_and_is_never_on_two_guests(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            await one.claim("a", "proxmox-ceph")
+            await one.pod("first", "a", nodeName="n101")
+            chosen = {"metadata": {"annotations": {SELECTED: "n101"}}}
+            await one.kube.merge(CLAIMS, "a", chosen, "default")
+            await one.runs("first")
+            await one.pod("second", "a", nodeName="n102")
+            await one.says("Pod", "second", "Multi-Attach error")
+            assert (len(one.held(101)), one.held(102)) == (1, [])
+            await one.kube.delete(PODS, "first", "default")
+            await one.runs("second")
+            assert (one.held(101), len(one.held(102))) == ([], 1)
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "size", "words"),
+    [
+        pytest.param({"storage": "ceph"}, "90Ti", ("NoRoom", "GiB free"), id="no room"),
+        pytest.param(
+            {"storage": "tape"}, "1Gi", ("ProvisioningFailed", "'tape'"), id="no such storage"
+        ),
+        pytest.param(
+            {"storage": "ceph", "region": "r9"}, "1Gi", ("ProvisioningFailed", "topology"),
+            id="the wrong region",
+        ),
+        pytest.param(
+            {"storage": "ceph", "sdd": "true"}, "1Gi", ("did you mean ssd?",), id="a mistake"
+        ),
+    ],
+)  # fmt: skip
+def test_a_claim_says_what_is_wrong(
+    tmp_path: Path, parameters: dict[str, str], size: str, words: tuple[str, ...]
+) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            await one.klass("odd", **parameters)
+            await one.claim("a", "odd", size)
+            await one.says("PersistentVolumeClaim", "a", *words)
+
+    run_virtual(story())
+
+
+def test_a_right_that_was_lost_is_named_on_the_claim_and_on_the_pod(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            roles = one.stage.world().access.roles
+            whole = list(roles["Moxwell"])
+            await one.claim("a")
+            roles["Moxwell"] = [p for p in whole if p != "Datastore.AllocateSpace"]
+            await one.pod("a", "a")
+            await one.says("PersistentVolumeClaim", "a", "ProvisioningFailed", "AllocateSpace")
+            roles["Moxwell"] = [p for p in whole if p != "VM.Config.Disk"]
+            await one.says("Pod", "a", "FailedAttachVolume", "VM.Config.Disk")
+            roles["Moxwell"] = whole
+            await one.runs("a")
+
+    run_virtual(story())
+
+
+def test_a_claim_without_room_in_one_zone_goes_to_the_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            await one.claim("huge", size="3Ti")
+            await one.pod("huge", "huge")
+            await one.says("Pod", "huge", "did not have enough free storage")
+            await one.claim("fits", size="1Ti")
+            await one.pod("fits", "fits")
+            await one.runs("fits")
+
+    run_virtual(story())
+
+
+CRDS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
+)
+
+
+def _definition(at: Resource) -> Json:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": at.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    spec = {
+        "group": at.group,
+        "scope": "Namespaced" if at.namespaced else "Cluster",
+        "names": {"plural": at.plural, "kind": at.kind, "singular": at.kind.lower()},
+        "versions": [version],
+    }
+    meta = {
+        "name": f"{at.plural}.{at.group}",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, test"},
+    }
+    return {"apiVersion": CRDS.api_version, "kind": CRDS.kind, "metadata": meta, "spec": spec}
+
+
+def test_a_snapshot_of_a_volume_in_use_becomes_another_volume(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            before = one.stage.all_disks()
+            for kind in (SNAPSHOTS, CONTENTS, SNAPSHOT_CLASSES):  # long after the loops began
+                await one.make(_definition(kind), CRDS)
+            await one.claim("a")
+            await one.pod("a", "a")
+            await one.runs("a")
+            klass = {
+                "apiVersion": SNAPSHOT_CLASSES.api_version,
+                "kind": SNAPSHOT_CLASSES.kind,
+                "metadata": {"name": "now"},
+                "driver": "csi.moxwell.dev",
+                "deletionPolicy": "Delete",
+            }
+            await one.make(klass, SNAPSHOT_CLASSES)
+            spec = {"volumeSnapshotClassName": "now", "source": {"persistentVolumeClaimName": "a"}}
+            body = _head(SNAPSHOTS.api_version, SNAPSHOTS.kind, "s") | {"spec": spec}
+            await one.make(body, SNAPSHOTS)
+            source = {"apiGroup": SNAPSHOTS.group, "kind": SNAPSHOTS.kind, "name": "s"}
+            await one.claim("b", source=source)
+            await one.pod("b", "b")
+            await one.runs("b")
+            status = (await one.kube.get(SNAPSHOTS, "s", "default"))["status"]
+            assert (status["readyToUse"], status["restoreSize"]) == (True, "1Gi")
+            for at, name in ((PODS, "a"), (PODS, "b"), (CLAIMS, "a"), (CLAIMS, "b")):
+                await one.kube.delete(at, name, "default")
+            await one.kube.delete(SNAPSHOTS, "s", "default")
+            await one.gone(SNAPSHOTS)
+            await one.gone(VOLUMES)
+            await one.until("nothing is left", lambda: _same(one, before))
+
+    run_virtual(story())
+
+
+async def _same(one: Tenant, before: list[str]) -> bool:
+    return one.stage.all_disks() == before
