@@ -110,6 +110,22 @@ async def test_writes_at_once_on_a_full_disk_are_all_told(tmp_path: Path) -> Non
     assert set(await _stored(path)) == acked
 
 
+async def test_what_a_write_was_refused_for_can_be_read(tmp_path: Path) -> None:
+    """Who lost a race and looks again sees the winner, not the time before its commit."""
+    async with Store(path=tmp_path / "db.sqlite") as store:
+        asks = Asks(store)
+        made = (await asks.post(CM, configmap("a"))).object
+
+        async def contend(number: int) -> int:
+            answer = await asks.put(f"{CM}/a", {**made, "data": {"n": str(number)}})
+            seen = (await asks.get(f"{CM}/a")).object["metadata"]["resourceVersion"]
+            assert seen != made["metadata"]["resourceVersion"]
+            return answer.status
+
+        codes = await asyncio.gather(*(contend(n) for n in range(8)))
+        assert sorted(codes) == [200] + 7 * [409]
+
+
 async def test_a_watcher_resumes_over_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
     async with Store(path=path) as store:

@@ -144,3 +144,18 @@ async def test_files_with_secrets_are_for_their_owner(server: HttpServer, tmp_pa
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     config = yaml.safe_load(path.read_text())
     assert config["clusters"][0]["cluster"]["server"].startswith("https://127.0.0.1:")
+
+
+async def test_watchers_that_go_away_leave_no_trace(
+    server: HttpServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with admin(server, tmp_path) as ask, admin(server, tmp_path) as away:
+        for number in range(5):
+            answer = await away.get(CM, params={"watch": "true"})
+            assert answer.connection is not None
+            assert answer.connection.transport is not None
+            answer.connection.transport.abort()
+            for again in range(3):
+                made = await ask.post(CM, json=configmap(f"w{number}-{again}", k="v" * 5000))
+                assert made.status == 201
+    assert [r for r in caplog.records if r.levelname in ("ERROR", "WARNING")] == []

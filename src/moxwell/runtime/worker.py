@@ -21,6 +21,7 @@ import structlog
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
+from moxwell.kube.errors import WriteConflict
 from moxwell.runtime import failure as failures
 from moxwell.runtime import fence, finalizer, pause
 from moxwell.runtime.cache import Cache
@@ -185,7 +186,11 @@ class Worker:
             if (share := self._share(obj)) != item.share:  # it has moved: its holder's turn
                 self.queue.add(item.key, share=share)
                 return "success"
-            outcome = await self._pass(obj)
+            try:
+                outcome = await self._pass(obj)
+            except WriteConflict as error:
+                obj = await self._anew(item.key, error)
+                outcome = await self._pass(obj) if obj is not None else None
         except Exception as error:  # noqa: BLE001 - the one place; see the module's first lines
             return await self._failed(item, obj, error)
         self.queue.forget(item.key)
@@ -199,6 +204,16 @@ class Worker:
         if obj is None:
             self._echoes.forget(key)
         return obj
+
+    async def _anew(self, key: Key, error: WriteConflict) -> Any:
+        """
+        The object as the server has it, after a write that somebody else's came before.
+
+        The cache had not heard of that other write yet; the pass begins again from what is true,
+        and only if it meets a conflict once more has it failed.
+        """
+        log.debug("pass begun again", reason=error.reason, error=str(error))
+        return await self._kube.find(self._kind, key.name, key.namespace)
 
     async def _pass(self, obj: Any) -> Outcome[Any] | None:
         """The whole pass for one object; None where there is nothing to look at again."""
@@ -272,7 +287,8 @@ class Worker:
     async def _failed(self, item: Item, obj: Any, error: Exception) -> str:
         """Count it, tell it, try again when its class says."""
         failure = failures.explain(error)
-        self._log(failure, error)
+        ordinary = failure.quiet and self.queue.failures(item.key) + 1 < QUIET_FAILURES
+        self._log(failure, error, ordinary=ordinary)
         if failure.retry == "change":
             self.queue.forget(item.key)
             seconds = self._jittered(self._times.terminal_seconds)
@@ -300,9 +316,11 @@ class Worker:
         except MoxwellError as error:
             log.warning("failure not told", reason=error.reason, error=str(error))
 
-    def _log(self, failure: Failure, error: Exception) -> None:
+    def _log(self, failure: Failure, error: Exception, *, ordinary: bool) -> None:
         if failure.broken:
             log.error("pass broken", reason=failure.reason, exc_info=error)
+        elif ordinary:
+            log.debug("pass failed", reason=failure.reason, error=failure.message)
         else:
             log.info("pass failed", reason=failure.reason, error=failure.message)
 

@@ -11,6 +11,7 @@ import hmac
 import re
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -190,13 +191,15 @@ def _whole(answer: wire.Response) -> web.Response:
 
 
 async def _streamed(request: web.Request, answer: wire.Response) -> web.StreamResponse:
+    """Bytes as they come; whoever goes away meanwhile is no error, at any moment."""
     response = web.StreamResponse(status=answer.status, headers=_headers(answer))
-    await response.prepare(request)
     assert answer.chunks is not None
-    try:
-        async for chunk in answer.chunks:
+    chunks = answer.chunks
+    with suppress(ConnectionError):
+        await response.prepare(request)
+        async for chunk in chunks:
             await response.write(chunk)
-    except (ConnectionResetError, ConnectionAbortedError):
-        return response
-    await response.write_eof()
+        await response.write_eof()
+    if (close := getattr(chunks, "aclose", None)) is not None:
+        await close()  # the watcher is forgotten now, not when somebody collects garbage
     return response

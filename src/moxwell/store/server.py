@@ -45,6 +45,8 @@ Object = dict[str, Any]
 VERSION = "v1.36.3"
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 
+READS = ("get", "list", "watch")
+
 
 class Store:
     """An embedded Kubernetes API. ``path=None`` keeps everything in memory."""
@@ -174,6 +176,8 @@ class Store:
             return await self._serve(call)
         except refusals.Refused as refused:
             refused.warnings = tuple(call.warnings)
+            if call.verb not in READS:  # what it was refused for must be there to be read
+                await self.core.commits.settle()
             raise
 
     def _elsewhere(self, request: wire.Request) -> wire.Response:

@@ -205,6 +205,29 @@ def test_a_first_conflict_is_nobodys_business() -> None:
     run_virtual(story())
 
 
+def test_a_pass_that_lost_a_race_begins_again_at_once_from_what_is_there() -> None:
+    class Racing(Growing):
+        async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+            if not self.passes:  # a write under the version it was shown, which is old by now
+                await kube.merge(THINGS, "one", {"spec": {"size": 1}}, "ns")
+                self.passes.append("lost")
+                stale = {"metadata": {"resourceVersion": obj.metadata.resource_version}}
+                await kube.merge(THINGS, "one", stale, "ns")
+            return await super().reconcile(obj)
+
+    async def story() -> None:
+        async with running(make(fake, racing)):
+            await kube.create(thing("one", meta={"finalizers": [FINALIZER]}, size=0), THINGS)
+            await asyncio.sleep(0.01)
+            assert racing.passes[:2] == ["lost", "one"]
+            assert list(racing.world.values()) == [1], "it saw the newer size"
+            assert "Conflict" not in [e["reason"] for e in fake.objects("events")]
+
+    fake, racing = FakeKube(LoopClock()), Racing()
+    kube = Kube(fake)
+    run_virtual(story())
+
+
 def test_others_conditions_and_fields_survive() -> None:
     async def story() -> None:
         fake, growing = FakeKube(LoopClock()), Growing()
