@@ -213,4 +213,4 @@ class CloneDies:
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_ended_after_any_effect_meanwhile(ending: Ending) -> None:
-    crash_after_each_effect(CloneDies(), quiet_seconds=1000.0, ending=ending)
+    crash_after_each_effect(CloneDies(), quiet_seconds=1300.0, ending=ending)

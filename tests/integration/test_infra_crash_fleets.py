@@ -96,7 +96,7 @@ class ClusterIsDeleted(GroupIsThere):
 
 STORIES = [
     pytest.param(lambda: GroupIsRolled(1), id="rolled to a new template"),
-    pytest.param(lambda: ClusterIsDeleted(2), id="deleted with its cluster"),
+    pytest.param(lambda: ClusterIsDeleted(1), id="deleted with its cluster"),
 ]
 
 

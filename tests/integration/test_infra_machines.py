@@ -10,6 +10,7 @@ import yaml
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
+from moxwell.kernel.hardware import meaning
 from moxwell.pve import preflight
 from moxwell.testing.applied import apply_cluster, apply_machine
 from moxwell.testing.estate import WORLD, Estate, is_true, message, ready, reason, running
@@ -314,6 +315,26 @@ def test_changes_in_place_where_the_object_allows() -> None:
         writes = [p for m, p in estate.sent() if m in ("PUT", "POST")]
         await asyncio.sleep(1200)
         assert [p for m, p in estate.sent() if m in ("PUT", "POST")] == writes
+
+    story(tell, "north")
+
+
+def test_a_cpu_type_changed_alone_is_noticed_and_written_once() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m", templateID=9000, changes="InPlace", cpuType="x86-64-v2")
+        await estate.until("m", lambda m: ready(m) and m.status.hardware != "")
+        change = {"spec": {"cpuType": "host"}}
+        await estate.kube.merge(ProxmoxMachine, "m", change, "default")
+        await asyncio.sleep(60)
+        guest = only_guest(estate)
+        assert {**guest.conf, **guest.pending}["cpu"] == "host"
+        machine = await estate.machine("m")
+        assert machine.status.hardware == meaning(machine.spec)
+        assert is_true(machine, "Ready")
+        configs = [p for _, p in estate.sent() if p.endswith("/config")]
+        await asyncio.sleep(1200)
+        assert [p for _, p in estate.sent() if p.endswith("/config")] == configs
 
     story(tell, "north")
 

@@ -1,6 +1,6 @@
 """What the dashboard may ask for beside the picture: plans and YAML. Nothing is changed."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -8,6 +8,7 @@ import yaml
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.app.verify.asked import verifying
 from moxwell.clock import SystemClock
+from moxwell.controllers.infra.collect.plan import Orphan
 from moxwell.controllers.infra.machine.explain import HostRow
 from moxwell.controllers.infra.wiring import Infra
 from moxwell.errors import Invalid, MoxwellError
@@ -37,7 +38,8 @@ def make(kube: Kube, infra: Infra, regions: Regions) -> dict[str, Action]:
         return {"rows": [_row(r) for r in rows]}
 
     async def health(query: Query) -> Any:
-        return {"rows": [row for region in regions.values() for row in await _health(region)]}
+        rows = [row for region in regions.values() for row in await _health(region)]
+        return {"rows": rows + _orphans(infra.collector.guests)}
 
     verify = verifying(kube, regions, SystemClock())
     return {"yaml": as_yaml, "explain": explain, "health": health, "verify": verify}
@@ -67,6 +69,15 @@ async def _health(region: Region) -> list[dict[str, str]]:
         do = "make a template with containerd, kubelet and kubeadm, tagged k8s-VERSION"
         rows.append(_finding("wrong", f"region {name} has no template to clone", do))
     return rows
+
+
+def _orphans(guests: Sequence[Orphan]) -> list[dict[str, str]]:
+    """Guests with our mark that nobody owns; they are never removed without a person."""
+    do = "bring its ProxmoxMachine back, or remove it: qm destroy VMID --purge on its host"
+    return [
+        _finding("remark", f"region {g.region}: guest {g.name} on {g.host} has lost its owner", do)
+        for g in guests
+    ]
 
 
 def _finding(level: str, what: str, do: str = "") -> dict[str, str]:

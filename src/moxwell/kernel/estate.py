@@ -32,6 +32,18 @@ class Store:
     shared: bool = False
     active: bool = True
     content: frozenset[str] = frozenset({"images"})
+    type: str = ""  # Proxmox's word, empty if not known
+
+
+@dataclass(frozen=True, slots=True)
+class Fittings:
+    """What a host has that guests may be plugged into; and what its zone says they take there."""
+
+    bridges: frozenset[str] | None = None  # None: nobody could tell
+    mappings: frozenset[str] | None = None  # PCI devices by mapping
+    storage: str = ""  # where disks go in this zone if the machine does not say
+    iso_storage: str = ""
+    bridge: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,7 @@ class Host:
     cpus_taken: int = 0
     memory_taken: int = 0
     stores: Mapping[str, Store] = field(default_factory=dict)
+    fittings: Fittings = Fittings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ and the way a group rolls; out flow placements and departures in the order in wh
 happen. Each new machine counts for the next one, each old one that leaves makes room.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from moxwell.kernel import rollout
@@ -26,6 +26,10 @@ class Survey:
     neighbours: tuple[Neighbour, ...] = ()
     flights: tuple[Flight, ...] = ()
     zoned: bool = False  # replicas are spread over zones that somebody named
+
+    def without(self, hosts: Collection[HostKey]) -> "Survey":
+        """The same world as if some hosts were not in it."""
+        return replace(self, hosts=tuple(h for h in self.hosts if h.key not in hosts))
 
     def place(self) -> Placement:
         """The choice for one machine, now."""

@@ -6,6 +6,7 @@ to set and the keys to remove. What the spec does not say is left as the templat
 Proxmox's property strings: ``virtio=BC:24:11:…,bridge=vmbr0,tag=5``.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -73,6 +74,14 @@ def compute(spec: MachineSpec) -> dict[str, str]:
         "onboot": spec.on_boot,
     }
     return {key: _text(value) for key, value in named.items() if value is not None}
+
+
+def meaning(spec: MachineSpec) -> str:
+    """A short word for what may change in place; another word, another wish."""
+    boot = spec.disks.boot_volume if spec.disks else None
+    parts = [*sorted(compute(spec).items()), *sorted(t.lower() for t in spec.tags)]
+    text = repr([parts, (boot.disk, boot.size_gb) if boot else None])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def nic_value(owner: str, device: NetworkDevice, ground: Ground, current: str) -> str:

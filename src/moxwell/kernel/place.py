@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from moxwell.kernel.estate import GIB, MIB, Flight, Host, HostKey, Neighbour, Store, Template
 
+_FILES = frozenset({"dir", "nfs", "cifs", "cephfs", "glusterfs", "btrfs"})  # more than raw
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -40,6 +42,11 @@ class Ask:
     linked: bool = False  # the clone must lie beside its template
     thin: bool = False  # the boot disk takes no room of its own at first
     needs_iso: bool = False
+    iso_storage: str = ""  # this one and no other
+    bridges: frozenset[str] = frozenset()  # that network devices name
+    other_bridges: frozenset[str] = frozenset()  # for devices that leave it to the zone
+    mappings: frozenset[str] = frozenset()  # of PCI devices
+    formats: frozenset[tuple[str, str]] = frozenset()  # (storage or "", disk format)
     limits: Limits = Limits()
 
 
@@ -149,6 +156,7 @@ def _judge(
         *_template(ask, host, template, templates),
         *_compute(ask, host, room),
         *_storage(ask, host, room, template),
+        *_fittings(ask, host),
     ]
     return Verdict(
         host.key,
@@ -246,26 +254,55 @@ def _compute(ask: Ask, host: Host, room: _Room) -> list[str]:
 
 
 def _storage(ask: Ask, host: Host, room: _Room, template: Template | None) -> list[str]:
-    why = []
-    if ask.needs_iso and not any("iso" in s.content and s.active for s in host.stores.values()):
-        why.append("no storage there takes ISO images")
-    for name, size in sorted(_demand(ask, template).items()):
+    why = _iso(ask, host)
+    for name, size in sorted(_demand(ask, host, template).items()):
         store = host.stores.get(name)
         why.extend(_store_room(ask, name, size, store, room.disk_taken.get(name, 0)))
+    for name, format_ in sorted(ask.formats):
+        at = host.stores.get(name or _own_storage(ask, host, template))
+        if at is not None and at.type and format_ != "raw" and at.type not in _FILES:
+            why.append(f"storage {at.name} ({at.type}) holds no {format_} images")
     return why
 
 
-def _demand(ask: Ask, template: Template | None) -> dict[str, int]:
+def _iso(ask: Ask, host: Host) -> list[str]:
+    named = ask.iso_storage or host.fittings.iso_storage
+    if named and ask.needs_iso:
+        store = host.stores.get(named)
+        if store is None:
+            return [f"storage {named} for ISO images is not there"]
+        return [] if "iso" in store.content else [f"storage {named} takes no ISO images"]
+    if ask.needs_iso and not any("iso" in s.content and s.active for s in host.stores.values()):
+        return ["no storage there takes ISO images"]
+    return []
+
+
+def _fittings(ask: Ask, host: Host) -> list[str]:
+    """What guests are plugged into; what nobody could tell is no reason."""
+    has, why = host.fittings, []
+    if has.bridges is not None:
+        loose = frozenset({has.bridge}) if has.bridge and ask.other_bridges else ask.other_bridges
+        missing = sorted((ask.bridges | loose) - has.bridges)
+        why += [f"host {host.key.name} has no bridge {name} that we may use" for name in missing]
+    if has.mappings is not None:
+        lacking = sorted(ask.mappings - has.mappings)
+        why += [f"host {host.key.name} has no device mapped as {name}" for name in lacking]
+    return why
+
+
+def _own_storage(ask: Ask, host: Host, template: Template | None) -> str:
+    own = ask.storage or host.fittings.storage
+    return own or (min(template.storages) if template and template.storages else "")
+
+
+def _demand(ask: Ask, host: Host, template: Template | None) -> dict[str, int]:
     """Bytes per storage: the boot disk on its own storage, further disks on theirs."""
     want = {name: size for name, size in ask.extra_bytes.items() if name}
-    own = ask.storage or (min(template.storages) if template and template.storages else "")
+    own = _own_storage(ask, host, template)
     loose = ask.extra_bytes.get("", 0)
     if own:
-        boot = (
-            0
-            if ask.linked or ask.thin
-            else max(ask.disk_bytes, template.disk_bytes if template else 0)
-        )
+        thin = ask.linked or (ask.thin and not host.fittings.storage)
+        boot = 0 if thin else max(ask.disk_bytes, template.disk_bytes if template else 0)
         want[own] = want.get(own, 0) + boot + loose
     return want
 

@@ -1,12 +1,23 @@
 """Placement: a table of worlds, and the promises that hold in any of them."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moxwell.kernel.estate import GIB, MIB, Flight, Host, HostKey, Neighbour, Store, Template
+from moxwell.kernel.estate import (
+    GIB,
+    MIB,
+    Fittings,
+    Flight,
+    Host,
+    HostKey,
+    Neighbour,
+    Store,
+    Template,
+)
 from moxwell.kernel.place import Ask, Limits, choose_host
 
 
@@ -222,3 +233,71 @@ def test_order_of_the_world_does_not_matter(hosts: list[Host], seed: object) -> 
     seed.shuffle(shuffled)  # type: ignore[attr-defined]
     first = choose_host(ASK, hosts, templates=[SHARED])
     assert first == choose_host(ASK, shuffled, templates=[SHARED])
+
+
+FITTED = Fittings(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu"}))
+
+
+@pytest.mark.parametrize(
+    "ask, fittings, why",
+    [
+        pytest.param({"bridges": {"vmbr0"}}, FITTED, (), id="the bridge is there"),
+        pytest.param(
+            {"bridges": {"vmbr7"}},
+            FITTED,
+            ("host a has no bridge vmbr7 that we may use",),
+            id="a bridge that is missing",
+        ),
+        pytest.param({"bridges": {"vmbr7"}}, Fittings(), (), id="nobody could tell"),
+        pytest.param(
+            {"other_bridges": {"vmbr0"}},
+            replace(FITTED, bridge="vmbr9"),
+            ("host a has no bridge vmbr9 that we may use",),
+            id="the zone names a bridge that is missing",
+        ),
+        pytest.param(
+            {"mappings": {"fpga", "gpu"}},
+            FITTED,
+            ("host a has no device mapped as fpga",),
+            id="a PCI mapping without a device there",
+        ),
+        pytest.param(
+            {"formats": {("lvm", "qcow2"), ("lvm", "raw")}},
+            FITTED,
+            ("storage lvm (lvmthin) holds no qcow2 images",),
+            id="a format that the storage cannot hold",
+        ),
+        pytest.param({"formats": {("nfs", "qcow2")}}, FITTED, (), id="a format that it can"),
+        pytest.param(
+            {"needs_iso": True, "iso_storage": "iso"},
+            FITTED,
+            ("storage iso for ISO images is not there",),
+            id="the storage for seeds is missing",
+        ),
+        pytest.param(
+            {"needs_iso": True},
+            replace(FITTED, iso_storage="lvm"),
+            ("storage lvm takes no ISO images",),
+            id="the zone's storage for seeds takes none",
+        ),
+        pytest.param(
+            {},
+            replace(FITTED, storage="fast"),
+            ("storage fast is not there",),
+            id="the zone's storage is missing",
+        ),
+    ],
+)
+def test_what_a_host_is_fitted_with(
+    ask: dict[str, Any], fittings: Fittings, why: tuple[str, ...]
+) -> None:
+    stores = {
+        "lvm": Store("lvm", 100 * GIB, type="lvmthin"),
+        "nfs": Store("nfs", 100 * GIB, type="nfs"),
+        "ceph": Store("ceph", 500 * GIB, shared=True, type="rbd"),
+    }
+    wanted: Any = {k: frozenset(v) if isinstance(v, set) else v for k, v in ask.items()}
+    found = choose_host(
+        replace(ASK, **wanted), [host("a", stores=stores, fittings=fittings)], templates=[SHARED]
+    )
+    assert found.verdicts[0].why_not == why

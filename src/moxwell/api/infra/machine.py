@@ -155,6 +155,7 @@ class MachineStatus(Value, frozen=True, kw_only=True):
     ha_state: str = field(name="haState", default="")
     bootstrap_data_provided: bool | None = field(name="bootstrapDataProvided", default=None)
     next_move: str = field(name="nextMove", default="")
+    hardware: str = ""  # what was asked for when the guest was last seen to have it (InPlace)
     observed_generation: int = field(name="observedGeneration", default=0)
 
 

@@ -7,6 +7,8 @@ listening to tasks and inventories. The regions themselves are run by whoever ma
 
 from dataclasses import dataclass
 
+from prometheus_client import Gauge
+
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
@@ -102,7 +104,15 @@ def add_infra(
         credentials=credentials,
     )
     _add(runtime, machine, cluster, templates.TemplateReconciler(regions))
-    collector = Collector(kube, regions, clock, own, shelves)
+    orphans = Gauge(
+        "moxwell_orphaned_guests",
+        "Guests with a mark of ours whose machine is gone",
+        ("region",),
+        registry=runtime.metrics.registry,
+    )
+    collector = Collector(
+        kube, regions, clock, own, shelves, count=lambda name, n: orphans.labels(name).set(n)
+    )
     manager.also("infra.collect", collector.run, share="")
     return Infra(Explainer(own, others, chooser, grounds), grounds, book, collector)
 

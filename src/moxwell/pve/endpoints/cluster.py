@@ -88,6 +88,14 @@ class TaskRow(Struct, frozen=True, kw_only=True):
         return self.endtime is None and self.status in {"", "RUNNING", "running"}
 
 
+class PciMapping(Struct, frozen=True, kw_only=True):
+    """A name for PCI devices: which device it means on each host, as property strings."""
+
+    id: str
+    map: tuple[str, ...] = ()
+    description: str = ""
+
+
 class Cluster:
     """``/version`` and ``/cluster``."""
 
@@ -111,6 +119,10 @@ class Cluster:
     async def tasks(self) -> tuple[TaskRow, ...]:
         """Recent tasks of all hosts, running ones included."""
         return await self._calls.read(tuple[TaskRow, ...], "/cluster/tasks")
+
+    async def pci_mappings(self) -> tuple[PciMapping, ...]:
+        """Those we may see: ``Mapping.Audit``, ``Mapping.Use`` or ``Mapping.Modify`` on each."""
+        return await self._calls.read(tuple[PciMapping, ...], "/cluster/mapping/pci")
 
     async def options(self) -> dict[str, object]:
         return await self._calls.read(dict[str, object], "/cluster/options")

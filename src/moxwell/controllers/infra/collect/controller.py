@@ -1,10 +1,12 @@
 """
-The loop that looks for leftovers, in both directions, and removes what is certainly ours.
+The loop that looks for leftovers, in both directions, and removes what is certainly rubbish.
 
-Guests that bear a mark without an owner are only reported unless ``remove_guests`` is set: whoever
-runs two management clusters on one Proxmox has marks of the other, and a guest is not removed for
-want of an object. Seed disks are rubbish by nature and go, where their machine is gone.
+Guests that bear a mark without an owner are counted, told and never removed: whoever runs two
+management clusters on one Proxmox has marks of the other, and a guest is not removed for want of an
+object. Seed disks are rubbish by nature and go, where their machine is gone.
 """
+
+from collections.abc import Callable
 
 import structlog
 
@@ -22,7 +24,7 @@ from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.pve.marks import Mark
 from moxwell.pve.regions import Region, Regions
-from moxwell.pve.steps import DeleteVolume, Destroy, Guest, Shelf, Step, Stop
+from moxwell.pve.steps import DeleteVolume, Shelf, Step
 from moxwell.runtime.cache import Cache
 
 EVERY_SECONDS = 300.0
@@ -41,11 +43,12 @@ class Collector:
         machines: Cache[ProxmoxMachine],
         shelves: Shelves,
         *,
-        remove_guests: bool = False,
+        count: Callable[[str, int], None] = lambda region, guests: None,
     ) -> None:
+        """``count`` is told how many guests of a region have no owner."""
         self._kube, self._regions, self._clock = kube, regions, clock
         self._machines, self._shelves = machines, shelves
-        self._remove_guests = remove_guests
+        self._count = count
         self._first_seen: dict[Orphan, float] = {}
         self.orphans: tuple[Orphan, ...] = ()
 
@@ -58,12 +61,19 @@ class Collector:
     async def round(self) -> None:
         """One look at every region that answers."""
         found: list[Orphan] = []
-        for region in self._regions.values():
-            if region.inventory.health.reachable:
-                found += await self._look(region)
+        seen = [r for r in self._regions.values() if r.inventory.health.reachable]
+        for region in seen:
+            found += await self._look(region)
         self.orphans = tuple(ripe(self._first_seen, found, self._clock.monotonic()))
+        for region in seen:
+            self._count(region.name, sum(o.region == region.name for o in self.guests))
         for orphan in self.orphans:
             await self._remove(orphan)
+
+    @property
+    def guests(self) -> tuple[Orphan, ...]:
+        """Guests that bear our mark and have had no owner for a while."""
+        return tuple(o for o in self.orphans if o.is_guest)
 
     async def _look(self, region: Region) -> list[Orphan]:
         owners = self._owners()
@@ -110,15 +120,7 @@ class Collector:
             log.warning("orphan not removed", name=orphan.name, error=str(error))
 
     def _step(self, orphan: Orphan) -> Step | None:
-        mark = Mark(orphan.key)
-        if not orphan.name.isdigit():
-            storage = orphan.name.partition(":")[0]
-            shelf = Shelf(orphan.region, orphan.host, storage)
-            return DeleteVolume(shelf=shelf, mark=mark, volid=orphan.name)
-        if not self._remove_guests:
+        if orphan.is_guest:
             return None
-        guest = self._regions[orphan.region].inventory.find(int(orphan.name))
-        if guest is None:
-            return None
-        named = Guest(orphan.region, guest.host, guest.vmid, mark)
-        return Stop(named) if guest.running else Destroy(named, unreferenced_disks=True)
+        shelf = Shelf(orphan.region, orphan.host, orphan.name.partition(":")[0])
+        return DeleteVolume(shelf=shelf, mark=Mark(orphan.key), volid=orphan.name)

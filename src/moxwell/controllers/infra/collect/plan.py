@@ -27,6 +27,10 @@ class Orphan:
     name: str  # the VMID, or the volume id
     key: str  # of the mark
 
+    @property
+    def is_guest(self) -> bool:
+        return self.name.isdigit()
+
 
 def orphaned_guests(
     region: str, guests: Iterable[GuestSeen], owners: Collection[str]

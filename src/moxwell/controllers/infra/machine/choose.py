@@ -7,6 +7,7 @@ choice through the ledger, in which it is noted before anybody else can run.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from moxwell.api.infra.cluster import ClusterSpec
 from moxwell.api.infra.machine import MachineSpec, ProxmoxMachine
@@ -14,14 +15,19 @@ from moxwell.api.infra.template import Claim, TemplateSelector
 from moxwell.clock import Clock
 from moxwell.controllers.infra import moulds
 from moxwell.controllers.infra.belonging import group_of
+from moxwell.controllers.infra.fittings import Fittings
 from moxwell.controllers.infra.machine.seen import Choice
 from moxwell.controllers.infra.moulds import Mould, Moulds
 from moxwell.kernel.estate import GIB, MIB, Flight, Host, HostKey, Neighbour, Store
+from moxwell.kernel.estate import Fittings as HostFittings
 from moxwell.kernel.foresee import Survey
 from moxwell.kernel.ground import Ground, ground_of
+from moxwell.kernel.hardware import BRIDGE
 from moxwell.kernel.place import Ask, Limits, Placement, Verdict
 from moxwell.kernel.templates import TemplateMissing, Want, choose_templates
 from moxwell.kernel.vmids import VmidRange, choose_vmid, cooling
+from moxwell.kernel.wiring import devices_of
+from moxwell.pve import properties
 from moxwell.pve.ledger import Ledger, Promise
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.cache import Cache
@@ -42,7 +48,7 @@ class Chooser:
         ledger: Ledger,
         machines: Cache[ProxmoxMachine],
     ) -> None:
-        self._regions, self._clock = regions, clock
+        self._regions, self._clock, self._fittings = regions, clock, Fittings(clock)
         self._moulds, self._ledger, self._machines = moulds, ledger, machines
         machines.add_index(BY_GROUP, lambda m: (group_of(m),))
         machines.add_index(BY_REGION, lambda m: (m.spec.region,) if m.spec.region else ())
@@ -59,7 +65,9 @@ class Chooser:
         """The best place in any of the zones, or none with the verdict on every host."""
         found = await self._all_templates(machine.spec, zones, version)
         ask = _ask(machine.spec, cluster[1], found)
-        placement = self._place(machine, cluster[1], zones, ask, found, avoid)
+        fitted = await self._fitted(zones, ask)  # nothing waits from here to the promise
+        survey = self._survey(machine, cluster[1], zones, ask, found, fitted)
+        placement = survey.without(avoid).place()
         if placement.chosen is None:
             return None, placement
         return self._claim(machine, cluster, placement.chosen, placement, ask, found), placement
@@ -70,18 +78,20 @@ class Chooser:
         """Everything the choice depends on, as it is now."""
         found = await self._all_templates(machine.spec, zones, version)
         ask = _ask(machine.spec, spec, found)
-        return self._survey(machine, spec, zones, ask, found)
+        fitted = await self._fitted(zones, ask)
+        return self._survey(machine, spec, zones, ask, found, fitted)
 
-    def _place(
-        self,
-        machine: ProxmoxMachine,
-        spec: ClusterSpec,
-        zones: Zones,
-        ask: Ask,
-        found: list[Mould],
-        avoid: frozenset[HostKey] = frozenset(),
-    ) -> Placement:
-        return self._survey(machine, spec, zones, ask, found, avoid).place()
+    async def _fitted(self, zones: Zones, ask: Ask) -> dict[HostKey, HostFittings]:
+        """What the hosts in question have that the inventory does not show."""
+        found: dict[HostKey, HostFittings] = {}
+        for region, _ in zones.values():
+            hosts = [h.name for h in region.inventory.hosts.values() if h.online]
+            bridges = await self._fittings.bridges(region, hosts)
+            mapped = await self._fittings.mappings(region) if ask.mappings else None
+            for host in hosts:
+                has = None if mapped is None else mapped.get(host, frozenset())
+                found[HostKey(region.name, host)] = HostFittings(bridges.get(host), has)
+        return found
 
     def _survey(
         self,
@@ -90,11 +100,11 @@ class Chooser:
         zones: Zones,
         ask: Ask,
         found: list[Mould],
-        avoid: frozenset[HostKey] = frozenset(),
+        fitted: Mapping[HostKey, HostFittings],
     ) -> Survey:
         return Survey(
             ask,
-            tuple(h for h in self._hosts(spec, zones) if h.key not in avoid),
+            tuple(self._hosts(zones, fitted)),
             tuple(m.template for m in found),
             tuple(self._neighbours(machine)),
             tuple(self._flights(machine)),
@@ -124,7 +134,7 @@ class Chooser:
         )
         return [await self._moulds.get(region, there[t.vmid]) for t in matching]
 
-    def _hosts(self, spec: ClusterSpec, zones: Zones) -> Iterable[Host]:
+    def _hosts(self, zones: Zones, fitted: Mapping[HostKey, HostFittings]) -> Iterable[Host]:
         for zone, (region, ground) in zones.items():
             view = region.inventory.view
             for name, host in view.hosts.items():
@@ -132,12 +142,13 @@ class Chooser:
                     continue
                 guests = [g for g in view.by_host.get(name, ()) if not g.template]
                 stores = {
-                    s.name: Store(s.name, s.free_bytes, s.shared, s.available, s.content)
+                    s.name: Store(s.name, s.free_bytes, s.shared, s.available, s.content, s.type)
                     for (at, _), s in view.storages.items()
                     if at == name
                 }
+                key = HostKey(region.name, name)
                 yield Host(
-                    HostKey(region.name, name),
+                    key,
                     host.cpus,
                     host.memory_bytes,
                     zone or region.zone_of(name),
@@ -145,6 +156,7 @@ class Chooser:
                     cpus_taken=int(sum(g.cpus for g in guests)),
                     memory_taken=sum(g.memory_bytes for g in guests),
                     stores=stores,
+                    fittings=_grounded(fitted.get(key), ground),
                 )
 
     def _neighbours(self, machine: ProxmoxMachine) -> list[Neighbour]:
@@ -225,6 +237,16 @@ class Chooser:
         return choose_vmid(within, taken, resting, seed=machine.uid)
 
 
+def _grounded(found: HostFittings | None, ground: Ground) -> HostFittings:
+    """A host in two zones takes from each what the zone says."""
+    return replace(
+        found or HostFittings(),
+        storage=ground.storage,
+        iso_storage=ground.iso_storage,
+        bridge=ground.bridge,
+    )
+
+
 def _promise(machine: ProxmoxMachine, choice: Choice) -> Promise:
     claim = choice.claim
     return Promise(
@@ -273,6 +295,8 @@ def _ask(spec: MachineSpec, cluster: ClusterSpec, found: list[Mould]) -> Ask:
     for disk in spec.disks.extra if spec.disks else ():
         where = disk.storage or spec.storage or ""
         extra[where] = extra.get(where, 0) + disk.size_gb * GIB
+    nics = found[0].nics if found else {}
+    devices = devices_of(spec, nics)
     allowed = spec.allowed_nodes or cluster.allowed_nodes
     hints = cluster.scheduler_hints
     return Ask(
@@ -288,12 +312,30 @@ def _ask(spec: MachineSpec, cluster: ClusterSpec, found: list[Mould]) -> Ask:
         linked=spec.full is False,
         thin=bool(found) and all(_linked(spec, m, spec.storage or "") for m in found),
         needs_iso=True,
+        iso_storage=spec.iso_storage or "",
+        bridges=frozenset(d.bridge for d in devices if d.bridge),
+        other_bridges=frozenset(_bridge(nics.get(d.name, "")) for d in devices if not d.bridge),
+        mappings=frozenset(p.mapping for p in spec.pci_devices if p.mapping),
+        formats=_formats(spec),
         limits=Limits(
             (hints.cpu_adjustment if hints else None) or 0,
             100 if hints is None or hints.memory_adjustment is None else hints.memory_adjustment,
             100 if hints is None or hints.storage_adjustment is None else hints.storage_adjustment,
         ),
     )
+
+
+def _bridge(nic: str) -> str:
+    return properties.parse(nic).get("bridge") or BRIDGE
+
+
+def _formats(spec: MachineSpec) -> frozenset[tuple[str, str]]:
+    """The disk formats asked for, and where; "" is where the boot disk goes."""
+    found = {(spec.storage or "", spec.format)} if spec.format else set()
+    for disk in spec.disks.extra if spec.disks else ():
+        if disk.format:
+            found.add((disk.storage or spec.storage or "", disk.format))
+    return frozenset(found)
 
 
 def _memory_mib(config: Mapping[str, str]) -> int:

@@ -16,8 +16,10 @@ from moxwell.api.infra.machine import (
     MachineStatus,
     ProxmoxMachine,
 )
+from moxwell.controllers.infra.machine import wish
 from moxwell.controllers.infra.machine.plan import LEFT_BEHIND, WAITING_FOR_NODE, Move
 from moxwell.controllers.infra.machine.seen import Seen
+from moxwell.kernel import hardware
 from moxwell.runtime.move import Settled, Wait
 
 READY, PROVISIONED, TIDY = "Ready", "VirtualMachineProvisioned", "Tidy"
@@ -58,8 +60,18 @@ def describe(obj: ProxmoxMachine, seen: Seen, move: Move) -> MachineStatus:
         ha_state=guest.hastate if guest else "",
         bootstrap_data_provided=True if guest and seen.guest and seen.guest.marked else None,
         next_move=_next(move),
+        hardware=_hardware(obj, seen),
         observed_generation=obj.metadata.generation,
     )
+
+
+def _hardware(obj: ProxmoxMachine, seen: Seen) -> str:
+    """Moves on when the guest's configuration was read and nothing was left to change."""
+    found = seen.guest
+    read = found is not None and found.marked and found.config is not None
+    if found is None or not read or obj.spec.changes != "InPlace":
+        return obj.status.hardware
+    return obj.status.hardware if wish.change(obj, found) else hardware.meaning(obj.spec)
 
 
 def is_provisioned(obj: ProxmoxMachine, seen: Seen) -> bool:

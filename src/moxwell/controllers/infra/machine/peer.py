@@ -12,11 +12,12 @@ from moxwell.api.core.plain import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
 from moxwell.clock import Clock
-from moxwell.controllers.infra.machine.seen import GuestFound
+from moxwell.controllers.infra.machine.seen import BOOTING, GuestFound
 from moxwell.controllers.infra.moulds import Mould, Moulds
 from moxwell.controllers.infra.shelves import Shelves
 from moxwell.errors import Missing, MoxwellError
 from moxwell.kernel.estate import GIB, MIB
+from moxwell.kernel.hardware import meaning
 from moxwell.kernel.seed import SCHEME, Bootstrap
 from moxwell.kube.client import Kube
 from moxwell.pve import errors, marks
@@ -190,8 +191,10 @@ class Peer:
 
 
 def differs(obj: ProxmoxMachine, guest: GuestSeen) -> bool:
-    """Does the inventory show another size or other tags than the spec asks for?"""
+    """Is something else asked for than last time, or than the inventory shows?"""
     spec = obj.spec
+    if BOOTING not in guest.tags and obj.status.hardware != meaning(spec):
+        return True  # a CPU type, say, is in no list
     cpus = (spec.num_cores or 0) * (spec.num_sockets or 1)
     boot = spec.disks.boot_volume if spec.disks else None
     return bool(

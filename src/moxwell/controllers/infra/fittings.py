@@ -1,0 +1,83 @@
+"""
+What hosts are fitted with that the inventory does not show: bridges, and devices by mapping.
+
+In: hosts of a region. Out: the names a guest may ask for there, or None where nobody could tell.
+Read once per host and kept for a while, however many machines are placed; several that are placed
+at once wait for one reading. What cannot be read is not known, and unknown is no reason against a
+host: Proxmox would say so itself, only later.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from moxwell.clock import Clock
+from moxwell.errors import MoxwellError
+from moxwell.pve import properties
+from moxwell.pve.regions import Region
+
+KEEP_SECONDS, KEEP_UNKNOWN_SECONDS = 600.0, 60.0
+Names = frozenset[str] | None
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """What is known of one region."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    bridges: dict[str, tuple[float, Names]] = field(default_factory=dict)  # by host, until when
+    mapped: tuple[float, Mapping[str, frozenset[str]] | None] = (0.0, None)  # host -> mappings
+
+
+class Fittings:
+    """The fittings of all hosts that somebody asked about."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, _Shelf] = {}
+
+    async def bridges(self, region: Region, hosts: Iterable[str]) -> dict[str, Names]:
+        """The bridges and VNets that we may use, by host."""
+        known = self._known.setdefault(region.name, _Shelf())
+        async with known.lock:
+            stale = [h for h in hosts if self._is_over(known.bridges.get(h, (0.0, None))[0])]
+            found = await asyncio.gather(*(_bridges(region, host) for host in stale))
+            for host, names in zip(stale, found, strict=True):
+                known.bridges[host] = (self._until(names is not None), names)
+        return {host: names for host, (_, names) in known.bridges.items()}
+
+    async def mappings(self, region: Region) -> Mapping[str, frozenset[str]] | None:
+        """The PCI mappings with a device on a host, by host; None if nobody can tell."""
+        known = self._known.setdefault(region.name, _Shelf())
+        async with known.lock:
+            if self._is_over(known.mapped[0]):
+                found = await _mappings(region)
+                known.mapped = (self._until(found is not None), found)
+        return known.mapped[1]
+
+    def _is_over(self, until: float) -> bool:
+        return self._clock.monotonic() >= until
+
+    def _until(self, known: bool) -> float:
+        return self._clock.monotonic() + (KEEP_SECONDS if known else KEEP_UNKNOWN_SECONDS)
+
+
+async def _bridges(region: Region, host: str) -> Names:
+    try:
+        rows = await region.pve.nodes.network(host, type="any_bridge")
+    except MoxwellError:
+        return None
+    return frozenset(row.iface for row in rows)
+
+
+async def _mappings(region: Region) -> dict[str, frozenset[str]] | None:
+    try:
+        rows = await region.pve.cluster.pci_mappings()
+    except MoxwellError:
+        return None
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        for text in row.map:
+            host = properties.parse(text).get("node", "")
+            found.setdefault(host, set()).add(row.id)
+    return {host: frozenset(names) for host, names in found.items()}

@@ -1,0 +1,124 @@
+"""Hardware that a host lacks is found out when a machine is placed, not when it starts."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from moxwell.controllers.infra.fittings import Fittings
+from moxwell.pve import errors
+from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.regions import Region
+from moxwell.pve.values import Secret
+from moxwell.testing.applied import apply_cluster, apply_machine
+from moxwell.testing.estate import Estate, message, ready, reason, running
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.pve_script import ScriptedTransport
+
+
+def story(tell: Callable[[Estate], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with running("north") as (estate, _):
+            await tell(estate)
+
+    run_virtual(main())
+
+
+LACKING = [
+    pytest.param(
+        {"network": {"networkDevices": [{"name": "net0", "bridge": "vmbr7"}]}},
+        "host pve3 has no bridge vmbr7 that we may use",
+        id="a bridge that no host has",
+    ),
+    pytest.param(
+        {"full": True, "storage": "lvm", "format": "qcow2"},
+        "storage lvm (lvmthin) holds no qcow2 images",
+        id="a format that the storage cannot hold",
+    ),
+    pytest.param(
+        {"isoStorage": "nowhere"}, "storage nowhere for ISO images is not there", id="iso"
+    ),
+]
+
+
+@pytest.mark.parametrize("spec, says", LACKING)
+def test_what_hosts_lack_is_told_before_anything_is_made(spec: dict[str, Any], says: str) -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        await apply_machine(estate, "m", templateID=9000, **spec)
+        machine = await estate.until("m", lambda m: reason(m) == "InsufficientResources")
+        assert says in message(machine)
+        assert [p for m, p in estate.sent() if m != "GET"] == []
+
+    story(tell)
+
+
+def test_a_bridge_that_one_host_has_decides_where_it_goes() -> None:
+    async def tell(estate: Estate) -> None:
+        bridges = estate.region("north").hosts["pve2"].bridges
+        bridges["vmbr7"] = dict(bridges["vmbr0"])
+        await apply_cluster(estate)
+        cards = {"networkDevices": [{"name": "net0", "bridge": "vmbr7"}]}
+        for name in ("m0", "m1"):
+            await apply_machine(estate, name, templateID=9000, network=cards)
+        found = [await estate.until(name, ready) for name in ("m0", "m1")]
+        assert {m.status.proxmox_node for m in found} == {"pve2"}
+        assert sum(p.endswith("/network") for _, p in estate.sent()) == 3
+
+    story(tell)
+
+
+PCI = [
+    {"id": "gpu", "map": ["node=pve1,path=0000:01:00,id=10de:1", "node=pve2,path=0000:02:00"]},
+    {"id": "fpga", "map": ["node=pve2,path=0000:03:00"]},
+]
+
+
+def fitted(answer: Any) -> tuple[Region, ScriptedTransport, Fittings]:
+    wire = ScriptedTransport(answer)
+    auth = TokenAuth("u@pve!t", Secret("s"))
+    config = RegionConfig(region="r1", urls=("https://x",), auth=auth)
+    clock = LoopClock()
+    return Region(config, wire, clock), wire, Fittings(clock)
+
+
+def test_pci_mappings_are_read_once_for_all_hosts() -> None:
+    async def main() -> None:
+        region, wire, fittings = fitted(lambda *_: PCI)
+        found = await fittings.mappings(region)
+        assert found == {"pve1": frozenset({"gpu"}), "pve2": frozenset({"gpu", "fpga"})}
+        await fittings.mappings(region)
+        assert [path for _, path, _ in wire.sent] == ["/cluster/mapping/pci"]
+
+    run_virtual(main())
+
+
+def test_what_cannot_be_read_is_not_known_and_asked_again_later() -> None:
+    async def main() -> None:
+        region, wire, fittings = fitted(lambda *_: errors.Unexplained("no"))
+        assert await fittings.mappings(region) is None
+        assert await fittings.bridges(region, ["pve1"]) == {"pve1": None}
+        assert await fittings.bridges(region, ["pve1"]) == {"pve1": None}
+        assert len(wire.sent) == 2
+        await asyncio.sleep(61)
+        await fittings.bridges(region, ["pve1"])
+        assert len(wire.sent) == 3
+
+    run_virtual(main())
+
+
+def test_machines_placed_at_once_wait_for_one_reading() -> None:
+    async def main() -> None:
+        async def slowly() -> Any:
+            await asyncio.sleep(1)
+            return [{"iface": "vmbr0", "type": "bridge"}]
+
+        region, wire, fittings = fitted(lambda *_: slowly())
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(fittings.bridges(region, ["a", "b"])) for _ in range(50)]
+        has = frozenset({"vmbr0"})
+        assert all(task.result() == {"a": has, "b": has} for task in asked)
+        assert len(wire.sent) == 2
+
+    run_virtual(main())
