@@ -18,7 +18,7 @@ from pathlib import Path
 from moxwell.clock import Clock
 from moxwell.errors import Busy
 
-GRACE_SECONDS = 12.0
+GRACE_SECONDS = 6.0  # an API server waits for its watchers much longer than they are worth
 POLL_SECONDS = 0.05
 PAGE = "*.run"
 LAST = ("etcd",)
