@@ -27,6 +27,16 @@ class RegionBook:
         self._configured = {c.region: c for c in configured}
         self._brought: dict[Hashable, tuple[RegionConfig, ...]] = {}
 
+    @property
+    def shared(self) -> frozenset[str]:
+        """The regions of the configuration: everybody's."""
+        return frozenset(self._configured)
+
+    def may_use(self, owner: Hashable, region: str) -> bool:
+        """A region that clusters brought is theirs alone."""
+        brought = self._brought.get(owner, ())
+        return region in self._configured or any(c.region == region for c in brought)
+
     def configure(self, configured: Iterable[RegionConfig]) -> None:
         """The configuration was read again."""
         self._configured = {c.region: c for c in configured}

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.controllers.infra.book import RegionBook
 from moxwell.errors import Invalid, Missing
 from moxwell.kernel.ground import Ground, ground_of
 from moxwell.pve.regions import Region, Regions
+from moxwell.runtime.key import Key
 
 
 class RegionNotNamed(Invalid):
@@ -33,10 +35,10 @@ def region_of_secret(namespace: str, name: str) -> str:
 
 
 class Grounds:
-    """Finds the regions of clusters."""
+    """Finds the regions of clusters; one that a cluster brought is for nobody else."""
 
-    def __init__(self, regions: Regions) -> None:
-        self._regions = regions
+    def __init__(self, regions: Regions, book: RegionBook) -> None:
+        self._regions, self._book = regions, book
 
     def region_name(self, cluster: ProxmoxCluster, zone_region: str = "") -> str:
         """The region of a zone, or of a cluster without zones."""
@@ -48,13 +50,19 @@ class Grounds:
             return region_of_secret(ref.namespace or cluster.namespace, ref.name)
         if spec.server:
             return self._by_server(spec.server)
-        if len(self._regions) == 1:
-            return next(iter(self._regions))
-        known = ", ".join(sorted(self._regions)) or "none"
+        shared = sorted(self._book.shared)
+        if len(shared) == 1:
+            return shared[0]
         raise RegionNotNamed(
-            f"the cluster names no region and {len(self._regions)} are configured ({known}); "
+            f"the cluster names no region and {len(shared)} are configured "
+            f"({', '.join(shared) or 'none'}); "
             "set spec.region, spec.credentialsRef or a region for each zone"
         )
+
+    def find(self, cluster: ProxmoxCluster, name: str) -> Region | None:
+        """A region, if this cluster may use it."""
+        key = Key(cluster.namespace, cluster.name)
+        return self._regions.find(name) if self._book.may_use(key, name) else None
 
     def names(self, cluster: ProxmoxCluster) -> tuple[str, ...]:
         """All regions a cluster needs, sorted."""
@@ -77,7 +85,7 @@ class Grounds:
         for zone in names:
             ground = ground_of(name, spec, zone)
             called = self.region_name(cluster, ground.region)
-            region = self._regions.find(called)
+            region = self.find(cluster, called)
             if region is None:
                 down.append(f"region {called!r} is not configured here")
             elif not region.inventory.health.reachable:
@@ -89,12 +97,13 @@ class Grounds:
     def _by_server(self, server: str) -> str:
         wanted = server.partition("://")[2] or server
         wanted = wanted.partition("/")[0]
-        for region in self._regions.values():
+        shared = [r for r in self._regions.values() if r.name in self._book.shared]
+        for region in shared:
             for url in region.config.urls:
                 parts = urlsplit(url)
                 if wanted in (parts.hostname, parts.netloc):
                     return region.name
-        known = sorted({urlsplit(u).netloc for r in self._regions.values() for u in r.config.urls})
+        known = sorted({urlsplit(u).netloc for r in shared for u in r.config.urls})
         raise ServerUnknown(
             f"no configured region has the server {server!r}; "
             f"known are {', '.join(known) or 'none'}"

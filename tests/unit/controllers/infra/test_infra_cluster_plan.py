@@ -36,6 +36,7 @@ from moxwell.kernel.ground import MadePool
 from moxwell.pve.marks import Mark
 from moxwell.pve.regions import Regions
 from moxwell.pve.seen import GuestSeen
+from moxwell.runtime.key import Key
 from moxwell.runtime.move import Settled, Wait
 from moxwell.testing.estate import configs
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -152,6 +153,11 @@ def test_all_regions_down_at_first_is_not_provisioned() -> None:
 # ---- regions
 
 
+def grounds(*names: str) -> Grounds:
+    regions = with_regions(*names)
+    return Grounds(regions, RegionBook(regions, configs(*names)))
+
+
 def with_regions(*names: str) -> Regions:
     def silent(method: str, path: str, params: dict[str, Any]) -> Any:
         return []
@@ -176,17 +182,37 @@ def with_regions(*names: str) -> Regions:
     ],
 )
 def test_which_region(cluster: ProxmoxCluster, names: list[str], region: str) -> None:
-    assert Grounds(with_regions(*names)).names(cluster) == (region,)
+    assert grounds(*names).names(cluster) == (region,)
 
 
 def test_two_regions_and_none_named_is_a_mistake() -> None:
     with pytest.raises(RegionNotNamed, match=r"set spec\.region"):
-        Grounds(with_regions("north", "south")).names(obj())
+        grounds("north", "south").names(obj())
+
+
+def test_what_one_cluster_brings_is_nobody_elses() -> None:
+    async def main() -> None:
+        def silent(method: str, path: str, params: dict[str, Any]) -> Any:
+            return []
+
+        known = configs("north")
+        regions = Regions(known, LoopClock(), connect=lambda c: ScriptedTransport(silent))
+        book = RegionBook(regions, known)
+        book.bring(Key("team-a", "c"), configs("team-a.s"))
+        found = Grounds(regions, book)
+        assert found.names(obj()) == ("north",)
+        assert found.find(obj(), "team-a.s") is None
+        with pytest.raises(ServerUnknown, match=r"known are north\.example:8006"):
+            found.names(obj(server="team-a.s.example"))
+        book.bring(Key(obj().namespace, obj().name), configs("team-a.s"))
+        assert found.find(obj(), "team-a.s") is not None
+
+    run_virtual(main())
 
 
 def test_an_unknown_server_names_the_known_ones() -> None:
     with pytest.raises(ServerUnknown, match=r"north\.example:8006"):
-        Grounds(with_regions("north")).names(obj(server="pve.example"))
+        grounds("north").names(obj(server="pve.example"))
 
 
 def test_clusters_bring_regions_but_take_none_over() -> None:

@@ -107,7 +107,7 @@ class Eyes:
             return replace(seen, problem=str(error), problem_reason=error.reason)
         return replace(
             seen,
-            regions=tuple(self._health(name) for name in names),
+            regions=tuple(self._health(obj, name) for name in names),
             domains=self._domains(obj),
             secrets_loose=loose,
         )
@@ -127,8 +127,8 @@ class Eyes:
         refs = [a.spec.pool_ref for a in given]
         return sum(r.kind == InClusterIPPool.resource.kind and r.name in pools for r in refs)
 
-    def _health(self, name: str) -> RegionHealth:
-        region = self._regions.find(name)
+    def _health(self, obj: ProxmoxCluster, name: str) -> RegionHealth:
+        region = self._grounds.find(obj, name)
         if region is None:
             return RegionHealth(name=name, available=False, message="not configured here")
         health, hosts = region.inventory.health, region.inventory.hosts
