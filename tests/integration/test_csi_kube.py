@@ -140,3 +140,31 @@ def test_a_local_volume_moves_to_another_host_even_if_interrupted(
         assert len(stage.carriers()) == (0 if root else 1)
 
     play(tmp_path, story, root=root)
+
+
+@pytest.mark.parametrize(
+    ("storage", "how"),
+    [("local-lvm", "linked clone"), ("local-zfs", "full copy"), ("ceph", "full copy")],
+)
+def test_a_claim_is_told_how_it_was_restored(tmp_path: Path, storage: str, how: str) -> None:
+    async def story(stage: CsiStage, kube: Kube) -> None:
+        await kube.create(claim_object(), CLAIMS)
+        told = {
+            "csi.storage.k8s.io/pvc/name": "data",
+            "csi.storage.k8s.io/pvc/namespace": "default",
+        }
+        volume = await calls.create(stage.controller, "pvc-1", storage, zone="r1-h0")
+        taken = await calls.snapshot(stage.controller, "snap", volume)
+        source = calls.of_snapshot(taken)
+        await calls.create(
+            stage.controller, "pvc-2", storage, zone="r1-h0", params=told, source=source
+        )
+        assert stage.driver.claims.recorder is not None
+        await stage.driver.claims.recorder.flush()
+        (event,) = (await kube.list(EVENTS, "default")).items
+        assert event["reason"] == "Restored"
+        assert how in event["message"]
+        # Nothing under way is left in the book.
+        assert (await kube.list(CONFIG_MAPS, "kube-system", labels=LABEL)).items == ()
+
+    play(tmp_path, story)

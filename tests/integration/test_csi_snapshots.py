@@ -1,14 +1,19 @@
 """Snapshots, restores and clones on every storage, by a token with the documented role."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from moxwell.csi import taking
 from moxwell.csi.controller import Controller
+from moxwell.csi.ids import get_volume
 from moxwell.csi.refusals import Incompatible, NotNow
+from moxwell.csi.sweep import sweep
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid, Missing
+from moxwell.sim.state import Volume
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiStage
 from moxwell.testing.csi_calls import GIB
@@ -337,3 +342,44 @@ def test_a_copy_by_root_bears_its_name(tmp_path: Path) -> None:
         nothing_left(stage)
 
     play(tmp_path, story, root=True)
+
+
+def test_what_nobody_asks_for_again_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        driver, region = stage.driver, stage.driver.regions["r1"]
+        kept = await made(control, "pvc-1", "local-lvm")
+        await calls.snapshot(control, "snap", kept)
+        clone = await made(control, "pvc-2", "local-lvm", source=calls.of_volume(kept))
+        idle = get_volume((await made(control, "pvc-3", "local-lvm")).volume_id)
+        left = get_volume((await made(control, "pvc-4", "local-lvm")).volume_id)
+        await driver.carriers.need(region, idle)
+        carrier = await driver.carriers.need(region, left)
+        await taking.take(region, carrier, "clone-0123456789abcdef", "Lives as long as a cloning.")
+        disks = stage.all_disks()
+        assert len(stage.carriers()) == 4
+        await sweep(driver, region)
+        assert len(stage.carriers()) == 3  # the passing snapshot is young
+        await asyncio.sleep(2 * 3600)
+        await sweep(driver, region)
+        assert len(stage.carriers()) == 2
+        assert stage.all_disks() == disks
+        assert clone.volume_id in await calls.volumes(control)
+
+    play(tmp_path, story)
+
+
+def test_a_snapshot_of_the_go_driver_is_listed_restored_and_deleted(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        name = "vm-9999-snapshot-6f0a2c1e-8d5f-4a7b-9c3d-0e1f2a3b4c5d"
+        shelf = stage.world().storages["local-lvm"].shelf("r1-h0")
+        shelf[name] = Volume(name, "raw", "images", GIB, vmid=9999, mark="monday")
+        old = csi.Snapshot(snapshot_id=f"r1/r1-h0/local-lvm/{name}")
+        assert [s.snapshot_id for s in await calls.snapshots(control)] == [old.snapshot_id]
+        assert await calls.volumes(control) == []
+        back = await made(control, "pvc-1", "local-lvm", source=calls.of_snapshot(old))
+        assert stage.content(back.volume_id) == "monday"
+        await calls.unsnapshot(control, old)
+        await calls.delete(control, back)
+        nothing_left(stage)
+
+    play(tmp_path, story)

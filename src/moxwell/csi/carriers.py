@@ -119,7 +119,7 @@ class Carriers:
     async def find(self, region: Region, mark: Mark) -> Carrier | None:
         """The guest of a mark: tags lead to it, its description proves it."""
         for guest in region.inventory.find_by_owner(mark.key):
-            found = await self._read(region, guest.vmid)
+            found = await self.read(region, guest.vmid)
             if found is not None and marks.is_ours(found.config, mark):
                 return found
         return None
@@ -135,10 +135,10 @@ class Carriers:
         guest = region.inventory.find(volume.owner)
         if guest is None or SHELL_TAG not in guest.tags:
             return None
-        found = await self._read(region, guest.vmid)
+        found = await self.read(region, guest.vmid)
         return found if found and found.config.slot_of(volume.volid) is not None else None
 
-    async def _read(self, region: Region, vmid: int) -> Carrier | None:
+    async def read(self, region: Region, vmid: int) -> Carrier | None:
         """A guest as it is now, wherever it went; None only if there is none of this id."""
         for _ in range(2):
             guest = region.inventory.find(vmid)
@@ -242,7 +242,7 @@ class Carriers:
         for row in await region.pve.cluster.tasks():
             if row.running and row.type in _BIRTHS and row.id in ids:
                 raise UnderWay(f"guest {vmid} is being made ({row.type})")
-        found = await self._read(region, vmid)
+        found = await self.read(region, vmid)
         if found is None:
             return None
         lock = found.config.lock

@@ -55,11 +55,14 @@ class Claims:
 
     async def tell(self, namespace: str, name: str, error: MoxwellError) -> None:
         """Say on a claim what is wrong."""
+        await self.note(namespace, name, Note(error.reason, str(error), "Warning"))
+
+    async def note(self, namespace: str, name: str, note: Note) -> None:
+        """Put an event on a claim."""
         if self._kube is None or self.recorder is None or not name:
             return
         claim = await self._kube.find(CLAIMS, name, namespace)
         if claim is not None:
-            note = Note(error.reason, str(error), "Warning")
             self.recorder.note(ADDRESS, CLAIMS, claim, note)
 
     async def tell_of(self, handle: str, name: str, error: MoxwellError) -> None:

@@ -49,12 +49,21 @@ class Cloning:
         return "" if self.snapshot or not self.means.own else f"clone-{self.mark.key[:16]}"
 
     @property
+    def links(self) -> bool:
+        """A clone may not hang on a snapshot that passes, unless it does not depend on it."""
+        return self.linked and (self.means.free or not self.passing)
+
+    @property
+    def by(self) -> str:
+        return "linked clone" if self.links else "full copy by Proxmox"
+
+    @property
     def described(self) -> str:
         what = "snapshot" if self.kind != COPY_TAG else "volume"
         return self.mark.describe(
             f"Owns the disk of a Kubernetes {what}; never started, not to be removed by hand.\n"
             f"csi-name={self.name}\ncsi-source={self.told}\ncsi-size={self.size}\n"
-            f"csi-made={self.made}"
+            f"csi-made={self.made}\ncsi-by={self.by}"
         )
 
 
@@ -93,12 +102,11 @@ async def _bear(driver: Driver, region: Region, cloning: Cloning) -> Carrier:
         parent = await driver.carriers.need(region, cloning.source, cloning.host)
         if cloning.passing:
             await taking.take(region, parent, cloning.passing, "Lives as long as a cloning.")
-    linked = cloning.linked and (cloning.means.free or not cloning.passing)
     log.info(
         "cloning",
         source=str(cloning.source),
         name=cloning.name,
-        by="linked clone" if linked else "full copy by Proxmox",
+        by=cloning.by,
         snapshot=cloning.snapshot or cloning.passing,
     )
 
@@ -109,9 +117,9 @@ async def _bear(driver: Driver, region: Region, cloning: Cloning) -> Carrier:
             vmid,
             name=guest_name(f"csi-{cloning.name}"),
             description=cloning.described,
-            full=not linked,
-            storage=(cloning.storage or None) if not linked else None,
-            format=(cloning.format or None) if not linked else None,
+            full=not cloning.links,
+            storage=(cloning.storage or None) if not cloning.links else None,
+            format=(cloning.format or None) if not cloning.links else None,
             snapname=cloning.snapshot or cloning.passing or None,
         )
 

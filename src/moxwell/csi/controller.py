@@ -16,6 +16,7 @@ from moxwell.csi.modes import check_capabilities, is_read_only, refusal_of
 from moxwell.csi.params import Params, SnapshotParams
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid, Missing, MoxwellError
+from moxwell.runtime.reconciler import Note
 
 _RPC = csi.ControllerServiceCapability.RPC
 CAPABILITIES = (
@@ -77,6 +78,11 @@ class Controller:
             namespace = given.get(PVC_NAMESPACE, "")
             await self._driver.claims.tell(namespace, given.get(PVC_NAME, ""), error)
             raise
+        if made.by:
+            told = Note("Restored", f"{made.id} was made from {order.source} by {made.by}")
+            await self._driver.claims.note(
+                given.get(PVC_NAMESPACE, ""), given.get(PVC_NAME, ""), told
+            )
         volume = csi.Volume(
             volume_id=str(made.id),
             capacity_bytes=made.size,

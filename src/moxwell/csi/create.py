@@ -41,6 +41,7 @@ class Made:
     size: int
     segments: tuple[dict[str, str], ...]
     context: dict[str, str] = field(default_factory=dict)
+    by: str = ""  # how it was made from its source
 
 
 def file_name(driver: Driver, place: Place, name: str, params: Params, owner: int = 0) -> str:

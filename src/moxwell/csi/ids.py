@@ -24,6 +24,7 @@ _UNSAFE_TAKEN = re.compile(r"[^A-Za-z0-9_-]+")
 _TAKEN = re.compile(r"(?!clone-|s-|current$|pending$)[A-Za-z][A-Za-z0-9_-]{1,31}")
 _OWNER = re.compile(r"(?:.*/)?(?:vm|base)-(\d+)-[^/]+|pm-[0-9a-f]{8}_(\d+)")
 _SNAPSHOT = re.compile(r"vm-\d+-pvc-snap-(?P<name>.+)-(?P<source>[a-z2-7]{16})(?:\.\w+)?")
+_GO_SNAPSHOT = re.compile(r"vm-\d+-snapshot-[0-9a-f-]{36}(?:\.\w+)?")
 _PROVIDER = re.compile(r"proxmox://(?P<region>[^/]+)/(?P<vmid>\d+)")
 
 
@@ -145,6 +146,12 @@ def source_hash(disk: str) -> str | None:
     """The hash of a snapshot's source; None if the disk is no snapshot."""
     match = _SNAPSHOT.fullmatch(disk.rpartition("/")[2])
     return match["source"] if match else None
+
+
+def is_snapshot_disk(disk: str) -> bool:
+    """A copy that is a snapshot: ours by its hash, the Go driver's by the sidecar's prefix."""
+    name = disk.rpartition("/")[2]
+    return source_hash(disk) is not None or _GO_SNAPSHOT.fullmatch(name) is not None
 
 
 def is_taken_of(disk: str, source: str) -> bool:

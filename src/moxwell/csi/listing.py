@@ -21,7 +21,7 @@ from moxwell.csi.carriers import (
 )
 from moxwell.csi.driver import Driver
 from moxwell.csi.holders import SHELL_TAG
-from moxwell.csi.ids import VolumeId, source_hash
+from moxwell.csi.ids import VolumeId, is_snapshot_disk
 from moxwell.csi.stock import Disk
 from moxwell.csi.topology import REGION, ZONE, Place, Segments, places_in
 from moxwell.errors import Conflict, Missing, Unreachable
@@ -89,7 +89,7 @@ async def list_volumes(driver: Driver) -> list[tuple[Disk, str]]:
 
 
 def is_snapshot(volume: VolumeId) -> bool:
-    return source_hash(volume.disk) is not None
+    return is_snapshot_disk(volume.disk)
 
 
 def holder(driver: Driver, volume: VolumeId) -> str:

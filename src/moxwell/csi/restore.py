@@ -111,4 +111,5 @@ def _answer(order: Order, region: Region, made: Carrier, have: int, size: int) -
     context = order.params.context
     if size > have:
         context |= {"resizeRequired": "true", "resizeSizeBytes": str(size)}
-    return Made(volume, max(have, size), Place(region, made.host, storage).segments(), context)
+    segments = Place(region, made.host, storage).segments()
+    return Made(volume, max(have, size), segments, context, made.note("by"))

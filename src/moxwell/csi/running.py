@@ -32,6 +32,7 @@ from moxwell.csi.nodes import NODES
 from moxwell.csi.plugin import Identity, any_reachable
 from moxwell.csi.server import Calls, serving
 from moxwell.csi.staging import Stager
+from moxwell.csi.sweep import sweeping
 from moxwell.csi.topology import REGION, ZONE
 from moxwell.errors import Invalid, Missing, MoxwellError, Retryable
 from moxwell.kube.client import Kube
@@ -120,6 +121,7 @@ async def run_controller(
         group.create_task(regions.run())
         group.create_task(check_rights(regions))
         group.create_task(driver.holders.patrol(regions, clock))
+        group.create_task(sweeping(driver))
         if driver.claims.recorder is not None:
             group.create_task(driver.claims.recorder.run())
         checks = {"proxmox": lambda: any_reachable(regions)}

@@ -23,6 +23,7 @@ from moxwell.csi.ids import (
     find_taken,
     find_volume,
     get_volume,
+    is_snapshot_disk,
     is_taken_of,
     snapshot_name,
     snapshot_prefix,
@@ -218,7 +219,7 @@ async def delete(driver: Driver, text: str) -> None:
     region = await driver.region(volume.region)
     if driver.carriers.owns(volume):
         return await _delete_copy(driver, region, volume)
-    if source_hash(volume.disk) is not None:
+    if is_snapshot_disk(volume.disk):
         if await taking.end_volume(driver, region, volume):
             return None  # clones of it were being made
         await driver.stock.remove(region, volume)
@@ -269,7 +270,7 @@ async def _by_root_all(driver: Driver) -> list[Snapshot]:
     found = []
     for disk in disks:
         hashed = source_hash(disk.id.disk)
-        if hashed is not None:
+        if is_snapshot_disk(disk.id.disk):
             ready = not await driver.copies.is_open(disk.id)
             found.append(_as(driver, disk, known.get(hashed, ""), ready=ready))
     return found

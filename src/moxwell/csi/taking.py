@@ -51,7 +51,7 @@ async def tidy(driver: Driver, region: Region, volume: VolumeId, carrier: Carrie
         return
     if CARRIER_TAG in carrier.config.tags:
         if carrier.is_gone:
-            await _refuse_while_cloned(region, carrier)
+            await refuse_while_cloned(region, carrier)
             await _remove_disk(driver, region, volume)
         await driver.carriers.remove(region, carrier)
     elif carrier.is_gone:
@@ -78,8 +78,8 @@ async def end_volume(driver: Driver, region: Region, volume: VolumeId) -> bool:
             return False
         if driver.carriers.is_used(volume):
             raise UnderWay(f"{volume} is being cloned")
-        await _refuse_while_cloned(region, carrier)
-        await _end_passing(region, carrier)
+        await refuse_while_cloned(region, carrier)
+        await end_passing(region, carrier)
         if await region.pve.snapshots.list(carrier.host, carrier.vmid):
             if not carrier.is_gone:
                 await driver.carriers.bury(region, carrier)
@@ -90,18 +90,20 @@ async def end_volume(driver: Driver, region: Region, volume: VolumeId) -> bool:
         return True
 
 
-async def _end_passing(region: Region, carrier: Carrier) -> None:
+async def end_passing(region: Region, carrier: Carrier, *, before: int | None = None) -> None:
     """Snapshots that a cloning left behind which nobody asked for again."""
     left = [
         row.name
         for row in await region.pve.snapshots.list(carrier.host, carrier.vmid)
-        if row.name.startswith(PASSING) and not note_in(row.description, "source")
+        if row.name.startswith(PASSING)
+        and not note_in(row.description, "source")
+        and (before is None or row.snaptime < before)
     ]
     for name in left:
         await drop(region, carrier, name)
 
 
-async def _refuse_while_cloned(region: Region, carrier: Carrier) -> None:
+async def refuse_while_cloned(region: Region, carrier: Carrier) -> None:
     """A clone that an earlier life of the driver began may still be reading the disk."""
     for row in await region.pve.cluster.tasks():
         if row.running and row.type == "qmclone" and row.id == str(carrier.vmid):
