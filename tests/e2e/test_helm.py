@@ -14,12 +14,12 @@ import pytest
 import yaml
 from estate import Estate, Json, eventually, quick_world
 from instance import instance
+from places import SECRET, TOKEN, place
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("helm")]
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "moxwell-cluster"
 SHARED = ROOT.parent / "shared" / "manifests" / "chart" / "values.yaml"
-TOKEN, SECRET = "clastix@pam!capi", "0f0f0f0f-1111-4222-8333-444455556666"
 VALUES = """
 proxmox: {secret: {name: proxmox-secret, namespace: ""}}
 ipamProvider:
@@ -57,41 +57,6 @@ metadata: {name: proxmox-secret, labels: {cluster.x-k8s.io/cluster-name: sample}
 stringData: {url: "%s", token: "%s", secret: "%s", insecure: "true"}
 type: Opaque
 """
-
-
-def place() -> Json:
-    """A Proxmox cluster as the values describe it."""
-    hardware = {"cpus": 32, "sockets": 2, "memory": "256G", "numa_nodes": 2}
-    nodes = [
-        {"name": name, "address": f"192.168.100.{n}/24", **hardware}
-        for n, name in ((2, "pve"), (3, "labs"))
-    ]
-    kinds = ["images", "rootdir", "iso", "vztmpl", "snippets", "import", "backup"]
-    local = {
-        "storage": "local", "type": "nfs", "server": "192.168.100.5", "export": "/srv",
-        "content": kinds, "capacity": "4T",
-    }  # fmt: skip
-    user, _, _ = TOKEN.partition("!")
-    access = {
-        "users": [{"userid": "root@pam", "password": "moxwell"}, {"userid": user}],
-        "tokens": [{"token": TOKEN, "secret": SECRET, "privsep": False}],
-        "acl": [{"path": "/", "user": user, "role": "Administrator"}],
-    }
-    guests = [_template(100, "v1.31.4"), _template(101, "v1.32.2")]
-    return {
-        "name": "basement", "version": "8.4.21", "cluster": "basement", "nodes": nodes,
-        "storages": [local], "access": access, "guests": guests,
-    }  # fmt: skip
-
-
-def _template(vmid: int, version: str) -> Json:
-    config = {
-        "cores": 2, "memory": 2048, "agent": 1, "ostype": "l26", "scsihw": "virtio-scsi-single",
-        "boot": "order=scsi0", "net0": f"virtio=BC:24:11:00:00:{vmid:02X},bridge=vmbr0",
-        "scsi0": f"local:{vmid}/base-{vmid}-disk-0.qcow2,size=4G", "tags": f"k8s-{version}",
-    }  # fmt: skip
-    name = f"ubuntu-nobe-kube-{version[1:]}"
-    return {"vmid": vmid, "node": "pve", "name": name, "template": True, "config": config}
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,9 @@ POLL_SECONDS = 5.0
 
 
 def cluster_key(obj: Any) -> list[Key]:
-    """The cluster an object is labelled with."""
+    """The cluster an object names in its spec, or is labelled with."""
+    if named := getattr(getattr(obj, "spec", None), "cluster_name", ""):
+        return [Key(obj.namespace, named)]
     meta = obj.metadata if isinstance(obj, Object) else None
     labels = meta.labels if meta else obj["metadata"].get("labels") or {}
     namespace = meta.namespace if meta else obj["metadata"].get("namespace", "")
@@ -63,10 +65,9 @@ class Clusters:
         return plan.Seen(found[0], found[1], tuple(machines))
 
     async def _owned(self, kind: Any, cluster: Cluster) -> Sequence[Any]:
-        labels = {CLUSTER_NAME: cluster.name}
-        page = await self._kube.list(kind, cluster.namespace, labels=labels)
-        items: Sequence[Any] = page.items
-        return items
+        """By what they name, not by label: whoever writes a Machine by hand writes no label."""
+        page = await self._kube.list(kind, cluster.namespace)
+        return [obj for obj in page.items if obj.spec.cluster_name == cluster.name]
 
     async def _unmake(self, cluster: Cluster, seen: plan.Seen) -> Outcome[ClusterStatus]:
         """Machines first, then the control plane, then the infrastructure."""

@@ -1,0 +1,44 @@
+"""A Proxmox cluster such as the samples of others describe: hosts ``pve`` and ``labs``."""
+
+from typing import Any
+
+Json = dict[str, Any]
+TOKEN, SECRET = "clastix@pam!capi", "0f0f0f0f-1111-4222-8333-444455556666"
+
+
+def place() -> Json:
+    """A Proxmox cluster as the values describe it."""
+    hardware = {"cpus": 32, "sockets": 2, "memory": "256G", "numa_nodes": 2}
+    nodes = [
+        {"name": name, "address": f"192.168.100.{n}/24", **hardware}
+        for n, name in ((2, "pve"), (3, "labs"))
+    ]
+    kinds = ["images", "rootdir", "iso", "vztmpl", "snippets", "import", "backup"]
+    local = {
+        "storage": "local", "type": "nfs", "server": "192.168.100.5", "export": "/srv",
+        "content": kinds, "capacity": "4T",
+    }  # fmt: skip
+    user, _, _ = TOKEN.partition("!")
+    access = {
+        "users": [{"userid": "root@pam", "password": "moxwell"}, {"userid": user}],
+        "tokens": [{"token": TOKEN, "secret": SECRET, "privsep": False}],
+        "acl": [{"path": "/", "user": user, "role": "Administrator"}],
+    }
+    guests = [
+        _template(100, "ubuntu-nobe-kube-1.31.4", "v1.31.4"),
+        _template(101, "ubuntu-nobe-kube-1.32.2", "v1.32.2"),
+        _template(102, "ubuntu-22.04-k8s", "v1.34.1"),
+    ]
+    return {
+        "name": "basement", "version": "8.4.21", "cluster": "basement", "nodes": nodes,
+        "storages": [local], "access": access, "guests": guests,
+    }  # fmt: skip
+
+
+def _template(vmid: int, name: str, version: str) -> Json:
+    config = {
+        "cores": 2, "memory": 2048, "agent": 1, "ostype": "l26", "scsihw": "virtio-scsi-single",
+        "boot": "order=scsi0", "net0": f"virtio=BC:24:11:00:00:{vmid:02X},bridge=vmbr0",
+        "scsi0": f"local:{vmid}/base-{vmid}-disk-0.qcow2,size=4G", "tags": f"k8s-{version}",
+    }  # fmt: skip
+    return {"vmid": vmid, "node": "pve", "name": name, "template": True, "config": config}
