@@ -32,6 +32,8 @@ from rig.control_plane import ControlPlane
 from rig.plugin import require
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("sidecars")]
+RELEASE = Path(__file__).parents[2] / "release" / "csi.yaml"
+ACCOUNT = "system:serviceaccount:kube-system:moxwell-csi-controller"
 COMMAND = Path(sys.executable).with_name("moxwell")
 PASSWORD = "secret"
 
@@ -91,28 +93,41 @@ class World:
         folder = locate.folder("snapshot-controller") / "src/config/crd"
         for file in sorted(folder.glob("snapshot.storage*.yaml")):
             await asyncio.to_thread(self.plane.kubectl, "apply", "--server-side", "-f", str(file))
-        await self.apply(_driver_object(), _snapshot_class())
+        await asyncio.to_thread(self.plane.kubectl, "apply", "--server-side", "-f", str(RELEASE))
+        await self.apply(_snapshot_class())
         for region in ("r1", "r2"):
             node, registered = _node(region)
             await self.apply(node)
             await self.apply(registered)
         await self.apply(*(_class(region, storage) for region, storage in CLASSES))
 
-    def start_sidecars(self, address: str) -> None:
-        start, config = self.plane.start_program, f"--kubeconfig={self.plane.kubeconfig}"
-        at = f"--csi-address={address}"
-        start(
-            "csi-provisioner",
-            at,
-            config,
-            "--feature-gates=Topology=true",
-            "--extra-create-metadata",
+    def start_sidecars(self, address: str, config: Path) -> None:
+        """With the rights that the release gives them, and no more."""
+        both = (f"--csi-address={address}", f"--kubeconfig={config}")
+        room = (
+            "--enable-capacity",
+            "--capacity-ownerref-level=-1",
+            "--capacity-for-immediate-binding",
         )
+        topology = ("--feature-gates=Topology=true", "--extra-create-metadata")
+        self._start("csi-provisioner", *both, *topology, *room)
+        self._start("csi-resizer", *both, "--handle-volume-inuse-error=false")
+        self._start("csi-snapshotter", *both)
+        self._start("snapshot-controller", f"--kubeconfig={self.plane.kubeconfig}")
         if attacher := shutil.which("csi-attacher"):
-            self.plane.run("csi-attacher", Path(attacher), at, config)
-        start("csi-resizer", at, config, "--handle-volume-inuse-error=false")
-        start("csi-snapshotter", at, config)
-        start("snapshot-controller", config)
+            self.plane.run("csi-attacher", Path(attacher), *both)
+
+    def _start(self, name: str, *args: str) -> None:
+        env = {"NAMESPACE": "kube-system", "POD_NAME": "driver"}
+        self.plane.run(name, locate.program(name), *args, env=env)
+
+    async def room_is_told(self) -> None:
+        """Free space for each class and zone, published by the provisioner."""
+        path = f"{STORAGE}/namespaces/kube-system/csistoragecapacities"
+        page = await self.until(path, lambda p: len(p["items"]) >= len(CLASSES))
+        told = {(i["storageClassName"], _zone(i)): i.get("capacity") for i in page["items"]}
+        assert told["r1-ceph", "r1-h0"] not in (None, "0")
+        assert told["r2-nfs", "r2-h0"] not in (None, "0")
 
     async def attach_forever(self) -> None:
         """The external-attacher's part."""
@@ -151,13 +166,9 @@ class World:
             await self.ask("PUT", f"{path}/status", row)
 
 
-def _driver_object() -> dict[str, Any]:
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "CSIDriver",
-        "metadata": {"name": DRIVER},
-        "spec": {"attachRequired": True, "podInfoOnMount": True},
-    }
+def _zone(capacity: dict[str, Any]) -> str:
+    labels: dict[str, str] = capacity["nodeTopology"]["matchLabels"]
+    return labels["topology.kubernetes.io/zone"]
 
 
 def _snapshot_class() -> dict[str, Any]:
@@ -340,13 +351,15 @@ def start(config: Path, tenant: Path, path: Path, log: Path) -> "subprocess.Pope
 async def story(plane: ControlPlane, folder: Path) -> None:
     simulator, config = await open_estate(folder)
     path, log = folder / "csi.sock", folder / "driver.log"
-    driver = start(config, plane.kubeconfig, path, log)
+    account = plane.kubeconfig_for(ACCOUNT)
+    driver = start(config, account, path, log)
     try:
         world = World(plane, simulator, f"unix://{path}")
         await world.prepare()
         await wait_answers(path, driver, log)
-        world.start_sidecars(str(path))
+        world.start_sidecars(str(path), account)
         await lives(world)
+        await world.room_is_told()
         await no_secret_inside(world)
         driver.terminate()
         assert await asyncio.to_thread(driver.wait, PATIENCE_SECONDS) == 0
