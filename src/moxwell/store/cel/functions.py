@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from moxwell.errors import MoxwellError
+from moxwell.store import patterns
 from moxwell.store.builtin import quantities
 from moxwell.store.cel import types
 from moxwell.store.cel.types import (
@@ -102,21 +103,23 @@ def to_bool(value: Any) -> bool:
     raise overload()
 
 
+def _pattern(text: Any) -> patterns.Pattern:
+    try:
+        return patterns.compiled(_need(text, str))
+    except patterns.BadPattern as problem:
+        raise Failed(str(problem)) from problem
+
+
 def search(text: Any, pattern: Any) -> bool:
-    return re.search(_regex(pattern), _need(text, str)) is not None
-
-
-def _regex(pattern: Any) -> str:
-    return re.sub(r"(?<!\\)\$$", r"\\Z", _need(pattern, str))
+    return _pattern(pattern).matches(_need(text, str))
 
 
 def find(text: str, pattern: str) -> str:
-    found = re.search(_regex(pattern), text)
-    return found[0] if found else ""
+    return _pattern(pattern).find(text)
 
 
 def find_all(text: str, pattern: str, most: int = -1) -> list[str]:
-    found = [m[0] for m in re.finditer(_regex(pattern), text)]
+    found = list(_pattern(pattern).find_all(text))
     return found if most < 0 else found[:most]
 
 

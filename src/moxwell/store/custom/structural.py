@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from moxwell.store import jsonpaths
+from moxwell.store import jsonpaths, patterns
 from moxwell.store.custom import combining, validation
 from moxwell.store.custom.rules import BadRule, compile_rules
 from moxwell.store.metadata import LABEL_1035_TEXT
@@ -195,9 +195,10 @@ def _node(schema: Mapping[str, Any], at: str, found: list[Cause], *, root: bool 
 def _pattern(schema: Mapping[str, Any], at: str, found: list[Cause]) -> None:
     if text := schema.get("pattern"):
         try:
-            validation.pattern(text)
-        except validation.BadSchema as problem:
-            found.append(_invalid(f"{at}.pattern", text, str(problem)))
+            patterns.compiled(text)
+        except patterns.BadPattern as problem:
+            why = f"must be a valid regular expression, but isn't: {problem}"
+            found.append(_invalid(f"{at}.pattern", text, why))
 
 
 def _below(schema: Mapping[str, Any], at: str, found: list[Cause]) -> None:

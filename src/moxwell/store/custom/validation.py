@@ -6,11 +6,10 @@ On updates the old value comes along: what did not change is not complained abou
 (ratcheting), and transition rules see it as ``oldSelf``.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from moxwell.errors import Invalid
+from moxwell.store import patterns
 from moxwell.store.custom import combining, formats
 from moxwell.store.custom.combining import MISSING, NOWHERE, Check, Test, shown, wrong
 from moxwell.store.custom.rules import Rules, compile_rules
@@ -18,10 +17,6 @@ from moxwell.store.refusals import Cause
 from moxwell.store.state import encode
 
 Schema = Mapping[str, Any]
-
-
-class BadSchema(Invalid):
-    """The schema asks for something that is not supported."""
 
 
 class Findings(list[Cause]):
@@ -224,21 +219,11 @@ def _too_few(word: str) -> Callable[[Any, Schema], Test]:
     return make
 
 
-def pattern(text: str) -> "re.Pattern[str]":
-    """A pattern of Go's as Python's; what Python cannot do is refused."""
-    fixed = re.sub(r"(?<!\\)\$$", r"\\Z", text).replace(r"\z", r"\Z")
-    fixed = fixed.replace("[[:alnum:]]", "[0-9A-Za-z]").replace("[[:alpha:]]", "[A-Za-z]")
-    try:
-        return re.compile(fixed, re.ASCII)
-    except re.error as error:
-        raise BadSchema(f"pattern {text!r} is not supported: {error}") from error
-
-
 def _pattern(text: Any, schema: Schema) -> Test:
-    search = pattern(text).search
+    pattern = patterns.compiled(text)
 
     def test(value: Any, path: str, found: list[Cause]) -> None:
-        if isinstance(value, str) and search(value) is None:
+        if isinstance(value, str) and not pattern.matches(value):
             found.append(wrong(path, value, f"{path} in body should match '{text}'"))
 
     return test

@@ -3,7 +3,7 @@
 from typing import Any
 
 from apisuite.case import MERGE, Case, case, patch, post, quiet
-from apisuite.cases.bodies import WIDGETS, Body, crd, widget
+from apisuite.cases.bodies import CRDS, WIDGETS, Body, crd, widget
 from apisuite.cases.crds import made
 
 P = f"{WIDGETS}/w"
@@ -103,6 +103,13 @@ CASES = (
     bad("above the maximum", {"size": 11}),
     bad("not in the enum", {"colour": "blue"}),
     bad("not of the pattern", {"name": "ABC"}),
+    *(
+        case(
+            f"a pattern that is none: {text}",
+            post(CRDS, schema(a={"type": "string", "pattern": text})),
+        )
+        for text in ("(?=x)", "a{1001}", "(a", "[a", "*", "a**", "a\\Z", "a)", "(?P<n")
+    ),
     bad("longer than allowed", {"name": "abcdefghi"}),
     bad("too many items", {"tags": ["a", "b", "c", "d"]}),
     bad("a string for a number", {"size": "two"}),
