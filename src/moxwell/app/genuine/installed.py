@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moxwell.errors import Missing
-from moxwell.runtime.programs import ProgramMissing, Programs
+from moxwell.runtime.programs import Programs
 
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 ANYWHERE = "installed"  # look on PATH and where `make rig` puts programs
@@ -27,6 +27,18 @@ class ReleaseMissing(Missing):
     """A tenant asks for a version of which not all programs are installed."""
 
     reason = "ReleaseMissing"
+
+
+class NotInstalled(Missing):
+    """Genuine programs were chosen, but there are none."""
+
+    reason = "ProgramMissing"
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(
+            f"{what} not installed (looked in {where}): `make rig` builds them, "
+            "--genuine-planes=DIR names another folder, --genuine-planes=no does without"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +81,10 @@ class Installed:
 
     def etcd(self) -> Path:
         """The newest etcd."""
-        return Programs(self._where).get("etcd")
+        found = Programs(self._where).find("etcd")
+        if found is None:
+            raise NotInstalled("etcd is", self.where)
+        return found
 
     async def releases(self) -> dict[str, Release]:
         """Every version that is whole, the oldest first."""
@@ -83,10 +98,10 @@ class Installed:
         return {v: Release(v, *(found[v][name] for name in PROGRAMS)) for v in ordered}
 
     async def newest(self) -> str:
-        """The newest whole version; ProgramMissing where there is none."""
+        """The newest whole version, or a sentence that says what to install."""
         found = await self.releases()
         if not found:
-            raise ProgramMissing(", ".join(PROGRAMS), self._where)
+            raise NotInstalled(f"{', '.join(PROGRAMS)} of one version are", self.where)
         return list(found)[-1]
 
     async def get(self, version: str) -> Release:

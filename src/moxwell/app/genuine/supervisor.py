@@ -185,7 +185,9 @@ class Supervisor:
 
     def has(self, key: Path) -> bool:
         """Whether it is kept, or lives as another daemon left it."""
-        return key in self._keepers or self._hands.find(key.with_name(f"{key.name}.run")) is not None
+        return (
+            key in self._keepers or self._hands.find(key.with_name(f"{key.name}.run")) is not None
+        )
 
     def differs(self, program: Program) -> bool:
         """Whether it runs otherwise than it should, so that keeping it means starting it anew."""
