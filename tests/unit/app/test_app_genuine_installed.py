@@ -79,9 +79,9 @@ async def test_the_sentence_for_what_is_missing(
 
 
 async def test_nothing_installed_names_the_programs(tmp_path: Path) -> None:
-    with pytest.raises(NotInstalled, match="kube-apiserver, kube-controller-manager.*make rig"):
+    with pytest.raises(NotInstalled, match=r"kube-apiserver, kube-controller-manager.*make rig"):
         await Installed([tmp_path]).newest()
-    with pytest.raises(NotInstalled, match="etcd is not installed .*genuine-planes=no"):
+    with pytest.raises(NotInstalled, match=r"etcd is not installed .*genuine-planes=no"):
         Installed([tmp_path]).etcd()
 
 

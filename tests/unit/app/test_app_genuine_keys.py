@@ -95,7 +95,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_two_years_of_a_tenant(tmp_path: Path) -> None:
-    """Looked at every twelve days: leaves change before they end, authorities and token keys never."""
+    """Leaves change before they end, authorities and token keys never; seen every twelve days."""
     clock = Day()
     tenant, etcd = Tenant(tmp_path, clock), Shelf(tmp_path.parent / "e", clock).authority("ca", "e")
     tenant.write(WISH, seat(tmp_path), etcd, fresh=False)
