@@ -24,6 +24,7 @@ from moxwell.testing.estate import (
     WORLD,
     Estate,
     Program,
+    configs,
     ready,
     reason,
     running,
@@ -413,5 +414,26 @@ def test_every_manifest_of_capmox_is_accepted_and_read_back(doc: dict[str, Any])
         if doc.get("spec"):
             assert back["spec"] == doc["spec"]
         await store.__aexit__(None, None, None)
+
+    run_virtual(main())
+
+
+def test_a_machine_cannot_be_written_into_a_region_that_another_cluster_brought() -> None:
+    async def main() -> None:
+        async with running("north") as (estate, life):
+            await apply_cluster(estate)
+            await asyncio.sleep(10)
+            (theirs,) = configs("south")
+            life.infra.book.bring("somebody else", [theirs])
+            await asyncio.sleep(10)
+            known = f"proxmox://{'0' * 8}-0000-4000-8000-{'0' * 12}"
+            where: dict[str, Any] = {
+                "region": "south",
+                "virtualMachineID": 9000,
+                "providerID": known,
+            }
+            await apply_machine(estate, "m", templateID=9000, **where)
+            machine = await estate.until("m", lambda m: reason(m) == "RegionUnknown")
+            assert machine.spec.claim is None
 
     run_virtual(main())

@@ -32,7 +32,7 @@ LACKING = [
         id="a bridge that no host has",
     ),
     pytest.param(
-        {"full": True, "storage": "lvm", "format": "qcow2"},
+        {"disks": {"extra": [{"disk": "scsi1", "sizeGb": 1, "storage": "lvm", "format": "qcow2"}]}},
         "storage lvm (lvmthin) holds no qcow2 images",
         id="a format that the storage cannot hold",
     ),

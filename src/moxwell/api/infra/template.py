@@ -74,7 +74,7 @@ class PciDevice(Value, frozen=True, kw_only=True):
 class HighAvailability(Value, frozen=True, kw_only=True):
     """Registration with Proxmox's own HA manager."""
 
-    group: str | None = None  # before Proxmox VE 9, where groups became rules
+    group: str | None = None  # from Proxmox VE 9 on, the node affinity rule of that name
     max_restart: Annotated[int, Meta(ge=0)] | None = field(name="maxRestart", default=None)
     max_relocate: Annotated[int, Meta(ge=0)] | None = field(name="maxRelocate", default=None)
 

@@ -330,12 +330,9 @@ def _bridge(nic: str) -> str:
 
 
 def _formats(spec: MachineSpec) -> frozenset[tuple[str, str]]:
-    """The disk formats asked for, and where; "" is where the boot disk goes."""
-    found = {(spec.storage or "", spec.format)} if spec.format else set()
-    for disk in spec.disks.extra if spec.disks else ():
-        if disk.format:
-            found.add((disk.storage or spec.storage or "", disk.format))
-    return frozenset(found)
+    """The formats of further disks, and where; a clone's own is only a wish in Proxmox."""
+    extra = spec.disks.extra if spec.disks else ()
+    return frozenset((d.storage or spec.storage or "", d.format) for d in extra if d.format)
 
 
 def _memory_mib(config: Mapping[str, str]) -> int:

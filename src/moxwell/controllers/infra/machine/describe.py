@@ -36,6 +36,7 @@ REASONS = {
     "SetFirewall": "Configuring",
     "Configure": "Configuring",
     "RegisterHa": "Starting",
+    "JoinHaRule": "Starting",
     "Start": "Starting",
     "NameIt": "Starting",
     "Adopt": "Adopting",

@@ -12,7 +12,7 @@ from moxwell.api.core.plain import Secret
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
 from moxwell.clock import Clock
-from moxwell.controllers.infra.machine.seen import BOOTING, GuestFound
+from moxwell.controllers.infra.machine.seen import BOOTING, Care, GuestFound
 from moxwell.controllers.infra.moulds import Mould, Moulds
 from moxwell.controllers.infra.shelves import Shelves
 from moxwell.errors import Missing, MoxwellError
@@ -117,6 +117,19 @@ class Peer:
             return frozenset()
         rules = await region.pve.firewall.rules(guest.host, guest.vmid)
         return frozenset(rule.action for rule in rules if rule.type == "group")
+
+    async def ha_care(self, obj: ProxmoxMachine, region: Region) -> Care:
+        """Whether HA there knows groups or rules; asked only for a machine that names one."""
+        asked = obj.spec.high_availability
+        if asked is None or not asked.group or obj.spec.provider_id:
+            return "group"
+        try:
+            rule = await region.pve.ha.rule(asked.group)
+        except errors.CannotHere:
+            return "group"
+        except Missing:
+            return "missing"
+        return "joined" if f"vm:{obj.spec.virtual_machine_id}" in rule.sids else "rule"
 
     async def mould(self, region: Region, claim: Claim) -> Mould | None:
         """The template it is cloned from, while that exists."""

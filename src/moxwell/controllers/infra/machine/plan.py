@@ -23,6 +23,7 @@ from moxwell.pve.steps import (
     DeleteVolume,
     Destroy,
     Guest,
+    JoinHaRule,
     Migrate,
     RegisterHa,
     RemoveCarcass,
@@ -196,17 +197,21 @@ def _prepare(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -
 
 
 def _start(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
+    care = obj.spec.high_availability
+    if care is not None and seen.care == "missing":
+        return Wait("HARuleNotFound", f"region {obj.spec.region} has no HA rule {care.group!r}")
+    if care is not None and guest.seen.hastate and seen.care == "rule":
+        return JoinHaRule(wish.guest(obj, guest), rule=care.group or "")
     if guest.seen.running:
         return NameIt(wish.provider_id(obj, seen))
     if seen.pause_seconds and seen.setback:
         return Wait(seen.setback.error.reason, str(seen.setback.error))
-    care = obj.spec.high_availability
     if care is not None:
         if guest.seen.hastate:
             return Wait("WaitingForHA", f"the HA manager starts it ({guest.seen.hastate})")
         return RegisterHa(
             wish.guest(obj, guest),
-            group=care.group or "",
+            group=(care.group or "") if seen.care == "group" else "",
             max_restart=1 if care.max_restart is None else care.max_restart,
             max_relocate=1 if care.max_relocate is None else care.max_relocate,
         )

@@ -142,7 +142,8 @@ class Eyes:
             if moved.choice is not None or not seen.claim_host_online:
                 return _with_left(obj, claim, moved)
         if seen.guest is not None and seen.guest.marked:
-            seen = await self._see_boot(obj, around.machine, region, seen)
+            care = await self._peer.ha_care(obj, region)
+            seen = await self._see_boot(obj, around.machine, region, replace(seen, care=care))
         return await self._see_inside(obj, region, seen)
 
     async def _see_carcasses(self, obj: ProxmoxMachine, region: Region, seen: Seen) -> Seen:
@@ -236,8 +237,8 @@ class Eyes:
     # ---- the region
 
     def _see_region(self, obj: ProxmoxMachine, seen: Seen) -> tuple[Region | None, Seen]:
-        name = obj.spec.region or ""
-        region = self._regions.find(name)
+        name, around = obj.spec.region or "", seen.around
+        region = self._grounds.find(around.ground, name) if around else self._regions.find(name)
         if region is None:
             known = ", ".join(sorted(self._regions)) or "none"
             said = f"region {name!r} is not configured here (known: {known}); nothing is assumed"

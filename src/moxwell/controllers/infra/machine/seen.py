@@ -27,6 +27,10 @@ BOOTING = "moxwell-booting"  # a tag: the seed disk is in, the node not there ye
 KEPT = "moxwell-kept"  # a tag: its object is gone and it was to stay
 
 
+# How an HA group is meant: as a group (before 9), or as a rule that it is in or not in yet.
+Care = Literal["group", "rule", "joined", "missing"]
+
+
 @dataclass(frozen=True, slots=True)
 class Around:
     """The objects of others that a machine stands among."""
@@ -129,6 +133,7 @@ class Seen:
     owned_claims: tuple[str, ...] = ()
     bootstrap: Bootstrap | None = None
     iso_there: bool | None = None
+    care: Care = "group"
     bootstrapped: bool = False
     agent_says: str = ""
     agent_pause: float = 0.0
