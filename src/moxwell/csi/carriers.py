@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from uuid import NAMESPACE_URL, uuid5
 
 from moxwell.csi.book import Book
-from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.refusals import NotNow, UnderWay
 from moxwell.csi.stock import any_host
@@ -24,7 +23,7 @@ from moxwell.errors import Busy, Missing, MoxwellError, Unreachable
 from moxwell.kernel.vmids import VmidRange, choose_vmid
 from moxwell.pve import errors, marks
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.marks import Mark
+from moxwell.pve.marks import SHELL_TAG, Mark
 from moxwell.pve.regions import Region
 from moxwell.pve.values import Upid
 

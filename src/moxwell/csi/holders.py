@@ -22,12 +22,12 @@ from moxwell.csi.news import News
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve import properties
 from moxwell.pve.guests import GuestConfig
+from moxwell.pve.marks import SHELL_TAG
 from moxwell.pve.regions import Region, Regions
 from moxwell.pve.seen import GuestSeen
 
 READERS = 8
 PATROL_SECONDS = 300.0
-SHELL_TAG = "moxwell-csi-shell"
 log = structlog.get_logger(__name__)
 Key = tuple[str, str]  # region, volume id of Proxmox
 

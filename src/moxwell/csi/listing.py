@@ -20,11 +20,11 @@ from moxwell.csi.carriers import (
     Carrier,
 )
 from moxwell.csi.driver import Driver
-from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import VolumeId, is_snapshot_disk
 from moxwell.csi.stock import Disk
 from moxwell.csi.topology import REGION, ZONE, Place, Segments, places_in
 from moxwell.errors import Conflict, Missing, Unreachable
+from moxwell.pve.marks import SHELL_TAG
 from moxwell.pve.regions import Region
 
 log = structlog.get_logger(__name__)

@@ -22,7 +22,6 @@ from moxwell.csi.carriers import (
     guest_name,
 )
 from moxwell.csi.driver import Driver
-from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import VolumeId, disk_name
 from moxwell.csi.params import Params
 from moxwell.csi.refusals import NoRoom, NotNow, UnderWay
@@ -30,7 +29,7 @@ from moxwell.csi.topology import REGION, ZONE, Place
 from moxwell.errors import Invalid, Missing
 from moxwell.pve import errors
 from moxwell.pve.endpoints.cluster import Replica
-from moxwell.pve.marks import Mark
+from moxwell.pve.marks import SHELL_TAG, Mark
 from moxwell.pve.regions import Region
 from moxwell.pve.values import Upid
 

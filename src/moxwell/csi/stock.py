@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import VolumeId
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve import errors
 from moxwell.pve.endpoints.storage import Volume
+from moxwell.pve.marks import SHELL_TAG
 from moxwell.pve.regions import Region
 
 AT_ONCE, AT_ONCE_LINSTOR = 4, 1

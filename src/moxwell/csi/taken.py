@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import structlog
 
 from moxwell.csi.carriers import SNAPSHOT_TAG, note_in
-from moxwell.csi.holders import SHELL_TAG
 from moxwell.csi.ids import TakenId, find_volume, get_volume
 from moxwell.errors import Missing, Unreachable
 from moxwell.pve.endpoints.snapshots import SnapshotRow
+from moxwell.pve.marks import SHELL_TAG
 from moxwell.pve.regions import Region
 
 log = structlog.get_logger(__name__)

@@ -19,6 +19,7 @@ from moxwell.pve.guests import CLONING, GuestConfig
 
 FAMILY_TAG = "moxwell"
 TAG_PREFIX = "mox-"
+SHELL_TAG = "moxwell-csi-shell"  # a guest that carries a volume; the storage driver's, no machine's
 _LINE = re.compile(r"^\s*moxwell-owner=(\S+)\s*$", re.MULTILINE)
 _NOT_TAG = re.compile(r"[^a-z0-9]")
 

@@ -193,6 +193,13 @@ def bad(world: World) -> set[str]:
 
 OTHER = Mark("7b0e3f1c-0000-4000-8000-00000000000b")
 THIRD = GuestConfig({**CONFIG, "description": OTHER.line, "tags": OTHER.tags()})
+CARRIER = GuestConfig(
+    {
+        "description": OTHER.line,
+        "tags": f"{OTHER.tags()};moxwell-csi-shell",
+        "scsi1": "ceph:vm-9999-pvc-1,backup=0",
+    }
+)
 TABLE: dict[str, tuple[World, set[str]]] = {
     "everything agrees": (WORLD, set()),
     "a stranger's guest is nobody's business": (with_guest(guest(300, tags=("web",))), set()),
@@ -346,6 +353,19 @@ TABLE: dict[str, tuple[World, set[str]]] = {
     "a node of another cloud": (inside(nodes=(*INSIDE.nodes, NodeSeen("x", "aws://1"))), set()),
     "a volume whose disk is gone": (region(images=REGION.images[:1]), {"VolumeMissing"}),
     "a disk whose volume is gone": (inside(volumes=()), {"VolumeLeft"}),
+    "a disk that is kept for its snapshots": (
+        replace(
+            region(
+                guests={
+                    **REGION.guests,
+                    20_000: guest(20_000, tags=CARRIER.tags, status="stopped"),
+                },
+                configs={**REGION.configs, 20_000: CARRIER},
+            ),
+            inside=inside(volumes=()).inside,
+        ),
+        set(),
+    ),
     "a volume of another driver": (
         inside(
             volumes=(

@@ -20,7 +20,7 @@ from moxwell.kernel.ground import Ground, ground_of
 from moxwell.kernel.wiring import devices_of
 from moxwell.pve import marks
 from moxwell.pve.guests import CLONING, GuestConfig
-from moxwell.pve.marks import FAMILY_TAG, Mark
+from moxwell.pve.marks import FAMILY_TAG, SHELL_TAG, Mark
 from moxwell.pve.seen import GuestSeen
 from moxwell.pve.steps.config import differing, lingering
 
@@ -34,7 +34,7 @@ def owned(world: World) -> Iterator[Finding]:
         by_mark: dict[str, list[GuestSeen]] = defaultdict(list)
         for guest in region.guests.values():
             key = _mark(region, guest)
-            if key is not None and not guest.template:
+            if key is not None and not guest.template and SHELL_TAG not in guest.tags:
                 by_mark[key].append(guest)
         for key, guests in sorted(by_mark.items()):
             yield from _unowned(region, guests, owned=key in owners)

@@ -13,6 +13,7 @@ from moxwell.api.core.storage import PersistentVolume
 from moxwell.app.verify.findings import Finding, remark, unknown, wrong
 from moxwell.app.verify.world import InsideWorld, RegionWorld, Stored, World
 from moxwell.csi import ids
+from moxwell.pve.marks import SHELL_TAG
 from moxwell.runtime.key import Key
 
 DRIVERS = ("csi.moxwell.dev", "csi.proxmox.sinextra.dev")
@@ -112,9 +113,21 @@ def volumes(world: World) -> Iterator[Finding]:
     if any(t.error for t in world.inside.values()):
         return  # whose a disk is cannot be told while somebody does not answer
     for region in world.regions.values():
+        carried = _carried(region)
         for image in region.images:
-            if _VOLUME.search(image.name) and (region.name, image.volid) not in named:
+            known = (region.name, image.volid) in named or image.volid in carried
+            if _VOLUME.search(image.name) and not known:
                 yield _left(region, image)
+
+
+def _carried(region: RegionWorld) -> set[str]:
+    """Disks that a carrier names: kept for their snapshots, or a volume's that was cloned."""
+    return {
+        text.partition(",")[0]
+        for config in region.configs.values()
+        if SHELL_TAG in config.tags
+        for text in config.disks.values()
+    }
 
 
 def _left(region: RegionWorld, image: Stored) -> Finding:

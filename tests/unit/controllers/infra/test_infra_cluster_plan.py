@@ -242,6 +242,7 @@ def test_orphans_are_ours_marked_and_unowned() -> None:
         tagged(2, "here"),
         tagged(3, "gone", "moxwell-kept"),
         tagged(4, "gone", template=True),
+        tagged(6, "gone", "moxwell-csi-shell"),
         GuestSeen(5, "a", tags=("other",)),
     ]
     found = orphaned_guests("r", guests, {Mark("here").key})

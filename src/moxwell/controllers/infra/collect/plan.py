@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from moxwell.controllers.infra.machine.seen import KEPT
-from moxwell.pve.marks import FAMILY_TAG, Mark
+from moxwell.pve.marks import FAMILY_TAG, SHELL_TAG, Mark
 from moxwell.pve.seen import GuestSeen
 
 PATIENCE_SECONDS = 600.0
@@ -35,12 +35,13 @@ class Orphan:
 def orphaned_guests(
     region: str, guests: Iterable[GuestSeen], owners: Collection[str]
 ) -> tuple[Orphan, ...]:
-    """Guests of machines that bear a mark nobody has; templates and kept ones are left alone."""
+    """Guests of machines that bear a mark nobody has; templates, kept ones, carriers excepted."""
     return tuple(
         Orphan(region, g.host, str(g.vmid), g.owner_keys[0])
         for g in guests
         if FAMILY_TAG in g.tags
         and KEPT not in g.tags
+        and SHELL_TAG not in g.tags
         and not g.template
         and len(g.owner_keys) == 1
         and g.owner_keys[0] not in owners
