@@ -17,6 +17,7 @@ from moxwell.kube.errors import Answered
 from moxwell.kube.transport import HttpTransport
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.events import EVENTS
+from moxwell.runtime.leadership import lease_name
 from moxwell.runtime.lease import LEASES
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.objects import key_of, version_of
@@ -209,3 +210,63 @@ async def refusal(kube: Kube) -> str:
         else:
             await kube.delete(THINGS, "large", NS)
         await asyncio.sleep(0.2)
+
+
+class Regional(Telling):
+    """Tells which replica worked on which thing."""
+
+    finalizer = ""
+
+
+async def test_a_killed_replica_gives_its_regions_to_the_other(transport: HttpTransport) -> None:
+    kube = Kube(transport)
+    regions = ("east", "north", "south", "west")
+    times = LeaseTimes(lease_duration=3, renew_deadline=2.0, retry_period=0.5)
+    for region in regions:
+        await kube.create(thing(region, namespace=NS, size=1), THINGS)
+    replicas: dict[str, Regional] = {}
+    tasks: dict[str, asyncio.Task[None]] = {}
+    for name in ("one", "two"):
+        settings = Settings(
+            identity=name, namespace=NS, lease_name="shards", lease_times=times, shards=True
+        )
+        runtime = assemble(
+            transport, SystemClock(), settings, rng=random.Random(name), regions=lambda: regions
+        )
+        replicas[name] = Regional()
+        runtime.manager.add(
+            Controller(
+                name="test.shard",
+                reconciler=replicas[name],
+                share=lambda obj: obj.name if obj.name in regions else "",
+                owns=("Ready",),
+            )
+        )
+        tasks[name] = asyncio.create_task(runtime.manager.run())
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len({h for h in (await holders(kube, regions)).values() if h}) < 2:
+                await asyncio.sleep(0.2)  # dealt out over both
+            tasks["one"].cancel()  # as kill -9: nothing is given back
+            await asyncio.wait([tasks["one"]])
+            while set((await holders(kube, regions)).values()) != {"two"}:
+                await asyncio.sleep(0.2)
+            for region in regions:
+                await kube.merge(THINGS, region, {"spec": {"size": 7}}, NS)
+            told: set[str] = set()
+            while not {f"{region} 7" for region in regions} <= told:
+                told.add(await replicas["two"].told.get())
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.wait(list(tasks.values()))
+        await kube.delete_collection(THINGS, NS)
+
+
+async def holders(kube: Kube, regions: Sequence[str]) -> dict[str, str]:
+    """Who holds the lease of each region."""
+    found: dict[str, str] = {}
+    for region in regions:
+        lease = await kube.find(LEASES, lease_name("shards", "region", region), NS)
+        found[region] = (lease or {"spec": {}})["spec"].get("holderIdentity") or ""
+    return found

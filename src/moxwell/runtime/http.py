@@ -11,7 +11,7 @@ it, readable by nobody else.
 import asyncio
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,9 +23,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from moxwell.runtime import certs
 from moxwell.runtime.certs import Pair
+from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import Listen
 from moxwell.runtime.webhooks import BadReview, Webhooks
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Checks = Mapping[str, Callable[[], bool]]
 LARGEST_REVIEW = 16 * 1024 * 1024
 
@@ -61,8 +63,26 @@ def health_app(
     return app
 
 
-def webhook_app(webhooks: Webhooks) -> web.Application:
-    """Admission and conversion reviews."""
+def webhook_app(webhooks: Webhooks, metrics: Metrics) -> web.Application:
+    """Admission and conversion reviews, counted by path."""
+
+    @web.middleware
+    async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        path = request.path if webhooks.answers(request.path) else "<unknown>"
+        code = 500
+        with (
+            metrics.review_seconds.labels(path).time(),
+            metrics.reviewing.labels(path).track_inprogress(),
+        ):
+            try:
+                answer = await handler(request)
+                code = answer.status
+            except web.HTTPException as refused:
+                code = refused.status
+                raise
+            finally:
+                metrics.reviews.labels(path, str(code)).inc()
+        return answer
 
     async def review(request: web.Request) -> web.Response:
         try:
@@ -73,7 +93,7 @@ def webhook_app(webhooks: Webhooks) -> web.Application:
             raise web.HTTPNotFound
         return web.Response(body=answer, content_type="application/json")
 
-    app = web.Application(client_max_size=LARGEST_REVIEW)
+    app = web.Application(client_max_size=LARGEST_REVIEW, middlewares=[counted])
     app.router.add_post("/{path:.*}", review)
     return app
 

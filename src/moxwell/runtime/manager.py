@@ -240,7 +240,7 @@ class Manager:
             serving = http.serving(app, settings.health, tls)
             self.ports["health"] = await servers.enter_async_context(serving)
         if settings.webhooks is not None and self._webhooks is not None:
-            app = http.webhook_app(self._webhooks)
+            app = http.webhook_app(self._webhooks, self._metrics)
             serving = http.serving(app, settings.webhooks, self._tls.context)
             self.ports["webhooks"] = await servers.enter_async_context(serving)
 

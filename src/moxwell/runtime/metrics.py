@@ -64,6 +64,15 @@ class Metrics:
             "rest_client_requests", "Requests to Kubernetes", ("code", "method", "host")
         )
         self.notes = self._counter("moxwell_events", "Kubernetes events", ("result",))
+        self.reviews = self._counter(
+            "controller_runtime_webhook_requests", "Reviews answered", ("webhook", "code")
+        )
+        self.review_seconds = self._histogram(
+            "controller_runtime_webhook_latency_seconds", "Length of a review", ("webhook",)
+        )
+        self.reviewing = self._gauge(
+            "controller_runtime_webhook_requests_in_flight", "Reviews now", ("webhook",)
+        )
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

@@ -107,6 +107,10 @@ class Webhooks:
     admissions: Mapping[str, Admit]
     convert: Convert | None = None
 
+    def answers(self, path: str) -> bool:
+        """Whether questions are asked there."""
+        return path in self.admissions or (path == "/convert" and self.convert is not None)
+
     def answer(self, path: str, body: bytes) -> bytes | None:
         """The answer, or None for a path nobody answers."""
         if path == "/convert" and self.convert is not None:

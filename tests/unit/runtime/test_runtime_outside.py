@@ -108,6 +108,9 @@ SHARED = {
     "workqueue_retries_total",
     "leader_election_master_status",
     "rest_client_requests_total",
+    "controller_runtime_webhook_requests_total",
+    "controller_runtime_webhook_latency_seconds",
+    "controller_runtime_webhook_requests_in_flight",
 }
 
 

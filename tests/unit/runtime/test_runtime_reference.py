@@ -11,6 +11,8 @@ from moxwell.runtime.settings import Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "runtime.md"
 
+OF_CONTROLLERS = {"moxwell_orphaned_guests"}  # made where it is counted, told on the same page
+
 
 def documented(section: str) -> set[str]:
     text = PAGE.read_text().split(f"## {section}\n")[1].split("\n## ")[0]
@@ -25,4 +27,5 @@ def test_every_metric_is_documented() -> None:
     registry = CollectorRegistry()
     Metrics(registry)
     lines = generate_latest(registry).decode().splitlines()
-    assert documented("Metrics") == {li.split()[2] for li in lines if li.startswith("# TYPE")}
+    ours = {li.split()[2] for li in lines if li.startswith("# TYPE")}
+    assert documented("Metrics") - OF_CONTROLLERS == ours

@@ -4,15 +4,18 @@ import base64
 import json
 import ssl
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import aiohttp
 import pytest
 from cryptography import x509
+from prometheus_client import CollectorRegistry
 
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
 from moxwell.runtime import certs, http
+from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import Listen
 from moxwell.runtime.trust import CRDS, SECRETS, VALIDATING, Trust, Trusting, read_secret
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
@@ -181,10 +184,10 @@ def context(bundle: bytes) -> ssl.SSLContext:
 async def test_reviews_are_answered_over_tls_and_the_certificate_can_be_exchanged() -> None:
     now = datetime.now(UTC)
     first, second = (certs.renew(None, NAMES, now) for _ in range(2))
-    tls = http.Tls()
+    tls, metrics = http.Tls(), Metrics(CollectorRegistry())
     tls.load(first.serving)
     async with (
-        http.serving(http.webhook_app(HOOKS), Listen(), tls.context) as port,
+        http.serving(http.webhook_app(HOOKS, metrics), Listen(), tls.context) as port,
         aiohttp.ClientSession() as session,
     ):
         url = f"https://localhost:{port}"
@@ -200,3 +203,8 @@ async def test_reviews_are_answered_over_tls_and_the_certificate_can_be_exchange
                 assert response.status == 404
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await fresh.post(f"{url}/other", ssl=context(first.bundle))
+    counted = partial(
+        metrics.registry.get_sample_value, "controller_runtime_webhook_requests_total"
+    )
+    assert counted({"webhook": "/validate-things", "code": "400"}) == 1
+    assert counted({"webhook": "<unknown>", "code": "404"}) == 2
