@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,8 @@ def test_pictures_of_a_busy_estate(page: Page, lab: Instance, tmp_path: Path) ->
     lab.run("cluster", "create", "atlas", "--nodes", "6", "--size", "u1.large")
     lab.run("cluster", "create", "borealis", "--nodes", "4", "--size", "u1.xlarge")
     lab.run("apply", "-f", str(file))
-    lab.deploy("atlas", "shop", 40)
+    with ThreadPoolExecutor(1) as aside:  # the browser's loop runs in this thread
+        aside.submit(lab.deploy, "atlas", "shop", 40).result()
     expect(page.get_by_text("Waiting for a place").first).to_be_visible(timeout=LONG)
     expect(page.locator(".feed h3").first).to_contain_text("Under way, 1", timeout=LONG)
     lab.run("cluster", "scale", "atlas", "md0", "8", "--no-wait")

@@ -57,8 +57,9 @@ async def _here(where: direct.Where) -> Row:
 
 def _tell(rows: list[Row], report: Row) -> None:
     table = [{"": SIGNS[r["level"]], "what": r["what"], "what to do": r["do"]} for r in rows]
+    columns = ("", "what", "what to do") if any(r["do"] for r in rows) else ("", "what")
     if table:
-        show(table, ("", "what", "what to do"), Output.TABLE)
+        show(table, columns, Output.TABLE)
     counts = report["counts"]
     if report["exitCode"] == 0:
         typer.echo(f"\nall agrees: {counts['ok']} checks, {counts['remark']} remarks")

@@ -12,7 +12,7 @@ from moxwell.web.clusters_view import cluster_records, machine_records, move_rec
 from moxwell.web.hosts_view import Layouts, host_records, region_records
 from moxwell.web.journal import Journal
 from moxwell.web.picture import Estate, Machine
-from moxwell.web.words import Words, say
+from moxwell.web.words import Words, say, short_name
 
 Record = dict[str, Any]
 SHOWN_EVENTS = 200
@@ -85,7 +85,8 @@ def problem_records(estate: Estate, words: dict[str, Words]) -> Iterable[tuple[s
                 {
                     "rank": 1 if said.state == "trouble" else 2,
                     "state": said.state,
-                    "title": f"{machine.name} waits" if said.state == "waiting" else machine.name,
+                    "title": f"{short_name(machine)} of {machine.cluster}"
+                    + (" waits" if said.state == "waiting" else ""),
                     "text": said.now,
                     "next": said.next,
                     "since": machine.created,

@@ -4,6 +4,7 @@ What a machine does, in words: from conditions and the next move to a state and 
 Every mark has a sentence: what is awaited, why, and what comes next. Unknown is not failed.
 """
 
+import re
 from dataclasses import dataclass
 
 from moxwell.web.picture import Condition, Machine, State
@@ -58,6 +59,8 @@ _DOES = {
     "Boot": "Booting on {host}, waits for the guest to report",
     "Join": "Joining, waits for node {name} to be Ready",
 }
+_LACKS = re.compile(r"(\S+/\S+): needs (\d+) MiB memory, (\d+) MiB are free")
+LONG = 160
 _SHORT = {"Claim": "Claim", "Clone": "Clone", "Configure": "Config", "Boot": "Boot", "Join": "Join"}
 
 
@@ -140,7 +143,24 @@ def _under_way(machine: Machine, stage: str, progress: float | None) -> Words:
     return _words(state, stage, text, text.partition(",")[0], text, "", following, when, short)
 
 
+def place_in_short(message: str) -> str:
+    """What is missing everywhere, and where it is nearest: a line instead of one for each host."""
+    rows = _LACKS.findall(message)
+    if not rows or len(rows) < message.count(" | ") + 1:
+        return message if len(message) <= LONG else f"{message[:LONG].rsplit(' ', 1)[0]} …"
+    host, needs, _ = rows[0]
+    host, _, free = max(rows, key=lambda row: int(row[2]))
+    need, most = round(int(needs) / 1024), round(int(free) / 1024)
+    return f"{need} GiB on one host; most is free on {host}: {most} GiB"
+
+
 def _waiting(stage: str, reason: str, message: str) -> Words:
+    if reason == "InsufficientResources":
+        text = f"Waits for a place: {place_in_short(message)}"
+        following = ("Take the first host with room", "It is looked for whenever a guest leaves.")
+        return _words(
+            "waiting", stage, text, "Waiting for a place", text, message, *following, "Wait"
+        )
     text = f"Waits: {message}" if message else f"Waits: {reason}"
     return _words(
         "waiting",

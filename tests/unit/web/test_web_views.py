@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from moxwell.web import journal
 from moxwell.web.picture import Cluster, Condition, Estate, Group, Guest, Host, Machine, Region
 from moxwell.web.views import Views
-from moxwell.web.words import say, short_name, stage_of
+from moxwell.web.words import place_in_short, say, short_name, stage_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READY = Condition(type="Ready", status="True", reason="Provisioned")
@@ -181,3 +182,28 @@ def test_twelve_clusters_look_different() -> None:
     records = Views().records(replace(estate(NOW), clusters=clusters))
     looks = {(r["hue"], r["pattern"]) for k, r in records.items() if k.startswith("cluster/")}
     assert len(looks) == 12
+
+
+PLACES = {
+    "one line for all hosts": (
+        "no host has room: a/p1: needs 204800 MiB memory, 122880 MiB are free | "
+        "a/p2: needs 204800 MiB memory, 143360 MiB are free",
+        "200 GiB on one host; most is free on a/p2: 140 GiB",
+    ),
+    "another reason is told as it is": ("no template v1.35.0", "no template v1.35.0"),
+    "a long one ends somewhere": ("word " * 60, ("word " * 31) + "word …"),
+}
+
+
+@pytest.mark.parametrize(("message", "said"), PLACES.values(), ids=PLACES)
+def test_why_there_is_no_place_fits_on_a_line(message: str, said: str) -> None:
+    assert place_in_short(message) == said
+
+
+def test_stages_of_the_journal_never_go_back() -> None:
+    order = ["", "Claim", "Clone", "Configure", "Boot", "Join"]
+    for at, one in enumerate(order[1:], 1):
+        for other in order[1:]:
+            assert journal._is_further(other, one) is (order.index(other) > at)
+        assert journal._is_further("", one)
+    assert not journal._is_further("", "")

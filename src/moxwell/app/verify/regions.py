@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -37,6 +38,7 @@ async def _look(region: Region, machines: tuple[ProxmoxMachine, ...], clock: Clo
     guests = [g for g in view.guests.values() if g.kind == "qemu" and not g.template]
     near = [g for g in guests if (g.owner_keys or g.vmid in claimed) and _online(region, g)]
     configs = await _each(near, lambda g: _config(region, g))
+    fresh = await _each(near, lambda g: _fresh(region, g))
     walls = await _each([g for g in near if g.vmid in walled], lambda g: _walls(region, g))
     images, isos, unlisted = await _volumes(region)
     hosts = [h.name for h in view.hosts.values() if h.online]
@@ -45,7 +47,7 @@ async def _look(region: Region, machines: tuple[ProxmoxMachine, ...], clock: Clo
     return RegionWorld(
         region.name,
         hosts=view.hosts,
-        guests=view.guests,
+        guests={**view.guests, **{g.vmid: g for g in fresh}},
         configs={g.vmid: c for g, c in zip(near, configs, strict=True) if c is not None},
         walls={
             g.vmid: w
@@ -78,6 +80,12 @@ async def _or_none(asked: Awaitable[T]) -> T | None:
 
 async def _config(region: Region, guest: GuestSeen) -> GuestConfig | None:
     return await _or_none(region.pve.qemu.config(guest.host, guest.vmid))
+
+
+async def _fresh(region: Region, guest: GuestSeen) -> GuestSeen:
+    """The guest as its host tells it now; the list may be ten seconds old."""
+    said = await _or_none(region.pve.qemu.status(guest.host, guest.vmid))
+    return replace(guest, status=said.status) if said is not None and said.status else guest
 
 
 async def _walls(region: Region, guest: GuestSeen) -> frozenset[str] | None:

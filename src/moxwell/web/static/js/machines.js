@@ -82,7 +82,7 @@ function doings(m, key) {
 function disks(m) {
   const rows = (m.volumes || []).map((k) => ({ key: k, ...get(k) })).filter((v) => v.name);
   if (!rows.length) return null;
-  return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Volumes"), h("span", { class: "sub" }, plural(rows.length, "disk"))), h("div", { class: "conds" }, rows.map((v) => h("div", { key: v.key }, glyph(v.state), h("b", {}, v.claim.split("/").pop() || v.name), h("span", {}, `${gib(v.size_mib)} GiB`), h("span", { class: "faint" }, since(v.since)), h("span", { class: "sub" }, `${v.storage}, ${v.sentence}`)))));
+  return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Volumes"), h("span", { class: "sub" }, plural(rows.length, "disk"))), h("div", { class: "conds" }, rows.map((v) => h("div", { key: v.key }, glyph(v.state), h("b", {}, v.claim.split("/").pop() || v.name), h("span", {}, `${gib(v.size_mib)} GiB`), h("span", { class: "faint" }, since(v.since)), h("span", { class: "sub" }, v.guest === m.name && v.state === "ready" ? `${v.storage}: ${v.disk}` : `${v.storage}: ${v.sentence}`)))));
 }
 function conditions(m) {
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Conditions")), h("div", { class: "conds" }, m.conditions.map((c) => h("div", { key: c.type }, icon(c.status === "True" ? "check" : c.status === "Unknown" ? "unknown" : "waiting"), h("b", {}, c.type), h("span", {}, c.status), h("span", { class: "faint" }, since(c.since)), h("span", { class: "sub" }, [c.reason, c.message].filter(Boolean).join(": "))))));
