@@ -92,6 +92,11 @@ def test_a_lab_on_genuine_programs(tmp_path: Path, rig_program: Callable[[str], 
         wait_for(lambda: True if "adopted" in lab.log() else None, "adoption")
         tenant("scale", "deployment", "web", "--replicas=3")
         assert lives(lab) == before
+        lab.run("down")
+        assert lives(lab) == {}
+        lab.run("up")
+        before = lives(lab)
+        assert len(tenant.get("nodes")["items"]) == 3  # it answers when `up` says so
         lab.kill()
         said = lab.run("down", "--purge").stdout
         assert "Ended 4 programs that it had left running" in said

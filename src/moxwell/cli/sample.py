@@ -1,5 +1,6 @@
 """The sample tenant cluster of the lab: made if missing, watched until it is ready."""
 
+import base64
 from typing import Any
 
 from moxwell.api.capi.core import Machine
@@ -9,10 +10,11 @@ from moxwell.api.kinds import Resource
 from moxwell.cli import connect
 from moxwell.cli.output import Progress
 from moxwell.clock import SystemClock
-from moxwell.errors import Conflict, Retryable, Unreachable
+from moxwell.errors import Conflict, MoxwellError, Retryable, Unreachable
 from moxwell.kube.client import Kube
 
 NAME, NAMESPACE = "demo", "tenant-demo"
+SECRETS = Resource("", "v1", "secrets", "Secret")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
 
@@ -66,8 +68,10 @@ async def wait_ready(
         except Retryable as error:
             said, app = str(error), None
         if app is not None and is_ready(app):
-            progress.done(f"cluster {name} is ready: {app.status.ready_replicas} nodes")
-            return
+            said = await silence(kube, app)
+            if not said:
+                progress.done(f"cluster {name} is ready: {app.status.ready_replicas} nodes")
+                return
         if clock.monotonic() > deadline:
             raise NotReady(
                 f"cluster {name} is not ready after {seconds} s ({said}); it goes on without you: "
@@ -75,6 +79,21 @@ async def wait_ready(
             )
         progress.say(f"cluster {name}: {said}")
         await clock.sleep(0.5)
+
+
+async def silence(kube: Kube, app: Kubernetes) -> str:
+    """Why its API is of no use yet: right after a start, what was ready before is only said."""
+    from moxwell.kube import kubeconfig
+    from moxwell.kube.transport import HttpTransport
+
+    try:
+        secret = await kube.get(SECRETS, f"{app.name}-kubeconfig", app.namespace)
+        text = base64.b64decode(secret["data"]["value"])
+        async with HttpTransport(kubeconfig.parse(text).access(SystemClock(), {})) as transport:
+            await Kube(transport).version()
+    except MoxwellError:
+        return "its control plane does not answer yet"
+    return ""
 
 
 def is_ready(app: Kubernetes) -> bool:
