@@ -1,13 +1,17 @@
 """What people get wrong, with the installed command: a sentence, what to do, a code, no loss."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from rig.plugin import need_or_skip
 
 pytestmark = pytest.mark.xdist_group("e2e")
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -105,13 +109,71 @@ def test_a_port_that_is_taken(moxwell: Run, tmp_path: Path) -> None:
     assert moxwell("up", "--no-sample", "--name", "bad").returncode == 0
 
 
-def test_a_full_disk_loses_nothing(moxwell: Run) -> None:
-    done = moxwell("up", "--no-sample", "--name", "bad", wrap="ulimit -f 4")
-    assert done.returncode in (1, 75), done.stderr
-    assert "Traceback" not in done.stderr
-    assert "did not start" in done.stderr
-    assert moxwell("up", "--no-sample", "--name", "bad").returncode == 0
-    assert moxwell("status", "--name", "bad").returncode == 0
+FULL = """
+mount -t tmpfs -o size=300k tmpfs "$1" || exit 99
+"$2" up --no-sample --name bad; echo "too small $?"
+mount -o remount,size=60m "$1"
+"$2" up --no-sample --name bad > /dev/null; echo "grown $?"
+"$2" cluster create keep --nodes 0 --name bad; echo "kept $?"
+dd if=/dev/zero "of=$1/filler" bs=64k
+"$2" cluster create lost --nodes 0 --name bad --no-wait; echo "full $?"
+"$2" doctor --name bad; echo "doctor $?"
+rm "$1/filler"
+"$2" cluster create later --nodes 0 --name bad; echo "later $?"
+"$2" cluster list --name bad
+"$2" down --name bad --purge
+"""
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    """A small disk of its own, in a mount namespace that ends with the story."""
+    probe = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        need_or_skip("mounting in a namespace of one's own is not allowed here")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(disk)}
+    done = subprocess.run(
+        ["unshare", "-rm", "bash", "-c", FULL, "bash", str(disk), COMMAND], env=env, timeout=300,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    said = done.stdout
+    for step in ("too small 1", "grown 0", "kept 0", "full 75", "doctor 1", "later 0"):
+        assert step in said.splitlines(), said
+    assert said.count("the disk is full; make room") >= 2
+    assert "MiB are free" in said
+    assert "Traceback" not in said
+    listed = said[said.index("later 0") :]
+    assert "keep" in listed
+    assert "lost" not in listed
+
+
+def test_a_folder_that_is_not_ours(moxwell: Run, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("a file where a folder should be")
+    done = moxwell("up", "--no-sample", "--name", "bad")
+    said(done, 1, "cannot write to", str(tmp_path / "s"), "XDG_STATE_HOME")
+    assert (tmp_path / "s").read_text()
+
+
+def test_the_state_of_a_newer_moxwell_is_not_touched(moxwell: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "s" / "moxwell" / "bad"
+    folder.mkdir(parents=True)
+    (folder / "format").write_text("99\n")
+    (folder / "store.db").write_bytes(b"of tomorrow")
+    done = moxwell("up", "--no-sample", "--name", "bad")
+    said(done, 1, "newer Moxwell", "format 99", "--name")
+    assert (folder / "store.db").read_bytes() == b"of tomorrow"
+    assert sorted(f.name for f in folder.iterdir()) == ["format", "store.db"]
+    shutil.rmtree(folder)
+
+
+def test_two_that_start_at_once_become_one(moxwell: Run, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as both:
+        asked = [both.submit(moxwell, "up", "--no-sample", "--name", "bad") for _ in range(2)]
+        done = [each.result() for each in asked]
+    assert [d.returncode for d in done] == [0, 0], [d.stderr for d in done]
+    log = (tmp_path / "s" / "moxwell" / "bad" / "daemon.log").read_text()
+    assert log.count("daemon started") == 1
 
 
 def test_a_proxmox_that_does_not_answer(moxwell: Run, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import msgspec
 
 from moxwell.errors import Busy, Invalid
 
+FORMAT = 1  # of the folder; one more whenever an older Moxwell could not go on with it
 STEADY_PORTS = (20_000, 32_000)
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 
@@ -28,6 +29,12 @@ class PortTaken(Busy):
     """Somebody else listens where we always did."""
 
     reason = "PortTaken"
+
+
+class Newer(Invalid):
+    """The folder was last used by a Moxwell that came after this one."""
+
+    reason = "NewerState"
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,9 +123,20 @@ class Home:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder.chmod(0o700)
 
+    def check(self) -> None:
+        """Refuse a folder that a later Moxwell has changed: nothing in it is touched."""
+        file = self.folder / "format"
+        text = file.read_text().strip() if file.exists() else str(FORMAT)
+        if not text.isdigit() or int(text) > FORMAT:
+            raise Newer(
+                f"{self.folder} was written by a newer Moxwell (format {text[:20]}, this one knows "
+                f"{FORMAT}): install the newer one, or start another instance with --name"
+            )
+
     def hold(self) -> None:
         """Become the daemon of this instance, or Busy."""
         self.make()
+        self.check()
         file = (self.folder / "lock").open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,6 +144,7 @@ class Home:
             file.close()
             raise Busy(f"instance {self.name!r} is running already") from error
         self._held = file
+        (self.folder / "format").write_text(f"{FORMAT}\n")
         self.silence()  # what a killed predecessor said is not true any more
 
     def is_held(self) -> bool:

@@ -23,6 +23,7 @@ from moxwell.errors import Invalid, MoxwellError, Retryable, Terminal, Unreachab
 
 START_SECONDS = 60
 STOP_SECONDS = 45
+LEAST_FREE_BYTES = 1 << 20  # with less not even a log can say what is wrong
 TICKS = 10  # looks per second while waiting
 
 
@@ -101,18 +102,11 @@ def _start(wish: Wish, progress: Progress) -> bool:
     home = connect.home(wish.name)
     if home.facts() is not None:
         return False
-    home.make()
-    home.wanted.write_bytes(msgspec.json.encode(settled(wish, _before(home))))
     progress.say("starting")
-    with home.log.open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "moxwell", "daemon", "--name", wish.name],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-        )
+    try:
+        process = _spawn(home, wish)
+    except OSError as error:
+        raise _refused(error, home) from error
     asyncio.run(_await_answer(home, process, progress))
     return True
 
@@ -124,6 +118,31 @@ def _before(home: Home) -> Wish | None:
     return msgspec.json.decode(home.wanted.read_bytes(), type=Wish)
 
 
+def _spawn(home: Home, wish: Wish) -> "subprocess.Popen[bytes]":
+    home.make()
+    home.check()
+    home.wanted.write_bytes(msgspec.json.encode(settled(wish, _before(home))))
+    with home.log.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "moxwell", "daemon", "--name", wish.name],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+        )
+
+
+def _refused(error: OSError, home: Home) -> DidNotStart:
+    """What the system did not allow, where, and what to do about it."""
+    what = error.strerror or str(error)
+    do = "make room there" if error.errno == errno.ENOSPC else "make it yours and writable"
+    return DidNotStart(
+        f"cannot write to {error.filename or home.folder}: {what}; {do}, "
+        "or choose another place with XDG_STATE_HOME"
+    )
+
+
 async def _await_answer(home: Home, process: "subprocess.Popen[bytes]", progress: Progress) -> None:
     from moxwell.kube import transport  # noqa: F401  loaded while the daemon loads its own
 
@@ -131,7 +150,7 @@ async def _await_answer(home: Home, process: "subprocess.Popen[bytes]", progress
     for tick in range(START_SECONDS * TICKS):
         if home.facts() is not None:
             return
-        if process.poll() is not None:
+        if process.poll() is not None and not home.is_held():  # held: somebody was quicker
             later = process.returncode == Retryable.exit_code
             raise (NotNow if later else DidNotStart)(_last_words(home.log))
         seconds = tick // TICKS
@@ -144,6 +163,9 @@ def _last_words(log: Path) -> str:
     """The reason a daemon gave for ending: the last line it wrote as an error."""
     lines = log.read_text(errors="replace").splitlines()[-40:]
     said = [line for line in lines if line.startswith("error: ")]
+    if not said and shutil.disk_usage(log.parent).free < LEAST_FREE_BYTES:
+        where = f"make room on the file system of {log.parent}"
+        return f"Moxwell did not start: the disk is full; {where}"
     text = said[-1].removeprefix("error: ") if said else (lines[-1] if lines else "no reason given")
     return f"Moxwell did not start: {text} (log: {log})"
 

@@ -1,0 +1,51 @@
+"""
+Somebody's own Proxmox as a program of its own: a simulated region whose guests are real nodes.
+
+Run as ``python own_proxmox.py WORLD FOLDER SHIFT``; ``SHIFT`` is how many seconds its clock is
+ahead of everybody else's. Writes ``FOLDER/urls.json`` once it listens, and ``FOLDER/ca.pem``.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from moxwell.clock import SystemClock
+from moxwell.kube.transport import HttpTransport
+from moxwell.lab.guests import Guests
+from moxwell.sim import certs, serve
+
+
+class Shifted(SystemClock):
+    """A clock that nobody set."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._ahead = timedelta(seconds=seconds)
+
+    def now(self) -> datetime:
+        return super().now() + self._ahead
+
+
+async def main(world: Path, folder: Path, shift: float) -> None:
+    clock = Shifted(shift)
+    made = certs.make(folder, SystemClock().now())
+    guests = Guests(HttpTransport, SystemClock())
+    regions = serve.regions_of(world, None, clock.now().timestamp())
+    simulator = serve.Simulator(regions, clock, tls=made.context(), inside=guests)
+    await simulator.start()
+    urls = {f"{region}/{node}": url for (region, node), url in simulator.urls.items()}
+    (folder / ".urls.json").write_text(json.dumps(urls))
+    (folder / ".urls.json").rename(folder / "urls.json")
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    living = asyncio.create_task(guests.run())
+    await ended.wait()
+    living.cancel()
+    await simulator.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])))
