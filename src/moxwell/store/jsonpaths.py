@@ -68,7 +68,7 @@ def _step(found: "re.Match[str]") -> Step:
         return lambda value: value[cut] if isinstance(value, list) else []
     if found["filter"] is not None:
         return _filter(found["filter"])
-    name = found["quoted"] if found["quoted"] is not None else found["name"].replace("\\.", ".")
+    name = (found["quoted"] if found["quoted"] is not None else found["name"]).replace("\\.", ".")
     return lambda value: [value[name]] if isinstance(value, dict) and name in value else []
 
 
