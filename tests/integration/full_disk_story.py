@@ -11,13 +11,20 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from moxwell.api.kinds import Resource
+from moxwell.clock import SystemClock
+from moxwell.kube import kubeconfig
+from moxwell.kube.client import Kube
+from moxwell.kube.errors import Answered
+from moxwell.kube.transport import HttpTransport
 from moxwell.store.server import Store
 from moxwell.testing.asks import CM, Asks, configmap
 
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 BALLAST_BYTES = 2 * 1024 * 1024
 TEXT = "x" * 3000
 SENTENCE = "the disk is full"
@@ -156,6 +163,69 @@ async def goes_on(path: Path) -> None:
         assert (await Asks(store).post(CM, configmap("after", text=TEXT))).status == 201
 
 
+def moxwell(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """The command, with its state in the folder."""
+    env = {**os.environ, "XDG_STATE_HOME": str(folder)}
+    command = [sys.executable, "-m", "moxwell", *args, "--name", "full"]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def fill_up(ballast: Path) -> None:
+    """Write until nothing more fits."""
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"\0" * 65536)
+    with suppress(OSError), ballast.open("ab", buffering=0) as file:
+        while True:
+            file.write(b"\0" * 512)
+
+
+def spaced(name: str, size: int) -> dict[str, Any]:
+    made: dict[str, Any] = configmap(name, text="x" * size)
+    return {**made, "metadata": {**made["metadata"], "namespace": "default"}}
+
+
+async def through_the_daemon(folder: Path) -> None:
+    """Refused with a sentence, alive, and writing on when there is room."""
+    path = folder / "moxwell" / "full" / "kubeconfig"
+    access = kubeconfig.load([path]).access(SystemClock(), {})
+    async with HttpTransport(access) as transport:
+        kube = Kube(transport)
+        fill_up(folder / "ballast")
+        said = ""
+        for number in range(200):
+            try:
+                await kube.create(spaced(f"big{number}", 60_000), CONFIGMAPS)
+            except Answered as error:
+                said = str(error)
+                break
+        assert SENTENCE in said, said
+        assert "make room" in said, said
+        there = {o["metadata"]["name"] for o in (await kube.list(CONFIGMAPS, "default")).items}
+        assert moxwell(folder, "status").returncode == 0
+        (folder / "ballast").unlink()
+        await kube.create(spaced("after", 1), CONFIGMAPS)
+        after = {o["metadata"]["name"] for o in (await kube.list(CONFIGMAPS, "default")).items}
+        assert after == there | {"after"}
+
+
+def daemon(folder: Path) -> None:
+    started = moxwell(folder, "up", "--no-sample")
+    assert started.returncode == 0, started.stderr
+    try:
+        asyncio.run(through_the_daemon(folder))
+    finally:
+        moxwell(folder, "down")
+    fill_up(folder / "ballast")
+    refused = moxwell(folder, "up", "--no-sample")
+    moxwell(folder, "down")
+    assert refused.returncode == 1
+    assert "make room on the file system of" in refused.stderr, refused.stderr
+    sys.stdout.write("told, alive, and written on\n")
+
+
 def main(folder: Path) -> None:
     asyncio.run(alive(folder))
     for file in folder.iterdir():
@@ -167,5 +237,7 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--write":
         asyncio.run(write_for_ever(Path(sys.argv[2])))
+    elif sys.argv[1] == "--daemon":
+        daemon(Path(sys.argv[2]))
     else:
         main(Path(sys.argv[1]))

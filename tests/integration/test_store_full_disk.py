@@ -15,12 +15,12 @@ STORY = Path(__file__).with_name("full_disk_story.py")
 PATIENCE_SECONDS = 300
 
 
-def in_a_small_world(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that alone sees ``folder`` as a tmpfs of six megabytes."""
+def in_a_small_world(folder: Path, size: str, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that alone sees ``folder`` as a small tmpfs."""
     if shutil.which("unshare") is None:
         need_or_skip("no unshare: a full disk cannot be had")
     kind = "-m" if os.geteuid() == 0 else "-Urm"
-    mount = f"mount -t tmpfs -o size=6m tmpfs '{folder}' || exit 77; exec \"$@\""
+    mount = f"mount -t tmpfs -o size={size} tmpfs '{folder}' || exit 77; exec \"$@\""
     done = subprocess.run(
         ["unshare", kind, "sh", "-c", mount, "sh", *command],
         capture_output=True,
@@ -34,5 +34,10 @@ def in_a_small_world(folder: Path, *command: str) -> subprocess.CompletedProcess
 
 
 def test_a_full_disk_loses_nothing_and_writes_go_on_when_there_is_room(tmp_path: Path) -> None:
-    done = in_a_small_world(tmp_path, sys.executable, str(STORY), str(tmp_path))
+    done = in_a_small_world(tmp_path, "6m", sys.executable, str(STORY), str(tmp_path))
     assert done.stdout == "nothing lost, nothing invented\n", done.stderr
+
+
+def test_the_daemon_outlives_a_full_disk(tmp_path: Path) -> None:
+    done = in_a_small_world(tmp_path, "40m", sys.executable, str(STORY), "--daemon", str(tmp_path))
+    assert done.stdout == "told, alive, and written on\n", done.stderr
