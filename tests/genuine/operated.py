@@ -32,7 +32,7 @@ from moxwell.sim import certs, serve
 from moxwell.sim.state import Region
 from moxwell.sim.world import read_world
 from moxwell.testing.estate_world import TOKEN, TOKEN_SECRET, WORLD
-from rig import kubeconfig
+from rig import kubeconfig, managers
 from rig.control_plane import ControlPlane
 from rig.process import Failed, Process, free_port, wait_ready
 
@@ -51,8 +51,7 @@ class Simulated:
         folder.mkdir(parents=True, exist_ok=True)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._ended = asyncio.Event()
-        self._life: Any = None
+        self._lives: list[asyncio.Task[None]] = []
         self.simulator: serve.Simulator | None = None
 
     def __enter__(self) -> "Simulated":
@@ -84,12 +83,13 @@ class Simulated:
         regions = read_world(self._world, "world", clock.now().timestamp())
         self.simulator = serve.Simulator(regions, clock, tls=made.context(), inside=guests)
         await self.simulator.start()
-        self._life = asyncio.gather(planes.run(), guests.run())
+        self._lives = [asyncio.create_task(guests.run()), asyncio.create_task(planes.run())]
 
     async def _stop(self) -> None:
-        self._life.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._life
+        for life in self._lives:
+            life.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await life
         if self.simulator is not None:
             await self.simulator.stop()
         for task in asyncio.all_tasks():
@@ -159,7 +159,7 @@ def pointed(objects: list[Json], port: int) -> list[Json]:
 
 def is_configuration(obj: Json) -> bool:
     """The Secret that a user fills."""
-    return obj["kind"] == "Secret" and obj["metadata"]["name"] == "moxwell-config"
+    return (obj["kind"], obj["metadata"]["name"]) == ("Secret", "moxwell-config")
 
 
 class Operator:
@@ -173,9 +173,24 @@ class Operator:
     def install(self, objects: list[Json] | None = None) -> None:
         """Apply the components (or what clusterctl made of them)."""
         found = pointed(objects or components(), self.webhooks)
-        text = yaml.safe_dump_all(found)
+        text = yaml.dump_all(found, Dumper=managers.DUMPER)
         self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
         self.plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+
+    def point(self) -> None:
+        """Lead the webhooks of components that are there already to this process."""
+        url = f"https://127.0.0.1:{self.webhooks}"
+        for obj in components():
+            name = obj["metadata"]["name"]
+            if obj["kind"] == "ValidatingWebhookConfiguration":
+                path, where = "/webhooks/0/clientConfig", {"url": f"{url}/validate"}
+            elif obj["kind"] == "CustomResourceDefinition":
+                path = "/spec/conversion/webhook/clientConfig"
+                where = {"url": f"{url}/convert"}
+            else:
+                continue
+            change = json.dumps([{"op": "replace", "path": path, "value": where}])
+            self.plane.kubectl("patch", obj["kind"].lower(), name, "--type=json", "-p", change)
 
     def start(self, *flags: str) -> None:
         token = self.plane.kubectl(
@@ -220,6 +235,14 @@ def get(plane: ControlPlane, kind: str, *more: str) -> list[Json]:
     done = plane.kubectl("get", kind, *more, "-o", "json")
     found: Json = json.loads(done.stdout)
     return list(found["items"]) if "items" in found else [found]
+
+
+def apply(plane: ControlPlane, text: str, *more: str) -> None:
+    """As a user does."""
+    done = plane.kubectl(
+        "apply", "-f", "-", *more, "--request-timeout=40s", stdin=text, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def until(what: str, ask: Callable[[], Any], tell: Callable[[], str] = lambda: "") -> Any:

@@ -2,23 +2,23 @@
 Local repositories for genuine clusterctl: our release, and the genuine providers of the rig.
 
 In: a folder. Out: ``clusterctl.yaml`` and beside it one folder per provider and version, as
-clusterctl wants them. Ours holds what ``release/`` holds. Those of Cluster API hold the genuine CRDs
-alone: their managers are processes of the rig. clusterctl insists on cert-manager, which none of
+clusterctl wants them. Ours holds what ``release/`` holds; those of Cluster API the genuine CRDs
+alone, as their managers are processes of the rig. clusterctl insists on cert-manager, which none of
 these needs (our operator makes its own certificates); two small CRDs stand in for it.
 """
 
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from operated import RELEASE, components
 
 import moxwell
-from operated import RELEASE, components
 from rig import locate, managers
 from rig.managers import Manager
 from rig.table import BY_NAME
@@ -63,10 +63,10 @@ class Clusterctl:
         self._write_config()
 
     def __call__(
-        self, *args: str | Path, check: bool = True, **env: str
+        self, *args: str | Path, check: bool = True, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         command = [locate.program("clusterctl"), "--config", self.folder / "clusterctl.yaml", *args]
-        full = {"HOME": str(self.folder), "PATH": os.environ["PATH"], **env}
+        full = {"HOME": str(self.folder), "PATH": os.environ["PATH"], **(env or {})}
         full |= {"CLUSTERCTL_DISABLE_VERSIONCHECK": "true"}
         words = [str(word) for word in command]
         done = subprocess.run(
@@ -98,7 +98,7 @@ class Clusterctl:
 
     def _finish(self, place: Path, name: str, kind: str, version: str, found: list[Json]) -> None:
         file = place / "components.yaml"
-        file.write_text(yaml.safe_dump_all(found, sort_keys=False, width=120))
+        file.write_text(yaml.dump_all(found, Dumper=managers.DUMPER, sort_keys=False, width=120))
         major, minor, _ = version.removeprefix("v").split(".")
         series = {"major": int(major), "minor": int(minor), "contract": CONTRACT}
         said = {"apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3", "kind": "Metadata"}

@@ -23,6 +23,8 @@ from rig.process import Process, free_port, wait_ready
 
 CONTRACTS = {"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2"}
 Object = dict[str, Any]
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # CRDs are long
+DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def install(plane: ControlPlane, manager: Manager, url: str) -> None:
     bundle = base64.b64encode(plane.authority.pem).decode()
     crds = [_definition(obj, url, bundle) for obj in definitions(manager)]
     hooks = [_hooked(obj, manager, url, bundle) for obj in _documents(folder / "webhook")]
-    text = yaml.safe_dump_all([*crds, *(h for h in hooks if h)])
+    text = yaml.dump_all([*crds, *(h for h in hooks if h)], Dumper=DUMPER)
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
 
@@ -101,7 +103,7 @@ def definitions(manager: Manager) -> Iterator[Object]:
 
 def _documents(folder: Path) -> Iterator[Object]:
     for path in sorted(folder.glob("*.yaml")):
-        yield from (obj for obj in yaml.safe_load_all(path.read_text()) if obj)
+        yield from (obj for obj in yaml.load_all(path.read_text(), LOADER) if obj)
 
 
 def _definition(obj: Object, url: str, bundle: str) -> Object:

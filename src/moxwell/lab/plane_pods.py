@@ -22,7 +22,7 @@ from moxwell.lab.plane import MANIFESTS, Plane
 
 Json = dict[str, Any]
 PODS = Resource("", "v1", "pods", "Pod")
-LOOK_SECONDS = 15.0
+LOOK_SECONDS, SOON_SECONDS = 15.0, 1.0  # until the Node is registered
 ETCD_IMAGE = "registry.k8s.io/etcd:3.6.5-0"
 
 
@@ -88,10 +88,12 @@ class Mirrors:
 
     async def run(self) -> None:
         """Look at the files now and then; ends only by being cancelled."""
+        pause = SOON_SECONDS
         while True:
             with contextlib.suppress(Retryable, Missing):
                 await self.ensure()
-            await self._clock.sleep(LOOK_SECONDS)
+                pause = LOOK_SECONDS
+            await self._clock.sleep(pause)
 
     async def ensure(self) -> None:
         """Every static pod has its mirror."""
