@@ -31,11 +31,18 @@ from moxwell.pve.regions import Region
 Say = Callable[[str], None]
 _OWN = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionTimestamp",
         "deletionGracePeriodSeconds", "generation", "finalizers", "ownerReferences")  # fmt: skip
+_BOUND = (
+    "pv.kubernetes.io/bind-completed",
+    "pv.kubernetes.io/bound-by-controller",
+    "volume.kubernetes.io/selected-node",
+)
 
 
 def bare(obj: dict[str, Any]) -> dict[str, Any]:
-    """An object as it can be created again."""
+    """An object as it can be created again; that it was bound is not true of the new one yet."""
     meta = {k: v for k, v in obj["metadata"].items() if k not in _OWN}
+    marks = meta.get("annotations") or {}
+    meta["annotations"] = {k: v for k, v in marks.items() if k not in _BOUND}
     return {**{k: v for k, v in obj.items() if k != "status"}, "metadata": meta}
 
 

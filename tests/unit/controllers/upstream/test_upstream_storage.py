@@ -85,6 +85,13 @@ WAITS = klass("WaitForFirstConsumer")
         ),
         pytest.param(claim(volume="pv1"), [], None, None, id="its volume is not there yet"),
         pytest.param(
+            claim(volume="pv1", done="yes"),
+            [volume(to="data")],
+            None,
+            "ClaimMisbound",
+            id="said to be bound to what is only kept for its name",
+        ),
+        pytest.param(
             claim(),
             [volume("big", gi=9), volume("fits", gi=3)],
             klass(),

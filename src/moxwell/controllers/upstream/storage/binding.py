@@ -61,7 +61,11 @@ def _named(claim: Json, volume: Json | None) -> Move:
             return Wait()
         text = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
         return Wait(Note("ClaimLost", text, "Warning"), lost=True)
-    if not volume["spec"].get("claimRef") or is_for(volume, claim):
+    ref = volume["spec"].get("claimRef")
+    if completed and ref and ref.get("uid") != claim["metadata"]["uid"]:
+        text = "Two claims are bound to the same volume, this one is bound incorrectly"
+        return Wait(Note("ClaimMisbound", text, "Warning"), lost=True)
+    if not ref or is_for(volume, claim):
         return Bind(_name(volume))
     text = f"volume {_name(volume)!r} already bound to a different claim."
     return Wait(Note("FailedBinding", text, "Warning"))

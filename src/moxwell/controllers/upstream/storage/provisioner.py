@@ -142,10 +142,11 @@ class Reclaim:
         return names.annotation(volume, names.PROVISIONED_BY) == self._plugin.name
 
     async def reconcile(self, volume: Json) -> Outcome[Json]:
-        free = names.phase(volume) in ("Released", "Failed")
         deleting = "deletionTimestamp" in volume["metadata"]
+        unclaimed = deleting and names.phase(volume) == "Available"
+        free = unclaimed or names.phase(volume) in ("Released", "Failed")
         if volume["spec"].get("persistentVolumeReclaimPolicy") != "Delete":
-            return Outcome(None, settled=free or names.phase(volume) == "Available")
+            return Outcome(None, settled=free)
         if not free:
             return Outcome(None)
         name = volume["metadata"]["name"]
