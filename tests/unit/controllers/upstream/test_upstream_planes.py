@@ -52,7 +52,7 @@ def plane(version: str, *, ready: bool, known: bool) -> Plane:
             id="the new version starts, the old one answered last",
         ),
         pytest.param(tenant(NEW, OLD), plane(NEW, ready=True, known=True), "Ready", NEW, id="new"),
-        pytest.param(tenant(OLD, OLD), None, "Sleeping", "", id="asleep"),
+        pytest.param(tenant(OLD, OLD), None, "Sleeping", OLD, id="asleep"),
     ],
 )
 def test_the_phase_of_a_control_plane(

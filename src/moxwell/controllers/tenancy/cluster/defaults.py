@@ -40,12 +40,16 @@ class Defaults:
 
 
 def version_of(app: Kubernetes, defaults: Defaults) -> str:
-    """The whole version: ``v1.34`` means its first patch release that we know, else ``.0``."""
-    version = app.spec.version or defaults.version
+    """
+    The whole version: ``v1.34`` means its patch release that runs or that we know, else ``.0``.
+
+    What a cluster does not say stays as it runs: a newer default is for new clusters.
+    """
+    version = app.spec.version or app.status.version or defaults.version
     version = version if version.startswith("v") else f"v{version}"
     if version.count(".") == 1:
-        known = defaults.version
-        version = known if known.startswith(f"{version}.") else f"{version}.0"
+        known = (app.status.version, defaults.version, f"{version}.0")
+        version = next(each for each in known if each.startswith(f"{version}."))
     return version
 
 

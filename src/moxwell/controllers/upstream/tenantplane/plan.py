@@ -171,8 +171,8 @@ def _certificates(plane: Plane | None) -> Json:
 
 def _version(tenant: TenantControlPlane, plane: Plane | None) -> str:
     """What answers; while nothing does, what answered last."""
-    if plane is None or plane.ready:
-        return plane.version if plane else ""
+    if plane is not None and plane.ready:
+        return plane.version
     return tenant.status.kubernetes_resources.version.version
 
 
