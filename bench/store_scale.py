@@ -3,8 +3,8 @@ The embedded API with many objects: what one costs in memory, how long a start a
 
 Run: ``python bench/store_scale.py [--objects 20000]``. Objects are custom resources of 2 kB in
 a SQLite file, without HTTP; filling and serving are processes of their own. The limits are ratios:
-memory per object against its JSON, a start against merely reading the file, a change told to 50
-watchers against one.
+memory per object against its JSON, the CPU of a start against that of merely reading the file, a
+change told to 50 watchers against one.
 """
 
 import argparse
@@ -60,14 +60,14 @@ async def fill(path: Path, count: int) -> float:
 
 
 def raw_read(path: Path) -> float:
-    """Merely reading every row."""
-    began = time.perf_counter()
+    """CPU seconds of merely reading every row."""
+    began = time.process_time()
     with sqlite3.connect(path) as db:
         for _ in db.execute(
             "SELECT revision, store, key, deleted, body FROM log ORDER BY revision"
         ):
             pass
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 async def told(asks: Asks, watchers: int, changes: int) -> float:
@@ -90,9 +90,9 @@ async def told(asks: Asks, watchers: int, changes: int) -> float:
 
 
 async def serve(path: Path, count: int) -> dict[str, float]:
-    before, began = memory(), time.perf_counter()
+    before, began, busy = memory(), time.perf_counter(), time.process_time()
     async with Store(path=path) as store:
-        start = time.perf_counter() - began
+        start, start_cpu = time.perf_counter() - began, time.process_time() - busy
         held = memory() - before
         asks, table = Asks(store), store.core.state.table("widgets.example.com")
         stored = sum(len(r.body) for r in table.scan())
@@ -104,6 +104,7 @@ async def serve(path: Path, count: int) -> dict[str, float]:
         "bytes": stored / count,
         "memory": held / stored,
         "start": start,
+        "start CPU": start_cpu,
         "page": page,
         "fan-out": fifty / one,
     }
@@ -128,7 +129,7 @@ def main() -> int:
             raw = pool.submit(raw_read, path).result()
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             found = pool.submit(run_serve, path, count).result()
-    start = found["start"] / raw
+    start = found["start CPU"] / raw
     print(f"{count} objects of {found['bytes']:.0f} bytes, created at {rate:.0f}/s, 200 at once")
     print(f"memory / stored bytes        {found['memory']:6.2f}x  (limit {MOST_MEMORY}x)")
     print(

@@ -12,6 +12,8 @@ import json
 import random
 import runpy
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
@@ -21,10 +23,11 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
+import yaml
 from cryptography import x509
 from hypothesis import HealthCheck, Phase, given, settings
 
-from moxwell.api import registry, rules, trees
+from moxwell.api import crd, registry, rules, trees
 from moxwell.api.capi.core import Cluster
 from moxwell.api.infra import convert
 from moxwell.api.kinds import Object, Resource
@@ -60,6 +63,7 @@ GROUP = "infrastructure.cluster.x-k8s.io"
 MACHINES = f"proxmoxmachines.{GROUP}"
 CONFIG = "clusters: [{url: 'https://127.0.0.1:1', region: r, token_id: a@pve!b, token_secret: c}]"
 Json = dict[str, Any]
+HOOK = crd.Webhook(service="moxwell-webhook-service", namespace=SPACE)
 
 OLD_MACHINE: Json = {
     "sourceNode": "pve1",
@@ -418,8 +422,8 @@ async def bundles(kube: Kube) -> set[str]:
     hook = await kube.get(VALIDATING, "moxwell-validating-webhook-configuration")
     found = {w["clientConfig"].get("caBundle", "") for w in hook["webhooks"]}
     for name in {k.resource.group_resource for k in convert.KINDS}:
-        crd = await kube.get(CRDS, name)
-        found.add(crd["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", ""))
+        tree = await kube.get(CRDS, name)
+        found.add(tree["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", ""))
     return found
 
 
@@ -550,3 +554,16 @@ async def test_a_deleted_secret_means_a_new_authority(stage: tuple[Kube, Hasty])
     after = await kept(kube)
     assert after.authority != before.authority
     await until_served(kube, clock, after.bundle)
+
+
+async def test_the_command_prints_what_the_release_installs(plane: ControlPlane) -> None:
+    """``moxwell render crds`` is taken as it is, and names the webhook; so nothing can be lost."""
+    command = [sys.executable, "-m", "moxwell", "render", "crds"]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
+    printed = {c["metadata"]["name"]: c for c in yaml.safe_load_all(done.stdout)}
+    released = {c["metadata"]["name"]: c for c in crd.crds(convert.KINDS, HOOK)}
+    assert {name: printed[name] for name in released} == released
+    said = await asyncio.to_thread(
+        plane.kubectl, "replace", "--dry-run=server", "-f", "-", stdin=done.stdout.decode()
+    )
+    assert said.stdout.count("(server dry run)") == len(printed)

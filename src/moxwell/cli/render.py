@@ -17,7 +17,10 @@ def crds(
         "--upstream",
         help="Also those of Cluster API, its IPAM and Kamaji, as we serve them.",
     ),
-    service: str = typer.Option("", help="Service of the conversion webhook."),
+    service: str = typer.Option(
+        "moxwell-webhook-service",
+        help="Service of the conversion webhook; empty: none, and old versions lose fields.",
+    ),
     namespace: str = typer.Option("moxwell-system", help="Its namespace."),
     ca: str = typer.Option("", help="Its certificate authority, base64 of PEM."),
 ) -> None:
