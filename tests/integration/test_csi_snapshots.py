@@ -383,3 +383,22 @@ def test_a_snapshot_of_the_go_driver_is_listed_restored_and_deleted(tmp_path: Pa
         nothing_left(stage)
 
     play(tmp_path, story)
+
+
+def test_a_guest_that_got_a_carriers_id_keeps_its_disks(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await made(control, "pvc-1", "local-lvm")
+        clone = await made(control, "pvc-2", "local-lvm", source=calls.of_volume(volume))
+        await calls.delete(control, clone)
+        vmid = get_volume(clone.volume_id).owner
+        stage.mischief("take-vmid", vmid=vmid, node="r1-h0")
+        await asyncio.sleep(120)
+        await calls.delete(control, clone)  # again: there is nothing
+        shelf = stage.world().storages["local-lvm"].shelf("r1-h0")
+        name = f"vm-{vmid}-disk-0"
+        shelf[name] = Volume(name, "raw", "images", GIB, vmid=vmid)
+        with pytest.raises(NotNow, match=str(vmid)):
+            await calls.delete(control, clone)
+        assert name in shelf
+
+    play(tmp_path, story)

@@ -131,10 +131,9 @@ class Carriers:
         """Who carries a volume: the guest that owns it, or one that was made to name it."""
         if not self.owns(volume):
             return await self.find(region, self.mark_of(volume))
-        guest = region.inventory.find(volume.owner)
-        if guest is None or SHELL_TAG not in guest.tags:
+        found = await self.read(region, volume.owner)
+        if found is None or SHELL_TAG not in found.config.tags:
             return None
-        found = await self.read(region, guest.vmid)
         return found if found and found.config.slot_of(volume.volid) is not None else None
 
     async def read(self, region: Region, vmid: int) -> Carrier | None:

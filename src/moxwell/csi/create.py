@@ -14,7 +14,7 @@ from moxwell.csi import replicas, sizes, taking, topology
 from moxwell.csi.driver import Driver
 from moxwell.csi.ids import VolumeId, disk_name, find_volume
 from moxwell.csi.params import Params
-from moxwell.csi.refusals import HeldElsewhere, Incompatible
+from moxwell.csi.refusals import HeldElsewhere, Incompatible, NotNow
 from moxwell.csi.stock import FILE_TYPES, Disk
 from moxwell.csi.topology import Place, Segments
 from moxwell.errors import Missing, MoxwellError
@@ -115,5 +115,18 @@ async def delete(driver: Driver, text: str) -> None:
 async def _remove(driver: Driver, region: Region, volume: VolumeId) -> None:
     if await replicas.delete(driver, region, volume):
         return
-    if not await taking.end_volume(driver, region, volume):
-        await driver.stock.remove(region, volume)
+    if await taking.end_volume(driver, region, volume):
+        return
+    if driver.carriers.owns(volume) and not await region.inventory.is_gone(volume.owner):
+        await _refuse_foreign(driver, region, volume)
+        return
+    await driver.stock.remove(region, volume)
+
+
+async def _refuse_foreign(driver: Driver, region: Region, volume: VolumeId) -> None:
+    """The id in the name is a guest's that is not ours: its disk is not ours to remove."""
+    try:
+        await driver.stock.look(region, volume)
+    except Missing:
+        return
+    raise NotNow(f"{volume} belongs to guest {volume.owner}, which is not the driver's")
