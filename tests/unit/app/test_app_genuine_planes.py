@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,18 @@ async def test_a_port_that_nodes_know_is_not_exchanged(tmp_path: Path, programs:
         with pytest.raises(PortTaken, match=f"port {port} .* is taken by another program"):
             await planes.ensure(WISH)
     assert (await planes.ensure(WISH)).port == port
+    await ended(task)
+
+
+async def test_a_port_of_one_asleep_is_not_given_away(tmp_path: Path, programs: Path) -> None:
+    planes = hosts(tmp_path, programs, PaperHands())
+    task = asyncio.create_task(planes.run())
+    first = await planes.ensure(WISH)
+    await planes.sleep(KEY)
+    offered = iter([first.port, first.port, *(free_port() for _ in range(9))])
+    planes._port_of = lambda: next(offered)
+    second = await planes.ensure(replace(WISH, key=Key("team", "c2"), uid="u2"))
+    assert second.port != first.port
     await ended(task)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from moxwell.app.genuine import flags, process
+from moxwell.app.genuine import flags
 from moxwell.app.genuine.etcd_wire import Etcd
 from moxwell.app.genuine.files import Shelf, steady_port
 from moxwell.app.genuine.keys import Leaf, Pair
@@ -21,7 +21,6 @@ from moxwell.errors import Unreachable
 from moxwell.store.access.authority import write_private
 
 LOCAL = ("127.0.0.1", "localhost")
-Shelved = tuple[Pair, Pair]
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -141,7 +140,3 @@ class SharedEtcd:
         async with self.connect() as etcd:
             await etcd.probe()
         return ""
-
-    def log(self) -> str:
-        """The end of its log."""
-        return "\n".join(process.tail(self.folder / "etcd.log", 20))

@@ -205,7 +205,7 @@ class GenuinePlanes:
     def _settle(self, tenant: Tenant, wish: Wish) -> Record:
         """The tenant's own facts, with ports that it can really have."""
         tenant.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        record = tenant.begin(wish, self._port_of)
+        record = tenant.begin(wish, self._new_port)
         runs = {stem: self._supervisor.has(tenant.folder / stem) for stem in STEMS}
         if not runs["kube-apiserver"] and not is_free(record.port, self._host):
             raise PortTaken(
@@ -216,13 +216,21 @@ class GenuinePlanes:
             msgspec.structs.replace(
                 record,
                 manager_port=steady_port(
-                    record.manager_port, self._port_of, ours=runs["kube-controller-manager"]
+                    record.manager_port, self._new_port, ours=runs["kube-controller-manager"]
                 ),
                 scheduler_port=steady_port(
-                    record.scheduler_port, self._port_of, ours=runs["kube-scheduler"]
+                    record.scheduler_port, self._new_port, ours=runs["kube-scheduler"]
                 ),
             )
         )
+
+    def _new_port(self) -> int:
+        """A free port that no tenant remembers, also none that sleeps."""
+        records = (self._tenant(key).find() for key in self.keys())
+        known = {p for r in records if r for p in (r.port, r.manager_port, r.scheduler_port)}
+        while (port := self._port_of()) in known:
+            continue
+        return port
 
     def _seat(self, tenant: Tenant, record: Record) -> flags.Seat:
         return flags.Seat(
