@@ -40,7 +40,26 @@ Json = dict[str, Any]
 RELEASE = Path(__file__).parents[2] / "release"
 SPACE, ACCOUNT = "moxwell-system", "moxwell-controller-manager"
 FAST = WORLD.replace("boot: 6, shutdown: 3, statd: 5", "boot: 1, shutdown: 1, statd: 1")
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 300.0
+OLD = """
+apiVersion: infrastructure.cluster.x-k8s.io/v1alpha1
+kind: ProxmoxCluster
+metadata: {name: heard}
+spec:
+  controlPlaneEndpoint: {host: 10.0.0.4, port: 6443}
+  ipv4Config: {addresses: [10.0.0.10], prefix: 24, gateway: 10.0.0.1}
+  dnsServers: [10.0.0.2]
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1alpha1
+kind: ProxmoxMachineTemplate
+metadata: {name: heard}
+spec: {template: {spec: {sourceNode: pve1, templateID: 9000}}}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1alpha1
+kind: ProxmoxMachine
+metadata: {name: heard}
+spec: {sourceNode: pve1, templateID: 9000}
+"""
 
 
 class Simulated:
@@ -214,7 +233,8 @@ class Operator:
             "--bind-address=127.0.0.1",
             *flags,
         )
-        wait_ready(self.process, self._is_ready, seconds=60)
+        wait_ready(self.process, self._is_ready, seconds=120)
+        wait_ready(self.process, self._is_heard, seconds=120)
 
     def _is_ready(self) -> bool:
         try:
@@ -223,6 +243,11 @@ class Operator:
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+    def _is_heard(self) -> bool:
+        """Apiservers learn a moment later whom to trust: until then nobody converts."""
+        done = self.plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=OLD, check=False)
+        return done.returncode == 0
 
     @property
     def log(self) -> str:
