@@ -23,6 +23,9 @@ from moxwell.lab.seed import Seed
 _JINJA = re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
 _JOIN = re.compile(r"kubeadm\s+join\b[^\n;&|]*--config[ =](\S+)")
 _SENTINEL = re.compile(r"/run/cluster-api/bootstrap-success\.complete")
+_ENVSUBST = re.compile(r"envsubst\s*<\s*(\S+)")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+ENVIRONMENT = "/etc/proxmox-env"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 TAINTS: tuple[Mapping[str, Any], ...] = ({"key": CONTROL_PLANE, "effect": "NoSchedule"},)
 
@@ -117,7 +120,19 @@ def _ignition(text: str) -> Instructions:
     files = {f["path"]: _data_url(f.get("contents", {}).get("source", "")) for f in found}
     units = [u for u in config.get("systemd", {}).get("units", []) if u.get("enabled", True)]
     commands = [line for unit in units for line in _exec_lines(unit.get("contents", ""), files)]
-    return Instructions(files, tuple(commands), files.get("/etc/hostname", "").strip())
+    hostname = files.get("/etc/hostname", "").strip()
+    return Instructions(_substituted(files, "\n".join(commands)), tuple(commands), hostname)
+
+
+def _substituted(files: Mapping[str, str], script: str) -> dict[str, str]:
+    """What ``envsubst < FILE`` in the script makes of files, with the environment of Proxmox."""
+    lines = (line.partition("=") for line in files.get(ENVIRONMENT, "").splitlines())
+    known = {name.strip(): value.strip() for name, _, value in lines}
+    wanted = set(_ENVSUBST.findall(script))
+    return {
+        path: _VARIABLE.sub(lambda m: known.get(m[1], ""), text) if path in wanted else text
+        for path, text in files.items()
+    }
 
 
 def _exec_lines(unit: str, files: Mapping[str, str]) -> list[str]:

@@ -125,6 +125,24 @@ def test_ignition_is_read_as_well() -> None:
     assert join.node_name == "w1"
 
 
+def test_flatcar_learns_its_name_from_the_environment_of_proxmox() -> None:
+    args = {"provider-id": "proxmox://'${COREOS_CUSTOM_INSTANCE_ID}'"}
+    plain = yaml.safe_dump(JOIN | {"nodeRegistration": {"name": "w1", "kubeletExtraArgs": args}})
+    script = f"envsubst < {PATH} > {PATH}.tmp\nmv {PATH}.tmp {PATH}\n{COMMAND}"
+    files = {PATH: plain, "/etc/kubeadm.sh": script}
+    files["/etc/proxmox-env"] = "COREOS_CUSTOM_INSTANCE_ID=north/100\n"
+    sources = {
+        path: f"data:;base64,{base64.b64encode(text.encode()).decode()}"
+        for path, text in files.items()
+    }
+    found = [{"path": path, "contents": {"source": source}} for path, source in sources.items()]
+    unit = {"name": "k.service", "contents": "[Service]\nExecStart=/etc/kubeadm.sh"}
+    config = {"ignition": {"version": "2.3.0"}, "storage": {"files": found}}
+    join = joined(json.dumps(config | {"systemd": {"units": [unit]}}))
+    assert join is not None
+    assert join.kubelet_args == {"provider-id": "proxmox://'north/100'"}
+
+
 def test_packed_files_are_unpacked() -> None:
     packed = base64.b64encode(gzip.compress(yaml.safe_dump(JOIN).encode())).decode()
     config = {
