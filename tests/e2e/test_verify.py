@@ -10,7 +10,7 @@ import pytest
 from instance import Instance, instance
 
 from moxwell.app.home import free_port
-from moxwell.app.lab import TOKEN, TOKEN_SECRET
+from moxwell.app.reach import TOKEN, TOKEN_SECRET
 from moxwell.clock import SystemClock
 from moxwell.pve.config import load
 from moxwell.pve.regions import Regions

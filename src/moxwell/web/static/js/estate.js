@@ -28,7 +28,7 @@ function problems() {
   return h("div", { class: "problems", "aria-live": "polite" }, shown.map((p) =>
     h("a", { key: p.key, class: `card problem ${p.state === "made" ? "moving" : p.state}`, href: p.href || "/" },
       icon(p.state), h("b", {}, p.title), h("time", {}, p.count || since(p.since)),
-      h("p", {}, p.text, " ", p.next && [h("b", {}, "Next: "), p.next]))));
+      h("p", {}, p.text, p.text.endsWith(".") ? " " : ". ", p.next && [h("b", {}, "Next: "), p.next]))));
 }
 
 export function region(r, hosts, guests, withKey) {

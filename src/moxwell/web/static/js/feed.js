@@ -29,7 +29,7 @@ export function who(r) {
   return h("span", { class: "who" }, square(c), r.name);
 }
 export function underWay(m) {
-  return h("a", { key: m.key, class: `row ${view.lit === m.guest ? "lit" : ""}`, href: m.href || null, "data-guest": m.guest },
+  return h("a", { key: m.key, class: `row ${m.guest && view.lit === m.guest ? "lit" : ""}`, href: m.href || null, "data-guest": m.guest },
     icon(m.state), who(m), h("time", {}, since(m.since)), h("span", { class: "what" }, m.sentence),
     m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } })));
 }
