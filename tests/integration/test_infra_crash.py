@@ -95,7 +95,8 @@ class MachineIsMade:
     def check_hardware(self, guest: Any, new: set[str]) -> None:
         if self.spec is not EVERYTHING:
             return
-        assert len([n for n in new if n.startswith("volume")]) == 2, new
+        extra = 2 if "scsi2" in guest.conf else 1
+        assert len([n for n in new if n.startswith("volume")]) == 1 + extra, new
         assert f"ha vm:{guest.vmid}" in new
         assert f"pool kube {guest.vmid}" in new
         assert sorted(r["action"] for r in guest.firewall.rules) == ["kube", "web"]
@@ -118,11 +119,23 @@ class MachineIsReady(MachineIsMade):
 
 @dataclass
 class MachineIsChanged(MachineIsReady):
-    """It grows in place: cores, memory, disk and tags."""
+    """It changes in place: cores, memory, disks, tags, text, rules and HA's care."""
 
     async def act(self, world: Estate) -> None:
-        bigger = {"bootVolume": {"disk": "scsi0", "sizeGb": 40}}
-        change = {"disks": bigger, "tags": ["x"], "numCores": 6, "memoryMiB": 8192}
+        extra = [
+            {"disk": "scsi1", "sizeGb": 7, "storage": "lvm", "ssd": True},
+            {"disk": "scsi2", "sizeGb": 3, "storage": "lvm"},
+        ]
+        bigger = {"bootVolume": {"disk": "scsi0", "sizeGb": 40}, "extra": extra}
+        change = {
+            "disks": bigger,
+            "tags": ["x"],
+            "numCores": 6,
+            "memoryMiB": 8192,
+            "description": "grown",
+            "firewallGroups": ["kube", "web"],
+            "highAvailability": {"maxRestart": 3},
+        }
         await world.kube.merge(ProxmoxMachine, "m", {"spec": change}, "default")
 
     async def check(self, world: Estate) -> None:
@@ -132,6 +145,10 @@ class MachineIsChanged(MachineIsReady):
         assert "size=40G" in will["scsi0"]
         assert "x" in will["tags"].split(";")
         assert (will["cores"], will["memory"]) == ("6", "8192")
+        assert ("size=7G" in will["scsi1"], "size=3G" in will["scsi2"]) == (True, True)
+        assert will["description"].startswith("grown")
+        assert sorted(r["action"] for r in guest.firewall.rules) == ["kube", "web"]
+        assert world.region("north").ha.resources[f"vm:{vmid}"].options["max_restart"] == 3
         await super().check(world)
 
 

@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from moxwell.api.infra.machine import MachineSpec
 from moxwell.api.infra.network import NetworkDevice
 from moxwell.api.infra.template import ExtraDisk, PciDevice
@@ -46,9 +48,7 @@ def wanted_config(
         put["agent"] = "enabled=1"
     for device in devices:
         put[device.name] = nic_value(owner, device, ground, current.get(device.name, ""))
-    for disk in spec.disks.extra if spec.disks else ():
-        if disk.disk not in current:
-            put[disk.disk] = disk_value(disk, storage)
+    put |= new_disks(spec, current, storage)
     for n, pci in enumerate(spec.pci_devices):
         put[f"hostpci{n}"] = pci_value(pci)
     if iso:
@@ -78,10 +78,16 @@ def compute(spec: MachineSpec) -> dict[str, str]:
 
 def meaning(spec: MachineSpec) -> str:
     """A short word for what may change in place; another word, another wish."""
-    boot = spec.disks.boot_volume if spec.disks else None
-    parts = [*sorted(compute(spec).items()), *sorted(t.lower() for t in spec.tags)]
-    text = repr([parts, (boot.disk, boot.size_gb) if boot else None])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    tags = sorted(t.lower() for t in spec.tags)
+    around = (spec.firewall_groups, spec.high_availability)
+    parts = (sorted(compute(spec).items()), tags, spec.description, spec.disks, around)
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]
+
+
+def new_disks(spec: MachineSpec, current: Mapping[str, str], storage: str) -> dict[str, str]:
+    """Further disks that are not there yet."""
+    extra = spec.disks.extra if spec.disks else ()
+    return {d.disk: disk_value(d, storage) for d in extra if d.disk not in current}
 
 
 def nic_value(owner: str, device: NetworkDevice, ground: Ground, current: str) -> str:

@@ -5,7 +5,7 @@ In flows a machine with a claim, out flow facts. Every method is at most one req
 none where the shared inventory knows. The agent is asked ever more seldom while a guest boots.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moxwell.api.capi.core import Machine
 from moxwell.api.core.plain import Secret
@@ -21,6 +21,7 @@ from moxwell.kernel.hardware import meaning
 from moxwell.kernel.seed import SCHEME, Bootstrap
 from moxwell.kube.client import Kube
 from moxwell.pve import errors, marks
+from moxwell.pve.endpoints.ha import HaResource
 from moxwell.pve.guests import CLONING
 from moxwell.pve.marks import Mark
 from moxwell.pve.regions import Region
@@ -83,14 +84,28 @@ class Peer:
         host = region.inventory.hosts.get(guest.host)
         up = bool(host and host.online)
         if mark.key in guest.owner_keys and not guest.template:
+            found = GuestFound(guest, True, marked=True, host_online=up)
             look = obj.spec.changes == "InPlace" and up and differs(obj, guest)
-            config = await region.pve.qemu.config(guest.host, guest.vmid) if look else None
-            return GuestFound(guest, True, marked=True, host_online=up, config=config)
+            return await self._look_closely(obj, region, found) if look else found
         if not ask or guest.lock == CLONING or _is_worked_on(obj, region):
             return GuestFound(guest, False, arriving=True, host_online=up)
         if not up:
             return GuestFound(guest, False, arriving=True, host_online=False)
         return await self._ask_whose(obj, region, guest)
+
+    async def _look_closely(
+        self, obj: ProxmoxMachine, region: Region, found: GuestFound
+    ) -> GuestFound:
+        """All that may be changed in place, of a guest that seems to differ."""
+        guest, care = found.seen, obj.spec.high_availability
+        grouped = care is not None and await self.ha_care(obj, region, again=True) == "group"
+        return replace(
+            found,
+            config=await region.pve.qemu.config(guest.host, guest.vmid),
+            firewall_groups=await self._firewall_groups(obj, region, guest),
+            ha=await _ha(region, guest.vmid) if care else None,
+            ha_group=(care.group or "") if care and grouped else "",
+        )
 
     async def _ask_whose(
         self, obj: ProxmoxMachine, region: Region, guest: GuestSeen
@@ -118,10 +133,10 @@ class Peer:
         rules = await region.pve.firewall.rules(guest.host, guest.vmid)
         return frozenset(rule.action for rule in rules if rule.type == "group")
 
-    async def ha_care(self, obj: ProxmoxMachine, region: Region) -> Care:
+    async def ha_care(self, obj: ProxmoxMachine, region: Region, *, again: bool = False) -> Care:
         """Whether HA there knows groups or rules; asked only for a machine that names one."""
         asked = obj.spec.high_availability
-        if asked is None or not asked.group or obj.spec.provider_id:
+        if asked is None or not asked.group or (obj.spec.provider_id and not again):
             return "group"
         try:
             rule = await region.pve.ha.rule(asked.group)
@@ -201,6 +216,13 @@ class Peer:
     def forget(self, obj: ProxmoxMachine) -> None:
         """The machine is gone."""
         self._asked.pop(obj.uid, None)
+
+
+async def _ha(region: Region, vmid: int) -> HaResource | None:
+    try:
+        return await region.pve.ha.resource(f"vm:{vmid}")
+    except Missing:
+        return None
 
 
 def differs(obj: ProxmoxMachine, guest: GuestSeen) -> bool:

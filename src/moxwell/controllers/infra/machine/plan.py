@@ -25,7 +25,6 @@ from moxwell.pve.steps import (
     Guest,
     JoinHaRule,
     Migrate,
-    RegisterHa,
     RemoveCarcass,
     Shutdown,
     Start,
@@ -209,12 +208,7 @@ def _start(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
     if care is not None:
         if guest.seen.hastate:
             return Wait("WaitingForHA", f"the HA manager starts it ({guest.seen.hastate})")
-        return RegisterHa(
-            wish.guest(obj, guest),
-            group=(care.group or "") if seen.care == "group" else "",
-            max_restart=1 if care.max_restart is None else care.max_restart,
-            max_relocate=1 if care.max_relocate is None else care.max_relocate,
-        )
+        return wish.register(obj, guest, (care.group or "") if seen.care == "group" else "")
     return Start(wish.guest(obj, guest))
 
 

@@ -7,7 +7,7 @@ that it happened.
 """
 
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.infra.template import Claim
+from moxwell.api.infra.template import Claim, HighAvailability
 from moxwell.controllers.infra.machine.peer import iso_of, mark_of, seed_name, shelf_of
 from moxwell.controllers.infra.machine.seen import BOOTING, GuestFound, Seen
 from moxwell.kernel import hardware
@@ -16,7 +16,15 @@ from moxwell.kernel.seed import SCHEME, Identity, Place, seed_files
 from moxwell.kernel.wiring import network_of
 from moxwell.pve.endpoints.firewall import Rule
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.steps import Configure, Guest, Resize, SetFirewall, UploadIso
+from moxwell.pve.steps import (
+    Configure,
+    Guest,
+    RegisterHa,
+    Resize,
+    SetFirewall,
+    Step,
+    UploadIso,
+)
 from moxwell.pve.steps.config import EMPTY_DRIVE
 from moxwell.pve.values import Blob
 
@@ -61,14 +69,18 @@ def seed(obj: ProxmoxMachine, claim: Claim, seen: Seen) -> UploadIso:
 
 
 def growth(obj: ProxmoxMachine, found: GuestFound) -> Resize | None:
-    """Grow the boot disk, if it is smaller than asked for."""
-    boot = obj.spec.disks.boot_volume if obj.spec.disks else None
-    config = found.config
-    if boot is None or config is None:
+    """Grow a disk that is smaller than asked for, one at a time."""
+    disks, config = obj.spec.disks, found.config
+    if disks is None or config is None:
         return None
-    slot = hardware.boot_disk(config.raw, boot.disk)
-    step = Resize(guest(obj, found), slot=slot, size_gib=boot.size_gb, digest=config.digest)
-    return step if step.is_needed(config) else None
+    boot = disks.boot_volume
+    wanted = {hardware.boot_disk(config.raw, boot.disk): boot.size_gb} if boot else {}
+    wanted |= {d.disk: d.size_gb for d in disks.extra if d.disk in config}
+    for slot, size in wanted.items():
+        step = Resize(guest(obj, found), slot=slot, size_gib=size, digest=config.digest)
+        if step.is_needed(config):
+            return step
+    return None
 
 
 def guard(obj: ProxmoxMachine, found: GuestFound) -> SetFirewall | None:
@@ -116,18 +128,49 @@ def stamp(obj: ProxmoxMachine, found: GuestFound) -> Configure:
     return Configure(guest(obj, found), changes=changes, digest=config.digest)
 
 
-def change(obj: ProxmoxMachine, found: GuestFound) -> Configure | Resize | None:
+def change(obj: ProxmoxMachine, found: GuestFound) -> Step | None:
     """What is different from the spec, changed in place; nothing if it is pending already."""
-    config = found.config
+    config, mark = found.config, mark_of(obj)
     if config is None:
         return None
-    tags = mark_of(obj).tags([*config.tags, *obj.spec.tags])
-    step = Configure(
+    claim = obj.spec.claim
+    storage = (claim.storage if claim else "") or _storage_of(config)
+    changes = {
+        **hardware.compute(obj.spec),
+        **hardware.new_disks(obj.spec, config.raw, storage),
+        "tags": mark.tags([*config.tags, *obj.spec.tags]),
+    }
+    if obj.spec.description is not None:
+        changes["description"] = mark.describe(obj.spec.description)
+    step = Configure(guest(obj, found), changes=changes, digest=config.digest)
+    if step.is_needed(config):
+        return step
+    return growth(obj, found) or guard(obj, found) or _care(obj, found)
+
+
+def _care(obj: ProxmoxMachine, found: GuestFound) -> RegisterHa | None:
+    """HA's care as asked for, where it is another or none; that of somebody else stays."""
+    care, has = obj.spec.high_availability, found.ha
+    if care is None:
+        return None
+    step = register(obj, found, found.ha_group)
+    if has is None:
+        return step
+    restart = 1 if has.max_restart is None else has.max_restart
+    relocate = 1 if has.max_relocate is None else has.max_relocate
+    same = (restart, relocate, has.group) == (step.max_restart, step.max_relocate, step.group)
+    return None if same else step
+
+
+def register(obj: ProxmoxMachine, found: GuestFound, group: str) -> RegisterHa:
+    """Let the HA manager look after it."""
+    care = obj.spec.high_availability or HighAvailability()
+    return RegisterHa(
         guest(obj, found),
-        changes={**hardware.compute(obj.spec), "tags": tags},
-        digest=config.digest,
+        group=group,
+        max_restart=1 if care.max_restart is None else care.max_restart,
+        max_relocate=1 if care.max_relocate is None else care.max_relocate,
     )
-    return step if step.is_needed(config) else growth(obj, found)
 
 
 def _storage_of(config: GuestConfig) -> str:
