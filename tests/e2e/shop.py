@@ -78,9 +78,9 @@ def blocks() -> tuple[str, list[str]]:
 def places(shop: Shop) -> dict[str, str]:
     """The host of each claim's disk; and its pod runs in that zone."""
     nodes = {n["metadata"]["name"]: n["metadata"]["labels"] for n in shop.objects("nodes")}
-    specs = [pv["spec"] for pv in shop.objects("pv")]
+    specs = [pv["spec"] for pv in shop.objects("pv") if "zfs" in pv["spec"]["storageClassName"]]
     hosts = {s["claimRef"]["name"]: s["csi"]["volumeHandle"].split("/")[1] for s in specs}
-    for pod in shop.objects("pods"):
+    for pod in shop.objects("pods -l app=db"):
         zone = nodes[pod["spec"]["nodeName"]]["topology.kubernetes.io/zone"]
         assert hosts[f"data-{pod['metadata']['name']}"] == zone
     return hosts

@@ -47,10 +47,10 @@ def test_the_page_can_be_followed_word_by_word(shop: Shop) -> None:
     shop.sh(steps[3])
     shop.sh(steps[4])
     assert places(shop) == {"data-db-0": zones["data-db-1"], "data-db-1": zones["data-db-1"]}
-    assert {d["size"] for d in shop.disks()} == {"10 GiB", "20 GiB"}
+    assert {d["size"] for d in shop.disks() if "zfs" in d["volume"]} == {"10 GiB", "20 GiB"}
     shop.sh(steps[5])
-    eventually(lambda: shop.objects("pv") == [], "no volume is left")
-    assert shop.disks() == []
+    eventually(lambda: "data-db" not in shop.sh("kubectl get pv"), "no volume is left")
+    assert not [d for d in shop.disks() if "zfs" in d["volume"]]
 
 
 def claim(name: str, klass: str, size: str = "1Gi") -> dict[str, Any]:
@@ -121,6 +121,24 @@ def test_a_claim_of_a_class_that_is_not_there_says_so(shop: Shop) -> None:
     shop.apply(claim("lost", "nothing"))
     shop.waits_for("pvc/lost", 'storageclass.storage.k8s.io "nothing" not found')
     shop.sh("kubectl delete pvc/lost")
+
+
+def test_a_disk_that_nobody_knows_can_be_destroyed_and_no_other(shop: Shop) -> None:
+    shop.apply(klass("kept", storage="nfs") | {"reclaimPolicy": "Retain"}, claim("kept", "kept"))
+    shop.waits_for("pvc/kept", "Bound")
+    spec = next(p["spec"] for p in shop.objects("pv") if p["spec"]["claimRef"]["name"] == "kept")
+    disk, volume = (
+        spec["csi"]["volumeHandle"],
+        "kubectl get pvc kept -o jsonpath={.spec.volumeName}",
+    )
+    refused = shop.lab.run("volume", "delete", disk, "--yes", check=False)
+    assert refused.returncode == 1
+    assert "claim default/kept" in refused.stderr
+    shop.sh(f"pv=$({volume}); kubectl delete pvc/kept; kubectl delete pv/$pv")
+    assert [d["state"] for d in shop.disks() if d["volume"] == disk] == ["unknown to Kubernetes"]
+    assert "is gone" in shop.sh(f"moxwell volume delete {disk} --yes")
+    assert disk not in {d["volume"] for d in shop.disks()}
+    shop.sh("kubectl delete storageclass/kept")
 
 
 def test_commands_refuse_in_one_sentence(shop: Shop) -> None:

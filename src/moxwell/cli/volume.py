@@ -243,6 +243,55 @@ def migrate(
     typer.echo(f"{namespace}/{claim} is now {asyncio.run(run())}")
 
 
+@app.command()
+def delete(
+    volume: Annotated[str, typer.Argument(help="The disk, as `volume list` shows it.")],
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    driver: DriverName = NAME,
+    name: Instance = INSTANCE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Destroy a disk that no cluster knows any more, such as one whose cluster was deleted."""
+    import asyncio
+
+    async def run() -> None:
+        async with _place(config, kubeconfig, "", name) as place:
+            await _refuse_known(place, driver, volume)
+            first = next(iter(place.clusters.values()), None)
+            async with _driver(place, driver, first) as made:
+                await _destroy(made, volume)
+
+    _quiet()
+    if not yes:
+        typer.confirm(f"Destroy {volume} and all data on it?", abort=True)
+    asyncio.run(run())
+    typer.echo(f"{volume} is gone")
+
+
+async def _refuse_known(place: Place, driver: str, volume: str) -> None:
+    from moxwell.csi.refusals import NotNow
+
+    for cluster, kube in place.clusters.items():
+        pv = (await _volumes(kube, driver)).get(volume)
+        if pv is not None:
+            ref = pv["spec"].get("claimRef") or {}
+            claim = f"claim {ref.get('namespace')}/{ref.get('name')}" if ref else "no claim"
+            raise NotNow(
+                f"cluster {cluster or 'there'} knows it as {pv['metadata']['name']} ({claim}): "
+                "delete it there"
+            )
+
+
+async def _destroy(driver: "Driver", volume: str) -> None:
+    from moxwell.csi import create, listing
+    from moxwell.errors import Missing
+
+    if volume not in {str(disk.id) for disk, _ in await listing.list_volumes(driver)}:
+        raise Missing(f"there is no volume {volume!r}: `moxwell volume list` shows them")
+    await create.delete(driver, volume)
+
+
 async def _wait_detached(kube: "Kube", namespace: str, name: str, seconds: int) -> None:
     """Until Kubernetes has taken the volume off its last node, or the time is up."""
     from moxwell.clock import SystemClock
