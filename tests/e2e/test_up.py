@@ -33,6 +33,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
 
 
 def test_kubectl_sees_nodes_in_two_regions_and_pods_on_them(lab: Estate) -> None:
+    lab.instance.run("up", "--world", str(lab.world))
     assert lab.spaces() >= {"default", SPACE}
     lab.settles(DEMO, SPACE, len(lab.objects("machines.cluster.x-k8s.io", SPACE)))
     tenant = lab.instance.folder / "demo.kubeconfig"
@@ -50,6 +51,7 @@ def test_kubectl_sees_nodes_in_two_regions_and_pods_on_them(lab: Estate) -> None
 
 
 def test_starting_twice_is_harmless(lab: Estate) -> None:
+    lab.instance.run("up", "--world", str(lab.world))
     before = lab.instance.facts()
     again = lab.instance.run("up", "--world", str(lab.world))
     assert "running already" in again.stderr

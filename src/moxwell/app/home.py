@@ -126,7 +126,7 @@ class Home:
     def check(self) -> None:
         """Refuse a folder that a later Moxwell has changed: nothing in it is touched."""
         file = self.folder / "format"
-        text = file.read_text().strip() if file.exists() else str(FORMAT)
+        text = (file.read_text().strip() if file.exists() else "") or str(FORMAT)
         if not text.isdigit() or int(text) > FORMAT:
             raise Newer(
                 f"{self.folder} was written by a newer Moxwell (format {text[:20]}, this one knows "
@@ -144,7 +144,7 @@ class Home:
             file.close()
             raise Busy(f"instance {self.name!r} is running already") from error
         self._held = file
-        (self.folder / "format").write_text(f"{FORMAT}\n")
+        write_whole(self.folder / "format", f"{FORMAT}\n".encode())
         self.silence()  # what a killed predecessor said is not true any more
 
     def is_held(self) -> bool:
@@ -162,9 +162,7 @@ class Home:
 
     def say(self, facts: Facts) -> None:
         """Write the page of facts, whole."""
-        draft = self.folder / ".facts.json"
-        draft.write_bytes(msgspec.json.encode(facts))
-        draft.replace(self.folder / "facts.json")
+        write_whole(self.folder / "facts.json", msgspec.json.encode(facts))
 
     def facts(self) -> Facts | None:
         """What the running daemon says; None where none runs."""
@@ -184,6 +182,13 @@ class Home:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def write_whole(file: Path, data: bytes) -> None:
+    """Write beside and rename: whoever is killed in between leaves the old file, never half."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.write_bytes(data)
+    draft.replace(file)
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """A port nobody listens on now, below those the system gives to outgoing connections."""
     while True:
@@ -197,7 +202,7 @@ def kept_port(file: Path, wanted: int, host: str = "127.0.0.1") -> int:
     if file.exists():
         return _same_port(file, host)
     port = wanted if wanted and is_free(wanted, host) else free_port(host)
-    file.write_text(str(port))
+    write_whole(file, str(port).encode())
     return port
 
 

@@ -20,6 +20,7 @@ from cryptography import x509
 
 from moxwell.api.certificates import load_certificate
 from moxwell.app import welcome
+from moxwell.app.home import write_whole
 from moxwell.clock import Clock
 from moxwell.controllers.upstream import resources
 from moxwell.controllers.upstream.nodelife.controller import Evictions, NodeLife, Orphans
@@ -169,7 +170,7 @@ class EmbeddedPlanes:
         """The port the tenant was given, for ever the same."""
         file = folder / "port"
         if not file.exists():
-            file.write_text(str(self._port_of()))
+            write_whole(file, str(self._port_of()).encode())
         return int(file.read_text())
 
     def _described(self, wish: Wish, folder: Path, authority: Authority, port: int) -> Plane:

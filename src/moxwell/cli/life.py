@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from moxwell.app.home import Home
+from moxwell.app.home import Home, write_whole
 from moxwell.app.wish import WORDS, Wish, check, settled
 from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
@@ -121,7 +121,7 @@ def _before(home: Home) -> Wish | None:
 def _spawn(home: Home, wish: Wish) -> "subprocess.Popen[bytes]":
     home.make()
     home.check()
-    home.wanted.write_bytes(msgspec.json.encode(settled(wish, _before(home))))
+    write_whole(home.wanted, msgspec.json.encode(settled(wish, _before(home))))
     with home.log.open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "moxwell", "daemon", "--name", wish.name],
