@@ -19,7 +19,7 @@ from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachineTemplate
 from moxwell.api.kinds import Resource
 from moxwell.app.landing import Landing, Wanted
-from moxwell.controllers.tenancy.cluster import forecast, plan
+from moxwell.controllers.tenancy.cluster import forecast, plan, turns
 from moxwell.controllers.tenancy.cluster.controller import MANAGER
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.cluster.expand import expand
@@ -140,10 +140,11 @@ class Foresight:
         )
         becoming = {o["metadata"]["name"]: o for o in _deployments(_with(wanted, after))}
         past = {o["metadata"]["name"]: o for o in _deployments(before.values())}
+        trees = {o["metadata"]["name"]: o for o in _deployments(wanted)}
         gone = {d.name for d in seen.deployments} - becoming.keys()
         groups = [
             (forecast.group_change(n, past.get(n), becoming.get(n), seen.sets), becoming.get(n))
-            for n in becoming
+            for n in sorted(becoming, key=lambda n: turns.rolls(trees[n], seen.deployments))
         ]
         leaving = [d for d in seen.deployments if d.name in gone]
         by_name = {(o["kind"], o["metadata"]["name"]): o for o in _with(wanted, after)}

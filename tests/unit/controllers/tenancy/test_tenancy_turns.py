@@ -71,6 +71,27 @@ def test_who_has_the_turn(
     assert turns.is_moving(deployment, machines, guests) is moves
 
 
+HOLDS: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
+    "a rollout with every machine placed": (
+        group(replicas=1, upToDateReplicas=0), [machine()], [guest(claim=CLAIM)], False,
+    ),
+    "a rollout whose new machine has no place yet": (
+        group(replicas=1, upToDateReplicas=0), [machine()], [guest()], True,
+    ),
+    "a rollout its controller has not seen": (
+        group(observedGeneration=1, upToDateReplicas=0), [machine()], [guest(claim=CLAIM)], True,
+    ),
+    "a machine that leaves": (group(), [machine(**GONE)], [guest(claim=CLAIM)], True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("deployment", "machines", "guests", "holding"), HOLDS.values(), ids=HOLDS)
+def test_whom_counts_wait_for(
+    deployment: MachineDeployment, machines: Any, guests: Any, holding: bool
+) -> None:
+    assert turns.holds(deployment, machines, guests) is holding
+
+
 def wish(name: str, replicas: int | None, version: str = "v1.34.1") -> dict[str, Any]:
     spec = {"version": version, "infrastructureRef": {"name": ""}}
     spec |= {"bootstrap": {"configRef": {"name": ""}}}
@@ -92,6 +113,18 @@ def test_who_waits(tree: dict[str, Any], counts: tuple[bool, ...]) -> None:
     found = turns.queued([tree], "c-0", [group()])
     assert tuple(q.counts for q in found) == counts
     assert all("follows when c-0 has settled" in q.sentence() for q in found)
+
+
+ROLLS = {
+    "a new group": (wish("c-b", 1), False),
+    "another count": (wish("c-a", 5), False),
+    "another version": (wish("c-a", 1, "v1.35.0"), True),
+}
+
+
+@pytest.mark.parametrize(("tree", "rolls"), ROLLS.values(), ids=ROLLS)
+def test_what_rolls(tree: dict[str, Any], rolls: bool) -> None:
+    assert turns.rolls(tree, [group()]) is rolls
 
 
 def test_progress_is_what_can_be_seen() -> None:

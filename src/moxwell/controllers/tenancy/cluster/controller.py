@@ -64,45 +64,66 @@ class TenantClusters:
             return await self._unmake(app, seen)
         defaults = await surroundings(self._kube, app.namespace, self._defaults())
         ground, *groups = stages(app, defaults)
+        order = sorted(groups, key=lambda stage: turns.rolls(_deployment(stage), seen.deployments))
         notes, _ = await self._put_all(ground)
-        for number, stage in enumerate(groups):
+        for number, stage in enumerate(order):
+            if turns.rolls(_deployment(stage), seen.deployments) and (
+                behind := self._moving(app, seen)
+            ):
+                return self._held(app, seen, behind, order[number:], notes)
             made, changed = await self._put_all(stage)
             notes += made
             if changed or self._has_turn(app, stage, seen):
-                return self._held(app, seen, groups[number:], notes)
+                name = _deployment(stage)["metadata"]["name"]
+                return self._held(app, seen, name, order[number + 1 :], notes)
+        if behind := self._moving(app, seen):  # what nobody wants any more goes at the end
+            return self._held(app, seen, behind, (), notes)
         for obj in plan.leftovers((*ground, *(o for s in groups for o in s)), seen):
             await self._remove(obj)
         return Outcome(plan.describe(app, seen), notes=tuple(notes))
 
+    def _moving(self, app: Kubernetes, seen: plan.Seen) -> str:
+        """A group in which something still happens."""
+        moving = (
+            d.name
+            for d in seen.deployments
+            if turns.is_moving(d, seen.machines, seen.guests)
+            and not self._is_stuck(app, d, seen, turns.PATIENCE_SECONDS)
+        )
+        return next(moving, "")
+
     def _has_turn(self, app: Kubernetes, stage: tuple[Json, ...], seen: plan.Seen) -> bool:
-        """Whether the others wait for this group; not for ever if nothing happens in it."""
+        """Whether the counts of the others wait for this group."""
         name = _deployment(stage)["metadata"]["name"]
-        key = (Key(app.namespace, app.name), name)
         group = next((d for d in seen.deployments if d.name == name), None)
-        if group is not None and not turns.is_moving(group, seen.machines, seen.guests):
-            self._since.pop(key, None)
-            return False
         if group is None:
             return True
-        progress, now = (
-            turns.Progress.of(group, seen.machines, seen.guests),
-            self._clock.monotonic(),
-        )
+        if not turns.holds(group, seen.machines, seen.guests):
+            return False
+        return not self._is_stuck(app, group, seen, turns.COUNT_PATIENCE_SECONDS)
+
+    def _is_stuck(
+        self, app: Kubernetes, group: MachineDeployment, seen: plan.Seen, patience: float
+    ) -> bool:
+        """Whether nothing has happened in a group for so long."""
+        key, now = (Key(app.namespace, app.name), group.name), self._clock.monotonic()
+        progress = turns.Progress.of(group, seen.machines, seen.guests)
         known = self._since.get(key)
         if known is None or known[0] != progress:
             known = self._since[key] = (progress, now)
-        return now - known[1] < turns.PATIENCE_SECONDS
+        return now - known[1] >= patience
 
     def _held(
         self,
         app: Kubernetes,
         seen: plan.Seen,
+        behind: str,
         left: Sequence[tuple[Json, ...]],
         notes: list[Note],
     ) -> Outcome[KubernetesStatus]:
-        """The first of these has the turn; the others are told so."""
-        behind, *rest = [_deployment(stage) for stage in left]
-        waiting = turns.queued(rest, behind["metadata"]["name"], seen.deployments)
+        """One has the turn; the others are told so."""
+        rest = [_deployment(stage) for stage in left]
+        waiting = turns.queued(rest, behind, seen.deployments)
         status = plan.describe(app, seen, waiting)
         return Outcome(status, again=POLL_SECONDS, notes=tuple(notes))
 

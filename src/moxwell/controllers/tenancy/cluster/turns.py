@@ -1,9 +1,10 @@
 """
 One node group after the other: which groups may change now, and which wait for their turn. Pure.
 
-A group has the turn until its machines are there, placed and of its current template, and those
-that leave are gone. So the place of a machine never depends on which of two loops was quicker, and
-a plan can name hosts. A group that cannot go on (no room, no template) gives its turn away.
+Counts come first: a group that only grows or shrinks has the turn until its machines are placed
+and those that leave are gone, and waits for no rollout. Then groups roll, one after the other. So
+the place of a machine never depends on which of two loops was quicker, and a plan can name hosts.
+A group that cannot go on (no room, no template) gives its turn away.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,8 @@ from moxwell.api.capi.shared import DEPLOYMENT_NAME
 from moxwell.api.infra.machine import ProxmoxMachine
 
 Json = dict[str, Any]
-PATIENCE_SECONDS = 600.0  # a group in which nothing happens for so long holds nobody up
+PATIENCE_SECONDS = 600.0  # a group in which nothing happens for so long holds no rollout up
+COUNT_PATIENCE_SECONDS = 60.0  # nor, after this, another group's count
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,29 @@ def is_moving(
         return True
     if (status.up_to_date_replicas or 0) != wanted or (status.replicas or 0) != wanted:
         return True
+    return _is_unplaced(mine, guests)
+
+
+def holds(
+    group: MachineDeployment, machines: Iterable[Machine], guests: Iterable[ProxmoxMachine]
+) -> bool:
+    """Whether the counts of other groups wait for this one: for its rollout they do not."""
+    status, generation = group.status, group.metadata.generation
+    rolling = (status.replicas or 0) > (status.up_to_date_replicas or 0)
+    if status.observed_generation < generation or not rolling:
+        return is_moving(group, machines, guests)
+    return _is_unplaced(of_group(group, machines), guests)
+
+
+def _is_unplaced(mine: Iterable[Machine], guests: Iterable[ProxmoxMachine]) -> bool:
     by_name = {(g.namespace, g.name): g for g in guests}
     return any(_is_on_its_way(m, by_name.get((m.namespace, _guest_name(m)))) for m in mine)
+
+
+def rolls(tree: Json, there: Iterable[MachineDeployment]) -> bool:
+    """Whether a wanted group exchanges machines of a group that is there."""
+    found = next((d for d in there if d.name == tree["metadata"]["name"]), None)
+    return found is not None and _differs(found, tree)
 
 
 def _guest_name(machine: Machine) -> str:
@@ -109,6 +132,7 @@ def _differs(found: MachineDeployment, tree: Json) -> bool:
     ref, config = found.spec.template.spec.infrastructure_ref, found.spec.template.spec.bootstrap
     return bool(
         spec.get("version", "") != found.spec.template.spec.version
+        or spec.get("failureDomain", "") != (found.spec.template.spec.failure_domain or "")
         or spec["infrastructureRef"]["name"] != (ref.name if ref else "")
         or spec["bootstrap"]["configRef"]["name"]
         != (config.config_ref.name if config.config_ref else "")

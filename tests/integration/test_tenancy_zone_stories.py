@@ -85,20 +85,45 @@ def test_a_group_without_room_does_not_hold_up_the_next() -> None:
     run_virtual(story())
 
 
+async def _told(w: TenantWorld, sentence: str) -> bool:
+    found = await w.kube.get(Kubernetes, "c1", SPACE)
+    return any(sentence in c.message for c in found.status.conditions)
+
+
 def test_a_group_that_waits_for_its_turn_is_said_to() -> None:
     async def story() -> None:
         async with tenancy() as w:
             await w.put(app("c1", nodeGroups={"a": {"replicas": 1}, "b": {"replicas": 1}}))
             await w.until(lambda: w.ready("c1", 2))
-            groups = {"a": {"replicas": 1, "diskSize": "40Gi"}, "b": {"replicas": 2}}
-            await w.put(app("c1", nodeGroups=groups))
+            larger = {"replicas": 1, "diskSize": "40Gi"}
+            await w.put(app("c1", nodeGroups={"a": larger, "b": larger}))
+            await w.until(lambda: _told(w, "c1-b follows when c1-a has settled"), 60)
+            await w.until(lambda: w.ready("c1", 2), 3600)
 
-            async def said() -> bool:
-                found = await w.kube.get(Kubernetes, "c1", SPACE)
-                told = "c1-b follows when c1-a has settled"
-                return any(c.type == "Ready" and told in c.message for c in found.status.conditions)
+    run_virtual(story())
 
-            await w.until(said, 60)
-            await w.until(lambda: w.ready("c1", 3), 3600)
+
+def test_a_new_count_waits_for_no_rollout() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(app("c1", nodeGroups={"a": {"replicas": 2}, "b": {"replicas": 1}}))
+            await w.until(lambda: w.ready("c1", 3))
+            rolling = {"replicas": 2, "diskSize": "40Gi"}
+            await w.put(app("c1", nodeGroups={"a": rolling, "b": {"replicas": 1}}))
+
+            async def behind(fewer_than: int) -> bool:
+                group = await w.kube.get(MachineDeployment, "c1-a", SPACE)
+                return 0 < (group.status.up_to_date_replicas or 0) < fewer_than
+
+            await w.until(lambda: behind(2), 600)
+            await w.put(app("c1", nodeGroups={"a": rolling, "b": {"replicas": 2}}))
+
+            async def grown() -> bool:
+                group = await w.kube.get(MachineDeployment, "c1-b", SPACE)
+                return (group.status.replicas or 0) == 2
+
+            await w.until(grown, 600)
+            assert await behind(2), "the rollout of a is still under way"
+            await w.until(lambda: w.ready("c1", 4), 3600)
 
     run_virtual(story())
