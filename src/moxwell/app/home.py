@@ -144,8 +144,8 @@ class Home:
             file.close()
             raise Busy(f"instance {self.name!r} is running already") from error
         self._held = file
-        write_whole(self.folder / "format", f"{FORMAT}\n".encode())
         self.silence()  # what a killed predecessor said is not true any more
+        write_whole(self.folder / "format", f"{FORMAT}\n".encode())
 
     def is_held(self) -> bool:
         """Whether a daemon lives."""
@@ -169,7 +169,11 @@ class Home:
         file = self.folder / "facts.json"
         if not file.exists() or not self.is_held():
             return None
-        return msgspec.json.decode(file.read_bytes(), type=Facts)
+        try:
+            said = msgspec.json.decode(file.read_bytes(), type=Facts)
+        except FileNotFoundError:  # a successor has just silenced it
+            return None
+        return said if is_alive(said.pid) else None  # the words of a killed predecessor
 
     def silence(self) -> None:
         """The daemon ends: it offers nothing any more."""
@@ -238,4 +242,8 @@ def is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    status = Path(f"/proc/{pid}/stat")
+    try:  # one that has ended and waits for its parent to notice is not there
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return not status.parent.parent.exists()

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from moxwell.app.home import Home, write_whole
+from moxwell.app.home import Home, is_alive, write_whole
 from moxwell.app.wish import WORDS, Wish, check, settled
 from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
@@ -228,7 +228,7 @@ def down(
         if purge and facts.mode != "lab":
             _refuse_purge(name)
         os.kill(facts.pid, signal.SIGTERM)
-        asyncio.run(_await_end(home))
+        asyncio.run(_await_end(home, facts.pid))
         typer.echo(f"Moxwell {name} has stopped.")
     else:
         typer.echo(f"Moxwell {name} is not running.")
@@ -262,10 +262,10 @@ def _refuse_purge(name: str) -> None:
         )
 
 
-async def _await_end(home: Home) -> None:
+async def _await_end(home: Home, pid: int) -> None:
     clock = SystemClock()
     for _ in range(STOP_SECONDS * TICKS):
-        if not home.is_held():
+        if not home.is_held() and not is_alive(pid):
             return
         await clock.sleep(1 / TICKS)
     raise Unreachable(f"Moxwell did not stop within {STOP_SECONDS} s; its log is {home.log}")
