@@ -127,6 +127,23 @@ def test_what_rolls(tree: dict[str, Any], rolls: bool) -> None:
     assert turns.rolls(tree, [group()]) is rolls
 
 
+OUTRUNS = {
+    "the plane is older": (wish("c-a", 1, "v1.35.0"), "v1.34.1", True),
+    "the plane runs it": (wish("c-a", 1, "v1.35.0"), "v1.35.0", False),
+    "the plane is newer": (wish("c-a", 1, "v1.35.0"), "v1.36.3", False),
+    "the plane does not tell": (wish("c-a", 1, "v1.35.0"), "", False),
+    "the group keeps its version": (wish("c-a", 3), "v1.33.0", False),
+    "a group that is not there": (wish("c-b", 1, "v1.35.0"), "v1.34.1", False),
+}
+
+
+@pytest.mark.parametrize(("tree", "plane", "outruns"), OUTRUNS.values(), ids=OUTRUNS)
+def test_no_node_is_newer_than_its_control_plane(
+    tree: dict[str, Any], plane: str, outruns: bool
+) -> None:
+    assert turns.outruns(tree, [group()], plane) is outruns
+
+
 def test_progress_is_what_can_be_seen() -> None:
     before = turns.Progress.of(group(), [machine()], [guest()])
     assert before == turns.Progress.of(group(), [machine()], [guest()])

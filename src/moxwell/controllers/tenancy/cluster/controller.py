@@ -67,9 +67,7 @@ class TenantClusters:
         order = sorted(groups, key=lambda stage: turns.rolls(_deployment(stage), seen.deployments))
         notes, _ = await self._put_all(ground)
         for number, stage in enumerate(order):
-            if turns.rolls(_deployment(stage), seen.deployments) and (
-                behind := self._moving(app, seen)
-            ):
+            if behind := self._in_the_way(app, _deployment(stage), seen):
                 return self._held(app, seen, behind, order[number:], notes)
             made, changed = await self._put_all(stage)
             notes += made
@@ -81,6 +79,15 @@ class TenantClusters:
         for obj in plan.leftovers((*ground, *(o for s in groups for o in s)), seen):
             await self._remove(obj)
         return Outcome(plan.describe(app, seen), notes=tuple(notes))
+
+    def _in_the_way(self, app: Kubernetes, tree: Json, seen: plan.Seen) -> str:
+        """Whom a group that would roll waits for."""
+        if not turns.rolls(tree, seen.deployments):
+            return ""
+        plane = seen.plane.status.version if seen.plane else ""
+        if turns.outruns(tree, seen.deployments, plane):
+            return "the control plane"
+        return self._moving(app, seen)
 
     def _moving(self, app: Kubernetes, seen: plan.Seen) -> str:
         """A group in which something still happens."""

@@ -15,6 +15,7 @@ from moxwell.api.capi.core import Machine
 from moxwell.api.capi.fleets import MachineDeployment
 from moxwell.api.capi.shared import DEPLOYMENT_NAME
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.kernel.templates import version
 
 Json = dict[str, Any]
 PATIENCE_SECONDS = 600.0  # a group in which nothing happens for so long holds no rollout up
@@ -83,6 +84,16 @@ def rolls(tree: Json, there: Iterable[MachineDeployment]) -> bool:
     """Whether a wanted group exchanges machines of a group that is there."""
     found = next((d for d in there if d.name == tree["metadata"]["name"]), None)
     return found is not None and _differs(found, tree)
+
+
+def outruns(tree: Json, there: Iterable[MachineDeployment], plane: str) -> bool:
+    """Whether a group would get a newer version than its control plane runs: never."""
+    spec = tree["spec"]["template"]["spec"]
+    wanted, runs = version(spec.get("version", "")), version(plane)
+    found = next((d for d in there if d.name == tree["metadata"]["name"]), None)
+    if found is None or wanted is None or runs is None:
+        return False
+    return found.spec.template.spec.version != spec["version"] and runs < wanted
 
 
 def _guest_name(machine: Machine) -> str:
