@@ -101,7 +101,7 @@ def ours(folder: Path) -> float:
     from moxwell.pve.calls import Calls
     from moxwell.pve.config import RegionConfig, TokenAuth
     from moxwell.pve.endpoints.cluster import Resource
-    from moxwell.pve.endpoints.qemu import GuestRow, GuestStatus
+    from moxwell.pve.endpoints.guest import GuestRow, GuestStatus
     from moxwell.pve.transport import HttpTransport
     from moxwell.pve.values import Secret
 

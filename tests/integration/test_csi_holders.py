@@ -8,6 +8,7 @@ import pytest
 
 from moxwell.csi.controller import Controller
 from moxwell.csi.refusals import HeldElsewhere
+from moxwell.errors import MoxwellError
 from moxwell.pve.client import Pve
 from moxwell.sim.access import auth
 from moxwell.testing import csi_calls as calls
@@ -45,13 +46,13 @@ def test_a_disk_attached_by_hand_is_seen_at_once(tmp_path: Path, what: str) -> N
         vmid, host = (101, "r1-h0") if what == "snapshot" else (102, "r1-h1")
         drive = f"{storage}:{volume.volume_id.split('/', 3)[3]}"
         await person.qemu.configure_task(host, vmid, {"scsi9": drive}, background_delay=5)
-        with pytest.raises(Exception, match=str(vmid)):
-            if what == "attach":
-                await calls.attach(control, volume, 101)
-            elif what == "delete":
-                await calls.delete(control, volume)
-            else:
-                await calls.snapshot(control, "snap", volume)
+        asked: dict[str, Callable[[], Awaitable[object]]] = {
+            "attach": lambda: calls.attach(control, volume, 101),
+            "delete": lambda: calls.delete(control, volume),
+            "snapshot": lambda: calls.snapshot(control, "snap", volume),
+        }
+        with pytest.raises(MoxwellError, match=str(vmid)):
+            await asked[what]()
         assert stage.holders_of(drive.partition(":")[2]) == [vmid]
 
     play(tmp_path, story)
