@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rig.plugin import need_or_skip
+from rig.plugin import skip_here
 
 pytestmark = pytest.mark.xdist_group("e2e")
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -129,7 +129,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     """A small disk of its own, in a mount namespace that ends with the story."""
     probe = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
-        need_or_skip("mounting in a namespace of one's own is not allowed here")
+        skip_here("mounting in a namespace of one's own is not allowed here")
     disk = tmp_path / "disk"
     disk.mkdir()
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(disk)}

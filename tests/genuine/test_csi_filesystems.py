@@ -23,7 +23,7 @@ from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid
 from moxwell.testing.csi import can_mount
 from rig import disks as programs
-from rig.plugin import need_or_skip
+from rig.plugin import skip_here
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("filesystems")]
 MODE = csi.VolumeCapability.AccessMode
@@ -180,9 +180,9 @@ def capability(
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     if programs.missing():
-        need_or_skip(f"no {', '.join(programs.missing())}: run `make rig` where apt may install")
+        skip_here(f"no {', '.join(programs.missing())}: run `make rig` where apt may install")
     if not can_mount(tmp_path):
-        need_or_skip("this machine may not mount loop devices")
+        skip_here("this machine may not mount loop devices")
     made = Stage(tmp_path)
     try:
         yield made
@@ -228,7 +228,7 @@ def test_a_volume_keeps_its_data_wherever_it_is_plugged(stage: Stage, kind: str)
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_a_file_system_grows_mounted_and_after_its_disk_grew_alone(stage: Stage, kind: str) -> None:
     if kind == "ext4" and not programs.may_grow():
-        need_or_skip("no CAP_SYS_RESOURCE: the kernel lets nobody here grow a mounted ext4")
+        skip_here("no CAP_SYS_RESOURCE: the kernel lets nobody here grow a mounted ext4")
 
     async def story() -> None:
         stage.loops.plug("a")
@@ -400,7 +400,7 @@ def test_an_encrypted_disk_wants_its_own_key(stage: Stage) -> None:
 
 def test_an_encrypted_disk_keeps_its_data_and_grows(stage: Stage) -> None:
     if not programs.maps():
-        need_or_skip("no device mapper: encrypted disks are made and keys tried, not mounted")
+        skip_here("no device mapper: encrypted disks are made and keys tried, not mounted")
 
     async def story() -> None:
         stage.loops.plug("a")

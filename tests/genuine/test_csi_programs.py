@@ -25,7 +25,7 @@ from moxwell.clock import SystemClock
 from moxwell.sim import certs, serve
 from moxwell.sim.world import read_world
 from moxwell.testing.csi import SimDisks, can_mount, world_text
-from rig.plugin import need_or_skip
+from rig.plugin import skip_here
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("csi-programs")]
 COMMAND = Path(sys.executable).with_name("moxwell")
@@ -212,7 +212,7 @@ def test_both_programs_pass_csi_sanity_on_loop_devices(rig_program, tmp_path) ->
 
     (tmp_path / "m").mkdir()
     if not can_mount(tmp_path):
-        need_or_skip("this machine may not mount loop devices")
+        skip_here("this machine may not mount loop devices")
     asyncio.run(story(rig_program("csi-sanity"), tmp_path, free_port()))
 
 

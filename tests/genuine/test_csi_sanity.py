@@ -17,7 +17,7 @@ from moxwell.csi.mounting_files import FileMounter
 from moxwell.csi.plugin import Identity, any_reachable
 from moxwell.csi.server import Calls, serving
 from moxwell.testing.csi import CsiStage, can_mount
-from rig.plugin import need_or_skip
+from rig.plugin import skip_here
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 
@@ -134,6 +134,6 @@ def test_every_case_passes_with_disks_that_are_files(rig_program, tmp_path, way)
 def test_every_case_passes_with_loop_devices_and_real_mounts(rig_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "m").mkdir()
     if not can_mount(tmp_path):
-        need_or_skip("this machine may not mount loop devices")
+        skip_here("this machine may not mount loop devices")
     program = rig_program("csi-sanity")
     check(asyncio.run(play(program, tmp_path, SystemMounter(), Way(loops=True))))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rig.plugin import need_or_skip
+from rig.plugin import skip_here
 
 pytestmark = pytest.mark.slow
 STORY = Path(__file__).with_name("full_disk_story.py")
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 300
 def in_a_small_world(folder: Path, size: str, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command that alone sees ``folder`` as a small tmpfs."""
     if shutil.which("unshare") is None:
-        need_or_skip("no unshare: a full disk cannot be had")
+        skip_here("no unshare: a full disk cannot be had")
     kind = "-m" if os.geteuid() == 0 else "-Urm"
     mount = f"mount -t tmpfs -o size={size} tmpfs '{folder}' || exit 77; exec \"$@\""
     done = subprocess.run(
@@ -29,7 +29,7 @@ def in_a_small_world(folder: Path, size: str, *command: str) -> subprocess.Compl
         timeout=PATIENCE_SECONDS,
     )
     if done.returncode == 77 or "unshare failed" in done.stderr:
-        need_or_skip("no tmpfs may be mounted here: a full disk cannot be had")
+        skip_here("no tmpfs may be mounted here: a full disk cannot be had")
     return done
 
 

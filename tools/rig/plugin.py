@@ -36,6 +36,11 @@ def need_or_skip(reason: str) -> NoReturn:
     pytest.skip(LOUD + reason)
 
 
+def skip_here(reason: str) -> NoReturn:
+    """What this machine's kernel or rights refuse cannot be installed: skip loudly, everywhere."""
+    pytest.skip(LOUD + reason)
+
+
 @pytest.fixture(scope="session")
 def rig_program() -> Callable[[str], Path]:
     """``rig_program("csi-sanity")``: where it is, or a loud skip."""
