@@ -89,10 +89,10 @@ def mine(tmp_path: Path) -> Iterator[Instance]:
     made.run("down", check=False)
 
 
-def complaint(mine: Instance, command: str) -> subprocess.CompletedProcess[str] | None:
-    """What a command says that finds something wrong, if it does."""
+def complaint(mine: Instance, command: str, word: str) -> subprocess.CompletedProcess[str] | None:
+    """What a command says of this; None as long as it speaks of other things."""
     done = mine.run(command, check=False)
-    return done if done.returncode == 1 else None  # 75: not everybody has answered yet
+    return done if done.returncode == 1 and word in done.stdout else None
 
 
 def test_a_cluster_on_ones_own_proxmox_with_the_documented_role(own: Own, mine: Instance) -> None:
@@ -113,9 +113,8 @@ def test_a_cluster_on_ones_own_proxmox_with_the_documented_role(own: Own, mine: 
 def test_a_token_that_is_refused_and_then_mended(own: Own, mine: Instance) -> None:
     wrong = "00000000-1111-4222-8333-444455556666"
     assert mine.run("up", "--config", own.config(wrong, "wrong.yaml")).returncode == 0
-    told = eventually(lambda: complaint(mine, "doctor"), "doctor complains")
+    told = eventually(lambda: complaint(mine, "doctor", "uthentication"), "doctor complains")
     assert "frankfurt" in told.stdout
-    assert "uthentication" in told.stdout
     assert "Traceback" not in told.stdout + told.stderr
     assert wrong not in told.stdout + told.stderr + mine.log()
     mine.run("down")
@@ -128,7 +127,6 @@ def test_a_clock_that_nobody_set(mine: Instance, tmp_path: Path) -> None:
     folder.mkdir()
     with proxmox(folder, shift=600) as skewed:
         mine.run("up", "--config", skewed.config())
-        told = eventually(lambda: complaint(mine, "verify"), "verify complains")
-        assert "s ahead of ours" in told.stdout
+        told = eventually(lambda: complaint(mine, "verify", "s ahead of ours"), "verify complains")
         assert "chrony" in told.stdout
         mine.run("down")

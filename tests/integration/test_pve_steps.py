@@ -98,7 +98,7 @@ CASES = [
     Case(steps.Configure(G, changes={"cores": "4", "memory": "2048", "name": "renamed",
                                      "net0": "virtio,bridge=vmbr0,tag=7",
                                      "tags": OURS.tags(["web"])}, delete=("agent",))),
-    Case(steps.Configure(G, changes={"scsi1": "shared:2", "ide2": "shared:cloudinit"})),
+    Case(steps.Configure(G, changes={"scsi1": "shared:2", "scsi2": "shared:3"})),
     Case(steps.Resize(G, slot="scsi0", size_gib=5)),
     Case(steps.AttachIso(G, slot="ide2", volid=UPLOAD.volid), with_iso),
     Case(steps.EjectIso(G, slot="ide2", volid=UPLOAD.volid), with_drive),

@@ -11,7 +11,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from rig import kernel
 
 PACKAGES = {
     "mkfs.ext4": "e2fsprogs",
@@ -44,24 +47,24 @@ def _apt(*args: str) -> bool:
     return subprocess.run(["apt-get", "-qq", *args], env=env, check=False).returncode == 0
 
 
-def install() -> bool:
+def install(packages: Sequence[str]) -> bool:
     """Ask apt, where it can be asked."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
-    packages = sorted({PACKAGES[name] for name in missing()})
     wanted = ("install", "-y", "--no-install-recommends", *packages)
     return _apt(*wanted) or (_apt("update") and _apt(*wanted))
 
 
 def main() -> int:
-    if missing():
-        sys.stdout.write(f"rig: installing {', '.join(missing())}\n")
-        install()
+    wanted = PACKAGES if maps() and may_grow() else PACKAGES | kernel.PACKAGES
+    absent = [name for name in wanted if shutil.which(name) is None]
+    if absent:
+        sys.stdout.write(f"rig: installing {', '.join(absent)}\n")
+        install(sorted({wanted[name] for name in absent}))
     if missing():
         sys.stdout.write(f"rig: no {', '.join(missing())}: tests of file systems are SKIPPED\n")
-        return 0
-    if not maps():
-        sys.stdout.write("rig: no device mapper here: encrypted disks are made, not opened\n")
+    if wanted != PACKAGES and kernel.missing():
+        sys.stdout.write("rig: no device mapper and no User-mode Linux: encrypted disks SKIPPED\n")
     return 0
 
 

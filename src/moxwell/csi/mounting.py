@@ -4,7 +4,8 @@ What a node does with disks and folders: the seam, and its genuine side.
 In: devices and paths. Out: file systems made, checked, mounted, grown. ``SystemMounter`` runs the
 usual programs; :mod:`moxwell.csi.mounting_files` plays the same part with plain files where nothing
 can be mounted. The surprise: a disk is formatted only if two programs agree that it is empty; what
-cannot be recognised is not empty.
+cannot be recognised is not empty. A new encrypted disk reads as noise, so its label says that
+nothing was ever made in it (``EMPTY``) until something was.
 """
 
 import asyncio
@@ -18,9 +19,11 @@ from typing import Protocol
 from moxwell.csi.refusals import WrongDisk
 from moxwell.errors import Denied, Missing, Retryable, Unsupported
 
+EMPTY = "moxwell-empty"
 NO_KEY = 2  # how cryptsetup ends if no key fits
 LUKS_FORMAT = (
     "luksFormat", "--batch-mode", "--type", "luks2", "--cipher", "aes-xts-plain64",
+    "--label", EMPTY,
     "--pbkdf-memory", "65536", "--iter-time", "1000",  # by itself it takes 1 GiB: more than a pod
 )  # fmt: skip
 
@@ -98,6 +101,14 @@ class Mounter(Protocol):
     async def size(self, device: str) -> int: ...
 
     async def open_luks(self, device: str, name: str, key: bytes, *, fresh: bool) -> str: ...
+
+    async def is_empty_luks(self, device: str) -> bool:
+        """Was nothing ever made in this encrypted disk?"""
+        ...
+
+    async def fill_luks(self, device: str) -> None:
+        """Something was made in it: from now on it is not empty."""
+        ...
 
     async def close_luks(self, name: str) -> None: ...
 
@@ -202,6 +213,13 @@ class SystemMounter:
         if not _exists(f"/dev/mapper/{name}"):
             await run("cryptsetup", "open", "--key-file", "-", device, name, stdin=key)
         return f"/dev/mapper/{name}"
+
+    async def is_empty_luks(self, device: str) -> bool:
+        _, out = await run("blkid", "-p", "-s", "LABEL", "-o", "value", device, good=(0, 2))
+        return out.strip() == EMPTY
+
+    async def fill_luks(self, device: str) -> None:
+        await run("cryptsetup", "config", "--label", "", device)
 
     async def close_luks(self, name: str) -> None:
         if _exists(f"/dev/mapper/{name}"):

@@ -3,15 +3,16 @@ Mounting without mounting: the same part played with plain files, for machines t
 
 In: disks that are files. Out: a table of mounts kept in memory, folders that stand for mount
 points, and the head of each file as its content: ``mkfs`` writes a word there. The surprise: it
-refuses what a kernel would refuse (a missing mount point, a wrong key), so that the node service
-above it is tried for real.
+refuses what a kernel would refuse (a missing mount point, a wrong key, the noise in a new encrypted
+disk), so that the node service above it is tried for real.
 """
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from moxwell.csi.mounting import Mounted, ProgramFailed, Usage, WrongKey
+from moxwell.csi.mounting import EMPTY, Mounted, ProgramFailed, Usage, WrongKey
+from moxwell.csi.refusals import WrongDisk
 from moxwell.errors import Missing
 
 HEAD = 64
@@ -41,7 +42,12 @@ class FileMounter:
         return tuple(self.mounts)
 
     async def probe(self, device: str) -> str:
-        return self._head(device).split(":")[-1 if device.startswith("/dev/mapper/") else 0]
+        parts = self._head(device).split(":")
+        if not device.startswith("/dev/mapper/"):
+            return parts[0]
+        if not parts[3]:
+            raise WrongDisk(f"{device} is not empty, but nothing knows what is on it")
+        return parts[3]
 
     def _head(self, device: str) -> str:
         file = self._file(device)
@@ -54,7 +60,7 @@ class FileMounter:
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
         inner = device.startswith("/dev/mapper/")
-        self._set_head(device, f"{self._head(device)[:-1]}:{kind}" if inner else kind)
+        self._set_head(device, f"{self._head(device).rpartition(':')[0]}:{kind}" if inner else kind)
 
     async def check(self, device: str, kind: str) -> None:
         self._file(device)
@@ -101,11 +107,17 @@ class FileMounter:
     async def open_luks(self, device: str, name: str, key: bytes, *, fresh: bool) -> str:
         word = hashlib.sha256(key).hexdigest()[:16]
         if fresh:
-            self._set_head(device, f"crypto_LUKS:{word}:")
+            self._set_head(device, f"crypto_LUKS:{word}:{EMPTY}:")
         if self._head(device).split(":")[1] != word:
             raise WrongKey(f"the key that was given does not open {device}")
         self._open[name] = device
         return f"/dev/mapper/{name}"
+
+    async def is_empty_luks(self, device: str) -> bool:
+        return self._head(device).split(":")[2] == EMPTY
+
+    async def fill_luks(self, device: str) -> None:
+        self._set_head(device, self._head(device).replace(f":{EMPTY}:", "::"))
 
     async def close_luks(self, name: str) -> None:
         self._open.pop(name, None)

@@ -77,7 +77,10 @@ class Stager:
         if await self.verify(staging.path, path):
             await self._grow_if_smaller(path, staging)
             return
-        kind = await self._formatted(path, staging)
+        empty = bool(staging.key) and await self.mounter.is_empty_luks(raw.path)
+        kind = await self._formatted(path, staging, empty=empty)
+        if empty:
+            await self.mounter.fill_luks(raw.path)
         _make_folder(staging.path)
         await self.mounter.mount(path, staging.path, kind, mount_options(kind, staging))
         await self._grow_if_smaller(path, staging)
@@ -94,8 +97,8 @@ class Stager:
         name = luks_name(volume)
         return await self.mounter.open_luks(raw.path, name, staging.key, fresh=not content)
 
-    async def _formatted(self, device: str, staging: Staging) -> str:
-        content = await self.mounter.probe(device)
+    async def _formatted(self, device: str, staging: Staging, *, empty: bool) -> str:
+        content = "" if empty else await self.mounter.probe(device)
         if not content:
             if staging.read_only:
                 raise Invalid(f"{staging.volume} is empty and read-only: nothing can be mounted")

@@ -27,7 +27,7 @@ OURS = Mark("6f0a2c1e-8d5f-4a7b-9c3d-0e1f2a3b4c5d")
 THEIRS = Mark("00000000-0000-4000-8000-000000000001")
 TOKEN = "moxwell@pve!test=11111111-2222-4333-8444-555555555555"
 FEATURES: tuple[preflight.Feature, ...] = (
-    "machines", "volumes", "metadata", "templates", "snapshots", "ha", "pools",
+    "machines", "machine-moves", "volumes", "metadata", "templates", "snapshots", "ha", "pools",
 )  # fmt: skip
 
 WORLD = """

@@ -439,3 +439,16 @@ def test_what_was_only_under_way_is_no_finding() -> None:
     report = run_virtual(story())
     assert report["exitCode"] == 0
     assert report["counts"]["wrong"] == 0
+
+
+PARTS = ("HA entries", "firewall groups", "clocks", "certificates")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_may_not_be_read_is_said_and_nothing_concluded(part: str) -> None:
+    region = RegionWorld("r1", denied={part: "Permission check failed (/, Sys.Audit)"})
+    found = verify.judge(World(now=datetime(2026, 1, 1, tzinfo=UTC), regions={"r1": region}))
+    told = [f for f in found if f.level != "ok"]
+    assert [(f.level, f.check) for f in told] == [("remark", "MayNotLook")]
+    assert "Sys.Audit" in told[0].what
+    assert verify.exit_code(found) == 0

@@ -113,6 +113,7 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || "
+            "self.controlPlaneEndpoint.host == '' || "
             "(has(self.controlPlaneEndpoint.port) && self.controlPlaneEndpoint.port > 0)",
             "an endpoint with a host needs a port between 1 and 65535",
             lambda self, old: (

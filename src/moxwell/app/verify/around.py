@@ -8,7 +8,7 @@ the number that no guest has. What bears none of our names is somebody else's an
 import re
 from collections.abc import Iterator
 
-from moxwell.app.verify.findings import Finding, remark, wrong
+from moxwell.app.verify.findings import Finding, remark, unread, wrong
 from moxwell.app.verify.world import RegionWorld, World, is_settled, named
 from moxwell.controllers.infra.machine.peer import iso_of, mark_of
 from moxwell.controllers.infra.machine.seen import BOOTING
@@ -51,6 +51,7 @@ def high_availability(world: World) -> Iterator[Finding]:
     for region in world.regions.values():
         if not region.answers:
             continue
+        yield from unread(region.name, region.denied, "HA entries")
         known = {f"vm:{v}" for v in region.guests} | {f"ct:{v}" for v in region.guests}
         for entry in region.ha:
             if entry.sid not in known:
@@ -71,6 +72,8 @@ def _ha_missing(world: World) -> Iterator[Finding]:
         if machine.spec.high_availability is None or not is_settled(machine) or region is None:
             continue
         sid = f"vm:{machine.spec.virtual_machine_id}"
+        if "HA entries" in region.denied:
+            continue
         if region.answers and sid not in {entry.sid for entry in region.ha}:
             yield wrong(
                 "HaMissing",
@@ -94,6 +97,8 @@ def firewall(world: World) -> Iterator[Finding]:
                 f"guest {vmid} of {named(machine)} is not behind security group {group}",
                 f"add the group to guest {vmid} in Proxmox, or delete the Machine",
             )
+        if "firewall groups" in region.denied:
+            continue
         for group in sorted(set(machine.spec.firewall_groups) - set(region.security_groups)):
             yield wrong(
                 "FirewallGroupMissing",
@@ -107,6 +112,7 @@ def firewall(world: World) -> Iterator[Finding]:
 def _walls_left(world: World) -> Iterator[Finding]:
     spaces = {t.status.namespace for t in world.tenants}
     for region in world.regions.values():
+        yield from unread(region.name, region.denied, "firewall groups")
         for group, comment in sorted(region.security_groups.items()):
             match = re.search(r"moxwell-tenant=(\S+)", comment)
             if match and match[1] not in spaces:

@@ -1,5 +1,6 @@
 """What a check has to say, as a value: how bad, about what, in which words, and what to do."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -33,3 +34,11 @@ def remark(check: str, about: str, what: str, do: str = "") -> Finding:
 def unknown(check: str, about: str, what: str, do: str) -> Finding:
     """Could not be looked at, so nothing is promised of it."""
     return Finding("unknown", check, about, what, do)
+
+
+def unread(region: str, denied: Mapping[str, str], what: str) -> Iterator[Finding]:
+    """A part of a region that these credentials may not read: said, and nothing concluded."""
+    if what in denied:
+        said = f"{what} in {region} were not looked at: {denied[what]}"
+        do = "give the token that privilege if verify should look there too"
+        yield remark("MayNotLook", f"{region}/{what}", said, do)

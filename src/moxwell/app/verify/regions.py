@@ -42,8 +42,16 @@ async def _look(region: Region, machines: tuple[ProxmoxMachine, ...], clock: Clo
     walls = await _each([g for g in near if g.vmid in walled], lambda g: _walls(region, g))
     images, isos, unlisted = await _volumes(region)
     hosts = [h.name for h in view.hosts.values() if h.online]
-    clocks = await _each_host(hosts, lambda h: _ahead(region, h, clock))
-    ends = await _each_host(hosts, lambda h: _certificate(region, h))
+    allowed = _Allowed()
+    clocks = await _each_host(
+        hosts, lambda h: allowed.ask("clocks", _ahead(region, h, clock), None)
+    )
+    ends = await _each_host(
+        hosts, lambda h: allowed.ask("certificates", _certificate(region, h), None)
+    )
+    groups = await allowed.ask("firewall groups", pve.firewall.groups(), ())
+    entries = await allowed.ask("HA entries", pve.ha.resources(), ())
+    rules = await allowed.ask("HA entries", _or_none(pve.ha.rules()), ())
     return RegionWorld(
         region.name,
         hosts=view.hosts,
@@ -54,15 +62,30 @@ async def _look(region: Region, machines: tuple[ProxmoxMachine, ...], clock: Clo
             for g, w in zip([g for g in near if g.vmid in walled], walls, strict=True)
             if w is not None
         },
-        security_groups={g.group: g.comment for g in await pve.firewall.groups()},
-        ha=await pve.ha.resources(),
-        rules=await _or_none(pve.ha.rules()) or (),
+        security_groups={g.group: g.comment for g in groups},
+        ha=entries,
+        rules=rules or (),
         images=images,
         isos=isos,
         unlisted=unlisted,
+        denied=allowed.denied,
         clocks={h: s for h, s in clocks.items() if s is not None},
         certificates={h: at for h, at in ends.items() if at is not None},
     )
+
+
+class _Allowed:
+    """Asks, and remembers what these credentials may not read: the rest is still looked at."""
+
+    def __init__(self) -> None:
+        self.denied: dict[str, str] = {}
+
+    async def ask(self, what: str, asked: Awaitable[T], otherwise: T) -> T:
+        try:
+            return await asked
+        except errors.Forbidden as error:
+            self.denied[what] = str(error)
+            return otherwise
 
 
 def _online(region: Region, guest: GuestSeen) -> bool:

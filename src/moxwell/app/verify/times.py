@@ -8,7 +8,7 @@ anybody thinks of clocks; certificates are said a month before they end.
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
-from moxwell.app.verify.findings import Finding, remark, wrong
+from moxwell.app.verify.findings import Finding, remark, unread, wrong
 from moxwell.app.verify.world import World
 
 SOON = timedelta(days=30)
@@ -18,6 +18,7 @@ ODD_SECONDS, BAD_SECONDS = 5.0, 60.0
 def clocks(world: World) -> Iterator[Finding]:
     """Every host has our time."""
     for region in world.regions.values():
+        yield from unread(region.name, region.denied, "clocks")
         for host, ahead in sorted(region.clocks.items()):
             if abs(ahead) <= ODD_SECONDS:
                 continue
@@ -31,6 +32,7 @@ def clocks(world: World) -> Iterator[Finding]:
 def certificates(world: World) -> Iterator[Finding]:
     """No certificate has run out, or is about to."""
     for region in world.regions.values():
+        yield from unread(region.name, region.denied, "certificates")
         found = {f"{region.name}/{host}": at for host, at in region.certificates.items()}
         do = "pvecm updatecerts --force on that host, or renew by ACME"
         yield from _judged(world.now, "the certificate of Proxmox host", found, do)

@@ -55,6 +55,7 @@ class RegionWorld:
     images: tuple[Stored, ...] = ()
     isos: tuple[Stored, ...] = ()
     unlisted: tuple[str, ...] = ()  # storages that could not be listed
+    denied: Mapping[str, str] = field(default_factory=dict)  # what these credentials may not read
     clocks: Mapping[str, float] = field(default_factory=dict)  # seconds ahead of ours, by host
     certificates: Mapping[str, datetime] = field(default_factory=dict)  # until when, by host
 

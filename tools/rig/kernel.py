@@ -1,0 +1,69 @@
+"""
+A kernel of one's own: User-mode Linux of Debian, for what this machine's kernel denies.
+
+In: a command. Out: what it printed and how it ended, run as root of a fresh kernel that sees this
+machine's files read-only, with a device mapper, loop devices and every capability. It needs no
+rights here: the kernel is a process. The surprise: modules name each other wrongly for dm-crypt
+(its keys want a cipher that is a module itself), so they are loaded in an order that works.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGES = {"linux.uml": "user-mode-linux", "modprobe": "kmod"}
+MODULES = ("aes_ti", "ecb", "cbc", "xts", "dm-mod", "dm-crypt", "loop")
+INSIDE = "MOXWELL_INSIDE_A_KERNEL"
+UP, ENDED = "moxwell: the kernel is up", "moxwell: ended with "
+MEMORY = "3G"
+PATIENCE_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What happened inside; ``code`` is None where the kernel itself did not get there."""
+
+    code: int | None
+    output: str
+
+
+def missing() -> tuple[str, ...]:
+    """Programs that are not installed."""
+    return tuple(name for name in PACKAGES if shutil.which(name) is None)
+
+
+def script(command: tuple[str, ...], folder: Path) -> str:
+    """The first process of the kernel."""
+    return f"""#!/bin/sh
+export PATH={shlex.quote(os.environ["PATH"])}:/usr/sbin:/sbin HOME=/run TMPDIR=/run/tmp
+export LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 HYPOTHESIS_STORAGE_DIRECTORY=/run/tmp {INSIDE}=1
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmpfs /run
+mkdir -p /run/tmp /run/lib/modules; ln -s /usr/lib/uml/modules/$(uname -r) /run/lib/modules/
+for module in {" ".join(MODULES)}; do modprobe -d /run $module; done
+cd {shlex.quote(str(folder))}
+echo; echo "{UP}"
+{shlex.join(command)} 2>&1; code=$?
+echo; echo "{ENDED}$code"
+halt -f
+"""
+
+
+def run(*command: str, folder: Path) -> Ran:
+    """A command in a kernel of its own; the folder is where it runs."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as made:
+        first = Path(made) / "init"
+        first.write_text(script(command, folder))
+        first.chmod(0o700)
+        done = subprocess.run(
+            ["linux.uml", f"mem={MEMORY}", "root=/dev/root", "rootfstype=hostfs", "rootflags=/",
+             "ro", f"init={first}", "con=null", "con0=null,fd:1", "loglevel=1"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+            timeout=PATIENCE_SECONDS, env={**os.environ, "TMPDIR": "/tmp"},
+        )  # fmt: skip
+    _, up, output = done.stdout.partition(UP)
+    output, ended, rest = output.rpartition(ENDED)
+    return Ran(int(rest.split()[0]), output) if up and ended else Ran(None, done.stdout[-2000:])
