@@ -10,6 +10,7 @@ rights here: the kernel is a process. The surprise: modules name each other wron
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -58,12 +59,22 @@ def run(*command: str, folder: Path) -> Ran:
         first = Path(made) / "init"
         first.write_text(script(command, folder))
         first.chmod(0o700)
-        done = subprocess.run(
+        running = subprocess.Popen(
             ["linux.uml", f"mem={MEMORY}", "root=/dev/root", "rootfstype=hostfs", "rootflags=/",
              "ro", f"init={first}", "con=null", "con0=null,fd:1", "loglevel=1"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
-            timeout=PATIENCE_SECONDS, env={**os.environ, "TMPDIR": "/tmp"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace", env={**os.environ, "TMPDIR": "/tmp"}, start_new_session=True,
         )  # fmt: skip
-    _, up, output = done.stdout.partition(UP)
+        said = _await(running)
+    _, up, output = said.partition(UP)
     output, ended, rest = output.rpartition(ENDED)
-    return Ran(int(rest.split()[0]), output) if up and ended else Ran(None, done.stdout[-2000:])
+    return Ran(int(rest.split()[0]), output) if up and ended else Ran(None, said[-2000:])
+
+
+def _await(running: "subprocess.Popen[str]") -> str:
+    """All it says; a kernel that does not end is ended, with the processes it is made of."""
+    try:
+        return running.communicate(timeout=PATIENCE_SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        return running.communicate()[0]
