@@ -8,12 +8,14 @@ programs are loaded only where they are chosen or were once.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from moxwell.app.home import Home, free_port
 from moxwell.app.planes import EmbeddedPlanes
 from moxwell.clock import Clock
+from moxwell.controllers.upstream import resources
 from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
@@ -52,8 +54,9 @@ class HostedPlanes:
 
     def pods_by_node(self, key: Key) -> dict[str, int]:
         """How many pods run on each node of a tenant."""
-        found: dict[str, int] = self._of(key).pods_by_node(key)
-        return found
+        caches = self.caches(key)
+        pods = caches.of(resources.PODS).list() if caches else ()
+        return dict(Counter(p["spec"]["nodeName"] for p in pods if _runs(p)))
 
     async def ensure(self, wish: Wish) -> Plane:
         plane: Plane = await self._of(wish.key).ensure(wish)
@@ -103,3 +106,8 @@ async def make(
         return HostedPlanes(home, embedded, genuine)
     installed.etcd()
     return HostedPlanes(home, embedded, genuine, await installed.newest())
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    running = (pod.get("status") or {}).get("phase") == "Running"
+    return running and bool(pod["spec"].get("nodeName"))

@@ -8,10 +8,11 @@ without a restart.
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -160,13 +161,13 @@ async def _reloading(path: Path, book: RegionBook, clock: Clock) -> None:
 
 
 async def _until(
-    ended: asyncio.Event, runtime: Runtime, regions: Regions, reloading: object
+    ended: asyncio.Event, runtime: Runtime, regions: Regions, reloading: Coroutine[Any, Any, None]
 ) -> None:
     async with asyncio.TaskGroup() as group:
         work = group.create_task(runtime.manager.run())
         rest = [
             group.create_task(regions.run()),
-            group.create_task(reloading),  # type: ignore[arg-type]
+            group.create_task(reloading),
         ]
         stopping = group.create_task(ended.wait())
         await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)

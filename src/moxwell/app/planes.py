@@ -8,7 +8,6 @@ kube-controller-manager and kube-scheduler would run are the stand-ins of ``cont
 
 import asyncio
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,14 +89,6 @@ class EmbeddedPlanes:
         """What its loops have seen of a tenant, while it is up."""
         found = self._running.get(key)
         return found.manager.caches if found else None
-
-    def pods_by_node(self, key: Key) -> dict[str, int]:
-        """How many pods run on each node of a tenant, from what its loops have seen."""
-        found = self._running.get(key)
-        if found is None:
-            return {}
-        pods = found.manager.caches.of(resources.PODS).list()
-        return dict(Counter(p["spec"]["nodeName"] for p in pods if _runs(p)))
 
     # What the controller asks for
 
@@ -243,8 +234,3 @@ def _same(one: Wish, two: Wish) -> bool:
         two.rotation,
         two.uid,
     )
-
-
-def _runs(pod: dict[str, Any]) -> bool:
-    running = (pod.get("status") or {}).get("phase") == "Running"
-    return running and bool(pod["spec"].get("nodeName"))

@@ -36,6 +36,7 @@ def controller(
     metrics: str = METRICS,
 ) -> None:
     """Serve the Identity and Controller services, beside the usual sidecars."""
+    from moxwell.cli.volume import connected
     from moxwell.csi.running import Files, run_controller
 
     files = Files(config, address, name, namespace, book, metrics)
@@ -44,7 +45,7 @@ def controller(
         if standalone:
             await run_controller(files, None)
             return
-        async with _kube(kubeconfig) as kube:
+        async with connected(kubeconfig) as kube:
             await run_controller(files, kube)
 
     _serve(run())
@@ -63,6 +64,7 @@ def node(
     sysfs: Path = typer.Option(Path("/sys"), hidden=True),
 ) -> None:
     """Serve the Identity and Node services, on every node."""
+    from moxwell.cli.volume import connected
     from moxwell.csi.running import Seat, run_node
 
     if standalone and not (region and zone):
@@ -73,7 +75,7 @@ def node(
         if standalone:
             await run_node(seat, None)
             return
-        async with _kube(kubeconfig) as kube:
+        async with connected(kubeconfig) as kube:
             await run_node(seat, kube)
 
     _serve(run())
@@ -102,9 +104,3 @@ def _first(group: BaseException) -> BaseException:
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]
     return group
-
-
-def _kube(file: Path | None):  # type: ignore[no-untyped-def]
-    from moxwell.cli.volume import connected
-
-    return connected(file)

@@ -12,10 +12,6 @@ import re
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 import moxwell
-from moxwell.clock import Clock
-from moxwell.errors import MoxwellError
-from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Transport, Upload
-from moxwell.pve.values import Params
 
 _BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _CALL_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
@@ -86,47 +82,9 @@ class CsiMetrics:
         self._running.labels(self._driver, call).dec()
         self._calls.labels(self._driver, call, go_code(code)).observe(seconds)
 
-    def asked(self, kind: str, seconds: float, *, failed: bool) -> None:
+    def asked(self, method: str, path: str, seconds: float, failed: bool) -> None:
+        """One request was answered, or not."""
+        kind = kind_of(method, path)
         self._seconds.labels(kind).observe(seconds)
         if failed:
             self._errors.labels(kind).inc()
-
-
-class CountedTransport:
-    """A wire that counts what goes over it."""
-
-    def __init__(self, inner: Transport, metrics: CsiMetrics, clock: Clock) -> None:
-        self._inner, self._metrics, self._clock = inner, metrics, clock
-
-    @property
-    def region(self) -> str:
-        return self._inner.region
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Params | None = None,
-        *,
-        deadline_seconds: float = DEADLINE_SECONDS,
-    ) -> bytes:
-        began, failed = self._clock.monotonic(), True
-        try:
-            answer = await self._inner.request(
-                method, path, params, deadline_seconds=deadline_seconds
-            )
-            failed = False
-            return answer
-        except MoxwellError:
-            raise
-        finally:
-            spent = self._clock.monotonic() - began
-            self._metrics.asked(kind_of(method, path), spent, failed=failed)
-
-    async def upload(
-        self, path: str, params: Params, file: Upload, *, deadline_seconds: float = UPLOAD_SECONDS
-    ) -> bytes:
-        return await self._inner.upload(path, params, file, deadline_seconds=deadline_seconds)
-
-    async def close(self) -> None:
-        await self._inner.close()

@@ -25,7 +25,7 @@ from moxwell.csi.controller import Controller
 from moxwell.csi.devices import SysDisks
 from moxwell.csi.driver import Settings
 from moxwell.csi.endpoint import metrics_page
-from moxwell.csi.metrics import CountedTransport, CsiMetrics
+from moxwell.csi.metrics import CsiMetrics
 from moxwell.csi.mounting import SystemMounter
 from moxwell.csi.node import Node, choose_most
 from moxwell.csi.nodes import NODES
@@ -37,6 +37,7 @@ from moxwell.csi.topology import REGION, ZONE
 from moxwell.errors import Invalid, Missing, MoxwellError, Retryable
 from moxwell.kube.client import Kube
 from moxwell.pve.config import RegionConfig, load
+from moxwell.pve.counted import CountedTransport
 from moxwell.pve.regions import Regions
 from moxwell.pve.transport import HttpTransport, Transport
 
@@ -106,7 +107,7 @@ async def run_controller(
     metrics = CsiMetrics(registry or CollectorRegistry(), files.name)
 
     def connect(config: RegionConfig) -> Transport:
-        return CountedTransport(HttpTransport(config, clock), metrics, clock)
+        return CountedTransport(HttpTransport(config, clock), metrics.asked, clock)
 
     regions = Regions(load(files.config), clock, connect=connect)
     settings = settings_of(files.config.read_text(), files.name)

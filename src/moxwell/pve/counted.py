@@ -1,4 +1,4 @@
-"""A wire that tells of every request that went over it: path, seconds, whether it failed."""
+"""A wire that tells of every request that went over it: method, path, seconds, failed or not."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,7 +6,7 @@ from moxwell.clock import Clock
 from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Transport, Upload
 from moxwell.pve.values import Params
 
-Tell = Callable[[str, float, bool], None]
+Tell = Callable[[str, str, float, bool], None]
 
 
 class CountedTransport:
@@ -28,22 +28,22 @@ class CountedTransport:
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> bytes:
         sent = self._inner.request(method, path, params, deadline_seconds=deadline_seconds)
-        return await self._timed(path, sent)
+        return await self._timed(method, path, sent)
 
     async def upload(
         self, path: str, params: Params, file: Upload, *, deadline_seconds: float = UPLOAD_SECONDS
     ) -> bytes:
         sent = self._inner.upload(path, params, file, deadline_seconds=deadline_seconds)
-        return await self._timed(path, sent)
+        return await self._timed("POST", path, sent)
 
-    async def _timed(self, path: str, sent: Awaitable[bytes]) -> bytes:
+    async def _timed(self, method: str, path: str, sent: Awaitable[bytes]) -> bytes:
         began, failed = self._clock.monotonic(), True
         try:
             answer = await sent
             failed = False
             return answer
         finally:
-            self._tell(path, self._clock.monotonic() - began, failed)
+            self._tell(method, path, self._clock.monotonic() - began, failed)
 
     async def close(self) -> None:
         await self._inner.close()

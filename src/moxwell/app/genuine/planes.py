@@ -9,12 +9,10 @@ for embedded ones; controllers and scheduling are the genuine programs' own.
 
 import asyncio
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
@@ -122,14 +120,6 @@ class GenuinePlanes:
         """What our loops have seen of a tenant, while it is up."""
         found = self._loops.get(key)
         return found.manager.caches if found else None
-
-    def pods_by_node(self, key: Key) -> dict[str, int]:
-        """How many pods run on each node of a tenant, from what our loops have seen."""
-        found = self._loops.get(key)
-        if found is None:
-            return {}
-        pods = found.manager.caches.of(resources.PODS).list()
-        return dict(Counter(p["spec"]["nodeName"] for p in pods if _runs(p)))
 
     # What the controller asks for
 
@@ -362,8 +352,3 @@ def programs(wish: Wish, seat: flags.Seat, release: Release) -> tuple[Program, .
         )
         for stem, argv, host, port, path in rows
     )
-
-
-def _runs(pod: dict[str, Any]) -> bool:
-    running = (pod.get("status") or {}).get("phase") == "Running"
-    return running and bool(pod["spec"].get("nodeName"))

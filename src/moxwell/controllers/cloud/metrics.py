@@ -64,7 +64,7 @@ class RequestMetrics:
             "proxmox_api_request_errors", "Refused requests", ("request",), registry=registry
         )
 
-    def asked(self, path: str, seconds: float, failed: bool) -> None:
+    def asked(self, method: str, path: str, seconds: float, failed: bool) -> None:
         """One request was answered, or not."""
         kind = kind_of(path)
         self._seconds.labels(kind).observe(seconds)
