@@ -18,6 +18,7 @@ from moxwell.web.words import STAGES, Words, short_name
 KEPT_EVENTS = 400
 KEPT_SAMPLES = 24
 FRESH = timedelta(seconds=30)  # older ones began before this process looked
+_STAGELESS = {"unknown", "leaving"}  # how far it has come is not to be seen then
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +119,8 @@ class Journal:
     def _follow_machine(self, key: str, machine: Machine, words: Words, now: datetime) -> None:
         course = self._courses.get(key)
         if course is None:
-            born = machine.created or now
-            whole = not self._first and (now - born) < FRESH
-            course = self._courses[key] = _Course(words.state, words.stage, now, whole=whole)
-            for earlier in STAGES[: STAGES.index(words.stage)] if words.stage else ():
-                course.begun[earlier], course.ended[earlier] = born, now
-            if words.stage:
-                course.begun[words.stage] = now if course.begun else born
-            if not self._first:
-                self._note(now, "made", machine, "Asked for")
-            return
-        if _is_further(words.stage, course.stage):
+            course = self._courses[key] = self._met(machine, words, now)
+        if words.state not in _STAGELESS and _is_further(words.stage, course.stage):
             self._pass_stage(course, machine, words, now)
         if words.state != course.state:
             if words.state in {"unknown", "trouble", "leaving"}:
@@ -137,23 +129,32 @@ class Journal:
                 self._note(now, "ready", machine, "Joined as node, Ready")
             course.state, course.since = words.state, now
 
+    def _met(self, machine: Machine, words: Words, now: datetime) -> _Course:
+        """A machine seen for the first time; it may have come far since the last look."""
+        born = machine.created or now
+        if self._first:
+            course = _Course(words.state, words.stage, now)
+        else:
+            course = _Course("", STAGES[0], now, whole=(now - born) < FRESH)
+            self._note(now, "made", machine, "Asked for")
+        course.begun[course.stage or STAGES[0]] = born
+        return course
+
     def _pass_stage(self, course: _Course, machine: Machine, words: Words, now: datetime) -> None:
+        """What passed between two looks was done as well, and is said as well."""
         done, stage = course.stage, words.stage
         course.stage = stage
-        if done:
-            course.ended.setdefault(done, now)
-            begun = course.begun.get(done)
-            if begun is not None and (stage or words.state == "ready"):
-                took = (now - begun).total_seconds()
-                kept = self._samples.setdefault((machine.region, done), deque(maxlen=KEPT_SAMPLES))
-                kept.append(took)
-            if done != "Join":  # that it joined is said when it is Ready
-                self._note(now, "ready", machine, _done(done, machine))
+        begun = course.begun.get(done)
+        if begun is not None and (stage or words.state == "ready"):
+            kept = self._samples.setdefault((machine.region, done), deque(maxlen=KEPT_SAMPLES))
+            kept.append((now - begun).total_seconds())
+        for passed in _between(done, stage):
+            course.begun.setdefault(passed, now)
+            course.ended.setdefault(passed, now)
+            if passed != "Join":  # that it joined is said when it is Ready
+                self._note(now, "ready", machine, _done(passed, machine))
         if stage:
             course.begun.setdefault(stage, now)
-        for earlier in STAGES[: STAGES.index(stage)] if stage else STAGES:
-            course.begun.setdefault(earlier, now)  # too quick to be seen
-            course.ended.setdefault(earlier, now)
 
     def _follow_gone(self, there: set[str], now: datetime) -> None:
         for key in [k for k in self._courses if k not in there]:
@@ -194,6 +195,12 @@ def _is_further(stage: str, than: str) -> bool:
     if stage == than or not than:
         return stage != than and bool(stage)
     return not stage or STAGES.index(stage) > STAGES.index(than)
+
+
+def _between(stage: str, reached: str) -> tuple[str, ...]:
+    """The stages that are over when another, or the end, is reached; none after a settled time."""
+    end = STAGES.index(reached) if reached else len(STAGES)
+    return STAGES[STAGES.index(stage) : end] if stage else ()
 
 
 def _done(stage: str, machine: Machine) -> str:

@@ -160,6 +160,38 @@ def test_the_way_of_a_new_machine_is_written_down() -> None:
     assert "Joined as node, Ready" in said
 
 
+BORN = replace(MACHINE, vmid=0, host="", node="", node_ready=False, conditions=(), created=NOW)
+CLONING = replace(MACHINE, node_ready=False, move="Clone", conditions=not_ready("Cloning"))
+SILENT = replace(CLONING, conditions=not_ready("RegionUnreachable", "r1 is silent", "Unknown"))
+WHOLE = ["Asked for", "VMID 101", "Cloned from", "Configured", "Booted on", "Joined as node"]
+LOOKS = {
+    "every stage is seen": ([BORN, CLONING, MACHINE], WHOLE),
+    "all stages but the first pass between two looks": ([BORN, MACHINE], WHOLE),
+    "it is settled when it is first seen": ([MACHINE], WHOLE),
+    "a silent region ends no stage": (
+        [BORN, CLONING, SILENT],
+        ["Asked for", "VMID 101", "Unknown: r1 is silent"],
+    ),
+    "it is heard of again": (
+        [CLONING, SILENT, CLONING, MACHINE],
+        [*WHOLE[:2], "Unknown: r1 is silent", *WHOLE[2:]],
+    ),
+}
+
+
+@pytest.mark.parametrize(("looks", "said"), LOOKS.values(), ids=LOOKS)
+def test_the_feed_tells_what_passed_between_two_looks(
+    looks: list[Machine], said: list[str]
+) -> None:
+    views = Views()
+    views.records(estate(NOW))
+    for second, machine in enumerate(looks, 1):
+        views.records(estate(NOW + timedelta(seconds=second), machine))
+    lines = [entry.sentence for entry in views.journal.events]
+    assert len(lines) == len(said)
+    assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), lines
+
+
 def test_what_was_there_before_is_no_news() -> None:
     records = Views().records(estate(NOW, MACHINE))
     assert not [k for k in records if k.startswith("event/")]
