@@ -9,7 +9,7 @@ at least 9 per attach. Run: ``python bench/csi.py``.
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
 
 from moxwell.csi.wire import csi_pb2 as csi
@@ -53,26 +53,24 @@ async def measure(folder: Path, existing: int) -> dict[str, float]:
     async with stage.running(regions=("r1",)):
         control = stage.controller
         warm = await calls.create(control, "pvc-warm")
-        for _ in range(
-            2
-        ):  # the driver looks around once, and again when all guests' states are known
+        for _ in range(2):  # it looks around once, and again when all guests' states are known
             await calls.attach(control, warm)
             await asyncio.sleep(60)
-        made: list[object] = []
+        made: list[csi.Volume] = []
 
         async def create(n: int) -> None:
             made.append(await calls.create(control, f"pvc-{n}"))
 
         found = {"create": await counted(stage, _all(create(n) for n in range(200))) / 200}
-        volumes = sorted(made, key=lambda v: str(v.volume_id))  # type: ignore[attr-defined]
-        alone = calls.attach(control, volumes[0], 120)  # type: ignore[arg-type]
+        volumes = sorted(made, key=lambda v: str(v.volume_id))
+        alone = calls.attach(control, volumes[0], 120)
         found["attach alone"] = await counted(stage, alone)
-        together = [calls.attach(control, v, 101 + n % 19) for n, v in enumerate(volumes[1:])]  # type: ignore[arg-type]
+        together = [calls.attach(control, v, 101 + n % 19) for n, v in enumerate(volumes[1:])]
         found["attach together"] = await counted(stage, _all(together)) / 199
-        found["expand"] = await counted(stage, calls.expand(control, volumes[0], 2))  # type: ignore[arg-type]
-        away = [calls.detach(control, v, 101 + n % 19) for n, v in enumerate(volumes[1:])]  # type: ignore[arg-type]
+        found["expand"] = await counted(stage, calls.expand(control, volumes[0], 2))
+        away = [calls.detach(control, v, 101 + n % 19) for n, v in enumerate(volumes[1:])]
         found["detach together"] = await counted(stage, _all(away)) / 199
-        found |= await _copies(stage, volumes[1])  # type: ignore[arg-type]
+        found |= await _copies(stage, volumes[1])
     await stage.close()
     return found
 
@@ -93,8 +91,8 @@ async def _copies(stage: CsiStage, volume: csi.Volume) -> dict[str, float]:
     return found
 
 
-async def _all(work: object) -> None:
-    await asyncio.gather(*work)  # type: ignore[misc]
+async def _all(work: Iterable[Awaitable[object]]) -> None:
+    await asyncio.gather(*work)
 
 
 def main() -> int:

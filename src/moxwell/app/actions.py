@@ -11,7 +11,7 @@ from moxwell.clock import SystemClock
 from moxwell.controllers.infra.collect.plan import Orphan
 from moxwell.controllers.infra.machine.explain import HostRow
 from moxwell.controllers.infra.wiring import Infra
-from moxwell.errors import Invalid, MoxwellError
+from moxwell.errors import Invalid, MoxwellError, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.pve import preflight
 from moxwell.pve.regions import Region, Regions
@@ -49,11 +49,12 @@ async def _health(region: Region) -> list[dict[str, str]]:
     """Whether a region answers, lets us do what we must, and has something to clone."""
     name, known = region.name, region.inventory.health
     if known is not None and not known.reachable:
-        do = "check its address, the network and the certificate in the configuration"
-        return [_finding("wrong", f"region {name} does not answer: {known.error}", do)]
+        return [_silent(name, known.error)]
     try:
         report = await preflight.check(region.pve)
         version = await region.pve.cluster.version()
+    except Unreachable as error:  # before anybody else has noticed
+        return [_silent(name, str(error))]
     except MoxwellError as error:
         return [_finding("wrong", f"region {name}: {error}", "check the token's rights")]
     rows = [_finding("ok", f"region {name} answers, Proxmox VE {version.version}")]
@@ -69,6 +70,11 @@ async def _health(region: Region) -> list[dict[str, str]]:
         do = "make a template with containerd, kubelet and kubeadm, tagged k8s-VERSION"
         rows.append(_finding("wrong", f"region {name} has no template to clone", do))
     return rows
+
+
+def _silent(name: str, error: str) -> dict[str, str]:
+    do = "check its address, the network and the certificate in the configuration"
+    return _finding("wrong", f"region {name} does not answer: {error}", do)
 
 
 def _orphans(guests: Sequence[Orphan]) -> list[dict[str, str]]:

@@ -22,6 +22,7 @@ from moxwell.errors import Busy, Invalid
 
 FORMAT = 1  # of the folder; one more whenever an older Moxwell could not go on with it
 STEADY_PORTS = (20_000, 32_000)
+LOOKERS = 1_000_000  # times that one who only looks may be in the way of a daemon that starts
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 
 
@@ -138,11 +139,9 @@ class Home:
         self.make()
         self.check()
         file = (self.folder / "lock").open("w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not _take(file):
             file.close()
-            raise Busy(f"instance {self.name!r} is running already") from error
+            raise Busy(f"instance {self.name!r} is running already")
         self._held = file
         self.silence()  # what a killed predecessor said is not true any more
         write_whole(self.folder / "format", f"{FORMAT}\n".encode())
@@ -153,12 +152,7 @@ class Home:
         if not lock.exists():
             return False
         with lock.open("r") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return True
-            fcntl.flock(file, fcntl.LOCK_UN)
-            return False
+            return not _locks(file, fcntl.LOCK_SH)  # closed at once, and open to others who look
 
     def say(self, facts: Facts) -> None:
         """Write the page of facts, whole."""
@@ -184,6 +178,26 @@ class Home:
         if self.is_held():
             raise Busy(f"instance {self.name!r} is running: run `moxwell down` first")
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _locks(file: IO[str], how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _take(file: IO[str]) -> bool:
+    """The lock for oneself, unless a daemon has it; whoever only looks has it for a moment."""
+    for _ in range(LOOKERS):
+        if _locks(file, fcntl.LOCK_EX):
+            return True
+        if not _locks(file, fcntl.LOCK_SH):  # not even to look: it is a daemon's
+            return False
+        fcntl.flock(file, fcntl.LOCK_UN)
+        os.sched_yield()
+    return False
 
 
 def write_whole(file: Path, data: bytes) -> None:

@@ -7,6 +7,7 @@ Kubernetes component; our own parser knows neither a value for a switch nor a ``
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
@@ -53,7 +54,7 @@ def _normal(arg: str) -> str:
 class GoStyle(TyperCommand):
     """A command that takes its flags either way."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, normal(args))
         except Invalid as error:

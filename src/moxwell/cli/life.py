@@ -21,8 +21,8 @@ from moxwell.cli.output import Output, Progress, show, show_value
 from moxwell.clock import SystemClock
 from moxwell.errors import Invalid, MoxwellError, Retryable, Terminal, Unreachable
 
-START_SECONDS = 60
-STOP_SECONDS = 45
+START_SECONDS = 180
+STOP_SECONDS = 120
 LEAST_FREE_BYTES = 1 << 20  # with less not even a log can say what is wrong
 TICKS = 10  # looks per second while waiting
 
@@ -210,8 +210,11 @@ def _link(name: str) -> str:
     ask = urllib.request.Request(
         f"{facts.dashboard}/api/link", method="POST", headers={"Authorization": f"Bearer {key}"}
     )
-    with urllib.request.urlopen(ask, timeout=10) as answer:
-        path = msgspec.json.decode(answer.read())["path"]
+    try:
+        with urllib.request.urlopen(ask, timeout=60) as answer:
+            path = msgspec.json.decode(answer.read())["path"]
+    except OSError as error:
+        raise Unreachable(f"the dashboard does not answer: {error}") from error
     return f"{facts.dashboard}{path}"
 
 
@@ -284,10 +287,7 @@ def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
     typer.echo(f"{facts.mode} {facts.name}, Moxwell {facts.version}, since {facts.started}")
     typer.echo(f"regions    {regions}")
     typer.echo(f"api        {facts.api}   KUBECONFIG={connect.home(name).kubeconfig}")
-    try:
-        typer.echo(f"dashboard  {_link(name)}   (works once)")
-    except OSError as error:
-        raise Unreachable(f"the dashboard does not answer: {error}") from error
+    typer.echo(f"dashboard  {_link(name)}   (works once)")
     typer.echo("")
     if rows:
         show(rows, ("namespace", "cluster", "version", "nodes", "regions", "state"), output)

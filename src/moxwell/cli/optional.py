@@ -6,8 +6,8 @@ the parser sees it; a value is written with ``=``, so that the next argument is 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import typer
 from typer.core import TyperCommand
 
 BARE: Mapping[str, str] = {"--genuine-planes": "installed"}
@@ -21,5 +21,5 @@ def filled(args: Sequence[str]) -> list[str]:
 class OptionalValues(TyperCommand):
     """A command with such options."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, filled(args))

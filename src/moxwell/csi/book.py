@@ -37,8 +37,9 @@ class MemoryBook:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        known = file is not None and file.exists()
-        self._entries: dict[str, dict[str, str]] = json.loads(file.read_text()) if known else {}  # type: ignore[union-attr]
+        self._entries: dict[str, dict[str, str]] = {}
+        if file is not None and file.exists():
+            self._entries = json.loads(file.read_text())
 
     async def get(self, key: str) -> dict[str, str]:
         return dict(self._entries.get(key, {}))

@@ -4,18 +4,20 @@ What a node does with disks and folders: the seam, and its genuine side.
 In: devices and paths. Out: file systems made, checked, mounted, grown. ``SystemMounter`` runs the
 usual programs; :mod:`moxwell.csi.mounting_files` plays the same part with plain files where nothing
 can be mounted. The surprise: a disk is formatted only if two programs agree that it is empty; what
-cannot be recognised is not empty. A new encrypted disk reads as noise, so its label says that
-nothing was ever made in it (``EMPTY``) until something was.
+cannot be recognised is not empty, unless a mark says that we died while we made it
+(:mod:`moxwell.csi.making`). A new encrypted disk reads as noise, so its label says that nothing was
+ever made in it (``EMPTY``) until something was.
 """
 
 import asyncio
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from moxwell.csi import making
 from moxwell.csi.refusals import WrongDisk
 from moxwell.errors import Denied, Missing, Retryable, Unsupported
 
@@ -26,6 +28,10 @@ LUKS_FORMAT = (
     "--label", EMPTY,
     "--pbkdf-memory", "65536", "--iter-time", "1000",  # by itself it takes 1 GiB: more than a pod
 )  # fmt: skip
+MKFS = {  # without discarding, which would take the mark away
+    "ext4": ("-F", "-m0", "-E", "nodiscard"),
+    "xfs": ("-f", "-K"),
+}
 
 
 class ProgramFailed(Retryable):
@@ -79,7 +85,7 @@ class Mounter(Protocol):
     async def table(self) -> tuple[Mounted, ...]: ...
 
     async def probe(self, device: str) -> str:
-        """The kind of content: a file system, ``crypto_LUKS``, or empty for an empty disk."""
+        """A file system, ``crypto_LUKS``, or "" for a disk that is empty or was never finished."""
         ...
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None: ...
@@ -162,21 +168,25 @@ class SystemMounter:
             "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "value", device, good=(0, 2)
         )
         found = out.split()
-        if code == 0 and found:
-            return found[0]
-        if not _is_blank(device):
+        kind = found[0] if code == 0 and found else ""
+        if making.is_marked(device) and making.is_unused(device, kind):
+            return ""
+        if not kind and not _is_blank(device):
             raise WrongDisk(f"{device} is not empty, but nothing knows what is on it")
-        return ""
+        return kind
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
-        force = {"ext4": ("-F", "-m0"), "xfs": ("-f",)}.get(kind, ())
-        await run(f"mkfs.{kind}", *force, *options, device)
+        _on_disk(making.mark, device)
+        await run(f"mkfs.{kind}", *MKFS.get(kind, ()), *options, device)
+        _on_disk(making.clear, device)
 
     async def check(self, device: str, kind: str) -> None:
         if kind == "ext4":
             await run("fsck", "-a", device, good=(0, 1))
 
     async def mount(self, device: str, target: str, kind: str, options: Sequence[str]) -> None:
+        if "ro" not in options:
+            _on_disk(making.clear, device)  # whoever made it may have died before that
         await run("mount", "-t", kind, "-o", ",".join(options) or "defaults", device, target)
 
     async def bind(self, source: str, target: str, *, read_only: bool) -> None:
@@ -205,12 +215,14 @@ class SystemMounter:
 
     async def open_luks(self, device: str, name: str, key: bytes, *, fresh: bool) -> str:
         if fresh:
+            _on_disk(making.mark, device)
             await run("cryptsetup", *LUKS_FORMAT, "--key-file", "-", device, stdin=key)
         probing = ("open", "--test-passphrase", "--key-file", "-", device)
         code, _ = await run("cryptsetup", *probing, stdin=key, good=(0, NO_KEY))
         if code == NO_KEY:
             raise WrongKey(f"the key that was given does not open {device}")
         if not _exists(f"/dev/mapper/{name}"):
+            _on_disk(making.clear, device)
             await run("cryptsetup", "open", "--key-file", "-", device, name, stdin=key)
         return f"/dev/mapper/{name}"
 
@@ -245,6 +257,13 @@ def _read(path: str) -> str:
 
 def _exists(path: str) -> bool:
     return Path(path).exists()
+
+
+def _on_disk(act: Callable[[str], None], device: str) -> None:
+    try:
+        act(device)
+    except OSError as error:
+        raise ProgramFailed(f"{device} cannot be written: {error.strerror}") from error
 
 
 def _is_blank(device: str) -> bool:

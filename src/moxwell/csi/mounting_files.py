@@ -2,20 +2,22 @@
 Mounting without mounting: the same part played with plain files, for machines that cannot.
 
 In: disks that are files. Out: a table of mounts kept in memory, folders that stand for mount
-points, and the head of each file as its content: ``mkfs`` writes a word there. The surprise: it
-refuses what a kernel would refuse (a missing mount point, a wrong key, the noise in a new encrypted
-disk), so that the node service above it is tried for real.
+points, and the head of each file as its content: ``mkfs`` writes noise there, then a word. The
+surprise: it refuses what a kernel would refuse (a missing mount point, a wrong key, the noise in a
+new encrypted disk), so that the node service above it is tried for real.
 """
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from moxwell.csi import making
 from moxwell.csi.mounting import EMPTY, Mounted, ProgramFailed, Usage, WrongKey
 from moxwell.csi.refusals import WrongDisk
 from moxwell.errors import Missing
 
 HEAD = 64
+NOISE = "?"
 
 
 class FileMounter:
@@ -44,10 +46,17 @@ class FileMounter:
     async def probe(self, device: str) -> str:
         parts = self._head(device).split(":")
         if not device.startswith("/dev/mapper/"):
-            return parts[0]
+            return self._known(device, parts[0])
         if not parts[3]:
             raise WrongDisk(f"{device} is not empty, but nothing knows what is on it")
         return parts[3]
+
+    def _known(self, device: str, word: str) -> str:
+        if word == NOISE and making.is_marked(device):
+            return ""
+        if word == NOISE:
+            raise WrongDisk(f"{device} is not empty, but nothing knows what is on it")
+        return word
 
     def _head(self, device: str) -> str:
         file = self._file(device)
@@ -59,8 +68,19 @@ class FileMounter:
             disk.write(text.encode().ljust(HEAD, b"\0"))
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
-        inner = device.startswith("/dev/mapper/")
-        self._set_head(device, f"{self._head(device).rpartition(':')[0]}:{kind}" if inner else kind)
+        if device.startswith("/dev/mapper/"):
+            self._set_head(device, f"{self._head(device).rpartition(':')[0]}:{kind}")
+            return
+        self._mark(device)
+        self._set_head(device, NOISE)
+        self._set_head(device, kind)
+        self._clear(device)
+
+    def _mark(self, device: str) -> None:
+        making.mark(device)
+
+    def _clear(self, device: str) -> None:
+        making.clear(device)
 
     async def check(self, device: str, kind: str) -> None:
         self._file(device)
@@ -71,6 +91,8 @@ class FileMounter:
         if not _is_folder(target):
             raise ProgramFailed(f"mount: {target} is not there")
         only = "ro" in options
+        if not only and not device.startswith("/dev/mapper/"):
+            self._clear(device)
         self.mounts.append(Mounted(await self.number(device), "/", target, only, device))
         self.grown.setdefault(device, self._file(device).stat().st_size)
 
@@ -107,9 +129,12 @@ class FileMounter:
     async def open_luks(self, device: str, name: str, key: bytes, *, fresh: bool) -> str:
         word = hashlib.sha256(key).hexdigest()[:16]
         if fresh:
+            self._mark(device)
+            self._set_head(device, NOISE)
             self._set_head(device, f"crypto_LUKS:{word}:{EMPTY}:")
         if self._head(device).split(":")[1] != word:
             raise WrongKey(f"the key that was given does not open {device}")
+        self._clear(device)
         self._open[name] = device
         return f"/dev/mapper/{name}"
 

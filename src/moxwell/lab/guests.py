@@ -32,7 +32,6 @@ from moxwell.lab.seed import Seed, read_seed
 from moxwell.lab.userdata import Join, find_join, read_user_data
 
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
-JOIN_SECONDS = 8.0
 DEFAULT_VERSION = "v1.34.1"
 _UUID = re.compile(r"uuid=([0-9a-f-]{36})")
 log = structlog.get_logger()
@@ -189,7 +188,7 @@ class Guests:
         return disk
 
     async def _join(self, life: _Life, seed: Seed, asked: Join, files: Mapping[str, str]) -> Disk:
-        await self._clock.sleep(JOIN_SECONDS)
+        await self._clock.sleep(life.view.setup_seconds)
         plane = joined_plane(asked, files, _version(seed))
         membership = await join.join_cluster(asked, self._dialler(life), self._clock)
         written = _succeeded(life, files, sentinel=asked.sentinel)
@@ -197,7 +196,7 @@ class Guests:
         return Disk(seed, saved, asked.kubelet_args, asked.taints, written, plane)
 
     async def _init(self, life: _Life, seed: Seed, init: Init, files: Mapping[str, str]) -> Disk:
-        await self._clock.sleep(JOIN_SECONDS)
+        await self._clock.sleep(life.view.setup_seconds)
         await self._serve(life, init.plane)
         membership = await plane_boot.initialise(init, self._dialler(life), self._clock)
         written = _succeeded(life, files, sentinel=init.sentinel)

@@ -40,10 +40,13 @@ def _components(plane: Plane) -> tuple[str, ...]:
 def _component(name: str, plane: Plane) -> Json:
     image = ETCD_IMAGE if name == "etcd" else f"registry.k8s.io/{name}:{plane.version}"
     container = {"name": name, "image": image, "command": [name]}
-    meta = {"name": name, "namespace": "kube-system"}
-    meta["labels"] = {"component": name, "tier": "control-plane"}  # type: ignore[assignment]
-    spec = {"hostNetwork": True, "containers": [container]}
-    spec["priorityClassName"] = "system-node-critical"
+    labels = {"component": name, "tier": "control-plane"}
+    meta = {"name": name, "namespace": "kube-system", "labels": labels}
+    spec = {
+        "hostNetwork": True,
+        "containers": [container],
+        "priorityClassName": "system-node-critical",
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 

@@ -7,7 +7,8 @@ endpoint and the release, so decoding is lenient about that, and about nothing e
 """
 
 from functools import lru_cache
-from typing import Any, Generic, TypeVar, cast
+from types import UnionType
+from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
@@ -51,7 +52,13 @@ class Calls:
     def region(self) -> str:
         return self._transport.region
 
-    async def read(self, answer: type[T], path: str, params: Params | None = None) -> T:
+    @overload
+    async def read(self, answer: type[T], path: str, params: Params | None = None) -> T: ...
+
+    @overload
+    async def read(self, answer: UnionType, path: str, params: Params | None = None) -> Any: ...
+
+    async def read(self, answer: Any, path: str, params: Params | None = None) -> Any:
         """GET, and the answer's data."""
         return (await self.envelope(answer, path, params)).data
 

@@ -28,6 +28,7 @@ class GuestView:
     power_off: Callable[[], Any] = field(default=lambda: None)  # the guest turns itself off
     reboot: Callable[[], Any] = field(default=lambda: None)
     plugged: Callable[[], dict[str, Any]] = field(default=dict)  # the hardware it has now
+    setup_seconds: float = 8.0  # what its first boot takes longer
 
 
 class AgentSilent(PveError):

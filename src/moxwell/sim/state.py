@@ -22,6 +22,7 @@ class Pace:
     bandwidth: float = 500e6  # copying disk bytes
     migration_bandwidth: float = 500e6
     boot: float = 5.0  # until what runs inside a guest is up
+    setup: float = 8.0  # until that has done, on its first boot, what its seed asks for
     shutdown: float = 1.0  # until a guest that listens has gone
     start: float = 0.0  # the start worker itself
     statd: float = 10.0  # rhythm of pvestatd, which fills /cluster/resources

@@ -100,8 +100,8 @@ async def _life(play: Play, file: Path, wires: Wires, part: Part, *, again: bool
         for task in (doing, killed):
             task.cancel()
         await asyncio.wait({doing, killed})
-        if ended and doing.exception() is not None:
-            raise doing.exception()  # type: ignore[misc]
+        if ended and (error := doing.exception()) is not None:
+            raise error
     await wires.served()
     check_masters(play.stage)
     return ended

@@ -61,7 +61,7 @@ def merge(old: Any, patch: Any) -> Any:
 
 def json_patch(old: Json, operations: list[Json]) -> Json:
     """RFC 6902, without copy and move."""
-    out = msgspec.json.decode(msgspec.json.encode(old))
+    out: Json = msgspec.json.decode(msgspec.json.encode(old))
     for operation in operations:
         *way, last = (
             part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
@@ -73,7 +73,7 @@ def json_patch(old: Json, operations: list[Json]) -> Json:
             _operate(spot, last, operation)
         except (KeyError, IndexError, ValueError) as error:
             raise Refused(422, "Invalid", f"cannot apply {operation['path']}") from error
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def _operate(spot: Any, last: str, operation: Json) -> None:

@@ -44,6 +44,7 @@ class _Course:
     begun: dict[str, datetime] = field(default_factory=dict)
     ended: dict[str, datetime] = field(default_factory=dict)
     whole: bool = False  # seen from the first stage on
+    joined: bool = False  # it has been a node before
 
 
 class Journal:
@@ -126,7 +127,9 @@ class Journal:
             if words.state in {"unknown", "trouble", "leaving"}:
                 self._note(now, words.state, machine, words.sentence)
             elif words.state == "ready":
-                self._note(now, "ready", machine, "Joined as node, Ready")
+                again = "Ready again" if course.joined else "Joined as node, Ready"
+                self._note(now, "ready", machine, again)
+                course.joined = True
             course.state, course.since = words.state, now
 
     def _met(self, machine: Machine, words: Words, now: datetime) -> _Course:
@@ -134,6 +137,7 @@ class Journal:
         born = machine.created or now
         if self._first:
             course = _Course(words.state, words.stage, now)
+            course.joined = not words.stage and words.state not in _STAGELESS
         else:
             course = _Course("", STAGES[0], now, whole=(now - born) < FRESH)
             self._note(now, "made", machine, "Asked for")

@@ -141,6 +141,22 @@ class Initialization(Value, frozen=True, kw_only=True):
     provisioned: bool | None = None
 
 
+class AppliedDisk(Value, frozen=True, kw_only=True):
+    """A further disk, and the volume that was seen in its slot."""
+
+    disk: str
+    volume: str = ""
+
+
+class Applied(Value, frozen=True, kw_only=True):
+    """What was put on the guest at the word of the spec: what is taken out there leaves it too."""
+
+    tags: tuple[str, ...] = ()
+    firewall_groups: tuple[str, ...] = field(name="firewallGroups", default=())
+    disks: tuple[AppliedDisk, ...] = ()
+    ha_group: str = field(name="haGroup", default="")
+
+
 class MachineStatus(Value, frozen=True, kw_only=True):
     """What is true of a guest, computed anew in every pass."""
 
@@ -156,6 +172,7 @@ class MachineStatus(Value, frozen=True, kw_only=True):
     bootstrap_data_provided: bool | None = field(name="bootstrapDataProvided", default=None)
     next_move: str = field(name="nextMove", default="")
     hardware: str = ""  # what was asked for when the guest was last seen to have it (InPlace)
+    applied: Applied = field(default_factory=Applied)
     observed_generation: int = field(name="observedGeneration", default=0)
 
 

@@ -50,6 +50,8 @@ class Disks(Value, frozen=True, kw_only=True):
 
     boot_volume: BootVolume | None = field(name="bootVolume", default=None)
     extra: tuple[ExtraDisk, ...] = ()
+    # what becomes of an extra disk that is taken out of the list (changes: InPlace)
+    when_removed: Literal["Keep", "Delete"] | None = field(name="whenRemoved", default=None)
 
 
 class PciDevice(Value, frozen=True, kw_only=True):

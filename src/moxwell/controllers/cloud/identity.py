@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from moxwell.api.core.nodes import Node, NodeAddress
-from moxwell.controllers.cloud.settings import Features
+from moxwell.controllers.cloud.settings import Features, Network
 
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 OLD_REGION = "failure-domain.beta.kubernetes.io/region"
@@ -173,13 +173,13 @@ def _inside(place: Place, features: Features) -> list[str]:
     return found
 
 
-def _sorted(found: Iterable[str], order: Sequence[object]) -> list[str]:
+def _sorted(found: Iterable[str], order: Sequence[Network]) -> list[str]:
     """By the networks of the sort order, then IPv4 before IPv6, then as found."""
 
     def rank(text: str) -> tuple[int, int]:
         address = ipaddress.ip_address(text)
         for number, network in enumerate(order):
-            if address in network:  # type: ignore[operator]
+            if address in network:
                 return (number, address.version)
         return (len(order), address.version)
 

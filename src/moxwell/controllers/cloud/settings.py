@@ -8,7 +8,7 @@ An unknown key is an error that names it.
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 
@@ -23,6 +23,8 @@ BALANCER = {"mode", "class", "pool", "region", "vnet", "zone", "ipam", "announce
 TRUE = {"1", "on", "true", "yes"}
 FALSE = {"", "0", "off", "false", "no"}
 MODES = ("default", "qemu", "auto")
+Announcer = Literal["", "metallb", "kube-vip", "cilium"]
+ANNOUNCERS: Mapping[str, Announcer] = {name: name for name in get_args(Announcer)}
 
 
 class InvalidFeatures(Invalid):
@@ -42,7 +44,7 @@ class Balancer:
     vnet: str = ""  # of PVE's own IPAM: the pool, if given, lies in its subnets
     zone: str = ""
     ipam: str = "pve"
-    announcer: Literal["", "metallb", "kube-vip", "cilium"] = ""
+    announcer: Announcer = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ def _balancer(given: Mapping[str, Any]) -> Balancer:
     if mode not in {"none", "ipam"}:
         raise InvalidFeatures(f"features.load_balancer.mode is {mode!r}: use none or ipam")
     announcer = str(given.get("announcer") or "")
-    if announcer not in {"", "metallb", "kube-vip", "cilium"}:
+    if announcer not in ANNOUNCERS:
         raise InvalidFeatures(
             f"features.load_balancer.announcer is {announcer!r}: use metallb, kube-vip or cilium"
         )
@@ -124,7 +126,7 @@ def _balancer(given: Mapping[str, Any]) -> Balancer:
         vnet=str(given.get("vnet") or ""),
         zone=str(given.get("zone") or ""),
         ipam=str(given.get("ipam") or "pve"),
-        announcer=announcer,  # type: ignore[arg-type]
+        announcer=ANNOUNCERS[announcer],
     )
 
 

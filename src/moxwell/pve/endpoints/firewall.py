@@ -33,6 +33,7 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     log: str = ""
     comment: str = ""
     icmp_type: str = field(name="icmp-type", default="")
+    digest: str = ""  # of all rules of the list it was read in
 
     def params(self) -> dict[str, Value]:
         """As parameters of a request."""

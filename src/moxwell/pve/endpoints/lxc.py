@@ -118,9 +118,8 @@ class Lxc(Guests):
         return await self._calls.start("POST", self._at(host, vmid, "migrate"), params)
 
     async def interfaces(self, host: str, vmid: int) -> tuple[ContainerInterface, ...]:
-        rows = await self._calls.read(
-            tuple[ContainerInterface, ...] | None,  # type: ignore[arg-type]
-            self._at(host, vmid, "interfaces"),
+        rows: tuple[ContainerInterface, ...] | None = await self._calls.read(
+            tuple[ContainerInterface, ...] | None, self._at(host, vmid, "interfaces")
         )
         return rows or ()
 

@@ -234,12 +234,12 @@ class TaskCalls:
         self, upid: Upid, *, start: int | None = None, limit: int | None = None
     ) -> tuple[str, ...]:
         """The lines of a task's log."""
-        lines = await self._calls.read(
-            tuple[LogLine, ...] | LogLine,  # type: ignore[arg-type]
+        lines: tuple[LogLine, ...] | LogLine = await self._calls.read(
+            tuple[LogLine, ...] | LogLine,
             path("nodes", upid.host, "tasks", upid, "log"),
             {"start": start, "limit": limit},
         )
-        rows: tuple[LogLine, ...] = (lines,) if isinstance(lines, LogLine) else lines
+        rows = (lines,) if isinstance(lines, LogLine) else lines
         return tuple(line.t for line in rows)
 
     async def stop(self, upid: Upid) -> None:

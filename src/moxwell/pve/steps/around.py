@@ -6,13 +6,23 @@ twice, so what is there is compared first; a guest's rules go with the guest.
 """
 
 from collections.abc import Mapping
+from typing import TypedDict
 
-from moxwell.errors import Missing
+from moxwell.errors import Conflict, Missing
 from moxwell.pve import errors
 from moxwell.pve.client import Pve
 from moxwell.pve.endpoints.firewall import Rule
 from moxwell.pve.steps.contract import GuestStep, own_config, own_free_config
 from moxwell.pve.values import Upid, as_field
+
+
+class _Care(TypedDict):
+    """What HA is asked to do for a guest."""
+
+    state: str
+    group: str | None
+    max_restart: int
+    max_relocate: int
 
 
 class RegisterHa(GuestStep, frozen=True, kw_only=True):
@@ -26,7 +36,7 @@ class RegisterHa(GuestStep, frozen=True, kw_only=True):
     async def take(self, pve: Pve) -> Upid | None:
         config = await own_config(pve, self.guest)
         sid = f"vm:{self.guest.vmid}"
-        wanted = {
+        wanted: _Care = {
             "state": self.state,
             "group": self.group or None,
             "max_restart": self.max_restart,
@@ -36,16 +46,17 @@ class RegisterHa(GuestStep, frozen=True, kw_only=True):
             there = await pve.ha.resource(sid)
         except Missing:
             comment = f"{config.name} {self.guest.mark.line}"
-            await pve.ha.add_resource(sid, comment=comment, **wanted)  # type: ignore[arg-type]
+            await pve.ha.add_resource(sid, comment=comment, **wanted)
             return None
-        have = {
+        have: _Care = {
             "state": there.state,
             "group": there.group or None,
             "max_restart": 1 if there.max_restart is None else there.max_restart,
             "max_relocate": 1 if there.max_relocate is None else there.max_relocate,
         }
         if have != wanted:
-            await pve.ha.update_resource(sid, digest=there.digest, **wanted)  # type: ignore[arg-type]
+            gone = ("group",) if there.group and not self.group else ()
+            await pve.ha.update_resource(sid, digest=there.digest, delete=gone, **wanted)
         return None
 
 
@@ -99,6 +110,33 @@ class JoinHaRule(GuestStep, frozen=True, kw_only=True):
         return None
 
 
+class LastInRule(Conflict):
+    """A rule of HA cannot be left by its last resource: Proxmox keeps no empty ones."""
+
+    reason = "HARuleKept"
+
+
+class LeaveHaRule(GuestStep, frozen=True, kw_only=True):
+    """Take a guest out of an HA rule of 9; the rule itself stays."""
+
+    rule: str
+
+    async def take(self, pve: Pve) -> Upid | None:
+        await own_config(pve, self.guest)
+        sid = f"vm:{self.guest.vmid}"
+        try:
+            there = await pve.ha.rule(self.rule)
+        except Missing:
+            return None
+        if sid not in there.sids:
+            return None
+        others = tuple(other for other in there.sids if other != sid)
+        if not others:
+            raise LastInRule(f"{self.guest} is the last resource of HA rule {self.rule}")
+        await pve.ha.update_rule(self.rule, there.type, resources=others, digest=there.digest)
+        return None
+
+
 class SetFirewall(GuestStep, frozen=True, kw_only=True):
     """Options of a guest's firewall, and rules that must be among its rules."""
 
@@ -120,6 +158,32 @@ class SetFirewall(GuestStep, frozen=True, kw_only=True):
         # A new rule goes in at the top, so the last one goes in first.
         for rule in reversed([rule for rule in self.rules if _essence(rule) not in there]):
             await pve.firewall.add_rule(host, vmid, rule)
+        return None
+
+
+class DropFirewallGroup(GuestStep, frozen=True, kw_only=True):
+    """
+    Take a security group off a guest, one of its rules in each take.
+
+    With the last rule the firewall goes off, as an empty one that is on lets nothing in; one that
+    has a policy of its own stays as it is.
+    """
+
+    group: str
+
+    async def take(self, pve: Pve) -> Upid | None:
+        await own_config(pve, self.guest)
+        host, vmid = self.guest.host, self.guest.vmid
+        rules = await pve.firewall.rules(host, vmid)
+        found = [r for r in rules if r.type == "group" and r.action == self.group]
+        if not found:
+            return None
+        if len(rules) == 1:
+            have = await pve.firewall.options(host, vmid)
+            if as_field(have.get("enable", 0)) == "1" and "policy_in" not in have:
+                await pve.firewall.set_options(host, vmid, {"enable": False})
+        last = found[-1]
+        await pve.firewall.delete_rule(host, vmid, last.pos or 0, digest=last.digest or None)
         return None
 
 

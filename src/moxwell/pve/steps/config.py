@@ -202,6 +202,27 @@ class DetachDisk(GuestStep, frozen=True, kw_only=True):
         return None
 
 
+class RemoveDisk(GuestStep, frozen=True, kw_only=True):
+    """Detach a disk and delete its volume, for good; another volume in its slot is left alone."""
+
+    slot: str
+    volid: str
+
+    async def take(self, pve: Pve) -> Upid | None:
+        config = await own_free_config(pve, self.guest)
+        if self.slot not in config or properties.volume(config[self.slot]) != self.volid:
+            return None
+        await pve.qemu.configure(
+            self.guest.host,
+            self.guest.vmid,
+            {},
+            delete=(self.slot,),
+            digest=config.digest,
+            force=True,
+        )
+        return None
+
+
 class MoveDisk(GuestStep, frozen=True, kw_only=True):
     """Move a disk to another storage and drop the old copy."""
 

@@ -100,6 +100,7 @@ def view(desk: Desk, guest: Guest) -> GuestView:
         power_off=lambda: desk.later(ended(desk, guest)),
         reboot=lambda: boot(desk, guest),
         plugged=lambda: plugged(guest),
+        setup_seconds=desk.region.pace.setup,
     )
 
 

@@ -5,6 +5,7 @@ What the rows do not say (defaults, refusals, columns) is in the modules beside 
 """
 
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from moxwell.store.faces import ALL_VERBS
 
@@ -34,7 +35,18 @@ class Row:
         return self.store or (f"{self.plural}.{self.group}" if self.group else self.plural)
 
 
-def _core(kind: str, plural: str, *short: str, cluster: bool = False, **more: object) -> Row:
+class More(TypedDict, total=False):
+    """What few kinds have."""
+
+    categories: tuple[str, ...]
+    subs: tuple[str, ...]
+    generation: bool
+    verbs: tuple[str, ...]
+    version: str
+    store: str
+
+
+def _core(kind: str, plural: str, *short: str, cluster: bool = False, **more: Unpack[More]) -> Row:
     return _row("", f"{_CORE}.{kind}", kind, plural, short, cluster, more)
 
 
@@ -45,7 +57,7 @@ def _of(
     plural: str,
     *short: str,
     cluster: bool = False,
-    **more: object,
+    **more: Unpack[More],
 ) -> Row:
     return _row(group, f"{_API}/{package}.{kind}", kind, plural, short, cluster, more)
 
@@ -57,9 +69,9 @@ def _row(
     plural: str,
     short: tuple[str, ...],
     cluster: bool,
-    more: dict[str, object],
+    more: More,
 ) -> Row:
-    return Row(group, kind, plural, go, not cluster, short, **more)  # type: ignore[arg-type]
+    return Row(group, kind, plural, go, not cluster, short, **more)
 
 
 ALL = ("all",)

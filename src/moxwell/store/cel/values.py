@@ -3,6 +3,7 @@ CEL's values that Python has no type for, and its notions of equality, order and
 """
 
 import ipaddress
+import operator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -117,7 +118,7 @@ def subtract(a: Any, b: Any) -> Any:
         return bounded(a - b)
     if isinstance(a, (float, datetime, timedelta)) and isinstance(b, (float, datetime, timedelta)):
         try:
-            return a - b  # type: ignore[operator]
+            return operator.sub(a, b)
         except TypeError:
             raise overload() from None
     raise overload()

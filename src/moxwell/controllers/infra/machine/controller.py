@@ -19,7 +19,7 @@ from moxwell.api.ipam import PoolRef as IpamPoolRef
 from moxwell.api.kinds import own
 from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.infra.belonging import cluster_key
-from moxwell.controllers.infra.machine import plan
+from moxwell.controllers.infra.machine import alter, plan
 from moxwell.controllers.infra.machine.carcass import Carcasses
 from moxwell.controllers.infra.machine.describe import describe
 from moxwell.controllers.infra.machine.peer import Peer
@@ -47,7 +47,8 @@ FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
 ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
 AT_ONCE, POLLED, SAFETY, ROOM = 0.1, 3.0, 60.0, 15.0
-TOLD = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveCarcass"})
+KEPT_DISK = 600.0  # somebody may have taken it away
+TOLD = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveCarcass", "RemoveDisk"})
 
 
 class MachineReconciler:
@@ -261,6 +262,8 @@ def _pause(seen: Seen, move: Wait) -> float:
         return seen.agent_pause
     if seen.pause_seconds:
         return seen.pause_seconds
+    if move.reason == alter.DISK_KEPT:
+        return KEPT_DISK
     return ROOM if move.reason == "InsufficientResources" else SAFETY
 
 

@@ -16,12 +16,13 @@ from moxwell.controllers.infra.machine.seen import BOOTING, Care, GuestFound
 from moxwell.controllers.infra.moulds import Mould, Moulds
 from moxwell.controllers.infra.shelves import Shelves
 from moxwell.errors import Missing, MoxwellError
+from moxwell.kernel.applied import surplus
 from moxwell.kernel.estate import GIB, MIB
 from moxwell.kernel.hardware import meaning
 from moxwell.kernel.seed import SCHEME, Bootstrap
 from moxwell.kube.client import Kube
 from moxwell.pve import errors, marks
-from moxwell.pve.endpoints.ha import HaResource
+from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import CLONING
 from moxwell.pve.marks import Mark
 from moxwell.pve.regions import Region
@@ -97,14 +98,15 @@ class Peer:
         self, obj: ProxmoxMachine, region: Region, found: GuestFound
     ) -> GuestFound:
         """All that may be changed in place, of a guest that seems to differ."""
-        guest, care = found.seen, obj.spec.high_availability
-        grouped = care is not None and await self.ha_care(obj, region, again=True) == "group"
+        guest = found.seen
+        cared = obj.spec.high_availability is not None or guest.hastate
         return replace(
             found,
             config=await region.pve.qemu.config(guest.host, guest.vmid),
             firewall_groups=await self._firewall_groups(obj, region, guest),
-            ha=await _ha(region, guest.vmid) if care else None,
-            ha_group=(care.group or "") if care and grouped else "",
+            ha=await _ha(region, guest.vmid) if cared else None,
+            care=await self.ha_care(obj, region, again=True),
+            old_rule=await _old_rule(obj, region),
         )
 
     async def _ask_whose(
@@ -128,7 +130,7 @@ class Peer:
     async def _firewall_groups(
         self, obj: ProxmoxMachine, region: Region, guest: GuestSeen
     ) -> frozenset[str]:
-        if not obj.spec.firewall_groups:
+        if not obj.spec.firewall_groups and not obj.status.applied.firewall_groups:
             return frozenset()
         rules = await region.pve.firewall.rules(guest.host, guest.vmid)
         return frozenset(rule.action for rule in rules if rule.type == "group")
@@ -225,11 +227,22 @@ async def _ha(region: Region, vmid: int) -> HaResource | None:
         return None
 
 
+async def _old_rule(obj: ProxmoxMachine, region: Region) -> HaRule | None:
+    """The rule that was asked for before another one, or none, was; not where HA knows groups."""
+    name = surplus(obj.status.applied, obj.spec).ha_group
+    try:
+        return await region.pve.ha.rule(name) if name else None
+    except (Missing, errors.CannotHere):
+        return None
+
+
 def differs(obj: ProxmoxMachine, guest: GuestSeen) -> bool:
     """Is something else asked for than last time, or than the inventory shows?"""
     spec = obj.spec
     if BOOTING not in guest.tags and obj.status.hardware != meaning(spec):
         return True  # a CPU type, say, is in no list
+    if surplus(obj.status.applied, spec).disks:
+        return True  # kept, until somebody takes it away
     cpus = (spec.num_cores or 0) * (spec.num_sockets or 1)
     boot = spec.disks.boot_volume if spec.disks else None
     return bool(

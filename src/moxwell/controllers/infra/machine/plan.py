@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
 from moxwell.controllers.infra.belonging import is_kept
-from moxwell.controllers.infra.machine import wish
+from moxwell.controllers.infra.machine import alter, wish
 from moxwell.controllers.infra.machine.peer import iso_of, mark_of, shelf_of
 from moxwell.controllers.infra.machine.seen import KEPT, Choice, GuestFound, Seen
 from moxwell.kernel.wiring import Want
@@ -222,7 +222,7 @@ def _live(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> M
         return Wait("Stopped", f"guest {guest.seen.vmid} is {guest.seen.status}")
     if guest.booting:
         return _boot(obj, claim, seen, guest)
-    if obj.spec.changes == "InPlace" and (change := wish.change(obj, guest)):
+    if obj.spec.changes == "InPlace" and (change := alter.change(obj, guest)):
         return change  # what a running guest cannot take stays pending until it restarts
     return _tidy(obj, seen) or Settled()
 

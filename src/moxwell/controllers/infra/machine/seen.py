@@ -19,7 +19,7 @@ from moxwell.kernel.place import Placement
 from moxwell.kernel.seed import Bootstrap
 from moxwell.kernel.wires import Address
 from moxwell.kernel.wiring import Want
-from moxwell.pve.endpoints.ha import HaResource
+from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.seen import GuestSeen
 from moxwell.runtime.move import Wait
@@ -66,7 +66,8 @@ class GuestFound:
     host_online: bool = True
     firewall_groups: frozenset[str] = frozenset()
     ha: HaResource | None = None  # looked at when something is to be changed
-    ha_group: str = ""  # the group to register with, where HA still knows groups
+    care: Care = "group"  # how the HA group that is asked for is meant
+    old_rule: HaRule | None = None  # the HA rule that was asked for before
 
     @property
     def booting(self) -> bool:

@@ -10,10 +10,11 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim, HighAvailability
 from moxwell.controllers.infra.machine.peer import iso_of, mark_of, seed_name, shelf_of
 from moxwell.controllers.infra.machine.seen import BOOTING, GuestFound, Seen
-from moxwell.kernel import hardware
+from moxwell.kernel import applied, hardware
 from moxwell.kernel.iso import build_iso
 from moxwell.kernel.seed import SCHEME, Identity, Place, seed_files
 from moxwell.kernel.wiring import network_of
+from moxwell.pve import properties
 from moxwell.pve.endpoints.firewall import Rule
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.steps import (
@@ -22,7 +23,6 @@ from moxwell.pve.steps import (
     RegisterHa,
     Resize,
     SetFirewall,
-    Step,
     UploadIso,
 )
 from moxwell.pve.steps.config import EMPTY_DRIVE
@@ -75,7 +75,8 @@ def growth(obj: ProxmoxMachine, found: GuestFound) -> Resize | None:
         return None
     boot = disks.boot_volume
     wanted = {hardware.boot_disk(config.raw, boot.disk): boot.size_gb} if boot else {}
-    wanted |= {d.disk: d.size_gb for d in disks.extra if d.disk in config}
+    ours = [d for d in disks.extra if d.disk in config and _owns(found, config[d.disk])]
+    wanted |= {d.disk: d.size_gb for d in ours}
     for slot, size in wanted.items():
         step = Resize(guest(obj, found), slot=slot, size_gib=size, digest=config.digest)
         if step.is_needed(config):
@@ -101,7 +102,7 @@ def first_config(obj: ProxmoxMachine, claim: Claim, seen: Seen, found: GuestFoun
         owner=claim.uuid,
         devices=seen.devices,
         current=config.raw,
-        storage=claim.storage or _storage_of(config),
+        storage=claim.storage or storage_of(config),
         iso=iso_of(obj, claim) if claim.iso_storage else "",
     )
     tags = mark_of(obj).tags([BOOTING, *obj.spec.tags])
@@ -128,40 +129,6 @@ def stamp(obj: ProxmoxMachine, found: GuestFound) -> Configure:
     return Configure(guest(obj, found), changes=changes, digest=config.digest)
 
 
-def change(obj: ProxmoxMachine, found: GuestFound) -> Step | None:
-    """What is different from the spec, changed in place; nothing if it is pending already."""
-    config, mark = found.config, mark_of(obj)
-    if config is None:
-        return None
-    claim = obj.spec.claim
-    storage = (claim.storage if claim else "") or _storage_of(config)
-    changes = {
-        **hardware.compute(obj.spec),
-        **hardware.new_disks(obj.spec, config.raw, storage),
-        "tags": mark.tags([*config.tags, *obj.spec.tags]),
-    }
-    if obj.spec.description is not None:
-        changes["description"] = mark.describe(obj.spec.description)
-    step = Configure(guest(obj, found), changes=changes, digest=config.digest)
-    if step.is_needed(config):
-        return step
-    return growth(obj, found) or guard(obj, found) or _care(obj, found)
-
-
-def _care(obj: ProxmoxMachine, found: GuestFound) -> RegisterHa | None:
-    """HA's care as asked for, where it is another or none; that of somebody else stays."""
-    care, has = obj.spec.high_availability, found.ha
-    if care is None:
-        return None
-    step = register(obj, found, found.ha_group)
-    if has is None:
-        return step
-    restart = 1 if has.max_restart is None else has.max_restart
-    relocate = 1 if has.max_relocate is None else has.max_relocate
-    same = (restart, relocate, has.group) == (step.max_restart, step.max_relocate, step.group)
-    return None if same else step
-
-
 def register(obj: ProxmoxMachine, found: GuestFound, group: str) -> RegisterHa:
     """Let the HA manager look after it."""
     care = obj.spec.high_availability or HighAvailability()
@@ -173,6 +140,10 @@ def register(obj: ProxmoxMachine, found: GuestFound, group: str) -> RegisterHa:
     )
 
 
-def _storage_of(config: GuestConfig) -> str:
+def _owns(found: GuestFound, drive: str) -> bool:
+    return applied.owns(properties.volume(drive), found.seen.vmid)
+
+
+def storage_of(config: GuestConfig) -> str:
     """Where further disks go if nobody says: beside the boot disk."""
     return config.get(hardware.boot_disk(config.raw)).partition(":")[0]

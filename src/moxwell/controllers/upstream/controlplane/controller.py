@@ -63,8 +63,11 @@ class ControlPlanes:
         """Make the TenantControlPlane or bring it to what is wanted; unchanged is not written."""
         wanted = plan.wanted(plane, cluster)
         if tenant is None:
-            meta = {"name": plane.name, "namespace": plane.namespace}
-            meta |= {"ownerReferences": [msgspec.to_builtins(own(plane))]}  # type: ignore[dict-item]
+            meta = {
+                "name": plane.name,
+                "namespace": plane.namespace,
+                "ownerReferences": [msgspec.to_builtins(own(plane))],
+            }
             resource = TenantControlPlane.resource
             head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
             await self._kube.create(head | {"spec": wanted}, resource)

@@ -23,6 +23,7 @@ from moxwell.controllers.upstream.references import condition, is_provisioned
 from moxwell.runtime.move import Settled, Wait
 
 Json = dict[str, Any]
+_TRUTHS: Mapping[str, Truth] = {"True": "True", "False": "False"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +254,7 @@ def _node_truth(seen: Seen) -> tuple[Truth, str]:
     if seen.node is None:
         return "False", "there is no node yet"
     said = condition(seen.node, "Ready") or {}
-    truth: Truth = {"True": "True", "False": "False"}.get(str(said.get("status")), "Unknown")  # type: ignore[assignment]
+    truth = _TRUTHS.get(str(said.get("status")), "Unknown")
     return truth, "" if truth == "True" else str(said.get("message") or "the node is not ready")
 
 

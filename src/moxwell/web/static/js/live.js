@@ -38,8 +38,10 @@ export function connect() {
 export async function scrub(at) {
   state.scrub = at;
   const answer = await fetch(`/api/state${at ? `?at=${encodeURIComponent(at)}` : ""}`);
-  if (answer.ok) whole(await answer.json());
-  paint(true);
+  if (!answer.ok) return paint(true);
+  const data = await answer.json();
+  if (state.scrub === at) whole(data); // not what was asked for before
+  return paint(true);
 }
 
 export const get = (key) => state.records.get(key);
