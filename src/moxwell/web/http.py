@@ -2,16 +2,17 @@
 The dashboard's server: the page, the picture, its changes, and one-time links.
 
 ``moxwell up`` prints a link with a token that works once; it becomes a cookie that lasts as long as
-the process. Everything under ``/api`` needs the cookie or the token as a bearer; the page's own
-files hold nothing and need nothing. Only requests to the names the server was told to answer for
-are served, so that a page elsewhere cannot reach it through a name of its own.
+the process (one per port: browsers hand cookies of one address to all its ports, and two instances
+must not shut each other out). Everything under ``/api`` needs the cookie or the token as a bearer;
+the page's own files hold nothing and need nothing. Only requests to the names the server was told
+to answer for are served, so that a page elsewhere cannot reach it through a name of its own.
 """
 
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
@@ -21,7 +22,6 @@ from aiohttp import web
 from moxwell.errors import MoxwellError, Retryable
 from moxwell.web.ring import Change, Picture, Ring
 
-COOKIE = "moxwell"
 KEEPALIVE_SECONDS = 15
 _POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
 
@@ -59,10 +59,11 @@ class Doors:
 
     def knows(self, request: web.Request) -> bool:
         """Whether this request comes from somebody who was let in."""
-        if request.cookies.get(COOKIE, "") in self._sessions:
+        if request.cookies.get(_cookie(request), "") in self._sessions:
             return True
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        return hmac.compare_digest(given.encode(), self._bearer.encode())
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        same = hmac.compare_digest(given.encode(), self._bearer.encode())
+        return same and scheme == "Bearer"
 
 
 class Dashboard:
@@ -113,7 +114,7 @@ class Dashboard:
         if session is None:
             return self._file("stale.html", status=403)
         response = web.Response(status=303, headers={"Location": "/"})
-        response.set_cookie(COOKIE, session, httponly=True, samesite="Strict", path="/")
+        response.set_cookie(_cookie(request), session, httponly=True, samesite="Strict", path="/")
         return response
 
     async def _link(self, request: web.Request) -> web.Response:
@@ -121,7 +122,7 @@ class Dashboard:
 
     async def _state(self, request: web.Request) -> web.Response:
         at = request.query.get("at")
-        picture = self._ring.picture_at(datetime.fromisoformat(at)) if at else self._ring.picture
+        picture = self._ring.picture_at(_moment(at)) if at else self._ring.picture
         body = msgspec.json.encode(_whole(picture, self._ring.since))
         return web.Response(body=body, content_type="application/json")
 
@@ -181,6 +182,18 @@ def _static_files() -> list[Any]:
     root = resources.files("moxwell.web") / "static"
     folders = [root, root / "css", root / "js"]
     return [item for folder in folders for item in folder.iterdir() if item.is_file()]
+
+
+def _cookie(request: web.Request) -> str:
+    return f"moxwell-{request.url.port}"
+
+
+def _moment(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"{text!r} is no moment like 2026-01-31T12:00Z\n") from error
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _whole(picture: Picture, since: datetime) -> dict[str, Any]:

@@ -38,12 +38,39 @@ async def test_a_link_opens_one_session() -> None:
             assert second.status == 403
 
 
-@pytest.mark.parametrize("header", ["", "Bearer wrong", "key"])
-async def test_without_a_key_nothing_is_told(header: str) -> None:
+@pytest.mark.parametrize("header, status", [
+    pytest.param("", 401, id="no key"),
+    pytest.param("Bearer wrong", 401, id="a wrong key"),
+    pytest.param("key", 401, id="the key alone, as no client of ours sends it"),
+    pytest.param("Bearer key", 200, id="the key"),
+])  # fmt: skip
+async def test_only_the_key_opens(header: str, status: int) -> None:
     async with served(Ring(NOW), Doors("key")) as (client, base):
-        headers = {"Authorization": header} if header and header != "key" else {}
+        headers = {"Authorization": header} if header else {}
         async with client.get(f"{base}/api/state", headers=headers) as answer:
-            assert answer.status == 401
+            assert answer.status == status
+
+
+async def test_two_instances_on_one_address_do_not_shut_each_other_out() -> None:
+    one, other = Doors("key"), Doors("key")
+    async with served(Ring(NOW), one) as (client, base), served(Ring(NOW), other) as (_, beside):
+        for doors, at in ((one, base), (other, beside)):
+            await client.get(f"{at}/enter/{doors.new_link()}")
+        for at in (base, beside):
+            async with client.get(f"{at}/api/state") as answer:
+                assert answer.status == 200
+
+
+@pytest.mark.parametrize("at, status", [
+    pytest.param("2026-01-01T00:00:00Z", 200, id="a moment"),
+    pytest.param("2026-01-01T00:00:00", 200, id="a moment without a zone is UTC"),
+    pytest.param("yesterday", 400, id="no moment"),
+])  # fmt: skip
+async def test_the_picture_of_a_moment(at: str, status: int) -> None:
+    headers = {"Authorization": "Bearer key"}
+    async with served(Ring(NOW), Doors("key")) as (client, base):
+        answer = await client.get(f"{base}/api/state", params={"at": at}, headers=headers)
+        assert answer.status == status
 
 
 async def test_another_host_name_is_not_answered() -> None:
