@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -129,7 +130,7 @@ class ControlPlane:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         ask = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(ask, context=self._ssl, timeout=30) as answer:
+            with urllib.request.urlopen(ask, context=self._ssl, timeout=60) as answer:
                 return answer.status, _decoded(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -138,7 +139,7 @@ class ControlPlane:
     def is_ready(self) -> bool:
         try:
             return self.request("GET", "/readyz")[0] == 200
-        except (urllib.error.URLError, ConnectionError, ssl.SSLError):
+        except (OSError, HTTPException):  # also one that is too slow to answer
             return False
 
     # -- the parts -----------------------------------------------------------------------------
@@ -212,7 +213,7 @@ def _answers(port: int) -> bool:
         url = f"https://127.0.0.1:{port}/healthz"
         with urllib.request.urlopen(url, context=loose, timeout=2) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError, ssl.SSLError):
+    except (OSError, HTTPException):
         return False
 
 

@@ -4,14 +4,16 @@ Genuine Cluster API on a genuine control plane: core, kubeadm bootstrap and cont
 In: a started :class:`~rig.control_plane.ControlPlane`. Out: their CRDs, their webhooks pointed at
 loopback with our authority, and the managers running. The manifests come from the modules the
 programs were built of; what kustomize would have added (labels, conversion, certificates) is added
-here.
+here. They hurry: an object may be looked at again within a second, and an etcd that nobody serves
+is given up soon.
 """
 
 import base64
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +39,21 @@ class Manager:
     flags: tuple[str, ...] = ()
 
 
-TOPOLOGY = "--feature-gates=ClusterTopology=true"  # clusters by ClusterClass
+GATES = "--feature-gates=ReconcilerRateLimiting=false"  # which holds an object back for a second
+TOPOLOGY = "ClusterTopology=true"  # clusters by ClusterClass
 IGNITION = "KubeadmBootstrapFormatIgnition=true"  # and Flatcar, in those that know of it
-CORE = Manager("cluster-api", "src/config", flags=(TOPOLOGY,))
+CORE = Manager("cluster-api", "src/config", flags=(f"{GATES},{TOPOLOGY}",))
 BOOTSTRAP = Manager(
-    "kubeadm-bootstrap",
-    "src/bootstrap/kubeadm/config",
-    flags=(f"--feature-gates={IGNITION}",),
+    "kubeadm-bootstrap", "src/bootstrap/kubeadm/config", flags=(f"{GATES},{IGNITION}",)
 )
 CONTROL_PLANE = Manager(
     "kubeadm-control-plane",
     "src/controlplane/kubeadm/config",
-    flags=(f"{TOPOLOGY},{IGNITION}",),
+    flags=(
+        f"{GATES},{TOPOLOGY},{IGNITION}",
+        "--etcd-dial-timeout-duration=2s",
+        "--etcd-call-timeout-duration=3s",
+    ),
 )
 IPAM = Manager("in-cluster-ipam", "src/config", health="--health-probe-bind-address")
 ALL = (CORE, BOOTSTRAP, IPAM)
@@ -56,19 +61,21 @@ ALL = (CORE, BOOTSTRAP, IPAM)
 
 def start(plane: ControlPlane, *managers: Manager) -> tuple[Process, ...]:
     """Install and run; returns when every manager is ready."""
-    chosen = managers or ALL
-    return tuple(_start(plane, manager) for manager in chosen)
+    chosen = [(manager, free_port(), free_port()) for manager in managers or ALL]
+    install(plane, {manager: f"https://127.0.0.1:{port}" for manager, port, _ in chosen})
+    started = tuple(_start(plane, manager, port, health) for manager, port, health in chosen)
+    for process, (_, _, health) in zip(started, chosen, strict=True):
+        wait_ready(process, partial(_is_ready, health))
+    return started
 
 
-def _start(plane: ControlPlane, manager: Manager) -> Process:
-    port, health = free_port(), free_port()
-    install(plane, manager, f"https://127.0.0.1:{port}")
+def _start(plane: ControlPlane, manager: Manager, port: int, health: int) -> Process:
     folder = plane.folder / f"{manager.name}-webhook"
     serving = plane.authority.server(f"{manager.name}-webhook")
     folder.mkdir(exist_ok=True)
     (folder / "tls.crt").write_bytes(serving.cert.read_bytes())
     (folder / "tls.key").write_bytes(serving.key.read_bytes())
-    process = plane.start_program(
+    return plane.start_program(
         manager.name,
         f"--kubeconfig={plane.kubeconfig}",
         f"--webhook-port={port}",
@@ -81,19 +88,23 @@ def _start(plane: ControlPlane, manager: Manager) -> Process:
         *manager.flags,
         env={"POD_NAMESPACE": "default", "POD_NAME": manager.name, "POD_UID": manager.name},
     )
-    wait_ready(process, lambda: _is_ready(health), seconds=90)
-    return process
 
 
-def install(plane: ControlPlane, manager: Manager, url: str) -> None:
-    """Its CRDs and webhook configurations, calling ``url``."""
-    folder = locate.folder(manager.name) / manager.source
+def install(plane: ControlPlane, urls: Mapping[Manager, str]) -> None:
+    """Their CRDs and webhook configurations, calling each by its URL."""
     bundle = base64.b64encode(plane.authority.pem).decode()
-    crds = [_definition(obj, url, bundle) for obj in definitions(manager)]
-    hooks = [_hooked(obj, manager, url, bundle) for obj in _documents(folder / "webhook")]
-    text = yaml.dump_all([*crds, *(h for h in hooks if h)], Dumper=DUMPER)
+    found = [obj for manager, url in urls.items() for obj in _objects(manager, url, bundle)]
+    text = yaml.dump_all(found, Dumper=DUMPER)
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
+
+
+def _objects(manager: Manager, url: str, bundle: str) -> Iterator[Object]:
+    for obj in definitions(manager):
+        yield _definition(obj, url, bundle)
+    for obj in _documents(locate.folder(manager.name) / manager.source / "webhook"):
+        if hooked := _hooked(obj, manager, url, bundle):
+            yield hooked
 
 
 def definitions(manager: Manager) -> Iterator[Object]:
@@ -129,5 +140,5 @@ def _is_ready(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError):
+    except (OSError, HTTPException):  # also one that is too slow to answer
         return False

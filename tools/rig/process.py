@@ -91,7 +91,7 @@ class Process:
         return self._child.wait()
 
 
-def wait_ready(process: Process, is_ready: Callable[[], bool], *, seconds: float = 60.0) -> None:
+def wait_ready(process: Process, is_ready: Callable[[], bool], *, seconds: float = 180.0) -> None:
     """Return when ``is_ready`` says yes; raise when the program ended or the time is over."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -103,7 +103,7 @@ def wait_ready(process: Process, is_ready: Callable[[], bool], *, seconds: float
     raise Failed(f"{process.name} was not ready in {seconds:.0f} s:\n{process.tail()}")
 
 
-def wait_for(ask: Callable[[], T | None], what: str, *, seconds: float = 60.0) -> T:
+def wait_for(ask: Callable[[], T | None], what: str, *, seconds: float = 180.0) -> T:
     """The first answer that is not None; for worlds of real processes, where time is real."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

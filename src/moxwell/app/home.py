@@ -201,8 +201,14 @@ def _take(file: IO[str]) -> bool:
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """Write beside and rename: whoever is killed in between leaves the old file, never half."""
+    """
+    Write beside and rename: whoever is killed in between leaves the old file, never half.
+
+    For its owner's eyes, also where somebody has opened the folder to others.
+    """
     draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=0o600)
     draft.write_bytes(data)
     draft.replace(file)
 

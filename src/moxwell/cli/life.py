@@ -122,6 +122,7 @@ def _spawn(home: Home, wish: Wish) -> "subprocess.Popen[bytes]":
     home.make()
     home.check()
     write_whole(home.wanted, msgspec.json.encode(settled(wish, _before(home))))
+    home.log.touch(mode=0o600)
     with home.log.open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "moxwell", "daemon", "--name", wish.name],
@@ -130,6 +131,7 @@ def _spawn(home: Home, wish: Wish) -> "subprocess.Popen[bytes]":
             stderr=log,
             start_new_session=True,
             cwd="/",
+            umask=0o077,  # whatever it writes is its owner's
         )
 
 

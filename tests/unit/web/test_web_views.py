@@ -163,6 +163,7 @@ def test_the_way_of_a_new_machine_is_written_down() -> None:
 BORN = replace(MACHINE, vmid=0, host="", node="", node_ready=False, conditions=(), created=NOW)
 CLONING = replace(MACHINE, node_ready=False, move="Clone", conditions=not_ready("Cloning"))
 SILENT = replace(CLONING, conditions=not_ready("RegionUnreachable", "r1 is silent", "Unknown"))
+AWAY = replace(MACHINE, node_ready=False)
 WHOLE = ["Asked for", "VMID 101", "Cloned from", "Configured", "Booted on", "Joined as node"]
 LOOKS = {
     "every stage is seen": ([BORN, CLONING, MACHINE], WHOLE),
@@ -175,6 +176,14 @@ LOOKS = {
     "it is heard of again": (
         [CLONING, SILENT, CLONING, MACHINE],
         [*WHOLE[:2], "Unknown: r1 is silent", *WHOLE[2:]],
+    ),
+    "a node that was away for a while joins no second time": (
+        [MACHINE, AWAY, MACHINE],
+        [*WHOLE, "Ready again"],
+    ),
+    "a settled machine of a region that was silent": (
+        [MACHINE, SILENT, MACHINE],
+        [*WHOLE, "Unknown: r1 is silent", "Ready again"],
     ),
 }
 
