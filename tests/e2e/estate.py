@@ -26,6 +26,9 @@ Json = dict[str, Any]
 PATIENCE = 240.0
 PACE = {"bandwidth": "2G", "migration_bandwidth": "2G", "boot": 1, "shutdown": 0.5, "statd": 1}
 CLUSTER = "cluster.x-k8s.io/cluster-name"
+AWAY = (  # kubectl's words for an API that is just not there, or leaves while it is asked
+    "was refused", "connection reset", "EOF", "timeout", "connection lost", "currently unable",
+)  # fmt: skip
 
 
 class Refused(AssertionError):
@@ -106,7 +109,7 @@ class Estate:
             check=False, timeout=300,
         )  # fmt: skip
         if done.returncode:
-            kind = Refused if "was refused" in done.stderr else AssertionError
+            kind = Refused if any(w in done.stderr for w in AWAY) else AssertionError
             raise kind(f"{name} {' '.join(args)}: {done.stdout}{done.stderr}")
         return done.stdout
 

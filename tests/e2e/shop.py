@@ -62,7 +62,7 @@ class Shop:
             return all(word in said for word in words)
 
         try:
-            eventually(asked, f"{words} of {thing}", 60)
+            eventually(asked, f"{words} of {thing}")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{said}\n{self.lab.log()}") from error
         return said

@@ -68,11 +68,11 @@ def proxmox(folder: Path, shift: float = 0) -> Iterator[Own]:
         running = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         urls = folder / "urls.json"
-        eventually(lambda: urls.exists() or running.poll() is not None, "it listens", 60)
+        eventually(lambda: urls.exists() or running.poll() is not None, "it listens")
         yield Own(folder, json.loads(urls.read_text()))
     finally:
         running.terminate()
-        running.wait(30)
+        running.wait(120)
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def test_killed_while_nodes_are_made_and_again_while_they_go(lab: Estate) -> Non
 def test_killed_while_disks_are_copied_and_while_a_cluster_is_deleted(lab: Estate) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     lab.kubectl("apply", "-f", "-", text=GONE)
-    killed_when(lab, lambda: any(g.lock == "clone" for g in lab.guests()), "a disk is being copied")
+    killed_when(lab, lambda: lab.guests("gone-"), "a disk is being copied")
     lab.instance.run("up", "--world", str(lab.world))
     lab.settles("gone", SPACE, 2)
     lab.instance.run("cluster", "delete", "gone", "--no-wait")

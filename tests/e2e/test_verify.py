@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from estate import eventually
 from instance import Instance, instance
 
 from moxwell.app.home import free_port
@@ -68,7 +69,11 @@ async def _power(config: Path, region: str, vmid: int, what: str, after: str) ->
 def test_both_ways_agree_and_name_what_somebody_did_by_hand(lab: Instance, tmp_path: Path) -> None:
     config = write_config(lab, tmp_path / "proxmox.yaml")
     both = ((), tuple(past_the_daemon(lab, config)))
-    assert [found(lab, *way) for way in both] == [(0, set()), (0, set())]
+
+    def is_well() -> bool:
+        return [found(lab, *way) for way in both] == [(0, set()), (0, set())]
+
+    eventually(is_well, "nothing is wrong")
     items = json.loads(lab.run("get", "proxmoxmachines", "-A", "-o", "json").stdout)["items"]
     region, vmid = items[0]["spec"]["region"], items[0]["spec"]["virtualMachineID"]
     asyncio.run(_power(config, region, vmid, "stop", "stopped"))
@@ -79,6 +84,7 @@ def test_both_ways_agree_and_name_what_somebody_did_by_hand(lab: Instance, tmp_p
     assert f"qm start {vmid}" in said
     assert "nothing was changed" in said
     asyncio.run(_power(config, region, vmid, "start", "running"))
+    eventually(is_well, "nothing is wrong any more")
 
 
 def test_a_region_that_does_not_answer_is_no_promise(lab: Instance, tmp_path: Path) -> None:
