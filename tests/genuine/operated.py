@@ -41,6 +41,7 @@ RELEASE = Path(__file__).parents[2] / "release"
 SPACE, ACCOUNT = "moxwell-system", "moxwell-controller-manager"
 FAST = WORLD.replace("boot: 6, shutdown: 3, statd: 5", "boot: 1, shutdown: 1, statd: 1")
 PATIENCE_SECONDS = 300.0
+TRIES = 5
 OLD = """
 apiVersion: infrastructure.cluster.x-k8s.io/v1alpha1
 kind: ProxmoxCluster
@@ -194,7 +195,7 @@ class Operator:
         found = pointed(objects or components(), self.webhooks)
         text = yaml.dump_all(found, Dumper=managers.DUMPER)
         self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
-        self.plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        self.plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
 
     def point(self) -> None:
         """Lead the webhooks of components that are there already to this process."""
@@ -233,8 +234,8 @@ class Operator:
             "--bind-address=127.0.0.1",
             *flags,
         )
-        wait_ready(self.process, self._is_ready, seconds=120)
-        wait_ready(self.process, self._is_heard, seconds=120)
+        wait_ready(self.process, self._is_ready)
+        wait_ready(self.process, self._is_heard)
 
     def _is_ready(self) -> bool:
         try:
@@ -263,10 +264,11 @@ def get(plane: ControlPlane, kind: str, *more: str) -> list[Json]:
 
 
 def apply(plane: ControlPlane, text: str, *more: str) -> None:
-    """As a user does."""
-    done = plane.kubectl(
-        "apply", "-f", "-", *more, "--request-timeout=40s", stdin=text, check=False
-    )
+    """As a user does: again, where a webhook was too slow to be heard."""
+    for _ in range(TRIES):
+        done = plane.kubectl("apply", "-f", "-", *more, stdin=text, check=False)
+        if done.returncode == 0 or "webhook" not in done.stderr or "denied" in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
 
 

@@ -334,14 +334,21 @@ async def test_the_command_takes_the_flags_of_the_other_one(
             assert (await rig.initialised("ours")).spec.provider_id == "proxmox://r1/100"
             lease = await rig.kube.get(LEASES, "cloud-controller-manager-proxmox", "kube-system")
             assert lease["spec"]["holderIdentity"]
-            text = await asyncio.to_thread(metrics, port)
-            assert "node_controller_cloud_provider_taint_removal_delay_seconds_count 1.0" in text
-            assert 'proxmox_api_request_duration_seconds_count{request="getVMConfig"}' in text
+
+            async def counted() -> bool:
+                text = await asyncio.to_thread(metrics, port)
+                return all(line in text for line in COUNTED)
+
+            await until(counted)  # a moment after the node is seen without its taint
         finally:
             await asyncio.to_thread(process.stop)
             await rig.kube.delete_collection(Node)
 
 
+COUNTED = (
+    "node_controller_cloud_provider_taint_removal_delay_seconds_count 1.0",
+    'proxmox_api_request_duration_seconds_count{request="getVMConfig"}',
+)
 FLAGS = (
     "--cloud-provider=proxmox",
     "--controllers=cloud-node-controller,cloud-node-lifecycle-controller",

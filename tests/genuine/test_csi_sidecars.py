@@ -40,7 +40,7 @@ PASSWORD = "secret"
 DRIVER = "csi.moxwell.dev"
 STORAGE, SNAPSHOTS = "/apis/storage.k8s.io/v1", "/apis/snapshot.storage.k8s.io/v1"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 240
 CLASSES = (("r1", "ceph"), ("r1", "local-lvm"), ("r2", "nfs"), ("r2", "local-zfs"))
 
 
@@ -124,10 +124,13 @@ class World:
     async def room_is_told(self) -> None:
         """Free space for each class and zone, published by the provisioner."""
         path = f"{STORAGE}/namespaces/kube-system/csistoragecapacities"
-        page = await self.until(path, lambda p: len(p["items"]) >= len(CLASSES))
-        told = {(i["storageClassName"], _zone(i)): i.get("capacity") for i in page["items"]}
-        assert told["r1-ceph", "r1-h0"] not in (None, "0")
-        assert told["r2-nfs", "r2-h0"] not in (None, "0")
+
+        def is_told(page: Any) -> bool:
+            told = {(i["storageClassName"], _zone(i)): i.get("capacity") for i in page["items"]}
+            here = (("r1-ceph", "r1-h0"), ("r2-nfs", "r2-h0"))
+            return all(told.get(place) not in (None, "0") for place in here)
+
+        await self.until(path, is_told)
 
     async def attach_forever(self) -> None:
         """The external-attacher's part."""
@@ -381,6 +384,8 @@ async def lives(world: World) -> None:
     ]
     await asyncio.gather(*each)
     await world.until("/api/v1/persistentvolumes", lambda page: not page["items"])
+    copies = f"{SNAPSHOTS}/volumesnapshotcontents"  # which go after the snapshots
+    await world.until(copies, lambda page: not page["items"])
     left = {(r, s): world.volumes(s, r) for r, s in CLASSES if world.volumes(s, r)}
     assert left == {}
     if attacher is not None:

@@ -336,7 +336,7 @@ async def test_a_streaming_list_ends_with_a_bookmark(kube: Kube, space: str) -> 
     await kube.create(note(space, "b"))
     names: list[str] = []
     watch = kube.watch(ConfigMap, space, initial=True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         async for event in watch:
             if isinstance(event, Bookmark) and event.initial_end:
                 break

@@ -1,5 +1,6 @@
 """Our conversions between versions of Cluster API, held against its own webhooks."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from moxwell.api.kinds import Object, Resource
 from moxwell.clock import SystemClock
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
+from moxwell.kube.errors import Answered
 from moxwell.kube.transport import HttpTransport
 from rig.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
+LOOKS = 300
 INFRA = "infrastructure.cluster.x-k8s.io/v1alpha1"
 CLUSTER_REF = {"apiVersion": INFRA, "kind": "ProxmoxCluster", "name": "t"}
 REF = {"apiVersion": INFRA, "kind": "ProxmoxMachineTemplate", "name": "t"}
@@ -127,13 +130,19 @@ def made(kind: str) -> dict[str, Any]:
 async def both(kube: Kube, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same object, read in both versions at the same moment of its life."""
     old, new = OLD[kind].resource, NEW[kind].resource
-    await kube.apply(made(kind), old, force=True)
-    for _ in range(20):
-        one = await kube.get(old, "c", "default")
-        other = await kube.get(new, "c", "default")
-        if one["metadata"]["resourceVersion"] == other["metadata"]["resourceVersion"]:
-            return one, other
-    raise AssertionError("the object does not hold still")
+    said: object = "the object does not hold still"
+    for _ in range(LOOKS):
+        try:
+            await kube.apply(made(kind), old, force=True)
+            one = await kube.get(old, "c", "default")
+            other = await kube.get(new, "c", "default")
+        except Answered as error:  # the webhooks have not heard yet of a kind that is referred to
+            said = error
+        else:
+            if one["metadata"]["resourceVersion"] == other["metadata"]["resourceVersion"]:
+                return one, other
+        await asyncio.sleep(0.2)
+    raise AssertionError(said)
 
 
 @pytest.mark.parametrize("kind", SPECS)

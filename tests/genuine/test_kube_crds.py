@@ -57,7 +57,7 @@ async def install(plane: ControlPlane) -> None:
         kube = Kube(handler)
         for tree in registry.make_crds():
             await kube.apply(tree, CRDS)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             waiting = {tree["metadata"]["name"] for tree in registry.make_crds()}
             async for event in kube.watch(CRDS, initial=True):
                 if isinstance(event, Change) and established(event.object):

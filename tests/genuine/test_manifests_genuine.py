@@ -297,7 +297,7 @@ class Stage:
         config = workload(self.plane, cluster, self.folder)
         kubectl = [str(locate.program("kubectl")), "--kubeconfig", str(config)]
         done = subprocess.run(
-            [*kubectl, *words, "-o", "json"], capture_output=True, text=True, check=True, timeout=60
+            [*kubectl, *words, "-o", "json"], capture_output=True, text=True, check=True, timeout=99
         )
         found: Json = yaml.safe_load(done.stdout)
         return found
@@ -342,13 +342,17 @@ def test_a_cluster_of_capmox_with_its_own_control_plane(stage: Stage) -> None:
     known = {m["spec"]["providerID"] for m in stage.of("alpha")}
     assert {n["spec"]["providerID"] for n in nodes} == known
     assert all(p.startswith("proxmox://") for p in known)
-    pods = stage.inside("alpha", "get", "pods", "-n", "kube-system")["items"]
-    running = {p["metadata"]["name"].rpartition("-alpha-cp")[0] for p in pods}
-    assert {"kube-apiserver", "etcd", "kube-vip"} <= running
+    wanted = {"kube-apiserver", "etcd", "kube-vip"}
+    until("its static pods", lambda: wanted <= _pods(stage, "alpha"), stage.tell)
     (kcp,) = get(stage.plane, "kubeadmcontrolplane", "alpha-cp")
     assert kcp["status"]["initialization"]["controlPlaneInitialized"] is True
     said = until("its parts are well", lambda: _healthy(stage, "alpha-cp"), stage.tell)
     assert said["EtcdClusterHealthy"] in {"Unknown", "False"}  # etcd is not there to be asked
+
+
+def _pods(stage: Stage, name: str) -> set[str]:
+    pods = stage.inside(name, "get", "pods", "-n", "kube-system")["items"]
+    return {p["metadata"]["name"].rpartition(f"-{name}-cp")[0] for p in pods}
 
 
 def _healthy(stage: Stage, name: str) -> dict[str, str]:

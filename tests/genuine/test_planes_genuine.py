@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from moxwell.clock import SystemClock
 from moxwell.controllers.upstream.tenantplane.plan import Plane
 from moxwell.errors import Unreachable
 from moxwell.runtime.key import Key
-from moxwell.testing.planes_contract import PlanesContract, Stage, client
+from moxwell.testing.planes_contract import PATIENCE_SECONDS, PlanesContract, Stage, client
 from rig.locate import cache
 from rig.plugin import KUBERNETES, require
 
@@ -142,7 +143,8 @@ async def test_no_secret_is_in_a_command_line_and_files_are_ones_own(
     await stage.up(stage.wish("a"))
     folder = tenant_folder(root, "a")
     for path in [p for p in _all_files(root) if p.parent.name != "member"]:
-        assert path.stat().st_mode & 0o077 == 0, path
+        with suppress(FileNotFoundError):  # a draft that has its name by now
+            assert path.stat().st_mode & 0o077 == 0, path
     words = " ".join(_commands_with(str(folder)))
     assert words.count(str(folder)) > 10
     assert "PRIVATE" not in words
@@ -157,16 +159,33 @@ async def test_a_killed_program_comes_back_and_the_status_tells(stage: Stage, ro
         life = process.find(tenant_folder(root, "a") / f"{stem}.run")
         assert life is not None
         os.kill(life.pid, signal.SIGKILL)
-        while (seen := await stage.planes.ensure(stage.wish("a"))).ready:
-            await asyncio.sleep(0.05)
-        assert stem in seen.says
-        assert seen.known  # it was ready before: not being provisioned
+        seen = await _unwell(stage, root, stem, life)
+        assert seen is None or stem in seen.says
+        assert seen is None or seen.known  # it was ready before: not being provisioned
+        await _started_again(root, stem, life)
         again = await stage.up(stage.wish("a"))
         assert again == plane
-        now = process.find(tenant_folder(root, "a") / f"{stem}.run")
-        assert now is not None
-        assert now.pid != life.pid
     assert Key("team", "a") in told
+
+
+def _pid(root: Path, stem: str) -> int:
+    life = process.find(tenant_folder(root, "a") / f"{stem}.run")
+    return life.pid if life is not None else 0
+
+
+async def _unwell(stage: Stage, root: Path, stem: str, killed: process.Life) -> Plane | None:
+    """How the plane is while a program is away; None where it is back before anybody looked."""
+    while _pid(root, stem) in (0, killed.pid):
+        if not (seen := await stage.planes.ensure(stage.wish("a"))).ready:
+            return seen
+        await asyncio.sleep(0.05)
+    return None
+
+
+async def _started_again(root: Path, stem: str, killed: process.Life) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while _pid(root, stem) in (0, killed.pid):
+            await asyncio.sleep(0.1)
 
 
 async def test_a_version_that_is_not_installed_is_refused_and_what_runs_runs_on(

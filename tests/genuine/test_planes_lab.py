@@ -46,7 +46,7 @@ class Kubectl:
     def __call__(self, *args: str, stdin: str | None = None) -> str:
         return subprocess.run(
             [*self._command, *args], input=stdin, env=self._env,
-            capture_output=True, text=True, check=True, timeout=60,
+            capture_output=True, text=True, check=True, timeout=240,
         ).stdout  # fmt: skip
 
     def get(self, *args: str) -> Any:
@@ -66,8 +66,15 @@ def running(tenant: Kubectl, label: str) -> list[str] | None:
     return nodes if len(nodes) == 6 else None
 
 
-def _teller(event: Any) -> str:
-    return str(event.get("reportingComponent") or event["source"]["component"])
+def all_open(tenant: Kubectl) -> bool | None:
+    """Whether pods may go everywhere: taints go a moment after a node is ready."""
+    nodes = tenant.get("nodes")["items"]
+    return True if len(nodes) == 3 and not any(n["spec"].get("taints") for n in nodes) else None
+
+
+def _tellers(tenant: Kubectl) -> set[str] | None:
+    told = tenant.get("events", "--field-selector=reason=Scheduled")["items"]
+    return {str(e.get("reportingComponent") or e["source"]["component"]) for e in told} or None
 
 
 def test_a_lab_on_genuine_programs(tmp_path: Path, rig_program: Callable[[str], Path]) -> None:
@@ -78,18 +85,19 @@ def test_a_lab_on_genuine_programs(tmp_path: Path, rig_program: Callable[[str], 
         config.write_text(lab.run("cluster", "kubeconfig", "demo").stdout)
         tenant, own = Kubectl(kubectl, config), Kubectl(kubectl, lab.home.kubeconfig)
         _it_is_a_genuine_cluster_in_two_regions(tenant, own)
+        wait_for(lambda: all_open(tenant), "three nodes without a taint")
         tenant("create", "deployment", "web", "--image=nginx", "--replicas=6")
-        nodes = wait_for(lambda: running(tenant, "web"), "six running pods", seconds=120)
+        nodes = wait_for(lambda: running(tenant, "web"), "six running pods", seconds=240)
         assert len(set(nodes)) == 3
-        told = tenant.get("events", "--field-selector=reason=Scheduled")["items"]
-        assert {_teller(event) for event in told} == {"default-scheduler"}
+        told = wait_for(lambda: _tellers(tenant), "events of the scheduler")
+        assert told == {"default-scheduler"}
         _volumes_are_bound_and_attached_by_genuine_controllers(tenant)
         before = lives(lab)
         assert set(before) == {"etcd", *STEMS}
         lab.kill()
         assert running(tenant, "web") is not None  # it answers without the daemon
         lab.run("up")
-        wait_for(lambda: True if "adopted" in lab.log() else None, "adoption")
+        wait_for(lambda: "adopted" in lab.home.log.read_text() or None, "adoption")
         tenant("scale", "deployment", "web", "--replicas=3")
         assert lives(lab) == before
         lab.run("down")
@@ -127,7 +135,7 @@ def _volumes_are_bound_and_attached_by_genuine_controllers(tenant: Kubectl) -> N
         pod = tenant.get("pod", "writer")
         return True if pod.get("status", {}).get("phase") == "Running" else None
 
-    wait_for(is_running, "a pod with a volume", seconds=120)
+    wait_for(is_running, "a pod with a volume", seconds=240)
     assert tenant.get("pvc", "data")["status"]["phase"] == "Bound"
     attached = tenant.get("volumeattachments")["items"]
     assert [a["status"]["attached"] for a in attached] == [True]

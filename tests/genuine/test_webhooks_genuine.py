@@ -58,7 +58,7 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 SPACE, ACCOUNT = "moxwell-system", "system:serviceaccount:moxwell-system:moxwell-controller-manager"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 240
 GROUP = "infrastructure.cluster.x-k8s.io"
 MACHINES = f"proxmoxmachines.{GROUP}"
 CONFIG = "clusters: [{url: 'https://127.0.0.1:1', region: r, token_id: a@pve!b, token_secret: c}]"
