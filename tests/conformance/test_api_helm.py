@@ -73,7 +73,7 @@ def helm(config: Path, rig_program: Callable[[str], Path], tmp_path: Path) -> He
     def run(*args: str, program: Path = program) -> str:
         env = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(config)}
         done = subprocess.run(
-            [str(program), *args], env=env, capture_output=True, text=True, check=False, timeout=90
+            [str(program), *args], env=env, capture_output=True, text=True, check=False, timeout=300
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

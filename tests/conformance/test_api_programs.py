@@ -175,6 +175,7 @@ def test_a_genuine_provider_gives_addresses(server: Embedded, provider: Process)
         return found if len(found.split()) == 2 else None
 
     assert sorted(wait_for(given, "two addresses").split()) == ["10.9.0.10", "10.9.0.11"]
-    server.kubectl("delete", "ipaddressclaim", "--all", "--timeout=20s")
-    assert server.kubectl("get", "ipaddresses", "-o", "name") == ""
+    server.kubectl("delete", "ipaddressclaim", "--all", "--timeout=120s")
+    left = ("get", "ipaddresses", "-o", "name")
+    wait_for(lambda: True if server.kubectl(*left) == "" else None, "no address is left")
     assert provider.running

@@ -41,7 +41,7 @@ from rig.plugin import require
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 CHART = Path(__file__).parents[2] / "charts" / "moxwell-cluster"
 FAST = WORLD.replace("boot: 6, shutdown: 3, statd: 5", "boot: 1, shutdown: 1, statd: 1")
-PATIENCE_SECONDS = 150.0
+PATIENCE_SECONDS = 300.0
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )
@@ -87,7 +87,7 @@ class Stage:
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self._folder)}
         done = await asyncio.to_thread(
             subprocess.run, [*program, *args, "-n", "default"], env=env, capture_output=True,
-            text=True, timeout=120, check=False,
+            text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
 

@@ -11,6 +11,7 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import yaml
@@ -222,11 +223,15 @@ async def up_and_down(stage: Stage) -> None:
 async def one_in_each(stage: Stage) -> list[Machine]:
     """Two machines; where both are in one region, one goes and comes back in the other."""
     while sorted(len(v) for v in stage.vmids().values()) != [1, 1]:
-        machines = await stage.with_nodes(2)
-        await stage.kube.delete(Machine, machines[0].name, "default")
-        await asyncio.sleep(5)
+        leaves = (await stage.with_nodes(2))[0].name
+        await stage.kube.delete(Machine, leaves, "default")
+        await stage.until("it goes", partial(_is_gone, stage, leaves))
         await stage.with_nodes(2)
     return await stage.with_nodes(2)
+
+
+async def _is_gone(stage: Stage, machine: str) -> bool:
+    return await stage.kube.find(Machine, machine, "default") is None
 
 
 async def region_lost_and_back(stage: Stage) -> None:

@@ -64,7 +64,7 @@ class Server:
         data, sent = _payload(body, headers)
         session = self._sessions[who]
         try:
-            found = session.request(method, self.url + path, data=data, headers=sent, timeout=30)
+            found = session.request(method, self.url + path, data=data, headers=sent, timeout=60)
         except requests.RequestException as error:
             return Answer(0, "", (), f"no answer: {type(error).__name__}")
         return _answer(found)
@@ -73,7 +73,7 @@ class Server:
     def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[Iterator[Any]]:
         """A watch: the decoded lines as they come."""
         session = self._sessions["admin"]
-        with session.get(self.url + path, headers=dict(headers), stream=True, timeout=8) as found:
+        with session.get(self.url + path, headers=dict(headers), stream=True, timeout=30) as found:
             yield (_decode(line) for line in found.iter_lines(chunk_size=1, decode_unicode=True))
 
     def login(self, who: str, token: str) -> None:
@@ -90,7 +90,7 @@ class Server:
             "KUBE_EDITOR": "true",
         }
         return subprocess.run(
-            command, input=stdin, capture_output=True, text=True, check=False, env=env, timeout=90
+            command, input=stdin, capture_output=True, text=True, check=False, env=env, timeout=240
         )
 
     def close(self) -> None:

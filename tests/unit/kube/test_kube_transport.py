@@ -150,7 +150,7 @@ async def test_a_watch_flows_and_its_connection_is_given_back() -> None:
         watch = aiter(Kube(transport).watch(PODS))
         seen = [await anext(watch) for _ in range(3)]
         await watch.aclose()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await gone.wait()
     assert [e.object["metadata"]["resourceVersion"] for e in seen] == ["0", "1", "2"]  # type: ignore[union-attr]
 
