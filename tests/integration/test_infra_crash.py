@@ -152,6 +152,43 @@ class MachineIsChanged(MachineIsReady):
         await super().check(world)
 
 
+@dataclass
+class MachineIsReduced(MachineIsReady):
+    """What was put on is taken out again: tags, rules, HA's care and a disk that may go."""
+
+    async def world(self) -> Estate:
+        world = await super().world()
+        life = program(world, "north").manager
+        running = asyncio.create_task(life.run())
+        await world.until("m", lambda m: m.status.hardware != "")
+        life.stop()
+        await running
+        return world
+
+    def check_hardware(self, guest: Any, new: set[str]) -> None:
+        assert len([n for n in new if n.startswith("volume")]) == 1, new
+        assert f"ha vm:{guest.vmid}" not in new
+
+    async def act(self, world: Estate) -> None:
+        disks = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}, "extra": []}
+        change = {
+            "disks": {**disks, "whenRemoved": "Delete"},
+            "tags": [],
+            "firewallGroups": ["web"],
+            "highAvailability": None,
+        }
+        await world.kube.merge(ProxmoxMachine, "m", {"spec": change}, "default")
+
+    async def check(self, world: Estate) -> None:
+        machine = await world.machine("m")
+        guest = world.region("north").guests[machine.spec.virtual_machine_id or 0]
+        assert not {"scsi1", "unused0"} & {*guest.conf, *guest.pending}
+        assert "team-a" not in str(guest.conf["tags"]).split(";")
+        assert [r["action"] for r in guest.firewall.rules] == ["web"]
+        assert machine.status.applied.disks == ()
+        await super().check(world)
+
+
 async def check_gone(before: Lying, addresses: frozenset[str], world: Estate) -> None:
     """As if it had never been."""
     assert (await world.kube.list(ProxmoxMachine)).items == ()
@@ -238,6 +275,7 @@ STORIES = [
     pytest.param(lambda: MachineIsMade(FAR), id="made by clone and migration"),
     pytest.param(lambda: MachineIsChanged(EVERYTHING), id="changed in place under HA"),
     pytest.param(lambda: MachineIsChanged(PLAIN), id="changed in place"),
+    pytest.param(lambda: MachineIsReduced(EVERYTHING), id="reduced in place"),
     pytest.param(lambda: MachineIsUnmade(EVERYTHING), id="unmade with everything"),
     pytest.param(lambda: MachineIsNotWanted(EVERYTHING, after_seconds=3), id="unmade as it clones"),
     pytest.param(lambda: MachineIsNotWanted(FAR, after_seconds=30), id="unmade as it migrates"),

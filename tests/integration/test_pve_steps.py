@@ -57,6 +57,22 @@ async def with_ha(stage: SimStage) -> None:
     await steps.RegisterHa(G, state="stopped").take(stage.pve)
 
 
+async def with_rule(stage: SimStage) -> None:
+    await with_ha(stage)
+    await stage.pve.ha.add_resource("vm:200", state="stopped")
+    rule = stage.pve.ha.create_rule("near", "node-affinity", ("vm:100", "vm:200"), nodes="pve1")
+    await rule
+
+
+async def with_group(stage: SimStage) -> None:
+    rules = (Rule(type="group", action="kube", enable=1),)
+    await steps.SetFirewall(G, options={"enable": True}, rules=rules).take(stage.pve)
+
+
+async def with_own_disk(stage: SimStage) -> None:
+    await stage.settle(await steps.Configure(G, changes={"scsi1": "shared:2"}).take(stage.pve))
+
+
 async def with_snapshot(stage: SimStage) -> None:
     await stage.settle(await steps.TakeSnapshot(G, name="before").take(stage.pve))
 
@@ -104,6 +120,7 @@ CASES = [
     Case(steps.EjectIso(G, slot="ide2", volid=UPLOAD.volid), with_drive),
     Case(steps.AttachDisk(G, slot="scsi1", volid=PVC, options={"backup": "0"}), volume),
     Case(steps.DetachDisk(G, volid=PVC), with_disk),
+    Case(steps.RemoveDisk(G, slot="scsi1", volid="shared:100/vm-100-disk-1.raw"), with_own_disk),
     Case(steps.MoveDisk(G, slot="scsi0", storage="local")),
     Case(steps.Revert(G, keys=("cores",)), with_pending),
     Case(steps.RegisterHa(G, state="stopped", max_restart=2)),
@@ -113,6 +130,8 @@ CASES = [
                            rules=(Rule(type="in", action="ACCEPT", enable=1, proto="tcp",
                                        dport="6443"),
                                   Rule(type="in", action="ACCEPT", enable=1, macro="SSH")))),
+    Case(steps.LeaveHaRule(G, rule="near"), with_rule, only="9.2.11"),
+    Case(steps.DropFirewallGroup(G, group="kube"), with_group),
     Case(steps.JoinPool(G, pool="team")),
     Case(steps.TakeSnapshot(G, name="before")),
     Case(steps.RemoveSnapshot(G, name="before"), with_snapshot),
@@ -351,5 +370,71 @@ def test_a_guest_that_is_elsewhere_is_not_gone() -> None:
             await steps.Start(G).take(stage.pve)
         with pytest.raises(errors.Exists):  # its HA entry is not dropped from the wrong place
             await steps.RemoveHa(G).take(stage.pve)
+
+    run_virtual(story())
+
+
+def test_with_its_last_group_a_firewall_goes_off_unless_it_has_a_policy() -> None:
+    async def story(policy: str) -> tuple[object, int]:
+        stage = SimStage()
+        await with_group(stage)
+        if policy:
+            await stage.pve.firewall.set_options("pve1", 100, {"policy_in": policy})
+        await steps.DropFirewallGroup(G, group="kube").take(stage.pve)
+        have = await stage.pve.firewall.options("pve1", 100)
+        rules = await stage.pve.firewall.rules("pve1", 100)
+        await stage.close()
+        return have.get("enable", 0), len(rules)
+
+    assert run_virtual(story("")) == (0, 0)
+    assert run_virtual(story("DROP")) == (1, 0)
+
+
+def test_other_rules_stay_and_keep_the_firewall_on() -> None:
+    async def story() -> None:
+        stage = SimStage()
+        await with_group(stage)
+        theirs = Rule(type="in", action="ACCEPT", enable=1, macro="SSH")
+        await stage.pve.firewall.add_rule("pve1", 100, theirs)
+        await steps.DropFirewallGroup(G, group="kube").take(stage.pve)
+        assert (await stage.pve.firewall.options("pve1", 100))["enable"] == 1
+        assert [r.macro for r in await stage.pve.firewall.rules("pve1", 100)] == ["SSH"]
+        await stage.close()
+
+    run_virtual(story())
+
+
+def test_another_volume_in_the_slot_is_not_removed() -> None:
+    async def story() -> None:
+        stage = SimStage()
+        await with_disk(stage)
+        step = steps.RemoveDisk(G, slot="scsi1", volid="shared:100/vm-100-disk-1.raw")
+        assert await step.take(stage.pve) is None
+        assert PVC in stage.conf(100)["scsi1"]
+        await stage.close()
+
+    run_virtual(story())
+
+
+def test_the_last_resource_does_not_leave_its_rule() -> None:
+    async def story() -> None:
+        stage = SimStage("9.2.11")
+        await with_ha(stage)
+        await stage.pve.ha.create_rule("near", "node-affinity", ("vm:100",), nodes="pve1")
+        with pytest.raises(steps.LastInRule, match="last resource"):
+            await steps.LeaveHaRule(G, rule="near").take(stage.pve)
+        await stage.close()
+
+    run_virtual(story())
+
+
+def test_a_group_that_is_not_asked_for_any_more_is_left() -> None:
+    async def story() -> None:
+        stage = SimStage("8.4.21")
+        await stage.pve.ha.create_group("near", nodes="pve1")
+        await steps.RegisterHa(G, state="stopped", group="near").take(stage.pve)
+        await steps.RegisterHa(G, state="stopped").take(stage.pve)
+        assert (await stage.pve.ha.resource("vm:100")).group == ""
+        await stage.close()
 
     run_virtual(story())

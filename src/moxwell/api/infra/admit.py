@@ -211,6 +211,15 @@ def _shrinking(old: MachineSpec, new: MachineSpec) -> Iterator[str]:
     now = new.disks.boot_volume.size_gb if new.disks and new.disks.boot_volume else was
     if now < was:
         yield f"spec.disks.bootVolume.sizeGb: a disk can only grow, {was} to {now} would shrink it"
+    had = {d.disk: d for d in old.disks.extra} if old.disks else {}
+    for disk in new.disks.extra if new.disks else ():
+        before = had.get(disk.disk, disk)
+        path = f"spec.disks.extra[{disk.disk}]"
+        if disk.size_gb < before.size_gb:
+            how = f"{before.size_gb} to {disk.size_gb} would shrink it"
+            yield f"{path}.sizeGb: a disk can only grow, {how}"
+        if (disk.storage, disk.format) != (before.storage, before.format):
+            yield f"{path}: a disk that is there keeps its storage and format; take another slot"
 
 
 # ---- templates

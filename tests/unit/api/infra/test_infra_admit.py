@@ -165,6 +165,8 @@ def test_refused_with_a_sentence(obj: Object, sentence: str) -> None:
 
 
 MADE = {"providerID": "proxmox://r/100", "virtualMachineID": 100, "numCores": 2}
+CHANGES = {"changes": "InPlace"}
+ELSEWHERE = {"disk": "scsi1", "storage": "ceph"}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,24 @@ MADE = {"providerID": "proxmox://r/100", "virtualMachineID": 100, "numCores": 2}
             {**MADE, "changes": "InPlace", "disks": {"bootVolume": {"sizeGb": 10}}},
             "only grow",
             id="a disk shrinks",
+        ),
+        pytest.param(
+            {**MADE, "disks": {"extra": [{"disk": "scsi1", "sizeGb": 20}]}},
+            {**MADE, **CHANGES, "disks": {"extra": [{"disk": "scsi1", "sizeGb": 10}]}},
+            "scsi1].sizeGb: a disk can only grow",
+            id="a further disk shrinks",
+        ),
+        pytest.param(
+            {**MADE, "disks": {"extra": [{"disk": "scsi1", "sizeGb": 20}]}},
+            {**MADE, **CHANGES, "disks": {"extra": [{**ELSEWHERE, "sizeGb": 20}]}},
+            "take another slot",
+            id="a further disk is wanted elsewhere",
+        ),
+        pytest.param(
+            {**MADE, "disks": {"extra": [{"disk": "scsi1", "sizeGb": 20}]}},
+            {**MADE, **CHANGES, "disks": {"extra": [], "whenRemoved": "Delete"}},
+            "",
+            id="a further disk is taken out",
         ),
     ],
 )
