@@ -314,6 +314,28 @@ def test_pain_13_a_slow_agent_is_waited_for() -> None:
     story(tell)
 
 
+@pytest.mark.parametrize(
+    "seconds, least, most",
+    [
+        pytest.param(3, 0, 1, id="not at once"),
+        pytest.param(12, 1, 4, id="soon, as some guests are quick"),
+        pytest.param(60, 6, 16, id="a minute long"),
+        pytest.param(1800, 50, 90, id="ever more seldom"),
+    ],
+)
+def test_pain_13_a_silent_agent_is_asked_seldom(seconds: int, least: int, most: int) -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate)
+        estate.insides.deaf.add("m")
+        await apply_machine(estate, "m")
+        await estate.until("m", lambda m: reason(m) == "WaitingForBootstrap")
+        await asyncio.sleep(seconds)
+        asked = sum("/agent/" in path for _, path in estate.sent())
+        assert least <= asked <= most, asked
+
+    story(tell)
+
+
 def test_pain_13_checks_can_be_skipped() -> None:
     async def tell(estate: Estate) -> None:
         await apply_cluster(estate)

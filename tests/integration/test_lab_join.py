@@ -52,6 +52,7 @@ class Guest:
     name: str = "w1"
     uuid: str = "0000"
     conf: dict[str, Any] = field(default_factory=dict)
+    setup_seconds: float = 8.0
 
     def __post_init__(self) -> None:
         self.uuid = f"00000000-0000-0000-0000-{self.vmid:012d}"
