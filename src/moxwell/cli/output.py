@@ -3,6 +3,8 @@ What a command prints: data first, a table second.
 
 ``show`` takes rows as plain mappings and prints them as a table, JSON or YAML, as ``-o`` says.
 ``Progress`` is one moving line on a terminal and one plain line per change elsewhere.
+The surprise: rich takes brackets for its markup, so nothing that came from elsewhere reaches it as
+a bare text; addresses like ``[fd00::1]:6443`` and lists of tags would lose their letters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,12 +54,13 @@ def show_value(value: Any, output: Output) -> None:
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "Table":
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.upper(), no_wrap=True)
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
     return table
 
 
@@ -79,21 +82,25 @@ class Progress:
 
     def say(self, sentence: str) -> None:
         """The current state; replaces the last one on a terminal."""
+        from rich.text import Text
+
         if sentence == self._last:
             return
         self._last = sentence
         if not self._console.is_terminal:
-            self._console.print(sentence)
+            self._console.print(Text(sentence))
         elif self._status is None:
-            self._status = self._console.status(sentence)
+            self._status = self._console.status(Text(sentence))
             self._status.start()
         else:
-            self._status.update(sentence)
+            self._status.update(Text(sentence))
 
     def done(self, sentence: str) -> None:
         """A finished part, kept on the screen."""
+        from rich.text import Text
+
         self.stop()
-        self._console.print(f"[green]✓[/green] {sentence}")
+        self._console.print(Text.assemble(("✓", "green"), " ", sentence))
 
     def stop(self) -> None:
         """Leave the terminal as it was."""
