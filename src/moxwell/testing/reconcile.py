@@ -32,21 +32,21 @@ must be true in the end::
     def test_a_kill_after_any_effect_leaks_nothing():
         crash_after_each_effect(MachineIsMade())
 
-First the story runs undisturbed and its effects are counted: every write to Kubernetes and to
-Proxmox that was not refused (events and leases aside). Then it runs once for each effect, which
-ends in one of three ways: ``killed``, the write has happened on the server, its answer never
-arrives and the whole program is cancelled; ``answered``, the program dies when it has the answer;
-``lost``, the program lives and is told that the connection broke. After a death a new program is
-started on the same world. Last, it runs with every life ending after one effect. Each time the
-world must settle and ``check`` must pass. The server side of a request always finishes, as it does
-when a real client dies. A world is quiet when nothing has had an effect for ``quiet_seconds``:
-choose more than the longest ``again`` or task. Time is virtual, a hundred lives take seconds, and
-``part`` cuts the effects into parts that can be tried side by side.
+The story runs undisturbed and its effects are counted: every write to Kubernetes and to Proxmox
+that was not refused (events and leases aside). After each effect a copy of the process goes on from
+there (see ``branches``), in which it ends in one of three ways: ``killed``, the write has happened
+on the server, its answer never arrives and the whole program is cancelled; ``answered``, the
+program dies when it has the answer; ``lost``, the program lives and is told that the connection
+broke. After a death a new program is started on the same world. Last, it runs with every life
+ending after one effect. Each time the world must settle and ``check`` must pass. The server side of
+a request always finishes, as it does when a real client dies. A world is quiet when nothing has had
+an effect for ``quiet_seconds``: choose more than the longest ``again`` or task. Time is virtual, a
+hundred lives take seconds, and ``part`` cuts the effects into parts that can be tried side by side.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
@@ -59,6 +59,7 @@ from moxwell.pve.errors import Uncertain
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
+from moxwell.testing.branches import Branches
 from moxwell.testing.loop import run_virtual
 
 T = TypeVar("T")
@@ -79,10 +80,17 @@ class Unsettled(AssertionError):
 class Wires:
     """Every way out of one life of a program; counts effects and cuts the program off after one."""
 
-    def __init__(self, *, kill_after: int | None = None, ending: Ending = "killed") -> None:
+    def __init__(
+        self,
+        *,
+        kill_after: int | None = None,
+        ending: Ending = "killed",
+        branches: Branches | None = None,
+    ) -> None:
         self.effects: list[str] = []
         self.killed = asyncio.Event()
         self._kill_after, self._ending = kill_after, ending
+        self._branches = branches or Branches()
         self._changed = asyncio.Event()
         self._serving: set[asyncio.Task[Any]] = set()
 
@@ -112,9 +120,14 @@ class Wires:
         if not refused(result):
             self.effects.append(name)
             self._changed.set()
-            if len(self.effects) == self._kill_after:
+            if self._is_last(name):
                 await self._end(lost)
         return result
+
+    def _is_last(self, name: str) -> bool:
+        number = len(self.effects)
+        when = f"{self._ending} after effect {number}: {name}"
+        return number == self._kill_after or self._branches.take(number, when)
 
     async def _end(self, lost: MoxwellError) -> None:
         if self._ending == "lost":
@@ -248,19 +261,25 @@ class Told(Generic[W]):
 
 
 async def tell(
-    story: Story[W], kills: Sequence[int], *, quiet_seconds: float, ending: Ending = "killed"
+    story: Story[W],
+    kills: Iterable[int],
+    *,
+    quiet_seconds: float,
+    ending: Ending = "killed",
+    branches: Branches | None = None,
 ) -> Told[W]:
     """
     One telling on the running loop: the first life ends after ``kills[0]`` effects, the next after
-    ``kills[1]``, and so on; the last one lives on until the world has settled.
+    ``kills[1]``, and so on; the last one lives on until the world has settled. ``branches`` says
+    after which effects of the last one a copy goes on with a new life.
     """
     told = Told(await story.world())
     acting = asyncio.create_task(story.act(told.world))
-    for kill_after in (*kills, None):
+    ends, settled = iter(kills), False
+    while not settled:
         told.lives += 1
-        wires = Wires(kill_after=kill_after, ending=ending)
-        if await _live(story, told, acting, wires, quiet_seconds):
-            break
+        wires = Wires(kill_after=next(ends, None), ending=ending, branches=branches)
+        settled = await _live(story, told, acting, wires, quiet_seconds)
     await acting
     await story.check(told.world)
     return told
@@ -274,16 +293,22 @@ def crash_after_each_effect(
     part: tuple[int, int] = (0, 1),
 ) -> list[str]:
     """
-    Tell a story undisturbed, then with an end after each effect, then with one after every one.
+    Tell a story undisturbed and, from there, with an end after each effect; then with all of them.
 
     Returns the effects of the undisturbed telling. ``part=(2, 5)`` tries every fifth one from
     the third on; the first part also ends every life. To be called outside a loop: every telling
     gets its own virtual one.
     """
-    plain = run_virtual(tell(story, (), quiet_seconds=quiet_seconds)).effects
-    for number in range(1 + part[0], len(plain) + 1, part[1]):
-        with _Noted(f"{ending} after effect {number} of {len(plain)}: {plain[number - 1]}"):
-            run_virtual(tell(story, (number,), quiet_seconds=quiet_seconds, ending=ending))
+    branches = Branches(lambda number: (number - 1 - part[0]) % part[1] == 0)
+
+    async def plainly() -> list[str]:
+        with branches:
+            told = await tell(
+                story, (), quiet_seconds=quiet_seconds, ending=ending, branches=branches
+            )
+        return told.effects
+
+    plain = run_virtual(plainly())
     if part[0] == 0 and ending != "lost":
         each = [1] * (3 * len(plain) + 3)
         with _Noted(f"every life {ending} after one effect"):
