@@ -5,24 +5,17 @@ machine's kernel denies (opening an encrypted disk, growing a mounted ext4) is p
 its own, User-mode Linux.
 """
 
-import asyncio
 import os
-import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
+from loops import MODE, SIZE, Stage, blocks, exists, get, head, put, run, shell
 
-from moxwell.clock import SystemClock
-from moxwell.csi.devices import Device
-from moxwell.csi.ids import VolumeId
 from moxwell.csi.mounting import ProgramFailed, SystemMounter, WrongKey
-from moxwell.csi.node import Node
 from moxwell.csi.refusals import NotNow, WrongDisk
-from moxwell.csi.staging import KEY, Stager
-from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid
 from moxwell.testing.csi import can_mount
 from rig import disks as programs
@@ -30,65 +23,8 @@ from rig import kernel
 from rig.plugin import skip_here
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("filesystems")]
-MODE = csi.VolumeCapability.AccessMode
 Elsewhere = Callable[[], None]
-SIZE, LARGER = 512 << 20, 768 << 20
-
-
-def shell(*command: str, good: tuple[int, ...] = (0,)) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode in good, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
-
-
-class Loops:
-    """The disks of a guest: files behind loop devices, each known by its volume."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.devices: dict[str, str] = {}
-        self.serials: dict[str, str] = {}
-
-    def file(self, name: str) -> Path:
-        return self.folder / f"{name}.img"
-
-    def plug(self, name: str, size: int = SIZE) -> str:
-        if not self.file(name).exists():
-            with self.file(name).open("wb") as disk:
-                disk.truncate(size)
-        made = shell("losetup", "-f", "--show", str(self.file(name)))
-        self.devices[name] = made.strip()
-        return self.devices[name]
-
-    def unplug(self, name: str) -> None:
-        shell("losetup", "-d", self.devices.pop(name))
-
-    def grow(self, name: str, size: int) -> None:
-        with self.file(name).open("ab") as disk:
-            disk.truncate(size)
-        if name in self.devices:
-            shell("losetup", "-c", self.devices[name])
-
-    async def list(self) -> tuple[Device, ...]:
-        return tuple(
-            Device(path, (i := identity(name)).wwn, self.serials.get(name, i.serial))
-            for name, path in self.devices.items()
-        )
-
-    async def rescan(self) -> None:
-        return None
-
-    def close(self) -> None:
-        for path in self.devices.values():
-            subprocess.run(["losetup", "-d", path], check=False, capture_output=True)
-
-
-def volume(name: str) -> str:
-    return f"r1/h1/lvm/vm-9999-pvc-{name}"
-
-
-def identity(name: str):  # type: ignore[no-untyped-def]
-    return VolumeId(*volume(name).split("/")).identity
+LARGER = 768 << 20
 
 
 class Dying(SystemMounter):
@@ -104,96 +40,6 @@ class Dying(SystemMounter):
 
     async def fill_luks(self, device: str) -> None:
         raise ProgramFailed("killed")
-
-
-class Stage:
-    """One node, and where its volumes go."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.loops = folder, Loops(folder)
-        self.stager = Stager(self.loops, SystemMounter(), SystemClock())
-        self.node = Node(self.stager, node_id="n", region="r1", zone="h1")
-
-    def at(self, name: str) -> Path:
-        return self.folder / "staging" / name
-
-    def pod(self, name: str) -> Path:
-        return self.folder / "pods" / name
-
-    async def stage(
-        self, name: str, kind: str = "ext4", *, block: bool = False, **more: str
-    ) -> None:
-        key, context = more.pop("key", ""), more
-        await self.node.node_stage_volume(
-            csi.NodeStageVolumeRequest(
-                volume_id=volume(name),
-                staging_target_path=str(self.at(name)),
-                volume_capability=capability(kind, block=block),
-                volume_context=context,
-                secrets={KEY: key} if key else {},
-            )
-        )
-
-    async def unstage(self, name: str) -> None:
-        await self.node.node_unstage_volume(
-            csi.NodeUnstageVolumeRequest(
-                volume_id=volume(name), staging_target_path=str(self.at(name))
-            )
-        )
-
-    async def publish(
-        self, name: str, kind: str = "ext4", *, only: bool = False, block: bool = False,
-        mode: "MODE.Mode" = MODE.SINGLE_NODE_WRITER, to: str = "",
-    ) -> None:  # fmt: skip
-        await self.node.node_publish_volume(
-            csi.NodePublishVolumeRequest(
-                volume_id=volume(name),
-                staging_target_path=str(self.at(name)),
-                target_path=str(self.pod(to or name)),
-                volume_capability=capability(kind, block=block, mode=mode),
-                readonly=only,
-            )
-        )
-
-    async def unpublish(self, name: str, to: str = "") -> None:
-        await self.node.node_unpublish_volume(
-            csi.NodeUnpublishVolumeRequest(
-                volume_id=volume(name), target_path=str(self.pod(to or name))
-            )
-        )
-
-    async def expand(self, name: str, kind: str) -> None:
-        await self.node.node_expand_volume(
-            csi.NodeExpandVolumeRequest(
-                volume_id=volume(name),
-                volume_path=str(self.at(name)),
-                volume_capability=capability(kind),
-            )
-        )
-
-    async def bytes_of(self, name: str) -> int:
-        answer = await self.node.node_get_volume_stats(
-            csi.NodeGetVolumeStatsRequest(volume_id=volume(name), volume_path=str(self.at(name)))
-        )
-        return int(answer.usage[0].total)
-
-    def close(self) -> None:
-        rows = Path("/proc/self/mountinfo").read_text().splitlines()
-        ours = [row.split()[4] for row in rows if str(self.folder) in row.split()[4]]
-        for target in reversed(ours):
-            subprocess.run(["umount", target], check=False, capture_output=True)
-        self.loops.close()
-
-
-def capability(
-    kind: str, *, block: bool = False, mode: "MODE.Mode" = MODE.SINGLE_NODE_WRITER
-) -> csi.VolumeCapability:
-    made = csi.VolumeCapability(access_mode=MODE(mode=mode))
-    if block:
-        made.block.SetInParent()
-    else:
-        made.mount.fs_type = kind
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -244,13 +90,6 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield made
     finally:
         made.close()
-
-
-def run(story: Callable[[], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        await story()
-
-    asyncio.run(whole())
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
@@ -484,24 +323,3 @@ def test_an_encrypted_disk_keeps_its_data_and_grows(
         await stage.unstage("a")
 
     run(story)
-
-
-def put(file: Path, text: str) -> None:
-    file.write_text(text)
-
-
-def get(file: Path) -> str:
-    return file.read_text()
-
-
-def exists(file: Path) -> bool:
-    return file.exists()
-
-
-def blocks(file: Path) -> int:
-    return file.stat().st_blocks * 512
-
-
-def head(file: Path) -> bytes:
-    with file.open("rb") as disk:
-        return disk.read(32 << 20)
