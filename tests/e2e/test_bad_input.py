@@ -34,7 +34,7 @@ def moxwell(tmp_path: Path) -> Iterator[Run]:
         if wrap:
             command = ["bash", "-c", f'{wrap}; exec "$@"', "bash", *command]
         return subprocess.run(
-            command, env=env, input=text, capture_output=True, text=True, check=False, timeout=240
+            command, env=env, input=text, capture_output=True, text=True, check=False, timeout=600
         )
 
     yield run
@@ -134,7 +134,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     disk.mkdir()
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(disk)}
     done = subprocess.run(
-        ["unshare", "-rm", "bash", "-c", FULL, "bash", str(disk), COMMAND], env=env, timeout=300,
+        ["unshare", "-rm", "bash", "-c", FULL, "bash", str(disk), COMMAND], env=env, timeout=900,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     said = done.stdout

@@ -148,7 +148,9 @@ def killed(folder: Path) -> None:
         assert child.stdout is not None
         said: list[str] = []
         while said.count("full") < 300:
-            said.append(child.stdout.readline().strip())
+            line = child.stdout.readline()
+            assert line, "the writers have ended"
+            said.append(line.strip())
         os.kill(child.pid, signal.SIGKILL)
         said += [line.strip() for line in child.stdout if line.endswith("\n")]
     acknowledged = set(said) - {"full", ""}
@@ -168,7 +170,7 @@ def moxwell(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "XDG_STATE_HOME": str(folder)}
     command = [sys.executable, "-m", "moxwell", *args, "--name", "full"]
     return subprocess.run(
-        command, env=env, capture_output=True, text=True, check=False, timeout=120
+        command, env=env, capture_output=True, text=True, check=False, timeout=300
     )
 
 

@@ -109,7 +109,7 @@ class Story:
 
     def run(self) -> None:
         assert self.done(self.node.qemu(100).status.start.post()) == "OK"
-        for _ in range(200):
+        for _ in range(3000):
             try:
                 self.node.qemu(100).agent.ping.post()
             except ResourceException:

@@ -12,7 +12,7 @@ from rig.plugin import skip_here
 
 pytestmark = pytest.mark.slow
 STORY = Path(__file__).with_name("full_disk_story.py")
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 900
 
 
 def in_a_small_world(folder: Path, size: str, *command: str) -> subprocess.CompletedProcess[str]:
