@@ -74,7 +74,8 @@ async def _store(config: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(lab: Instance) -> Iterator[Browser]:
+    """Begun after the lab, which wants a loop of its own: the browser's runs in this thread."""
     program = browsers.find()
     if program is None:
         need_or_skip("chromium is not installed")

@@ -50,6 +50,7 @@ async def transport(plane: ControlPlane) -> AsyncIterator[HttpTransport]:
     async with HttpTransport(access) as made:
         await kube_contract.install(Kube(made))
         yield made
+        await kube_contract.clear(Kube(made))
 
 
 class Telling:

@@ -34,13 +34,21 @@ async def install(kube: Kube, namespace: str = NS) -> None:
             await kube.create(tree, at)
         except AlreadyExists:
             continue
-    for _ in range(100):  # a genuine apiserver takes a moment to serve a new kind
+    for _ in range(2400):  # a genuine apiserver takes a moment to serve a new kind
         try:
             await kube.list(THINGS, namespace)
             return
         except NotFound:
             await asyncio.sleep(0.1)
     raise AssertionError("the kind of things was never served")
+
+
+async def clear(kube: Kube, namespace: str = NS) -> None:
+    """No thing is left to whoever comes next, held or not."""
+    await kube.delete_collection(THINGS, namespace)
+    for held in (await kube.list(THINGS, namespace)).items:
+        free = {"metadata": {"finalizers": None}}
+        await kube.merge(THINGS, held["metadata"]["name"], free, namespace)
 
 
 async def check(handler: Handler) -> None:
@@ -139,7 +147,7 @@ async def check_watch(kube: Kube) -> None:
     await kube.merge(THINGS, "one", {"spec": {"size": 2}}, NS)
     await kube.delete(THINGS, "one", NS)
     told: list[tuple[str, int]] = []
-    watch = kube.watch(THINGS, NS, resource_version=start, lasting=timedelta(seconds=20))
+    watch = kube.watch(THINGS, NS, resource_version=start, lasting=timedelta(seconds=100))
     async with aclosing(aiter(watch)) as events:
         async for event in events:
             if isinstance(event, Change):
@@ -154,7 +162,7 @@ async def check_initial_events(kube: Kube) -> None:
     for number in range(3):
         await kube.create(_thing(f"t{number}"), THINGS)
     names: list[str] = []
-    watch = kube.watch(THINGS, NS, initial=True, lasting=timedelta(seconds=20))
+    watch = kube.watch(THINGS, NS, initial=True, lasting=timedelta(seconds=100))
     async with aclosing(aiter(watch)) as events:
         async for event in events:
             if isinstance(event, Change):
