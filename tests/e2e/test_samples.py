@@ -113,7 +113,7 @@ def versions(lab: Estate, cluster: str) -> set[str]:
 
 
 def delete(lab: Estate, name: str) -> None:
-    lab.kubectl("delete", KIND, name, "-n", SPACE, "--timeout=120s")
+    lab.kubectl("delete", KIND, name, "-n", SPACE, "--timeout=240s")
     eventually(lambda: not lab.left(name, SPACE), f"{name} has left nothing")
 
 
@@ -164,7 +164,7 @@ def test_method_2_makes_the_machine_that_it_describes(lab: Estate) -> None:
 
     made = eventually(guest, "the guest runs")
     assert made.node == "pve"  # type: ignore[attr-defined]
-    lab.kubectl("delete", "cluster.cluster.x-k8s.io", "my-cluster", "--timeout=120s")
+    lab.kubectl("delete", "cluster.cluster.x-k8s.io", "my-cluster", "--timeout=240s")
     eventually(lambda: not lab.guests("worker-1") and not lab.strays(), "the guest is gone")
     eventually(lambda: not lab.left("my-cluster", "default"), "my-cluster has left nothing")
     eventually(lambda: not lab.objects("proxmoxmachines", "default"), "its machine is gone")

@@ -42,12 +42,18 @@ def test_kubectl_sees_nodes_in_two_regions_and_pods_on_them(lab: Estate) -> None
     nodes = lab.objects("nodes", tenant=tenant)
     assert {n["metadata"]["labels"][zone] for n in nodes} == {"amsterdam", "frankfurt"}
     assert all(n["spec"]["providerID"].startswith("proxmox://") for n in nodes)
+    eventually(lambda: _are_open(lab, tenant), "pods may go everywhere")
     lab.kubectl("create", "deployment", "web", "--image=nginx", "--replicas=6", tenant=tenant)
-    lab.kubectl("rollout", "status", "deployment/web", "--timeout=120s", tenant=tenant)
+    lab.kubectl("rollout", "status", "deployment/web", "--timeout=240s", tenant=tenant)
     pods = lab.objects("pods", "default", tenant=tenant)
     assert {p["status"]["phase"] for p in pods} == {"Running"}
     assert {p["spec"]["nodeName"] for p in pods} == {n["metadata"]["name"] for n in nodes}
     lab.kubectl("delete", "deployment", "web", tenant=tenant)
+
+
+def _are_open(lab: Estate, tenant: Path) -> bool:
+    """Taints go a moment after a node is ready."""
+    return not any(n["spec"].get("taints") for n in lab.objects("nodes", tenant=tenant))
 
 
 def test_starting_twice_is_harmless(lab: Estate) -> None:
