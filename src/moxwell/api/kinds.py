@@ -34,11 +34,6 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def group_kind(self) -> str:
-        """``Kind.group``: the same through all versions."""
-        return f"{self.kind}.{self.group}" if self.group else self.kind
-
-    @property
     def group_resource(self) -> str:
         """``plural.group``: also the name of the CRD."""
         return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -8,7 +8,6 @@ equality is useless; what was asked for must be *contained* in what is there.
 
 from collections.abc import Mapping
 
-DISK_BUSES = ("scsi", "virtio", "sata", "ide")
 DISK_KEYS = frozenset(
     f"{bus}{n}"
     for bus, count in (("scsi", 31), ("virtio", 16), ("sata", 6), ("ide", 4))

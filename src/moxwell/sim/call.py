@@ -32,7 +32,6 @@ class Desk:
     random: random.Random
     later: Callable[[Any], None]  # keep a coroutine running beside everything (boots, HA, ...)
     silenced: set[int] = field(default_factory=set)  # fault: agents that do not answer
-    held_locks: dict[int, str] = field(default_factory=dict)  # fault: file locks held by nobody
     extras: dict[str, Any] = field(default_factory=dict)  # running parts of endpoint modules
 
     def now(self) -> float:
@@ -133,10 +132,6 @@ class Call:
     def check_vm(self, vmid: int, *privs: str, any_of: bool = False) -> None:
         """The rights on a guest, also through its pool."""
         self.check(f"/vms/{vmid}", *privs, any_of=any_of)
-
-    def require_root(self) -> None:
-        if not self.is_root:
-            raise forbidden("user != root@pam")
 
     # ------------------------------------------------------------------ services
 

@@ -15,10 +15,6 @@ from moxwell.sim.route import Param, Route
 from moxwell.sim.state import Region, Row
 
 FIRST, LAST = 100, 1000000
-NEXT_ID = {
-    "lower": Param("integer", minimum=100, maximum=999999998),
-    "upper": Param("integer", minimum=101, maximum=999999999),
-}
 
 
 def status(call: Call) -> list[Row]:

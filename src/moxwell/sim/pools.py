@@ -129,13 +129,6 @@ def delete_pool(call: Call) -> None:
     access.acl = [a for a in access.acl if a.path != f"/pool/{pool.poolid}"]
 
 
-def leave_pools(call: Call, vmid: int) -> None:
-    """Take a guest that is gone out of its pool."""
-    for pool in call.region.pools.values():
-        if vmid in pool.vms:
-            pool.vms.remove(vmid)
-
-
 POOL = Param(optional=False, format=formats.pool_id)
 _OPTIONAL = Param(format=formats.pool_id)
 _TYPE = Param(enum=("qemu", "lxc", "storage"))

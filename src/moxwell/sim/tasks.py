@@ -95,7 +95,6 @@ class Work:
 
 
 Worker = Callable[[Work], Awaitable[None]]
-Hook = Callable[[Task], str | None]  # a fault: the text this task is to fail with
 
 
 class Workers:

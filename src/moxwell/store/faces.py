@@ -170,11 +170,6 @@ class Registry:
             None,
         )
 
-    def by_resource(self, group: str, plural: str) -> Face | None:
-        return next(
-            (f for f in self._faces.values() if f.plural == plural and f.group == group), None
-        )
-
     def __iter__(self) -> Iterator[Face]:
         return iter(self._faces.values())
 

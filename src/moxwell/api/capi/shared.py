@@ -13,7 +13,6 @@ from moxwell.api.meta import Value
 GROUP = "cluster.x-k8s.io"
 BOOTSTRAP = "bootstrap.cluster.x-k8s.io"
 CONTROL_PLANE = "controlplane.cluster.x-k8s.io"
-INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
 
 CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
 CONTROL_PLANE_LABEL = "cluster.x-k8s.io/control-plane"

@@ -16,7 +16,6 @@ from moxwell.csi import ids
 from moxwell.csi.driver import OWNER as PARKED
 
 _SEED = re.compile(r":iso/moxwell-seed-(\d+)-([0-9a-f]+)\.iso$")
-TENANT_WALL = "mox-"
 
 
 def seeds(world: World) -> Iterator[Finding]:

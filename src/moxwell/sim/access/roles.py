@@ -23,7 +23,6 @@ _PATHS = re.compile(
     rf"|/sdn(/(controllers|dns|fabrics|ipams)(/{_N})?|/zones(/{_N}(/{_N}(/[1-9][0-9]{{0,3}})?)?)?)?"
     rf"|/storage(/{_N})?|/vms(/[1-9][0-9]{{2,}})?|/mapping(/{_N}(/{_N})?)?"
 )
-_ROLE_ID = re.compile(r"^[A-Za-z0-9.\-_]+$")
 
 
 def priv_list(value: str) -> None:

@@ -9,7 +9,7 @@ guest running; the plug is told ``pace.boot`` seconds later. Everything that end
 from typing import Any
 
 from moxwell.sim.call import Call, Desk
-from moxwell.sim.fault import PveError, die
+from moxwell.sim.fault import PveError
 from moxwell.sim.grammar import devices
 from moxwell.sim.grammar.drives import find_drive
 from moxwell.sim.guest import GuestView
@@ -139,9 +139,3 @@ def agent_enabled(guest: Guest, *, live: bool = False) -> bool:
     """Is the agent switched on, in the configuration or in the running process?"""
     conf = guest.live if live and guest.running else guest.conf
     return devices.read(devices.AGENT, conf.get("agent", "0")).get("enabled") == "1"
-
-
-def refuse_missing(guest: Guest | None, call: Call, vmid: int) -> Guest:
-    if guest is None:
-        raise die(f"unable to find configuration file for VM {vmid} on node '{call.node}'")
-    return guest

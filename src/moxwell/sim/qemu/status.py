@@ -2,9 +2,6 @@
 Looking at VMs: lists, current status, configuration, pending changes, features.
 """
 
-from typing import Any
-
-from moxwell.sim import statd
 from moxwell.sim.call import Call
 from moxwell.sim.fault import param_error
 from moxwell.sim.grammar import devices, vm
@@ -174,8 +171,3 @@ def nodes_for(call: Call, conf: Conf) -> list[str]:
         elif not storage.shared:
             nodes &= {call.node}
     return sorted(nodes)
-
-
-def report_of(call: Call, guest: Guest) -> Any:
-    """What pvestatd would say now."""
-    return statd.report(call.region, guest)

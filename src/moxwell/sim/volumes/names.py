@@ -13,8 +13,6 @@ from moxwell.sim.fault import die
 from moxwell.sim.state import Storage
 
 FILE_TYPES = frozenset({"dir", "nfs", "cifs", "cephfs", "glusterfs", "btrfs"})
-THICK_TYPES = frozenset({"lvm", "zfspool"})
-IMAGE_FORMATS = ("raw", "qcow2", "vmdk", "subvol")
 _FILE = re.compile(r"[^/\s]+\.(raw|qcow2|vmdk|subvol)")
 _SAFE = r"[ a-zA-Z0-9\-.+=_]"
 _OTHERS = (

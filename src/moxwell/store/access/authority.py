@@ -92,10 +92,6 @@ class Authority:
     def token_key(self) -> SigningKey:
         return self._tokens
 
-    @property
-    def certificate_path(self) -> Path:
-        return self._folder / "ca.crt"
-
     def _kept(self, name: str, make: Callable[[], Pair]) -> Pair:
         certificate, key = self._folder / f"{name}.crt", self._folder / f"{name}.key"
         if not (certificate.exists() and key.exists()):

@@ -130,13 +130,3 @@ def _object(schema: Mapping[str, Any], *, root: bool) -> Type:
         meta = Type("object", fields={"name": STRING, "generateName": STRING})
         fields |= {"apiVersion": STRING, "kind": STRING, "metadata": meta}
     return Type("object", fields=fields)
-
-
-def originals(schema: Mapping[str, Any]) -> dict[str, str]:
-    """Spelled name to property name, where they differ."""
-    found = {}
-    for name in schema.get("properties") or ():
-        spelled = escaped(name)
-        if spelled is not None and spelled != name:
-            found[spelled] = name
-    return found
