@@ -11,6 +11,7 @@ from moxwell.pve import errors
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Region
 from moxwell.pve.values import Secret
+from moxwell.runtime.key import Key
 from moxwell.testing.applied import apply_cluster, apply_machine
 from moxwell.testing.estate import Estate, message, ready, reason, running
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -120,5 +121,82 @@ def test_machines_placed_at_once_wait_for_one_reading() -> None:
         has = frozenset({"vmbr0"})
         assert all(task.result() == {"a": has, "b": has} for task in asked)
         assert len(wire.sent) == 2
+
+    run_virtual(main())
+
+
+NOTES: list[Any] = [
+    pytest.param({"manager_status": {"node_status": {"a": "maintenance", "b": "online"}}}, {"a"}),
+    pytest.param({"manager_status": {"node_request": {"b": {"maintenance": 1}}}}, {"b"}),
+    pytest.param({"manager_status": {}, "lrm_status": {"c": {"mode": "maintenance"}}}, {"c"}),
+    pytest.param({"manager_status": {}, "lrm_status": {"c": {}}}, set()),
+    pytest.param({}, set()),
+]
+
+
+@pytest.mark.parametrize(
+    "notes, hosts", NOTES, ids=["it is so", "it was asked for", "its agent says so", "no", "empty"]
+)
+def test_maintenance_is_read_from_the_managers_notes(notes: Any, hosts: set[str]) -> None:
+    async def main() -> None:
+        region, wire, fittings = fitted(lambda *_: notes)
+        assert await fittings.maintained(region) == hosts
+        assert await fittings.maintained(region) == hosts
+        assert len(wire.sent) == 1
+        await asyncio.sleep(11)
+        await fittings.maintained(region)
+        assert len(wire.sent) == 2
+
+    run_virtual(main())
+
+
+def test_who_may_not_know_of_maintenance_asks_seldom() -> None:
+    async def main() -> None:
+        region, wire, fittings = fitted(lambda *_: errors.Forbidden("Sys.Audit"))
+        assert await fittings.maintained(region) == frozenset()
+        await asyncio.sleep(30)
+        await fittings.maintained(region)
+        assert len(wire.sent) == 1
+
+    run_virtual(main())
+
+
+def test_a_host_in_maintenance_gets_no_machine_and_is_explained() -> None:
+    async def main() -> None:
+        async with running("north") as (estate, life):
+            for host in ("pve1", "pve2"):
+                estate.mischief("north", "maintenance-on", node=host)
+            await apply_cluster(estate)
+            for name in ("m0", "m1"):
+                await apply_machine(estate, name, templateID=9000)
+            found = [await estate.until(name, ready) for name in ("m0", "m1")]
+            assert {m.status.proxmox_node for m in found} == {"pve3"}
+            rows = await life.infra.explainer.explain(Key("default", "m0"))
+            said = {row.host: row.why_not for row in rows}
+            assert said["pve1"] == ("host is in maintenance mode",)
+            asked = sum(p.endswith("/manager_status") for _, p in estate.sent())
+            await asyncio.sleep(1200)
+            assert sum(p.endswith("/manager_status") for _, p in estate.sent()) == asked
+
+    run_virtual(main())
+
+
+def test_a_machine_waits_for_the_end_of_maintenance_and_many_ask_as_often_as_one() -> None:
+    async def main() -> None:
+        async with running("north") as (estate, _):
+            for host in ("pve1", "pve2", "pve3"):
+                estate.mischief("north", "maintenance-on", node=host)
+            await apply_cluster(estate)
+            for n in range(6):
+                await apply_machine(estate, f"m{n}", templateID=9000)
+            waiting = await estate.until("m5", lambda m: reason(m) == "InsufficientResources")
+            assert "north/pve3: host is in maintenance mode" in message(waiting)
+            before = sum(p.endswith("/manager_status") for _, p in estate.sent())
+            await asyncio.sleep(600)
+            asked = sum(p.endswith("/manager_status") for _, p in estate.sent()) - before
+            assert asked <= 61
+            estate.mischief("north", "maintenance-off", node="pve2")
+            machine = await estate.until("m5", ready)
+            assert machine.status.proxmox_node == "pve2"
 
     run_virtual(main())

@@ -138,6 +138,17 @@ async def test_a_lost_host_is_lost_alone(stage: SimStage) -> None:
     assert seen.guests[100].status == "stopped"
 
 
+@fault("maintenance-on", "maintenance-off")
+async def test_a_host_in_maintenance_is_told_by_the_manager_alone(stage: SimStage) -> None:
+    seen = Inventory(stage.pve, stage.clock)
+    stage.mischief("maintenance-on", node="pve2")
+    await seen.refresh()
+    assert seen.hosts["pve2"].online
+    assert (await stage.pve.ha.manager()).in_maintenance == {"pve2"}
+    stage.mischief("maintenance-off", node="pve2")
+    assert (await stage.pve.ha.manager()).in_maintenance == frozenset()
+
+
 @fault("lock")
 async def test_a_lock_is_busy_until_it_goes(stage: SimStage) -> None:
     stage.mischief("lock", vmid=100, lock="backup")

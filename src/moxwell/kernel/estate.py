@@ -44,6 +44,7 @@ class Fittings:
     storage: str = ""  # where disks go in this zone if the machine does not say
     iso_storage: str = ""
     bridge: str = ""
+    maintenance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,6 @@ class Host:
     memory_bytes: int
     zone: str = ""
     online: bool = True
-    maintenance: bool = False
     cpus_taken: int = 0
     memory_taken: int = 0
     stores: Mapping[str, Store] = field(default_factory=dict)

@@ -197,8 +197,8 @@ def _availability(ask: Ask, host: Host) -> list[str]:
     why = []
     if not host.online:
         why.append("host is offline")
-    if host.maintenance:
-        why.append("host is in maintenance")
+    if host.fittings.maintenance:
+        why.append("host is in maintenance mode")
     if ask.target and host.key.name != ask.target:
         why.append(f"the machine asks for host {ask.target}")
     elif ask.hosts is not None and host.key.name not in ask.hosts:

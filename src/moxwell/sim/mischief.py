@@ -67,6 +67,24 @@ def host_up(desk: Desk, args: Args) -> None:
     ha_manager.wake(desk)
 
 
+def maintenance_on(desk: Desk, args: Args) -> None:
+    """``ha-manager crm-command node-maintenance enable``: HA moves its guests off the node."""
+    _maintain(desk, args, on=True)
+
+
+def maintenance_off(desk: Desk, args: Args) -> None:
+    """The node is back in service; HA's guests return to it."""
+    _maintain(desk, args, on=False)
+
+
+def _maintain(desk: Desk, args: Args, *, on: bool) -> None:
+    host = desk.region.hosts.get(str(args.get("node")))
+    if host is None:
+        raise Missing(f"there is no node {args.get('node')!r}")
+    host.maintenance = on
+    ha_manager.wake(desk)
+
+
 def lock(desk: Desk, args: Args) -> None:
     """A lock stands in a guest's configuration, left by nobody."""
     guest = _guest(desk.region, args)
@@ -180,6 +198,8 @@ def pace(desk: Desk, args: Args) -> None:
 ACTIONS: dict[str, Callable[[Desk, Args], None]] = {
     "host-down": host_down,
     "host-up": host_up,
+    "maintenance-on": maintenance_on,
+    "maintenance-off": maintenance_off,
     "lock": lock,
     "hold-file": hold_file,
     "fill-storage": fill_storage,

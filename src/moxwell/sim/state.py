@@ -62,6 +62,7 @@ class Host:
     online: bool = True
     boot: float = 0.0  # when it came up, epoch seconds
     lost_at: float | None = None
+    maintenance: bool = False
     bridges: dict[str, Row] = field(default_factory=dict)  # iface -> row of /nodes/N/network
     settings: Row = field(default_factory=dict)  # node config: description, wakeonlan, dns, time
     firewall: Firewall = field(default_factory=Firewall)
@@ -243,6 +244,7 @@ class HaResource:
     node: str = ""
     since: float = 0.0  # when shown was last decided
     moving_to: str | None = None
+    home: str = ""  # the host it left for that host's maintenance
 
 
 @dataclass(slots=True)

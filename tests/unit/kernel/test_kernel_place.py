@@ -45,7 +45,13 @@ ASK = Ask(cpus=4, memory_bytes=8 * GIB, disk_bytes=20 * GIB)
             ASK, [host("a", memory_taken=32 * GIB), host("b")], [], "b", id="the emptier host"
         ),
         pytest.param(ASK, [host("a", online=False), host("b")], [], "b", id="a dead host is out"),
-        pytest.param(ASK, [host("a", maintenance=True), host("b")], [], "b", id="maintenance"),
+        pytest.param(
+            ASK,
+            [host("a", fittings=Fittings(maintenance=True)), host("b")],
+            [],
+            "b",
+            id="maintenance",
+        ),
         pytest.param(
             ASK, [host("a"), host("b")], [Neighbour(key("a"))], "b", id="replicas are spread"
         ),

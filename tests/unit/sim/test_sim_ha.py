@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sim_bench import Bench, tell
 
+from moxwell.sim import mischief
 from moxwell.sim.ha.rules_checks import (
     FEW,
     MANY,
@@ -122,5 +123,30 @@ def test_a_managed_guest_moves_by_request() -> None:
         await bench.pause(60)
         guest = bench.region.guests[100]
         assert (guest.node, guest.running) == ("n2", True)
+
+    tell(story)
+
+
+def test_maintenance_empties_a_node_and_its_end_brings_the_guests_back() -> None:
+    async def story(bench: Bench) -> None:
+        desk = bench.engine.desks["r"]
+        assert await bench.done("POST", "/nodes/n1/qemu", vmid=100) == "OK"
+        assert await bench.done("POST", "/nodes/n1/qemu", vmid=101) == "OK"
+        await bench.ask("POST", "/cluster/ha/resources", sid="vm:100", state="started")
+        await bench.ask("POST", "/cluster/ha/resources", sid="vm:101", state="stopped")
+        await bench.clock.sleep(60)
+        mischief.perform(desk, "maintenance-on", {"node": "n1"})
+        await bench.clock.sleep(120)
+        guests = desk.region.guests
+        assert (guests[100].node != "n1", guests[100].running) == (True, True)
+        assert guests[101].node == "n1"
+        rows = await bench.ask("GET", "/cluster/ha/status/current")
+        (lrm,) = [row for row in rows if row["id"] == "lrm:n1"]
+        assert "maintenance mode" in lrm["status"]
+        notes = await bench.ask("GET", "/cluster/ha/status/manager_status")
+        assert notes["manager_status"]["node_status"]["n1"] == "maintenance"
+        mischief.perform(desk, "maintenance-off", {"node": "n1"})
+        await bench.clock.sleep(120)
+        assert (guests[100].node, guests[100].running) == ("n1", True)
 
     tell(story)

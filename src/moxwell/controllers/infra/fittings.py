@@ -1,5 +1,6 @@
 """
-What hosts are fitted with that the inventory does not show: bridges, and devices by mapping.
+What hosts are fitted with that the inventory does not show: bridges, devices by mapping; and which
+of them are in maintenance.
 
 In: hosts of a region. Out: the names a guest may ask for there, or None where nobody could tell.
 Read once per host and kept for a while, however many machines are placed; several that are placed
@@ -17,6 +18,7 @@ from moxwell.pve import properties
 from moxwell.pve.regions import Region
 
 KEEP_SECONDS, KEEP_UNKNOWN_SECONDS = 600.0, 60.0
+MAINTENANCE_SECONDS = 10.0  # as old as the list that hosts are judged by
 Names = frozenset[str] | None
 
 
@@ -27,6 +29,7 @@ class _Shelf:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     bridges: dict[str, tuple[float, Names]] = field(default_factory=dict)  # by host, until when
     mapped: tuple[float, Mapping[str, frozenset[str]] | None] = (0.0, None)  # host -> mappings
+    maintained: tuple[float, Names] = (0.0, None)
 
 
 class Fittings:
@@ -55,6 +58,16 @@ class Fittings:
                 known.mapped = (self._until(found is not None), found)
         return known.mapped[1]
 
+    async def maintained(self, region: Region) -> frozenset[str]:
+        """The hosts in maintenance; none where we may not know (Sys.Audit on ``/``)."""
+        known = self._known.setdefault(region.name, _Shelf())
+        async with known.lock:
+            if self._is_over(known.maintained[0]):
+                found = await _maintained(region)
+                keep = KEEP_UNKNOWN_SECONDS if found is None else MAINTENANCE_SECONDS
+                known.maintained = (self._clock.monotonic() + keep, found)
+        return known.maintained[1] or frozenset()
+
     def _is_over(self, until: float) -> bool:
         return self._clock.monotonic() >= until
 
@@ -68,6 +81,13 @@ async def _bridges(region: Region, host: str) -> Names:
     except MoxwellError:
         return None
     return frozenset(row.iface for row in rows)
+
+
+async def _maintained(region: Region) -> Names:
+    try:
+        return (await region.pve.ha.manager()).in_maintenance
+    except MoxwellError:
+        return None
 
 
 async def _mappings(region: Region) -> dict[str, frozenset[str]] | None:

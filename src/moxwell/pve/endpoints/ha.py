@@ -78,6 +78,38 @@ class HaStatusRow(Struct, frozen=True, kw_only=True):
     crm_state: str = ""
 
 
+class HaCrm(Struct, frozen=True, kw_only=True):
+    """What the HA manager knows of hosts: their state, and what was asked of them."""
+
+    node_status: dict[str, str] = {}
+    node_request: dict[str, dict[str, object]] = {}
+
+
+class HaLrm(Struct, frozen=True, kw_only=True):
+    """What a host's own HA agent says it does."""
+
+    mode: str = ""
+
+
+class HaManager(Struct, frozen=True, kw_only=True):
+    """The HA manager's own notes."""
+
+    manager_status: HaCrm = HaCrm()
+    lrm_status: dict[str, HaLrm] = {}
+
+    @property
+    def in_maintenance(self) -> frozenset[str]:
+        """Hosts that are being emptied, or that somebody asked to be."""
+        crm = self.manager_status
+        asked = {host for host, what in crm.node_request.items() if what.get("maintenance")}
+        said = {host for host, state in crm.node_status.items() if state == "maintenance"}
+        return frozenset(
+            asked
+            | said
+            | {host for host, lrm in self.lrm_status.items() if lrm.mode == "maintenance"}
+        )
+
+
 class Ha:
     """``/cluster/ha``."""
 
@@ -86,6 +118,10 @@ class Ha:
 
     async def status(self) -> tuple[HaStatusRow, ...]:
         return await self._calls.read(tuple[HaStatusRow, ...], "/cluster/ha/status/current")
+
+    async def manager(self) -> HaManager:
+        """The manager's notes, which tell of maintenance; no list that is polled does."""
+        return await self._calls.read(HaManager, "/cluster/ha/status/manager_status")
 
     async def resources(self, *, type: str | None = None) -> tuple[HaResource, ...]:
         params: Params = {"type": type}

@@ -136,11 +136,28 @@ async def _step(desk: Desk, resource: HaResource) -> bool:
         return _fence(desk, resource, guest)
     if resource.shown == "error" and asked(resource) == "started":
         return False
+    if not resource.moving_to:
+        _evade(region, resource, guest)
     if resource.moving_to:
         return await _move(desk, resource, guest)
     if asked(resource) == "started":
         return await _start(desk, resource, guest)
     return await _stop(desk, resource, guest)
+
+
+def _evade(region: Region, resource: HaResource, guest: Guest) -> None:
+    """Off a node in maintenance, and back when that is over; what is stopped stays."""
+    if region.hosts[guest.node].maintenance:
+        target = choose_node(region, resource)
+        if guest.running and target is not None:
+            resource.home = resource.home or guest.node
+            resource.moving_to = target
+    elif resource.home and guest.running:
+        home = region.hosts.get(resource.home)
+        if home is None or guest.node == resource.home:
+            resource.home = ""
+        elif home.online and not home.maintenance:
+            resource.moving_to, resource.home = resource.home, ""
 
 
 def _show(desk: Desk, resource: HaResource, state: str) -> bool:
@@ -214,7 +231,7 @@ def choose_node(region: Region, resource: HaResource) -> str | None:
     load = dict.fromkeys(region.hosts, 0)
     for guest in region.guests.values():
         load[guest.node] += 1
-    online = [h.name for h in region.hosts.values() if h.online]
+    online = [h.name for h in region.hosts.values() if h.online and not h.maintenance]
     preferred = [n for n in online if n in allowed] if allowed else online
     if not preferred and not _strict(region, resource):
         preferred = online

@@ -15,7 +15,7 @@ from moxwell.sim.grammar.params import DIGEST
 from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Param, Route
-from moxwell.sim.state import HaResource, Row
+from moxwell.sim.state import HaResource, Host, Row
 
 MIGRATED = "ha groups have been migrated to rules"
 
@@ -233,6 +233,8 @@ def current(call: Call) -> list[Row]:
     for host in region.hosts.values():
         busy = any(r.node == host.name for r in region.ha.resources.values())
         word = ("active" if busy else "idle") if host.online else "old timestamp - dead?"
+        if host.online and host.maintenance:
+            word = "maintenance mode"
         if region.major >= 9:
             word += f", watchdog {'active' if busy else 'standby'}"
         rows.append(
@@ -274,9 +276,24 @@ def manager_status(call: Call) -> Row:
         r.sid: {"node": r.node, "state": r.shown, "running": int(r.shown == "started")}
         for r in region.ha.resources.values()
     }
-    nodes = {h.name: "online" if h.online else "unknown" for h in region.hosts.values()}
-    state = {"master_node": region.ha.master, "node_status": nodes, "service_status": services}
-    return {"manager_status": state, "quorum": {"node": call.node, "quorate": "1"}}
+    hosts = region.hosts.values()
+    state: Row = {
+        "master_node": region.ha.master,
+        "node_status": {h.name: _node_state(h) for h in hosts},
+        "service_status": services,
+    }
+    emptied = {h.name: {"maintenance": 1} for h in hosts if h.maintenance}
+    if emptied:
+        state["node_request"] = emptied
+    lrm = {h.name: {"mode": "maintenance" if h.maintenance else "active"} for h in hosts}
+    quorum = {"node": call.node, "quorate": "1"}
+    return {"manager_status": state, "lrm_status": lrm, "quorum": quorum}
+
+
+def _node_state(host: Host) -> str:
+    if not host.online:
+        return "unknown"
+    return "maintenance" if host.maintenance else "online"
 
 
 _AUDIT, _CONSOLE = perm("/", "Sys.Audit"), perm("/", "Sys.Console")

@@ -88,9 +88,11 @@ class Chooser:
             hosts = [h.name for h in region.inventory.hosts.values() if h.online]
             bridges = await self._fittings.bridges(region, hosts)
             mapped = await self._fittings.mappings(region) if ask.mappings else None
+            emptied = await self._fittings.maintained(region)
             for host in hosts:
                 has = None if mapped is None else mapped.get(host, frozenset())
-                found[HostKey(region.name, host)] = HostFittings(bridges.get(host), has)
+                fitted = HostFittings(bridges.get(host), has, maintenance=host in emptied)
+                found[HostKey(region.name, host)] = fitted
         return found
 
     def _survey(
