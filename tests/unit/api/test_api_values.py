@@ -1,19 +1,17 @@
-"""Quantities, selectors, conditions: tables of what Kubernetes does, and properties."""
+"""Quantities, selectors, times: tables of what Kubernetes does, and properties."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moxwell.api import quantity, selectors
-from moxwell.api.conditions import Condition, Conditions, LegacyCondition, as_legacy
 from moxwell.api.meta import micro_time, parse_time
 from moxwell.api.quantity import BadQuantity, Quantity
 from moxwell.api.selectors import BadSelector, LabelSelector, LabelSelectorRequirement
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
-LATER = NOW + timedelta(hours=1)
 QUICK = settings(max_examples=60, deadline=None)
 
 
@@ -192,57 +190,6 @@ def test_field_selectors(text: str, matches: bool) -> None:
 def test_broken_field_selectors_are_refused(text: str) -> None:
     with pytest.raises(BadSelector):
         selectors.parse_fields(text)
-
-
-EMPTY = Conditions[Condition]()
-
-
-def test_the_transition_time_moves_only_with_the_status() -> None:
-    first = EMPTY.false("Ready", "Cloning", now=NOW)
-    same = first.false("Ready", "Booting", "soon", now=LATER)
-    moved = same.true("Ready", "Up", now=LATER)
-    assert _since(first) == NOW.replace(microsecond=0)
-    assert _since(same) == NOW.replace(microsecond=0)
-    assert _since(moved) == LATER.replace(microsecond=0)
-
-
-def _since(conditions: Conditions[Condition]) -> datetime | None:
-    found = conditions.get("Ready")
-    return found.last_transition_time if found else None
-
-
-def test_saying_the_same_again_changes_nothing() -> None:
-    once = EMPTY.true("B", "X", now=NOW).unknown("A", "Y", now=NOW)
-    assert once.unknown("A", "Y", now=LATER).true("B", "X", now=LATER) == once
-    assert [c.type for c in once.items] == ["A", "B"]
-
-
-def test_what_was_never_said_is_unknown() -> None:
-    assert EMPTY.status("Ready") == "Unknown"
-    assert not EMPTY.is_true("Ready")
-    assert not EMPTY.is_false("Ready")
-
-
-STATES = st.tuples(st.sampled_from("abc"), st.sampled_from(["True", "False", "Unknown"]))
-
-
-@QUICK
-@given(st.lists(STATES, max_size=8))
-def test_conditions_hold_the_last_word_on_each_type_in_order(said: list[tuple[str, str]]) -> None:
-    made = [Condition(type=t, status=s) for t, s in said]  # type: ignore[arg-type]
-    held = EMPTY.put_all(made, now=NOW)
-    assert {c.type: c.status for c in held.items} == dict(said)
-    assert list(held.items) == sorted(held.items, key=lambda c: c.type)
-    assert Conditions.of(held.items) == held
-    assert held.drop("a", "b", "c") == EMPTY
-
-
-def test_only_a_false_has_a_severity_in_the_older_form() -> None:
-    bad = as_legacy(Condition(type="Ready", status="False"), "Warning")
-    good = as_legacy(Condition(type="Ready", status="True"), "Warning")
-    assert (bad.severity, good.severity) == ("Warning", "")
-    old = Conditions[LegacyCondition]().put(bad, now=NOW)
-    assert old.is_false("Ready")
 
 
 def test_micro_times_always_have_six_digits() -> None:
