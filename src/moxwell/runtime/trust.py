@@ -45,6 +45,7 @@ MUTATING = Resource(
 CHECK_SECONDS = 30.0
 RETRY_SECONDS = 5.0
 HEARD_SECONDS = 5.0  # apiservers learn of a changed bundle through a watch
+EXCHANGE_SECONDS = 15.0  # here nobody waits for us, and one that is slow would refuse us
 Json = dict[str, Any]
 
 log = structlog.get_logger(__name__)
@@ -92,8 +93,12 @@ class Trust:
             return wanted
         raise Conflict(f"the Secret {self._namespace}/{self._secret} keeps changing")
 
-    async def announce(self, bundle: bytes) -> None:
-        """Put the bundle wherever it is missing; who cannot be told keeps nobody from hearing."""
+    async def announce(self, bundle: bytes) -> bool:
+        """
+        Put the bundle wherever it is missing; whether it was missing anywhere.
+
+        Who cannot be told keeps nobody from hearing.
+        """
         text = base64.b64encode(bundle).decode()
         told = self._trusting
         wanted = [
@@ -102,36 +107,51 @@ class Trust:
             *((CRDS, name, crd_patch) for name in told.crds),
         ]
         failed: list[MoxwellError] = []
+        missing = False
         for resource, name, patch in wanted:
             try:
                 found = await self._kube.find(resource, name)
                 if found is not None and (operations := patch(found, text)):
+                    missing = True
                     await self._kube.json_patch(resource, name, operations)
             except MoxwellError as error:
                 failed.append(error)
         if failed:
             raise failed[0]
+        return missing
 
-    async def run(self, use: Callable[[Pair], None]) -> None:
-        """Look after both until cancelled; ``use`` gets each new serving certificate."""
+    async def run(
+        self, use: Callable[[Pair], None], heard: Callable[[], None] = lambda: None
+    ) -> None:
+        """
+        Look after both until cancelled; ``use`` gets each new serving certificate.
+
+        ``heard`` is called once apiservers know whom to trust: until then they refuse us.
+        """
         using: Kept | None = None
         while True:
             try:
-                using = await self._turn(using, use)
+                using = await self._turn(using, use, heard)
             except MoxwellError as error:
                 log.warning("webhook certificate not kept", error=str(error), reason=error.reason)
                 await self._clock.sleep(RETRY_SECONDS)
                 continue
             await self._clock.sleep(CHECK_SECONDS)
 
-    async def _turn(self, using: Kept | None, use: Callable[[Pair], None]) -> Kept:
+    async def _turn(
+        self, using: Kept | None, use: Callable[[Pair], None], heard: Callable[[], None]
+    ) -> Kept:
         kept = await self.ensure()
         if using is None:  # nothing else could be served, and our own lists may need it
             use(kept.serving)
-        await self.announce(kept.bundle)
+        missing = await self.announce(kept.bundle)
+        if using is None:
+            if missing:
+                await self._clock.sleep(HEARD_SECONDS)
+            heard()
         if using is not None and kept.serving != using.serving:
             if using.authority.cert in kept.bundle and kept.authority != using.authority:
-                await self._clock.sleep(HEARD_SECONDS)
+                await self._clock.sleep(EXCHANGE_SECONDS)
             use(kept.serving)
             log.info("webhook certificate exchanged")
         return kept
