@@ -100,6 +100,26 @@ def test_a_region_by_credentials_and_a_rotation() -> None:
     story(tell, "north")
 
 
+def test_an_estate_known_by_credentials_alone() -> None:
+    async def tell(estate: Estate, program: Program) -> None:
+        program.infra.book.configure(())
+        assert list(program.regions) == []
+        await apply_cluster(estate, region=None)
+        stuck = await until_cluster(estate, lambda c: why(c) == "RegionNotNamed")
+        assert "spec.credentialsRef" in str(stuck.status.conditions)
+        await put_secret(estate, url="https://south.x:8006", token=TOKEN, secret=TOKEN_SECRET)
+        change = {"spec": {"credentialsRef": {"name": "s"}}}
+        await estate.kube.merge(ProxmoxCluster, "c", change, "default")
+        await until_cluster(estate, is_ready)
+        await apply_machine(estate, "m")
+        assert (await estate.until("m", ready)).spec.region == "default.s"
+        await estate.delete("m")
+        await estate.until_gone("m")
+        assert estate.guests("south") == {}
+
+    story(tell, "north")
+
+
 def test_credentials_outlive_a_hasty_hand_as_long_as_guests_need_them() -> None:
     async def tell(estate: Estate, program: Program) -> None:
         secrets = registry_of("Secret")

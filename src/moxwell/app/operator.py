@@ -44,13 +44,14 @@ from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
 
 log = structlog.get_logger(__name__)
 RELOAD_SECONDS = 10.0
+CONFIG = Path("/etc/proxmox/config.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """How the operator is to run."""
 
-    config: Path
+    config: Path  # of nobody's choice (``CONFIG``) it may be missing
     settings: Settings
     controllers: tuple[str, ...] = ("infra", "tenancy")
     kubeconfig: str = ""
@@ -62,13 +63,30 @@ class Wish:
 
 def check(wish: Wish) -> None:
     """Refuse at once what cannot work."""
-    choosing.choose(wish.controllers)
-    regions = config.load(wish.config)
-    balancer = cloud.parse(wish.config.read_text()).balancer
+    regions = load(wish)
+    balancer = cloud.parse(_text(wish)).balancer
     named = {region.region for region in regions}
     if balancer.vnet and balancer.region not in named and (balancer.region or len(named) != 1):
         known = ", ".join(sorted(named))
         raise Invalid(f"features.load_balancer.region must be one of {known}: whose vnet is it?")
+
+
+def load(wish: Wish) -> tuple[config.RegionConfig, ...]:
+    """The configured regions. Machines may do without any: clusters bring their own."""
+    alone = not choosing.choose(wish.controllers).loops  # the cloud's loops look at all regions
+    if alone and not _text(wish).strip():
+        return ()
+    return config.load(wish.config, empty=alone)
+
+
+def _text(wish: Wish) -> str:
+    """The file, or nothing where the one that nobody named is not there."""
+    if wish.config == CONFIG and not wish.config.exists():
+        return ""
+    try:
+        return wish.config.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"cannot read {wish.config}: {type(error).__name__}") from error
 
 
 async def run(wish: Wish, clock: Clock, environ: Mapping[str, str]) -> None:
@@ -81,7 +99,9 @@ async def run(wish: Wish, clock: Clock, environ: Mapping[str, str]) -> None:
     async with AsyncExitStack() as stack:
         access = kubeconfig.find(clock, environ, wish.kubeconfig, wish.context)
         handler = await stack.enter_async_context(HttpTransport(access))
-        configs = config.load(wish.config)
+        configs = load(wish)
+        if not configs:
+            log.info("no regions configured", told="clusters bring theirs by credentialsRef")
         runtime = assemble(
             handler, clock, wish.settings, regions=lambda: tuple(regions), clusters=Cluster
         )
@@ -89,7 +109,7 @@ async def run(wish: Wish, clock: Clock, environ: Mapping[str, str]) -> None:
         regions = Regions(configs, clock, connect=lambda c: _wire(c, clock, runtime, counts))
         book = RegionBook(regions, configs)
         compose(runtime, clock, regions, book, wish)
-        await _until(ended, runtime, regions, _reloading(wish.config, book, clock))
+        await _until(ended, runtime, regions, reloading(wish, book, clock))
 
 
 def _wire(
@@ -106,7 +126,7 @@ def compose(runtime: Runtime, clock: Clock, regions: Regions, book: RegionBook, 
     if "infra" in chosen.groups:
         add_infra(runtime, clock, regions, Ledger(), book=book)
     if chosen.loops:
-        features = cloud.parse(wish.config.read_text())
+        features = cloud.parse(_text(wish))
         add_cloud(runtime, clock, regions, features, loops=chosen.loops, pace=wish.pace)
     if "tenancy" in chosen.groups:
         clusters = TenantClusters(runtime.kube, lambda: settling.defaults(regions, lab=False))
@@ -144,18 +164,19 @@ def _trust(runtime: Runtime, clock: Clock, wish: Wish) -> Trust:
     )
 
 
-async def _reloading(path: Path, book: RegionBook, clock: Clock) -> None:
-    """Take over a changed file; a broken one is told and the old one stays."""
-    known = await asyncio.to_thread(path.read_text)
+async def reloading(wish: Wish, book: RegionBook, clock: Clock) -> None:
+    """Take over a changed file; a broken or blank one is told and the old one stays."""
+    known = await asyncio.to_thread(_text, wish)
     while True:
         await clock.sleep(RELOAD_SECONDS)
-        text = await asyncio.to_thread(path.read_text)
-        if text == known:
-            continue
-        known = text
         try:
-            book.configure(config.parse(text))
-            log.info("configuration reloaded", regions=len(config.parse(text)))
+            text = await asyncio.to_thread(_text, wish)
+            if text == known:
+                continue
+            known = text
+            configs = load(wish) if text.strip() else config.parse(text)
+            book.configure(configs)
+            log.info("configuration reloaded", regions=len(configs))
         except Invalid as error:
             log.error("configuration not usable", error=str(error))
 

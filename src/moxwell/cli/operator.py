@@ -14,7 +14,12 @@ from moxwell.cli.goflags import duration
 def operator(
     config: Annotated[
         Path,
-        typer.Option("--config", "--cloud-config", help="File with the regions (clusters: [...])."),
+        typer.Option(
+            "--config",
+            "--cloud-config",
+            help="File with the regions (clusters: [...]). Without cloud controllers there may be "
+            "none in it, and the default file may be missing.",
+        ),
     ] = Path("/etc/proxmox/config.yaml"),
     controllers: Annotated[
         str,

@@ -88,10 +88,10 @@ def _read_file(name: str) -> str:
         raise InvalidConfig(f"cannot read {name}: {type(error).__name__}") from error
 
 
-def load(path: Path) -> tuple[RegionConfig, ...]:
+def load(path: Path, *, empty: bool = False) -> tuple[RegionConfig, ...]:
     """Read the configuration file, and the files it names relative to its folder."""
-    folder = path.parent
-    return parse(_read_file(str(path)), read=lambda name: _read_file(str(folder / name)))
+    folder, text = path.parent, _read_file(str(path))
+    return parse(text, read=lambda name: _read_file(str(folder / name)), empty=empty)
 
 
 def genuine_planes(path: Path) -> str:
@@ -114,9 +114,11 @@ def _document(text: str) -> object:
         raise InvalidConfig(f"configuration: not YAML{place}") from error
 
 
-def parse(text: str, *, read: ReadText = _read_file) -> tuple[RegionConfig, ...]:
-    """All regions of a configuration text."""
-    clusters = _clusters(_document(text))
+def parse(
+    text: str, *, read: ReadText = _read_file, empty: bool = False
+) -> tuple[RegionConfig, ...]:
+    """All regions of a configuration text; ``empty``: there may be none."""
+    clusters = _clusters(_document(text), empty)
     regions = tuple(
         _Block(f"clusters[{n}]", block, read).region() for n, block in enumerate(clusters)
     )
@@ -127,11 +129,15 @@ def parse(text: str, *, read: ReadText = _read_file) -> tuple[RegionConfig, ...]
     return regions
 
 
-def _clusters(document: object) -> list[Any]:
+def _clusters(document: object, empty: bool) -> list[Any]:
+    if empty and document is None:
+        return []
     if not isinstance(document, dict):
         raise InvalidConfig("configuration: wants a mapping with the key 'clusters'")
     _refuse_unknown("configuration", document, TOP_KEYS)
     clusters = document.get("clusters")
+    if empty and not clusters and isinstance(clusters, list | None):
+        return []
     if not isinstance(clusters, list) or not clusters:
         raise InvalidConfig("configuration: 'clusters' must be a list with at least one region")
     return clusters

@@ -1,0 +1,95 @@
+"""What operator mode reads at start and while it runs: with regions, and without any."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from moxwell.app import operator
+from moxwell.app.operator import Wish
+from moxwell.controllers.infra.book import RegionBook
+from moxwell.errors import Invalid
+from moxwell.pve.regions import Regions
+from moxwell.runtime.settings import Settings
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.pve_script import ScriptedTransport
+
+ONE = """clusters:
+- {url: "https://h:8006", region: r, token_id: "u@pve!t", token_secret: s}
+"""
+MACHINES, CLOUD = ("infra", "tenancy"), ("infra", "cloud")
+
+
+def wish(path: Path, text: str | None, controllers: tuple[str, ...] = MACHINES) -> Wish:
+    if text is not None:
+        path.write_text(text)
+    return Wish(config=path, settings=Settings(identity="me"), controllers=controllers)
+
+
+@pytest.mark.parametrize(
+    "text, regions",
+    [
+        pytest.param(ONE, 1, id="one region"),
+        pytest.param("clusters: []\n", 0, id="an empty list"),
+        pytest.param("clusters:\n", 0, id="a list without entries"),
+        pytest.param("features: {}\n", 0, id="no list"),
+        pytest.param("# nothing\n", 0, id="a comment"),
+        pytest.param("", 0, id="an empty file"),
+    ],
+)
+def test_machines_need_no_configured_region(tmp_path: Path, text: str, regions: int) -> None:
+    asked = wish(tmp_path / "config.yaml", text)
+    operator.check(asked)
+    assert len(operator.load(asked)) == regions
+
+
+@pytest.mark.parametrize(
+    "text, controllers, said",
+    [
+        pytest.param("clusters: []", CLOUD, "at least one region", id="the cloud needs one"),
+        pytest.param("", CLOUD, "clusters", id="the cloud, and an empty file"),
+        pytest.param("clusters: 3", MACHINES, "must be a list", id="no list"),
+        pytest.param("clusters: {}", MACHINES, "must be a list", id="a mapping"),
+        pytest.param("clustres: []", MACHINES, "clustres", id="a slip of the pen"),
+        pytest.param("- x", MACHINES, "mapping", id="no mapping"),
+        pytest.param(None, MACHINES, "cannot read", id="a file that was named and is missing"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    tmp_path: Path, text: str | None, controllers: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(Invalid, match=said):
+        operator.check(wish(tmp_path / "config.yaml", text, controllers))
+
+
+def test_the_file_that_nobody_named_may_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.yaml"
+    monkeypatch.setattr(operator, "CONFIG", path)
+    operator.check(wish(path, None))
+    assert operator.load(wish(path, None)) == ()
+    with pytest.raises(Invalid, match="cannot read"):
+        operator.check(wish(path, None, CLOUD))
+
+
+def test_regions_come_with_the_file_and_stay_when_it_is_emptied(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock, path = LoopClock(), tmp_path / "config.yaml"
+        asked = wish(path, "clusters: []\n")
+        regions = Regions([], clock, connect=lambda c: ScriptedTransport(lambda *_: []))
+        book = RegionBook(regions, [])
+        reading = asyncio.create_task(operator.reloading(asked, book, clock))
+        await asyncio.sleep(1)
+        seen = []
+        for text in (ONE, "", "clusters: 3", "clusters: []\n"):
+            path.write_text(text)
+            await asyncio.sleep(operator.RELOAD_SECONDS * 2)
+            seen.append(tuple(book.shared))
+        assert seen == [("r",), ("r",), ("r",), ()]
+        reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading
+
+    run_virtual(main())
