@@ -23,8 +23,11 @@ from rig.plugin import require
 
 T = TypeVar("T")
 Json = dict[str, Any]
-PATIENCE = 240.0
-PACE = {"bandwidth": "2G", "migration_bandwidth": "2G", "boot": 1, "shutdown": 0.5, "statd": 1}
+PATIENCE = 600.0
+PACE = {
+    "bandwidth": "2G", "migration_bandwidth": "2G", "boot": 1, "setup": 1, "shutdown": 0.5,
+    "statd": 1,
+}  # fmt: skip
 CLUSTER = "cluster.x-k8s.io/cluster-name"
 AWAY = (  # kubectl's words for an API that is just not there, or leaves while it is asked
     "was refused", "connection reset", "EOF", "timeout", "connection lost", "currently unable",

@@ -31,7 +31,7 @@ from moxwell.lab.guests import Guests
 from moxwell.sim import certs, serve
 from moxwell.sim.state import Region
 from moxwell.sim.world import read_world
-from moxwell.testing.estate_world import TOKEN, TOKEN_SECRET, WORLD
+from moxwell.testing.estate_world import QUICK, TOKEN, TOKEN_SECRET
 from rig import kubeconfig, managers
 from rig.control_plane import ControlPlane
 from rig.process import Failed, Process, free_port, wait_ready
@@ -39,8 +39,7 @@ from rig.process import Failed, Process, free_port, wait_ready
 Json = dict[str, Any]
 RELEASE = Path(__file__).parents[2] / "release"
 SPACE, ACCOUNT = "moxwell-system", "moxwell-controller-manager"
-FAST = WORLD.replace("boot: 6, shutdown: 3, statd: 5", "boot: 1, shutdown: 1, statd: 1")
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 600.0
 TRIES = 5
 OLD = """
 apiVersion: infrastructure.cluster.x-k8s.io/v1alpha1
@@ -66,7 +65,7 @@ spec: {sourceNode: pve1, templateID: 9000}
 class Simulated:
     """The Proxmox clusters of a world, on loopback, in a thread; a context manager."""
 
-    def __init__(self, folder: Path, world: str = FAST, token: str = TOKEN) -> None:
+    def __init__(self, folder: Path, world: str = QUICK, token: str = TOKEN) -> None:
         self.folder, self._world, self._token = folder, world, token
         folder.mkdir(parents=True, exist_ok=True)
         self._loop = asyncio.new_event_loop()
