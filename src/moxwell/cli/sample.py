@@ -1,6 +1,8 @@
 """The sample tenant cluster of the lab: made if missing, watched until it is ready."""
 
 import base64
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from moxwell.api.capi.core import Machine
@@ -16,6 +18,23 @@ from moxwell.kube.client import Kube
 NAME, NAMESPACE = "demo", "tenant-demo"
 SECRETS = Resource("", "v1", "secrets", "Secret")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+DOING = {  # what goes as it should, in a word; everything else is said with its message
+    "Placing": "placing",
+    "Cloning": "cloning",
+    "Migrating": "migrating",
+    "Bootstrapping": "writing seed disks",
+    "Configuring": "configuring",
+    "Starting": "starting",
+    "TaskRunning": "Proxmox is at work",
+    "WaitingForMachine": "preparing",
+    "WaitingForCluster": "preparing",
+    "WaitingForClusterInfrastructure": "preparing",
+    "WaitingForBootstrapData": "preparing",
+    "WaitingForAddresses": "waiting for addresses",
+    "WaitingForBootstrap": "booting",
+    "WaitingForGuest": "booting",
+    "Deleting": "leaving",
+}
 
 
 class NotReady(Unreachable):
@@ -29,7 +48,8 @@ async def ensure(instance: str, progress: Progress, *, seconds: int) -> None:
     async with connect.kube(instance) as kube:
         await make_namespace(kube, NAMESPACE)
         if await kube.find(Kubernetes, NAME, NAMESPACE) is None:
-            await kube.create(manifest(NAME, NAMESPACE, 3), Kubernetes.resource)
+            with suppress(Conflict):  # somebody else started at the same moment
+                await kube.create(manifest(NAME, NAMESPACE, 3), Kubernetes.resource)
         await wait_ready(kube, NAME, NAMESPACE, progress, seconds=seconds)
 
 
@@ -110,13 +130,22 @@ async def describe(kube: Kube, app: Kubernetes) -> str:
         return "starting its control plane" if not app.status.version else "control plane is up"
     guests = (await kube.list(ProxmoxMachine, app.namespace, labels=labels)).items
     up = sum(m.status.phase == "Running" for m in machines)
-    doing = sorted({_doing(g) for g in guests} - {""})
-    return f"{up} of {len(machines)} nodes" + (f"; {', '.join(doing)}" if doing else "")
+    doing = in_words(guests)
+    return f"{up} of {len(machines)} nodes" + (f"; {doing}" if doing else "")
+
+
+def in_words(guests: Iterable[ProxmoxMachine]) -> str:
+    """What the machines that are not ready do, and where."""
+    places: dict[str, set[str]] = {}
+    for guest in guests:
+        if said := _doing(guest):
+            places.setdefault(said, set()).add(guest.spec.region or "")
+    rows = ((said, " and ".join(sorted(where - {""}))) for said, where in sorted(places.items()))
+    return ", ".join(f"{said} in {where}" if where else said for said, where in rows)
 
 
 def _doing(guest: ProxmoxMachine) -> str:
     ready = next((c for c in guest.status.conditions if c.type == "Ready"), None)
     if ready is None or ready.status == "True":
         return ""
-    where = f" in {guest.spec.region}" if guest.spec.region else ""
-    return f"{ready.reason}{where}"
+    return DOING.get(ready.reason) or f"{ready.reason}: {ready.message}".rstrip(": ")
