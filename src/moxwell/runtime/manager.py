@@ -78,9 +78,10 @@ class Manager:
         self._running: dict[Loop, asyncio.Task[None]] = {}
         self._webhooks: Webhooks | None = None
         self._trust: Trust | None = None
+        self._undone: list[Callable[[], None]] = []
         self._tls = http.Tls()
         self._serving = asyncio.Event()
-        self._certified = asyncio.Event()
+        self._trusted = asyncio.Event()
         self._stopping = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self.ports: dict[str, int] = {}
@@ -111,6 +112,10 @@ class Manager:
         """
         self._loops.append(Loop(name, run, share))
 
+    def afterwards(self, undo: Callable[[], None]) -> None:
+        """Undo something when ``run`` is over, however it ended."""
+        self._undone.append(undo)
+
     def serve_webhooks(self, webhooks: Webhooks, trust: Trust) -> None:
         """Answer admission and conversion reviews, under a certificate kept by ``trust``."""
         self._webhooks, self._trust = webhooks, trust
@@ -129,6 +134,8 @@ class Manager:
         """Run until ``stop`` is called; cancelling stops at once and gives nothing back."""
         self._leadership.on.gained, self._leadership.on.lost = self._gained, self._lost
         async with AsyncExitStack() as servers:
+            for undo in self._undone:
+                servers.callback(undo)
             await self._serve(servers)
             self._serving.set()
             async with asyncio.TaskGroup() as group:
@@ -136,7 +143,9 @@ class Manager:
                 beside = [group.create_task(self.caches.run())]
                 beside.append(group.create_task(self.recorder.run()))
                 if self._webhooks and self._trust:
-                    beside.append(group.create_task(self._trust.run(self._use_certificate)))
+                    beside.append(
+                        group.create_task(self._trust.run(self._use_certificate, self._trusted.set))
+                    )
                 self._start(None, only_always=True)
                 work = group.create_task(self._work())
                 await self._stopping.wait()
@@ -154,10 +163,10 @@ class Manager:
         return self.caches.synced
 
     async def wait_ready(self) -> None:
-        """Wait until it serves what it should, under a certificate, and every cache is filled."""
+        """Wait until it serves what it should, is trusted, and every cache is filled."""
         await self._serving.wait()
         if self._webhooks is not None:
-            await self._certified.wait()
+            await self._trusted.wait()
         await self.caches.wait_synced()
 
     def sample(self) -> None:
@@ -252,12 +261,11 @@ class Manager:
         and the apiserver asks only those who are ready.
         """
         if self._webhooks is not None and self._settings.webhooks is not None:
-            return {"webhooks": self._certified.is_set}
+            return {"webhooks": self._trusted.is_set}
         return {"caches": lambda: self.ready}
 
     def _use_certificate(self, pair: Any) -> None:
         self._tls.load(pair)
-        self._certified.set()
 
     def _worker(self, controller: Controller) -> Worker:
         metrics = ControllerMetrics(self._metrics, controller.name)

@@ -1,5 +1,6 @@
 """Webhooks: reviews answered, certificates made, renewed and announced, served over TLS."""
 
+import asyncio
 import base64
 import json
 import ssl
@@ -17,7 +18,16 @@ from moxwell.kube.client import Kube
 from moxwell.runtime import certs, http
 from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import Listen
-from moxwell.runtime.trust import CRDS, SECRETS, VALIDATING, Trust, Trusting, read_secret
+from moxwell.runtime.trust import (
+    CRDS,
+    HEARD_SECONDS,
+    RETRY_SECONDS,
+    SECRETS,
+    VALIDATING,
+    Trust,
+    Trusting,
+    read_secret,
+)
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -160,6 +170,45 @@ def test_replicas_share_one_secret_and_announce_its_authority() -> None:
         found = await kube.get(CRDS, "things.g")
         assert found["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] == bundle
         assert sum(r.method == "PATCH" for r in fake.requests) == 2
+
+    run_virtual(story())
+
+
+async def converted(kube: Kube) -> None:
+    """A kind whose conversion nobody trusts yet."""
+    conversion = {"strategy": "Webhook", "webhook": {"clientConfig": {}}}
+    await kube.create({"metadata": {"name": "things.g"}, "spec": {"conversion": conversion}}, CRDS)
+
+
+async def heard_after(fake: FakeKube) -> float:
+    """Seconds until a start says that it is trusted; the certificate is used at once."""
+    loop, used, heard = asyncio.get_running_loop(), list[float](), asyncio.Event()
+    start = loop.time()
+    task = asyncio.create_task(trust(fake).run(lambda _: used.append(loop.time()), heard.set))
+    await heard.wait()
+    took = loop.time() - start
+    task.cancel()
+    assert used[0] == start
+    return took
+
+
+def test_a_start_is_trusted_only_when_apiservers_have_heard_of_it() -> None:
+    async def story() -> None:
+        fake = FakeKube(LoopClock())
+        await converted(Kube(fake))
+        assert await heard_after(fake) == HEARD_SECONDS
+        assert await heard_after(fake) == 0  # the second replica finds it told
+
+    run_virtual(story())
+
+
+def test_a_start_that_cannot_tell_anybody_is_not_trusted_until_it_can() -> None:
+    async def story() -> None:
+        fake = FakeKube(LoopClock())
+        await converted(Kube(fake))
+        for _ in range(3):
+            fake.fail(lambda r: r.method == "PATCH", 403)
+        assert await heard_after(fake) == 3 * RETRY_SECONDS + HEARD_SECONDS
 
     run_virtual(story())
 
