@@ -10,17 +10,16 @@ accounts are the cluster's own, taken from its user data.
 import asyncio
 import shutil
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
+from moxwell.app import holding
 from moxwell.app.planes import hosted_loops
 from moxwell.clock import Clock
-from moxwell.errors import Bug, Busy
+from moxwell.errors import Busy
 from moxwell.lab.plane import Plane
-from moxwell.runtime.manager import Manager
 from moxwell.store.access.authority import Authority, write_private
 from moxwell.store.http import HttpServer
 from moxwell.store.server import Store
@@ -45,24 +44,20 @@ class MachinePlanes:
         self._root, self._clock = root, clock
         self._served: dict[str, _Served] = {}
         self._lock = asyncio.Lock()
-        self._group: asyncio.TaskGroup | None = None
-        self._ready = asyncio.Event()
+        self._loops = holding.Loops()
 
     async def run(self) -> None:
         """Hold the loops; ends only by being cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                self._ready.set()
-                await asyncio.Event().wait()
-        finally:
-            for name in list(self._served):
-                await self._stop(name)
+        await self._loops.run(self._stop_all)
+
+    async def _stop_all(self) -> None:
+        for name in list(self._served):
+            await self._stop(name)
 
     # What guests ask for
 
     async def serve(self, plane: Plane, member: str, /) -> None:
-        await self._ready.wait()
+        await self._loops.wait_ready()
         async with self._lock:
             if plane.id not in self._served:
                 self._served[plane.id] = await self._start(plane)
@@ -104,7 +99,7 @@ class MachinePlanes:
         except Busy:
             await store.stop()
             raise
-        task = self._spawn(hosted_loops(store, authority, self._clock))
+        task = self._loops.spawn(hosted_loops(store, authority, self._clock))
         log.info("control plane of machines started", at=server.url, version=plane.version)
         return _Served(store, server, task)
 
@@ -123,18 +118,11 @@ class MachinePlanes:
             ) from error
         return server
 
-    def _spawn(self, manager: Manager) -> asyncio.Task[None]:
-        if self._group is None:
-            raise Bug("planes are not running")
-        return self._group.create_task(manager.run())
-
     async def _stop(self, name: str) -> None:
         found = self._served.pop(name, None)
         if found is None:
             return
-        found.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await found.task
+        await holding.end(found.task)
         await found.server.stop()
         await found.store.stop()
         log.info("control plane of machines stopped", at=found.server.url)

@@ -18,7 +18,7 @@ import structlog
 from cryptography import x509
 
 from moxwell.api.certificates import load_certificate
-from moxwell.app import welcome
+from moxwell.app import holding, welcome
 from moxwell.app.home import write_whole
 from moxwell.clock import Clock
 from moxwell.controllers.upstream import resources
@@ -27,7 +27,6 @@ from moxwell.controllers.upstream.schedule.controller import Schedule
 from moxwell.controllers.upstream.sign.controller import Sign
 from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
 from moxwell.controllers.upstream.workloads.controller import controllers as workloads
-from moxwell.errors import Bug
 from moxwell.kube.client import Kube
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
@@ -71,19 +70,15 @@ class EmbeddedPlanes:
         self._extend = extend
         self._running: dict[Key, _Running] = {}
         self._lock = asyncio.Lock()
-        self._group: asyncio.TaskGroup | None = None
-        self._ready = asyncio.Event()
+        self._loops = holding.Loops()
 
     async def run(self) -> None:
         """Hold the loops of all planes; ends only by being cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                self._ready.set()
-                await asyncio.Event().wait()
-        finally:
-            for key in list(self._running):
-                await self._stop(key)
+        await self._loops.run(self._stop_all)
+
+    async def _stop_all(self) -> None:
+        for key in list(self._running):
+            await self._stop(key)
 
     def caches(self, key: Key) -> Caches | None:
         """What its loops have seen of a tenant, while it is up."""
@@ -93,7 +88,7 @@ class EmbeddedPlanes:
     # What the controller asks for
 
     async def ensure(self, wish: Wish) -> Plane:
-        await self._ready.wait()
+        await self._loops.wait_ready()
         async with self._lock:
             found = self._running.get(wish.key)
             if found is not None and _same(found.wish, wish) and not self._is_due(found.plane):
@@ -147,15 +142,10 @@ class EmbeddedPlanes:
         plane = self._described(wish, folder, authority, port)
         await welcome.prepare(Kube(store), server.url, plane.ca, wish)
         manager = hosted_loops(store, authority, self._clock, self._extend)
-        task = self._spawn(manager)
+        task = self._loops.spawn(manager)
         self._running[wish.key] = _Running(wish, store, server, manager, task, plane)
         log.info("control plane started", tenant=str(wish.key), port=port, version=wish.version)
         return plane
-
-    def _spawn(self, manager: Manager) -> asyncio.Task[None]:
-        if self._group is None:
-            raise Bug("planes are not running")
-        return self._group.create_task(manager.run())
 
     def _port(self, folder: Path) -> int:
         """The port the tenant was given, for ever the same."""
@@ -191,9 +181,7 @@ class EmbeddedPlanes:
         found = self._running.pop(key, None)
         if found is None:
             return
-        found.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await found.task
+        await holding.end(found.task)
         await found.server.stop()
         await found.store.stop()
         log.info("control plane stopped", tenant=str(key))

@@ -131,7 +131,12 @@ class Inventory:
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Be told of changes; answers the way to stop that."""
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return lambda: self.unsubscribe(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Be told no more; who never was is not told either."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
 
     def work_is_under_way(self, seconds: float = BUSY_FOR_SECONDS) -> None:
         """Poll quickly for a while."""

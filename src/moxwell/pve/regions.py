@@ -158,11 +158,19 @@ class Regions:
             region.tasks.subscribe(on_end)
         return region
 
-    def subscribe(self, listener: Callable[[Event], None]) -> None:
-        """Be told of changes in every region, also in those that come later."""
+    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Be told of changes in every region, also in those that come later; answers the end."""
         self._inventory_listeners.append(listener)
         for region in self._regions.values():
             region.inventory.subscribe(listener)
+
+        def stop() -> None:
+            if listener in self._inventory_listeners:
+                self._inventory_listeners.remove(listener)
+            for region in self._regions.values():
+                region.inventory.unsubscribe(listener)
+
+        return stop
 
     def subscribe_tasks(self, listener: Callable[[Ended], None]) -> None:
         """Be told of ended tasks in every region, also in those that come later."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from moxwell.app import welcome
+from moxwell.app import holding, welcome
 from moxwell.app.genuine import approvals, flags, keys
 from moxwell.app.genuine.etcd import SharedEtcd, prefix_of
 from moxwell.app.genuine.files import Record, Tenant, steady_port
@@ -28,7 +28,6 @@ from moxwell.app.home import PortTaken, is_free
 from moxwell.clock import Clock
 from moxwell.controllers.upstream import resources
 from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
-from moxwell.errors import Bug
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import HttpTransport
@@ -81,18 +80,11 @@ class GenuinePlanes:
         self._confined: set[str] = set()
         self._loops: dict[Key, _Loops] = {}
         self._locks: dict[Key, asyncio.Lock] = {}
-        self._group: asyncio.TaskGroup | None = None
-        self._ready = asyncio.Event()
+        self._held = holding.Loops()
 
     async def run(self) -> None:
         """Hold the loops of all planes; ends only by being cancelled, and the programs with it."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                self._ready.set()
-                await asyncio.Event().wait()
-        finally:
-            await self._end_all()
+        await self._held.run(self._end_all)
 
     async def _end_all(self) -> None:
         for key in list(self._loops):
@@ -124,7 +116,7 @@ class GenuinePlanes:
     # What the controller asks for
 
     async def ensure(self, wish: Wish) -> Plane:
-        await self._ready.wait()
+        await self._held.wait_ready()
         async with self._lock(wish.key):
             try:
                 release = await self._installed.get(wish.version)
@@ -272,15 +264,10 @@ class GenuinePlanes:
         runtime = assemble(transport, self._clock, Settings(elect=False, identity="hosted"))
         runtime.manager.caches.of(resources.PODS)
         self._extend(runtime)
-        task = self._spawn(runtime.manager)
+        task = self._held.spawn(runtime.manager)
         self._loops[wish.key] = _Loops(admin, runtime.manager, transport, task)
         log.info("control plane ready", tenant=str(wish.key), port=seat.port)
         return tenant.remember(msgspec.structs.replace(record, welcomed=True))
-
-    def _spawn(self, manager: Manager) -> asyncio.Task[None]:
-        if self._group is None:
-            raise Bug("planes are not running")
-        return self._group.create_task(manager.run())
 
     def _describe(
         self,
@@ -311,9 +298,7 @@ class GenuinePlanes:
         found = self._loops.pop(key, None)
         if found is None:
             return
-        found.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await found.task
+        await holding.end(found.task)
         await found.transport.close()
 
     async def _end_programs(self, folder: Path) -> None:

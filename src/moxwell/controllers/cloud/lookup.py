@@ -74,7 +74,7 @@ class Lookup:
         self._regions, self._clock = regions, clock
         self._reader = Reader()
         self._hidden: dict[tuple[str, int], float] = {}  # when each was last seen to exist
-        regions.subscribe(self._reader.heard)
+        self.close = regions.subscribe(self._reader.heard)  # to hear no more
 
     async def find(self, node: Node) -> Answer:
         """The guest of a node."""

@@ -72,5 +72,6 @@ def add_cloud(
         for name in running:
             manager.wake(name, key)
 
-    node.listen(regions, wake)
+    manager.afterwards(node.listen(regions, wake))  # regions outlive a tenant
+    manager.afterwards(lookup.close)
     return Cloud(lookup)

@@ -130,15 +130,15 @@ class CloudNodes:
 
     # What wakes it
 
-    def listen(self, regions: Regions, wake: Callable[[Key], None]) -> None:
-        """Let guests that start, move or are renamed wake their nodes."""
+    def listen(self, regions: Regions, wake: Callable[[Key], None]) -> Callable[[], None]:
+        """Let guests that start, move or are renamed wake their nodes; answers the end of it."""
 
         def heard(event: Event) -> None:
             if isinstance(event, Change):
                 for name in self._concerned(event):
                     wake(Key("", name))
 
-        regions.subscribe(heard)
+        return regions.subscribe(heard)
 
     def _concerned(self, event: Change) -> Iterable[str]:
         guest = event.after or event.before
