@@ -2,8 +2,9 @@
 The StorageClasses of a tenant: one for each Proxmox storage that its nodes can reach.
 
 In: nodes with their region. Out: the CSIDriver and classes ``proxmox-<storage>``, made when the
-first node of a region turns up; the first that is shared becomes the default. The surprise: a class
-that is there is never changed or made again, since a person may have made it theirs.
+first node of a region turns up and, for a storage that comes later, within a minute; the first that
+is shared becomes the default. The surprise: a class that is there is never changed, and one that
+was deleted is not made again while this process lives, since a person may have made it theirs.
 """
 
 from collections.abc import Sequence
@@ -22,10 +23,11 @@ from moxwell.runtime.watches import Watch
 Json = dict[str, Any]
 DEFAULT = "storageclass.kubernetes.io/is-default-class"
 LOOK_SECONDS = 5.0
+AGAIN_SECONDS = 60.0
 
 
 class Classes:
-    """Looks at each node once."""
+    """Looks at each node again and again: what its region offers may become more."""
 
     kind = NODES
     finalizer = ""
@@ -33,22 +35,25 @@ class Classes:
 
     def __init__(self, kube: Kube, regions: Regions, driver: str) -> None:
         self._kube, self._regions, self._driver = kube, regions, driver
-        self._done: set[str] = set()  # regions
+        self._done: set[str] = set()  # storages that were looked after; "" the driver
 
     async def reconcile(self, node: Json) -> Outcome[Json]:
         name = (node["metadata"].get("labels") or {}).get(REGION, "")
         region = self._regions.find(name) if name else None
-        if region is None or name in self._done:
+        if region is None:
             return Outcome(None)
         if not region.inventory.synced:
             return Outcome(None, again=LOOK_SECONDS)
-        await self._make(driver_object(self._driver), CSI_DRIVERS)
+        if "" not in self._done:
+            await self._make(driver_object(self._driver), CSI_DRIVERS)
+            self._done.add("")
         storages = {s.name: s for s in region.inventory.storages.values() if holds_disks(s)}
-        for storage in sorted(storages.values(), key=lambda s: (not s.shared, s.name)):
+        new = [s for s in storages.values() if s.name not in self._done]
+        for storage in sorted(new, key=lambda s: (not s.shared, s.name)):
             first = storage.shared and not await self._has_default()
             await self._make(class_object(storage, self._driver, default=first), CLASSES)
-        self._done.add(name)
-        return Outcome(None)
+            self._done.add(storage.name)
+        return Outcome(None, again=AGAIN_SECONDS)
 
     async def _has_default(self) -> bool:
         rows = (await self._kube.list(CLASSES)).items

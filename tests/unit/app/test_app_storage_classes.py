@@ -1,0 +1,83 @@
+"""Classes of a tenant follow what its regions offer."""
+
+from typing import Any
+
+from moxwell.app.storage_classes import DEFAULT, Classes
+from moxwell.controllers.upstream.storage.names import CLASSES
+from moxwell.csi.topology import REGION
+from moxwell.kube.client import Kube
+from moxwell.pve.config import RegionConfig, TokenAuth
+from moxwell.pve.regions import Regions
+from moxwell.pve.values import Secret
+from moxwell.testing.kube import FakeKube
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.pve_script import ScriptedTransport
+
+NODE = {"metadata": {"name": "n", "labels": {REGION: "a"}}}
+
+
+class World:
+    """A region whose storages a person adds, and a tenant with one node in it."""
+
+    def __init__(self) -> None:
+        self.storages = [storage("local", content="iso"), storage("lvm"), storage("ceph", shared=1)]
+        auth = TokenAuth("u@pve!t", Secret("s"))
+        config = RegionConfig(region="a", urls=("https://x",), auth=auth)
+        self.regions = Regions([config], LoopClock(), connect=self._connect)
+        self.fake = FakeKube(LoopClock())
+        self.kube = Kube(self.fake)
+        self.classes = Classes(self.kube, self.regions, "csi")
+
+    def _connect(self, _: RegionConfig) -> ScriptedTransport:
+        return ScriptedTransport(lambda *_: self.storages, region="a")
+
+    async def look(self) -> float | None:
+        await self.regions["a"].inventory.refresh()
+        return (await self.classes.reconcile(NODE)).again
+
+    def names(self) -> set[str]:
+        return {c["metadata"]["name"] for c in self.fake.objects("storageclasses", CLASSES.group)}
+
+
+def storage(name: str, *, shared: int = 0, content: str = "images") -> dict[str, Any]:
+    return {"id": f"storage/pve1/{name}", "type": "storage", "node": "pve1", "storage": name,
+            "content": content, "shared": shared, "status": "available", "disk": 0,
+            "maxdisk": 10, "plugintype": "dir"}  # fmt: skip
+
+
+def test_a_storage_that_comes_later_gets_its_class() -> None:
+    async def story() -> None:
+        world = World()
+        assert await world.look() == 60.0
+        assert world.names() == {"proxmox-lvm", "proxmox-ceph"}
+        world.storages.append(storage("new", shared=1))
+        await world.look()
+        assert world.names() == {"proxmox-lvm", "proxmox-ceph", "proxmox-new"}
+        found = {
+            c["metadata"]["name"]: c for c in world.fake.objects("storageclasses", CLASSES.group)
+        }
+        marked = [n for n, c in found.items() if c["metadata"].get("annotations")]
+        assert marked == ["proxmox-ceph"]
+        assert found["proxmox-ceph"]["metadata"]["annotations"] == {DEFAULT: "true"}
+
+    run_virtual(story())
+
+
+def test_a_class_that_somebody_deleted_stays_away() -> None:
+    async def story() -> None:
+        world = World()
+        await world.look()
+        await world.kube.delete(CLASSES, "proxmox-lvm")
+        await world.look()
+        assert world.names() == {"proxmox-ceph"}
+
+    run_virtual(story())
+
+
+def test_a_region_that_was_not_read_yet_is_asked_soon() -> None:
+    async def story() -> None:
+        world = World()
+        assert (await world.classes.reconcile(NODE)).again == 5.0
+        assert world.names() == set()
+
+    run_virtual(story())
