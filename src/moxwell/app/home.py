@@ -51,6 +51,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     started: str
     regions: dict[str, list[str]] = {}
     config: str = ""
+    world: str = ""
+    genuine: str = ""  # who hosts new tenants, as in a wish
 
 
 class Home:

@@ -78,6 +78,8 @@ class Moxwell:
     ring: Ring
     views: Views
     infra: Infra
+    world: str = ""
+    genuine: str = ""
 
     @classmethod
     async def start(
@@ -162,6 +164,8 @@ class Moxwell:
             ring,
             views,
             infra,
+            world,
+            genuine,
         )
 
     async def until(self, ended: asyncio.Event) -> None:
@@ -195,6 +199,8 @@ class Moxwell:
             started=self.clock.now().strftime("%Y-%m-%d %H:%M:%S UTC"),
             regions={r.name: list(r.config.urls) for r in self.regions.values()},
             config=self.config,
+            world=self.world,
+            genuine=self.genuine,
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from moxwell.app.home import Home
+from moxwell.app.home import Facts, Home
 from moxwell.errors import Missing
 from moxwell.pve import config
 
@@ -30,6 +30,26 @@ def settled(wish: Wish, before: Wish | None) -> Wish:
         return wish
     told = config.genuine_planes(Path(wish.config)) if wish.config else ""
     return msgspec.structs.replace(wish, genuine=told or (before.genuine if before else ""))
+
+
+def unheard(wish: Wish, facts: Facts) -> str:
+    """What a running instance does not do although it is asked for; empty: it does all."""
+    asked = {
+        "--config": wish.config and wish.config != facts.config,
+        "--world": wish.world and wish.world != facts.world,
+        "--genuine-planes": wish.genuine and _host(wish.genuine) != _host(facts.genuine),
+    }
+    named = [option for option, differs in asked.items() if differs]
+    if not named:
+        return ""
+    verb = "waits" if len(named) == 1 else "wait"
+    return (
+        f"{' and '.join(named)} {verb} for the next start: `moxwell down`, then this command again"
+    )
+
+
+def _host(genuine: str) -> str:
+    return genuine or "no"
 
 
 def check(wish: Wish) -> None:

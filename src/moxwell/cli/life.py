@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from moxwell.app.home import Home, is_alive, write_whole
-from moxwell.app.wish import WORDS, Wish, check, settled
+from moxwell.app.wish import WORDS, Wish, check, settled, unheard
 from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.output import Output, Progress, show, show_value
@@ -88,6 +88,8 @@ def up(
             f"Moxwell is {'up' if started else 'running already'}: {facts.mode}, "
             f"{len(facts.regions)} regions"
         )
+        if not started and (said := unheard(wish, facts)):
+            progress.warn(said)
         if sample and facts.mode == "lab":
             from moxwell.cli import sample as sampling
 

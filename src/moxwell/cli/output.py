@@ -102,6 +102,11 @@ class Progress:
         self.stop()
         self._console.print(Text.assemble(("✓", "green"), " ", sentence))
 
+    def warn(self, sentence: str) -> None:
+        """Something to know, kept on the screen."""
+        self.stop()
+        self._console.print(f"[yellow]![/yellow] {sentence}")
+
     def stop(self) -> None:
         """Leave the terminal as it was."""
         if self._status is not None:
