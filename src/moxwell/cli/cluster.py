@@ -148,7 +148,7 @@ async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) 
             labels = {"cluster.x-k8s.io/cluster-name": cluster}
             groups = (await kube.list(MachineDeployment, namespace, labels=labels)).items
             found = await kube.get(Kubernetes, cluster, namespace)
-            rolled = all(_is_rolled(g, version) for g in groups)
+            rolled = all(is_rolled(g, version) for g in groups)
             if rolled and sample.is_ready(found) and found.status.version == version:
                 progress.done(f"cluster {cluster} runs {version}")
                 return
@@ -164,8 +164,11 @@ async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) 
     raise sample.NotReady(f"cluster {cluster} still rolls; `moxwell status` shows how far it is")
 
 
-def _is_rolled(group: MachineDeployment, version: str) -> bool:
+def is_rolled(group: MachineDeployment, version: str) -> bool:
+    """Whether all of a group runs a version; what it says counts for the spec it has now only."""
     status, wanted = group.status, group.spec.replicas or 0
+    if status.observed_generation < group.metadata.generation:
+        return False
     settled = status.up_to_date_replicas == status.replicas == status.ready_replicas == wanted
     return settled and group.spec.template.spec.version == version
 

@@ -73,6 +73,7 @@ class TenantClusters:
             notes += made
             if changed or self._has_turn(app, stage, seen):
                 name = _deployment(stage)["metadata"]["name"]
+                seen = await see(self._kube, app) if changed else seen
                 return self._held(app, seen, name, order[number + 1 :], notes)
         if behind := self._moving(app, seen):  # what nobody wants any more goes at the end
             return self._held(app, seen, behind, (), notes)

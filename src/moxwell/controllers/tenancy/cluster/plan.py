@@ -100,11 +100,7 @@ def describe(app: Kubernetes, seen: Seen, waiting: Sequence[Queued] = ()) -> Kub
     groups = tuple(_group(d) for d in sorted(seen.deployments, key=lambda d: d.name))
     plane, cluster = seen.plane, seen.cluster
     up = bool(plane and plane.status.ready)
-    missing = [
-        f"{g.name}: {g.ready} of {g.desired} ready"
-        for g in groups
-        if g.ready < (g.desired or 0) or g.replicas != (g.desired or 0)
-    ]
+    missing = [said for d in sorted(seen.deployments, key=lambda d: d.name) if (said := _lacks(d))]
     missing += [q.sentence() for q in waiting if q.counts]
     endpoint = cluster.spec.control_plane_endpoint if cluster else None
     return KubernetesStatus(
@@ -118,6 +114,21 @@ def describe(app: Kubernetes, seen: Seen, waiting: Sequence[Queued] = ()) -> Kub
         ready_replicas=sum(g.ready for g in groups),
         observed_generation=app.metadata.generation,
     )
+
+
+def _lacks(deployment: MachineDeployment) -> str:
+    """What a group still has to do; what it says of itself counts only for the spec it has now."""
+    group, status = _group(deployment), deployment.status
+    wanted = group.desired or 0
+    if group.ready < wanted:
+        return f"{group.name}: {group.ready} of {wanted} ready"
+    if status.observed_generation < deployment.metadata.generation:
+        return f"{group.name}: its change is being taken up"
+    if group.replicas == wanted:
+        return ""
+    if _rolls(deployment):
+        return f"{group.name}: rolling, {status.up_to_date_replicas or 0} of {wanted} are new"
+    return f"{group.name}: {group.replicas - wanted} of {group.replicas} still to leave"
 
 
 def _group(deployment: MachineDeployment) -> GroupStatus:
