@@ -12,8 +12,14 @@ import pytest
 import yaml
 
 from moxwell.api.infra.cluster import ProxmoxCluster
-from moxwell.api.infra.machine import ProxmoxMachineTemplate
+from moxwell.api.infra.machine import (
+    MachineResource,
+    MachineSpec,
+    MachineTemplateSpec,
+    ProxmoxMachineTemplate,
+)
 from moxwell.api.ipam import InClusterIPPool
+from moxwell.api.meta import ObjectMeta
 from moxwell.app.serving import open_store
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
@@ -224,6 +230,37 @@ def test_templates_tell_what_their_nodes_will_offer() -> None:
         found = await estate.kube.get(ProxmoxMachineTemplate, "t", "default")
         assert found.status.capacity["cpu"] == "4"
         assert found.status.capacity["memory"] == "2048Mi"
+
+    story(tell, "north")
+
+
+@pytest.mark.parametrize(
+    "arch, machine, told",
+    [
+        pytest.param("", "x86_64", "amd64", id="as its host is"),
+        pytest.param("", "aarch64", "arm64", id="on a host of another kind"),
+        pytest.param("aarch64", "x86_64", "arm64", id="as the template says"),
+        pytest.param("", "riscv64", "riscv64", id="of a kind we have no word for"),
+    ],
+)
+def test_templates_tell_the_architecture_of_their_nodes(arch: str, machine: str, told: str) -> None:
+    async def tell(estate: Estate, _: Program) -> None:
+        region = estate.region("north")
+        template = region.guests[9000]
+        region.hosts[template.node].machine = machine
+        if arch:
+            template.conf["arch"] = arch
+        inner = MachineSpec(template_id=9000, num_cores=4, memory_mib=4096)
+        meta = ObjectMeta(name="t", namespace="default")
+        spec = MachineTemplateSpec(template=MachineResource(spec=inner))
+        await estate.kube.create(ProxmoxMachineTemplate(metadata=meta, spec=spec))
+        await asyncio.sleep(400)
+        found = await estate.kube.get(ProxmoxMachineTemplate, "t", "default")
+        assert found.status.node_info is not None
+        assert found.status.node_info.architecture == told
+        asked = len(estate.sent())
+        await asyncio.sleep(1200)
+        assert sum(p.endswith(("/config", "/status")) for _, p in estate.sent()[asked:]) == 0
 
     story(tell, "north")
 

@@ -32,7 +32,7 @@ def node_status(call: Call) -> Row:
             "sysname": "Linux",
             "release": "6.8.12-pve",
             "version": "#1 SMP simulated",
-            "machine": "x86_64",
+            "machine": host.machine,
         },
         "boot-info": {"mode": "legacy-bios"},
         "pveversion": f"pve-manager/{region.version}/{region.repoid}",

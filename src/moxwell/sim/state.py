@@ -56,6 +56,7 @@ class Host:
     swap: int = 0
     root: int = 32 << 30  # size of the root file system
     cpu_model: str = "Simulated CPU"
+    machine: str = "x86_64"
     numa_nodes: int = 1
     hugepages: dict[str, int] = field(default_factory=dict)  # page size in MiB -> pages
     kvm: bool = True

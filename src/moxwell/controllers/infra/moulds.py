@@ -2,7 +2,8 @@
 Templates as the kernel wants them: where their disks lie, what NICs they have.
 
 In: a template in the inventory. Out: its details, from its configuration. Read once and kept for a
-while, however many machines are cloned from it; a template that looks different is read again.
+while, however many machines are cloned from it; a template that looks different is read again. The
+surprise: a guest without ``arch`` is what its host is, so that host is asked, once.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from moxwell.pve.regions import Region
 from moxwell.pve.seen import GuestSeen
 
 KEEP_SECONDS = 600.0
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _WHOLE = frozenset({"lvm", "iscsi", "iscsidirect"})  # storages that cannot share a base image
 
 
@@ -47,6 +49,7 @@ class Moulds:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[tuple[str, int], _Kept] = {}
+        self._machines: dict[tuple[str, str], str] = {}  # by region and host
 
     async def get(self, region: Region, seen: GuestSeen) -> Mould:
         """The details of a template."""
@@ -58,6 +61,16 @@ class Moulds:
         mould = mould_of(region, seen, config)
         self._kept[(region.name, seen.vmid)] = _Kept(now, seen, mould)
         return mould
+
+    async def architecture(self, region: Region, seen: GuestSeen) -> str:
+        """What a guest cloned from a template is, in Kubernetes' words; empty: nobody can tell."""
+        word = (await self.get(region, seen)).config.get("arch", "")
+        at = (region.name, seen.host)
+        if not word and at not in self._machines:
+            status = await region.pve.nodes.status(seen.host)
+            self._machines[at] = status.current_kernel.machine
+        word = word or self._machines[at]
+        return ARCHITECTURES.get(word, word)
 
 
 def bare(region: str, seen: GuestSeen) -> Template:

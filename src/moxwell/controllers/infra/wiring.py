@@ -103,7 +103,7 @@ def add_infra(
         book=book,
         credentials=credentials,
     )
-    _add(runtime, machine, cluster, templates.TemplateReconciler(regions))
+    _add(runtime, machine, cluster, templates.TemplateReconciler(regions, moulds))
     orphans = Gauge(
         "moxwell_orphaned_guests",
         "Guests with a mark of ours whose machine is gone",

@@ -43,6 +43,13 @@ class Memory(Struct, frozen=True, kw_only=True):
     available: int | None = None  # since 9
 
 
+class Kernel(Struct, frozen=True, kw_only=True):
+    """What a host runs; ``machine`` as ``uname -m`` says it."""
+
+    release: str = ""
+    machine: str = ""
+
+
 class HostStatus(Struct, frozen=True, kw_only=True):
     """The state of a host."""
 
@@ -52,6 +59,7 @@ class HostStatus(Struct, frozen=True, kw_only=True):
     uptime: int = 0
     pveversion: str = ""
     kversion: str = ""
+    current_kernel: Kernel = field(name="current-kernel", default=Kernel())
     loadavg: tuple[str, ...] = ()
 
 

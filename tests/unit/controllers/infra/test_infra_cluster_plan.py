@@ -280,3 +280,16 @@ def test_capacity_from_the_spec_or_from_the_template() -> None:
     }
     spec = MachineSpec(num_cores=4, num_sockets=2, memory_mib=4096)
     assert capacity(spec, None).capacity == {"cpu": "8", "memory": "4096Mi"}
+
+
+@pytest.mark.parametrize(
+    "found, told",
+    [
+        pytest.param("arm64", "arm64", id="as it was found"),
+        pytest.param("", "amd64", id="nobody knows yet"),
+    ],
+)
+def test_the_architecture_of_a_node_to_be(found: str, told: str) -> None:
+    info = capacity(MachineSpec(), None, found).node_info
+    assert info is not None
+    assert (info.architecture, info.operating_system) == (told, "linux")

@@ -8,10 +8,11 @@ from moxwell.api.infra.machine import (
     ProxmoxMachineTemplate,
 )
 from moxwell.controllers.infra import moulds
+from moxwell.controllers.infra.moulds import Moulds
 from moxwell.controllers.infra.template.plan import capacity
 from moxwell.errors import MoxwellError
 from moxwell.kernel.templates import Want, choose_templates
-from moxwell.pve.regions import Regions
+from moxwell.pve.regions import Region, Regions
 from moxwell.pve.seen import GuestSeen
 from moxwell.runtime.reconciler import Outcome
 from moxwell.runtime.watches import Watch
@@ -27,17 +28,25 @@ class TemplateReconciler:
     finalizer = ""
     watches: Sequence[Watch] = ()
 
-    def __init__(self, regions: Regions) -> None:
-        self._regions = regions
+    def __init__(self, regions: Regions, moulds: Moulds) -> None:
+        self._regions, self._moulds = regions, moulds
 
     async def reconcile(self, obj: ProxmoxMachineTemplate) -> Outcome[MachineTemplateStatus]:
         """One look."""
         spec = obj.spec.template.spec
-        complete = spec.num_cores and spec.memory_mib and spec.disks
-        found = None if complete else self._find(spec)
-        return Outcome(capacity(spec, found), again=None if complete or found else RESYNC_SECONDS)
+        found = self._find(spec)
+        known = obj.status.node_info.architecture if obj.status.node_info else ""
+        now = await self._architecture(*found) if found else ""
+        status = capacity(spec, found[1] if found else None, now or known)
+        return Outcome(status, again=None if now else RESYNC_SECONDS)
 
-    def _find(self, spec: MachineSpec) -> GuestSeen | None:
+    async def _architecture(self, region: Region, template: GuestSeen) -> str:
+        try:
+            return await self._moulds.architecture(region, template)
+        except MoxwellError:
+            return ""  # it cannot be read now
+
+    def _find(self, spec: MachineSpec) -> tuple[Region, GuestSeen] | None:
         """The Proxmox template, in any region; None where it is not to be told which."""
         selector = spec.template_selector
         want = Want(
@@ -51,7 +60,7 @@ class TemplateReconciler:
             seen = {t.vmid: t for t in region.inventory.view.templates}
             try:
                 bare = [moulds.bare(region.name, t) for t in seen.values()]
-                return seen[choose_templates(want, bare)[0].vmid]
+                return region, seen[choose_templates(want, bare)[0].vmid]
             except MoxwellError:
                 continue
         return None

@@ -8,9 +8,13 @@ from moxwell.api.infra.machine import MachineSpec, MachineTemplateStatus, NodeIn
 from moxwell.kernel.estate import GIB, MIB
 from moxwell.pve.seen import GuestSeen
 
+USUAL = "amd64"
 
-def capacity(spec: MachineSpec, template: GuestSeen | None) -> MachineTemplateStatus:
-    """What a node from this template will offer."""
+
+def capacity(
+    spec: MachineSpec, template: GuestSeen | None, architecture: str = ""
+) -> MachineTemplateStatus:
+    """What a node from this template will offer; nearly every host of Proxmox is ``amd64``."""
     cores = (spec.num_cores or 0) * (spec.num_sockets or 1)
     cpus = cores or (int(template.cpus) if template else 0)
     memory = (spec.memory_mib or 0) * MIB or (template.memory_bytes if template else 0)
@@ -23,5 +27,5 @@ def capacity(spec: MachineSpec, template: GuestSeen | None) -> MachineTemplateSt
     }
     return MachineTemplateStatus(
         capacity={name: amount for name, amount in found.items() if amount},
-        node_info=NodeInfo(architecture="amd64", operating_system="linux"),
+        node_info=NodeInfo(architecture=architecture or USUAL, operating_system="linux"),
     )
