@@ -14,8 +14,9 @@ from moxwell.csi.driver import Driver
 from moxwell.csi.ids import VolumeId, get_volume
 from moxwell.csi.modes import check_capabilities, is_read_only, refusal_of
 from moxwell.csi.params import Params, SnapshotParams
+from moxwell.csi.refusals import need
 from moxwell.csi.wire import csi_pb2 as csi
-from moxwell.errors import Invalid, Missing, MoxwellError
+from moxwell.errors import Missing, MoxwellError
 from moxwell.runtime.reconciler import Note
 
 _RPC = csi.ControllerServiceCapability.RPC
@@ -38,11 +39,6 @@ CAPABILITIES = (
 )
 
 
-def _need(value: object, what: str) -> None:
-    if not value:
-        raise Invalid(f"{what} is missing")
-
-
 class Controller:
     """csi.v1.Controller."""
 
@@ -56,7 +52,7 @@ class Controller:
         return csi.ControllerGetCapabilitiesResponse(capabilities=rows)
 
     async def create_volume(self, request: csi.CreateVolumeRequest) -> csi.CreateVolumeResponse:
-        _need(request.name, "name")
+        need(request.name, "name")
         check_capabilities(request.volume_capabilities)
         given = dict(request.parameters)
         params = Params.parse(given, dict(request.mutable_parameters))
@@ -94,15 +90,15 @@ class Controller:
         return csi.CreateVolumeResponse(volume=volume)
 
     async def delete_volume(self, request: csi.DeleteVolumeRequest) -> csi.DeleteVolumeResponse:
-        _need(request.volume_id, "volume_id")
+        need(request.volume_id, "volume_id")
         await create.delete(self._driver, request.volume_id)
         return csi.DeleteVolumeResponse()
 
     async def controller_publish_volume(
         self, request: csi.ControllerPublishVolumeRequest
     ) -> csi.ControllerPublishVolumeResponse:
-        _need(request.volume_id, "volume_id")
-        _need(request.node_id, "node_id")
+        need(request.volume_id, "volume_id")
+        need(request.node_id, "node_id")
         check_capabilities([request.volume_capability])
         read_only = request.readonly or is_read_only(request.volume_capability)
         wanted = publish.Wanted(
@@ -114,15 +110,15 @@ class Controller:
     async def controller_unpublish_volume(
         self, request: csi.ControllerUnpublishVolumeRequest
     ) -> csi.ControllerUnpublishVolumeResponse:
-        _need(request.volume_id, "volume_id")
+        need(request.volume_id, "volume_id")
         await publish.unpublish(self._driver, request.volume_id, request.node_id)
         return csi.ControllerUnpublishVolumeResponse()
 
     async def validate_volume_capabilities(
         self, request: csi.ValidateVolumeCapabilitiesRequest
     ) -> csi.ValidateVolumeCapabilitiesResponse:
-        _need(request.volume_id, "volume_id")
-        _need(request.volume_capabilities, "volume_capabilities")
+        need(request.volume_id, "volume_id")
+        need(request.volume_capabilities, "volume_capabilities")
         await self._look(request.volume_id)
         why = refusal_of(request.volume_capabilities)
         if why:
@@ -156,7 +152,7 @@ class Controller:
     async def controller_get_volume(
         self, request: csi.ControllerGetVolumeRequest
     ) -> csi.ControllerGetVolumeResponse:
-        _need(request.volume_id, "volume_id")
+        need(request.volume_id, "volume_id")
         volume, size = await self._look(request.volume_id)
         await self._driver.holders.sync(await self._driver.region(volume.region))
         node = listing.holder(self._driver, volume)
@@ -170,7 +166,7 @@ class Controller:
     async def controller_get_volume_health(
         self, request: csi.ControllerGetVolumeHealthRequest
     ) -> csi.ControllerGetVolumeHealthResponse:
-        _need(request.volume_id, "volume_id")
+        need(request.volume_id, "volume_id")
         found = await listing.health(self._driver, get_volume(request.volume_id))
         entry = csi.VolumeHealth.VolumeHealthEntry
         rows = [entry(status=csi.INACCESSIBLE, reason=why, message=text) for why, text in found]
@@ -179,7 +175,7 @@ class Controller:
         )
 
     async def get_snapshot(self, request: csi.GetSnapshotRequest) -> csi.GetSnapshotResponse:
-        _need(request.snapshot_id, "snapshot_id")
+        need(request.snapshot_id, "snapshot_id")
         found = await snapshots.list_snapshots(self._driver, only=request.snapshot_id)
         if not found:
             raise Missing(f"there is no snapshot {request.snapshot_id!r}")
@@ -195,8 +191,8 @@ class Controller:
     async def create_snapshot(
         self, request: csi.CreateSnapshotRequest
     ) -> csi.CreateSnapshotResponse:
-        _need(request.name, "name")
-        _need(request.source_volume_id, "source_volume_id")
+        need(request.name, "name")
+        need(request.source_volume_id, "source_volume_id")
         params = SnapshotParams.parse(dict(request.parameters))
         made = await snapshots.create(self._driver, request.name, request.source_volume_id, params)
         return csi.CreateSnapshotResponse(snapshot=_snapshot(made))
@@ -204,7 +200,7 @@ class Controller:
     async def delete_snapshot(
         self, request: csi.DeleteSnapshotRequest
     ) -> csi.DeleteSnapshotResponse:
-        _need(request.snapshot_id, "snapshot_id")
+        need(request.snapshot_id, "snapshot_id")
         await snapshots.delete(self._driver, request.snapshot_id)
         return csi.DeleteSnapshotResponse()
 
@@ -221,8 +217,8 @@ class Controller:
     async def controller_expand_volume(
         self, request: csi.ControllerExpandVolumeRequest
     ) -> csi.ControllerExpandVolumeResponse:
-        _need(request.volume_id, "volume_id")
-        _need(request.HasField("capacity_range"), "capacity_range")
+        need(request.volume_id, "volume_id")
+        need(request.HasField("capacity_range"), "capacity_range")
         wanted = request.capacity_range
         grown = await grow.expand(
             self._driver, request.volume_id, wanted.required_bytes, wanted.limit_bytes
@@ -235,7 +231,7 @@ class Controller:
     async def controller_modify_volume(
         self, request: csi.ControllerModifyVolumeRequest
     ) -> csi.ControllerModifyVolumeResponse:
-        _need(request.volume_id, "volume_id")
+        need(request.volume_id, "volume_id")
         await grow.modify(self._driver, request.volume_id, dict(request.mutable_parameters))
         return csi.ControllerModifyVolumeResponse()
 

@@ -1,23 +1,25 @@
 """
 The Node service: what kubelet asks of the plugin on each node.
 
-Each volume has a lock of its own, so that making a file system on a large disk delays nobody else.
+Each volume has a lock of its own, so that making a file system on a large disk delays nobody else;
+it lives as long as somebody holds it or waits for it, and no shorter.
 The surprise: a published path is known by the mount table alone; nothing is remembered that a
 restart could lose, and nothing is believed that the kernel does not say.
 """
 
 import asyncio
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from moxwell.csi.attach_plan import SLOTS
 from moxwell.csi.ids import find_volume, get_volume
 from moxwell.csi.modes import check_capabilities, is_read_only
 from moxwell.csi.mounting import Mounted
-from moxwell.csi.refusals import Incompatible, NotNow, WrongDisk
+from moxwell.csi.refusals import Incompatible, NotNow, WrongDisk, need
 from moxwell.csi.staging import KEY, Stager, Staging, luks_name
 from moxwell.csi.topology import REGION, ZONE
 from moxwell.csi.wire import csi_pb2 as csi
-from moxwell.errors import Invalid, Missing
+from moxwell.errors import Missing
 
 _RPC = csi.NodeServiceCapability.RPC
 CAPABILITIES = (
@@ -32,11 +34,6 @@ _ANY = csi.VolumeCapability.AccessMode.SINGLE_NODE_WRITER
 MOST_VOLUMES = len(SLOTS)
 
 
-def _need(value: object, what: str) -> None:
-    if not value:
-        raise Invalid(f"{what} is missing")
-
-
 class Node:
     """csi.v1.Node."""
 
@@ -45,7 +42,7 @@ class Node:
     ) -> None:
         self._stager, self._id, self._most = stager, node_id, most
         self._segments = {REGION: region, ZONE: zone}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _lock(self, volume: str) -> asyncio.Lock:
         return self._locks.setdefault(volume, asyncio.Lock())
@@ -66,8 +63,8 @@ class Node:
     async def node_stage_volume(
         self, request: csi.NodeStageVolumeRequest
     ) -> csi.NodeStageVolumeResponse:
-        _need(request.volume_id, "volume_id")
-        _need(request.staging_target_path, "staging_target_path")
+        need(request.volume_id, "volume_id")
+        need(request.staging_target_path, "staging_target_path")
         check_capabilities([request.volume_capability])
         staging = Staging(
             request.volume_id,
@@ -87,18 +84,17 @@ class Node:
     async def node_unstage_volume(
         self, request: csi.NodeUnstageVolumeRequest
     ) -> csi.NodeUnstageVolumeResponse:
-        _need(request.volume_id, "volume_id")
-        _need(request.staging_target_path, "staging_target_path")
+        need(request.volume_id, "volume_id")
+        need(request.staging_target_path, "staging_target_path")
         async with self._lock(request.volume_id):
             await self._stager.unstage(request.volume_id, request.staging_target_path)
-        self._locks.pop(request.volume_id, None)
         return csi.NodeUnstageVolumeResponse()
 
     async def node_publish_volume(
         self, request: csi.NodePublishVolumeRequest
     ) -> csi.NodePublishVolumeResponse:
-        _need(request.volume_id, "volume_id")
-        _need(request.target_path, "target_path")
+        need(request.volume_id, "volume_id")
+        need(request.target_path, "target_path")
         check_capabilities([request.volume_capability])
         if not request.staging_target_path:
             raise NotNow("staging_target_path is missing: the volume must be staged first")
@@ -146,8 +142,8 @@ class Node:
     async def node_unpublish_volume(
         self, request: csi.NodeUnpublishVolumeRequest
     ) -> csi.NodeUnpublishVolumeResponse:
-        _need(request.volume_id, "volume_id")
-        _need(request.target_path, "target_path")
+        need(request.volume_id, "volume_id")
+        need(request.target_path, "target_path")
         async with self._lock(request.volume_id):
             while await self._stager.mounted(request.target_path) is not None:
                 await self._stager.mounter.unmount(request.target_path)
@@ -157,8 +153,8 @@ class Node:
     async def node_get_volume_stats(
         self, request: csi.NodeGetVolumeStatsRequest
     ) -> csi.NodeGetVolumeStatsResponse:
-        _need(request.volume_id, "volume_id")
-        _need(request.volume_path, "volume_path")
+        need(request.volume_id, "volume_id")
+        need(request.volume_path, "volume_path")
         there = await self._stager.mounted(request.volume_path)
         if there is None or find_volume(request.volume_id) is None:
             raise Missing(f"{request.volume_id} is not at {request.volume_path}")
@@ -179,7 +175,7 @@ class Node:
     async def node_get_volume_health(
         self, request: csi.NodeGetVolumeHealthRequest
     ) -> csi.NodeGetVolumeHealthResponse:
-        _need(request.volume_id, "volume_id")
+        need(request.volume_id, "volume_id")
         volume = get_volume(request.volume_id)
         health = csi.VolumeHealth(volume_id=request.volume_id)
         wwns = {device.wwn for device in await self._stager.disks.list()}
@@ -194,8 +190,8 @@ class Node:
     async def node_expand_volume(
         self, request: csi.NodeExpandVolumeRequest
     ) -> csi.NodeExpandVolumeResponse:
-        _need(request.volume_id, "volume_id")
-        _need(request.volume_path, "volume_path")
+        need(request.volume_id, "volume_id")
+        need(request.volume_path, "volume_path")
         volume = get_volume(request.volume_id)
         there = await self._stager.mounted(request.volume_path)
         if there is None:

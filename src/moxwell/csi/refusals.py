@@ -93,3 +93,9 @@ def code_of(error: MoxwellError) -> grpc.StatusCode:
         if isinstance(error, kind):
             return code
     return Code.INTERNAL
+
+
+def need(value: object, what: str) -> None:
+    """Refuse a request that lacks what the specification asks for."""
+    if not value:
+        raise Invalid(f"{what} is missing")
