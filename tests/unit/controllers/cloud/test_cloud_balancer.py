@@ -9,6 +9,7 @@ from moxwell.api.infra.ranges import parse_ranges
 from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.cloud.balancer import plan
 from moxwell.controllers.cloud.balancer.ipam import Free, usable
+from moxwell.controllers.cloud.balancer.plan import Grant
 from moxwell.controllers.cloud.settings import Balancer
 from moxwell.kernel import addresses
 from moxwell.pve.endpoints.sdn import Subnet
@@ -48,14 +49,16 @@ def service(name: str, port: int = 80, given: str = "", **notes: str) -> dict[st
     ],
 )
 def test_choose(asked: Any, others: Any, answer: tuple[str, str]) -> None:
-    address, _, why = plan.choose(asked, others, FREE)
-    assert (address, why) == answer
+    found, why = plan.choose(asked, 4, others, FREE)
+    assert (found.address if found else "", why) == answer
 
 
 @pytest.mark.parametrize(
     "asked, others, says",
     [
         pytest.param(service("a", wish="10.9.9.9"), [], "not in the pool", id="outside"),
+        pytest.param(service("a", wish="soon"), [], "not in the pool", id="no address"),
+        pytest.param(service("a", wish="fd00::1"), [], "of no IP family", id="of another family"),
         pytest.param(
             service("b", wish="10.0.0.10"),
             [service("a", given="10.0.0.10")],
@@ -71,14 +74,15 @@ def test_choose(asked: Any, others: Any, answer: tuple[str, str]) -> None:
     ],
 )
 def test_why_not(asked: Any, others: Any, says: str) -> None:
-    address, _, why = plan.choose(asked, others, FREE)
-    assert address == ""
+    found, why = plan.choose(asked, 4, others, FREE)
+    assert found is None
     assert says in why
 
 
 def test_the_announcer_is_told_in_its_own_words() -> None:
-    change = plan.change(service("a"), "10.0.0.10", "", POOL)
-    assert change["metadata"]["annotations"]["metallb.io/loadBalancerIPs"] == "10.0.0.10"
+    change = plan.change(service("a"), [Grant("10.0.0.10", "m"), Grant("fd00::1", "m")], POOL)
+    notes = change["metadata"]["annotations"]
+    assert notes["metallb.io/loadBalancerIPs"] == "10.0.0.10,fd00::1"
 
 
 def test_only_our_class_is_ours() -> None:
@@ -103,14 +107,104 @@ def test_no_other_service_is_any_of_our_business() -> None:
 def test_an_address_reserved_before_a_crash_is_used() -> None:
     mac = plan.mac_of("a")
     free = Free(FREE.ranges, frozenset({"10.0.0.11"}), ((mac, "10.0.0.11"),))
-    assert plan.choose(service("a"), [], free) == ("10.0.0.11", mac, "")
+    assert plan.choose(service("a"), 4, [], free) == (Grant("10.0.0.11", mac), "")
 
 
-def test_the_family_is_the_services() -> None:
-    free = Free(parse_ranges(["10.0.0.1", "fd00::1"]))
-    six = service("a")
-    six["spec"]["ipFamilies"] = ["IPv6"]
-    assert plan.choose(six, [], free)[0] == "fd00::1"
+DUAL = Free(parse_ranges(["10.0.0.1", "fd00::1", "fd00::2"]))
+
+
+def dual(name: str, *families: str, policy: str = "", **more: Any) -> dict[str, Any]:
+    made = service(name, **more)
+    made["spec"] |= {"ipFamilies": list(families)} if families else {}
+    made["spec"] |= {"ipFamilyPolicy": policy} if policy else {}
+    return made
+
+
+@pytest.mark.parametrize(
+    "asked, versions",
+    [
+        pytest.param(dual("a"), (4,), id="who says nothing gets IPv4"),
+        pytest.param(dual("a", "IPv6"), (6,), id="IPv6 alone"),
+        pytest.param(dual("a", "IPv6", "IPv4"), (6, 4), id="both, in the order asked for"),
+        pytest.param(
+            dual("a", "IPv4", policy="PreferDualStack"), (4,), id="the cluster has one only"
+        ),
+        pytest.param(dual("a", policy="RequireDualStack"), (4, 6), id="by policy alone"),
+    ],
+)
+def test_families(asked: Any, versions: tuple[int, ...]) -> None:
+    assert plan.families(asked) == versions
+
+
+@pytest.mark.parametrize(
+    "asked, others, answer",
+    [
+        pytest.param(dual("a", "IPv4", "IPv6"), [], ("10.0.0.1", "fd00::1"), id="one of each"),
+        pytest.param(
+            dual("a", "IPv4", "IPv6", wish="fd00::2"), [], ("10.0.0.1", "fd00::2"), id="one wished"
+        ),
+        pytest.param(
+            dual("a", "IPv4", "IPv6", wish="fd00::2, 10.0.0.1"),
+            [],
+            ("10.0.0.1", "fd00::2"),
+            id="both wished, in any order",
+        ),
+        pytest.param(
+            dual("b", "IPv4", "IPv6", port=443, share="k"),
+            [dual("a", "IPv4", "IPv6", given="10.0.0.1,fd00::2", share="k")],
+            ("10.0.0.1", "fd00::2"),
+            id="both shared",
+        ),
+        pytest.param(
+            dual("b", "IPv4", "IPv6", port=443, share="k"),
+            [dual("a", given="10.0.0.1", share="k")],
+            ("10.0.0.1", "fd00::1"),
+            id="one shared and one alone",
+        ),
+        pytest.param(
+            dual("b", "IPv4", "IPv6"),
+            [dual("a", given="10.0.0.1,fd00::1")],
+            ("", "fd00::2"),
+            id="one of two is exhausted",
+        ),
+    ],
+)
+def test_an_address_of_each_family(asked: Any, others: Any, answer: tuple[str, ...]) -> None:
+    found = [plan.choose(asked, version, others, DUAL)[0] for version in (4, 6)]
+    assert tuple(g.address if g else "" for g in found) == answer
+
+
+@pytest.mark.parametrize(
+    "policy, pool, missed",
+    [
+        pytest.param("PreferDualStack", "10.0.0.1", False, id="a preference that cannot be met"),
+        pytest.param("PreferDualStack", "fd00::1", True, id="a preference that could be met"),
+        pytest.param("RequireDualStack", "10.0.0.1", True, id="a requirement"),
+        pytest.param("SingleStack", "10.0.0.1", True, id="the only one"),
+    ],
+)
+def test_who_is_told_of_a_missing_family(policy: str, pool: str, missed: bool) -> None:
+    asked = dual("a", policy=policy)
+    assert plan.is_missed(asked, 6, Free(parse_ranges([pool]))) is missed
+
+
+OWN = plan.mac_of("a")
+
+
+@pytest.mark.parametrize(
+    "macs, answer",
+    [
+        pytest.param("", (OWN, OWN), id="none noted"),
+        pytest.param("02:01", ("02:01", OWN), id="one noted, before there were two"),
+        pytest.param("02:01,02:02", ("02:01", "02:02"), id="one each"),
+        pytest.param("02:01,02:02,02:03", ("02:01", "02:02"), id="one too many"),
+        pytest.param("BC:24:11:00:00:01", (OWN, OWN), id="forged: a guest's"),
+    ],
+)
+def test_each_address_has_its_mac(macs: str, answer: tuple[str, str]) -> None:
+    bears = service("a", given="10.0.0.10,fd00::1")
+    bears["metadata"]["annotations"] |= {plan.MAC: macs} if macs else {}
+    assert tuple(g.mac for g in plan.grants(bears)) == answer
 
 
 @pytest.mark.parametrize(
@@ -134,7 +228,7 @@ def test_the_family_is_the_services() -> None:
     ],
 )
 def test_a_note_alone_gives_no_right(bears: Any, others: Any, right: bool) -> None:
-    assert plan.has_right(bears, others, FREE) is right
+    assert plan.has_right(bears, plan.given(bears)[0], others, FREE) is right
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from moxwell.api.core.nodes import Node
 from moxwell.api.kinds import Resource
 from moxwell.controllers.cloud.balancer import plan
 from moxwell.controllers.cloud.balancer.ipam import Pool, VnetIpam
+from moxwell.controllers.cloud.balancer.plan import Grant
 from moxwell.controllers.cloud.settings import Balancer
 from moxwell.errors import Conflict
 from moxwell.kube.client import Kube
@@ -48,60 +49,99 @@ class CloudBalancer:
         if not plan.is_ours(service, self._settings):
             return await self._let_go(service)
         async with self._one_at_a_time:
-            if await self._has(service):
-                return self._kept(service, plan.given(service), ())
-            return await self._give(service)
+            return await self._tend(service)
 
     async def _others(self, service: Json) -> list[Json]:
         mine = service["metadata"]["uid"]
         rows = (await self._kube.list(SERVICES)).items
         return [o for o in rows if o["metadata"]["uid"] != mine]
 
-    async def _has(self, service: Json) -> bool:
-        """Whether the address it bears is its own; proved once, since anybody can write a note."""
-        address = plan.given(service)
-        key = (service["metadata"]["uid"], address)
-        if not address or key in self._proved:
-            return bool(address)
-        good = plan.has_right(service, await self._others(service), await self._ipam.look())
-        if good and await self._ipam.reserve(address, plan.mac(service)):
+    async def _tend(self, service: Json) -> Outcome[Any]:
+        """An address for each IP family that it asks for, and none for another."""
+        asked = plan.families(service)
+        rightful = [g for g in plan.grants(service) if await self._has(service, g)]
+        kept = {g.version: g for g in rightful if g.version in asked}
+        missing = [v for v in asked if v not in kept]
+        if not missing and len(kept) == len(plan.given(service)):
+            return self._kept(service, _in_order(kept, asked), ())
+        whys = await self._choose(service, missing, kept)
+        if not kept or (whys and plan.needs_all(service) and not rightful):
+            text = "; ".join(whys) or "the pool has no address of its IP families"
+            note = Note("SyncLoadBalancerFailed", text, "Warning")
+            return Outcome(None, again=RETRY_SECONDS, notes=(note,))
+        told = tuple(Note("SyncLoadBalancerFailed", why, "Warning") for why in whys)
+        if {g.address for g in kept.values()} == set(plan.given(service)):
+            return self._kept(service, _in_order(kept, asked), told)
+        return await self._give(service, _in_order(kept, asked), rightful, told)
+
+    async def _has(self, service: Json, grant: Grant) -> bool:
+        """Whether an address it bears is its own; proved once, since anybody can write a note."""
+        key = (service["metadata"]["uid"], grant.address)
+        if key in self._proved:
+            return True
+        others, free = await self._others(service), await self._ipam.look()
+        good = plan.has_right(service, grant.address, others, free)
+        if good and await self._ipam.reserve(grant.address, grant.mac):
             self._proved.add(key)
             return True
         return False
 
-    async def _give(self, service: Json) -> Outcome[Any]:
+    async def _choose(
+        self, service: Json, missing: Sequence[int], kept: dict[int, Grant]
+    ) -> list[str]:
+        """Choose for each missing family; answers why there is none for some."""
         others, free = await self._others(service), await self._ipam.look()
-        address, mac, why = plan.choose(service, others, free)
-        if not address:
-            note = Note("SyncLoadBalancerFailed", why, "Warning")
-            return Outcome(None, again=RETRY_SECONDS, notes=(note,))
-        if not await self._ipam.reserve(address, mac):
-            raise Conflict(f"{address} was taken in the IPAM a moment ago")
-        meta, change = service["metadata"], plan.change(service, address, mac, self._settings)
+        whys = []
+        for version in missing:
+            found, why = plan.choose(service, version, others, free)
+            if found is not None:
+                kept[version] = found
+            elif plan.is_missed(service, version, free):
+                whys.append(why)
+        return whys
+
+    async def _give(
+        self, service: Json, wanted: tuple[Grant, ...], had: Sequence[Grant], told: tuple[Note, ...]
+    ) -> Outcome[Any]:
+        """Reserve what is new, write all, then let go of what is no longer wanted."""
+        meta = service["metadata"]
+        for grant in wanted:
+            if grant not in had and not await self._ipam.reserve(grant.address, grant.mac):
+                raise Conflict(f"{grant.address} was taken in the IPAM a moment ago")
+        change = plan.change(service, wanted, self._settings)
         left = await self._kube.merge(SERVICES, meta["name"], change, meta["namespace"])
-        self._proved.add((meta["uid"], address))
-        told = Note("EnsuredLoadBalancer", f"Ensured load balancer at {address}")
-        return self._kept(service, address, (told,), left)
+        self._proved.update((meta["uid"], grant.address) for grant in wanted)
+        await self._release(service, [g for g in had if g not in wanted])
+        text = f"Ensured load balancer at {', '.join(g.address for g in wanted)}"
+        return self._kept(service, wanted, (Note("EnsuredLoadBalancer", text), *told), left)
 
     def _kept(
-        self, service: Json, address: str, told: tuple[Note, ...], left: Any = None
+        self, service: Json, given: tuple[Grant, ...], told: tuple[Note, ...], left: Any = None
     ) -> Outcome[Any]:
         if not any(plan.carries(node) for node in self._nodes.list()):
             why = "There are no available nodes for LoadBalancer"
             told = (*told, Note("UnAvailableLoadBalancer", why, "Warning"))
-        return Outcome(plan.status(address), again=NODE_SYNC_SECONDS, notes=told, left=left)
+        return Outcome(plan.status(given), again=NODE_SYNC_SECONDS, notes=told, left=left)
 
-    async def _release(self, service: Json) -> None:
-        """The address goes back unless another Service shares it."""
-        address = plan.given(service) or (await self._ipam.look()).of(plan.mac(service))
-        self._proved.discard((service["metadata"]["uid"], address))
-        others = await self._others(service)
-        if address and not any(plan.given(o) == address for o in others):
-            await self._ipam.release(address, plan.mac(service))
+    async def _release(self, service: Json, grants: Sequence[Grant]) -> None:
+        """Addresses go back unless another Service shares them."""
+        if not grants:
+            return
+        shared = {address for o in await self._others(service) for address in plan.given(o)}
+        for grant in grants:
+            self._proved.discard((service["metadata"]["uid"], grant.address))
+            if grant.address not in shared:
+                await self._ipam.release(grant.address, grant.mac)
+
+    async def _all_of(self, service: Json) -> list[Grant]:
+        """What it has by its notes, and what was reserved in passes that did not come to an end."""
+        own, free = plan.mac_of(service["metadata"]["uid"]), await self._ipam.look()
+        early = [Grant(found, own) for v in (4, 6) if (found := free.of(own, v))]
+        return [*dict.fromkeys((*plan.grants(service), *early))]
 
     async def _give_back(self, service: Json) -> Outcome[Any]:
         async with self._one_at_a_time:
-            await self._release(service)
+            await self._release(service, await self._all_of(service))
         told = Note("DeletedLoadBalancer", "Deleted load balancer")
         return Outcome(None, settled=True, notes=(told,))
 
@@ -116,3 +156,7 @@ class CloudBalancer:
             await self._kube.merge_status(SERVICES, meta["name"], empty, meta["namespace"])
         left = await finalizer.remove(self._kube, SERVICES, left, FINALIZER)
         return Outcome(None, left=left)
+
+
+def _in_order(kept: dict[int, Grant], asked: Sequence[int]) -> tuple[Grant, ...]:
+    return tuple(kept[v] for v in asked if v in kept)

@@ -28,9 +28,14 @@ class Free:
     taken: frozenset[str] = frozenset()
     by_mac: tuple[tuple[str, str], ...] = ()  # MAC, address
 
-    def of(self, mac: str) -> str:
-        """The address reserved under a MAC, or nothing."""
-        return dict(self.by_mac).get(mac.upper(), "")
+    def of(self, mac: str, version: int) -> str:
+        """The address of an IP version that is reserved under a MAC, or nothing."""
+        mine = [address for owner, address in self.by_mac if owner == mac.upper()]
+        return next((a for a in mine if (":" in a) == (version == 6)), "")
+
+    def has(self, mac: str, address: str) -> bool:
+        """Is the address reserved under the MAC?"""
+        return (mac.upper(), address) in self.by_mac
 
 
 class Pool:
@@ -63,7 +68,7 @@ class VnetIpam:
         leases = [x for x in await sdn.leases(settings.ipam) if x.zone == settings.zone]
         subnets = () if settings.pool else await sdn.subnets(settings.vnet)
         ranges = parse_ranges(settings.pool) or tuple(r for s in subnets for r in usable(s))
-        return Free(ranges, frozenset(x.ip for x in leases), tuple(_owned(leases)))
+        return Free(ranges, frozenset(_plain(x.ip) for x in leases), tuple(_owned(leases)))
 
     async def reserve(self, address: str, mac: str) -> bool:
         """Whether it is ours now."""
@@ -71,12 +76,12 @@ class VnetIpam:
         try:
             await self._region().pve.sdn.reserve(self._settings.vnet, **where)
         except errors.Exists:
-            return (await self.look()).of(mac) == address
+            return (await self.look()).has(mac, address)
         return True
 
     async def release(self, address: str, mac: str) -> None:
         """Give it back, if it is still ours."""
-        if (await self.look()).of(mac) != address:
+        if not (await self.look()).has(mac, address):
             return
         where = {"zone": self._settings.zone, "ip": address, "mac": mac}
         await self._region().pve.sdn.release(self._settings.vnet, **where)
@@ -121,4 +126,12 @@ def _range_text(given: Any) -> str:
 
 
 def _owned(leases: Iterable[Lease]) -> Iterable[tuple[str, str]]:
-    return ((x.mac.upper(), x.ip) for x in leases if x.mac)
+    return ((x.mac.upper(), _plain(x.ip)) for x in leases if x.mac)
+
+
+def _plain(text: str) -> str:
+    """An IPv6 address can be written in many ways; ours is the shortest."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return text

@@ -1,8 +1,16 @@
-"""Which address a Service gets and what is written: pure."""
+"""
+Which addresses a Service gets and what is written: pure.
+
+In: a Service, the others, what is free. Out: for each of its IP families an address and the MAC it
+is reserved under. The surprise: each address has a MAC of its own, because a Service may share the
+one and have the other alone.
+"""
 
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from moxwell.api.core.nodes import Node
@@ -20,6 +28,8 @@ ANNOUNCERS = {
     "kube-vip": "kube-vip.io/loadbalancerIPs",
     "cilium": "lbipam.cilium.io/ips",
 }
+OURS = "02:"  # how the MACs begin that stand for Services; a guest's never do
+FAMILIES = {"IPv4": 4, "IPv6": 6}
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 LEAVING = "ToBeDeletedByClusterAutoscaler"
 
@@ -42,14 +52,48 @@ def notes(service: Json) -> Mapping[str, str]:
     return found
 
 
-def given(service: Json) -> str:
-    """The address a Service has from us."""
-    return notes(service).get(GIVEN, "")
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An address, and the MAC that it is reserved under."""
+
+    address: str
+    mac: str
+
+    @property
+    def version(self) -> int:
+        return ipaddress.ip_address(self.address).version
 
 
-def mac(service: Json) -> str:
-    """The MAC its address is reserved under; sharers have that of the first."""
-    return notes(service).get(MAC) or mac_of(service["metadata"]["uid"])
+def given(service: Json) -> tuple[str, ...]:
+    """The addresses a Service has from us, as noted."""
+    return _parts(notes(service).get(GIVEN, ""))
+
+
+def grants(service: Json) -> tuple[Grant, ...]:
+    """The same with their MACs; what is no address is left out."""
+    noted, own = _parts(notes(service).get(MAC, "")), mac_of(service["metadata"]["uid"])
+    macs = [mac if mac.startswith(OURS) else own for mac in noted]  # never a guest's
+    rows = zip_longest(given(service), macs[: len(given(service))], fillvalue=own)
+    return tuple(Grant(address, mac) for address, mac in rows if _is_address(address))
+
+
+def families(service: Json) -> tuple[int, ...]:
+    """The IP versions it asks for, the first one first."""
+    spec = service["spec"]
+    asked = spec.get("ipFamilies")
+    if not asked:
+        dual = spec.get("ipFamilyPolicy") in ("PreferDualStack", "RequireDualStack")
+        asked = ["IPv4", "IPv6"] if dual else ["IPv4"]
+    return tuple(FAMILIES[f] for f in asked if f in FAMILIES)
+
+
+def needs_all(service: Json) -> bool:
+    """Whether one family without the other is not enough."""
+    return bool(service["spec"].get("ipFamilyPolicy") == "RequireDualStack")
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def ports(service: Json) -> set[tuple[str, int]]:
@@ -57,12 +101,11 @@ def ports(service: Json) -> set[tuple[str, int]]:
     return {(p.get("protocol", "TCP"), int(p["port"])) for p in service["spec"].get("ports") or ()}
 
 
-def has_right(service: Json, others: Iterable[Json], free: Free) -> bool:
-    """Whether the address noted on it is its own: annotations can be written by anybody."""
-    address = given(service)
+def has_right(service: Json, address: str, others: Iterable[Json], free: Free) -> bool:
+    """Whether an address noted on it is its own: annotations can be written by anybody."""
     if not _is_address(address) or not any(address in r for r in free.ranges):
         return False
-    rivals = [o for o in others if given(o) == address and not _may_share(service, o)]
+    rivals = [o for o in others if address in given(o) and not _may_share(service, o)]
     return all(_age(service) < _age(rival) for rival in rivals)
 
 
@@ -71,30 +114,63 @@ def _age(service: Json) -> tuple[str, str]:
     return str(meta.get("creationTimestamp", "")), str(meta["uid"])
 
 
-def choose(service: Json, others: Iterable[Json], free: Free) -> tuple[str, str, str]:
-    """The address, the MAC it is reserved under, and if there is none, why."""
+def choose(
+    service: Json, version: int, others: Iterable[Json], free: Free
+) -> tuple[Grant | None, str]:
+    """What it gets of one IP version, and if there is nothing, why."""
     others, mine = [o for o in others if given(o)], mac_of(service["metadata"]["uid"])
-    wish = notes(service).get(WISH) or service["spec"].get("loadBalancerIP") or ""
-    for other in others:
-        if _may_share(service, other) and wish in {"", given(other)}:
-            return given(other), mac(other), ""
-    before = free.of(mine)
+    wish, stray = wished(service, version), _stray(service)
+    if stray:
+        return None, f"{stray} is of no IP family of the Service"
+    for grant in _shareable(service, others, version):
+        if wish in {"", grant.address}:
+            return grant, ""
+    before = free.of(mine, version)
     if before and wish in {"", before}:
-        return before, mine, ""  # reserved in a pass that did not come to its end
-    taken = {given(o) for o in others} | free.taken
+        return Grant(before, mine), ""  # reserved in a pass that did not come to its end
+    taken = {address for o in others for address in given(o)} | free.taken
     if wish:
         return _wished(wish, mine, taken, free)
-    version = 6 if (service["spec"].get("ipFamilies") or ["IPv4"])[0] == "IPv6" else 4
     ranges = [r for r in free.ranges if r.version == version]
     found = addresses.choose_address(ranges, taken)
     why = f"there is no free IPv{version} address: add addresses to the pool"
-    return (found, mine, "") if found else ("", "", why)
+    return (Grant(found, mine), "") if found else (None, why)
 
 
-def _wished(wish: str, mine: str, taken: set[str], free: Free) -> tuple[str, str, str]:
+def wished(service: Json, version: int) -> str:
+    """The address it asks for in words, of one version; what is no address counts as any."""
+    for part in _wishes(service):
+        if not _is_address(part) or ipaddress.ip_address(part).version == version:
+            return part
+    return ""
+
+
+def _wishes(service: Json) -> tuple[str, ...]:
+    return _parts(notes(service).get(WISH) or service["spec"].get("loadBalancerIP") or "")
+
+
+def _stray(service: Json) -> str:
+    """A wish that no family of the Service can fulfil."""
+    of_families = {wished(service, version) for version in families(service)}
+    return next((w for w in _wishes(service) if w not in of_families), "")
+
+
+def is_missed(service: Json, version: int, free: Free) -> bool:
+    """Whether somebody must be told that it has no address of a version: a preference is quiet."""
+    prefers = service["spec"].get("ipFamilyPolicy") == "PreferDualStack"
+    return not prefers or any(r.version == version for r in free.ranges)
+
+
+def _shareable(service: Json, others: Sequence[Json], version: int) -> Iterable[Grant]:
+    for other in others:
+        if _may_share(service, other):
+            yield from (g for g in grants(other) if g.version == version)
+
+
+def _wished(wish: str, mine: str, taken: set[str], free: Free) -> tuple[Grant | None, str]:
     if not _is_address(wish) or not any(wish in r for r in free.ranges):
-        return "", "", f"{wish} is not in the pool"
-    return ("", "", f"{wish} is taken") if wish in taken else (wish, mine, "")
+        return None, f"{wish} is not in the pool"
+    return (None, f"{wish} is taken") if wish in taken else (Grant(wish, mine), "")
 
 
 def _is_address(text: str) -> bool:
@@ -110,33 +186,35 @@ def _may_share(one: Json, other: Json) -> bool:
     return bool(key) and key == notes(other).get(SHARE) and not ports(one) & ports(other)
 
 
-def change(service: Json, address: str, mac: str, settings: Balancer) -> Json:
+def change(service: Json, given: Sequence[Grant], settings: Balancer) -> Json:
     """The annotations to write."""
-    wanted = {GIVEN: address}
+    text = ",".join(g.address for g in given)
+    wanted = {GIVEN: text}
     if settings.vnet:
-        wanted[MAC] = mac
+        wanted[MAC] = ",".join(g.mac for g in given)
     if settings.announcer:
-        wanted[ANNOUNCERS[settings.announcer]] = address
+        wanted[ANNOUNCERS[settings.announcer]] = text
     version = service["metadata"].get("resourceVersion")
     return {"metadata": {"resourceVersion": version, "annotations": wanted}}
 
 
 def undoing(service: Json) -> Json:
     """The annotations to take off a Service that is no longer ours."""
-    address = given(service)
-    gone = [k for k in ANNOUNCERS.values() if notes(service).get(k) == address]
+    text = notes(service).get(GIVEN)
+    gone = [k for k in ANNOUNCERS.values() if notes(service).get(k) == text]
     return {"metadata": {"annotations": dict.fromkeys([GIVEN, MAC, *gone])}}
 
 
-def status(address: str) -> Json:
+def status(given: Sequence[Grant]) -> Json:
     """Where the Service is reached."""
-    return {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}}
+    rows = [{"ip": g.address, "ipMode": "VIP"} for g in given]
+    return {"loadBalancer": {"ingress": rows}}
 
 
 def mac_of(uid: str) -> str:
     """A locally administered MAC that stands for a Service in PVE's IPAM."""
     digest = hashlib.sha256(uid.encode()).digest()[:5]
-    return ":".join(["02", *(f"{b:02X}" for b in digest)])
+    return OURS + ":".join(f"{b:02X}" for b in digest)
 
 
 def carries(node: Node) -> bool:
