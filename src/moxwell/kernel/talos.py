@@ -30,8 +30,8 @@ def merge(data: bytes, hostname: str, provider_id: str) -> bytes:
 def _parse(data: bytes) -> list[dict[str, Any]]:
     try:
         loaded = [d for d in yaml.safe_load_all(data) if d is not None]
-    except yaml.YAMLError as error:
-        raise Invalid("the bootstrap data says it is Talos but is not YAML") from error
+    except yaml.YAMLError:  # not kept as the cause: its text shows a line with keys
+        raise Invalid("the bootstrap data says it is Talos but is not YAML") from None
     if not all(isinstance(d, dict) for d in loaded):
         raise Invalid("the bootstrap data says it is Talos but is not a YAML mapping")
     return loaded

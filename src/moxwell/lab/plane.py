@@ -24,6 +24,7 @@ from moxwell.lab.userdata import (
     control_plane_taints,
     has_sentinel,
     kubelet_args,
+    read_documents,
 )
 
 PKI = "/etc/kubernetes/pki"
@@ -98,19 +99,11 @@ def find_init(instructions: Instructions) -> Init | None:
     path = asked[1].strip("\"'")
     if path not in instructions.files:
         raise Invalid(f"kubeadm init reads {path}, which nobody wrote")
-    documents = _documents(instructions.files[path], path)
+    documents = read_documents(instructions.files[path], path)
     cluster = documents.get("ClusterConfiguration") or {}
     if not cluster:
         raise Invalid(f"{path} holds no ClusterConfiguration")
     return _init(instructions, documents, cluster, sentinel=has_sentinel(instructions))
-
-
-def _documents(text: str, path: str) -> dict[str, Any]:
-    try:
-        found = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
-    except yaml.YAMLError as error:
-        raise Invalid(f"{path} is not YAML: {error}") from error
-    return {str(d.get("kind")): d for d in found}
 
 
 def _init(

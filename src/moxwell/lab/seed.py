@@ -24,7 +24,7 @@ LABELS = ("CIDATA", "CONFIG-2")
 class Seed:
     """The NoCloud data source, as found."""
 
-    user_data: str
+    user_data: str = field(repr=False)  # holds tokens and keys
     meta_data: Mapping[str, Any] = field(default_factory=dict)
     network: Mapping[str, Any] = field(default_factory=dict)
 
@@ -78,11 +78,17 @@ def _plain(child: Any) -> str:
     return str(child.file_identifier().decode()).split(";")[0].rstrip(".").lower()
 
 
+def not_yaml(what: str, error: yaml.YAMLError) -> Invalid:
+    """Where it cannot be read, without the line itself: it may hold a token or a key."""
+    mark = getattr(error, "problem_mark", None)
+    return Invalid(f"{what} is not YAML" + (f" in line {mark.line + 1}" if mark else ""))
+
+
 def _mapping(data: bytes, what: str) -> Mapping[str, Any]:
     try:
         loaded = yaml.safe_load(data) or {}
     except yaml.YAMLError as error:
-        raise Invalid(f"{what} is not YAML: {error}") from error
+        raise not_yaml(what, error) from None
     if not isinstance(loaded, dict):
         raise Invalid(f"{what} is not a mapping")
     return loaded

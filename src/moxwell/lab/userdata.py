@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from moxwell.errors import Invalid
-from moxwell.lab.seed import Seed
+from moxwell.lab.seed import Seed, not_yaml
 
 _JINJA = re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
 _JOIN = re.compile(r"kubeadm\s+join\b[^\n;&|]*--config[ =](\S+)")
@@ -34,7 +34,7 @@ TAINTS: tuple[Mapping[str, Any], ...] = ({"key": CONTROL_PLANE, "effect": "NoSch
 class Instructions:
     """Files to write and commands to run, in order."""
 
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # tokens, keys
     commands: tuple[str, ...] = ()
     hostname: str = ""
 
@@ -44,7 +44,7 @@ class Join:
     """A kubeadm JoinConfiguration, as far as a node needs it."""
 
     endpoint: str
-    token: str
+    token: str = field(repr=False)
     ca_hashes: tuple[str, ...]
     unsafe_skip_ca: bool
     node_name: str
@@ -85,7 +85,7 @@ def _cloud_config(text: str, seed: Seed) -> Instructions:
     try:
         config = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise Invalid(f"user-data is not YAML: {error}") from error
+        raise not_yaml("user-data", error) from None
     if not isinstance(config, dict):
         raise Invalid("user-data is not a mapping")
     files = {str(f["path"]): _content(f) for f in config.get("write_files") or () if "path" in f}
@@ -168,9 +168,17 @@ def has_sentinel(instructions: Instructions) -> bool:
     return bool(_SENTINEL.search(script))
 
 
+def read_documents(text: str, path: str) -> dict[str, Any]:
+    """The documents of a file of kubeadm, by kind."""
+    try:
+        found = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
+    except yaml.YAMLError as error:
+        raise not_yaml(path, error) from None
+    return {str(d.get("kind")): d for d in found}
+
+
 def _join(instructions: Instructions, path: str, *, sentinel: bool) -> Join:
-    documents = yaml.safe_load_all(instructions.files[path])
-    config = next((d for d in documents if (d or {}).get("kind") == "JoinConfiguration"), None)
+    config = read_documents(instructions.files[path], path).get("JoinConfiguration")
     if config is None:
         raise Invalid(f"{path} holds no JoinConfiguration")
     token = (config.get("discovery") or {}).get("bootstrapToken") or {}

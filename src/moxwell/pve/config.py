@@ -108,10 +108,10 @@ def genuine_planes(path: Path) -> str:
 def _document(text: str) -> object:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except yaml.YAMLError as error:  # not kept as the cause: its text shows a token's line
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark else ""
-        raise InvalidConfig(f"configuration: not YAML{place}") from error
+        raise InvalidConfig(f"configuration: not YAML{place}") from None
 
 
 def parse(

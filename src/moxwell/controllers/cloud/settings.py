@@ -66,8 +66,10 @@ def parse(text: str) -> Features:
     """The features of a whole configuration file."""
     try:
         document = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise InvalidFeatures(f"the configuration is not YAML: {error}") from error
+    except yaml.YAMLError as error:  # not quoted, nor kept as the cause: it shows a token's line
+        mark = getattr(error, "problem_mark", None)
+        place = f" in line {mark.line + 1}" if mark else ""
+        raise InvalidFeatures(f"the configuration is not YAML{place}") from None
     if not isinstance(document, dict):
         raise InvalidFeatures("the configuration is not a mapping")
     return from_mapping(document.get("features") or {})
