@@ -1,9 +1,39 @@
-"""A Proxmox cluster such as the samples of others describe: hosts ``pve`` and ``labs``."""
+"""A Proxmox cluster as the values that people have describe it: hosts ``pve`` and ``labs``."""
 
 from typing import Any
 
 Json = dict[str, Any]
 TOKEN, SECRET = "clastix@pam!capi", "0f0f0f0f-1111-4222-8333-444455556666"
+VALUES = """
+proxmox: {secret: {name: proxmox-secret, namespace: ""}}
+ipamProvider:
+  {enabled: true, ranges: [192.168.100.10-192.168.100.250], prefix: "24", gateway: 192.168.100.1}
+cluster:
+  controlPlane: {version: v1.31.4}
+  allowedNodes: [labs]
+  credentialsRef: {name: sample-proxmox-secret, namespace: default}
+  dnsServers: [8.8.8.8]
+  ipv4Config: {addresses: [192.168.100.10], gateway: 192.168.100.1, prefix: 24}
+nodePools:
+  - name: default
+    replicas: 1
+    autoscaling: {enabled: false, labels: {autoscaling: enabled}, minSize: "1", maxSize: "6"}
+    sourceNode: pve
+    allowedNodes: [labs]
+    pool: ""
+    templateId: 100
+    templateSelector: {matchTags: [ubuntu-nobe-kube-1.31.4]}
+    network:
+      {bridge: vmbr0, model: virtio, dnsServers: [8.8.8.8], addressesFromPools: {enabled: true}}
+    storage: local
+    format: qcow2
+    disks: {bootVolume: {disk: scsi0, sizeGb: 25}}
+    memoryMiB: 8192
+    numCores: 2
+    numSockets: 2
+    additionalCloudInitFiles: "#cloud-config\\ntimezone: Europe/Rome\\n"
+    users: [{name: ubuntu, shell: /bin/bash, lockPassword: true, sshAuthorizedKeys: [], sudo: x}]
+"""
 
 
 def place() -> Json:

@@ -9,42 +9,24 @@ import asyncio
 import base64
 import subprocess
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from controlled import run_story
 
-from moxwell.api import registry
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
-from moxwell.clock import SystemClock
-from moxwell.controllers.infra.book import RegionBook
-from moxwell.controllers.infra.wiring import add_infra
-from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
-from moxwell.lab.guests import Guests
-from moxwell.pve.ledger import Ledger
-from moxwell.pve.regions import Regions
-from moxwell.runtime.manager import assemble
-from moxwell.runtime.settings import Settings
 from moxwell.sim.engine import Engine
-from moxwell.sim.world import read_world
-from moxwell.testing.estate import TOKEN, TOKEN_SECRET, WORLD, configs
-from moxwell.testing.pve import SimTransport
 from rig import locate
 from rig.control_plane import ControlPlane
 from rig.plugin import require
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 CHART = Path(__file__).parents[2] / "charts" / "moxwell-cluster"
-FAST = WORLD.replace("boot: 6, shutdown: 3, statd: 5", "boot: 1, shutdown: 1, statd: 1")
 PATIENCE_SECONDS = 300.0
-CRDS = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
-)
 _CORE = ("clusters", "machinedeployments", "machinesets", "machines", "machinehealthchecks")
 _IPAM = ("ipaddressclaims", "ipaddresses", "inclusterippools")
 _REST = (
@@ -145,62 +127,11 @@ class Stage:
         return [name for shelf in shelves for name in shelf if name.endswith(".iso")]
 
 
-def run_story(plane: ControlPlane, folder: Path, tell: Callable[[Stage], Awaitable[None]]) -> None:
-    async def main() -> None:
-        clock = SystemClock()
-        guests = Guests(HttpTransport, clock)  # they hear the power button
-        engine = Engine(read_world(FAST, "world", clock.monotonic()), clock, inside=guests)
-        access = kubeconfig.find(clock, {}, str(plane.kubeconfig))
-        async with HttpTransport(access) as handler:
-            await _install(Kube(handler))
-            stage = Stage(plane, Kube(handler), engine, folder)
-            await _with_controllers(handler, stage, guests, tell)
-
-    asyncio.run(main())
-
-
-async def _with_controllers(
-    handler: HttpTransport,
-    stage: Stage,
-    guests: Guests,
-    tell: Callable[[Stage], Awaitable[None]],
-) -> None:
-    clock, engine = SystemClock(), stage.engine
-    runtime = assemble(handler, clock, Settings(elect=False, identity="chart"))
-    known, token = configs(*engine.desks), f"{TOKEN}={TOKEN_SECRET}"
-    regions = Regions(known, clock, connect=lambda c: SimTransport(engine, c.region, token=token))
-    add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, known))
-    running = [asyncio.create_task(w) for w in (guests.run(), regions.run(), runtime.manager.run())]
-    try:
-        await tell(stage)
-    finally:
-        runtime.manager.stop()
-        for task in running[:2]:
-            task.cancel()
-        for task in running:
-            with suppress(asyncio.CancelledError):
-                await task
-        await engine.close()
-
-
-async def _install(kube: Kube) -> None:
-    """Our CRDs, and Kamaji's for the control plane that is played."""
-    wanted = ("proxmox", "kamajicontrolplanes")
-    crds = [c for c in registry.make_crds() if c["metadata"]["name"].startswith(wanted)]
-    for crd in crds:
-        await kube.apply(crd, CRDS, force=True)
-    for crd in crds:
-        said: list[dict[str, Any]] = []
-        while not any(c["type"] == "Established" and c["status"] == "True" for c in said):
-            found = await kube.get(CRDS, crd["metadata"]["name"])
-            said = found.get("status", {}).get("conditions", [])
-            await asyncio.sleep(0.1)
-
-
 def test_the_chart_comes_and_goes(capi: ControlPlane, tmp_path: Path) -> None:
     require("helm")
 
-    async def tell(stage: Stage) -> None:
+    async def tell(kube: Kube, engine: Engine) -> None:
+        stage = Stage(capi, kube, engine, tmp_path)
         await stage.put("install", 1)
         await stage.play_plane()
 
@@ -223,4 +154,4 @@ def test_the_chart_comes_and_goes(capi: ControlPlane, tmp_path: Path) -> None:
         assert stage.seeds() == []
         assert stage.engine.desks["north"].region.guests[201].running  # somebody else's
 
-    run_story(capi, tmp_path, tell)
+    run_story(capi, tell)

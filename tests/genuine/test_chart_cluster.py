@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import places
 import pytest
 import yaml
 
@@ -188,41 +189,16 @@ def holds(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
-UPSTREAM = """
-proxmox: {secret: {name: proxmox-secret, namespace: ""}}
-ipamProvider:
-  {enabled: true, ranges: [192.168.100.10-192.168.100.250], prefix: "24", gateway: 192.168.100.1}
-cluster:
-  allowedNodes: [labs]
-  credentialsRef: {name: sample-proxmox-secret, namespace: default}
-  dnsServers: [8.8.8.8]
-  ipv4Config: {addresses: [192.168.100.10], gateway: 192.168.100.1, prefix: 24}
-nodePools:
-  - name: default
-    replicas: 1
-    autoscaling: {enabled: false, labels: {autoscaling: enabled}, minSize: "1", maxSize: "6"}
-    sourceNode: pve
-    allowedNodes: [labs]
-    pool: ""
-    templateId: 100
-    templateSelector: {matchTags: [ubuntu-nobe-kube-1.31.4]}
-    network:
-      {bridge: vmbr0, model: virtio, dnsServers: [8.8.8.8], addressesFromPools: {enabled: true}}
-    storage: local
-    format: qcow2
-    disks: {bootVolume: {disk: scsi0, sizeGb: 25}}
-    memoryMiB: 8192
-    numCores: 2
-    numSockets: 2
-    additionalCloudInitFiles: "#cloud-config\\ntimezone: Europe/Rome\\n"
-    users: [{name: ubuntu, shell: /bin/bash, lockPassword: true, sshAuthorizedKeys: [], sudo: x}]
-    labels: node.kubernetes.io/node=labs
-    taints: node.kubernetes.io/node=labs:NoSchedule
-"""
+def upstream() -> Json:
+    """The values that people have, and a pool that only some pods may use."""
+    tree: Json = yaml.safe_load(places.VALUES)
+    node = "node.kubernetes.io/node=labs"
+    tree["nodePools"][0] |= {"labels": node, "taints": f"{node}:NoSchedule"}
+    return tree
 
 
 @pytest.mark.parametrize(
-    "tree", [{}, yaml.safe_load(UPSTREAM), values()], ids=["defaults", "as people have it", "zones"]
+    "tree", [{}, upstream(), values()], ids=["defaults", "as people have it", "zones"]
 )
 def test_the_api_takes_everything_that_is_rendered(render: Render, tree: Json) -> None:
     objects = render(tree)

@@ -4,43 +4,32 @@ Machines under genuine Cluster API: core, kubeadm bootstrap and IPAM provider, P
 One Kubernetes apiserver is both the management cluster and the cluster that the machines join:
 guests read their seed disk, join with the token that the genuine bootstrap provider made, and
 become Nodes. What is told are the scenes of ``moxwell.testing.machine_stories``, one after the
-other on one cluster; the embedded stage tells the same ones.
+other on one cluster, half of them on another one: two workers share them. The embedded stage tells
+the same ones.
 """
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from controlled import run_story, wire
 
-from moxwell.api import registry
-from moxwell.clock import SystemClock
-from moxwell.controllers.infra.book import RegionBook
-from moxwell.controllers.infra.wiring import add_infra
-from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
-from moxwell.lab.guests import Guests
-from moxwell.pve.ledger import Ledger
-from moxwell.pve.regions import Regions
-from moxwell.runtime.manager import assemble
-from moxwell.runtime.settings import Settings
 from moxwell.sim.engine import Engine
-from moxwell.sim.world import read_world
-from moxwell.testing.estate import TOKEN, TOKEN_SECRET, WORLD, configs
-from moxwell.testing.fresh import CRDS
 from moxwell.testing.leftovers import furnish
-from moxwell.testing.machine_stories import SCENES, Stage, begin, end
-from moxwell.testing.pve import SimTransport
+from moxwell.testing.machine_stories import SCENES, Scene, Stage, begin, end
 from rig import control_plane, managers
 from rig.control_plane import ControlPlane
 from rig.plugin import CAPI, KUBERNETES, require
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
-FAST = WORLD.replace("boot: 6, shutdown: 3, statd: 5", "boot: 1, shutdown: 1, statd: 1, ha: 1")
-SETTLE_SECONDS = 8.0
+LOOK_SECONDS, STILL_SECONDS = 0.3, 6.0
+HALVES = [
+    pytest.param(SCENES[0::2], id="one half", marks=pytest.mark.xdist_group("infra capi 1")),
+    pytest.param(SCENES[1::2], id="the other half", marks=pytest.mark.xdist_group("infra capi 2")),
+]
 
 BOOTSTRAP = """
 apiVersion: v1
@@ -86,95 +75,40 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:node
 """
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     require(*KUBERNETES, *CAPI)
-    with ControlPlane(tmp_path_factory.mktemp("capi-infra")) as made:
+    with ControlPlane(tmp_path / "plane") as made:
         made.start("--enable-bootstrap-token-auth=true")
-        made.start_controller_manager("--node-monitor-grace-period=25s")
+        made.start_controller_manager("--node-monitor-grace-period=25s", "--node-monitor-period=1s")
         control_plane.wait_default_account(made)
         managers.start(made)
         yield made
 
 
-def run_story(plane: ControlPlane, tell: Callable[[Stage], Awaitable[None]]) -> None:
-    async def main() -> None:
-        clock = SystemClock()
-        access = kubeconfig.find(clock, {}, str(plane.kubeconfig))
-        guests = Guests(HttpTransport, clock)
-        engine = Engine(read_world(FAST, "world", clock.monotonic()), clock, inside=guests)
-        async with HttpTransport(access) as handler:
-            await _story(plane, tell, engine, guests, handler)
-
-    asyncio.run(main())
-
-
-async def _story(
-    plane: ControlPlane,
-    tell: Callable[[Stage], Awaitable[None]],
-    engine: Engine,
-    guests: Guests,
-    handler: HttpTransport,
-) -> None:
-    clock = SystemClock()
-    runtime = assemble(handler, clock, Settings(elect=False, identity="rig"))
-    known = configs(*engine.desks)
-    wires = {
-        name: SimTransport(engine, name, token=f"{TOKEN}={TOKEN_SECRET}") for name in engine.desks
-    }
-    regions = Regions(known, clock, connect=lambda config: wires[config.region])
-    kube = Kube(handler)
-    await _install(kube)
-    await furnish(engine.desks["north"].region, wires["north"])
-    add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, known))
-    running = [
-        asyncio.create_task(work) for work in (guests.run(), regions.run(), runtime.manager.run())
-    ]
-    await asyncio.sleep(SETTLE_SECONDS)  # until the simulated regions have come to rest
-    try:
-        await tell(await _stage(plane, kube, engine))
-    finally:
-        runtime.manager.stop()
-        for task in running[:2]:
-            task.cancel()
-        for task in running:
-            with suppress(asyncio.CancelledError):
-                await task
-        await engine.close()
-
-
-async def _stage(plane: ControlPlane, kube: Kube, engine: Engine) -> Stage:
-    """The genuine API, and what nodes need to join it."""
+async def furnished(plane: ControlPlane, kube: Kube, engine: Engine) -> Stage:
+    """The genuine API, what nodes need to join it, and things of strangers."""
 
     async def apply(text: str) -> None:
         await asyncio.to_thread(plane.kubectl, "apply", "-f", "-", stdin=text)
 
+    await furnish(engine.desks["north"].region, wire(engine, "north"))
     pair = plane.authority.pair
     ca, key, config = (p.read_bytes() for p in (pair.cert, pair.key, Path(plane.kubeconfig)))
     await apply(BOOTSTRAP % {"ca": base64.b64encode(ca).decode(), "url": plane.url})
-    return Stage(kube, engine, apply, ca, key, config, plane.port)
+    made = Stage(kube, engine, apply, ca, key, config, plane.port)
+    made.look_seconds, made.still_seconds = LOOK_SECONDS, STILL_SECONDS
+    return made
 
 
-async def _install(kube: Kube) -> None:
-    """Our CRDs, and Kamaji's for the control plane's stand-in."""
-    wanted = ("proxmox", "kamajicontrolplanes")
-    for crd in registry.make_crds(upstream=True):
-        if crd["metadata"]["name"].startswith(wanted):
-            await kube.apply(crd, CRDS, force=True)
-    for plural in ("proxmoxmachines", "proxmoxclusters"):
-        name = f"{plural}.infrastructure.cluster.x-k8s.io"
-        established = False
-        while not established:
-            await asyncio.sleep(0.2)
-            crd = await kube.get(CRDS, name)
-            said = crd.get("status", {}).get("conditions", [])
-            established = any(c["type"] == "Established" and c["status"] == "True" for c in said)
-
-
-def test_every_scene_under_genuine_cluster_api(plane: ControlPlane) -> None:
-    async def tell(stage: Stage) -> None:
+@pytest.mark.parametrize("scenes", HALVES)
+def test_every_scene_under_genuine_cluster_api(
+    plane: ControlPlane, scenes: tuple[Scene, ...]
+) -> None:
+    async def tell(kube: Kube, engine: Engine) -> None:
+        stage = await furnished(plane, kube, engine)
         await begin(stage)
-        for scene in SCENES:
+        for scene in scenes:
             await scene(stage)
         await end(stage)
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 import yaml
-from operated import FAST, Operator, Simulated, apply, get, story, until, workload
+from operated import Operator, Simulated, apply, get, story, until, workload
 
+from moxwell.testing.estate_world import QUICK
 from rig import control_plane, locate, managers
 from rig.control_plane import ControlPlane
 from rig.plugin import CAPI, KUBERNETES, require
@@ -28,33 +29,33 @@ pytestmark = [
     pytest.mark.xdist_group("manifests_genuine"),
 ]
 Json = dict[str, Any]
-ALPHA2 = """
+CLUSTER = """
 apiVersion: cluster.x-k8s.io/v1beta2
 kind: Cluster
-metadata:
-  name: %(name)s
-  labels: {cluster.x-k8s.io/cluster-name: %(name)s}
+metadata: {name: %(name)s, labels: {cluster.x-k8s.io/cluster-name: %(name)s}}
 spec:
-  clusterNetwork: {pods: {cidrBlocks: ["192.168.0.0/16"]}}
   infrastructureRef:
     {apiGroup: infrastructure.cluster.x-k8s.io, kind: ProxmoxCluster, name: %(name)s}
   controlPlaneRef:
     {apiGroup: controlplane.cluster.x-k8s.io, kind: KubeadmControlPlane, name: %(name)s-cp}
+"""
+PLACE = """
 ---
-apiVersion: infrastructure.cluster.x-k8s.io/v1alpha2
+apiVersion: infrastructure.cluster.x-k8s.io/%(api)s
 kind: ProxmoxCluster
 metadata: {name: %(name)s}
 spec:
   controlPlaneEndpoint: {host: %(host)s, port: %(port)s}
-  ipv4Config: {addresses: ["10.20.0.10-10.20.0.60"], prefix: 24, gateway: 10.20.0.1}
-  dnsServers: [10.20.0.2]
-  allowedNodes: [pve1, pve2]
+  ipv4Config: {addresses: ["%(net)s.10-%(net)s.60"], prefix: 24, gateway: %(net)s.1}
+  dnsServers: [%(net)s.2]
+"""
+PLANE = """
 ---
 apiVersion: controlplane.cluster.x-k8s.io/v1beta2
 kind: KubeadmControlPlane
 metadata: {name: %(name)s-cp}
 spec:
-  replicas: 1
+  replicas: %(replicas)s
   version: v1.34.1
   machineTemplate:
     spec:
@@ -63,60 +64,68 @@ spec:
         kind: ProxmoxMachineTemplate
         name: %(name)s-cp
   kubeadmConfigSpec:
+"""
+MOULD = """
+---
+apiVersion: infrastructure.cluster.x-k8s.io/%(api)s
+kind: ProxmoxMachineTemplate
+metadata: {name: %(name)s-cp}
+spec:
+  template:
+    spec:
+      templateID: 9000
+      numCores: 2
+"""
+CAPMOX_MOULD = f"""{MOULD}
+      sourceNode: pve1
+      format: raw
+      full: true
+      memoryMiB: 4096
+      disks: {{bootVolume: {{disk: scsi0, sizeGb: 20}}}}
+"""
+ALPHA2 = f"""{CLUSTER}
+  clusterNetwork: {{pods: {{cidrBlocks: ["192.168.0.0/16"]}}}}
+{PLACE}
+  allowedNodes: [pve1, pve2]
+{PLANE}
     files:
       - path: /etc/kubernetes/manifests/kube-vip.yaml
         owner: root:root
         content: |
           apiVersion: v1
           kind: Pod
-          metadata: {name: kube-vip, namespace: kube-system}
+          metadata: {{name: kube-vip, namespace: kube-system}}
           spec:
             hostNetwork: true
             containers:
               - name: kube-vip
                 image: ghcr.io/kube-vip/kube-vip:v0.7.1
                 args: [manager]
-                env: [{name: address, value: %(host)s}]
+                env: [{{name: address, value: %(host)s}}]
       - path: /etc/prepare.sh
         permissions: "0700"
         content: |
           #!/bin/bash
           grep -q "kubeadm init" /etc/kubeadm.sh && sed -i s/admin/super-admin/ /etc/x
     preKubeadmCommands: [/etc/prepare.sh]
-    initConfiguration:
+    initConfiguration: &node
       nodeRegistration:
         kubeletExtraArgs:
-          - {name: provider-id, value: "proxmox://'{{ ds.meta_data.instance_id }}'"}
-    joinConfiguration:
-      nodeRegistration:
-        kubeletExtraArgs:
-          - {name: provider-id, value: "proxmox://'{{ ds.meta_data.instance_id }}'"}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1alpha2
-kind: ProxmoxMachineTemplate
-metadata: {name: %(name)s-cp}
-spec:
-  template:
-    spec:
-      sourceNode: pve1
-      templateID: 9000
-      format: raw
-      full: true
+          - {{name: provider-id, value: "proxmox://'{{{{ ds.meta_data.instance_id }}}}'"}}
+    joinConfiguration: *node
+{CAPMOX_MOULD}
       numSockets: 2
-      numCores: 2
-      memoryMiB: 4096
-      disks: {bootVolume: {disk: scsi0, sizeGb: 20}}
-      network: {networkDevices: [{name: net0, bridge: vmbr0, model: virtio}]}
+      network: {{networkDevices: [{{name: net0, bridge: vmbr0, model: virtio}}]}}
 ---
 apiVersion: cluster.x-k8s.io/v1beta2
 kind: MachineDeployment
-metadata: {name: %(name)s-workers}
+metadata: {{name: %(name)s-workers}}
 spec:
   clusterName: %(name)s
   replicas: 1
-  selector: {matchLabels: {}}
+  selector: {{matchLabels: {{}}}}
   template:
-    metadata: {labels: {node-role.kubernetes.io/node: ""}}
+    metadata: {{labels: {{node-role.kubernetes.io/node: ""}}}}
     spec:
       clusterName: %(name)s
       version: v1.34.1
@@ -132,23 +141,21 @@ spec:
 ---
 apiVersion: bootstrap.cluster.x-k8s.io/v1beta2
 kind: KubeadmConfigTemplate
-metadata: {name: %(name)s-worker}
+metadata: {{name: %(name)s-worker}}
 spec:
   template:
     spec:
       joinConfiguration:
         nodeRegistration:
           kubeletExtraArgs:
-            - {name: provider-id, value: "proxmox://'{{ ds.meta_data.instance_id }}'"}
+            - {{name: provider-id, value: "proxmox://'{{{{ ds.meta_data.instance_id }}}}'"}}
 """
-
-
-ALPHA1 = """
+ALPHA1 = f"""
 apiVersion: cluster.x-k8s.io/v1beta1
 kind: Cluster
-metadata: {name: %(name)s}
+metadata: {{name: %(name)s}}
 spec:
-  clusterNetwork: {pods: {cidrBlocks: ["192.168.0.0/16"]}}
+  clusterNetwork: {{pods: {{cidrBlocks: ["192.168.0.0/16"]}}}}
   infrastructureRef:
     apiVersion: infrastructure.cluster.x-k8s.io/v1alpha1
     kind: ProxmoxCluster
@@ -157,22 +164,15 @@ spec:
     apiVersion: controlplane.cluster.x-k8s.io/v1beta1
     kind: KubeadmControlPlane
     name: %(name)s-cp
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1alpha1
-kind: ProxmoxCluster
-metadata: {name: %(name)s}
-spec:
-  controlPlaneEndpoint: {host: %(host)s, port: %(port)s}
-  ipv4Config: {addresses: ["10.21.0.10-10.21.0.60"], prefix: 24, gateway: 10.21.0.1}
-  dnsServers: [10.21.0.2]
+{PLACE}
   allowedNodes: [pve1, pve2]
-  cloneSpec: {machineSpec: {}, sshAuthorizedKeys: [], virtualIPNetworkInterface: ""}
+  cloneSpec: {{machineSpec: {{}}, sshAuthorizedKeys: [], virtualIPNetworkInterface: ""}}
 ---
 apiVersion: controlplane.cluster.x-k8s.io/v1beta1
 kind: KubeadmControlPlane
-metadata: {name: %(name)s-cp}
+metadata: {{name: %(name)s-cp}}
 spec:
-  replicas: 1
+  replicas: %(replicas)s
   version: v1.34.1
   machineTemplate:
     infrastructureRef:
@@ -180,60 +180,15 @@ spec:
       kind: ProxmoxMachineTemplate
       name: %(name)s-cp
   kubeadmConfigSpec:
-    initConfiguration:
+    initConfiguration: &node
       nodeRegistration:
-        kubeletExtraArgs: {provider-id: "proxmox://'{{ ds.meta_data.instance_id }}'"}
-    joinConfiguration:
-      nodeRegistration:
-        kubeletExtraArgs: {provider-id: "proxmox://'{{ ds.meta_data.instance_id }}'"}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1alpha1
-kind: ProxmoxMachineTemplate
-metadata: {name: %(name)s-cp}
-spec:
-  template:
-    spec:
-      sourceNode: pve1
-      templateID: 9000
-      format: raw
-      full: true
+        kubeletExtraArgs: {{provider-id: "proxmox://'{{{{ ds.meta_data.instance_id }}}}'"}}
+    joinConfiguration: *node
+{CAPMOX_MOULD}
       numSockets: 1
-      numCores: 2
-      memoryMiB: 4096
-      disks: {bootVolume: {disk: scsi0, sizeGb: 20}}
-      network: {default: {bridge: vmbr0, model: virtio}}
+      network: {{default: {{bridge: vmbr0, model: virtio}}}}
 """
-THREE = """
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Cluster
-metadata: {name: %(name)s}
-spec:
-  infrastructureRef:
-    {apiGroup: infrastructure.cluster.x-k8s.io, kind: ProxmoxCluster, name: %(name)s}
-  controlPlaneRef:
-    {apiGroup: controlplane.cluster.x-k8s.io, kind: KubeadmControlPlane, name: %(name)s-cp}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
-kind: ProxmoxCluster
-metadata: {name: %(name)s}
-spec:
-  controlPlaneEndpoint: {host: %(host)s, port: %(port)s}
-  ipv4Config: {addresses: ["10.22.0.10-10.22.0.60"], prefix: 24, gateway: 10.22.0.1}
-  dnsServers: [10.22.0.2]
----
-apiVersion: controlplane.cluster.x-k8s.io/v1beta2
-kind: KubeadmControlPlane
-metadata: {name: %(name)s-cp}
-spec:
-  replicas: 3
-  version: v1.34.1
-  machineTemplate:
-    spec:
-      infrastructureRef:
-        apiGroup: infrastructure.cluster.x-k8s.io
-        kind: ProxmoxMachineTemplate
-        name: %(name)s-cp
-  kubeadmConfigSpec:
+THREE = f"""{CLUSTER}{PLACE}{PLANE}
     clusterConfiguration:
       etcd:
         external:
@@ -244,18 +199,18 @@ spec:
     initConfiguration: &node
       nodeRegistration:
         kubeletExtraArgs:
-          - {name: provider-id, value: "proxmox://'{{ ds.meta_data.instance_id }}'"}
+          - {{name: provider-id, value: "proxmox://'{{{{ ds.meta_data.instance_id }}}}'"}}
           - name: node-labels
-            value: "host={{ ds.meta_data.proxmox_node }},zone={{ ds.meta_data.zone }}"
+            value: "host={{{{ ds.meta_data.proxmox_node }}}},zone={{{{ ds.meta_data.zone }}}}"
     joinConfiguration: *node
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
-kind: ProxmoxMachineTemplate
-metadata: {name: %(name)s-cp}
-spec: {template: {spec: {templateID: 9000, numCores: 2, spread: Require}}}
+{MOULD}
+      spread: Require
 """
-CLUSTERS = {"alpha": (ALPHA2, "127.20.0.1"), "old": (ALPHA1, "127.20.0.2")}
-CLUSTERS["three"] = (THREE, "127.20.0.3")
+CLUSTERS: dict[str, tuple[str, Json]] = {
+    "alpha": (ALPHA2, {"api": "v1alpha2", "net": "10.20.0", "host": "127.20.0.1", "replicas": 1}),
+    "old": (ALPHA1, {"api": "v1alpha1", "net": "10.21.0", "host": "127.20.0.2", "replicas": 1}),
+    "three": (THREE, {"api": "v1beta2", "net": "10.22.0", "host": "127.20.0.3", "replicas": 3}),
+}
 
 
 @dataclass
@@ -275,9 +230,9 @@ class Stage:
             meta = {"name": name, "labels": {"cluster.x-k8s.io/cluster-name": "three"}}
             head = {"apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret"}
             apply(self.plane, yaml.safe_dump({**head, "metadata": meta, "data": given}))
-        for name, (text, host) in CLUSTERS.items():
+        for name, (text, facts) in CLUSTERS.items():
             self.ports[name] = free_port()
-            apply(self.plane, text % {"name": name, "host": host, "port": self.ports[name]})
+            apply(self.plane, text % {**facts, "name": name, "port": self.ports[name]})
 
     def of(self, cluster: str, kind: str = "machines") -> list[Json]:
         return get(self.plane, kind, "-l", f"cluster.x-k8s.io/cluster-name={cluster}")
@@ -314,7 +269,7 @@ def _encoded(path: Path) -> str:
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     require(*KUBERNETES, *CAPI, managers.CONTROL_PLANE.name)
     folder = tmp_path_factory.mktemp("manifests")
-    north = FAST[: FAST.index("  - name: south")].replace("bandwidth: 400M", "bandwidth: 4G")
+    north = QUICK[: QUICK.index("  - name: south")].replace("bandwidth: 400M", "bandwidth: 4G")
     with Simulated(folder / "sim", north) as proxmox, ControlPlane(folder / "kube") as plane:
         plane.start()
         plane.start_controller_manager()

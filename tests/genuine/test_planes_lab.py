@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from estate import quick_world
 from instance import Instance, instance
 
 from moxwell.app.genuine import process
@@ -80,7 +81,8 @@ def _tellers(tenant: Kubectl) -> set[str] | None:
 def test_a_lab_on_genuine_programs(tmp_path: Path, rig_program: Callable[[str], Path]) -> None:
     require(*KUBERNETES)
     kubectl, programs = rig_program("kubectl"), cache()
-    with instance(tmp_path, "planes", f"--genuine-planes={programs}") as lab:
+    world = f"--world={quick_world(tmp_path)}"
+    with instance(tmp_path, "planes", f"--genuine-planes={programs}", world) as lab:
         config = tmp_path / "demo.kubeconfig"
         config.write_text(lab.run("cluster", "kubeconfig", "demo").stdout)
         tenant, own = Kubectl(kubectl, config), Kubectl(kubectl, lab.home.kubeconfig)

@@ -33,7 +33,6 @@ PLANES = Resource(
     "controlplane.cluster.x-k8s.io", "v1alpha2", "kamajicontrolplanes", "KamajiControlPlane"
 )
 INFRA = "infrastructure.cluster.x-k8s.io"
-STILL_SECONDS = 15
 
 
 @dataclass
@@ -48,6 +47,8 @@ class Stage:
     kubeconfig: bytes
     port: int
     patience_seconds: float = 240.0
+    look_seconds: float = 1.0  # between two looks
+    still_seconds: float = 15.0  # nothing happens for so long where nothing may happen
     before: dict[str, Lying] = field(default_factory=dict)
 
     async def until(self, what: str, test: Callable[[], Awaitable[Any]]) -> Any:
@@ -56,7 +57,7 @@ class Stage:
         while not (found := await test()):
             if loop.time() > end:
                 raise AssertionError(f"{what} did not come: {await self.state()}")
-            await asyncio.sleep(1)
+            await asyncio.sleep(self.look_seconds)
         return found
 
     async def state(self) -> str:
@@ -115,6 +116,11 @@ class Stage:
         group = await self.kube.get(MachineDeployment, "w", "default")
         ref = group.spec.template.spec.infrastructure_ref
         return ref.name if ref else ""
+
+    async def is_taken_up(self) -> bool:
+        """Whoever looks after the deployment has seen it as it is now."""
+        group = await self.kube.get(MachineDeployment, "w", "default")
+        return group.status.observed_generation >= group.metadata.generation
 
     async def change_template(self, strategy: str) -> str:
         """Another template from now on: w2 after w, w after w2."""
@@ -316,7 +322,8 @@ async def on_delete(stage: Stage) -> None:
     """A new template with OnDelete: a machine is replaced when somebody deletes it, not before."""
     old = {m.uid: m for m in await stage.with_nodes(2)}
     new = await stage.change_template("OnDelete")
-    await asyncio.sleep(STILL_SECONDS)
+    await stage.until("the change is taken up", stage.is_taken_up)
+    await asyncio.sleep(stage.still_seconds)
     assert {m.uid for m in await stage.with_nodes(2)} == set(old)
     first = next(iter(old.values()))
     await stage.kube.delete(Machine, first.name, "default")
