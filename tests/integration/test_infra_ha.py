@@ -47,13 +47,33 @@ def test_a_machine_is_in_the_group_it_names_and_leaves_it_when_it_goes(region: s
     run_virtual(main())
 
 
-def test_a_rule_that_is_not_there_is_told() -> None:
+@pytest.mark.parametrize(
+    "region",
+    [pytest.param("north", id="a group on 8.4"), pytest.param("south", id="a rule on 9.2")],
+)
+def test_a_group_that_is_not_there_is_told_before_anything_is_made(region: str) -> None:
+    async def main() -> None:
+        async with running(region) as (estate, _):
+            await apply_cluster(estate, region=region)
+            await apply_machine(estate, "m", templateID=9000, highAvailability={"group": "near"})
+            machine = await estate.until("m", lambda m: reason(m) == "InsufficientResources")
+            assert f"region {region} has no HA group or rule near" in message(machine)
+            assert [p for method, p in estate.sent(region) if method != "GET"] == []
+            await prepare(estate, region)
+            await estate.until("m", ready)
+
+    run_virtual(main())
+
+
+def test_a_rule_that_goes_while_its_machine_is_made_is_told() -> None:
     async def main() -> None:
         async with running("south") as (estate, _):
+            await prepare(estate, "south")
             await apply_cluster(estate, region="south")
-            await apply_machine(estate, "m", templateID=9000, highAvailability={"group": "none"})
+            await apply_machine(estate, "m", templateID=9000, highAvailability={"group": "near"})
+            await estate.until("m", lambda m: m.spec.claim is not None)
+            del estate.region("south").ha.rules["near"]
             machine = await estate.until("m", lambda m: reason(m) == "HARuleNotFound")
-            assert "no HA rule 'none'" in message(machine)
-            assert estate.region("south").ha.resources == {}
+            assert "no HA rule 'near'" in message(machine)
 
     run_virtual(main())

@@ -18,6 +18,8 @@ REGIONS = [pytest.param("north", id="on 8.4"), pytest.param("south", id="on 9.2"
 
 
 async def made(estate: Estate, region: str, **spec: Any) -> tuple[ProxmoxMachine, Any]:
+    for group in ("kube", "web"):
+        estate.region(region).firewall.groups[group] = {"rules": []}
     await apply_cluster(estate, region=region)
     await apply_machine(estate, "m", templateID=9000, changes="InPlace", **spec)
     machine = await estate.until("m", lambda m: ready(m) and m.status.hardware != "")
@@ -51,6 +53,23 @@ def test_what_is_taken_out_leaves_and_what_is_theirs_stays(region: str) -> None:
             assert writes(estate, region) == sent
             status = (await estate.machine("m")).status
             assert (status.applied.tags, status.applied.firewall_groups) == (("b",), ("web",))
+
+    run_virtual(main())
+
+
+def test_a_firewall_group_that_is_not_there_is_told_until_it_is() -> None:
+    async def main() -> None:
+        async with running("north") as (estate, _):
+            _, guest = await made(estate, "north", firewallGroups=["web"])
+            await say(estate, firewallGroups=["web", "late"])
+            told = await estate.until(
+                "m", lambda m: reason(m, "UpToDate") == "FirewallGroupNotFound"
+            )
+            assert "no firewall group late" in message(told, "UpToDate")
+            assert is_true(told, "Ready")
+            estate.region("north").firewall.groups["late"] = {"rules": []}
+            await estate.until("m", lambda m: is_true(m, "UpToDate"))
+            assert sorted(r["action"] for r in guest.firewall.rules) == ["late", "web"]
 
     run_virtual(main())
 

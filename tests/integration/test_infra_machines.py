@@ -237,6 +237,9 @@ def test_firewall_groups_come_before_the_first_start() -> None:
     async def tell(estate: Estate) -> None:
         await apply_cluster(estate)
         await apply_machine(estate, "m", templateID=9000, firewallGroups=["kube"])
+        waiting = await estate.until("m", lambda m: reason(m) == "InsufficientResources")
+        assert "region north has no firewall group kube" in message(waiting)
+        estate.region("north").firewall.groups["kube"] = {"rules": []}
         await estate.until("m", ready)
         rules = only_guest(estate).firewall.rules
         assert [(r["type"], r["action"]) for r in rules] == [("group", "kube")]

@@ -45,6 +45,8 @@ class Fittings:
     iso_storage: str = ""
     bridge: str = ""
     maintenance: bool = False
+    firewall_groups: frozenset[str] | None = None  # of its region
+    ha_groups: frozenset[str] | None = None  # of its region; from 9 on its HA rules
 
 
 @dataclass(frozen=True, slots=True)

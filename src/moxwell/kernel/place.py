@@ -46,6 +46,8 @@ class Ask:
     bridges: frozenset[str] = frozenset()  # that network devices name
     other_bridges: frozenset[str] = frozenset()  # for devices that leave it to the zone
     mappings: frozenset[str] = frozenset()  # of PCI devices
+    firewall_groups: frozenset[str] = frozenset()
+    ha_groups: frozenset[str] = frozenset()
     formats: frozenset[tuple[str, str]] = frozenset()  # (storage or "", disk format)
     limits: Limits = Limits()
 
@@ -287,6 +289,18 @@ def _fittings(ask: Ask, host: Host) -> list[str]:
     if has.mappings is not None:
         lacking = sorted(ask.mappings - has.mappings)
         why += [f"host {host.key.name} has no device mapped as {name}" for name in lacking]
+    return why + _region_fittings(ask, host)
+
+
+def _region_fittings(ask: Ask, host: Host) -> list[str]:
+    """What all hosts of a region have or lack."""
+    has, why = host.fittings, []
+    if has.firewall_groups is not None:
+        lacking = sorted(ask.firewall_groups - has.firewall_groups)
+        why += [f"region {host.key.region} has no firewall group {name}" for name in lacking]
+    if has.ha_groups is not None:
+        lacking = sorted(ask.ha_groups - has.ha_groups)
+        why += [f"region {host.key.region} has no HA group or rule {name}" for name in lacking]
     return why
 
 

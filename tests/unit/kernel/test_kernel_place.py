@@ -268,6 +268,25 @@ FITTED = Fittings(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu"}))
             id="a PCI mapping without a device there",
         ),
         pytest.param(
+            {"firewall_groups": {"kube", "web"}},
+            replace(FITTED, firewall_groups=frozenset({"web"})),
+            ("region r1 has no firewall group kube",),
+            id="a firewall group that is missing",
+        ),
+        pytest.param({"firewall_groups": {"kube"}}, FITTED, (), id="unknown firewall groups"),
+        pytest.param(
+            {"ha_groups": {"near"}},
+            replace(FITTED, ha_groups=frozenset()),
+            ("region r1 has no HA group or rule near",),
+            id="an HA group that is missing",
+        ),
+        pytest.param(
+            {"ha_groups": {"near"}},
+            replace(FITTED, ha_groups=frozenset({"near"})),
+            (),
+            id="an HA group that is there",
+        ),
+        pytest.param(
             {"formats": {("lvm", "qcow2"), ("lvm", "raw")}},
             FITTED,
             ("storage lvm (lvmthin) holds no qcow2 images",),

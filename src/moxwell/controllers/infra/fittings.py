@@ -1,6 +1,6 @@
 """
-What hosts are fitted with that the inventory does not show: bridges, devices by mapping; and which
-of them are in maintenance.
+What hosts are fitted with that the inventory does not show: bridges, devices by mapping, firewall
+and HA groups of their region; and which of them are in maintenance.
 
 In: hosts of a region. Out: the names a guest may ask for there, or None where nobody could tell.
 Read once per host and kept for a while, however many machines are placed; several that are placed
@@ -9,16 +9,16 @@ host: Proxmox would say so itself, only later.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
-from moxwell.pve import properties
+from moxwell.pve import errors, properties
 from moxwell.pve.regions import Region
 
 KEEP_SECONDS, KEEP_UNKNOWN_SECONDS = 600.0, 60.0
-MAINTENANCE_SECONDS = 10.0  # as old as the list that hosts are judged by
+QUICK_SECONDS = 10.0  # as old as the list that hosts are judged by
 Names = frozenset[str] | None
 
 
@@ -30,6 +30,7 @@ class _Shelf:
     bridges: dict[str, tuple[float, Names]] = field(default_factory=dict)  # by host, until when
     mapped: tuple[float, Mapping[str, frozenset[str]] | None] = (0.0, None)  # host -> mappings
     maintained: tuple[float, Names] = (0.0, None)
+    groups: dict[str, tuple[float, Names]] = field(default_factory=dict)  # when read
 
 
 class Fittings:
@@ -64,9 +65,38 @@ class Fittings:
         async with known.lock:
             if self._is_over(known.maintained[0]):
                 found = await _maintained(region)
-                keep = KEEP_UNKNOWN_SECONDS if found is None else MAINTENANCE_SECONDS
+                keep = KEEP_UNKNOWN_SECONDS if found is None else QUICK_SECONDS
                 known.maintained = (self._clock.monotonic() + keep, found)
         return known.maintained[1] or frozenset()
+
+    async def firewall_groups(self, region: Region, wanted: frozenset[str]) -> Names:
+        """The security groups of a region; None if nobody can tell, or nobody asks."""
+        return await self._groups(region, "firewall", wanted, _firewall_groups)
+
+    async def ha_groups(self, region: Region, wanted: frozenset[str]) -> Names:
+        """The HA groups of a region, or on 9 its rules; None if nobody can tell, or asks."""
+        return await self._groups(region, "ha", wanted, _ha_groups)
+
+    async def _groups(
+        self,
+        region: Region,
+        kind: str,
+        wanted: frozenset[str],
+        read: Callable[[Region], Awaitable[Names]],
+    ) -> Names:
+        """Kept for long while all that is wanted is there; one that is missing may come soon."""
+        if not wanted:
+            return None
+        known = self._known.setdefault(region.name, _Shelf())
+        async with known.lock:
+            at, names = known.groups.get(kind, (None, None))
+            keep = KEEP_UNKNOWN_SECONDS if names is None else KEEP_SECONDS
+            if names is not None and wanted - names:
+                keep = QUICK_SECONDS
+            if at is None or self._is_over(at + keep):
+                names = await read(region)
+                known.groups[kind] = (self._clock.monotonic(), names)
+        return names
 
     def _is_over(self, until: float) -> bool:
         return self._clock.monotonic() >= until
@@ -86,6 +116,26 @@ async def _bridges(region: Region, host: str) -> Names:
 async def _maintained(region: Region) -> Names:
     try:
         return (await region.pve.ha.manager()).in_maintenance
+    except MoxwellError:
+        return None
+
+
+async def _firewall_groups(region: Region) -> Names:
+    try:
+        return frozenset(group.group for group in await region.pve.firewall.groups())
+    except MoxwellError:
+        return None
+
+
+async def _ha_groups(region: Region) -> Names:
+    try:
+        return frozenset(rule.rule for rule in await region.pve.ha.rules())
+    except errors.CannotHere:
+        pass  # before 9
+    except MoxwellError:
+        return None
+    try:
+        return frozenset(group.group for group in await region.pve.ha.groups())
     except MoxwellError:
         return None
 

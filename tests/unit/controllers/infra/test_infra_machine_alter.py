@@ -33,6 +33,7 @@ from moxwell.pve.steps import (
     RemoveDisk,
     RemoveHa,
     Resize,
+    SetFirewall,
 )
 from moxwell.runtime.move import Settled, Wait
 
@@ -92,6 +93,18 @@ def rule(*sids: str) -> HaRule:
             guest(firewall_groups=frozenset({"theirs"})),
             None,
             id="a firewall group that left already",
+        ),
+        pytest.param(
+            machine(Applied(), firewall_groups=("kube", "web")),
+            guest(firewall_groups=frozenset({"web"}), lacking_groups=("kube",)),
+            "FirewallGroupNotFound",
+            id="a firewall group that the region does not have",
+        ),
+        pytest.param(
+            machine(Applied(), firewall_groups=("kube", "web")),
+            guest(firewall_groups=frozenset({"web"})),
+            SetFirewall,
+            id="a firewall group put in",
         ),
         pytest.param(machine(), guest(drive=VOLUME), "DiskKept", id="a disk taken out is kept"),
         pytest.param(

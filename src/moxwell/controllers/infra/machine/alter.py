@@ -28,13 +28,9 @@ from moxwell.pve.steps import (
 from moxwell.runtime.move import Wait
 
 # Why something asked for is not on the guest, or something not asked for is; the machine is well.
-RULE_MISSING, RULE_KEPT, SLOT_TAKEN, DISK_KEPT = (
-    "HARuleNotFound",
-    "HARuleKept",
-    "SlotTaken",
-    "DiskKept",
-)
-TOLD = frozenset({RULE_MISSING, RULE_KEPT, SLOT_TAKEN, DISK_KEPT})
+RULE_MISSING, RULE_KEPT = "HARuleNotFound", "HARuleKept"
+GROUP_MISSING, SLOT_TAKEN, DISK_KEPT = "FirewallGroupNotFound", "SlotTaken", "DiskKept"
+TOLD = frozenset({RULE_MISSING, RULE_KEPT, GROUP_MISSING, SLOT_TAKEN, DISK_KEPT})
 
 
 def change(obj: ProxmoxMachine, found: GuestFound) -> Step | Wait | None:
@@ -44,6 +40,7 @@ def change(obj: ProxmoxMachine, found: GuestFound) -> Step | Wait | None:
     return (
         _configure(obj, found, found.config)
         or wish.growth(obj, found)
+        or _group_missing(obj, found)
         or wish.guard(obj, found)
         or _unguard(obj, found)
         or _remove_disk(obj, found, found.config)
@@ -92,6 +89,14 @@ def _configure(obj: ProxmoxMachine, found: GuestFound, config: GuestConfig) -> C
         changes["description"] = mark.describe(obj.spec.description)
     step = Configure(wish.guest(obj, found), changes=changes, digest=config.digest)
     return step if step.is_needed(config) else None
+
+
+def _group_missing(obj: ProxmoxMachine, found: GuestFound) -> Wait | None:
+    """A rule with a group that is not there guards nothing; the other groups stay as they are."""
+    if not found.lacking_groups:
+        return None
+    names = ", ".join(found.lacking_groups)
+    return Wait(GROUP_MISSING, f"region {obj.spec.region} has no firewall group {names}")
 
 
 def _unguard(obj: ProxmoxMachine, found: GuestFound) -> DropFirewallGroup | None:

@@ -89,10 +89,18 @@ class Chooser:
             bridges = await self._fittings.bridges(region, hosts)
             mapped = await self._fittings.mappings(region) if ask.mappings else None
             emptied = await self._fittings.maintained(region)
+            everywhere = HostFittings(
+                firewall_groups=await self._fittings.firewall_groups(region, ask.firewall_groups),
+                ha_groups=await self._fittings.ha_groups(region, ask.ha_groups),
+            )
             for host in hosts:
                 has = None if mapped is None else mapped.get(host, frozenset())
-                fitted = HostFittings(bridges.get(host), has, maintenance=host in emptied)
-                found[HostKey(region.name, host)] = fitted
+                found[HostKey(region.name, host)] = replace(
+                    everywhere,
+                    bridges=bridges.get(host),
+                    mappings=has,
+                    maintenance=host in emptied,
+                )
         return found
 
     def _survey(
@@ -300,7 +308,7 @@ def _ask(spec: MachineSpec, cluster: ClusterSpec, found: list[Mould]) -> Ask:
     nics = found[0].nics if found else {}
     devices = devices_of(spec, nics)
     allowed = spec.allowed_nodes or cluster.allowed_nodes
-    hints = cluster.scheduler_hints
+    hints, care = cluster.scheduler_hints, spec.high_availability
     return Ask(
         cores * sockets,
         memory * MIB,
@@ -318,6 +326,8 @@ def _ask(spec: MachineSpec, cluster: ClusterSpec, found: list[Mould]) -> Ask:
         bridges=frozenset(d.bridge for d in devices if d.bridge),
         other_bridges=frozenset(_bridge(nics.get(d.name, "")) for d in devices if not d.bridge),
         mappings=frozenset(p.mapping for p in spec.pci_devices if p.mapping),
+        firewall_groups=frozenset(spec.firewall_groups),
+        ha_groups=frozenset({care.group}) if care and care.group else frozenset(),
         formats=_formats(spec),
         limits=Limits(
             (hints.cpu_adjustment if hints else None) or 0,

@@ -100,10 +100,12 @@ class Peer:
         """All that may be changed in place, of a guest that seems to differ."""
         guest = found.seen
         cared = obj.spec.high_availability is not None or guest.hastate
+        groups = await self._firewall_groups(obj, region, guest)
         return replace(
             found,
             config=await region.pve.qemu.config(guest.host, guest.vmid),
-            firewall_groups=await self._firewall_groups(obj, region, guest),
+            firewall_groups=groups,
+            lacking_groups=await _lacking(region, set(obj.spec.firewall_groups) - groups),
             ha=await _ha(region, guest.vmid) if cared else None,
             care=await self.ha_care(obj, region, again=True),
             old_rule=await _old_rule(obj, region),
@@ -225,6 +227,12 @@ async def _ha(region: Region, vmid: int) -> HaResource | None:
         return await region.pve.ha.resource(f"vm:{vmid}")
     except Missing:
         return None
+
+
+async def _lacking(region: Region, groups: set[str]) -> tuple[str, ...]:
+    """Security groups that the region does not have; Proxmox would take them all the same."""
+    known = {g.group for g in await region.pve.firewall.groups()} if groups else set()
+    return tuple(sorted(groups - known))
 
 
 async def _old_rule(obj: ProxmoxMachine, region: Region) -> HaRule | None:

@@ -65,6 +65,7 @@ class GuestFound:
     config: GuestConfig | None = None
     host_online: bool = True
     firewall_groups: frozenset[str] = frozenset()
+    lacking_groups: tuple[str, ...] = ()  # asked for, and unknown to the region
     ha: HaResource | None = None  # looked at when something is to be changed
     care: Care = "group"  # how the HA group that is asked for is meant
     old_rule: HaRule | None = None  # the HA rule that was asked for before
