@@ -15,7 +15,7 @@ from moxwell.sim.grammar.params import DIGEST
 from moxwell.sim.ha import manager as ha_manager
 from moxwell.sim.permission import perm
 from moxwell.sim.route import Param, Route
-from moxwell.sim.state import HaResource, Host, Row
+from moxwell.sim.state import HaResource, Host, Region, Row
 
 MIGRATED = "ha groups have been migrated to rules"
 
@@ -231,22 +231,19 @@ def current(call: Call) -> list[Row]:
         armed = {"status": "armed (CRM watchdog active)", "armed-state": "armed"}
         rows.append({"id": "fencing", "type": "fencing", "node": master, **armed})
     for host in region.hosts.values():
-        busy = any(r.node == host.name for r in region.ha.resources.values())
-        word = ("active" if busy else "idle") if host.online else "old timestamp - dead?"
-        if host.online and host.maintenance:
-            word = "maintenance mode"
-        if region.major >= 9:
-            word += f", watchdog {'active' if busy else 'standby'}"
-        rows.append(
-            {
-                "id": f"lrm:{host.name}",
-                "type": "lrm",
-                "node": host.name,
-                "status": f"{host.name} ({word}, {text})",
-                "timestamp": stamp,
-            }
-        )
+        said = f"{host.name} ({_manager_says(region, host)}, {text})"
+        row = {"id": f"lrm:{host.name}", "type": "lrm", "node": host.name, "status": said}
+        rows.append({**row, "timestamp": stamp})
     return rows + [_service(call, r) for r in region.ha.resources.values()]
+
+
+def _manager_says(region: Region, host: Host) -> str:
+    """What the local resource manager of a host is at."""
+    busy = any(r.node == host.name for r in region.ha.resources.values())
+    word = ("active" if busy else "idle") if host.online else "old timestamp - dead?"
+    if host.online and host.maintenance:
+        word = "maintenance mode"
+    return word + (f", watchdog {'active' if busy else 'standby'}" if region.major >= 9 else "")
 
 
 def _service(call: Call, resource: HaResource) -> Row:
