@@ -342,6 +342,32 @@ def test_a_cpu_type_changed_alone_is_noticed_and_written_once() -> None:
     story(tell, "north")
 
 
+def test_a_lease_that_changes_is_followed_and_many_machines_ask_no_more_than_ten() -> None:
+    async def tell(estate: Estate) -> None:
+        await apply_cluster(estate, ipv4Config=None)
+        for n in range(12):
+            await apply_machine(estate, f"m{n}", numCores=1)
+        for n in range(12):
+            await estate.until(f"m{n}", ready)
+        estate.insides.lease = "10.9.9.10"
+        await asyncio.sleep(90)
+        found = [(await estate.machine(f"m{n}")).status.addresses[1].address for n in range(12)]
+        assert set(found) == {"10.9.9.10"}
+        await asyncio.sleep(60)
+        before = len(estate.sent())
+        await asyncio.sleep(600)
+        asked = [p for _, p in estate.sent()[before:] if p.endswith("network-get-interfaces")]
+        assert 90 <= len(asked) <= 101
+        estate.insides.deaf.add("m3")
+        await asyncio.sleep(120)
+        assert [a.address for a in (await estate.machine("m3")).status.addresses] == [
+            "m3",
+            "10.9.9.10",
+        ]
+
+    story(tell, "north")
+
+
 def test_kept_guests_stay_with_their_addresses() -> None:
     async def tell(estate: Estate) -> None:
         await apply_cluster(estate)

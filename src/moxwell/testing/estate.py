@@ -63,6 +63,7 @@ class Insides:
     names: dict[tuple[str, int], str] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)  # names of guests whose bootstrap fails
     deaf: set[str] = field(default_factory=set)  # names of guests without a running agent
+    lease: str = "10.9.9.9"  # what DHCP gives
 
     async def booted(self, view: GuestView) -> None:
         key = (view.region, view.vmid)
@@ -86,7 +87,7 @@ class Insides:
         if "file-read" in command:
             return {"count": 7, "buf-b64": base64.b64encode(b"success").decode(), "eof": True}
         if "network-get-interfaces" in command:
-            addresses = [{"ip-address": "10.9.9.9", "ip-address-type": "ipv4", "prefix": 24}]
+            addresses = [{"ip-address": self.lease, "ip-address-type": "ipv4", "prefix": 24}]
             card = {"name": "eth0", "hardware-address": "", "ip-addresses": addresses}
             return [{"name": "lo"}, card]
         return {}

@@ -21,6 +21,7 @@ from moxwell.controllers.infra.cluster.see import Caches as ClusterCaches
 from moxwell.controllers.infra.cluster.see import Eyes as ClusterEyes
 from moxwell.controllers.infra.collect.controller import Collector
 from moxwell.controllers.infra.ground import Grounds
+from moxwell.controllers.infra.leases import Leases
 from moxwell.controllers.infra.machine import controller as machines
 from moxwell.controllers.infra.machine.carcass import Carcasses
 from moxwell.controllers.infra.machine.choose import Chooser
@@ -114,6 +115,8 @@ def add_infra(
         kube, regions, clock, own, shelves, count=lambda name, n: orphans.labels(name).set(n)
     )
     manager.also("infra.collect", collector.run, share="")
+    leases = Leases(clock, own, lambda key: manager.wake(machines.NAME, key))
+    manager.also("infra.leases", leases.run)  # each replica wakes those of its own shares
     return Infra(Explainer(own, others, chooser, grounds), grounds, book, collector)
 
 
