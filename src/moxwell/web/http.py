@@ -62,7 +62,7 @@ class Doors:
         if request.cookies.get(_cookie(request), "") in self._sessions:
             return True
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        same = hmac.compare_digest(given.encode(), self._bearer.encode())
+        same = hmac.compare_digest(given.encode(errors="surrogateescape"), self._bearer.encode())
         return same and scheme == "Bearer"
 
 

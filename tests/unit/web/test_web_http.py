@@ -51,6 +51,19 @@ async def test_only_the_key_opens(header: str, status: int) -> None:
             assert answer.status == status
 
 
+async def test_a_key_that_is_no_text_is_a_wrong_key() -> None:
+    async with served(Ring(NOW), Doors("key")) as (_, base):
+        port = int(base.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"GET /api/state HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer \xff\r\n\r\n"
+        )
+        async with asyncio.timeout(5):
+            assert b" 401 " in await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_two_instances_on_one_address_do_not_shut_each_other_out() -> None:
     one, other = Doors("key"), Doors("key")
     async with served(Ring(NOW), one) as (client, base), served(Ring(NOW), other) as (_, beside):
