@@ -17,6 +17,7 @@ from moxwell.api.kinds import Resource
 from moxwell.app.volumes import TenantStorage
 from moxwell.controllers.upstream.resources import NODES, PODS
 from moxwell.controllers.upstream.schedule.controller import Schedule
+from moxwell.controllers.upstream.storage.binding import NO_PROVISIONER
 from moxwell.controllers.upstream.storage.names import (
     ATTACHMENTS,
     CAPACITIES,
@@ -30,6 +31,7 @@ from moxwell.controllers.upstream.storage.names import (
     VOLUMES,
     Json,
 )
+from moxwell.controllers.upstream.storage.ordering import affinity
 from moxwell.kube.client import Kube
 from moxwell.lab.kubelet import Kubelet, NodeFacts
 from moxwell.runtime.manager import assemble
@@ -37,6 +39,7 @@ from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
 from moxwell.sim.qemu.start import plugged
 from moxwell.store.server import Store
+from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiStage, node_id
 from moxwell.testing.loop import run_virtual
 
@@ -71,12 +74,19 @@ class Tenant:
         spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [volume], **more}
         await self.make(_head("v1", "Pod", name) | {"spec": spec}, PODS)
 
-    async def klass(self, name: str, mode: str = "Immediate", **parameters: str) -> None:
+    async def klass(
+        self,
+        name: str,
+        mode: str = "Immediate",
+        *,
+        provisioner: str = "csi.moxwell.dev",
+        **parameters: str,
+    ) -> None:
         body = {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
             "metadata": {"name": name},
-            "provisioner": "csi.moxwell.dev",
+            "provisioner": provisioner,
             "volumeBindingMode": mode,
             "parameters": parameters,
         }
@@ -350,3 +360,68 @@ def test_a_snapshot_of_a_volume_in_use_becomes_another_volume(tmp_path: Path) ->
 
 async def _same(one: Tenant, before: list[str]) -> bool:
     return one.stage.all_disks() == before
+
+
+def scratch(klass: str = "proxmox-local-lvm") -> Json:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": klass,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+
+
+def test_a_volume_that_a_pod_brings_comes_and_goes_with_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            await one.pod("a", "", volumes=[scratch()])
+            node = (await one.runs("a"))["spec"]["nodeName"]
+            assert len(one.held(int(node[1:]))) == 1
+            await one.kube.delete(CLAIMS, "a-scratch", "default")  # in use: kept until the pod goes
+            await asyncio.sleep(10)
+            assert len(one.held(int(node[1:]))) == 1
+            await one.kube.delete(PODS, "a", "default")
+            await one.gone(CLAIMS)
+            await one.gone(VOLUMES)
+            assert one.stage.volumes("local-lvm") == []
+
+    run_virtual(story())
+
+
+def test_a_pod_never_takes_a_claim_for_its_own_that_is_not(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            await one.claim("a-scratch")
+            await one.pod("a", "", volumes=[scratch()])
+            await one.says("Pod", "a", "FailedBinding", "pod is not owner")
+            await one.says("Pod", "a", "FailedScheduling", "pod is not owner")
+            await one.kube.delete(CLAIMS, "a-scratch", "default")
+            assert (await one.runs("a"))["spec"]["nodeName"]
+
+    run_virtual(story())
+
+
+def test_a_volume_that_is_there_waits_for_its_consumer(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with tenant(tmp_path) as one:
+            made = await calls.create(one.stage.controller, "pvc-old", "local-lvm", zone="r1-h1")
+            await one.klass("bare", "WaitForFirstConsumer", provisioner=NO_PROVISIONER)
+            spec = {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "1Gi"},
+                "storageClassName": "bare",
+                "persistentVolumeReclaimPolicy": "Retain",
+                "csi": {"driver": "csi.moxwell.dev", "volumeHandle": made.volume_id},
+                "nodeAffinity": affinity([{REGION: "r1", ZONE: "r1-h1"}]),
+            }
+            body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "old"}}
+            await one.claim("a", "bare")
+            await one.pod("a", "a")
+            await one.says("Pod", "a", "FailedScheduling", "available persistent volumes to bind")
+            await one.make(body | {"spec": spec}, VOLUMES)
+            assert (await one.runs("a"))["spec"]["nodeName"] == "n102"
+            assert len(one.held(102)) == 1
+            bound = await one.kube.get(CLAIMS, "a", "default")
+            assert bound["spec"]["volumeName"] == "old"
+
+    run_virtual(story())

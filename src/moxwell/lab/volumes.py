@@ -35,9 +35,14 @@ LOOK_SECONDS, GROW_SECONDS, REGISTER_SECONDS, TELL_AFTER = 1.0, 4.0, 3.0, 20
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:
-    """The claims that a pod names."""
-    found = [v.get("persistentVolumeClaim") for v in pod["spec"].get("volumes") or ()]
-    return [str(f["claimName"]) for f in found if f]
+    """The claims that a pod names or brings with it."""
+    found = []
+    for volume in pod["spec"].get("volumes") or ():
+        if "persistentVolumeClaim" in volume:
+            found.append(str(volume["persistentVolumeClaim"]["claimName"]))
+        elif "ephemeral" in volume:
+            found.append(f"{pod['metadata']['name']}-{volume['name']}")
+    return found
 
 
 def node_row(node: Mapping[str, Any], most: int) -> Json | None:

@@ -32,7 +32,7 @@ class Protection:
         guard = PROTECTED[face.kind]
         if not meta.get("deletionTimestamp") or guard not in (meta.get("finalizers") or ()):
             return
-        used = self._claimed(record) if face.kind == "PersistentVolumeClaim" else _bound(obj)
+        used = self._claimed(record, obj) if face.kind == "PersistentVolumeClaim" else _bound(obj)
         if used:
             return
         left = [name for name in meta["finalizers"] if name != guard]
@@ -42,13 +42,15 @@ class Protection:
             meta.pop("finalizers")
         self._garbage.write(face, record, obj)
 
-    def _claimed(self, claim: Record) -> bool:
+    def _claimed(self, claim: Record, obj: Object) -> bool:
+        owners = {o["uid"] for o in obj["metadata"].get("ownerReferences") or ()}
         for record in self._core.state.scan_staged("pods", f"{claim.namespace}/"):
             pod = record.object()
             if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
                 continue
             for volume in (pod.get("spec") or {}).get("volumes") or ():
-                if (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim.name:
+                own = pod["metadata"]["uid"] in owners or "ephemeral" not in volume
+                if own and claim.name == _named(volume, record.name):
                     return True
         return False
 
@@ -73,3 +75,10 @@ class Protection:
 
 def _bound(volume: Object) -> bool:
     return bool((volume.get("status") or {}).get("phase") == "Bound")
+
+
+def _named(volume: Object, pod: str) -> str:
+    """The claim that a volume of a pod leads to, named or brought with it; empty for others."""
+    if "ephemeral" in volume:
+        return f"{pod}-{volume['name']}"
+    return str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "")

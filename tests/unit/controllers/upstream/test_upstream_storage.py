@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from moxwell.controllers.upstream.schedule import plan, volumes
-from moxwell.controllers.upstream.storage import attaching, binding, names, ordering
+from moxwell.controllers.upstream.storage import attaching, binding, ephemeral, names, ordering
 from moxwell.controllers.upstream.storage.binding import Ask, Bind, Wait
 from moxwell.controllers.upstream.storage.plugin import Stored
 
@@ -177,6 +177,13 @@ def in_zone(zone: str) -> Json:
     return made
 
 
+def near(name: str, zone: str, to: str = "") -> Json:
+    """A volume that is there, and can be reached from one zone."""
+    made = volume(name, to=to, uid="u1" if to else "")
+    made["spec"]["nodeAffinity"] = ordering.affinity([{REGION: "r1", ZONE: zone}])
+    return made
+
+
 POD: Json = {
     "metadata": {"name": "p", "namespace": "default"},
     "spec": {
@@ -185,6 +192,7 @@ POD: Json = {
     },
 }
 WAITING = volumes.Waiting(claim(), WAITS)
+BARE = volumes.Waiting(claim(), WAITS | {"provisioner": binding.NO_PROVISIONER})
 
 
 @pytest.mark.parametrize(
@@ -201,6 +209,40 @@ WAITING = volumes.Waiting(claim(), WAITS)
             id="where there is room",
         ),
         pytest.param(volumes.Needs(waiting=(WAITING,)), volumes.NO_ROOM, id="no room anywhere"),
+        pytest.param(
+            volumes.Needs(waiting=(WAITING,), there=(near("pv1", "z2"),)),
+            "n2",
+            id="where a volume is that fits",
+        ),
+        pytest.param(
+            volumes.Needs(waiting=(WAITING,), there=(near("pv1", "z2"),), rooms=(room("z1", 5),)),
+            "n1",
+            id="or where there is room for a new one",
+        ),
+        pytest.param(
+            volumes.Needs(waiting=(BARE,), rooms=(room("z1", 5),)),
+            volumes.NOT_THERE,
+            id="nobody makes volumes of the class, and none is there",
+        ),
+        pytest.param(
+            volumes.Needs(waiting=(BARE,), there=(near("pv1", "z2"),)),
+            "n2",
+            id="nobody makes volumes of the class, and one is there",
+        ),
+        pytest.param(
+            volumes.Needs(waiting=(BARE,), there=(near("pv1", "z2", "data"),)),
+            "n2",
+            id="a volume that is meant for the claim",
+        ),
+        pytest.param(
+            volumes.Needs(
+                waiting=(volumes.Waiting(claim(node="n1"), WAITS),),
+                there=(near("pv1", "z2"),),
+                rooms=(room("z1", 5),),
+            ),
+            "n1",
+            id="a volume that is being made is waited for",
+        ),
         pytest.param(
             volumes.Needs(
                 bound=(volume(to="data"),),
@@ -268,3 +310,91 @@ def test_whose_volumes_are_attached(phase: str, place: str, wanted: bool) -> Non
 def test_sizes_as_people_write_them(size: int, text: str) -> None:
     assert names.quantity(size) == text
     assert names.size({"storage": text}) == size
+
+
+def bringing(name: str = "web", uid: str = "u1", **template: Any) -> Json:
+    """A pod that brings one claim with it and names another."""
+    made = {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}, **template}}
+    volumes = [
+        {"name": "scratch", "ephemeral": made},
+        {"name": "conf", "configMap": {"name": "c"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "kept"}},
+    ]
+    meta = {"name": name, "namespace": "default", "uid": uid}
+    return {"metadata": meta, "spec": {"volumes": volumes}}
+
+
+def test_a_pod_has_the_claims_it_names_and_those_it_brings() -> None:
+    assert names.claims_of(bringing()) == ["web-scratch", "kept"]
+
+
+def test_a_claim_that_a_pod_brings_is_its_own_and_as_the_template_says() -> None:
+    pod = bringing(metadata={"labels": {"a": "b"}, "finalizers": ["no"]})
+    made = ephemeral.claim(pod, names.brought(pod)[0])
+    meta = made["metadata"]
+    assert (meta["name"], meta["namespace"], meta["labels"]) == (
+        "web-scratch",
+        "default",
+        {"a": "b"},
+    )
+    assert "finalizers" not in meta
+    assert made["spec"] == {"accessModes": ["ReadWriteOnce"]}
+    assert names.misowned(pod, made) == ""
+
+
+@pytest.mark.parametrize(
+    ("pod", "named", "owner", "why"),
+    [
+        pytest.param(bringing(), "web-scratch", "u1", "", id="the pod's own"),
+        pytest.param(bringing(), "kept", "", "", id="one that the pod only names"),
+        pytest.param(bringing(), "web-scratch", "", "pod is not owner", id="nobody's"),
+        pytest.param(bringing(), "web-scratch", "u0", "pod is not owner", id="of one before it"),
+    ],
+)
+def test_a_claim_of_the_same_name_that_is_not_the_pods_own(
+    pod: Json, named: str, owner: str, why: str
+) -> None:
+    owners = [{"kind": "Pod", "name": "web", "uid": owner, "controller": True}] if owner else []
+    meta = {"name": named, "namespace": "default", "ownerReferences": owners}
+    found = names.misowned(pod, {"metadata": meta})
+    assert (why in found) if why else not found
+
+
+@pytest.mark.parametrize(
+    ("change", "makes"),
+    [
+        pytest.param({}, True, id="alive"),
+        pytest.param({"status": {"phase": "Succeeded"}}, False, id="over"),
+        pytest.param({"spec": {"volumes": []}}, False, id="brings nothing"),
+    ],
+)
+def test_whose_claims_are_made(change: Json, makes: bool) -> None:
+    assert ephemeral.concerns(bringing() | change) is makes
+
+
+def test_two_claims_of_a_pod_get_two_volumes() -> None:
+    waiting = tuple(volumes.Waiting(claim(name), WAITS) for name in ("one", "two", "three"))
+    needs = volumes.Needs(waiting=waiting, there=(near("pv1", "z1"), near("pv2", "z1")))
+    found = needs.ready(node("n1", "z1"))
+    assert sorted(found.values()) == ["pv1", "pv2"]
+    assert needs.ready(node("n2", "z2")) == {}
+
+
+@pytest.mark.parametrize(
+    ("selector", "fits"),
+    [
+        pytest.param({}, True, id="none"),
+        pytest.param({"matchLabels": {"disk": "old"}}, True, id="by label"),
+        pytest.param({"matchLabels": {"disk": "new"}}, False, id="by another label"),
+        pytest.param(
+            {"matchExpressions": [{"key": "disk", "operator": "NotIn", "values": ["old"]}]},
+            False,
+            id="by an expression",
+        ),
+    ],
+)
+def test_a_claim_chooses_among_volumes_by_its_selector(selector: Json, fits: bool) -> None:
+    there, wants = volume(), claim()
+    there["metadata"]["labels"] = {"disk": "old"}
+    wants["spec"]["selector"] = selector
+    assert binding.choose_static(wants, [there]) == ("pv1" if fits else "")

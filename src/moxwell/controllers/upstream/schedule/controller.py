@@ -5,7 +5,7 @@ from typing import Any
 
 from moxwell.controllers.upstream import resources
 from moxwell.controllers.upstream.schedule import plan, volumes
-from moxwell.controllers.upstream.storage import names
+from moxwell.controllers.upstream.storage import binder, names
 from moxwell.errors import Conflict
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
@@ -61,17 +61,28 @@ class Schedule:
             note = Note("FailedScheduling", choice.why, "Warning")
             return Outcome(_unschedulable(choice.why), again=RETRY_SECONDS, notes=(note,))
         if needs.waiting:
-            await self._select(needs, choice.node)
+            chosen = next(n for n in nodes if n["metadata"]["name"] == choice.node)
+            await self._select(needs, chosen)
             return Outcome(None, again=BINDING_SECONDS)
         return await self._bind(pod, choice)
 
-    async def _select(self, needs: volumes.Needs, node: str) -> None:
-        """Tell claims that wait where their pod will be."""
+    async def _select(self, needs: volumes.Needs, chosen: Json) -> None:
+        """Give claims that wait a volume that is there, or tell them where their pod will be."""
+        ready, node = needs.ready(chosen), chosen["metadata"]["name"]
         for waiting in needs.waiting:
             meta = waiting.claim["metadata"]
-            if names.annotation(waiting.claim, names.SELECTED) != node:
+            if waiting.key in ready:
+                await self._reserve(needs, waiting.claim, ready[waiting.key])
+            elif names.annotation(waiting.claim, names.SELECTED) != node:
                 change = {"metadata": {"annotations": {names.SELECTED: node}}}
                 await self._kube.merge(names.CLAIMS, meta["name"], change, meta["namespace"])
+
+    async def _reserve(self, needs: volumes.Needs, claim: Json, name: str) -> None:
+        """The volume names the claim; the loop over claims does the rest."""
+        volume = next(v for v in needs.there if v["metadata"]["name"] == name)
+        if not volume["spec"].get("claimRef"):
+            change = binder.reserved(claim, volume, given=False)
+            await self._kube.merge(names.VOLUMES, name, change)
 
     async def _bind(self, pod: Json, choice: plan.Choice) -> Outcome[Json]:
         meta = pod["metadata"]

@@ -2,16 +2,16 @@
 What a pod's volumes say about nodes: the scheduler's volume binding, restrictions and limits.
 
 In: the pod's claims, as they stand. Out: for each node the first obstacle, and the claims that wait
-for a node to be chosen. A claim that waits gets the node's name as an annotation; the pod is bound
-when its volumes are. The surprise: a claim for which a node was chosen keeps its pod to that node
-until the provisioner gives it up.
+for a node to be chosen. A claim that waits gets a volume that is there already and can be reached
+from the node, or else the node's name as an annotation; the pod is bound when its volumes are. The
+surprise: a claim for which a node was chosen keeps its pod to that node until the provisioner gives
+it up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moxwell.api.selectors import Requirement
 from moxwell.controllers.upstream.storage import binding, names, ordering
 from moxwell.controllers.upstream.storage.names import (
     CAPACITIES,
@@ -36,6 +36,11 @@ class Waiting:
     claim: Json
     klass: Json
 
+    @property
+    def key(self) -> str:
+        meta = self.claim["metadata"]
+        return f"{meta['namespace']}/{meta['name']}"
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -45,6 +50,7 @@ class Needs:
     bound: tuple[Json, ...] = ()  # volumes
     waiting: tuple[Waiting, ...] = ()
     rooms: tuple[Json, ...] = ()
+    there: tuple[Json, ...] = ()  # volumes that nobody has yet, or that are meant for a claim
     csi_nodes: Mapping[str, Json] | None = None
     used: Mapping[str, frozenset[str]] | None = None  # node -> claims in use there
 
@@ -59,17 +65,42 @@ class Needs:
         labels = node["metadata"].get("labels") or {}
         if not all(_reaches(volume, labels) for volume in self.bound):
             return CONFLICT
-        if not all(ordering.is_allowed(w.klass, labels) for w in self.waiting):
+        ready = self.ready(node)
+        missing = [w for w in self.waiting if w.key not in ready]
+        if not all(self._may_be_made(w, labels) for w in missing):
             return NOT_THERE
-        if not all(self._has_room(w, labels) for w in self.waiting):
+        if not all(self._has_room(w, labels) for w in missing):
             return NO_ROOM
         return TOO_MANY if self._is_full(node["metadata"]["name"]) else ""
+
+    def ready(self, node: Mapping[str, Any]) -> dict[str, str]:
+        """The volumes that are there for claims that wait, by claim, if the pod goes to a node."""
+        labels = node["metadata"].get("labels") or {}
+        found: dict[str, str] = {}
+        near = [v for v in self.there if _reaches(v, labels)]
+        for waiting in sorted(self.waiting, key=lambda w: names.asked(w.claim)):
+            meant = [v for v in self.there if binding.is_for(v, waiting.claim)]
+            if not meant and names.annotation(waiting.claim, names.SELECTED):
+                continue  # its volume is being made
+            free = [v for v in near if v["metadata"]["name"] not in found.values()]
+            name = binding.choose_static(waiting.claim, free)
+            if meant:
+                name = next((v["metadata"]["name"] for v in meant if v in near), "")
+            if name:
+                found[waiting.key] = name
+        return found
+
+    def _may_be_made(self, waiting: Waiting, labels: Mapping[str, str]) -> bool:
+        by = waiting.klass["provisioner"]
+        meant = any(binding.is_for(v, waiting.claim) for v in self.there)
+        made = by != binding.NO_PROVISIONER and not meant
+        return made and ordering.is_allowed(waiting.klass, labels)
 
     def _has_room(self, waiting: Waiting, labels: Mapping[str, str]) -> bool:
         asked, klass = names.asked(waiting.claim), waiting.klass["metadata"]["name"]
         return any(
             room["storageClassName"] == klass
-            and _matches(room.get("nodeTopology") or {}, labels)
+            and binding.matches(room.get("nodeTopology") or {}, labels)
             and names.size({"storage": room.get("maximumVolumeSize") or room.get("capacity")})
             >= asked
             for room in self.rooms
@@ -93,8 +124,7 @@ class Needs:
                 yield f"{ref['namespace']}/{ref['name']}"
         for waiting in self.waiting:
             if waiting.klass["provisioner"] == driver:
-                meta = waiting.claim["metadata"]
-                yield f"{meta['namespace']}/{meta['name']}"
+                yield waiting.key
 
 
 async def see(kube: Kube, pod: Json, others: Sequence[Json]) -> Needs:
@@ -103,7 +133,9 @@ async def see(kube: Kube, pod: Json, others: Sequence[Json]) -> Needs:
     for name in names.claims_of(pod):
         claim = await kube.find(CLAIMS, name, space)
         if claim is None:
-            return Needs(why_not=f'persistentvolumeclaim "{name}" not found')
+            return Needs(why_not=_missing(pod, name))
+        if why := names.misowned(pod, claim):
+            return Needs(why_not=why)
         if "deletionTimestamp" in claim["metadata"]:
             return Needs(why_not=f'persistentvolumeclaim "{name}" is being deleted')
         volume = await kube.find(VOLUMES, claim["spec"].get("volumeName") or "-")
@@ -117,8 +149,27 @@ async def see(kube: Kube, pod: Json, others: Sequence[Json]) -> Needs:
     if not bound and not waiting:
         return Needs()
     rooms = (await kube.list(CAPACITIES)).items if waiting else []
+    there = [v for v in (await kube.list(VOLUMES)).items if _is_free(v)] if waiting else []
     nodes = {n["metadata"]["name"]: n for n in (await kube.list(CSI_NODES)).items}
-    return Needs("", tuple(bound), tuple(waiting), tuple(rooms), nodes, used_on(others))
+    return Needs(
+        bound=tuple(bound),
+        waiting=tuple(waiting),
+        rooms=tuple(rooms),
+        there=tuple(there),
+        csi_nodes=nodes,
+        used=used_on(others),
+    )
+
+
+def _is_free(volume: Json) -> bool:
+    return "deletionTimestamp" not in volume["metadata"] and names.phase(volume) == "Available"
+
+
+def _missing(pod: Json, name: str) -> str:
+    if name in {names.brought_name(pod, v) for v in names.brought(pod)}:
+        wait = "waiting for ephemeral volume controller to create the persistentvolumeclaim"
+        return f'{wait} "{name}"'
+    return f'persistentvolumeclaim "{name}" not found'
 
 
 def used_on(pods: Iterable[Json]) -> dict[str, frozenset[str]]:
@@ -134,12 +185,4 @@ def used_on(pods: Iterable[Json]) -> dict[str, frozenset[str]]:
 def _reaches(volume: Json, labels: Mapping[str, str]) -> bool:
     required = ((volume["spec"].get("nodeAffinity") or {}).get("required")) or {}
     terms = required.get("nodeSelectorTerms") or ()
-    return not terms or any(_matches(term, labels) for term in terms)
-
-
-def _matches(term: Json, labels: Mapping[str, Any]) -> bool:
-    plain = term.get("matchLabels") or {}
-    return all(labels.get(k) == v for k, v in plain.items()) and all(
-        Requirement(e["key"], e["operator"], tuple(e.get("values") or ())).matches(labels)
-        for e in term.get("matchExpressions") or ()
-    )
+    return not terms or any(binding.matches(term, labels) for term in terms)

@@ -74,7 +74,7 @@ class Claims:
         meta, name = claim["metadata"], volume["metadata"]["name"]
         ref = volume["spec"].get("claimRef") or {}
         if ref.get("uid") != meta["uid"]:
-            await self._kube.merge(VOLUMES, name, _reserved(claim, volume, given=bool(ref)))
+            await self._kube.merge(VOLUMES, name, reserved(claim, volume, given=bool(ref)))
         left = None
         if claim["spec"].get("volumeName") != name or not names.annotation(claim, names.COMPLETED):
             marks = {names.COMPLETED: "yes", names.BY_CONTROLLER: "yes"}
@@ -91,7 +91,8 @@ class Claims:
         return await self._kube.merge(CLAIMS, meta["name"], change, meta["namespace"])
 
 
-def _reserved(claim: Json, volume: Json, *, given: bool) -> Json:
+def reserved(claim: Json, volume: Json, *, given: bool) -> Json:
+    """The change that makes a volume name a claim; ``given``: somebody had named it before."""
     meta = claim["metadata"]
     ref = {
         "apiVersion": "v1",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from moxwell.api.selectors import Requirement
 from moxwell.controllers.upstream.storage import names
 from moxwell.runtime.reconciler import Note
 
@@ -115,8 +116,18 @@ def choose_static(claim: Json, volumes: Iterable[Json]) -> str:
         and set(claim["spec"]["accessModes"]) <= set(v["spec"]["accessModes"])
         and names.is_block(v) == names.is_block(claim)
         and names.size(v["spec"]["capacity"]) >= names.asked(claim)
+        and matches(claim["spec"].get("selector") or {}, v["metadata"].get("labels") or {})
     ]
     return min(fitting, default=(0, ""))[1]
+
+
+def matches(term: Json, labels: Mapping[str, str]) -> bool:
+    """Does a selector, or one term of an affinity, admit these labels?"""
+    plain = term.get("matchLabels") or {}
+    return all(labels.get(k) == v for k, v in plain.items()) and all(
+        Requirement(e["key"], e["operator"], tuple(e.get("values") or ())).matches(labels)
+        for e in term.get("matchExpressions") or ()
+    )
 
 
 def phase_of(volume: Json, claim: Json | None) -> str:

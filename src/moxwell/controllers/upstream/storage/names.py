@@ -62,9 +62,39 @@ def attachment_name(driver: str, handle: str, node: str) -> str:
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:
-    """The claims that a pod names, in order."""
-    found = [v.get("persistentVolumeClaim") for v in pod["spec"].get("volumes") or ()]
-    return [str(f["claimName"]) for f in found if f]
+    """The claims that a pod names or brings with it, in order."""
+    found = []
+    for volume in pod["spec"].get("volumes") or ():
+        if "persistentVolumeClaim" in volume:
+            found.append(str(volume["persistentVolumeClaim"]["claimName"]))
+        elif "ephemeral" in volume:
+            found.append(brought_name(pod, volume))
+    return found
+
+
+def brought(pod: Mapping[str, Any]) -> list[Json]:
+    """The volumes whose claims a pod brings with it."""
+    return [v for v in pod["spec"].get("volumes") or () if "ephemeral" in v]
+
+
+def brought_name(pod: Mapping[str, Any], volume: Mapping[str, Any]) -> str:
+    """The name of such a claim, which the whole of Kubernetes derives in this way."""
+    return f"{pod['metadata']['name']}-{volume['name']}"
+
+
+def misowned(pod: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
+    """Why a claim that a pod would bring is not the pod's own; empty: it is, or none is brought."""
+    meta, own = claim["metadata"], pod["metadata"]
+    if meta["name"] not in {brought_name(pod, v) for v in brought(pod)}:
+        return ""
+    owners = meta.get("ownerReferences") or ()
+    if any(o.get("controller") and o["uid"] == own["uid"] for o in owners):
+        return ""
+    space = meta["namespace"]
+    return (
+        f"PVC {space}/{meta['name']} was not created for pod {space}/{own['name']} "
+        "(pod is not owner)"
+    )
 
 
 def is_over(pod: Mapping[str, Any]) -> bool:

@@ -5,6 +5,8 @@ from moxwell.controllers.upstream.resources import PODS
 from moxwell.controllers.upstream.storage.attacher import Attach
 from moxwell.controllers.upstream.storage.attaching import Attaching, Detaching, wants
 from moxwell.controllers.upstream.storage.binder import Claims, Volumes
+from moxwell.controllers.upstream.storage.ephemeral import Ephemeral
+from moxwell.controllers.upstream.storage.ephemeral import concerns as brings
 from moxwell.controllers.upstream.storage.names import (
     ATTACHMENTS,
     CLAIMS,
@@ -30,6 +32,7 @@ def add_binding(runtime: Runtime) -> None:
     for controller in (
         Controller(name="upstream.claim", reconciler=claims, per_share=1),
         Controller(name="upstream.volume", reconciler=Volumes(kube)),
+        Controller(name="upstream.ephemeral", reconciler=Ephemeral(kube), needs=brings),
         Controller(name="upstream.attaching", reconciler=attaching, needs=wants),
         Controller(name="upstream.detaching", reconciler=Detaching(kube, attachments)),
     ):
