@@ -69,6 +69,32 @@ def test_a_change_rolls_and_old_templates_stay_until_no_set_uses_them() -> None:
     run_virtual(story())
 
 
+def test_a_group_that_is_taken_out_waits_for_no_rollout() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            stays, leaves = {"name": "a", "replicas": 3}, {"name": "b", "replicas": 1}
+            await w.put(app("c1", nodeGroups=[stays, leaves]))
+            await w.until(lambda: w.ready("c1", 4))
+            old = {m.name for m in await w.machines("c1") if m.name.startswith("c1-a-")}
+            large: dict[str, Any] = {**stays, "instanceType": "u1.large"}
+            await w.put(app("c1", nodeGroups=[large, leaves]))
+
+            async def rolls() -> bool:
+                return len({m.name for m in await w.machines("c1")} - old) > 1
+
+            await w.until(rolls)
+            await w.put(app("c1", nodeGroups=[large]))
+
+            async def gone() -> bool:
+                return not any(m.name.startswith("c1-b-") for m in await w.machines("c1"))
+
+            await w.until(gone)
+            assert old & {m.name for m in await w.machines("c1")}
+            await w.until(lambda: w.ready("c1", 3), 3600)
+
+    run_virtual(story())
+
+
 def test_counts_never_roll_and_an_autoscaler_keeps_its_own() -> None:
     async def story() -> None:
         async with tenancy() as w:

@@ -23,6 +23,7 @@ from moxwell.controllers.tenancy.cluster import forecast, plan, turns
 from moxwell.controllers.tenancy.cluster.controller import MANAGER
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.cluster.expand import expand
+from moxwell.controllers.tenancy.cluster.plan import Seen
 from moxwell.controllers.tenancy.cluster.see import RESOURCES, see, surroundings
 from moxwell.errors import Invalid, Missing, MoxwellError
 from moxwell.kube.client import Kube
@@ -117,6 +118,7 @@ class Foresight:
         if kind == "MachineDeployment":
             space = after["metadata"]["namespace"]
             ground = await self._ground_of(after, space)
+            self._landing.begin()
             sets = (await self._kube.list(MachineSet, space)).items
             change = forecast.group_change(after["metadata"]["name"], before, after, sets)
             return await self._groups([(change, after)], {}, ground, notes)
@@ -142,19 +144,31 @@ class Foresight:
         past = {o["metadata"]["name"]: o for o in _deployments(before.values())}
         trees = {o["metadata"]["name"]: o for o in _deployments(wanted)}
         gone = {d.name for d in seen.deployments} - becoming.keys()
-        groups = [
-            (forecast.group_change(n, past.get(n), becoming.get(n), seen.sets), becoming.get(n))
-            for n in sorted(becoming, key=lambda n: turns.rolls(trees[n], seen.deployments))
-        ]
-        leaving = [d for d in seen.deployments if d.name in gone]
+        rolling = {n: turns.rolls(trees[n], seen.deployments) for n in becoming}
         by_name = {(o["kind"], o["metadata"]["name"]): o for o in _with(wanted, after)}
         ground = by_name.get(("ProxmoxCluster", app.name))
-        report = await self._groups(groups, by_name, ground, notes)
-        for group in sorted(leaving, key=lambda d: d.name):
-            change = forecast.group_change(group.name, past.get(group.name), None, seen.sets)
-            report["groups"].append(msgspec.to_builtins(change))
-            report["machines"] += await self._landing.land_gone(group)
+        self._landing.begin()
+        report: Json = {"groups": [], "machines": []}
+        for rolls in (False, True):  # whole groups go after counts, and before others roll
+            rows = [
+                (forecast.group_change(n, past.get(n), becoming[n], seen.sets), becoming[n])
+                for n in becoming
+                if rolling[n] is rolls
+            ]
+            _add(report, await self._groups(rows, by_name, ground, notes))
+            if not rolls:
+                _add(report, await self._leaving(seen, past, sorted(gone)))
         return report | {"objects": [msgspec.to_builtins(c) for c in changed]}
+
+    async def _leaving(self, seen: Seen, past: Mapping[str, Json], names: Sequence[str]) -> Json:
+        """Whole groups that nobody wants any more."""
+        found = {d.name: d for d in seen.deployments}
+        rows, machines = [], []
+        for name in names:
+            change = forecast.group_change(name, past.get(name), None, seen.sets)
+            rows.append(msgspec.to_builtins(change))
+            machines += await self._landing.land_gone(found[name])
+        return {"groups": rows, "machines": machines}
 
     async def _as_they_become(
         self, wanted: Iterable[Json]
@@ -185,7 +199,6 @@ class Foresight:
         notes: list[str],
     ) -> Json:
         rows, machines = [], []
-        self._landing.begin()
         for change, tree in groups:
             rows.append(msgspec.to_builtins(change))
             try:
@@ -230,6 +243,11 @@ def _named(doc: Json, resource: Resource) -> tuple[str, str]:
     if not name:
         raise Invalid(f"a {resource.kind} in the file has no metadata.name")
     return name, str(meta.get("namespace", ""))
+
+
+def _add(report: Json, part: Json) -> None:
+    report["groups"] += part["groups"]
+    report["machines"] += part["machines"]
 
 
 def _with(wanted: Iterable[Json], after: Mapping[forecast.Name, Json]) -> list[Json]:

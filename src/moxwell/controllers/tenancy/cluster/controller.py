@@ -66,7 +66,11 @@ class TenantClusters:
         ground, *groups = stages(app, defaults)
         order = sorted(groups, key=lambda stage: turns.rolls(_deployment(stage), seen.deployments))
         notes, _ = await self._put_all(ground)
+        wanted = (*ground, *(o for s in groups for o in s))
         for number, stage in enumerate(order):
+            rolls = turns.rolls(_deployment(stage), seen.deployments)
+            if rolls and (left := await self._let_go(wanted, seen)):  # before others roll
+                return self._held(app, seen, left, order[number:], notes)
             if behind := self._in_the_way(app, _deployment(stage), seen):
                 return self._held(app, seen, behind, order[number:], notes)
             made, changed = await self._put_all(stage)
@@ -75,11 +79,22 @@ class TenantClusters:
                 name = _deployment(stage)["metadata"]["name"]
                 seen = await see(self._kube, app) if changed else seen
                 return self._held(app, seen, name, order[number + 1 :], notes)
-        if behind := self._moving(app, seen):  # what nobody wants any more goes at the end
+        behind = await self._let_go(wanted, seen) or self._moving(app, seen)
+        if behind:  # templates that nobody wants any more go at the end
             return self._held(app, seen, behind, (), notes)
-        for obj in plan.leftovers((*ground, *(o for s in groups for o in s)), seen):
+        for obj in plan.leftovers(wanted, seen):
             await self._remove(obj)
         return Outcome(plan.describe(app, seen), notes=tuple(notes))
+
+    async def _let_go(self, wanted: Sequence[Json], seen: plan.Seen) -> str:
+        """Whole groups that nobody wants any more; the name of one that only now begins to go."""
+        left = ""
+        for obj in plan.leftovers(wanted, seen):
+            if obj["kind"] in plan.TEMPLATES or "deletionTimestamp" in obj["metadata"]:
+                continue
+            await self._remove(obj)
+            left = obj["metadata"]["name"]
+        return left
 
     def _in_the_way(self, app: Kubernetes, tree: Json, seen: plan.Seen) -> str:
         """Whom a group that would roll waits for."""

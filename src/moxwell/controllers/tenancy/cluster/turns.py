@@ -2,7 +2,8 @@
 One node group after the other: which groups may change now, and which wait for their turn. Pure.
 
 Counts come first: a group that only grows or shrinks has the turn until its machines are placed
-and those that leave are gone, and waits for no rollout. Then groups roll, one after the other. So
+and those that leave are gone, and waits for no rollout. Then whole groups that nobody wants any
+more go, and wait for no rollout either. Then groups roll, one after the other. So
 the place of a machine never depends on which of two loops was quicker, and a plan can name hosts.
 A group that cannot go on (no room, no template) gives its turn away.
 """
