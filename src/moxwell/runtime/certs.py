@@ -9,16 +9,16 @@ new one, so a replica that still serves the old certificate keeps being trusted.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-AUTHORITY_DAYS = 3650
-SERVING_DAYS = 365
-BACKDATE = timedelta(hours=1)  # clocks of a cluster differ
+from moxwell.api.certificates import begin, general_name, pem_of, pem_of_key, usage
+
+AUTHORITY_LIFE = timedelta(days=3650)
+SERVING_LIFE = timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,10 @@ def make_authority(name: str, now: datetime) -> Pair:
     """A fresh authority that signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    usage = _usage(key_cert_sign=True, crl_sign=True)
     builder = (
-        _start(subject, subject, key, now, AUTHORITY_DAYS)
+        begin(subject, subject, key.public_key(), now, AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(usage(authority=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     return _pair(builder.sign(key, hashes.SHA256()), key)
@@ -96,11 +95,11 @@ def issue(authority: Pair, names: Sequence[str], now: datetime) -> Pair:
     assert isinstance(signer_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    alternatives = x509.SubjectAlternativeName([general_name(name) for name in names])
     builder = (
-        _start(subject, signer.subject, key, now, SERVING_DAYS)
+        begin(subject, signer.subject, key.public_key(), now, SERVING_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(usage(signatures=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(alternatives, critical=False)
         .add_extension(
@@ -111,47 +110,5 @@ def issue(authority: Pair, names: Sequence[str], now: datetime) -> Pair:
     return _pair(builder.sign(signer_key, hashes.SHA256()), key)
 
 
-def _start(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATE)
-        .not_valid_after(now + timedelta(days=days))
-    )
-
-
-def _usage(
-    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
-) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=digital_signature,
-        key_cert_sign=key_cert_sign,
-        crl_sign=crl_sign,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
 def _pair(cert: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return Pair(cert.public_bytes(serialization.Encoding.PEM), private)
+    return Pair(pem_of(cert), pem_of_key(key))

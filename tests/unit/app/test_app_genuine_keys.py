@@ -42,6 +42,43 @@ def test_why_a_certificate_is_made_anew(days: int, leaf: Leaf, signer: keys.Pair
 
 
 @pytest.mark.parametrize(
+    "days, longer",
+    [
+        pytest.param(0, False, id="fresh"),
+        pytest.param(3650 - 731, False, id="two years and a day left"),
+        pytest.param(3650 - 729, True, id="less than two years left"),
+        pytest.param(5000, True, id="long over"),
+    ],
+)
+def test_an_authority_lives_on_under_its_key(days: int, longer: bool) -> None:
+    now = NOW + timedelta(days=days)
+    after = keys.extended(CA, now)
+    assert (after is not CA) == longer
+    assert after.key == CA.key
+    assert keys.expires(after.certificate) > NOW + timedelta(days=3649)
+    assert not longer or keys.expires(after.certificate) == now + timedelta(days=3650)
+
+
+def test_old_and_new_certificates_of_an_authority_vouch_for_the_same() -> None:
+    now = NOW + timedelta(days=3000)
+    after = keys.extended(CA, now)
+    leaf = keys.issue(SERVER, CA, now)
+    assert keys.why_due(leaf.certificate, SERVER, after, now) == ""
+    later = keys.issue(SERVER, after, now)
+    assert keys.why_due(later.certificate, SERVER, CA, now) == ""
+
+
+def test_a_folder_keeps_the_key_of_its_authority_for_ever(tmp_path: Path) -> None:
+    clock = Day()
+    first = Shelf(tmp_path, clock).authority("ca", "kubernetes")
+    for years in (5, 9, 15, 25):
+        clock.days = 365 * years
+        found = Shelf(tmp_path, clock).authority("ca", "kubernetes")
+        assert found.key == first.key
+        assert keys.expires(found.certificate) > clock.now()
+
+
+@pytest.mark.parametrize(
     "leaf, server, client",
     [
         pytest.param(SERVER, True, False, id="a server"),

@@ -58,9 +58,11 @@ class Shelf:
             write_private(path, data)
 
     def authority(self, name: str, title: str) -> Pair:
-        """An authority, made once."""
-        kept = self.find(name)
-        return kept or self.put(name, keys.make_authority(title, self._clock.now()))
+        """An authority, made once, and with the same key for longer before it ends."""
+        kept, now = self.find(name), self._clock.now()
+        if kept is None:
+            return self.put(name, keys.make_authority(title, now))
+        return self.put(name, keys.extended(kept, now))
 
     def tokens(self) -> Pair:
         """The keys of service account tokens, made once."""

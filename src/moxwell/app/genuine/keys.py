@@ -3,13 +3,13 @@ Certificates of a hosted control plane: who signs, who is signed, and when anew.
 
 In: what there is (PEM) and the time. Out: the same value while nothing is due, else a new one. A
 leaf lives a year and is renewed with thirty days left, when it does not name everything it should,
-or when somebody else signed it; authorities live ten years and stay, as every node trusts them.
+or when somebody else signed it; authorities live ten years, and with two years left get ten more
+under the same key, as every node trusts them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -17,10 +17,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from moxwell.api.certificates import begin, general_name, pem_of, pem_of_key, usage
+
 AUTHORITY_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
-BACKDATE = timedelta(hours=1)
+EXTEND_BEFORE = timedelta(days=730)  # a node keeps the certificate it joined with
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,29 @@ def _names_of(certificate: x509.Certificate) -> set[str]:
 def make_authority(name: str, now: datetime) -> Pair:
     """A fresh authority that signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    return _signs_itself(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, now)
+
+
+def extended(authority: Pair, now: datetime) -> Pair:
+    """
+    An authority that lives on: the same name and key, and ten years from ``now``.
+
+    Who trusts the old certificate trusts what the new one signs for as long as the old one lives,
+    and the other way round; so nobody must change at the same moment as anybody else.
+    """
+    if now < expires(authority.certificate) - EXTEND_BEFORE:
+        return authority
+    found = x509.load_pem_x509_certificate(authority.certificate)
+    key = serialization.load_pem_private_key(authority.key, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return _signs_itself(found.subject, key, now)
+
+
+def _signs_itself(subject: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime) -> Pair:
     builder = (
-        _start(subject, subject, key, now, AUTHORITY_LIFE)
+        begin(subject, subject, key.public_key(), now, AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(usage(signatures=True, authority=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     return _pair(builder.sign(key, hashes.SHA256()), key)
@@ -97,9 +117,9 @@ def issue(leaf: Leaf, signer: Pair, now: datetime) -> Pair:
     parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in leaf.groups]
     parts += [x509.NameAttribute(NameOID.COMMON_NAME, leaf.user)] if leaf.user else []
     builder = (
-        _start(x509.Name(parts), authority.subject, key, now, LEAF_LIFE)
+        begin(x509.Name(parts), authority.subject, key.public_key(), now, LEAF_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(), critical=True)
+        .add_extension(usage(signatures=True, encipherment=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage(_purposes(leaf)), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
@@ -107,7 +127,7 @@ def issue(leaf: Leaf, signer: Pair, now: datetime) -> Pair:
         )
     )
     if leaf.names:
-        names = x509.SubjectAlternativeName([_general_name(name) for name in leaf.names])
+        names = x509.SubjectAlternativeName([general_name(name) for name in leaf.names])
         builder = builder.add_extension(names, critical=not parts)
     return _pair(builder.sign(signing, hashes.SHA256()), key)
 
@@ -118,7 +138,7 @@ def token_keys() -> Pair:
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    return Pair(public, _pem(key))
+    return Pair(public, pem_of_key(key))
 
 
 def _purposes(leaf: Leaf) -> Sequence[x509.ObjectIdentifier]:
@@ -126,52 +146,5 @@ def _purposes(leaf: Leaf) -> Sequence[x509.ObjectIdentifier]:
     return server + ([ExtendedKeyUsageOID.CLIENT_AUTH] if leaf.client else [])
 
 
-def _start(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-    life: timedelta,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATE)
-        .not_valid_after(now + life)
-    )
-
-
-def _usage(*, signs: bool = False) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        content_commitment=False,
-        key_encipherment=not signs,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    return Pair(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+    return Pair(pem_of(certificate), pem_of_key(key))
