@@ -26,7 +26,7 @@ from rig.plugin import require
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 CHART = Path(__file__).parents[2] / "charts" / "moxwell-cluster"
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 600.0
 _CORE = ("clusters", "machinedeployments", "machinesets", "machines", "machinehealthchecks")
 _IPAM = ("ipaddressclaims", "ipaddresses", "inclusterippools")
 _REST = (

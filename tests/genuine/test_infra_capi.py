@@ -25,7 +25,7 @@ from rig.control_plane import ControlPlane
 from rig.plugin import CAPI, KUBERNETES, require
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
-LOOK_SECONDS, STILL_SECONDS = 0.3, 6.0
+LOOK_SECONDS, STILL_SECONDS, PATIENCE_SECONDS = 0.3, 6.0, 600.0
 HALVES = [
     pytest.param(SCENES[0::2], id="one half", marks=pytest.mark.xdist_group("infra capi 1")),
     pytest.param(SCENES[1::2], id="the other half", marks=pytest.mark.xdist_group("infra capi 2")),
@@ -98,6 +98,7 @@ async def furnished(plane: ControlPlane, kube: Kube, engine: Engine) -> Stage:
     await apply(BOOTSTRAP % {"ca": base64.b64encode(ca).decode(), "url": plane.url})
     made = Stage(kube, engine, apply, ca, key, config, plane.port)
     made.look_seconds, made.still_seconds = LOOK_SECONDS, STILL_SECONDS
+    made.patience_seconds = PATIENCE_SECONDS
     return made
 
 
