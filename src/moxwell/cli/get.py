@@ -72,7 +72,7 @@ def get(
         async with connect.kube(name) as kube:
             served = await kube.discover()
             asked = wanted(served, [kind, *(called or ())], namespace, selector)
-            await answer(kube, asked, output, [kind, *(called or ())])
+            await answer(kube, asked, output)
 
     asyncio.run(run())
 
@@ -99,21 +99,20 @@ def _one(resource: Resource, name: str, namespace: str, selector: str) -> Wanted
     return Wanted(resource, name, namespace if resource.namespaced else "", selector)
 
 
-async def answer(
-    kube: Kube, asked: Sequence[Wanted], output: Printing, words: Sequence[str]
-) -> None:
+async def answer(kube: Kube, asked: Sequence[Wanted], output: Printing) -> None:
     """Print what was asked for."""
     if output in (Printing.TABLE, Printing.WIDE):
         for number, one in enumerate(asked):
-            typer.echo("") if number else None
+            if number:
+                typer.echo("")
             await _table(kube, one, wide=output is Printing.WIDE)
         return
-    objects = [obj for one in asked for obj in await fetch(kube, one)]
+    found = [(one, obj) for one in asked for obj in await fetch(kube, one)]
     if output is Printing.NAME:
-        for one in asked:
-            for obj in await fetch(kube, one):
-                typer.echo(f"{_typed(one.resource)}/{obj['metadata']['name']}")
+        for one, obj in found:
+            typer.echo(f"{_typed(one.resource)}/{obj['metadata']['name']}")
         return
+    objects = [obj for _, obj in found]
     single = len(asked) == 1 and bool(asked[0].name)
     show_value(objects[0] if single else as_list(objects), Output(output.value))
 

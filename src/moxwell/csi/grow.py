@@ -50,13 +50,13 @@ async def expand(driver: Driver, text: str, required: int, limit: int) -> Grown:
     have = (await driver.look(region, volume)).size
     if have >= size:
         return Grown(have, True)
-    _check_room(region, volume, size - have, limit)
+    _check_room(region, volume, size - have)
     entry = await driver.book.get(driver.book_key(volume))
     await driver.book.put(driver.book_key(volume), {**entry, SIZE: str(size)})
     return Grown(size, True)
 
 
-def _check_room(region: Region, volume: VolumeId, more: int, limit: int) -> None:
+def _check_room(region: Region, volume: VolumeId, more: int) -> None:
     host = host_of(region, volume)
     storage = region.inventory.storage(host, volume.storage)
     if storage is not None and more > storage.total_bytes:

@@ -52,11 +52,11 @@ async def list_disks(driver: Driver) -> list[Disk]:
     for region in await driver.all_regions():
         for host, storage in _shelves(region):
             disks += await driver.stock.list(region, host, storage)
-        disks += await _carried(driver, region)
+        disks += await _carried(region)
     return sorted(disks, key=lambda d: str(d.id))
 
 
-async def _carried(driver: Driver, region: Region) -> list[Disk]:
+async def _carried(region: Region) -> list[Disk]:
     """Replicated and cloned volumes: guests of ours own them, which are known by their tags."""
     found = []
     for guest in tuple(region.inventory.guests.values()):

@@ -55,7 +55,7 @@ def report(region: Region, guest: Guest) -> Report:
         template=int(guest.template),
         maxcpu=cpus(region, guest),
         maxmem=memory_bytes(guest),
-        maxdisk=boot_disk_bytes(region, guest),
+        maxdisk=boot_disk_bytes(guest),
         started=guest.started if guest.running else 0.0,
         lock=str(conf["lock"]) if conf.get("lock") else None,
     )
@@ -85,7 +85,7 @@ def memory_bytes(guest: Guest) -> int:
     return int(float(text)) << 20
 
 
-def boot_disk_bytes(region: Region, guest: Guest) -> int:
+def boot_disk_bytes(guest: Guest) -> int:
     """The size of the boot disk, 0 where there is none."""
     conf = guest.conf
     if guest.kind == "lxc":

@@ -56,7 +56,7 @@ class Budgets:
             for record in self._core.state.scan_staged("pods", f"{namespace}/")
             if wanted.matches(record.labels) and (pod := record.object())
         ]
-        expected = self._expected(pods, namespace)
+        expected = self._expected(pods)
         if "maxUnavailable" in spec:
             desired = max(expected - _share(spec["maxUnavailable"], expected), 0)
         else:
@@ -95,13 +95,13 @@ class Budgets:
             }
         ]
 
-    def _expected(self, pods: list[Object], namespace: str) -> int:
+    def _expected(self, pods: list[Object]) -> int:
         """How many there should be: what their controllers ask for, or as many as there are."""
         total, seen = 0, set()
         for pod in pods:
             refs = pod["metadata"].get("ownerReferences") or ()
             owner = next((r for r in refs if r.get("controller")), None)
-            found = self._replicas(owner, namespace) if owner else None
+            found = self._replicas(owner) if owner else None
             if owner is None or found is None:
                 total += 1
             elif owner["uid"] not in seen:
@@ -109,7 +109,7 @@ class Budgets:
                 total += found
         return total
 
-    def _replicas(self, owner: Object, namespace: str) -> int | None:
+    def _replicas(self, owner: Object) -> int | None:
         record: Record | None = self._core.state.find_uid(owner["uid"])
         spec = (record.object().get("spec") or {}) if record is not None else {}
         found = spec.get("replicas")

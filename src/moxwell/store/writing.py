@@ -116,7 +116,7 @@ class Writer(Understanding):
         if call.dry_run:
             return Outcome(201, obj, None)
         record = core.put(face, hub, None)
-        return Outcome(201, self._shown_as(call, obj, record), record)
+        return Outcome(201, _numbered(obj, record), record)
 
     def _exists(self, call: Call, key: str) -> refusals.Refused:
         face, record = call.face, self._core.state.find_staged(call.face.store, key)
@@ -272,11 +272,7 @@ class Writer(Understanding):
             return Outcome(200, new, None)
         hub = face.to_hub(_copy_if(face, new))
         made = core.put(face, hub, record)
-        return Outcome(200, self._shown_as(call, new, made), made)
-
-    def _shown_as(self, call: Call, obj: Object, record: Record) -> Object:
-        obj["metadata"]["resourceVersion"] = str(record.revision)
-        return obj
+        return Outcome(200, _numbered(new, made), made)
 
     # -- hooks and checks
 
@@ -287,7 +283,7 @@ class Writer(Understanding):
         except refusals.Refused:
             raise
         except MoxwellError as error:
-            raise denied(call, error) from error
+            raise denied(error) from error
         return made
 
     def _admit(self, call: Call, new: Object, old: Object | None) -> None:
@@ -324,10 +320,16 @@ def admit(core: Core, call: Call, review: Review) -> None:
     except refusals.Refused:
         raise
     except MoxwellError as error:
-        raise denied(call, error) from error
+        raise denied(error) from error
 
 
-def denied(call: Call, error: MoxwellError) -> refusals.Refused:
+def _numbered(obj: Object, record: Record) -> Object:
+    """The object as its writer sees it: in the version it was written in, with its new number."""
+    obj["metadata"]["resourceVersion"] = str(record.revision)
+    return obj
+
+
+def denied(error: MoxwellError) -> refusals.Refused:
     text = f'admission webhook "moxwell" denied the request: {error}'
     return refusals.Refused(403, "Forbidden", text)
 

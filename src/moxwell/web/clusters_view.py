@@ -66,7 +66,7 @@ def _cluster(
         "addresses": cluster.addresses,
         "addresses_say": cluster.addresses_say,
         **_volumes(estate, f"{cluster.namespace}/{cluster.name}"),
-        "groups": [_group(cluster, g, machines) for g in cluster.groups],
+        "groups": [_group(g, machines) for g in cluster.groups],
         "holds": _holds(machines, words),
         "rollout_since": None,
         "verdict": _verdict(machines),
@@ -99,7 +99,7 @@ def _state(
     return "ready", ""
 
 
-def _group(cluster: Cluster, group: Any, machines: Sequence[Machine]) -> Record:
+def _group(group: Any, machines: Sequence[Machine]) -> Record:
     old = sum(m.outdated for m in machines if m.group == group.name)
     then = "Settled"
     if old:

@@ -107,7 +107,7 @@ def say(machine: Machine, progress: float | None = None) -> Words:
     ready = ready_condition(machine)
     reason, message = (ready.reason, ready.message) if ready else ("", "")
     if machine.deleting:
-        return _leaving(machine, reason, message)
+        return _leaving(machine, message)
     if reason in _UNKNOWN or (ready is not None and ready.status == "Unknown"):
         text = f"Unknown: {message or reason}"
         return _words("unknown", "", text, "Unknown", text, "", "Look again", "When it answers.")
@@ -174,7 +174,7 @@ def _waiting(stage: str, reason: str, message: str) -> Words:
     )
 
 
-def _leaving(machine: Machine, reason: str, message: str) -> Words:
+def _leaving(machine: Machine, message: str) -> Words:
     text = "Leaving"
     if machine.pods:
         text += f", {machine.pods} pods still on it"

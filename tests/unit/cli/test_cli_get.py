@@ -38,7 +38,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
     def ask(*words: str, o: str = "table", n: str = "", selector: str = "") -> str:
         async def then(kube: Kube) -> None:
             asked = get.wanted(await kube.discover(), words, n, selector)
-            await get.answer(kube, asked, Printing(o), words)
+            await get.answer(kube, asked, Printing(o))
 
         run_virtual(with_objects(then))
         return capsys.readouterr().out

@@ -155,7 +155,7 @@ async def _clone(call: Call, plan: _Plan, work: Work) -> None:
         made: list[str] = []
         done = False
         try:
-            await _copy_drives(call, plan, guest, work, made)
+            await _copy_drives(call, plan, work, made)
             done = True
         except PveError as problem:
             raise die(f"clone failed: {problem.in_task}") from problem
@@ -182,7 +182,7 @@ def _put_down(call: Call, plan: _Plan) -> Guest:
     return guest
 
 
-async def _copy_drives(call: Call, plan: _Plan, guest: Guest, work: Work, made: list[str]) -> None:
+async def _copy_drives(call: Call, plan: _Plan, work: Work, made: list[str]) -> None:
     if call.major >= 9:
         work.log(f"creating a clone of VM {plan.vmid}")
     target = disks.Target(plan.newid)

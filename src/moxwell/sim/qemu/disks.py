@@ -191,9 +191,7 @@ class Builder:
 
     async def _import(self, drive: Drive, name: str, source: str) -> str:
         volume, path = self._source(source)
-        form = drive.options.get("format") or target_format(
-            self._place, name, source, volume.format
-        )
+        form = drive.options.get("format") or target_format(self._place, name, volume.format)
         self._log(f"create full clone of drive ({source})")
         volid = self._place.alloc(name, self._target.vmid, form, volume.size)
         self.made.append(volid)
@@ -252,7 +250,7 @@ class Builder:
         return drive.with_size(volume.size)
 
 
-def target_format(place: Stock, storage: str, source: str, form: str) -> str:
+def target_format(place: Stock, storage: str, form: str) -> str:
     """The format of a copy: the source's, where the target storage takes it."""
     if not names.has_path(place.get_storage(storage)):
         return "raw"
@@ -283,7 +281,7 @@ async def clone_disk(
     name = storage or drive.storage or ""
     source = place.get(drive.file)
     kept = form if form and names.has_path(place.get_storage(name)) else None
-    form = kept or target_format(place, name, drive.file, source.format)
+    form = kept or target_format(place, name, source.format)
     if drive.is_cloudinit:
         file = f"vm-{target.vmid}-cloudinit"
         file += f".{form}" if names.has_path(place.get_storage(name)) else ""

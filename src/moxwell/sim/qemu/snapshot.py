@@ -211,18 +211,18 @@ def rollback(call: Call, kind: str = "qemu") -> str:
     async def worker(work: Work) -> None:
         async with call.hold(kind, vmid):
             guest = call.get_guest(vmid, kind)
-            await _rollback(call, guest, name, work)
+            await _rollback(call, guest, name)
             if (call.get("start") or guest.snapshots[name].vmstate) and not guest.running:
                 await start.start(call, guest, work)
 
     return call.spawn(_TASKS[kind] + "rollback", vmid, worker)
 
 
-async def _rollback(call: Call, guest: Guest, name: str, work: Work) -> None:
+async def _rollback(call: Call, guest: Guest, name: str) -> None:
     if guest.template:
         raise die("you can't rollback if vm is a template")
     snap = get(guest, name)
-    _check_order(call, guest, snap)
+    _check_order(call, snap)
     if snap.state:
         raise die(f"unable to rollback to incomplete snapshot (snapstate = {snap.state})")
     files.check_lock(guest)
@@ -246,7 +246,7 @@ async def _rollback(call: Call, guest: Guest, name: str, work: Work) -> None:
     files.write(call.desk, guest)
 
 
-def _check_order(call: Call, guest: Guest, snap: Snapshot) -> None:
+def _check_order(call: Call, snap: Snapshot) -> None:
     """ZFS goes back to the newest snapshot only."""
     place = files.stock(call)
     for _, volid in volumes_of(snap.conf):
