@@ -88,5 +88,5 @@ async def _install(kube: Kube) -> None:
 
 
 async def _is_established(kube: Kube, name: str) -> bool:
-    said = (await kube.get(CRDS, name)).get("status", {}).get("conditions", [])
+    said = (await kube.get(CRDS, name)).get("status", {}).get("conditions") or []  # null at first
     return any(c["type"] == "Established" and c["status"] == "True" for c in said)
