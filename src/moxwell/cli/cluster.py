@@ -134,7 +134,8 @@ def upgrade(
             if planned:
                 return await _as_planned(kube, found, {"version": version})
             await _put(kube, found, {"version": version})
-            await _await_rolled(kube, cluster, namespace, version) if wait else None
+            if wait:
+                await _await_rolled(kube, cluster, namespace, version)
             return None
 
     _tell_plan(name, asyncio.run(run()), output)
@@ -149,10 +150,10 @@ async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) 
             groups = (await kube.list(MachineDeployment, namespace, labels=labels)).items
             found = await kube.get(Kubernetes, cluster, namespace)
             rolled = all(is_rolled(g, version) for g in groups)
-            if rolled and sample.is_ready(found) and found.status.version == version:
-                progress.done(f"cluster {cluster} runs {version}")
+            if rolled and sample.is_ready(found) and is_meant(version, found.status.version):
+                progress.done(f"cluster {cluster} runs {found.status.version}")
                 return
-            new = sum(g.status.up_to_date_replicas or 0 for g in groups)
+            new = sum(_new(g, version) for g in groups)
             total = sum(g.spec.replicas or 0 for g in groups)
             progress.say(
                 f"cluster {cluster}: control plane {found.status.version}, "
@@ -164,13 +165,26 @@ async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) 
     raise sample.NotReady(f"cluster {cluster} still rolls; `moxwell status` shows how far it is")
 
 
+def is_meant(asked: str, runs: str | None) -> bool:
+    """Whether this is the version that was asked for: 1.35.0 is v1.35.0, v1.35 any of its patches."""
+    whole = asked if asked.startswith("v") else f"v{asked}"
+    return runs == whole or (whole.count(".") == 1 and (runs or "").startswith(f"{whole}."))
+
+
+def _new(group: MachineDeployment, version: str) -> int:
+    """How many of a group run a version; none before its turn has come and was seen."""
+    status, template = group.status, group.spec.template.spec
+    seen = status.observed_generation >= group.metadata.generation
+    return (status.up_to_date_replicas or 0) if seen and is_meant(version, template.version) else 0
+
+
 def is_rolled(group: MachineDeployment, version: str) -> bool:
     """Whether all of a group runs a version; what it says counts for the spec it has now only."""
     status, wanted = group.status, group.spec.replicas or 0
     if status.observed_generation < group.metadata.generation:
         return False
     settled = status.up_to_date_replicas == status.replicas == status.ready_replicas == wanted
-    return settled and group.spec.template.spec.version == version
+    return settled and is_meant(version, group.spec.template.spec.version)
 
 
 @app.command()

@@ -4,6 +4,7 @@ import asyncio
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from moxwell.api.capi.core import Machine
 from moxwell.api.conditions import Condition
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.kinds import Object
 from moxwell.cli import connect
 from moxwell.cli.cluster import SPACE
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
@@ -62,7 +64,8 @@ async def _cluster(name: str, namespace: str, called: str) -> Row:
     async with connect.kube(name) as kube:
         app = await kube.find(Kubernetes, called, namespace)
         if app is None:
-            raise Missing(f"there is no cluster {called} in {namespace}: moxwell cluster list")
+            every = (await kube.list(Kubernetes)).items
+            raise Missing(where_else("cluster", called, namespace, every))
         labels = {"cluster.x-k8s.io/cluster-name": called}
         guests = (await kube.list(ProxmoxMachine, namespace, labels=labels)).items
     rows = [_row(g) for g in guests]
@@ -91,8 +94,16 @@ async def _find(kube: Kube, namespace: str, called: str) -> ProxmoxMachine:
     ref = machine.spec.infrastructure_ref if machine else None
     guest = await kube.find(ProxmoxMachine, ref.name if ref else called, namespace)
     if guest is None:
-        raise Missing(f"there is no machine {called} in {namespace}")
+        every = (await kube.list(ProxmoxMachine)).items
+        raise Missing(where_else("machine", called, namespace, every))
     return guest
+
+
+def where_else(what: str, called: str, namespace: str, every: Iterable[Object]) -> str:
+    """That something is not there, and where one of its name is."""
+    spaces = sorted(o.namespace for o in every if o.name == called)
+    hint = f"; there is one in {', '.join(spaces)}: add -n {spaces[0]}" if spaces else ""
+    return f"there is no {what} {called} in {namespace}{hint}"
 
 
 def _row(guest: ProxmoxMachine) -> Row:

@@ -157,8 +157,8 @@ async def _await_answer(home: Home, process: "subprocess.Popen[bytes]", progress
         if process.poll() is not None and not home.is_held():  # held: somebody was quicker
             later = process.returncode == Retryable.exit_code
             raise (NotNow if later else DidNotStart)(_last_words(home.log))
-        seconds = tick // TICKS
-        progress.say(f"starting, {seconds} s" if seconds >= 3 else "starting")
+        seconds = tick // TICKS // 5 * 5
+        progress.say(f"starting, {seconds} s" if seconds else "starting")
         await clock.sleep(1 / TICKS)
     raise Unreachable(f"Moxwell did not answer within {START_SECONDS} s; its log is {home.log}")
 

@@ -1,4 +1,4 @@
-"""What commands that wait say, and when they believe that a change is done."""
+"""What commands say while they wait and where they look, and when a change is done for them."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from moxwell.api.capi.fleets import MachineDeployment
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.cli import sample
 from moxwell.cli.cluster import is_rolled
+from moxwell.cli.explain import where_else
 
 
 def guest(reason: str, region: str = "", message: str = "", status: str = "False") -> Any:
@@ -67,3 +68,15 @@ def test_an_upgrade_is_over_when_every_node_is_new(
     deployment: MachineDeployment, done: bool
 ) -> None:
     assert is_rolled(deployment, "v2") is done
+
+
+def named(name: str, space: str) -> ProxmoxMachine:
+    tree = {"metadata": {"name": name, "namespace": space}, "spec": {}}
+    return msgspec.convert(tree, ProxmoxMachine, strict=False)
+
+
+def test_what_is_elsewhere_is_told_where() -> None:
+    there = [named("m", "red"), named("other", "blue")]
+    said = "there is no machine m in demo"
+    assert where_else("machine", "m", "demo", there) == f"{said}; there is one in red: add -n red"
+    assert where_else("machine", "m", "demo", there[1:]) == said
