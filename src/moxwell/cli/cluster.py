@@ -166,7 +166,7 @@ async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) 
 
 
 def is_meant(asked: str, runs: str | None) -> bool:
-    """Whether this is the version that was asked for: 1.35.0 is v1.35.0, v1.35 any of its patches."""
+    """Whether that version was asked for: 1.35.0 is v1.35.0, and v1.35 any of its patches."""
     whole = asked if asked.startswith("v") else f"v{asked}"
     return runs == whole or (whole.count(".") == 1 and (runs or "").startswith(f"{whole}."))
 

@@ -1,0 +1,21 @@
+"""Which version somebody means who asks for an upgrade."""
+
+import pytest
+
+from moxwell.cli.cluster import is_meant
+
+MEANT: dict[str, tuple[str, str | None, bool]] = {
+    "as it is written everywhere": ("v1.35.0", "v1.35.0", True),
+    "without the v": ("1.35.0", "v1.35.0", True),
+    "another patch": ("v1.35.1", "v1.35.0", False),
+    "a minor means its patches": ("v1.35", "v1.35.2", True),
+    "also without the v": ("1.35", "v1.35.2", True),
+    "a minor is not the ten that begin like it": ("v1.3", "v1.35.0", False),
+    "nothing runs yet": ("v1.35.0", None, False),
+    "nothing runs yet of a minor": ("v1.35", "", False),
+}
+
+
+@pytest.mark.parametrize(("asked", "runs", "meant"), MEANT.values(), ids=MEANT)
+def test_the_version_that_is_meant(asked: str, runs: str | None, meant: bool) -> None:
+    assert is_meant(asked, runs) is meant
