@@ -116,9 +116,6 @@ class Home:
         """How the daemon was last told to run, for the next start."""
         return self.folder / "wanted.json"
 
-    def kubeconfig_of(self, namespace: str, cluster: str) -> Path:
-        return self.folder / "kubeconfigs" / f"{namespace}-{cluster}"
-
     # Life
 
     def make(self) -> None:

@@ -24,7 +24,6 @@ from moxwell.pve.regions import Region
 from moxwell.pve.values import size_bytes
 
 SIZE = "size"
-LIMITS = ("iops_rd", "iops_wr", "mbps_rd", "mbps_wr", "backup")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,3 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-
-def parse_key(text: str) -> Key:
-    """The key that prints as ``text``."""
-    namespace, _, name = text.rpartition("/")
-    return Key(namespace, name)

@@ -19,7 +19,6 @@ CONTROL_PLANE_LABEL = "cluster.x-k8s.io/control-plane"
 DEPLOYMENT_NAME = "cluster.x-k8s.io/deployment-name"
 SET_NAME = "cluster.x-k8s.io/set-name"
 TEMPLATE_HASH = "machine-template-hash"
-PAUSED = "cluster.x-k8s.io/paused"
 MANAGED_BY = "cluster.x-k8s.io/managed-by"
 NO_NEW_MACHINES = "cluster.x-k8s.io/disable-machine-create"  # on old sets that roll on delete
 REVISION = "machinedeployment.clusters.x-k8s.io/revision"
