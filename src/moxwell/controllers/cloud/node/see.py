@@ -2,7 +2,7 @@
 What is known of a node's guest: the inventory, one configuration, the agent if asked for.
 
 A node that has its identity costs no request to be looked at again, unless its addresses come from
-the guest agent, which alone knows them.
+the guest agent, which alone knows them; :mod:`.sayings` bounds what that costs.
 """
 
 from datetime import timedelta
@@ -12,6 +12,7 @@ from moxwell.clock import Clock
 from moxwell.controllers.cloud.identity import Place
 from moxwell.controllers.cloud.lookup import Answer, Found, Lookup, Unknown
 from moxwell.controllers.cloud.node import plan
+from moxwell.controllers.cloud.node.sayings import Addresses, Sayings
 from moxwell.controllers.cloud.settings import Features
 from moxwell.errors import Denied, MoxwellError, Terminal
 from moxwell.pve import errors
@@ -29,6 +30,7 @@ class Eyes:
         self._lookup, self._features, self._clock = lookup, features, clock
         self._models: dict[tuple[str, str], str] = {}
         self._groups: dict[str, tuple[float, Groups]] = {}
+        self._sayings = Sayings(clock)
 
     def is_young(self, node: Node) -> bool:
         """Its guest may be too new for the inventory."""
@@ -49,7 +51,7 @@ class Eyes:
 
     async def _place(self, found: Found, new: bool) -> Place:
         region, guest, facts = found.region, found.guest, found.facts
-        inside, silent = await self._inside(found)
+        inside, silent = await self._inside(found, fresh=new)
         groups = await self._ha_groups(region) if new or self._features.force_update_labels else {}
         return Place(
             region=region.name,
@@ -67,14 +69,21 @@ class Eyes:
             agent_silent=silent,
         )
 
-    async def _inside(self, found: Found) -> tuple[tuple[tuple[str, str], ...], bool]:
+    async def _inside(self, found: Found, *, fresh: bool) -> tuple[Addresses, bool]:
+        """What the agent says, and whether it is silent."""
         if self._features.mode == "default":
             return (), False
-        try:
-            cards = await found.region.pve.agent.interfaces(found.guest.host, found.guest.vmid)
-        except (errors.AgentSilent, errors.WrongState, Terminal):
-            return (), True
-        return tuple((c.name, a.ip) for c in cards for a in c.addresses), False
+        region, guest = found.region, found.guest
+
+        async def ask() -> Addresses | None:
+            try:
+                cards = await region.pve.agent.interfaces(guest.host, guest.vmid)
+            except (errors.AgentSilent, errors.WrongState, Terminal):
+                return None
+            return tuple((c.name, a.ip) for c in cards for a in c.addresses)
+
+        said = await self._sayings.addresses(region.name, guest, ask, fresh=fresh)
+        return said or (), said is None
 
     async def _model(self, region: Region, host: str) -> str:
         """The processor of a host; asked once, it does not change under a running guest."""
