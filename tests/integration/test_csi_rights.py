@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.csi import rights
+from moxwell.csi import rights, taking
 from moxwell.csi.controller import Controller
+from moxwell.csi.ids import get_volume
+from moxwell.csi.refusals import UnderWay
 from moxwell.errors import MoxwellError
 from moxwell.pve import preflight
 from moxwell.pve.preflight import Feature
@@ -161,6 +163,31 @@ def test_a_driver_for_volumes_alone_is_told_what_else_it_could_do(tmp_path: Path
             with pytest.raises(MoxwellError) as refusal:
                 await copies(stage.controller, "r1")
             assert "VM.Allocate" in str(refusal.value)
+        await stage.close()
+
+    run_virtual(story())
+
+
+@REGIONS
+def test_a_clone_from_before_a_restart_is_seen_by_a_token_that_may_not_audit_everything(
+    tmp_path: Path, region: str, major: int
+) -> None:
+    async def story() -> None:
+        stage = CsiStage(tmp_path)
+        limited(stage, rights.CAPABILITIES["snapshots and clones"])
+        async with stage.running():
+            control, place = stage.controller, stage.driver.regions[region]
+            zone = f"{region}-h0"
+            volume = await calls.create(control, "pvc-1", "local-lvm", region=region, zone=zone)
+            await calls.snapshot(control, "snap-1", volume)
+            carrier = await stage.driver.carriers.of(place, get_volume(volume.volume_id))
+            assert carrier is not None
+            await taking.refuse_while_cloned(place, carrier)
+            upid = await place.pve.qemu.clone(carrier.host, carrier.vmid, 4711, full=True)
+            with pytest.raises(UnderWay, match="a clone of guest"):
+                await taking.refuse_while_cloned(place, carrier)
+            assert (await place.tasks.wait_ended(upid)).ok
+            await taking.refuse_while_cloned(place, carrier)
         await stage.close()
 
     run_virtual(story())

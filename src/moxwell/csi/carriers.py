@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from uuid import NAMESPACE_URL, uuid5
 
+from moxwell.csi import working
 from moxwell.csi.book import Book
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.refusals import NotNow, UnderWay
@@ -237,9 +238,10 @@ class Carriers:
     async def _begun(self, region: Region, birth: Birth, vmid: int) -> Carrier | None:
         """What became of an earlier try; raises while that is not yet known."""
         ids = {str(vmid), str(birth.parent)}
-        for row in await region.pve.cluster.tasks():
-            if row.running and row.type in _BIRTHS and row.id in ids:
-                raise UnderWay(f"guest {vmid} is being made ({row.type})")
+        for host, seen in region.inventory.hosts.items():
+            for row in await working.running(region, host) if seen.online else ():
+                if row.type in _BIRTHS and row.id in ids:
+                    raise UnderWay(f"guest {vmid} is being made ({row.type})")
         found = await self.read(region, vmid)
         if found is None:
             return None

@@ -11,6 +11,7 @@ copying to root@pam alone, by ticket; a token cannot, whatever its rights.
 import asyncio
 from dataclasses import dataclass
 
+from moxwell.csi import working
 from moxwell.csi.book import Book
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.refusals import UnderWay
@@ -121,8 +122,7 @@ class Copies:
     async def _refuse_while_busy(self, region: Region, copy: Copy) -> None:
         """Nobody knows the task: as long as any copy runs there, it may be ours."""
         host = host_of(region, copy.source)
-        rows = await region.pve.cluster.tasks()
-        if any(row.type == "imgcopy" and row.running for row in rows if row.node == host):
+        if any(row.type == "imgcopy" for row in await working.running(region, host)):
             raise UnderWay(f"a copy runs on {host} that may be the one to {copy.target}")
 
     async def _abandon(self, region: Region, target: VolumeId) -> None:

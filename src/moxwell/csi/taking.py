@@ -6,6 +6,7 @@ as it has snapshots, as Ceph, LVM and ZFS destroy a disk's snapshots with the di
 The surprise: a snapshot whose clone hangs on it (Ceph) cannot go first; that is told, not forced.
 """
 
+from moxwell.csi import working
 from moxwell.csi.carriers import CARRIER_TAG, Carrier, note_in
 from moxwell.csi.driver import Driver
 from moxwell.csi.ids import VolumeId
@@ -105,6 +106,6 @@ async def end_passing(region: Region, carrier: Carrier, *, before: int | None = 
 
 async def refuse_while_cloned(region: Region, carrier: Carrier) -> None:
     """A clone that an earlier life of the driver began may still be reading the disk."""
-    for row in await region.pve.cluster.tasks():
-        if row.running and row.type == "qmclone" and row.id == str(carrier.vmid):
+    for row in await working.running(region, carrier.host, vmid=carrier.vmid):
+        if row.type == "qmclone":
             raise UnderWay(f"a clone of guest {carrier.vmid} is being made")

@@ -4,8 +4,9 @@ One poller for all running tasks of a region: an ended task becomes an event for
 In: task ids with the key of whoever waits. Out: ``Ended`` events. One request per round tells about
 all tasks, however many are followed; with nothing to follow it sends nothing. The surprise: the
 cluster-wide list only holds each host's latest tasks, so one that fell out of it is asked for
-singly, and several of one host in one list of that host; and an exit text is a hint, never the
-truth about the guest.
+singly, and several of one host in one list of that host. A token without Sys.Audit on ``/`` is
+shown nothing there, not even its own tasks: its hosts are asked at once, and the list only now and
+then. And an exit text is a hint, never the truth about the guest.
 """
 
 import asyncio
@@ -16,12 +17,14 @@ from moxwell.clock import Clock
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve import errors
 from moxwell.pve.client import Pve
+from moxwell.pve.endpoints.cluster import TaskRow
 from moxwell.pve.values import Upid
 
 QUICK_SECONDS = 0.5
 SLOW_SECONDS = 2.0
 QUICK_ROUNDS = 20  # a task older than that is a long one
 MANY = 1000  # tasks in one list of a host
+BLIND_ROUNDS = 120  # without the common list, after it was empty though tasks run
 SINGLES = 8  # tasks asked for one by one in a round, at most
 
 
@@ -59,6 +62,7 @@ class Tasks:
         self._listeners: list[Listener] = []
         self._waiting: dict[Upid, list[asyncio.Future[Ended]]] = {}
         self._wake = asyncio.Event()
+        self._blind = 0  # rounds for which the common list is not asked for
 
     @property
     def running(self) -> tuple[Upid, ...]:
@@ -104,7 +108,7 @@ class Tasks:
         if not self._followed:
             return
         try:
-            listed = {row.upid: row for row in await self._pve.cluster.tasks()}
+            listed = await self._listed()
         except MoxwellError:
             return  # the region's health is the inventory's affair; try again next round
         fallen: dict[str, list[Upid]] = {}
@@ -114,7 +118,7 @@ class Tasks:
             if row is None:
                 task.unlisted += 1
                 # A host tells its peers of a new task a moment late: wait one round.
-                if task.unlisted > 1:
+                if task.unlisted > 1 or self._blind:
                     fallen.setdefault(upid.host, []).append(upid)
             elif not row.running:
                 self._end(upid, row.status)
@@ -123,6 +127,16 @@ class Tasks:
                 upids = await self._ask_host(host, upids)
             for upid in upids[:SINGLES]:
                 await self._ask(upid)
+
+    async def _listed(self) -> dict[str, TaskRow]:
+        """The common list; an empty one says that we may not see it, since tasks are followed."""
+        if self._blind:
+            self._blind -= 1
+        if self._blind:
+            return {}
+        listed = {row.upid: row for row in await self._pve.cluster.tasks()}
+        self._blind = 0 if listed else BLIND_ROUNDS
+        return listed
 
     async def _ask_host(self, host: str, upids: list[Upid]) -> list[Upid]:
         """One list of a host for many tasks that fell out of the common one; answers the rest."""

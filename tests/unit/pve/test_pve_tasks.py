@@ -106,6 +106,33 @@ def test_a_task_that_the_list_does_not_show_is_asked_for() -> None:
     assert server.outcome == [("owner-1", "OK")]
 
 
+def test_who_is_shown_no_task_asks_the_hosts_at_once_and_the_list_no_more() -> None:
+    ends = {upid(1): (0.4, "OK"), upid(2): (3.2, "OK"), upid(3): (900, "OK")}
+    server = Server(ends, unlisted=set(ends))
+    server.story(1000, *ends)
+    assert server.outcome == [("owner-1", "OK"), ("owner-2", "OK"), ("owner-3", "OK")]
+    lists = [sent for sent in server.transport.sent if sent[1] == "/cluster/tasks"]
+    assert 3 <= len(lists) <= 6  # at first, and now and then: rights can be given
+
+
+def test_who_is_given_the_right_later_is_shown_tasks_again() -> None:
+    ends = {upid(n): (500.0, "OK") for n in range(4)}
+    server = Server(ends, unlisted=set(ends))
+
+    async def play() -> None:
+        for task in ends:
+            server.tasks.follow(task, "owner")
+        await server.tasks.poll()
+        server.unlisted = set()
+        for _ in range(200):
+            await server.tasks.poll()
+        asked = len(server.transport.sent)
+        await server.tasks.poll()
+        assert [sent[1] for sent in server.transport.sent[asked:]] == ["/cluster/tasks"]
+
+    run_virtual(play())
+
+
 def test_a_task_nobody_knows_any_more_ends_as_uncertain() -> None:
     server = Server({})
     server.story(10, upid(7))

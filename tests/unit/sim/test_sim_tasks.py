@@ -113,3 +113,50 @@ def test_lock_files_are_given_in_order() -> None:
         assert order == ["a", "b", "c", "d"]
 
     tell(story)
+
+
+JOE = {"authorization": "PVEAPIToken=joe@pve!full=s"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "rights", "shown"),
+    [
+        pytest.param("joe@pve!full", (), False, id="a token is not shown its own tasks"),
+        pytest.param("joe@pve", (), False, id="nor those of its user"),
+        pytest.param("joe@pve!full", ("/nodes",), False, id="also if it may audit the nodes"),
+        pytest.param("root@pam", ("/",), True, id="who may audit everything is shown everything"),
+        pytest.param("joe@pve!full", ("/",), True, id="and then its own too"),
+    ],
+)
+def test_the_list_of_the_cluster_hides_a_tokens_own_tasks(
+    owner: str, rights: tuple[str, ...], shown: bool
+) -> None:
+    async def story(bench: Bench) -> None:
+        for path in rights:
+            await bench.ask("PUT", "/access/acl", path=path, users="joe@pve", roles="PVEAuditor")
+        workers = bench.engine.desks["r"].workers
+        upid = workers.spawn("n1", "qmtest", 100, owner, _sleep)
+        await bench.pause(1)
+        rows = await bench.ask("GET", "/cluster/tasks", headers=JOE)
+        assert (upid in {row["upid"] for row in rows}) is shown
+
+    tell(story)
+
+
+def test_a_user_is_shown_the_tasks_of_its_tokens_and_a_host_shows_a_token_its_own() -> None:
+    async def story(bench: Bench) -> None:
+        workers = bench.engine.desks["r"].workers
+        upid = workers.spawn("n1", "qmtest", 100, "joe@pve!full", _sleep)
+        login = {"username": "joe@pve", "password": "joes-secret"}
+        ticket = (await bench.ask("POST", "/access/ticket", headers={}, **login))["ticket"]
+        cookie = {"cookie": f"PVEAuthCookie={ticket}"}
+        rows = await bench.ask("GET", "/cluster/tasks", headers=cookie)
+        assert [row["upid"] for row in rows] == [upid]
+        rows = await bench.ask("GET", "/nodes/n1/tasks", headers=JOE, source="active")
+        assert [row["upid"] for row in rows] == [upid]
+
+    tell(story)
+
+
+async def _sleep(work: Work) -> None:
+    await work.sleep(60)
