@@ -22,7 +22,6 @@ from moxwell.testing.reconcile import ENDINGS, Ending, Wires, crash_after_each_e
 
 pytestmark = pytest.mark.slow
 QUIET = 130.0
-PARTS = 3
 POOL = {"name": "second"}
 EVERYTHING: dict[str, Any] = {
     "templateID": 9000,
@@ -283,11 +282,10 @@ STORIES = [
 ]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("story", STORIES)
-def test_after_any_effect(story: Any, ending: Ending, part: int) -> None:
-    crash_after_each_effect(story(), quiet_seconds=QUIET, ending=ending, part=(part, PARTS))
+def test_after_any_effect(story: Any, ending: Ending) -> None:
+    crash_after_each_effect(story(), quiet_seconds=QUIET, ending=ending)
 
 
 def test_a_machine_with_everything_is_made_in_few_writes() -> None:

@@ -21,7 +21,7 @@ from moxwell.testing.reconcile import ENDINGS, Ending, Wires, crash_after_each_e
 
 pytestmark = pytest.mark.slow
 QUIET = 130.0
-PARTS = 4
+PARTS = 2
 
 
 @dataclass

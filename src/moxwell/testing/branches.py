@@ -9,11 +9,14 @@ memory, so it must never come back from the story: it tells how it went and is g
 
 import asyncio
 import os
+import select
 import signal
 import traceback
 import warnings
 from collections.abc import Callable
 from types import TracebackType
+
+PATIENCE_SECONDS = 1800
 
 
 class Branched(AssertionError):
@@ -72,9 +75,12 @@ def _fork() -> int:
 
 def _until_gone(child: int, listen: int) -> str:
     """Wait for a copy; what it said if it went wrong. It does not outlive who waits."""
-    status = None
+    status, waiting = None, select.poll()
+    waiting.register(listen)
     try:
         with os.fdopen(listen, encoding="utf-8") as pipe:
+            if not waiting.poll(PATIENCE_SECONDS * 1000):
+                return f"a copy did not end within {PATIENCE_SECONDS} s"
             said = pipe.read()
         status = os.waitpid(child, 0)[1]
     finally:
