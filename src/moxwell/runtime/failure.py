@@ -6,6 +6,7 @@ error of ours holds a secret. Of an exception that is not ours only the type is 
 checked its text.
 """
 
+import functools
 import typing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -46,6 +47,11 @@ def condition_type(kind: Any) -> type[Condition] | type[LegacyCondition] | None:
     """The form of conditions a kind declares; None for a kind that has none."""
     if not isinstance(kind, type):
         return Condition  # a Resource: the common form
+    return _declared(kind)
+
+
+@functools.cache  # reading the hints of a kind takes longer than a pass
+def _declared(kind: type) -> type[Condition] | type[LegacyCondition] | None:
     status = typing.get_type_hints(kind).get("status")
     hints = typing.get_type_hints(status) if isinstance(status, type) else {}
     for form in (Condition, LegacyCondition):
