@@ -20,6 +20,7 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from sockets import PATIENCE_SECONDS, end_of, until_answers
 
 from moxwell.clock import SystemClock
 from moxwell.sim import certs, serve
@@ -29,7 +30,6 @@ from rig.plugin import skip_here
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("csi-programs")]
 COMMAND = Path(sys.executable).with_name("moxwell")
-PATIENCE_SECONDS = 240
 
 
 @dataclass
@@ -74,22 +74,6 @@ def program(folder: Path, *args: str) -> Iterator["subprocess.Popen[bytes]"]:
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-async def until_answers(path: Path, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    for _ in range(PATIENCE_SECONDS * 10):
-        assert process.poll() is None, _text(log)
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(str(path))
-                return
-            except OSError:
-                await asyncio.sleep(0.1)
-    raise AssertionError(_text(log))
-
-
-def _text(file: Path) -> str:
-    return file.read_text()[-3000:]
 
 
 class Kernel:
@@ -199,7 +183,7 @@ async def check_ends(
     for process in (one, two):
         process.send_signal(signal.SIGTERM)
     codes = [await asyncio.to_thread(process.wait, PATIENCE_SECONDS) for process in (one, two)]
-    assert codes == [0, 0], _text(folder / "controller.log")
+    assert codes == [0, 0], end_of(folder / "controller.log")
     assert _sockets(folder) == []
 
 

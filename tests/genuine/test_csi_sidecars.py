@@ -10,7 +10,6 @@ import asyncio
 import base64
 import json
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 import grpc
 import pytest
 import yaml
+from sockets import PATIENCE_SECONDS, until_answers
 
 from moxwell.clock import SystemClock
 from moxwell.csi.wire import csi_pb2 as csi
@@ -40,7 +40,6 @@ PASSWORD = "secret"
 DRIVER = "csi.moxwell.dev"
 STORAGE, SNAPSHOTS = "/apis/storage.k8s.io/v1", "/apis/snapshot.storage.k8s.io/v1"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-PATIENCE_SECONDS = 240
 CLASSES = (("r1", "ceph"), ("r1", "local-lvm"), ("r2", "nfs"), ("r2", "local-zfs"))
 
 
@@ -313,22 +312,6 @@ async def open_estate(folder: Path) -> tuple[serve.Simulator, Path]:
     return simulator, config
 
 
-async def wait_answers(path: Path, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    for _ in range(PATIENCE_SECONDS * 10):
-        assert process.poll() is None, _text(log)
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(str(path))
-                return
-            except OSError:
-                await asyncio.sleep(0.1)
-    raise AssertionError(_text(log))
-
-
-def _text(file: Path) -> str:
-    return file.read_text()[-3000:]
-
-
 async def no_secret_inside(world: World) -> None:
     """The tenant holds nothing that would open Proxmox."""
     for kind in ("secrets", "configmaps"):
@@ -359,7 +342,7 @@ async def story(plane: ControlPlane, folder: Path) -> None:
     try:
         world = World(plane, simulator, f"unix://{path}")
         await world.prepare()
-        await wait_answers(path, driver, log)
+        await until_answers(path, driver, log)
         world.start_sidecars(str(path), account)
         await lives(world)
         await world.room_is_told()

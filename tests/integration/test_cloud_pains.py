@@ -5,7 +5,6 @@ The simulator is Proxmox, the embedded API is the cluster; time is virtual. A te
 pain; its number is the one in the collected facts.
 """
 
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from moxwell.app import operator
 from moxwell.controllers.cloud import identity
 from moxwell.controllers.cloud.node import plan
 from moxwell.errors import Invalid
-from moxwell.testing.cloud import SETTINGS, World, boot, world
-from moxwell.testing.loop import run_virtual
+from moxwell.testing.cloud import SETTINGS, World, boot, joined, story, world
 
 SERVICES = Resource("", "v1", "services", "Service")
 ATTACHMENTS = Resource(
@@ -27,15 +25,9 @@ ATTACHMENTS = Resource(
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 
 
-def story(tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    run_virtual(tell())
-
-
 def test_pain_01_labels_freeze_after_a_live_migration() -> None:
     async def tell() -> None:
-        async with world(force_update_labels=True) as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined(force_update_labels=True) as w:
             w.stage.mischief("move-guest", vmid=100, node="pve2")
 
             async def moved() -> bool:
@@ -49,9 +41,7 @@ def test_pain_01_labels_freeze_after_a_live_migration() -> None:
 
 def test_pain_01_but_a_local_volume_keeps_the_old_zone() -> None:
     async def tell() -> None:
-        async with world(force_update_labels=True) as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined(force_update_labels=True) as w:
             await local_volume(w)
             w.stage.mischief("move-guest", vmid=100, node="pve2")
             await w.until(lambda: w.said("ZoneLabelKept"))
@@ -122,16 +112,10 @@ def test_pain_04_a_node_without_labels_says_why() -> None:
 
 def test_pain_05_a_node_whose_guest_is_gone_is_removed() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             w.stage.mischief("delete-guest", vmid=100)
             await w.set_ready("ours", False)
-
-            async def gone() -> bool:
-                return await w.kube.find(Node, "ours") is None
-
-            await w.until(gone)
+            await w.until(w.gone)
             assert await w.said("DeletingNode")
 
     story(tell)
@@ -139,16 +123,10 @@ def test_pain_05_a_node_whose_guest_is_gone_is_removed() -> None:
 
 def test_pain_06_a_missing_permission_is_not_a_missing_guest() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             await w.set_ready("ours", False)
             w.stage.region.access.acl.clear()
-
-            async def there() -> bool:
-                return await w.kube.find(Node, "ours") is not None
-
-            await w.stays(there, 3600)
+            await w.stays(w.there, 3600)
 
     story(tell)
 
@@ -214,9 +192,7 @@ def test_pain_11_an_ha_group_can_be_the_zone() -> None:
 
 def test_pain_12_only_json_is_asked_for() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             asked = {r.headers.get("accept", "application/json") for r in w.handler.seen}
             assert all("protobuf" not in accept for accept in asked)
 
@@ -277,9 +253,7 @@ def test_pain_15_a_load_balancer_gets_an_address() -> None:
 
 def test_a_stopped_guest_is_tainted_and_a_started_one_is_not() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             await w.set_ready("ours", False)
 
             async def tainted() -> bool:
@@ -299,42 +273,28 @@ def test_a_stopped_guest_is_tainted_and_a_started_one_is_not() -> None:
 
 def test_a_region_that_is_silent_for_an_hour_costs_no_node() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             w.stage.fault("status", status=596)
             await w.set_ready("ours", False)
-
-            async def there() -> bool:
-                return await w.kube.find(Node, "ours") is not None
-
-            await w.stays(there, 3600)
+            await w.stays(w.there, 3600)
 
     story(tell)
 
 
 def test_a_vmid_that_was_given_to_another_guest_is_seen() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             other = "uuid=77777777-0000-4000-8000-000000000000"
             w.rewrite(100, smbios1=other, name="somebody")
             await w.set_ready("ours", False)
-
-            async def gone() -> bool:
-                return await w.kube.find(Node, "ours") is None
-
-            await w.until(gone)
+            await w.until(w.gone)
 
     story(tell)
 
 
 def test_a_node_costs_at_most_two_writes() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             await w.stage.clock.sleep(60)
             writes = [
                 r

@@ -1,8 +1,6 @@
 """What may never happen to a node, and what looking after it may cost: stories on virtual time."""
 
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -10,23 +8,10 @@ from moxwell.api.core.nodes import Node
 from moxwell.api.kinds import Resource
 from moxwell.controllers.cloud import identity
 from moxwell.controllers.cloud.node import plan
-from moxwell.testing.cloud import World, boot, world
-from moxwell.testing.loop import run_virtual
+from moxwell.testing.cloud import boot, joined, story, world
 
 SERVICES = Resource("", "v1", "services", "Service")
 HOUR = 3600
-
-
-def story(tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    run_virtual(tell())
-
-
-async def there(w: World) -> bool:
-    return await w.kube.find(Node, "ours") is not None
-
-
-async def gone(w: World) -> bool:
-    return not await there(w)
 
 
 # ---------------------------------------------------------------------- no node is lost
@@ -35,12 +20,10 @@ async def gone(w: World) -> bool:
 @pytest.mark.parametrize("provider", ["default", "capmox"])
 def test_no_privilege_left_is_no_guest_gone(provider: str) -> None:
     async def tell() -> None:
-        async with world(provider=provider) as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined(provider=provider) as w:
             await w.set_ready("ours", False)
             w.stage.region.access.acl.clear()
-            await w.stays(lambda: there(w), HOUR)
+            await w.stays(w.there, HOUR)
 
     story(tell)
 
@@ -48,12 +31,10 @@ def test_no_privilege_left_is_no_guest_gone(provider: str) -> None:
 @pytest.mark.parametrize("provider", ["default", "capmox"])
 def test_a_guest_that_is_gone_takes_its_node_with_it(provider: str) -> None:
     async def tell() -> None:
-        async with world(provider=provider) as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined(provider=provider) as w:
             await w.set_ready("ours", False)
             w.stage.mischief("delete-guest", vmid=100)
-            await w.until(lambda: gone(w))
+            await w.until(w.gone)
 
     story(tell)
 
@@ -62,7 +43,7 @@ def test_a_uuid_that_nobody_shows_us_is_no_guest_gone() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.join(providerID="proxmox://99999999-0000-4000-8000-000000000000", ready=False)
-            await w.stays(lambda: there(w))
+            await w.stays(w.there)
             assert await w.said("does not prove it gone")
 
     story(tell)
@@ -70,37 +51,31 @@ def test_a_uuid_that_nobody_shows_us_is_no_guest_gone() -> None:
 
 def test_a_changed_smbios_uuid_is_no_guest_gone() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             w.rewrite(100, smbios1="uuid=77777777-0000-4000-8000-000000000000")
             await w.set_ready("ours", False)
-            await w.stays(lambda: there(w), HOUR)
+            await w.stays(w.there, HOUR)
 
     story(tell)
 
 
 def test_a_guest_restored_under_another_vmid_keeps_its_node() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             w.rewrite(200, name="ours", smbios1=str(w.stage.conf(100)["smbios1"]))
             w.stage.mischief("delete-guest", vmid=100)
             await w.set_ready("ours", False)
-            await w.stays(lambda: there(w), HOUR)
+            await w.stays(w.there, HOUR)
 
     story(tell)
 
 
 def test_a_renamed_guest_keeps_its_node() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             w.rewrite(100, name="renamed")
             await w.set_ready("ours", False)
-            await w.stays(lambda: there(w), HOUR)
+            await w.stays(w.there, HOUR)
 
     story(tell)
 
@@ -128,7 +103,7 @@ def test_a_guest_nobody_has_read_yet_on_a_host_that_is_down_is_not_gone() -> Non
         async with world() as w:
             w.stage.mischief("host-down", node="pve1")
             await w.join(providerID="proxmox://r1/100", ready=False)
-            await w.stays(lambda: there(w), HOUR)
+            await w.stays(w.there, HOUR)
             assert plan.is_new(await w.node())
 
     story(tell)
@@ -136,9 +111,7 @@ def test_a_guest_nobody_has_read_yet_on_a_host_that_is_down_is_not_gone() -> Non
 
 def test_a_guest_that_was_started_after_the_last_list_is_not_called_stopped() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             await boot(w)
             assert w.regions["r1"].inventory.guests[100].status == "stopped"
             await w.set_ready("ours", False)
@@ -156,9 +129,7 @@ def test_a_guest_that_was_started_after_the_last_list_is_not_called_stopped() ->
 
 def test_an_idle_hour_costs_nothing_but_the_list() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             await w.stage.clock.sleep(60)
             w.stage.transport.sent.clear()
             await w.stage.clock.sleep(HOUR)
@@ -181,9 +152,7 @@ def test_a_new_node_costs_one_configuration() -> None:
 
 def test_a_node_that_does_not_report_costs_nothing_while_its_guest_is_there() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             await w.set_ready("ours", False)
             await w.stage.clock.sleep(60)
             w.stage.transport.sent.clear()
@@ -195,9 +164,7 @@ def test_a_node_that_does_not_report_costs_nothing_while_its_guest_is_there() ->
 
 def test_hidden_guests_are_asked_about_once_a_minute() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             await w.set_ready("ours", False)
             w.stage.region.access.acl.clear()
             await w.stage.clock.sleep(120)
@@ -240,9 +207,7 @@ def test_a_kubelet_without_external_cloud_is_told_of() -> None:
 
 def test_labels_of_the_older_generation_are_carried_over() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             change = {"metadata": {"labels": {identity.OLD_ZONE: "z9"}}}
             await w.kube.merge(Node, "ours", change)
 
@@ -288,9 +253,7 @@ def test_addresses_of_the_agent_follow_it() -> None:
 
 def test_delays_are_counted_under_their_known_names() -> None:
     async def tell() -> None:
-        async with world() as w:
-            await w.join()
-            await w.until(w.initialised)
+        async with joined() as w:
             registry = w.runtime.metrics.registry
             for name in ("cloud_provider_taint_removal_delay", "initial_node_sync_delay"):
                 assert registry.get_sample_value(f"node_controller_{name}_seconds_count") == 1

@@ -24,6 +24,7 @@ from moxwell.pve.values import Secret
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.settings import Settings
 from moxwell.store.server import Store
+from moxwell.testing.loop import run_virtual
 from moxwell.testing.pve_stage import SimStage
 
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
@@ -99,6 +100,12 @@ class World:
         found = await self.kube.find(Node, name)
         return found is not None and not plan.is_new(found) and found
 
+    async def there(self, name: str = "ours") -> bool:
+        return await self.kube.find(Node, name) is not None
+
+    async def gone(self, name: str = "ours") -> bool:
+        return not await self.there(name)
+
     async def said(self, word: str) -> bool:
         rows = (await self.kube.list(EVENTS)).items
         return any(word in f"{e.get('reason')} {e.get('note')}" for e in rows)
@@ -139,6 +146,20 @@ async def world(
         for task in tasks:
             task.cancel()
     await store.stop()
+
+
+@asynccontextmanager
+async def joined(version: str = "8.4.21", **features: Any) -> AsyncIterator[World]:
+    """The same, with the node ``ours`` already initialised."""
+    async with world(version, **features) as w:
+        await w.join()
+        await w.until(w.initialised)
+        yield w
+
+
+def story(tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Told on virtual time."""
+    run_virtual(tell())
 
 
 async def boot(w: World) -> None:
