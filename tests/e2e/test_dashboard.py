@@ -182,6 +182,9 @@ def test_every_page_gives_its_commands(page: Page, lab: Instance) -> None:
     picture(page, "commands")
     page.keyboard.press("Escape")
     expect(page.locator(".sheet")).to_have_count(0)
+    said = page.locator(".read code").inner_text().split()
+    assert said == ["moxwell", "explain", "cluster", "demo", "-n", "tenant-demo"]
+    assert "cluster demo" in lab.run(*said[1:]).stdout
 
 
 def test_the_keyboard_reaches_everything(page: Page) -> None:
@@ -273,6 +276,15 @@ def test_a_phone_shows_problems_and_hosts(lab: Instance, browser: Browser) -> No
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= 390
     picture(page, "phone")
+    items = json.loads(lab.run("get", "machines", "-A", "-o", "json").stdout)["items"]
+    one = max((m["metadata"] for m in items), key=lambda m: m["creationTimestamp"])["name"]
+    open_at(page, lab, f"/machine/tenant-demo/{one}")
+    expect(page.locator(".gantt .took").first).to_be_visible(timeout=LONG)
+    over = """() => [...document.querySelectorAll('.gantt .line')].filter((line) => {
+        const [text, took] = ['.track span', '.took'].map((x) => line.querySelector(x));
+        return text.getBoundingClientRect().right > took.getBoundingClientRect().left;
+    }).length"""
+    assert page.evaluate(over) == 0
 
 
 def test_an_empty_lab_says_what_to_do_first(

@@ -11,7 +11,7 @@ const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true
 export function clusters() {
   const rows = all("cluster").sort(byName);
   return h("div", { class: "scroll main" }, h("div", { class: "page" }, h("div", { class: "title" }, h("h1", {}, "Clusters")),
-    h("div", { class: "card" }, h("table", {}, h("thead", {}, h("tr", {}, ["", "Cluster", "Namespace", "Version", "Nodes", "Spans", "State", "For"].map((t) => h("th", { key: t }, t)))),
+    h("div", { class: "card" }, h("table", { class: "rows" }, h("thead", {}, h("tr", {}, ["", "Cluster", "Namespace", "Version", "Nodes", "Spans", "State", "For"].map((t) => h("th", { key: t }, t)))),
       h("tbody", {}, rows.map((c) => h("tr", { key: c.key, tabindex: 0, "data-href": `/cluster/${c.key.slice(8)}` },
         h("td", { class: "icon" }, glyph(c.state)), h("td", {}, h("a", { href: `/cluster/${c.key.slice(8)}` }, square(c), " ", h("b", {}, c.name))), h("td", { class: "faint" }, c.namespace),
         h("td", {}, c.version), h("td", {}, `${c.ready} of ${c.want} ready`), h("td", {}, c.regions.join(", ")), h("td", { class: "wide dim" }, c.sentence), h("td", { class: "num" }, since(c.since)))))))));

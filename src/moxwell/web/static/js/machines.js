@@ -16,7 +16,7 @@ export function machineTable(rows, withCluster) {
   const shown = rows.filter((m) => !wanted || `${m.name} ${m.host} ${m.region} ${m.sentence} ${m.group}`.toLowerCase().includes(wanted)).sort(unsettledFirst);
   const heads = ["", "Machine", ...(withCluster ? ["Cluster"] : []), "Group", "Host", "VMID", "Address", "Version", "Current move", "For"];
   return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Machines"), h("span", { class: "sub" }, `${shown.length}: unsettled first`), h("span", { class: "right" }, h("input", { class: "find", placeholder: "Filter", id: "filter", value: view.filter, oninput: (e) => { view.filter = e.target.value; paint(true); } }))),
-    h("table", {}, h("thead", {}, h("tr", {}, heads.map((t, i) => h("th", { key: i, class: t === "VMID" || t === "For" ? "num" : "" }, t)))),
+    h("table", { class: "rows" }, h("thead", {}, h("tr", {}, heads.map((t, i) => h("th", { key: i, class: t === "VMID" || t === "For" ? "num" : "" }, t)))),
       h("tbody", {}, shown.map((m) => {
         const c = get(`cluster/${m.cluster}`);
         return h("tr", { key: m.key, tabindex: 0, "data-href": `/machine/${m.key.slice(8)}` }, h("td", { class: "icon" }, glyph(m.state)), h("td", {}, h("a", { href: `/machine/${m.key.slice(8)}` }, h("b", {}, m.name))), withCluster && h("td", {}, c && [square(c), " ", c.name]),

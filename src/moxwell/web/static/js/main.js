@@ -43,7 +43,8 @@ function top(name) {
     h("button", { class: "btn icon", onclick: theme, "aria-label": "Light or dark" }, icon("theme")));
 }
 function readout(name, key) {
-  const command = name === "cluster" ? `moxwell explain cluster ${key.split("/").pop()}` : name === "machine" ? `moxwell explain machine ${key.split("/").pop()}` : null;
+  const [space, called] = key.split("/");
+  const command = name === "cluster" || name === "machine" ? `moxwell explain ${name} ${called} -n ${space}` : null;
   const guests = all("guest");
   const ours = guests.filter((g) => g.ours).length;
   const idle = command ? ["Same answer in a terminal: ", h("code", {}, command)] : `${plural(guests.length, "guest")}: ${ours} in ${plural(all("cluster").length, "cluster")}, ${guests.length - ours} not ours. Point at a guest or walk with the arrow keys to read it here.`;
