@@ -81,6 +81,25 @@ async def test_ports_are_remembered_and_all_differ(tmp_path: Path, programs: Pat
     assert len(set(seen[0])) == 5
 
 
+async def test_who_waits_for_an_end_begins_anew(
+    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planes = hosts(tmp_path, programs, PaperHands())
+
+    async def removed(uid: str) -> None:  # an etcd on paper never answers
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(planes.etcd, "remove", removed)
+    task = asyncio.create_task(planes.run())
+    await planes.ensure(WISH)
+    async with planes._lock(KEY):  # both wait for a third: the end comes first, and whole
+        both = asyncio.gather(planes.destroy(KEY), planes.ensure(WISH))
+        await asyncio.sleep(0.05)
+    await both
+    assert list(planes.keys()) == [KEY]
+    await ended(task)
+
+
 async def test_a_port_that_nodes_know_is_not_exchanged(tmp_path: Path, programs: Path) -> None:
     planes = hosts(tmp_path, programs, PaperHands())
     task = asyncio.create_task(planes.run())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -79,7 +80,7 @@ class GenuinePlanes:
         )
         self._confined: set[str] = set()
         self._loops: dict[Key, _Loops] = {}
-        self._locks: dict[Key, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._held = holding.Loops()
 
     async def run(self) -> None:
@@ -127,12 +128,15 @@ class GenuinePlanes:
 
     async def sleep(self, key: Key) -> None:
         async with self._lock(key):
-            await self._stop_loops(key)
-            await self._end_programs(self._tenant(key).folder)
+            await self._still(key)
+
+    async def _still(self, key: Key) -> None:
+        await self._stop_loops(key)
+        await self._end_programs(self._tenant(key).folder)
 
     async def destroy(self, key: Key) -> None:
-        await self.sleep(key)
-        async with self._lock(key):
+        async with self._lock(key):  # to the end: who waits meanwhile finds nothing, not half of it
+            await self._still(key)
             tenant = self._tenant(key)
             record = tenant.find()
             if record is not None:
@@ -141,7 +145,6 @@ class GenuinePlanes:
             await asyncio.to_thread(shutil.rmtree, tenant.folder, ignore_errors=True)
             with suppress(OSError):
                 tenant.folder.parent.rmdir()
-        self._locks.pop(key, None)
         if next(self.keys(), None) is None:
             await self.etcd.end()
             with suppress(OSError):
