@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ PACE = {
     "statd": 1,
 }  # fmt: skip
 CLUSTER = "cluster.x-k8s.io/cluster-name"
+COUNTED = (
+    "machines.cluster.x-k8s.io,proxmoxmachines,"
+    "ipaddresses.ipam.cluster.x-k8s.io,ipaddressclaims.ipam.cluster.x-k8s.io"
+)
 AWAY = (  # kubectl's words for an API that is just not there, or leaves while it is asked
     "was refused", "connection reset", "EOF", "timeout", "connection lost", "currently unable",
 )  # fmt: skip
@@ -60,7 +65,7 @@ def eventually(question: Callable[[], T | None], what: str, seconds: float = PAT
         with suppress(Refused):
             if answer := question():
                 return answer
-        time.sleep(0.05)
+        time.sleep(0.2)  # a program for each question: whoever is waited for needs the machine
     raise AssertionError(f"waited {seconds:.0f} s in vain: {what}")
 
 
@@ -166,16 +171,14 @@ class Estate:
         ready = [n for n in nodes if _is_true(n, "Ready")]
         assert len(ready) <= len(nodes)
 
-        def of(kind: str) -> int:
-            return sum(_of(o, cluster) for o in self.objects(kind, space))
-
+        count = Counter(o["kind"] for o in self.objects(COUNTED, space) if _of(o, cluster))
         return Census(
             guests=len(self.guests(f"{cluster}-")),
-            machines=of("machines.cluster.x-k8s.io"),
-            infra=of("proxmoxmachines"),
+            machines=count["Machine"],
+            infra=count["ProxmoxMachine"],
             nodes=len(ready),
-            addresses=of("ipaddresses.ipam.cluster.x-k8s.io"),
-            claims=of("ipaddressclaims.ipam.cluster.x-k8s.io"),
+            addresses=count["IPAddress"],
+            claims=count["IPAddressClaim"],
             strays=self.strays(),
         )
 

@@ -9,24 +9,25 @@ pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 POOL = """
 apiVersion: ipam.cluster.x-k8s.io/v1alpha2
 kind: InClusterIPPool
-metadata: {name: pool, namespace: default}
+metadata: {name: pool, namespace: rig}
 spec: {addresses: ["10.9.0.10-10.9.0.20"], prefix: 24, gateway: 10.9.0.1}
 ---
 apiVersion: ipam.cluster.x-k8s.io/v1beta1
 kind: IPAddressClaim
-metadata: {name: claim, namespace: default}
+metadata: {name: claim, namespace: rig}
 spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: pool}}
 """
 EMPTY = """
 apiVersion: cluster.x-k8s.io/v1beta1
 kind: Cluster
-metadata: {name: c, namespace: default}
+metadata: {name: c, namespace: rig}
 spec: {}
 """
-ADDRESS = "/apis/ipam.cluster.x-k8s.io/v1beta2/namespaces/default/ipaddresses/claim"
+ADDRESS = "/apis/ipam.cluster.x-k8s.io/v1beta2/namespaces/rig/ipaddresses/claim"
 
 
 def test_a_claim_gets_an_address(capi: ControlPlane) -> None:
+    capi.namespace("rig")
     capi.kubectl("apply", "-f", "-", stdin=POOL)
     found = wait_for(
         lambda: body if (body := capi.request("GET", ADDRESS)[1]).get("spec") else None, "address"
@@ -35,5 +36,6 @@ def test_a_claim_gets_an_address(capi: ControlPlane) -> None:
 
 
 def test_admission_and_conversion_answer(capi: ControlPlane) -> None:
+    capi.namespace("rig")
     done = capi.kubectl("apply", "-f", "-", stdin=EMPTY, check=False)
     assert "must be set" in done.stderr

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from rig import certs, kubeconfig, locate
-from rig.process import Process, free_port, wait_for, wait_ready
+from rig.process import Failed, Process, free_port, wait_for, wait_ready
 
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 
@@ -135,6 +135,14 @@ class ControlPlane:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, _decoded(error.read())
+
+    def namespace(self, name: str) -> str:
+        """A place for the objects of one test module on a plane that others use too; its name."""
+        meta = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        status, said = self.request("POST", "/api/v1/namespaces", meta)
+        if status not in (201, 409):
+            raise Failed(f"namespace {name}: {said}")
+        return name
 
     def is_ready(self) -> bool:
         try:

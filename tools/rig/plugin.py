@@ -3,8 +3,8 @@ pytest fixtures over the rig, and the loud line about what was skipped.
 
 Out, for any test under ``tests/``: ``rig_program`` (the path of an installed program),
 ``genuine`` (one control plane per worker, shared), ``own_genuine`` (a fresh one for a module),
-``capi`` (a fresh one with Cluster API). A test that needs what is not installed is skipped, and the
-summary says so in capitals; with ``CI=true`` it fails instead.
+``capi`` (one with Cluster API, shared: all its tests are on one worker). A test that needs what is
+not installed is skipped, and the summary says so in capitals; with ``CI=true`` it fails instead.
 """
 
 import os
@@ -85,9 +85,12 @@ def own_genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPla
     yield from _started(tmp_path_factory.mktemp("own"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def capi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A fresh control plane with Cluster API core, kubeadm bootstrap and in-cluster IPAM."""
+    """A control plane with Cluster API core, kubeadm bootstrap and in-cluster IPAM.
+
+    Modules share it: each keeps to a namespace of its own (``plane.namespace``).
+    """
     require(*CAPI)
     for plane in _started(tmp_path_factory.mktemp("capi")):
         managers.start(plane)
@@ -96,11 +99,13 @@ def capi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a module that own a control plane stay on one worker, or each would start one."""
+    """Tests that share a control plane stay on one worker, or each would start one."""
     for item in items:
-        owned = {"own_genuine", "capi"} & set(getattr(item, "fixturenames", ()))
-        if owned and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+        names = set(getattr(item, "fixturenames", ()))
+        if not names & {"own_genuine", "capi"} or item.get_closest_marker("xdist_group"):
+            continue
+        group = "capi" if "capi" in names else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def _reason(report: object) -> str:
