@@ -50,6 +50,33 @@ async def ready(w: TenantWorld, space: str) -> bool:
     return any(c.type == "Ready" and c.status == "True" for c in said)
 
 
+def test_a_plan_of_a_tenant_tells_which_nodes_roll() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(tenant())
+            space = await w.until(lambda: settled(w))
+            await w.put(cluster(space))
+            await w.until(lambda: ready(w, space))
+
+            async def plan(**spec: Any) -> dict[str, Any]:
+                part: dict[str, Any] = (await w.foresight.plan([tenant(**spec)]))["parts"][0]
+                return part
+
+            walled = await plan(network={"allowFrom": ["10.0.0.0/8"]})
+            assert [(g["name"], g["rolls"], g["removed"]) for g in walled["groups"]] == [
+                ("c1-g", True, 1)
+            ]
+            assert [m["how"] for m in walled["machines"]] == ["make", "delete"]
+            quiet = await plan(resourceQuotas={"cpu": 8})
+            assert quiet["how"] == "change"
+            assert [(g["rolls"], g["made"], g["removed"]) for g in quiet["groups"]] == [
+                (False, 0, 0)
+            ]
+            assert quiet["machines"] == quiet["objects"] == []
+
+    run_virtual(story())
+
+
 def test_a_tenant_has_a_wall_in_every_region_and_its_nodes_are_behind_it() -> None:
     async def story() -> None:
         async with tenancy() as w:

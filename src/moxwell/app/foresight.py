@@ -14,7 +14,7 @@ import msgspec
 from moxwell.api.capi.core import Cluster
 from moxwell.api.capi.fleets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import DEPLOYMENT_NAME
-from moxwell.api.cozystack import Kubernetes
+from moxwell.api.cozystack import Kubernetes, Tenant
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachineTemplate
 from moxwell.api.kinds import Resource
@@ -24,7 +24,8 @@ from moxwell.controllers.tenancy.cluster.controller import MANAGER
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.controllers.tenancy.cluster.expand import expand
 from moxwell.controllers.tenancy.cluster.plan import Seen
-from moxwell.controllers.tenancy.cluster.see import RESOURCES, see, surroundings
+from moxwell.controllers.tenancy.cluster.see import RESOURCES, see, surroundings, within
+from moxwell.controllers.tenancy.tenant import plan as tenants
 from moxwell.errors import Invalid, Missing, MoxwellError
 from moxwell.kube.client import Kube
 
@@ -114,7 +115,11 @@ class Foresight:
     async def _beyond(self, kind: str, before: Json | None, after: Json, notes: list[str]) -> Json:
         """What follows from an object beyond itself."""
         if kind == "Kubernetes":
-            return await self._cluster(after, before is not None, notes)
+            space = after["metadata"]["namespace"]
+            around = await surroundings(self._kube, space, self._defaults())
+            return await self._cluster(after, before is not None, notes, around)
+        if kind == "Tenant":
+            return await self._tenant(after, notes)
         if kind == "MachineDeployment":
             space = after["metadata"]["namespace"]
             ground = await self._ground_of(after, space)
@@ -131,9 +136,20 @@ class Foresight:
             return None
         return await self._kube.find(ProxmoxCluster.resource, ref.name, space)
 
-    async def _cluster(self, tree: Json, there: bool, notes: list[str]) -> Json:
+    async def _tenant(self, tree: Json, notes: list[str]) -> Json:
+        """Its clusters, with the walls and bridges that it then gives them."""
+        tenant = msgspec.convert(tree, Tenant, strict=False)
+        space = next(o for o in tenants.objects(tenant, ()) if o["kind"] == "Namespace")["metadata"]
+        report: Json = {"objects": [], "groups": [], "machines": []}
+        for app in (await self._kube.list(Kubernetes.resource, space["name"])).items:
+            if "deletionTimestamp" not in app["metadata"]:
+                around = within(space, self._defaults())
+                _add(report, await self._cluster(app, True, notes, around))
+        return report
+
+    async def _cluster(self, tree: Json, there: bool, notes: list[str], around: Defaults) -> Json:
         app = msgspec.convert(tree, Kubernetes, strict=False)
-        wanted = expand(app, await surroundings(self._kube, app.namespace, self._defaults()))
+        wanted = expand(app, around)
         seen = await see(self._kube, app) if there else plan.Seen()
         before, after = await self._as_they_become(wanted) if there else ({}, {})
         changed = (
@@ -246,8 +262,8 @@ def _named(doc: Json, resource: Resource) -> tuple[str, str]:
 
 
 def _add(report: Json, part: Json) -> None:
-    report["groups"] += part["groups"]
-    report["machines"] += part["machines"]
+    for key, rows in part.items():
+        report[key] = [*report.get(key, ()), *rows]
 
 
 def _with(wanted: Iterable[Json], after: Mapping[forecast.Name, Json]) -> list[Json]:

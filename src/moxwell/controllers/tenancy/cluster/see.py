@@ -31,7 +31,11 @@ RESOURCES: Mapping[str, Resource] = {
 async def surroundings(kube: Kube, namespace: str, defaults: Defaults) -> Defaults:
     """What holds for clusters of a namespace: what its tenant was given."""
     found = await kube.find(NAMESPACES, namespace)
-    meta = (found or {}).get("metadata") or {}
+    return within((found or {}).get("metadata") or {}, defaults)
+
+
+def within(meta: Json, defaults: Defaults) -> Defaults:
+    """What holds in a namespace that is so."""
     notes = meta.get("annotations") or {}
     return replace(
         defaults,
