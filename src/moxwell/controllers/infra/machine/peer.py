@@ -32,7 +32,7 @@ from moxwell.runtime.key import Key
 
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
 BOOT_SECONDS = 3.0  # no guest has finished its bootstrap before that
-LEAST_PAUSE, MOST_PAUSE, LATE = 3.0, 30.0, 0.1  # asked again after a tenth of the time it took
+LEAST_PAUSE, MOST_PAUSE, LATE = 2.0, 30.0, 0.1  # asked again after a tenth of the time it took
 
 
 @dataclass(slots=True)
