@@ -20,7 +20,7 @@ from moxwell.api.ipam import IPAddress
 from moxwell.app import memory, shelving
 from moxwell.clock import Clock
 from moxwell.controllers.tenancy.cluster.forms import GROUP_LABEL
-from moxwell.errors import MoxwellError
+from moxwell.errors import Retryable, Terminal
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
@@ -82,7 +82,7 @@ class Looking:
                     continue
                 try:
                     status = await region.pve.nodes.status(host.name)
-                except MoxwellError:
+                except (Retryable, Terminal):
                     continue
                 self._sockets[region.name, host.name] = max(1, status.cpuinfo.sockets)
 

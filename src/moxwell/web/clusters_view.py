@@ -19,13 +19,16 @@ _LOOKS = {
 }
 
 
-def cluster_records(estate: Estate, words: Mapping[str, Words]) -> Iterable[tuple[str, Record]]:
+def cluster_records(
+    estate: Estate, words: Mapping[str, Words], journal: Journal
+) -> Iterable[tuple[str, Record]]:
     """A record for each cluster; hue and pattern by the order of names, for life."""
     ordered = sorted(estate.clusters, key=lambda c: (c.namespace, c.name))
     for number, cluster in enumerate(ordered):
         key = f"{cluster.namespace}/{cluster.name}"
         own = [m for m in estate.machines if f"{m.namespace}/{m.cluster}" == key]
-        yield f"cluster/{key}", _cluster(number, cluster, own, words, estate)
+        since = {"rollout_since": journal.rollout_since(key)}
+        yield f"cluster/{key}", {**_cluster(number, cluster, own, words, estate), **since}
 
 
 def _cluster(
@@ -68,7 +71,6 @@ def _cluster(
         **_volumes(estate, f"{cluster.namespace}/{cluster.name}"),
         "groups": [_group(g, machines) for g in cluster.groups],
         "holds": _holds(machines, words),
-        "rollout_since": None,
         "verdict": _verdict(machines),
     }
 

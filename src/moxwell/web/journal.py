@@ -56,6 +56,7 @@ class Journal:
         self._events: deque[Entry] = deque(maxlen=KEPT_EVENTS)
         self._hosts: dict[tuple[str, str], bool] = {}
         self._clusters: dict[str, tuple[bool, str]] = {}
+        self._rollouts: dict[str, datetime] = {}
         self._number = 0
         self._first = True
 
@@ -71,6 +72,8 @@ class Journal:
             key = f"{machine.namespace}/{machine.name}"
             self._follow_machine(key, machine, words[key], estate.now)
         self._follow_gone({f"{m.namespace}/{m.name}" for m in estate.machines}, estate.now)
+        old = {f"{m.namespace}/{m.cluster}" for m in estate.machines if m.outdated}
+        self._rollouts = {key: self._rollouts.get(key, estate.now) for key in old}
         for cluster in estate.clusters:
             key = f"{cluster.namespace}/{cluster.name}"
             now = (cluster.ready, cluster.version)
@@ -86,6 +89,10 @@ class Journal:
         """Since when a machine is in its state."""
         course = self._courses.get(key)
         return course.since if course else None
+
+    def rollout_since(self, cluster: str) -> datetime | None:
+        """Since when machines of an old form are seen in a cluster."""
+        return self._rollouts.get(cluster)
 
     def timeline(self, key: str) -> list[tuple[str, datetime | None, datetime | None]]:
         """Stages with begin and end; empty where this process did not see the beginning."""

@@ -39,7 +39,7 @@ class Views:
         }
         records.update(region_records(estate))
         records.update(host_records(estate, placed, words, self._layouts))
-        records.update(cluster_records(estate, words))
+        records.update(cluster_records(estate, words, self.journal))
         records.update(machine_records(estate, words, self.journal))
         records.update(move_records(estate, words, self.journal))
         records.update(problem_records(estate, words))

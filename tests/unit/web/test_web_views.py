@@ -215,7 +215,19 @@ def test_an_outdated_machine_makes_a_rollout() -> None:
     records = Views().records(estate(NOW, replace(MACHINE, outdated=True)))
     assert records["cluster/t/demo"]["state"] == "moving"
     assert "problem/rollout/t/demo" in records
+    assert records["cluster/t/demo"]["rollout_since"] == NOW
     assert records["machine/t/demo-md0-0a98-x7k2p"]["mark"] == "old"
+
+
+def test_a_rollout_began_when_it_was_first_seen_and_ends() -> None:
+    views, old = Views(), replace(MACHINE, outdated=True)
+    looks = [MACHINE, old, old, MACHINE]
+    began = [
+        views.records(estate(NOW + timedelta(seconds=s), machine))["cluster/t/demo"]
+        for s, machine in enumerate(looks)
+    ]
+    first = NOW + timedelta(seconds=1)
+    assert [c["rollout_since"] for c in began] == [None, first, first, None]
 
 
 def test_twelve_clusters_look_different() -> None:

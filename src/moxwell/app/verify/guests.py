@@ -14,7 +14,7 @@ from moxwell.app.verify.world import RegionWorld, World, is_settled, named
 from moxwell.controllers.infra.ground import cluster_name
 from moxwell.controllers.infra.machine.peer import mark_of
 from moxwell.controllers.infra.machine.seen import KEPT
-from moxwell.errors import MoxwellError
+from moxwell.errors import Retryable, Terminal
 from moxwell.kernel import hardware
 from moxwell.kernel.ground import Ground, ground_of
 from moxwell.kernel.wiring import devices_of
@@ -161,7 +161,7 @@ def _ground(world: World, machine: ProxmoxMachine) -> Ground | None:
         return None
     try:
         return ground_of(cluster_name(found), found.spec, claim.zone)
-    except MoxwellError:
+    except (Retryable, Terminal):
         return None
 
 

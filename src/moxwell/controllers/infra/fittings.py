@@ -11,15 +11,17 @@ host: Proxmox would say so itself, only later.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from moxwell.clock import Clock
-from moxwell.errors import MoxwellError
+from moxwell.errors import Retryable, Terminal
 from moxwell.pve import errors, properties
 from moxwell.pve.regions import Region
 
 KEEP_SECONDS, KEEP_UNKNOWN_SECONDS = 600.0, 60.0
 QUICK_SECONDS = 10.0  # as old as the list that hosts are judged by
 Names = frozenset[str] | None
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -105,45 +107,43 @@ class Fittings:
         return self._clock.monotonic() + (KEEP_SECONDS if known else KEEP_UNKNOWN_SECONDS)
 
 
-async def _bridges(region: Region, host: str) -> Names:
+async def _told(asked: Awaitable[T]) -> T | None:
+    """What a region tells; what it does not tell is not known."""
     try:
-        rows = await region.pve.nodes.network(host, type="any_bridge")
-    except MoxwellError:
+        return await asked
+    except (Retryable, Terminal):
         return None
-    return frozenset(row.iface for row in rows)
+
+
+async def _bridges(region: Region, host: str) -> Names:
+    rows = await _told(region.pve.nodes.network(host, type="any_bridge"))
+    return None if rows is None else frozenset(row.iface for row in rows)
 
 
 async def _maintained(region: Region) -> Names:
-    try:
-        return (await region.pve.ha.manager()).in_maintenance
-    except MoxwellError:
-        return None
+    manager = await _told(region.pve.ha.manager())
+    return None if manager is None else manager.in_maintenance
 
 
 async def _firewall_groups(region: Region) -> Names:
-    try:
-        return frozenset(group.group for group in await region.pve.firewall.groups())
-    except MoxwellError:
-        return None
+    groups = await _told(region.pve.firewall.groups())
+    return None if groups is None else frozenset(group.group for group in groups)
 
 
 async def _ha_groups(region: Region) -> Names:
     try:
-        return frozenset(rule.rule for rule in await region.pve.ha.rules())
-    except errors.CannotHere:
-        pass  # before 9
-    except MoxwellError:
+        rules = await region.pve.ha.rules()
+    except errors.CannotHere:  # before 9
+        groups = await _told(region.pve.ha.groups())
+        return None if groups is None else frozenset(group.group for group in groups)
+    except (Retryable, Terminal):
         return None
-    try:
-        return frozenset(group.group for group in await region.pve.ha.groups())
-    except MoxwellError:
-        return None
+    return frozenset(rule.rule for rule in rules)
 
 
 async def _mappings(region: Region) -> dict[str, frozenset[str]] | None:
-    try:
-        rows = await region.pve.cluster.pci_mappings()
-    except MoxwellError:
+    rows = await _told(region.pve.cluster.pci_mappings())
+    if rows is None:
         return None
     found: dict[str, set[str]] = {}
     for row in rows:

@@ -64,9 +64,10 @@ function spread(c, machines) {
 
 const at = (c) => `${c.name} --namespace ${c.namespace}`;
 const kubeconfigs = (c) => [["Write it to a file, readable by you alone", `moxwell cluster kubeconfig ${at(c)} --file ${c.name}.kubeconfig`], ["Then", `kubectl --kubeconfig ${c.name}.kubeconfig get nodes`]];
+const nextMinor = (version) => (version || "").replace(/^(v?\d+)\.(\d+).*$/, (_, major, minor) => `${major}.${Number(minor) + 1}.0`) || "VERSION";
 const changes = (c) => [
   ...c.groups.map((g) => [`Another number of nodes in ${g.name}; leave out --plan to do it`, `moxwell cluster scale ${c.name} ${g.name} ${g.want + 1} --namespace ${c.namespace} --plan`]),
-  ["Another Kubernetes version", `moxwell cluster upgrade ${c.name} v1.35.0 --namespace ${c.namespace} --plan`],
+  ["Another Kubernetes version", `moxwell cluster upgrade ${c.name} ${nextMinor(c.control_plane_says)} --namespace ${c.namespace} --plan`],
   ["Anything else: write what it should be, and see what that would do", `moxwell get kubernetes/${c.name} -n ${c.namespace} -o yaml > ${c.name}.yaml`],
   ["", `moxwell plan -f ${c.name}.yaml`],
   ["What deleting it would take along", `moxwell cluster delete ${at(c)} --plan`]];
