@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 
+from moxwell.api.capi.core import Cluster
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import (
     MachineResource,
@@ -182,6 +183,22 @@ def test_a_cluster_waits_for_its_machines_and_leaves_nothing() -> None:
         await asyncio.sleep(30)
         assert await estate.kube.find(ProxmoxCluster, "c", "default") is None
         assert (await estate.kube.list(InClusterIPPool)).items == ()
+
+    story(tell, "north")
+
+
+def test_no_address_rests_in_a_pool_that_goes_with_its_cluster() -> None:
+    async def tell(estate: Estate, _: Program) -> None:
+        await apply_cluster(estate)
+        await until_cluster(estate, lambda c: bool(c.status.initialization.provisioned))
+        [pool] = (await estate.kube.list(InClusterIPPool)).items
+        assert pool.spec.address_reuse_grace_period_seconds == 60
+        hold = {"metadata": {"finalizers": ["test/hold"]}}
+        await estate.kube.merge(Cluster, "c", hold, "default")
+        await estate.kube.delete(Cluster, "c", "default")
+        await asyncio.sleep(30)
+        [pool] = (await estate.kube.list(InClusterIPPool)).items
+        assert pool.spec.address_reuse_grace_period_seconds == 0
 
     story(tell, "north")
 

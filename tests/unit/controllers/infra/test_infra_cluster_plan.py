@@ -64,6 +64,12 @@ def obj(deleting: bool = False, **spec: Any) -> ProxmoxCluster:
         pytest.param(obj(), Seen(stuck=Wait("X")), Wait("X"), id="no owner yet"),
         pytest.param(obj(), Seen(pools_missing=(POOL,)), PutPools((POOL,)), id="pools first"),
         pytest.param(
+            obj(),
+            Seen(pools_missing=(POOL,), grace=0),
+            PutPools((POOL,), grace=0),
+            id="no address rests when the Cluster goes",
+        ),
+        pytest.param(
             obj(), Seen(pools_unwanted=("x",)), PutPools((), ("x",)), id="a pool too many"
         ),
         pytest.param(

@@ -28,7 +28,7 @@ from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.cluster import plan
 from moxwell.controllers.infra.cluster.credentials import Credentials
 from moxwell.controllers.infra.cluster.plan import Move, describe, next_move
-from moxwell.controllers.infra.cluster.see import GRACE_SECONDS, Eyes, endpoint_claim
+from moxwell.controllers.infra.cluster.see import Eyes, endpoint_claim
 from moxwell.controllers.infra.ground import cluster_name
 from moxwell.kernel.ground import MadePool
 from moxwell.kube.client import Kube
@@ -91,7 +91,7 @@ class ClusterReconciler:
         match move:
             case plan.PutPools():
                 for pool in move.pools:
-                    await self._put_pool(obj, pool)
+                    await self._put_pool(obj, pool, move.grace)
                 for name in move.unwanted:
                     await self._delete(InClusterIPPool, obj, name)
             case plan.HoldSecrets():
@@ -116,7 +116,7 @@ class ClusterReconciler:
         }
         await self._kube.merge(ProxmoxCluster, obj.name, change, obj.namespace)
 
-    async def _put_pool(self, obj: ProxmoxCluster, pool: MadePool) -> None:
+    async def _put_pool(self, obj: ProxmoxCluster, pool: MadePool, grace: int) -> None:
         config = pool.config
         made = InClusterIPPool(
             metadata=ObjectMeta(
@@ -129,7 +129,7 @@ class ClusterReconciler:
                 addresses=config.addresses,
                 prefix=config.prefix,
                 gateway=config.gateway,
-                address_reuse_grace_period_seconds=GRACE_SECONDS,
+                address_reuse_grace_period_seconds=grace,
             ),
         )
         await self._kube.apply(made, force=True)

@@ -19,7 +19,7 @@ from moxwell.api.infra.cluster import (
 )
 from moxwell.api.infra.machine import Initialization
 from moxwell.api.infra.network import PoolRef
-from moxwell.controllers.infra.cluster.see import Seen
+from moxwell.controllers.infra.cluster.see import GRACE_SECONDS, Seen
 from moxwell.kernel.ground import MadePool
 from moxwell.runtime.move import Settled, Wait
 
@@ -33,6 +33,7 @@ class PutPools:
 
     pools: tuple[MadePool, ...]
     unwanted: tuple[str, ...] = ()
+    grace: int = GRACE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def next_move(obj: ProxmoxCluster, seen: Seen) -> Move:
     if seen.stuck is not None:
         return seen.stuck
     if seen.pools_missing or seen.pools_unwanted:
-        return PutPools(seen.pools_missing, seen.pools_unwanted)
+        return PutPools(seen.pools_missing, seen.pools_unwanted, seen.grace)
     if seen.secrets_loose:
         return HoldSecrets(seen.secrets_loose)
     if seen.problem:

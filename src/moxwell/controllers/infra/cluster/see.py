@@ -47,6 +47,7 @@ class Seen:
     pools: tuple[MadePool, ...] = ()
     pools_missing: tuple[MadePool, ...] = ()
     pools_unwanted: tuple[str, ...] = ()
+    grace: int = GRACE_SECONDS
     endpoint: Endpoint | None = None
     endpoint_claimed: bool = False
     endpoint_given: str = ""
@@ -159,9 +160,11 @@ class Eyes:
         wanted = made_pools(cluster_name(obj), obj.spec)
         names = {p.name for p in wanted}
         owned = self._caches.pools.by(BY_OWNER, obj.uid)
-        missing = [p for p in wanted if not self._has(obj, p)]
+        leaving = obj.deleting or (seen.cluster is not None and seen.cluster.deleting)
+        missing = [p for p in wanted if not self._has(obj, p, leaving=leaving)]
         return replace(
             seen,
+            grace=0 if leaving else GRACE_SECONDS,
             pools=wanted,
             pools_missing=tuple(missing),
             pools_unwanted=tuple(
@@ -172,9 +175,10 @@ class Eyes:
             ),
         )
 
-    def _has(self, obj: ProxmoxCluster, pool: MadePool) -> bool:
+    def _has(self, obj: ProxmoxCluster, pool: MadePool, *, leaving: bool) -> bool:
+        """Nobody will be given an address of a pool that goes, so none needs to rest there."""
         found = self._caches.pools.find(Key(obj.namespace, pool.name))
-        if found is None:
+        if found is None or (leaving and found.spec.address_reuse_grace_period_seconds):
             return False
         spec, config = found.spec, pool.config
         same = (tuple(spec.addresses), spec.prefix, spec.gateway)
