@@ -43,8 +43,11 @@ rig: dev ## genuine programs for the tests, built once, outside the tree
 	@PYTHONPATH=tools $(BIN)/python -m rig.browser
 	@PYTHONPATH=tools $(BIN)/python -m rig.disks
 
+# One worker more than there are cores: stories with live programs mostly wait.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+
 test: lint rig ## everything
-	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 bench: dev rig ## ratios against peers, measured in one run (only="bench/pve.py …")
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
