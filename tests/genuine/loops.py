@@ -8,7 +8,7 @@ whoever makes a stage closes it.
 
 import asyncio
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from moxwell.clock import SystemClock
@@ -18,6 +18,9 @@ from moxwell.csi.mounting import SystemMounter
 from moxwell.csi.node import Node
 from moxwell.csi.staging import KEY, Stager
 from moxwell.csi.wire import csi_pb2 as csi
+from moxwell.testing.csi import can_mount
+from rig import disks as programs
+from rig.plugin import skip_here
 
 MODE = csi.VolumeCapability.AccessMode
 SIZE = 512 << 20
@@ -195,3 +198,16 @@ def blocks(file: Path) -> int:
 def head(file: Path) -> bytes:
     with file.open("rb") as disk:
         return disk.read(32 << 20)
+
+
+def staged(folder: Path) -> Iterator[Stage]:
+    """A stage that is closed in the end; skipped, loudly, where the machine allows none."""
+    if programs.missing():
+        skip_here(f"no {', '.join(programs.missing())}: run `make rig` where apt may install")
+    if not can_mount(folder):
+        skip_here("this machine may not mount loop devices")
+    made = Stage(folder)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -12,12 +12,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from loops import MODE, SIZE, Stage, blocks, exists, get, head, put, run, shell
+from loops import MODE, SIZE, Stage, blocks, exists, get, head, put, run, shell, staged
 
 from moxwell.csi.mounting import ProgramFailed, SystemMounter, WrongKey
 from moxwell.csi.refusals import NotNow, WrongDisk
 from moxwell.errors import Invalid
-from moxwell.testing.csi import can_mount
 from rig import disks as programs
 from rig import kernel
 from rig.plugin import skip_here
@@ -83,15 +82,7 @@ def elsewhere(other_kernel: Callable[[], kernel.Ran], request: pytest.FixtureReq
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    if programs.missing():
-        skip_here(f"no {', '.join(programs.missing())}: run `make rig` where apt may install")
-    if not can_mount(tmp_path):
-        skip_here("this machine may not mount loop devices")
-    made = Stage(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
+    yield from staged(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])

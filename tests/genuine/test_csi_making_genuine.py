@@ -6,29 +6,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from loops import SIZE, Stage, get, put, run, shell
+from loops import SIZE, Stage, get, put, run, shell, staged
 
 from moxwell.csi import making
 from moxwell.csi.mounting import MKFS, ProgramFailed, SystemMounter
 from moxwell.csi.mounting import run as run_program
-from moxwell.testing.csi import can_mount
-from rig import disks as programs
-from rig.plugin import skip_here
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("filesystems")]
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    if programs.missing():
-        skip_here(f"no {', '.join(programs.missing())}: run `make rig` where apt may install")
-    if not can_mount(tmp_path):
-        skip_here("this machine may not mount loop devices")
-    made = Stage(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
+    yield from staged(tmp_path)
 
 
 LAYOUTS = [

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from moxwell.clock import SystemClock
 from moxwell.csi.metrics import CsiMetrics
 from moxwell.csi.mounting import Mounter, SystemMounter
-from moxwell.csi.mounting_files import FileMounter
 from moxwell.csi.plugin import Identity, any_reachable
 from moxwell.csi.server import Calls, serving
 from moxwell.testing.csi import CsiStage, can_mount
+from moxwell.testing.csi_files import FileMounter
 from rig.plugin import skip_here
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]

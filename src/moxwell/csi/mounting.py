@@ -2,8 +2,8 @@
 What a node does with disks and folders: the seam, and its genuine side.
 
 In: devices and paths. Out: file systems made, checked, mounted, grown. ``SystemMounter`` runs the
-usual programs; :mod:`moxwell.csi.mounting_files` plays the same part with plain files where nothing
-can be mounted. The surprise: a disk is formatted only if two programs agree that it is empty; what
+usual programs; :mod:`moxwell.testing.csi_files` plays the same part in tests where nothing can be
+mounted. The surprise: a disk is formatted only if two programs agree that it is empty; what
 cannot be recognised is not empty, unless a mark says that we died while we made it
 (:mod:`moxwell.csi.making`). A new encrypted disk reads as noise, so its label says that nothing was
 ever made in it (``EMPTY``) until something was.

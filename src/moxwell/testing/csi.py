@@ -25,7 +25,6 @@ from moxwell.csi.controller import Controller
 from moxwell.csi.devices import Device
 from moxwell.csi.driver import Driver, Settings
 from moxwell.csi.mounting import Mounter
-from moxwell.csi.mounting_files import FileMounter
 from moxwell.csi.node import Node
 from moxwell.csi.staging import Stager
 from moxwell.kube.client import Kube
@@ -40,6 +39,7 @@ from moxwell.sim.engine import Engine
 from moxwell.sim.faults import Fault
 from moxwell.sim.state import Acl, Guest, Region
 from moxwell.sim.world import read_world
+from moxwell.testing.csi_files import FileMounter
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
 from moxwell.testing.pve_stage import grant

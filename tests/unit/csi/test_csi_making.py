@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from moxwell.csi import making
-from moxwell.csi.devices import Device
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.mounting_files import NOISE, FileMounter
 from moxwell.csi.refusals import WrongDisk
 from moxwell.csi.staging import Stager, Staging
+from moxwell.testing.csi_files import NOISE, FileMounter, OneDisk
 from moxwell.testing.loop import LoopClock, run_virtual
 
 VOLUME = VolumeId("r", "", "s", "vm-9999-pvc-1")
@@ -132,19 +131,8 @@ class Dying(FileMounter):
         self._wrote()
 
 
-class OneDisk:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    async def list(self) -> tuple[Device, ...]:
-        return (Device(str(self.path), VOLUME.identity.wwn, VOLUME.identity.serial),)
-
-    async def rescan(self) -> None:
-        return None
-
-
 def stager(file: Path, mounter: FileMounter) -> Stager:
-    return Stager(OneDisk(file), mounter, LoopClock())
+    return Stager(OneDisk(file, VOLUME), mounter, LoopClock())
 
 
 def staging(folder: Path, key: bytes = b"") -> Staging:

@@ -4,10 +4,10 @@ import asyncio
 import gc
 
 from moxwell.csi.devices import Device
-from moxwell.csi.mounting_files import FileMounter
 from moxwell.csi.node import Node
 from moxwell.csi.staging import Stager, Staging
 from moxwell.csi.wire import csi_pb2 as csi
+from moxwell.testing.csi_files import FileMounter
 from moxwell.testing.loop import LoopClock, run_virtual
 
 WRITER = csi.VolumeCapability.AccessMode.SINGLE_NODE_WRITER

@@ -4,33 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.csi.devices import Device
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.mounting import WrongKey
-from moxwell.csi.mounting_files import FileMounter
 from moxwell.csi.refusals import WrongDisk
 from moxwell.csi.staging import Stager, Staging
 from moxwell.errors import Invalid
+from moxwell.testing.csi_files import FileMounter, OneDisk
 from moxwell.testing.loop import LoopClock, run_virtual
 
 VOLUME = VolumeId("r", "", "s", "vm-9999-pvc-1")
 
 
-class OneDisk:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    async def list(self) -> tuple[Device, ...]:
-        return (Device(str(self.path), VOLUME.identity.wwn, VOLUME.identity.serial),)
-
-    async def rescan(self) -> None:
-        return None
-
-
 @pytest.fixture
 def stager(tmp_path: Path) -> Stager:
     (tmp_path / "disk").write_bytes(bytes(1 << 20))
-    return Stager(OneDisk(tmp_path / "disk"), FileMounter(), LoopClock())
+    return Stager(OneDisk(tmp_path / "disk", VOLUME), FileMounter(), LoopClock())
 
 
 def staging(folder: Path, **more: object) -> Staging:

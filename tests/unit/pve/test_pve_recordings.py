@@ -15,8 +15,7 @@ from moxwell.pve.client import Pve
 from moxwell.pve.values import Upid
 from moxwell.testing.pve_script import ScriptedTransport
 
-FOLDER = Path(__file__).parents[4] / "shared" / "pve" / "recordings"
-pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the recordings are not here")
+FOLDER = Path(__file__).parents[2] / "conformance" / "recordings"
 
 UPID = "UPID:node1:00004567:0007F9A7:6AFA244C:resize:9360:root@pam:"
 # What is told only to whom something very odd was asked: the class would help nobody.

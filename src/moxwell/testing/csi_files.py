@@ -12,12 +12,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from moxwell.csi import making
+from moxwell.csi.devices import Device
+from moxwell.csi.ids import VolumeId
 from moxwell.csi.mounting import EMPTY, Mounted, ProgramFailed, Usage, WrongKey
 from moxwell.csi.refusals import WrongDisk
 from moxwell.errors import Missing
 
 HEAD = 64
 NOISE = "?"
+
+
+class OneDisk:
+    """A guest with one disk, a file that says a volume's WWN and serial."""
+
+    def __init__(self, path: Path, volume: VolumeId) -> None:
+        self.path, self._identity = path, volume.identity
+
+    async def list(self) -> tuple[Device, ...]:
+        return (Device(str(self.path), self._identity.wwn, self._identity.serial),)
+
+    async def rescan(self) -> None:
+        return None
 
 
 class FileMounter:
