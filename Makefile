@@ -38,20 +38,20 @@ lint: dev ## types and style
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-rig: dev ## genuine programs for the tests, built once, outside the tree
-	@PYTHONPATH=tools $(BIN)/python -m rig
-	@PYTHONPATH=tools $(BIN)/python -m rig.browser
-	@PYTHONPATH=tools $(BIN)/python -m rig.disks
+envtest: dev ## genuine programs for the tests, built once, outside the tree
+	@PYTHONPATH=tools $(BIN)/python -m envtest
+	@PYTHONPATH=tools $(BIN)/python -m envtest.browser
+	@PYTHONPATH=tools $(BIN)/python -m envtest.disks
 
 # One worker more than there are cores: stories with live programs mostly wait.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
-test: lint rig ## everything
+test: lint envtest ## everything
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
-bench: dev rig ## ratios against peers, measured in one run (only="bench/pve.py …")
+bench: dev envtest ## ratios against peers, measured in one run (only="bench/pve.py …")
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@set -e; for each in $(or $(only),$(shell grep -l '^Run: ``python bench/' bench/*.py)); do \
 	  echo "== $$each"; PYTHONPATH=tools:tests/conformance:bench nice $(BIN)/python $$each; done
 
-.PHONY: help install dev up down status lint rig test bench
+.PHONY: help install dev up down status lint envtest test bench

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Iterable
 from pathlib import Path
 
 from moxwell.csi.wire import csi_pb2 as csi
-from moxwell.sim.state import Volume
+from moxwell.lab.proxmox.state import Volume
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiStage
 from moxwell.testing.loop import run_virtual

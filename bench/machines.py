@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.testing.applied import apply_cluster, apply_machine
-from moxwell.testing.estate import WORLD, Estate, is_true, ready, running
 from moxwell.testing.loop import run_virtual
+from moxwell.testing.machine_objects import apply_cluster, apply_machine
+from moxwell.testing.two_regions import WORLD, Estate, is_true, ready, running
 
 MOST_REQUESTS, MOST_WRITES, MOST_RATIO = 18.0, 8.0, 1.25
 IDLE_SECONDS = 600.0

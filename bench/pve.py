@@ -44,8 +44,8 @@ def cpu_seconds() -> float:
 
 def region(guests: int) -> Any:
     """A region with so many guests, each with a configuration and a disk as in life."""
-    from moxwell.sim.state import Guest, Volume
-    from moxwell.sim.world import read_world
+    from moxwell.lab.proxmox.state import Guest, Volume
+    from moxwell.lab.proxmox.world import read_world
 
     text = f"""
 regions:
@@ -77,8 +77,8 @@ def serve(folder: Path) -> None:
 
     async def run() -> None:
         from moxwell.clock import SystemClock
-        from moxwell.sim import certs
-        from moxwell.sim.serve import Simulator
+        from moxwell.lab.proxmox import certs
+        from moxwell.lab.proxmox.simulator import Simulator
 
         clock = SystemClock()
         made = certs.make(folder, clock.now())
@@ -98,7 +98,7 @@ def serve(folder: Path) -> None:
 def ours(folder: Path) -> float:
     """CPU seconds of our client for the mix."""
     from moxwell.clock import SystemClock
-    from moxwell.pve.calls import Calls
+    from moxwell.pve.caller import Calls
     from moxwell.pve.config import RegionConfig, TokenAuth
     from moxwell.pve.endpoints.cluster import Resource
     from moxwell.pve.endpoints.guest import GuestRow, GuestStatus
@@ -160,10 +160,10 @@ def theirs(folder: Path) -> float:
 
 def idle(guests: int) -> float:
     """Requests per minute of an idle region with so many guests, on virtual time."""
+    from moxwell.lab.proxmox.engine import Engine
     from moxwell.pve.config import RegionConfig, TokenAuth
     from moxwell.pve.regions import Region
     from moxwell.pve.values import Secret
-    from moxwell.sim.engine import Engine
     from moxwell.testing.loop import LoopClock, run_virtual
     from moxwell.testing.pve import SimTransport
 
@@ -196,8 +196,8 @@ async def timed(engine: Any, request: Any) -> float:
 
 def listing(guests: int) -> tuple[float, float]:
     """(CPU seconds of one /cluster/resources, resident KiB) of a simulator with so many guests."""
-    from moxwell.sim.engine import Engine
-    from moxwell.sim.message import SimRequest
+    from moxwell.lab.proxmox.engine import Engine
+    from moxwell.lab.proxmox.message import SimRequest
     from moxwell.testing.loop import LoopClock, run_virtual
 
     async def run() -> tuple[float, float]:

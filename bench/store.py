@@ -1,7 +1,7 @@
 """
 The embedded API against a genuine kube-apiserver with etcd, both durable, on one machine.
 
-Run: ``python bench/store.py`` (needs ``make rig``). The same client writes and reads ConfigMaps of
+Run: ``python bench/store.py`` (needs ``make envtest``). The same client writes and reads ConfigMaps of
 1 kB over TLS, one server at a time, rounds alternating, the best of each counting. Charged are the
 requests per second and the CPU and memory of the server's processes. Ratios only; there is no
 limit, as the embedded API does not set out to be faster than the genuine one.
@@ -25,8 +25,8 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "conformance")]
 
 from apisuite import embedded  # noqa: E402
 from apisuite.server import Server  # noqa: E402
-from rig import locate  # noqa: E402
-from rig.control_plane import ControlPlane  # noqa: E402
+from envtest import locate  # noqa: E402
+from envtest.control_plane import ControlPlane  # noqa: E402
 
 REQUESTS, ROUNDS = 600, 3
 NAMESPACE = "/api/v1/namespaces/default/configmaps"

@@ -19,8 +19,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from moxwell.store.server import Store
-from moxwell.testing.asks import CRDS, WIDGETS, Asks, definition, widget
+from moxwell.embedded.apiserver.server import Store
+from moxwell.testing.api_calls import CRDS, WIDGETS, Asks, definition, widget
 
 MOST_MEMORY, MOST_START, MOST_FAN_OUT = 2.5, 12.0, 15.0
 TEXT = {"type": "string"}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from apisuite import embedded
-from rig.control_plane import ControlPlane
+from envtest.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.genuine, pytest.mark.xdist_group("http")]
 CHART = {"apiVersion": "v2", "name": "small", "version": "0.1.0", "appVersion": "1"}

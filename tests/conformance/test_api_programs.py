@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from apisuite import embedded
-from rig import managers
-from rig.process import Process, free_port, wait_for
+from envtest import managers
+from envtest.process import Process, free_port, wait_for
 
 pytestmark = [pytest.mark.genuine, pytest.mark.xdist_group("kubectl")]
 NODE = """

@@ -17,7 +17,7 @@ from apisuite.case import Case
 from apisuite.differ import Allowed, unexplained
 from apisuite.play import Player
 from apisuite.server import Server
-from rig.control_plane import ControlPlane
+from envtest.control_plane import ControlPlane
 
 pytestmark = pytest.mark.genuine
 CASES = tables.load(tables.HTTP + tables.KUBECTL)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from moxwell.clock import SystemClock
-from moxwell.sim.serve import Simulator
-from moxwell.sim.world import load_world
+from moxwell.lab.proxmox.simulator import Simulator
+from moxwell.lab.proxmox.world import load_world
 
 HERE = Path(__file__).parent
 RECORDINGS = HERE / "recordings"

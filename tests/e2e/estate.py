@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import yaml
 from instance import Instance
 
-from moxwell.sim import save
-from moxwell.sim.state import Guest, Region
-from moxwell.sim.world import load_world
-from rig import locate
-from rig.plugin import require
+from envtest import locate
+from envtest.plugin import require
+from moxwell.lab.proxmox import state_file
+from moxwell.lab.proxmox.state import Guest, Region
+from moxwell.lab.proxmox.world import load_world
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -142,7 +142,7 @@ class Estate:
 
     def regions(self) -> dict[str, Region]:
         saved = self.instance.home.simulator
-        return save.load_file(saved) if saved.exists() else self.pristine
+        return state_file.load_file(saved) if saved.exists() else self.pristine
 
     def guests(self, prefix: str = "") -> list[Guest]:
         """Guests that the world did not begin with."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moxwell.app.home import Home, free_port
+from moxwell.app.state_dir import Home, free_port
 from moxwell.clock import SystemClock
-from moxwell.controllers.upstream.resources import DEPLOYMENTS
+from moxwell.embedded.controllermanager.resources import DEPLOYMENTS
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import HttpTransport

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from moxwell.clock import SystemClock
 from moxwell.kube.transport import HttpTransport
-from moxwell.lab.guests import Guests
-from moxwell.sim import certs, serve
+from moxwell.lab.guests.guest_runner import Guests
+from moxwell.lab.proxmox import certs
+from moxwell.lab.proxmox import simulator as serve
 
 
 class Shifted(SystemClock):

@@ -12,7 +12,7 @@ import yaml
 from estate import eventually
 from instance import COMMAND, Instance
 
-from rig import locate
+from envtest import locate
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial-storage.md"
 BLOCK = re.compile(r"```(sh|yaml)\n(.*?)```", re.DOTALL)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rig.plugin import skip_here
+from envtest.plugin import skip_here
 
 pytestmark = pytest.mark.xdist_group("e2e")
 Run = Callable[..., subprocess.CompletedProcess[str]]

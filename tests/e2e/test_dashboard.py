@@ -15,14 +15,14 @@ import pytest
 from instance import Instance, instance
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from envtest import browser as browsers
+from envtest.plugin import need_or_skip
 from moxwell.api.core.storage import PersistentVolumeClaim
 from moxwell.clock import SystemClock
-from moxwell.controllers.upstream.resources import DEPLOYMENTS
+from moxwell.embedded.controllermanager.resources import DEPLOYMENTS
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import HttpTransport
-from rig import browser as browsers
-from rig.plugin import need_or_skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
 FLAGS = [

@@ -74,7 +74,7 @@ def test_the_source_distribution_is_the_project(built: Path) -> None:
         names = {name.partition("/")[2] for name in source.getnames()}
     for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"):
         assert name in names
-    for folder in ("src/moxwell", "tests/unit", "tests/e2e", "docs", "charts", "tools/rig"):
+    for folder in ("src/moxwell", "tests/unit", "tests/e2e", "docs", "charts", "tools/envtest"):
         assert any(name.startswith(f"{folder}/") for name in names), folder
     strange = [n for n in names if n.startswith(("shared", ".venv", ".git/")) or "__pycache__" in n]
     assert strange == []

@@ -14,8 +14,8 @@ from estate import eventually, quick_world
 from instance import instance
 from shop import Shop, blocks, places
 
-from moxwell.app.reach import TOKEN_SECRET
-from rig.plugin import require
+from envtest.plugin import require
+from moxwell.app.region_access import TOKEN_SECRET
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("storage-genuine")]
 

@@ -13,7 +13,7 @@ from estate import eventually, quick_world
 from instance import instance
 from shop import Shop, blocks, places
 
-from rig.plugin import require
+from envtest.plugin import require
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("storage-tutorial")]
 SMALL = {"storage": "tiny", "type": "lvmthin", "vgname": "t", "thinpool": "t",

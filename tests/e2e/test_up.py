@@ -10,7 +10,7 @@ import pytest
 from estate import Estate, eventually, quick_world
 from instance import COMMAND, Instance, instance, own_ports
 
-from moxwell.app.home import is_alive, is_free
+from moxwell.app.state_dir import is_alive, is_free
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("up")]
 DEMO, SPACE = "demo", "tenant-demo"

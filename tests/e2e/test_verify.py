@@ -10,8 +10,8 @@ import pytest
 from estate import eventually
 from instance import Instance, instance
 
-from moxwell.app.home import free_port
-from moxwell.app.reach import TOKEN, TOKEN_SECRET
+from moxwell.app.region_access import TOKEN, TOKEN_SECRET
+from moxwell.app.state_dir import free_port
 from moxwell.clock import SystemClock
 from moxwell.pve.config import load
 from moxwell.pve.regions import Regions

@@ -17,12 +17,12 @@ from typing import Any
 
 from moxwell.api.kinds import Resource
 from moxwell.clock import SystemClock
+from moxwell.embedded.apiserver.server import Store
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import Answered
 from moxwell.kube.transport import HttpTransport
-from moxwell.store.server import Store
-from moxwell.testing.asks import CM, Asks, configmap
+from moxwell.testing.api_calls import CM, Asks, configmap
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 BALLAST_BYTES = 2 * 1024 * 1024

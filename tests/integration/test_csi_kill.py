@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from moxwell.csi.refusals import HeldElsewhere
+from moxwell.csi.errors import HeldElsewhere
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi_calls import GIB
 from moxwell.testing.csi_kill import Part, Play, Story, after_each_effect

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from moxwell.csi.book import CONFIG_MAPS, LABEL, KubeBook
-from moxwell.csi.claims import CLAIMS, VOLUMES
 from moxwell.csi.driver import NAME
+from moxwell.csi.journal import CONFIG_MAPS, LABEL, KubeBook
 from moxwell.csi.migrate import Migration
+from moxwell.csi.pvc import CLAIMS, VOLUMES
 from moxwell.csi.wire import csi_pb2 as csi
+from moxwell.embedded.apiserver.server import Store
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.runtime.events import EVENTS
-from moxwell.store.server import Store
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiStage
 from moxwell.testing.loop import LoopClock, run_virtual

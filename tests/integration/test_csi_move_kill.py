@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from moxwell.csi.book import MemoryBook
-from moxwell.csi.claims import CLAIMS, VOLUMES
 from moxwell.csi.driver import NAME
+from moxwell.csi.journal import MemoryBook
 from moxwell.csi.migrate import Migration
+from moxwell.csi.pvc import CLAIMS, VOLUMES
+from moxwell.embedded.apiserver.server import Store
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
-from moxwell.store.server import Store
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiStage
 from moxwell.testing.csi_kill import KilledBook, check_masters

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from moxwell.csi.controller import Controller
+from moxwell.csi.errors import HeldElsewhere, NotNow
 from moxwell.csi.ids import get_volume
-from moxwell.csi.refusals import HeldElsewhere, NotNow
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid
 from moxwell.testing import csi_calls as calls

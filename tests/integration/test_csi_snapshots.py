@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.csi import taking
+from moxwell.csi import native_snapshots
 from moxwell.csi.controller import Controller
+from moxwell.csi.errors import Incompatible, NotNow
+from moxwell.csi.garbage import sweep
 from moxwell.csi.ids import get_volume
-from moxwell.csi.refusals import Incompatible, NotNow
-from moxwell.csi.sweep import sweep
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid, Missing
-from moxwell.sim.state import Volume
+from moxwell.lab.proxmox.state import Volume
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiStage
 from moxwell.testing.csi_calls import GIB
@@ -354,7 +354,9 @@ def test_what_nobody_asks_for_again_is_swept_and_nothing_else(tmp_path: Path) ->
         left = get_volume((await made(control, "pvc-4", "local-lvm")).volume_id)
         await driver.carriers.need(region, idle)
         carrier = await driver.carriers.need(region, left)
-        await taking.take(region, carrier, "clone-0123456789abcdef", "Lives as long as a cloning.")
+        await native_snapshots.take(
+            region, carrier, "clone-0123456789abcdef", "Lives as long as a cloning."
+        )
         disks = stage.all_disks()
         assert len(stage.carriers()) == 4
         await sweep(driver, region)

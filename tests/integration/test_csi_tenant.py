@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from moxwell.api.kinds import Resource
-from moxwell.app.volumes import TenantStorage
-from moxwell.controllers.upstream.resources import NODES, PODS
-from moxwell.controllers.upstream.schedule.controller import Schedule
-from moxwell.controllers.upstream.storage.binding import NO_PROVISIONER
-from moxwell.controllers.upstream.storage.names import (
+from moxwell.app.tenant_storage import TenantStorage
+from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.controllermanager.resources import NODES, PODS
+from moxwell.embedded.controllermanager.storage.binding import NO_PROVISIONER
+from moxwell.embedded.controllermanager.storage.labels import (
     ATTACHMENTS,
     CAPACITIES,
     CLAIMS,
@@ -31,14 +31,14 @@ from moxwell.controllers.upstream.storage.names import (
     VOLUMES,
     Json,
 )
-from moxwell.controllers.upstream.storage.ordering import affinity
+from moxwell.embedded.controllermanager.storage.provision_request import affinity
+from moxwell.embedded.scheduler.controller import Schedule
 from moxwell.kube.client import Kube
-from moxwell.lab.kubelet import Kubelet, NodeFacts
+from moxwell.lab.guests.kubelet import Kubelet, NodeFacts
+from moxwell.lab.proxmox.qemu.start import plugged
 from moxwell.runtime.manager import assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
-from moxwell.sim.qemu.start import plugged
-from moxwell.store.server import Store
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiStage, node_id
 from moxwell.testing.loop import run_virtual

@@ -21,11 +21,12 @@ from moxwell.api.infra.machine import (
 )
 from moxwell.api.ipam import InClusterIPPool
 from moxwell.api.meta import ObjectMeta
-from moxwell.app.serving import open_store
+from moxwell.app.embedded_api import open_store
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
-from moxwell.testing.applied import apply_cluster, apply_machine, registry_of
-from moxwell.testing.estate import (
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.machine_objects import apply_cluster, apply_machine, registry_of
+from moxwell.testing.two_regions import (
     TOKEN,
     TOKEN_SECRET,
     WORLD,
@@ -36,7 +37,6 @@ from moxwell.testing.estate import (
     reason,
     running,
 )
-from moxwell.testing.loop import LoopClock, run_virtual
 
 SHARED = Path(__file__).parents[3] / "shared"
 CAPI, INFRA = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"

@@ -15,10 +15,10 @@ import pytest
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.runtime.manager import Manager
-from moxwell.testing.applied import apply_cluster, apply_machine, registry_of
-from moxwell.testing.estate import Estate, is_true, make_estate, program, ready
-from moxwell.testing.leftovers import Lying, changed, furnish, lying
+from moxwell.testing.machine_objects import apply_cluster, apply_machine, registry_of
 from moxwell.testing.reconcile import ENDINGS, Ending, Wires, crash_after_each_effect
+from moxwell.testing.region_contents import Lying, changed, furnish, lying
+from moxwell.testing.two_regions import Estate, is_true, make_estate, program, ready
 
 pytestmark = pytest.mark.slow
 QUIET = 130.0

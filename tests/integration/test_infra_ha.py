@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from moxwell.pve.client import Pve
-from moxwell.pve.wire import Wire
-from moxwell.testing.applied import apply_cluster, apply_machine
-from moxwell.testing.estate import Estate, message, ready, reason, running
+from moxwell.pve.switchable_transport import Wire
 from moxwell.testing.loop import run_virtual
+from moxwell.testing.machine_objects import apply_cluster, apply_machine
+from moxwell.testing.two_regions import Estate, message, ready, reason, running
 
 
 async def prepare(estate: Estate, region: str) -> None:

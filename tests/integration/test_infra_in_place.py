@@ -7,10 +7,10 @@ import pytest
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.pve.client import Pve
-from moxwell.pve.wire import Wire
-from moxwell.testing.applied import apply_cluster, apply_machine
-from moxwell.testing.estate import Estate, is_true, message, ready, reason, running
+from moxwell.pve.switchable_transport import Wire
 from moxwell.testing.loop import run_virtual
+from moxwell.testing.machine_objects import apply_cluster, apply_machine
+from moxwell.testing.two_regions import Estate, is_true, message, ready, reason, running
 
 BOOT = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}
 EXTRA = [{"disk": "scsi1", "sizeGb": 5}]

@@ -10,11 +10,11 @@ import yaml
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
-from moxwell.kernel.hardware import meaning
 from moxwell.pve import preflight
-from moxwell.testing.applied import apply_cluster, apply_machine
-from moxwell.testing.estate import WORLD, Estate, is_true, message, ready, reason, running
+from moxwell.scheduling.guest_hardware import meaning
 from moxwell.testing.loop import run_virtual
+from moxwell.testing.machine_objects import apply_cluster, apply_machine
+from moxwell.testing.two_regions import WORLD, Estate, is_true, message, ready, reason, running
 
 MACHINES: tuple[preflight.Feature, ...] = ("machines",)
 DISK = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from moxwell.app import actions
-from moxwell.testing.applied import apply_cluster, apply_machine
-from moxwell.testing.estate import Program, ready, running
 from moxwell.testing.loop import run_virtual
+from moxwell.testing.machine_objects import apply_cluster, apply_machine
+from moxwell.testing.two_regions import Program, ready, running
+from moxwell.web import actions
 
 
 def counted(life: Program, region: str) -> float | None:

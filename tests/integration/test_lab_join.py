@@ -22,18 +22,18 @@ from moxwell.api.capi.bootstrap import (
     NodeRegistration,
 )
 from moxwell.api.capi.shared import Endpoint
-from moxwell.app.home import free_port
-from moxwell.app.planes import EmbeddedPlanes
-from moxwell.controllers.upstream.kubeadm import plan as kubeadm
-from moxwell.controllers.upstream.resources import DEPLOYMENTS, NODES, PODS
-from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
-from moxwell.controllers.upstream.tenants import SECRETS
+from moxwell.app.state_dir import free_port
+from moxwell.bootstrap.iso import build_iso
+from moxwell.embedded.clusterapi.kubeadm import plan as kubeadm
+from moxwell.embedded.clusterapi.tenant_clients import SECRETS
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane, Wish
+from moxwell.embedded.controllermanager.resources import DEPLOYMENTS, NODES, PODS
+from moxwell.embedded.controlplanes.inprocess import EmbeddedPlanes
 from moxwell.errors import Unreachable
-from moxwell.kernel.iso import build_iso
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import HttpTransport
-from moxwell.lab.guests import SENTINEL, Guests
+from moxwell.lab.guests.guest_runner import SENTINEL, Guests
 from moxwell.runtime.key import Key
 from moxwell.testing.loop import LoopClock, run_virtual
 

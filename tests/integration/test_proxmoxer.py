@@ -11,9 +11,9 @@ import pytest
 from proxmoxer import AuthenticationError, ProxmoxAPI, ResourceException
 from requests import Session
 
-from moxwell.sim import certs
-from moxwell.sim.serve import Simulator
-from moxwell.sim.world import read_world
+from moxwell.lab.proxmox import certs
+from moxwell.lab.proxmox.simulator import Simulator
+from moxwell.lab.proxmox.world import read_world
 from moxwell.testing.loop import LoopClock, VirtualLoop
 
 WORLD = """

@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from moxwell.errors import Conflict, Missing, Retryable, Unreachable
+from moxwell.lab.proxmox.chaos import ACTIONS
+from moxwell.lab.proxmox.fault_injection import REQUEST_KINDS, TASK_KINDS
 from moxwell.pve import errors, steps
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.inventory import Inventory
-from moxwell.pve.marks import Foreign
+from moxwell.pve.model import Change
+from moxwell.pve.ownership import Foreign
 from moxwell.pve.regions import Region
-from moxwell.pve.seen import Change
 from moxwell.pve.steps import Guest
 from moxwell.pve.values import Secret
-from moxwell.sim.faults import REQUEST_KINDS, TASK_KINDS
-from moxwell.sim.mischief import ACTIONS
 from moxwell.testing.loop import run_virtual
-from moxwell.testing.pve_stage import OURS, SimStage
+from moxwell.testing.small_region import OURS, SimStage
 
 G = Guest("r1", "pve1", 100, OURS)
 NEW = Guest("r1", "pve1", 300, OURS)

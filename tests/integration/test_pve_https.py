@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from moxwell.lab.proxmox import certs, chaos
+from moxwell.lab.proxmox.simulator import Simulator
+from moxwell.lab.proxmox.world import read_world
 from moxwell.pve import errors, steps
 from moxwell.pve.client import Pve
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
@@ -14,11 +17,8 @@ from moxwell.pve.regions import Regions
 from moxwell.pve.steps import Guest, Shelf
 from moxwell.pve.transport import HttpTransport, Untrusted, Upload
 from moxwell.pve.values import Blob, Secret
-from moxwell.sim import certs, mischief
-from moxwell.sim.serve import Simulator
-from moxwell.sim.world import read_world
 from moxwell.testing.loop import LoopClock, VirtualLoop
-from moxwell.testing.pve_stage import FEATURES, OURS, TOKEN, grant, world_text
+from moxwell.testing.small_region import FEATURES, OURS, TOKEN, grant, world_text
 
 G = Guest("r1", "pve1", 100, OURS)
 
@@ -149,12 +149,12 @@ def test_the_preferred_host_is_lost_and_comes_back(tmp_path: Path) -> None:
             desk = simulator.engine.desks["r1"]
             wire = HttpTransport(config, LoopClock())
             pve = Pve(wire)
-            mischief.perform(desk, "host-down", {"node": "pve1"})
+            chaos.perform(desk, "host-down", {"node": "pve1"})
             assert await pve.version()  # answered by the other
             with pytest.raises(errors.HostUnreachable):
                 await pve.qemu.config("pve1", 100)
             assert not wire.statistics().breaker_open
-            mischief.perform(desk, "host-up", {"node": "pve1"})
+            chaos.perform(desk, "host-up", {"node": "pve1"})
             assert (await pve.qemu.config("pve1", 100)).name == "ours"
             await wire.close()
 

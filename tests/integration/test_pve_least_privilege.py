@@ -11,9 +11,9 @@ import pytest
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.pve import preflight
 from moxwell.pve.preflight import Feature, Need
-from moxwell.testing.applied import apply_cluster, apply_machine
-from moxwell.testing.estate import WORLD, Estate, Program, is_true, ready, reason, running
 from moxwell.testing.loop import run_virtual
+from moxwell.testing.machine_objects import apply_cluster, apply_machine
+from moxwell.testing.two_regions import WORLD, Estate, Program, is_true, ready, reason, running
 
 MACHINES: tuple[Feature, ...] = ("machines",)
 REGIONS = {8: "north", 9: "south"}

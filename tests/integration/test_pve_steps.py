@@ -9,12 +9,12 @@ import pytest
 from moxwell.errors import Bug
 from moxwell.pve import errors, steps
 from moxwell.pve.endpoints.firewall import Rule
-from moxwell.pve.marks import Foreign
+from moxwell.pve.ownership import Foreign
 from moxwell.pve.steps import Guest, Shelf, Step
 from moxwell.pve.values import Blob
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.pve import check_refusal, check_step
-from moxwell.testing.pve_stage import OURS, THEIRS, SimStage
+from moxwell.testing.small_region import OURS, THEIRS, SimStage
 
 RELEASES = ("8.4.21", "9.2.11")
 G = Guest("r1", "pve1", 100, OURS)

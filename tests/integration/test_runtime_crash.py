@@ -14,7 +14,7 @@ from moxwell.runtime.watches import Watch
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.reconcile import SETTINGS, Unsettled, Wires, crash_after_each_effect
-from moxwell.testing.things import THINGS, Thing, ThingStatus, thing
+from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
 
 TAGS = "tags"
 

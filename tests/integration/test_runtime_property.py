@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moxwell.api.conditions import Condition
-from moxwell.api.wire import Request
+from moxwell.api.requests import Request
 from moxwell.errors import Unreachable
 from moxwell.kube.client import Kube
 from moxwell.runtime.manager import assemble
@@ -18,7 +18,7 @@ from moxwell.runtime.settings import Settings
 from moxwell.runtime.watches import Watch
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.things import THINGS, Thing, ThingStatus, thing
+from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from moxwell.api.capi.fleets import MachineDeployment
+from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.ipam import IPAddress
 from moxwell.controllers.tenancy.cluster.see import RESOURCES

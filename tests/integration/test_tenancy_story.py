@@ -6,7 +6,7 @@ import pytest
 
 from moxwell.api import registry
 from moxwell.api.capi.core import Cluster
-from moxwell.api.capi.fleets import MachineDeployment, MachineSet
+from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachineTemplate
 from moxwell.testing.loop import run_virtual

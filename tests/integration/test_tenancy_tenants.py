@@ -7,8 +7,8 @@ import pytest
 
 from moxwell.api.cozystack import Kubernetes, Tenant
 from moxwell.api.kinds import Resource
-from moxwell.api.wire import Request, Response, User
-from moxwell.controllers.upstream.tenants import SECRETS
+from moxwell.api.requests import Request, Response, User
+from moxwell.embedded.clusterapi.tenant_clients import SECRETS
 from moxwell.errors import Denied
 from moxwell.kube.client import Kube
 from moxwell.testing.loop import run_virtual

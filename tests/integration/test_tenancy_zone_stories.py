@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from moxwell.api.capi.fleets import MachineDeployment
+from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes
-from moxwell.app.peeking import peek
+from moxwell.plan.offline import peek
 from moxwell.pve.regions import Regions
-from moxwell.testing.estate import configs
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.tenancy import SPACE, TenantWorld, app, tenancy
+from moxwell.testing.two_regions import configs
 
 Json = dict[str, Any]
 

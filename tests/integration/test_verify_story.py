@@ -5,18 +5,18 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from moxwell import verify
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress
 from moxwell.api.kinds import Resource
-from moxwell.app import verify
-from moxwell.app.verify.gather import Gatherer
-from moxwell.controllers.upstream.resources import NODES
+from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.kube.client import Kube
+from moxwell.lab.proxmox.state import HaResource
 from moxwell.pve.transport import Upload
 from moxwell.runtime.key import Key
-from moxwell.sim.state import HaResource
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.tenancy import SPACE, TenantWorld, app, tenancy
+from moxwell.verify.collector import Gatherer
 
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 Mischief = Callable[[TenantWorld, ProxmoxMachine], Awaitable[None]]

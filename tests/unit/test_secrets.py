@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from moxwell.controllers.cloud import settings
+from moxwell.bootstrap import talos
+from moxwell.controllers.cloud import features
 from moxwell.errors import MoxwellError
-from moxwell.kernel import talos
 from moxwell.kube import kubeconfig
-from moxwell.lab.plane import find_init
-from moxwell.lab.seed import Seed
-from moxwell.lab.userdata import Instructions, find_join, read_user_data
+from moxwell.lab.guests.config_drive import Seed
+from moxwell.lab.guests.control_plane import find_init
+from moxwell.lab.guests.userdata import Instructions, find_join, read_user_data
 from moxwell.pve import config
 
 FILE = "/run/kubeadm/kubeadm.yaml"
@@ -33,7 +33,7 @@ def join_with(text: str) -> object:
 
 READERS: dict[str, Callable[[str], object]] = {
     "regions": config.parse,
-    "features": settings.parse,
+    "features": features.parse,
     "kubeconfig": lambda text: kubeconfig.parse(text.encode()),
     "bootstrap data for Talos": lambda text: talos.merge(text.encode(), "m", "proxmox://r/100"),
     "user-data in the lab": lambda text: read_user_data(Seed("#cloud-config\n" + text)),

@@ -3,7 +3,7 @@ Makes the tables of built-in kinds in ``src/moxwell/store/data`` from a genuine 
 
 ``types.json.gz`` is what ``main.go`` beside this file prints (struct tags of k8s.io/api);
 ``openapi.json.gz`` holds the schemas of the same kinds as a genuine kube-apiserver serves them at
-``/openapi/v3`` (the one ``make rig`` installs). Both are Apache-2.0. Usage, with Go on the path:
+``/openapi/v3`` (the one ``make envtest`` installs). Both are Apache-2.0. Usage, with Go on the path:
 ``PYTHONPATH=tools python tools/kubernetes_tables/tables.py``.
 """
 
@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rig.control_plane import ControlPlane
+from envtest.control_plane import ControlPlane
 
 HERE = Path(__file__).parent
-DATA = HERE.parents[1] / "src" / "moxwell" / "store" / "data"
+DATA = HERE.parents[1] / "src" / "moxwell" / "embedded" / "apiserver" / "data"
 
 
 def definition(go_name: str) -> str:

@@ -3,7 +3,7 @@ Conversion between versions of a kind: a hub, spokes around it, and nothing lost
 
 Each spoke has two pure functions, ``up`` to the hub and ``down`` from it, on plain JSON objects.
 They need not be lossless: what the other form cannot express is kept in an annotation and grafted
-back on return (:func:`moxwell.api.trees.graft`), together with whatever was changed meanwhile. So
+back on return (:func:`moxwell.api.json_merge.graft`), together with whatever was changed meanwhile. So
 ``old → new → old`` is the identity even for fields that only ``old`` has, and edits made in either
 form survive. Metadata passes through untouched but for that annotation.
 """
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from moxwell.api import kinds, trees
+from moxwell.api import json_merge, kinds
 from moxwell.api.kinds import Object
 from moxwell.errors import Invalid, Unsupported
 
@@ -86,7 +86,7 @@ class Family:
             back = self._step(spoke.down, whole, spoke.version)
             hub = _graft(whole, self._step(spoke.up, back, self.hub), hub)
         back = self._step(spoke.down, hub, spoke.version)
-        lost = not trees.same(_said(spoke.canon(plain)), _said(spoke.canon(back)))
+        lost = not json_merge.same(_said(spoke.canon(plain)), _said(spoke.canon(back)))
         return _note(hub, SPOKE_DATA + spoke.version, _said(plain) if lost else None)
 
     def _down(self, hub: Tree, spoke: Spoke) -> Tree:
@@ -97,7 +97,7 @@ class Family:
             there = self._step(spoke.up, whole, self.hub)
             obj = _graft(whole, self._step(spoke.down, there, spoke.version), obj)
         there = self._step(spoke.up, obj, self.hub)
-        lost = not trees.same(_said(self.canon(plain)), _said(self.canon(there)))
+        lost = not json_merge.same(_said(self.canon(plain)), _said(self.canon(there)))
         return _note(obj, HUB_DATA, _said(plain) if lost else None)
 
     def _step(self, step: Step, obj: Tree, version: str) -> Tree:
@@ -136,7 +136,7 @@ def _full(value: Any) -> Any:
 def read(kind: type[H], tree: Mapping[str, Any]) -> H:
     """A plain object as a Struct."""
     try:
-        return msgspec.convert(trees.without_nulls(tree), kind)
+        return msgspec.convert(json_merge.without_nulls(tree), kind)
     except msgspec.ValidationError as error:
         name = (tree.get("metadata") or {}).get("name", "")
         raise NotConvertible(f"{kind.resource.kind} {name!r} is malformed: {error}") from error
@@ -152,7 +152,7 @@ def _with(obj: Tree, said: Tree) -> Tree:
 
 
 def _graft(full: Tree, shown: Tree, now: Tree) -> Tree:
-    return _with(now, trees.graft(_said(full), _said(shown), _said(now)))
+    return _with(now, json_merge.graft(_said(full), _said(shown), _said(now)))
 
 
 def _take(obj: Tree, annotation: str) -> tuple[Tree | None, Tree]:

@@ -12,9 +12,9 @@ from msgspec import Meta, field
 from moxwell.api.capi.convert import CONDITIONS
 from moxwell.api.conditions import Condition, LegacyCondition
 from moxwell.api.conversion import Family, Spoke
+from moxwell.api.conversion_tables import Moves
 from moxwell.api.kinds import Column, Object, kind
 from moxwell.api.meta import Value
-from moxwell.api.moves import Moves
 
 GROUP = "ipam.cluster.x-k8s.io"
 AGE = Column("Age", ".metadata.creationTimestamp", "date")

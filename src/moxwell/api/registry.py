@@ -8,15 +8,15 @@ The order is that of the packages; nothing registers itself. ``render_crds`` is 
 from typing import Any
 
 from moxwell.api import cozystack, crd, ipam, kamaji, reference
-from moxwell.api.capi import bootstrap, controlplane, convert, core, fleets, v1beta1
+from moxwell.api.capi import bootstrap, controlplane, convert, core, machinesets, v1beta1
 from moxwell.api.conversion import Family
-from moxwell.api.core import events, nodes, plain, pods, storage
+from moxwell.api.core import events, nodes, pods, resources, storage
 from moxwell.api.crd import Webhook
 from moxwell.api.infra import convert as infra
 from moxwell.api.kinds import Object
 
 BUILTIN: tuple[type[Object], ...] = (
-    *plain.KINDS,
+    *resources.KINDS,
     *events.KINDS,
     *nodes.KINDS,
     *pods.KINDS,
@@ -24,7 +24,7 @@ BUILTIN: tuple[type[Object], ...] = (
 )
 UPSTREAM: tuple[type[Object], ...] = (
     *core.KINDS,
-    *fleets.KINDS,
+    *machinesets.KINDS,
     *v1beta1.KINDS,
     *bootstrap.KINDS,
     *controlplane.KINDS,

@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack
 import structlog
 
 import moxwell
-from moxwell.app.home import Home
-from moxwell.app.running import Moxwell
-from moxwell.app.wish import Wish
+from moxwell.app.launch_options import Wish
+from moxwell.app.standalone import Moxwell
+from moxwell.app.state_dir import Home
 from moxwell.clock import SystemClock
 from moxwell.runtime import log as logging
 

@@ -14,17 +14,19 @@ from pathlib import Path
 
 import structlog
 
-from moxwell.app.home import Home, free_port, is_free
-from moxwell.app.machine_planes import MachinePlanes
-from moxwell.app.reach import TOKEN, TOKEN_SECRET
+from moxwell.app.region_access import TOKEN, TOKEN_SECRET
+from moxwell.app.state_dir import Home, free_port, is_free
 from moxwell.clock import Clock
+from moxwell.embedded.apiserver.auth.ca import write_private
+from moxwell.embedded.controlplanes.machine_control_planes import MachinePlanes
 from moxwell.kube.transport import HttpTransport
-from moxwell.lab.guests import Guests
+from moxwell.lab.guests.guest_runner import Guests
+from moxwell.lab.proxmox import certs
+from moxwell.lab.proxmox import simulator as serve
+from moxwell.lab.proxmox import state_file as save
+from moxwell.lab.proxmox.state import Guest, Host
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.values import Secret
-from moxwell.sim import certs, save, serve
-from moxwell.sim.state import Guest, Host
-from moxwell.store.access.authority import write_private
 
 SAVE_SECONDS = 3.0
 log = structlog.get_logger(__name__)
@@ -35,7 +37,7 @@ class Lab:
 
     def __init__(self, home: Home, clock: Clock, world: Path | None = None) -> None:
         self._home, self._clock = home, clock
-        self._world = world or Path(str(resources.files("moxwell.app") / "lab.yaml"))
+        self._world = world or Path(str(resources.files("moxwell.lab") / "lab.yaml"))
         self._planes = MachinePlanes(home.folder / "machine-planes", clock)
         self.guests = Guests(HttpTransport, clock, self._keep_guests, planes=self._planes)
         self._simulator: serve.Simulator | None = None

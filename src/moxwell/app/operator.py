@@ -18,28 +18,28 @@ import structlog
 
 from moxwell.api.capi.core import Cluster
 from moxwell.api.infra import convert as infra
-from moxwell.app import choosing, reviewing, settling
+from moxwell.app import admission, controller_selection, defaults
 from moxwell.clock import Clock
-from moxwell.controllers.cloud import settings as cloud
+from moxwell.controllers.cloud import features as cloud
 from moxwell.controllers.cloud.metrics import RequestMetrics
-from moxwell.controllers.cloud.wiring import Pace, add_cloud
-from moxwell.controllers.infra.book import RegionBook
-from moxwell.controllers.infra.wiring import add_infra
+from moxwell.controllers.cloud.setup import Pace, add_cloud
+from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.setup import add_infra
 from moxwell.controllers.tenancy.cluster.controller import TenantClusters
 from moxwell.controllers.tenancy.tenant.controller import Tenants
-from moxwell.controllers.tenancy.tenant.walls import Walls
+from moxwell.controllers.tenancy.tenant.firewall import Walls
 from moxwell.errors import Invalid
 from moxwell.kube import kubeconfig
 from moxwell.kube.transport import HttpTransport
 from moxwell.pve import config, transport
-from moxwell.pve.counted import CountedTransport
-from moxwell.pve.ledger import Ledger
+from moxwell.pve.metrics import CountedTransport
 from moxwell.pve.regions import Regions
+from moxwell.pve.reservations import Ledger
 from moxwell.runtime.fence import FencedTransport
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
-from moxwell.runtime.trust import Trust, Trusting
+from moxwell.runtime.webhook_ca import Trust, Trusting
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
 
 log = structlog.get_logger(__name__)
@@ -73,7 +73,9 @@ def check(wish: Wish) -> None:
 
 def load(wish: Wish) -> tuple[config.RegionConfig, ...]:
     """The configured regions. Machines may do without any: clusters bring their own."""
-    alone = not choosing.choose(wish.controllers).loops  # the cloud's loops look at all regions
+    alone = not controller_selection.choose(
+        wish.controllers
+    ).loops  # the cloud's loops look at all regions
     if alone and not _text(wish).strip():
         return ()
     return config.load(wish.config, empty=alone)
@@ -122,14 +124,14 @@ def _wire(
 
 def compose(runtime: Runtime, clock: Clock, regions: Regions, book: RegionBook, wish: Wish) -> None:
     """Add the controllers that were asked for."""
-    chosen = choosing.choose(wish.controllers)
+    chosen = controller_selection.choose(wish.controllers)
     if "infra" in chosen.groups:
         add_infra(runtime, clock, regions, Ledger(), book=book)
     if chosen.loops:
         features = cloud.parse(_text(wish))
         add_cloud(runtime, clock, regions, features, loops=chosen.loops, pace=wish.pace)
     if "tenancy" in chosen.groups:
-        clusters = TenantClusters(runtime.kube, lambda: settling.defaults(regions, lab=False))
+        clusters = TenantClusters(runtime.kube, lambda: defaults.defaults(regions, lab=False))
         runtime.manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
         spaces = Tenants(runtime.kube, Walls(regions))
         runtime.manager.add(Controller(name="tenancy.tenant", reconciler=spaces))
@@ -142,12 +144,12 @@ def webhooks() -> Webhooks:
 
     def admit(asked: Admission) -> Allow | Deny:
         if not asked.subresource:
-            reviewing.refuse(
+            admission.refuse(
                 asked.group, asked.kind, asked.object, asked.old, dry_run=asked.dry_run
             )
         return Allow()
 
-    return Webhooks({"/validate": admit}, reviewing.convert)
+    return Webhooks({"/validate": admit}, admission.convert)
 
 
 def _trust(runtime: Runtime, clock: Clock, wish: Wish) -> Trust:

@@ -10,13 +10,13 @@ was deleted is not made again while this process lives, since a person may have 
 from collections.abc import Sequence
 from typing import Any
 
-from moxwell.controllers.upstream.resources import NODES
-from moxwell.controllers.upstream.storage.names import CLASSES, CSI_DRIVERS
 from moxwell.csi.topology import REGION
+from moxwell.embedded.controllermanager.resources import NODES
+from moxwell.embedded.controllermanager.storage.labels import CLASSES, CSI_DRIVERS
 from moxwell.errors import Conflict
 from moxwell.kube.client import Kube
+from moxwell.pve.model import StorageSeen
 from moxwell.pve.regions import Regions
-from moxwell.pve.seen import StorageSeen
 from moxwell.runtime.reconciler import Outcome
 from moxwell.runtime.watches import Watch
 

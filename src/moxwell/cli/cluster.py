@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from moxwell.api.capi.fleets import MachineDeployment
+from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.kinds import Resource
-from moxwell.cli import connect, overview, plan, sample
+from moxwell.cli import cluster_rows, connect, demo, plan
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
 from moxwell.cli.output import Output, Progress, show
 from moxwell.clock import SystemClock
@@ -50,14 +50,14 @@ def create(
         spec["regions"] = [r.strip() for r in regions.split(",") if r.strip()]
     if version:
         spec["version"] = version
-    body = sample.manifest(cluster, namespace, nodes, **spec)
+    body = demo.manifest(cluster, namespace, nodes, **spec)
     if planned:
         plan.show_report(plan.ask(name, [body]), output)
         return
 
     async def run() -> None:
         async with connect.kube(name) as kube:
-            await sample.make_namespace(kube, namespace)
+            await demo.make_namespace(kube, namespace)
             try:
                 await kube.create(body, Kubernetes.resource)
             except Conflict as error:
@@ -75,7 +75,7 @@ async def _await(kube: Kube, cluster: str, namespace: str, wait: bool) -> None:
         return
     progress = Progress()
     try:
-        await sample.wait_ready(kube, cluster, namespace, progress, seconds=PATIENCE)
+        await demo.wait_ready(kube, cluster, namespace, progress, seconds=PATIENCE)
     finally:
         progress.stop()
 
@@ -83,7 +83,7 @@ async def _await(kube: Kube, cluster: str, namespace: str, wait: bool) -> None:
 @app.command("list")
 def list_(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
     """All clusters."""
-    rows = asyncio.run(overview.clusters(name))
+    rows = asyncio.run(cluster_rows.clusters(name))
     columns = ("namespace", "cluster", "version", "nodes", "regions", "state", "endpoint")
     show(rows, columns, output)
 
@@ -150,7 +150,7 @@ async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) 
             groups = (await kube.list(MachineDeployment, namespace, labels=labels)).items
             found = await kube.get(Kubernetes, cluster, namespace)
             rolled = all(is_rolled(g, version) for g in groups)
-            if rolled and sample.is_ready(found) and is_meant(version, found.status.version):
+            if rolled and demo.is_ready(found) and is_meant(version, found.status.version):
                 progress.done(f"cluster {cluster} runs {found.status.version}")
                 return
             new = sum(_new(g, version) for g in groups)
@@ -162,7 +162,7 @@ async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) 
             await clock.sleep(1)
     finally:
         progress.stop()
-    raise sample.NotReady(f"cluster {cluster} still rolls; `moxwell status` shows how far it is")
+    raise demo.NotReady(f"cluster {cluster} still rolls; `moxwell status` shows how far it is")
 
 
 def is_meant(asked: str, runs: str | None) -> bool:
@@ -204,7 +204,7 @@ def kubeconfig(
                 secret = await kube.get(SECRETS, f"{cluster}-kubeconfig", namespace)
             except NotFound as error:
                 await _get(kube, cluster, namespace)
-                raise sample.NotReady(
+                raise demo.NotReady(
                     f"cluster {cluster} has no kubeconfig yet: its control plane is starting"
                 ) from error
             return base64.b64decode(secret["data"]["value"])

@@ -10,11 +10,11 @@ from moxwell.cli import (
     explain,
     export,
     get,
-    goflags,
-    life,
+    go_flags,
+    instance,
     objects,
     operator,
-    optional,
+    optional_values,
     plan,
     render,
     sim,
@@ -46,10 +46,10 @@ def root(
     """Proxmox VE clusters as a Kubernetes cloud."""
 
 
-app.command(cls=optional.OptionalValues)(life.up)
-app.command()(life.down)
-app.command()(life.status)
-app.command(hidden=True)(life.daemon)
+app.command(cls=optional_values.OptionalValues)(instance.up)
+app.command()(instance.down)
+app.command()(instance.status)
+app.command(hidden=True)(instance.daemon)
 app.add_typer(cluster.app, name="cluster", help="Tenant clusters.")
 app.command()(plan.plan)
 app.command()(explain.explain)
@@ -58,7 +58,7 @@ app.command()(verify.verify)
 app.command()(objects.apply)
 app.command()(get.get)
 app.command()(objects.delete)
-app.command(cls=goflags.GoStyle)(operator.operator)
+app.command(cls=go_flags.GoStyle)(operator.operator)
 app.command()(sim.sim)
 app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
 app.add_typer(volume.app, name="volume", help="Kubernetes volumes on Proxmox.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moxwell.app.home import Facts, Home
+from moxwell.app.state_dir import Facts, Home
 from moxwell.cli.output import Output
 from moxwell.clock import SystemClock
 from moxwell.errors import Unreachable

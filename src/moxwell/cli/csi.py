@@ -37,7 +37,7 @@ def controller(
 ) -> None:
     """Serve the Identity and Controller services, beside the usual sidecars."""
     from moxwell.cli.volume import connected
-    from moxwell.csi.running import Files, run_controller
+    from moxwell.csi.main import Files, run_controller
 
     files = Files(config, address, name, namespace, book, metrics)
 
@@ -65,7 +65,7 @@ def node(
 ) -> None:
     """Serve the Identity and Node services, on every node."""
     from moxwell.cli.volume import connected
-    from moxwell.csi.running import Seat, run_node
+    from moxwell.csi.main import Seat, run_node
 
     if standalone and not (region and zone):
         raise typer.BadParameter("--standalone needs --region and --zone")

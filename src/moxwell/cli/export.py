@@ -25,8 +25,8 @@ def export(name: Name = DEFAULT_NAME, file: File = None, whole: Whole = False) -
 
 async def _export(name: str, file: Path | None, whole: bool) -> None:
     from moxwell.cli.connect import transport
-    from moxwell.store import export as exporting
-    from moxwell.store.access.authority import write_private
+    from moxwell.embedded.apiserver import export as exporting
+    from moxwell.embedded.apiserver.auth.ca import write_private
 
     async with transport(name) as handler:
         found = [exporting.to_yaml(obj) async for obj in exporting.dump(handler, whole=whole)]
@@ -47,7 +47,7 @@ def import_(
 
 async def _import(name: str, text: str) -> None:
     from moxwell.cli.connect import transport
-    from moxwell.store import export as exporting
+    from moxwell.embedded.apiserver import export as exporting
 
     objects = exporting.from_yaml(text)
     async with transport(name) as handler:

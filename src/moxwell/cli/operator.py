@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from moxwell.cli.goflags import duration
+from moxwell.cli.go_flags import duration
 
 
 def operator(
@@ -104,10 +104,10 @@ def operator(
     _name: Annotated[str, typer.Option("--cluster-name", hidden=True)] = "",
 ) -> None:
     """Run the controllers on a Kubernetes cluster. Cluster API and Kamaji are the genuine ones."""
-    from moxwell.app import choosing
+    from moxwell.app import controller_selection
     from moxwell.app import operator as running
     from moxwell.clock import SystemClock
-    from moxwell.controllers.cloud.wiring import Pace
+    from moxwell.controllers.cloud.setup import Pace
     from moxwell.runtime import log
     from moxwell.runtime.settings import LeaseTimes, Listen, Settings
 
@@ -115,7 +115,7 @@ def operator(
         raise typer.BadParameter(f"{provider!r} is another's cloud; this one is proxmox")
     text = controllers or ("cloud" if provider else "infra,tenancy")
     names = tuple(c.strip() for c in text.split(",") if c.strip())
-    alone = choosing.choose(names).only_cloud
+    alone = controller_selection.choose(names).only_cloud
     times = LeaseTimes(
         lease_duration=int(duration(lease_duration)),
         renew_deadline=duration(renew_deadline),

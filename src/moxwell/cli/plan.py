@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from moxwell.cli import connect, direct, manifests
+from moxwell.cli import connect, direct_access, manifests
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.output import Output, show, show_value
 from moxwell.errors import Invalid, Unreachable
@@ -28,13 +28,13 @@ def plan(
     delete: Annotated[
         bool, typer.Option("--delete", help="What deleting the file's objects would do.")
     ] = False,
-    kubeconfig: direct.Kubeconfig = "",
-    context: direct.Context = "",
-    config: direct.Config = None,
+    kubeconfig: direct_access.Kubeconfig = "",
+    context: direct_access.Context = "",
+    config: direct_access.Config = None,
     output: Format = Output.TABLE,
 ) -> None:
     """Say what applying a file would do: objects, nodes that roll, hosts, addresses."""
-    documents, where = manifests.read(file), direct.Where(kubeconfig, context, config)
+    documents, where = manifests.read(file), direct_access.Where(kubeconfig, context, config)
     if where.direct:
         report = asyncio.run(_here(where, documents, delete=delete))
     else:
@@ -42,10 +42,13 @@ def plan(
     show_report(report, output)
 
 
-async def _here(where: direct.Where, documents: list[Json], *, delete: bool) -> Json:
-    from moxwell.app.peeking import peek
+async def _here(where: direct_access.Where, documents: list[Json], *, delete: bool) -> Json:
+    from moxwell.plan.offline import peek
 
-    async with direct.reach(where) as both, peek(both.handler, both.regions, both.clock) as sight:
+    async with (
+        direct_access.reach(where) as both,
+        peek(both.handler, both.regions, both.clock) as sight,
+    ):
         return await sight.plan(documents, delete=delete)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-LAB = Path(__file__).parents[1] / "sim" / "worlds" / "lab.yaml"
+LAB = Path(__file__).parents[1] / "lab" / "proxmox" / "worlds" / "lab.yaml"
 
 
 def sim(
@@ -23,11 +23,11 @@ def sim(
     import asyncio
 
     from moxwell.errors import Missing
-    from moxwell.sim import serve
+    from moxwell.lab.proxmox import simulator
 
     if not world.is_file():
         raise Missing(f"there is no world file {world}")
-    running = serve.run_sim(
+    running = simulator.run_sim(
         world,
         host=host,
         state=state,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from moxwell.cli import direct
+from moxwell.cli import direct_access
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
 from moxwell.cli.explain import ask
 from moxwell.cli.output import Output, show, show_value
@@ -22,16 +22,16 @@ SIGNS = {"ok": "✓", "remark": "·", "unknown": "?", "wrong": "✗"}
 
 def verify(
     name: Name = DEFAULT_NAME,
-    kubeconfig: direct.Kubeconfig = "",
-    context: direct.Context = "",
-    config: direct.Config = None,
+    kubeconfig: direct_access.Kubeconfig = "",
+    context: direct_access.Context = "",
+    config: direct_access.Config = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Only what is not as it should be.")
     ] = False,
     output: Format = Output.TABLE,
 ) -> None:
     """Check that what is there is what the objects say, in Kubernetes and in Proxmox."""
-    where = direct.Where(kubeconfig, context, config)
+    where = direct_access.Where(kubeconfig, context, config)
     report = asyncio.run(_here(where)) if where.direct else ask(name, "verify", seconds=300)
     rows = [r for r in report["findings"] if not (quiet and r["level"] == "ok")]
     if output is not Output.TABLE:
@@ -41,13 +41,13 @@ def verify(
     raise typer.Exit(report["exitCode"])
 
 
-async def _here(where: direct.Where) -> Row:
-    from moxwell.app import verify as checks
-    from moxwell.app.verify.gather import Gatherer
+async def _here(where: direct_access.Where) -> Row:
+    from moxwell import verify as checks
     from moxwell.kube.client import Kube
     from moxwell.kube.transport import HttpTransport
+    from moxwell.verify.collector import Gatherer
 
-    async with direct.reach(where) as both:
+    async with direct_access.reach(where) as both:
         gatherer = Gatherer(Kube(both.handler), both.regions, both.clock, HttpTransport)
         try:
             return await checks.report(gatherer.look, both.clock)

@@ -90,7 +90,7 @@ def _text(file: Path) -> str:
 
 async def _instance(stack: AsyncExitStack, cluster: str, instance: str) -> Place:
     from moxwell.api.cozystack import Kubernetes
-    from moxwell.app.reach import region_configs
+    from moxwell.app.region_access import region_configs
     from moxwell.cli import connect
 
     regions = region_configs(connect.home(instance), connect.facts(instance))
@@ -132,8 +132,8 @@ async def _driver(place: Place, name: str, kube: "Kube | None") -> "AsyncIterato
 
     from moxwell.clock import SystemClock
     from moxwell.csi import driver as drivers
-    from moxwell.csi.book import KubeBook
-    from moxwell.csi.running import settings_of
+    from moxwell.csi.journal import KubeBook
+    from moxwell.csi.main import settings_of
     from moxwell.pve.regions import Regions
 
     clock = SystemClock()
@@ -207,7 +207,7 @@ def _state(node: str, pv: dict[str, Any] | None) -> str:
 
 async def _volumes(kube: "Kube", driver: str) -> dict[str, dict[str, Any]]:
     """PersistentVolumes of the driver, by handle."""
-    from moxwell.csi.claims import VOLUMES
+    from moxwell.csi.pvc import VOLUMES
 
     rows = ((pv, pv["spec"].get("csi") or {}) for pv in (await kube.list(VOLUMES)).items)
     return {c["volumeHandle"]: pv for pv, c in rows if c.get("driver") == driver}
@@ -270,7 +270,7 @@ def delete(
 
 
 async def _refuse_known(place: Place, driver: str, volume: str) -> None:
-    from moxwell.csi.refusals import NotNow
+    from moxwell.csi.errors import NotNow
 
     for cluster, kube in place.clusters.items():
         pv = (await _volumes(kube, driver)).get(volume)
@@ -295,7 +295,7 @@ async def _destroy(driver: "Driver", volume: str) -> None:
 async def _wait_detached(kube: "Kube", namespace: str, name: str, seconds: int) -> None:
     """Until Kubernetes has taken the volume off its last node, or the time is up."""
     from moxwell.clock import SystemClock
-    from moxwell.csi.claims import ATTACHMENTS, CLAIMS
+    from moxwell.csi.pvc import ATTACHMENTS, CLAIMS
 
     clock, said = SystemClock(), ""
     claim = await kube.get(CLAIMS, name, namespace)

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from moxwell.csi.errors import Incompatible, NoRoom, NotNow
 from moxwell.csi.ids import Identity
-from moxwell.csi.refusals import Incompatible, NoRoom, NotNow
 from moxwell.errors import Missing, MoxwellError
-from moxwell.pve import properties
+from moxwell.pve import property_strings
 from moxwell.pve.errors import Locked
 from moxwell.pve.guests import GuestConfig
 
@@ -32,7 +32,7 @@ class Attach:
 
     def drive(self) -> str:
         own = {"wwn": self.identity.wwn, "serial": self.identity.serial}
-        return properties.render(self.volid, {**self.options, **own})
+        return property_strings.render(self.volid, {**self.options, **own})
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class _Planning:
         self.refusals: dict[int, MoxwellError] = {}
 
     def _slot_of(self, volid: str) -> str | None:
-        held = (s for s, text in self._drives.items() if properties.volume(text) == volid)
+        held = (s for s, text in self._drives.items() if property_strings.volume(text) == volid)
         return next(held, None)
 
     def grant(self, wish: Wish) -> str:
@@ -123,7 +123,7 @@ class _Planning:
         return ""
 
     def _same(self, wish: Attach, slot: str) -> str:
-        have = properties.parse(self._drives[slot]).get("ro", "0")
+        have = property_strings.parse(self._drives[slot]).get("ro", "0")
         if have != wish.options.get("ro", "0"):
             words = "read-only" if have == "1" else "for writing"
             raise Incompatible(f"{wish.volid} is attached already, {words}")
@@ -141,13 +141,13 @@ class _Planning:
         return slot
 
     def _adjust(self, wish: Adjust, slot: str) -> str:
-        parts = properties.parse(self._drives[slot])
+        parts = property_strings.parse(self._drives[slot])
         first = parts.pop("", None) or parts.pop("file", None) or wish.volid
         options: dict[str, str | None] = {k: v for k, v in parts.items() if k != "size"}
         wanted = {**options, **wish.options}
         if {k: v for k, v in wanted.items() if v is not None} != options:
             kept = {**wanted, "size": parts.get("size")}
-            self._drives[slot] = self.changes[slot] = properties.render(first, kept)
+            self._drives[slot] = self.changes[slot] = property_strings.render(first, kept)
         return slot
 
 
@@ -159,5 +159,5 @@ def is_live(wish: Wish, slot: str, live: GuestConfig) -> bool:
         return False
     if isinstance(wish, Attach):
         return True
-    have = properties.parse(live.get(slot))
+    have = property_strings.parse(live.get(slot))
     return all(have.get(k) == v for k, v in wish.options.items())

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from moxwell.csi import taking
-from moxwell.csi.carriers import COPY_TAG, Birth, Carrier, guest_name
+from moxwell.csi import native_snapshots
 from moxwell.csi.driver import Driver
+from moxwell.csi.errors import UnderWay
+from moxwell.csi.helper_vms import COPY_TAG, Birth, Carrier, guest_name
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.means import Means
-from moxwell.csi.refusals import UnderWay
+from moxwell.csi.storage_features import Means
 from moxwell.errors import Busy, MoxwellError, Unreachable
-from moxwell.pve.marks import Mark
+from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Region
 from moxwell.pve.values import Upid
 
@@ -101,7 +101,9 @@ async def _bear(driver: Driver, region: Region, cloning: Cloning) -> Carrier:
     async with driver.carriers.lock(cloning.source):
         parent = await driver.carriers.need(region, cloning.source, cloning.host)
         if cloning.passing:
-            await taking.take(region, parent, cloning.passing, "Lives as long as a cloning.")
+            await native_snapshots.take(
+                region, parent, cloning.passing, "Lives as long as a cloning."
+            )
     log.info(
         "cloning",
         source=str(cloning.source),
@@ -149,5 +151,5 @@ async def _clear(driver: Driver, region: Region, cloning: Cloning) -> None:
         if parent is None:
             return
         if cloning.passing:
-            await taking.drop(region, parent, cloning.passing)
-        await taking.tidy(driver, region, cloning.source, parent)
+            await native_snapshots.drop(region, parent, cloning.passing)
+        await native_snapshots.tidy(driver, region, cloning.source, parent)

@@ -8,13 +8,13 @@ argument must not be, since tests and sidecars look for NOT_FOUND first.
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from moxwell.csi import create, grow, listing, publish, restore, snapshots
-from moxwell.csi.claims import PVC_NAME, PVC_NAMESPACE
+from moxwell.csi import create, expand, listing, publish, restore, snapshots
+from moxwell.csi.access_modes import check_capabilities, is_read_only, refusal_of
 from moxwell.csi.driver import Driver
+from moxwell.csi.errors import need
 from moxwell.csi.ids import VolumeId, get_volume
-from moxwell.csi.modes import check_capabilities, is_read_only, refusal_of
-from moxwell.csi.params import Params, SnapshotParams
-from moxwell.csi.refusals import need
+from moxwell.csi.parameters import Params, SnapshotParams
+from moxwell.csi.pvc import PVC_NAME, PVC_NAMESPACE
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Missing, MoxwellError
 from moxwell.runtime.reconciler import Note
@@ -220,7 +220,7 @@ class Controller:
         need(request.volume_id, "volume_id")
         need(request.HasField("capacity_range"), "capacity_range")
         wanted = request.capacity_range
-        grown = await grow.expand(
+        grown = await expand.expand(
             self._driver, request.volume_id, wanted.required_bytes, wanted.limit_bytes
         )
         block = request.volume_capability.HasField("block")
@@ -232,7 +232,7 @@ class Controller:
         self, request: csi.ControllerModifyVolumeRequest
     ) -> csi.ControllerModifyVolumeResponse:
         need(request.volume_id, "volume_id")
-        await grow.modify(self._driver, request.volume_id, dict(request.mutable_parameters))
+        await expand.modify(self._driver, request.volume_id, dict(request.mutable_parameters))
         return csi.ControllerModifyVolumeResponse()
 
 

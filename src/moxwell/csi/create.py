@@ -10,12 +10,12 @@ disk, because every storage would destroy them with it; the disk goes with the l
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from moxwell.csi import replicas, sizes, taking, topology
+from moxwell.csi import native_snapshots, replication, sizes, topology
+from moxwell.csi.disks import FILE_TYPES, Disk
 from moxwell.csi.driver import Driver
+from moxwell.csi.errors import HeldElsewhere, Incompatible, NotNow
 from moxwell.csi.ids import VolumeId, disk_name, find_volume
-from moxwell.csi.params import Params
-from moxwell.csi.refusals import HeldElsewhere, Incompatible, NotNow
-from moxwell.csi.stock import FILE_TYPES, Disk
+from moxwell.csi.parameters import Params
 from moxwell.csi.topology import Place, Segments
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve.regions import Region
@@ -58,7 +58,7 @@ async def create(driver: Driver, order: Order) -> Made:
     regions = await driver.all_regions()
     places = topology.choose_places(regions, order.params, order.wanted, 0)
     if order.params.flag("replicate"):
-        return await replicas.create(driver, order.name, order.params, places, size)
+        return await replication.create(driver, order.name, order.params, places, size)
     found = await _find(driver, order, places)
     if found is not None:
         return _answer(order, found[0], found[1])
@@ -113,9 +113,9 @@ async def delete(driver: Driver, text: str) -> None:
 
 
 async def _remove(driver: Driver, region: Region, volume: VolumeId) -> None:
-    if await replicas.delete(driver, region, volume):
+    if await replication.delete(driver, region, volume):
         return
-    if await taking.end_volume(driver, region, volume):
+    if await native_snapshots.end_volume(driver, region, volume):
         return
     if driver.carriers.owns(volume) and not await region.inventory.is_gone(volume.owner):
         await _refuse_foreign(driver, region, volume)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from moxwell.clock import Clock
+from moxwell.csi.errors import NotNow, WrongDisk
 from moxwell.csi.ids import LEGACY_WWN, Identity
-from moxwell.csi.refusals import NotNow, WrongDisk
 
 LOOK_SECONDS, STEP_SECONDS = 20.0, 0.25
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 import structlog
 
 from moxwell.clock import Clock
-from moxwell.csi.attach import GuestQueues
-from moxwell.csi.book import Book, MemoryBook
-from moxwell.csi.carriers import Carrier, Carriers
-from moxwell.csi.claims import Claims
-from moxwell.csi.copies import Copies
-from moxwell.csi.holders import Holders
+from moxwell.csi.attach_queue import GuestQueues
+from moxwell.csi.attachments import Holders
+from moxwell.csi.disks import Disk, Stock
+from moxwell.csi.full_copies import Copies
+from moxwell.csi.helper_vms import Carrier, Carriers
 from moxwell.csi.ids import VolumeId
+from moxwell.csi.journal import Book, MemoryBook
 from moxwell.csi.nodes import Nodes
-from moxwell.csi.ongoing import Ongoing
-from moxwell.csi.stock import Disk, Stock
-from moxwell.csi.taken import TakenIndex
+from moxwell.csi.pvc import Claims
+from moxwell.csi.singleflight import Ongoing
+from moxwell.csi.snapshot_index import TakenIndex
 from moxwell.errors import Invalid, Missing, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.pve.regions import Region, Regions

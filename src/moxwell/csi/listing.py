@@ -11,20 +11,13 @@ from dataclasses import replace
 
 import structlog
 
-from moxwell.csi.carriers import (
-    CARRIER_TAG,
-    COPY_TAG,
-    GONE_TAG,
-    SLOT,
-    SNAPSHOT_TAG,
-    Carrier,
-)
+from moxwell.csi.disks import Disk
 from moxwell.csi.driver import Driver
+from moxwell.csi.helper_vms import CARRIER_TAG, COPY_TAG, GONE_TAG, SLOT, SNAPSHOT_TAG, Carrier
 from moxwell.csi.ids import VolumeId, is_snapshot_disk
-from moxwell.csi.stock import Disk
 from moxwell.csi.topology import REGION, ZONE, Place, Segments, places_in
 from moxwell.errors import Conflict, Missing, Unreachable
-from moxwell.pve.marks import SHELL_TAG
+from moxwell.pve.ownership import SHELL_TAG
 from moxwell.pve.regions import Region
 
 log = structlog.get_logger(__name__)

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from moxwell.csi import clones, taking
-from moxwell.csi.claims import CLAIMS, VOLUMES
+from moxwell.csi import clones, native_snapshots
 from moxwell.csi.clones import Cloning
-from moxwell.csi.copies import Copy, NeedsRoot
+from moxwell.csi.disks import type_of
 from moxwell.csi.driver import Driver
+from moxwell.csi.errors import NotNow
+from moxwell.csi.full_copies import Copy, NeedsRoot
 from moxwell.csi.ids import VolumeId, get_volume
-from moxwell.csi.means import means_of
-from moxwell.csi.refusals import NotNow
-from moxwell.csi.stock import type_of
+from moxwell.csi.pvc import CLAIMS, VOLUMES
+from moxwell.csi.storage_features import means_of
 from moxwell.csi.topology import REGION, ZONE
 from moxwell.errors import Missing
 from moxwell.kube.client import Kube
@@ -89,7 +89,7 @@ class Migration:
         """The old disk; one that went along with its carrier is gone already."""
         if self._driver.carriers.owns(source):
             return
-        if not await taking.end_volume(self._driver, region, source):
+        if not await native_snapshots.end_volume(self._driver, region, source):
             await self._driver.stock.remove(region, source)
 
     async def _prepare(self, namespace: str, name: str, host: str) -> dict[str, str]:

@@ -11,11 +11,11 @@ import asyncio
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from moxwell.csi.access_modes import check_capabilities, is_read_only
 from moxwell.csi.attach_plan import SLOTS
+from moxwell.csi.errors import Incompatible, NotNow, WrongDisk, need
 from moxwell.csi.ids import find_volume, get_volume
-from moxwell.csi.modes import check_capabilities, is_read_only
-from moxwell.csi.mounting import Mounted
-from moxwell.csi.refusals import Incompatible, NotNow, WrongDisk, need
+from moxwell.csi.mounter import Mounted
 from moxwell.csi.staging import KEY, Stager, Staging, luks_name
 from moxwell.csi.topology import REGION, ZONE
 from moxwell.csi.wire import csi_pb2 as csi

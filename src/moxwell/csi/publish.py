@@ -11,16 +11,16 @@ surprise: what was promised while the volume was attached nowhere (a size, limit
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moxwell.csi import grow, replicas
-from moxwell.csi.attach import NodeGone, Seat
+from moxwell.csi import expand, replication
 from moxwell.csi.attach_plan import Attach, Detach
+from moxwell.csi.attach_queue import NodeGone, Seat
 from moxwell.csi.driver import Driver
+from moxwell.csi.errors import HeldElsewhere, NotNow, WrongDisk
 from moxwell.csi.ids import LEGACY_WWN, VolumeId, find_volume, get_volume
 from moxwell.csi.nodes import Seated
-from moxwell.csi.params import Params
-from moxwell.csi.refusals import HeldElsewhere, NotNow, WrongDisk
+from moxwell.csi.parameters import Params
 from moxwell.errors import Missing, MoxwellError, Unreachable
-from moxwell.pve import properties
+from moxwell.pve import property_strings
 from moxwell.pve.regions import Region
 
 
@@ -48,14 +48,14 @@ async def publish(driver: Driver, wanted: Wanted) -> dict[str, str]:
     wish = Attach(volume.volid, volume.identity, options)
     try:
         if not volume.host:
-            await replicas.follow(driver, region, volume, host)
+            await replication.follow(driver, region, volume, host)
         seat = await driver.queues.ask(region, seated.vmid, wish)
     except MoxwellError as error:
         await _unclaim(driver, region, volume, seated, error)
         raise
     driver.holders.put(volume, seated.vmid, seat.slot)
     _verify(volume, seated, seat)
-    await grow.keep_promises(driver, region, volume, entry, wanted.context or {}, seat)
+    await expand.keep_promises(driver, region, volume, entry, wanted.context or {}, seat)
     return _context(volume, seat)
 
 
@@ -109,14 +109,14 @@ async def _unclaim(
 def _verify(volume: VolumeId, seated: Seated, seat: Seat) -> None:
     if seated.uuid and seat.uuid and seated.uuid != seat.uuid:
         raise WrongDisk(f"guest {seated.vmid} has another system UUID than the node says")
-    wwn = properties.parse(seat.drive).get("wwn", "").lower()
+    wwn = property_strings.parse(seat.drive).get("wwn", "").lower()
     if wwn not in ("", volume.identity.wwn) and not LEGACY_WWN.fullmatch(wwn):
         raise WrongDisk(f"{volume} is attached with the foreign WWN {wwn}")
 
 
 def _context(volume: VolumeId, seat: Seat) -> dict[str, str]:
     """For the node; the first two are what proxmox-csi-plugin's node reads."""
-    drive = properties.parse(seat.drive)
+    drive = property_strings.parse(seat.drive)
     wwn = drive.get("wwn", volume.identity.wwn).lower()
     return {
         "DevicePath": f"/dev/disk/by-id/wwn-{wwn}",

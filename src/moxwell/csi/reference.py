@@ -6,11 +6,11 @@ Out: Markdown; a test compares it with ``docs/reference/storageclass.md``.
 
 from collections.abc import Iterable
 
-from moxwell.csi.params import SNAPSHOT_CLASS, STORAGE_CLASS, Parameter
+from moxwell.csi.parameters import SNAPSHOT_CLASS, STORAGE_CLASS, Parameter
 
 _TOP = """# StorageClass parameters
 
-Made from the code (`moxwell.csi.params`); a test keeps it true. What is unknown is refused by name.
+Made from the code (`moxwell.csi.parameters`); a test keeps it true. What is unknown is refused by name.
 
 """
 _AFTER = """

@@ -9,17 +9,17 @@ the claim's name stands on the carrier.
 """
 
 from moxwell.csi import clones, sizes, topology
-from moxwell.csi.carriers import Carrier
 from moxwell.csi.clones import Cloning
+from moxwell.csi.consistency import refuse_if_written
 from moxwell.csi.create import Made, Order
+from moxwell.csi.disks import FILE_TYPES, Disk, type_of
 from moxwell.csi.driver import Driver
+from moxwell.csi.errors import Incompatible, OutOfRange, UnderWay
+from moxwell.csi.helper_vms import Carrier
 from moxwell.csi.ids import TakenId, VolumeId, find_taken, get_volume
-from moxwell.csi.means import Means, means_of
-from moxwell.csi.refusals import Incompatible, OutOfRange, UnderWay
-from moxwell.csi.stock import FILE_TYPES, Disk, type_of
-from moxwell.csi.taken import list_taken
+from moxwell.csi.snapshot_index import list_taken
+from moxwell.csi.storage_features import Means, means_of
 from moxwell.csi.topology import Place
-from moxwell.csi.written import refuse_if_written
 from moxwell.errors import Missing
 from moxwell.pve.regions import Region
 

@@ -2,7 +2,7 @@
 The gRPC side: services of the CSI specification on a socket.
 
 In: objects whose methods are named as the specification's calls, in snake case. Out: answers, or a
-status made from the error (:mod:`moxwell.csi.refusals`). Which calls there are is read from the
+status made from the error (:mod:`moxwell.csi.errors`). Which calls there are is read from the
 specification's own descriptor; a call that an object lacks is UNIMPLEMENTED. The surprise: nothing
 of a request but its ids ever reaches the log, because requests carry secrets.
 """
@@ -20,7 +20,7 @@ import structlog
 from google.protobuf import message_factory
 
 from moxwell.clock import Clock
-from moxwell.csi import refusals
+from moxwell.csi import errors
 from moxwell.csi.metrics import CsiMetrics
 from moxwell.csi.wire import csi_pb2
 from moxwell.errors import Busy, Invalid, Missing, MoxwellError
@@ -67,7 +67,7 @@ class Calls:
                 code = grpc.StatusCode.CANCELLED
                 raise
             except MoxwellError as error:
-                code = refusals.code_of(error)
+                code = errors.code_of(error)
                 log.info(
                     "call refused",
                     call=name.rpartition("/")[2],

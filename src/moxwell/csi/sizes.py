@@ -5,7 +5,7 @@ The surprise: sizes are rounded up to 1 MiB and no further, so that what was ask
 made exactly; a limit is a promise, and a size above it is refused rather than made.
 """
 
-from moxwell.csi.refusals import OutOfRange
+from moxwell.csi.errors import OutOfRange
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from moxwell.csi import clones, listing, taking
-from moxwell.csi.carriers import SNAPSHOT_TAG, Carrier
+from moxwell.csi import clones, listing, native_snapshots
 from moxwell.csi.clones import Cloning
-from moxwell.csi.copies import Copy
+from moxwell.csi.consistency import refuse_if_written
+from moxwell.csi.disks import FILE_TYPES, Disk, type_of
 from moxwell.csi.driver import Driver
+from moxwell.csi.errors import Incompatible, NotNow, UnderWay
+from moxwell.csi.full_copies import Copy
+from moxwell.csi.helper_vms import SNAPSHOT_TAG, Carrier
 from moxwell.csi.ids import (
     TakenId,
     VolumeId,
@@ -30,14 +33,11 @@ from moxwell.csi.ids import (
     source_hash,
     taken_name,
 )
-from moxwell.csi.means import Means, means_of
-from moxwell.csi.params import SnapshotParams
-from moxwell.csi.refusals import Incompatible, NotNow, UnderWay
-from moxwell.csi.stock import FILE_TYPES, Disk, type_of
-from moxwell.csi.taken import Taken, list_taken
-from moxwell.csi.written import refuse_if_written
+from moxwell.csi.parameters import SnapshotParams
+from moxwell.csi.snapshot_index import Taken, list_taken
+from moxwell.csi.storage_features import Means, means_of
 from moxwell.errors import Invalid, Missing, Unreachable
-from moxwell.pve.marks import Mark
+from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Region
 
 PATIENCE_SECONDS = 5.0
@@ -121,7 +121,7 @@ async def _by_storage(driver: Driver, region: Region, name: str, seen: Disk) -> 
     )
     async with driver.carriers.lock(volume):
         carrier = await driver.carriers.need(region, volume)
-        await taking.take(region, carrier, snapname, described)
+        await native_snapshots.take(region, carrier, snapname, described)
         rows = await list_taken(region, carrier.host, carrier.vmid)
     found = next((t for t in rows if t.snapname == snapname), None)
     if found is None:
@@ -220,7 +220,7 @@ async def delete(driver: Driver, text: str) -> None:
     if driver.carriers.owns(volume):
         return await _delete_copy(driver, region, volume)
     if is_snapshot_disk(volume.disk):
-        if await taking.end_volume(driver, region, volume):
+        if await native_snapshots.end_volume(driver, region, volume):
             return None  # clones of it were being made
         await driver.stock.remove(region, volume)
     return None
@@ -231,9 +231,9 @@ async def _delete_taken(driver: Driver, taken: TakenId) -> None:
     async with driver.carriers.lock(taken.volume):
         carrier = await driver.carriers.of(region, taken.volume)
         if carrier is not None:
-            await taking.drop(region, carrier, taken.snapname)
+            await native_snapshots.drop(region, carrier, taken.snapname)
             driver.taken.unlearn(taken)
-            await taking.tidy(driver, region, taken.volume, carrier)
+            await native_snapshots.tidy(driver, region, taken.volume, carrier)
 
 
 async def _delete_copy(driver: Driver, region: Region, volume: VolumeId) -> None:
@@ -244,7 +244,7 @@ async def _delete_copy(driver: Driver, region: Region, volume: VolumeId) -> None
     held = driver.holders.find(volume)
     if held is not None:
         raise NotNow(f"{volume} is attached to guest {held.vmid}")
-    await taking.end_volume(driver, region, volume)
+    await native_snapshots.end_volume(driver, region, volume)
 
 
 async def list_snapshots(driver: Driver, *, source: str = "", only: str = "") -> list[Snapshot]:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from moxwell.clock import Clock
 from moxwell.csi.devices import Device, Disks, choose_device, wait_device
+from moxwell.csi.errors import WrongDisk
 from moxwell.csi.ids import Identity, VolumeId, find_volume, get_volume
-from moxwell.csi.mounting import Mounted, Mounter
-from moxwell.csi.params import Params
-from moxwell.csi.refusals import WrongDisk
+from moxwell.csi.mounter import Mounted, Mounter
+from moxwell.csi.parameters import Params
 from moxwell.errors import Invalid
 
 LUKS = "crypto_LUKS"

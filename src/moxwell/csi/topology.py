@@ -10,11 +10,11 @@ is out of date does not stand in the way; and no region is ever guessed among se
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moxwell.csi.params import Params
-from moxwell.csi.refusals import NoRoom
+from moxwell.csi.errors import NoRoom
+from moxwell.csi.parameters import Params
 from moxwell.errors import Invalid
+from moxwell.pve.model import StorageSeen
 from moxwell.pve.regions import Region
-from moxwell.pve.seen import StorageSeen
 
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 Segments = Mapping[str, str]

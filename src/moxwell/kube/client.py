@@ -11,19 +11,19 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, Unpack, cast, overload
 
-from moxwell.api import kinds, trees
+from moxwell.api import json_merge, kinds
 from moxwell.api.kinds import Object, Resource
-from moxwell.api.wire import Handler
+from moxwell.api.requests import Handler
 from moxwell.errors import Bug
-from moxwell.kube import calls, patch
-from moxwell.kube.calls import Caller, selecting, words
+from moxwell.kube import caller, patch
+from moxwell.kube.caller import Caller, selecting, words
 from moxwell.kube.codec import Codec, Page
 from moxwell.kube.discovery import Discovery
 from moxwell.kube.errors import Gone, NotFound
 from moxwell.kube.options import Deleting, Listing, Patching, Terms, Watching
 from moxwell.kube.subresources import Subresources
 from moxwell.kube.tables import Tables
-from moxwell.kube.watching import Watch
+from moxwell.kube.watch import Watch
 
 K = TypeVar("K", bound=Object)
 T = TypeVar("T", bound=Object | dict[str, Any])
@@ -164,7 +164,11 @@ class Kube(Subresources, Discovery, Tables):
         version = _meta(old, "resourceVersion")
         precondition = {"metadata": {"resourceVersion": version}} if version else {}
         kind: Any = at or type(old)
-        place = (_meta(old, "name"), trees.merge(wanted, precondition), _meta(old, "namespace"))
+        place = (
+            _meta(old, "name"),
+            json_merge.merge(wanted, precondition),
+            _meta(old, "namespace"),
+        )
         return cast(T, await self.merge(kind, *place, **options))
 
     @overload
@@ -194,7 +198,7 @@ class Kube(Subresources, Discovery, Tables):
         **options: Unpack[Patching],
     ) -> Any:
         """A JSON merge patch; ``subresource`` and ``dry_run`` by name."""
-        return await self._patch(kind, name, namespace, change, calls.MERGE, **options)
+        return await self._patch(kind, name, namespace, change, caller.MERGE, **options)
 
     @overload
     async def json_patch(
@@ -223,7 +227,7 @@ class Kube(Subresources, Discovery, Tables):
         **options: Unpack[Patching],
     ) -> Any:
         """A JSON patch of operations from :mod:`moxwell.kube.patch`."""
-        return await self._patch(kind, name, namespace, ops, calls.JSON_PATCH, **options)
+        return await self._patch(kind, name, namespace, ops, caller.JSON_PATCH, **options)
 
     async def apply(
         self,
@@ -240,7 +244,7 @@ class Kube(Subresources, Discovery, Tables):
         path = codec.resource.path(_meta(obj, "namespace"), _meta(obj, "name"), subresource)
         query = words(force=force, fieldManager=manager or self._manager)
         return await self._send(
-            codec, "PATCH", path, obj, query=query, content=calls.APPLY, dry_run=dry_run
+            codec, "PATCH", path, obj, query=query, content=caller.APPLY, dry_run=dry_run
         )
 
     async def merge_status(self, kind: Any, name: str, change: Any, namespace: str = "") -> Any:
@@ -290,7 +294,7 @@ class Kube(Subresources, Discovery, Tables):
         self,
         path: str,
         *,
-        query: calls.Query = (),
+        query: caller.Query = (),
         preconditions: Json | None = None,
         **options: Unpack[Deleting],
     ) -> None:
@@ -326,8 +330,8 @@ class Kube(Subresources, Discovery, Tables):
         path: str,
         payload: Any,
         *,
-        query: calls.Query = (),
-        content: str = calls.JSON,
+        query: caller.Query = (),
+        content: str = caller.JSON,
         dry_run: bool = False,
     ) -> T:
         asked = [*query, *words(dryRun="All" if dry_run else "")]

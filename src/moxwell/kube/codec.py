@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from moxwell.api import kinds, trees
+from moxwell.api import json_merge, kinds
 from moxwell.api.kinds import Object, Resource
 from moxwell.api.meta import ListMeta, ObjectMeta, Value
 from moxwell.errors import Invalid
@@ -151,7 +151,7 @@ class Codec(Generic[T]):
             return Unreadable(head(event.object), error, event.type)
 
     def _again(self, raw: bytes | Raw) -> T:
-        plain = trees.without_nulls(_ANY.decode(raw))
+        plain = json_merge.without_nulls(_ANY.decode(raw))
         try:
             return cast(T, msgspec.convert(plain, self._type, str_keys=True))
         except msgspec.ValidationError as error:

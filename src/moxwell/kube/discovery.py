@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from moxwell.api.kinds import Resource
 from moxwell.errors import Retryable
-from moxwell.kube.calls import JSON, Caller
+from moxwell.kube.caller import JSON, Caller
 from moxwell.kube.errors import NotAcceptable, NotFound
 
 AGGREGATED = f"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,{JSON}"

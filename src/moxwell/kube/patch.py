@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from moxwell.api import trees
+from moxwell.api import json_merge
 from moxwell.api.kinds import Object
 
 Json = Mapping[str, Any]
@@ -20,7 +20,7 @@ Operation = dict[str, Any]
 
 def changes(old: Object | Json, new: Object | Json) -> dict[str, Any]:
     """The merge patch that makes ``old`` into ``new``; empty if nothing differs."""
-    return trees.merge_diff(_tree(old), _tree(new))
+    return json_merge.merge_diff(_tree(old), _tree(new))
 
 
 def pointer(*parts: str | int) -> str:

@@ -9,8 +9,8 @@ from msgspec import field
 
 from moxwell.api.kinds import Object, Resource
 from moxwell.api.meta import ObjectMeta, Value
-from moxwell.kube import calls, patch
-from moxwell.kube.calls import Caller
+from moxwell.kube import caller, patch
+from moxwell.kube.caller import Caller
 from moxwell.kube.codec import Codec
 
 PODS = Resource("", "v1", "pods", "Pod")
@@ -68,7 +68,7 @@ class Subresources:
         """Want this many."""
         path = self._codec(kind).resource.path(namespace, name, "scale")
         body = patch.encode({"spec": {"replicas": replicas}})
-        answer = await self._caller.call("PATCH", path, body=body, content=calls.MERGE)
+        answer = await self._caller.call("PATCH", path, body=body, content=caller.MERGE)
         return _SCALE.decode(answer.body)
 
     async def evict(

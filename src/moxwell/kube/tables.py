@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from moxwell.api.kinds import Object, Resource
 from moxwell.api.meta import ListMeta, ObjectMeta, Value
-from moxwell.kube.calls import JSON, Caller, selecting, words
+from moxwell.kube.caller import JSON, Caller, selecting, words
 from moxwell.kube.codec import Codec
 from moxwell.kube.options import Terms
 

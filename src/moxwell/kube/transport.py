@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from moxwell.api.wire import Request, Response
+from moxwell.api.requests import Request, Response
 from moxwell.errors import Denied, Invalid, Unreachable
 from moxwell.kube.credentials import Identity
 from moxwell.kube.kubeconfig import Access
@@ -60,7 +60,7 @@ class _Line:
 
 
 class HttpTransport:
-    """A :class:`moxwell.api.wire.Handler` over the network."""
+    """A :class:`moxwell.api.requests.Handler` over the network."""
 
     def __init__(self, access: Access, *, connections: int = 0) -> None:
         self._access = access

@@ -6,7 +6,7 @@ retries or chooses; that is done by the tasks poller, the runtime and the contro
 The surprise: a ``Pve`` is bound to its region for good. There is no default region anywhere.
 """
 
-from moxwell.pve.calls import Calls
+from moxwell.pve.caller import Calls
 from moxwell.pve.endpoints.access import Access, Pools
 from moxwell.pve.endpoints.agent import Agent
 from moxwell.pve.endpoints.cluster import Cluster, Replication, Version

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from moxwell.pve import properties
+from moxwell.pve import property_strings
 from moxwell.pve.values import size_bytes
 
 _NIC = re.compile(r"net\d+")
@@ -56,7 +56,7 @@ class GuestConfig:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        return properties.tags(self.get("tags"))
+        return property_strings.tags(self.get("tags"))
 
     @property
     def lock(self) -> str:
@@ -90,17 +90,17 @@ class GuestConfig:
 
     @property
     def memory_mib(self) -> int:
-        parts = properties.parse(self.get("memory", "512"))
+        parts = property_strings.parse(self.get("memory", "512"))
         return int(parts.get("current") or parts.get("") or 512)
 
     @property
     def agent(self) -> bool:
-        parts = properties.parse(self.get("agent", "0"))
+        parts = property_strings.parse(self.get("agent", "0"))
         return (parts.get("enabled") or parts.get("")) == "1"
 
     @cached_property
     def smbios(self) -> Mapping[str, str]:
-        return properties.parse(self.get("smbios1"))
+        return property_strings.parse(self.get("smbios1"))
 
     @property
     def uuid(self) -> str:
@@ -110,7 +110,7 @@ class GuestConfig:
     @cached_property
     def disks(self) -> Mapping[str, str]:
         """Drives by slot, CD-ROMs and cloud-init included."""
-        keys = properties.DISK_KEYS | {"efidisk0", "tpmstate0", "rootfs"}
+        keys = property_strings.DISK_KEYS | {"efidisk0", "tpmstate0", "rootfs"}
         return {key: value for key, value in self.raw.items() if key in keys}
 
     @property
@@ -128,12 +128,14 @@ class GuestConfig:
 
     def slot_of(self, volid: str) -> str | None:
         """The slot a volume is attached to."""
-        found = (slot for slot, value in self.disks.items() if properties.volume(value) == volid)
+        found = (
+            slot for slot, value in self.disks.items() if property_strings.volume(value) == volid
+        )
         return next(found, None)
 
     def size_bytes(self, slot: str) -> int:
         """The size of a drive as the configuration tells it; 0 if it does not."""
-        size = properties.parse(self.get(slot)).get("size")
+        size = property_strings.parse(self.get(slot)).get("size")
         return size_bytes(size) if size else 0
 
 

@@ -16,7 +16,7 @@ from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
 from moxwell.pve import errors
 from moxwell.pve.client import Pve
-from moxwell.pve.seen import (
+from moxwell.pve.model import (
     Event,
     GuestSeen,
     Health,
@@ -26,7 +26,7 @@ from moxwell.pve.seen import (
     differences,
     view_of,
 )
-from moxwell.pve.uuids import Uuids
+from moxwell.pve.uuid_index import Uuids
 
 IDLE_SECONDS = 30.0
 BUSY_SECONDS = 3.0

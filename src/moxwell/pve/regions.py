@@ -14,12 +14,12 @@ from moxwell.errors import Missing
 from moxwell.pve.client import Pve
 from moxwell.pve.config import RegionConfig
 from moxwell.pve.inventory import Inventory
-from moxwell.pve.seen import Event
+from moxwell.pve.model import Event
 from moxwell.pve.steps.contract import Expectation, Step, same_region
+from moxwell.pve.switchable_transport import Wire
 from moxwell.pve.tasks import Ended, Tasks
 from moxwell.pve.transport import HttpTransport, Transport
 from moxwell.pve.values import Upid
-from moxwell.pve.wire import Wire
 
 Connect = Callable[[RegionConfig], Transport]
 

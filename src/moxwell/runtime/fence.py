@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from moxwell.api.wire import Handler, Request, Response
+from moxwell.api.requests import Handler, Request, Response
 from moxwell.errors import Retryable
 
 _SHARE: ContextVar[str] = ContextVar("moxwell_share", default="")

@@ -21,10 +21,10 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from moxwell.runtime import certs
-from moxwell.runtime.certs import Pair
+from moxwell.runtime import webhook_certs
 from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import Listen
+from moxwell.runtime.webhook_certs import Pair
 from moxwell.runtime.webhooks import BadReview, Webhooks
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -118,7 +118,11 @@ def own_tls(listen: Listen, now: datetime) -> ssl.SSLContext | None:
     if not listen.tls:
         return None
     tls = Tls()
-    tls.load(certs.issue(certs.make_authority("moxwell", now), ("localhost", "127.0.0.1"), now))
+    tls.load(
+        webhook_certs.issue(
+            webhook_certs.make_authority("moxwell", now), ("localhost", "127.0.0.1"), now
+        )
+    )
     return tls.context
 
 

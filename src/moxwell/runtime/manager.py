@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from moxwell.api.wire import Handler
+from moxwell.api.requests import Handler
 from moxwell.clock import Clock
 from moxwell.errors import Bug, MoxwellError
 from moxwell.kube.client import Kube
@@ -34,7 +34,7 @@ from moxwell.runtime.metrics import ControllerMetrics, CountedHandler, Metrics
 from moxwell.runtime.queue import Queue
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
-from moxwell.runtime.trust import Trust
+from moxwell.runtime.webhook_ca import Trust
 from moxwell.runtime.webhooks import Webhooks
 from moxwell.runtime.worker import Times, Worker, keep_running
 

@@ -8,7 +8,7 @@ controller, because looking labels up is most of what counting costs.
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from moxwell.api.wire import Handler, Request, Response
+from moxwell.api.requests import Handler, Request, Response
 from moxwell.errors import Unreachable
 from moxwell.runtime import queue
 

@@ -12,13 +12,7 @@ from moxwell.api.conditions import Condition, LegacyCondition, Truth
 from moxwell.api.kinds import Resource
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.runtime.objects import (
-    CLUSTER_LABEL,
-    PAUSED_ANNOTATION,
-    field_of,
-    key_of,
-    meta_of,
-)
+from moxwell.runtime.objects import CLUSTER_LABEL, PAUSED_ANNOTATION, field_of, key_of, meta_of
 from moxwell.runtime.watches import Watch
 
 CLUSTER_GROUP = "cluster.x-k8s.io"

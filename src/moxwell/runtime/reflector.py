@@ -20,7 +20,7 @@ from moxwell.errors import MoxwellError, Terminal
 from moxwell.kube.client import Kube
 from moxwell.kube.codec import Change, Unreadable
 from moxwell.kube.errors import Gone, NotFound
-from moxwell.kube.watching import Event, Watch
+from moxwell.kube.watch import Event, Watch
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.metrics import Metrics

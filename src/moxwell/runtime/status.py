@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from moxwell.api import trees
+from moxwell.api import json_merge
 from moxwell.clock import Clock
 from moxwell.errors import Conflict
 from moxwell.kube.client import Kube
@@ -36,7 +36,7 @@ def status_patch(have: Json, want: Any, *, owns: Collection[str] = (), now: date
             target.pop(name, None)
     if "conditions" in have and not wanted.get("conditions"):
         target["conditions"] = merge_conditions(have["conditions"], (), owns, now)
-    return trees.merge_diff(have, target)
+    return json_merge.merge_diff(have, target)
 
 
 def merge_conditions(

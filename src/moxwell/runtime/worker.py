@@ -25,12 +25,12 @@ from moxwell.kube.errors import WriteConflict
 from moxwell.runtime import failure as failures
 from moxwell.runtime import fence, finalizer, pause
 from moxwell.runtime.cache import Cache
-from moxwell.runtime.echo import Echoes
 from moxwell.runtime.events import Recorder
 from moxwell.runtime.failure import Failure
 from moxwell.runtime.key import Key
 from moxwell.runtime.metrics import ControllerMetrics
 from moxwell.runtime.objects import as_tree, key_of, meta_of, version_of
+from moxwell.runtime.own_writes import Echoes
 from moxwell.runtime.queue import LOW, NORMAL, Item, Queue
 from moxwell.runtime.reconciler import Controller, Note, Outcome
 from moxwell.runtime.status import StatusWriter

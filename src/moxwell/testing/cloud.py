@@ -13,19 +13,19 @@ from typing import Any
 
 from moxwell.api.core.nodes import Node
 from moxwell.api.kinds import Resource
-from moxwell.api.wire import Request, Response
-from moxwell.controllers.cloud import settings
+from moxwell.api.requests import Request, Response
+from moxwell.controllers.cloud import features as settings
 from moxwell.controllers.cloud.node import plan
-from moxwell.controllers.cloud.wiring import LOOPS, add_cloud
+from moxwell.controllers.cloud.setup import LOOPS, add_cloud
+from moxwell.embedded.apiserver.server import Store
 from moxwell.kube.client import Kube
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
 from moxwell.pve.values import Secret
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.settings import Settings
-from moxwell.store.server import Store
 from moxwell.testing.loop import run_virtual
-from moxwell.testing.pve_stage import SimStage
+from moxwell.testing.small_region import SimStage
 
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 SETTINGS = Settings(elect=False, identity="test")

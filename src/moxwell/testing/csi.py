@@ -19,31 +19,31 @@ from typing import Any
 
 from moxwell.clock import Clock
 from moxwell.csi import driver as drivers
-from moxwell.csi import rights
-from moxwell.csi.book import Book
+from moxwell.csi import permissions
 from moxwell.csi.controller import Controller
 from moxwell.csi.devices import Device
 from moxwell.csi.driver import Driver, Settings
-from moxwell.csi.mounting import Mounter
+from moxwell.csi.journal import Book
+from moxwell.csi.mounter import Mounter
 from moxwell.csi.node import Node
 from moxwell.csi.staging import Stager
 from moxwell.kube.client import Kube
-from moxwell.pve import properties
+from moxwell.lab.proxmox import chaos as mischief
+from moxwell.lab.proxmox.access import auth
+from moxwell.lab.proxmox.engine import Engine
+from moxwell.lab.proxmox.fault_injection import Fault
+from moxwell.lab.proxmox.state import Acl, Guest, Region
+from moxwell.lab.proxmox.world import read_world
+from moxwell.pve import property_strings
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
 from moxwell.pve.transport import Transport
 from moxwell.pve.values import Secret, size_bytes
-from moxwell.sim import mischief
-from moxwell.sim.access import auth
-from moxwell.sim.engine import Engine
-from moxwell.sim.faults import Fault
-from moxwell.sim.state import Acl, Guest, Region
-from moxwell.sim.world import read_world
 from moxwell.testing.csi_files import FileMounter
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.pve_stage import grant
 from moxwell.testing.reconcile import Wires
+from moxwell.testing.small_region import grant
 
 TOKEN = "csi@pve!test=11111111-2222-4333-8444-555555555555"
 NODES = range(101, 1000)
@@ -111,10 +111,10 @@ class SimDisks:
     async def list(self) -> tuple[Device, ...]:
         found, guest = [], self._guest()
         for slot, text in guest.conf.items():
-            parts = properties.parse(str(text)) if slot.startswith("scsi") else {}
+            parts = property_strings.parse(str(text)) if slot.startswith("scsi") else {}
             if "wwn" in parts and slot != "scsihw" and not guest.special.get(f"ghost:{slot}"):
                 size = size_bytes(parts.get("size", "0"))
-                path = self.backing(properties.volume(str(text)), size)
+                path = self.backing(property_strings.volume(str(text)), size)
                 found.append(Device(path, parts["wwn"].lower(), parts.get("serial", ""), size))
         return tuple(found)
 
@@ -165,7 +165,7 @@ class CsiStage:
         now = self.clock.now().timestamp()
         worlds = read_world(world_text(guests, hosts), "csi.yaml", now)
         for world in worlds.values():
-            grant(world, "csi@pve", rights.ALL)
+            grant(world, "csi@pve", permissions.ALL)
             world.access.roles["MoxwellRoot"] = ["Sys.Audit"]
             world.access.acl.append(Acl("/", "user", "csi@pve", "MoxwellRoot"))
         self.engine = Engine(worlds, self.clock)

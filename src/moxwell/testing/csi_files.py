@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from moxwell.csi import making
+from moxwell.csi import format_marker
 from moxwell.csi.devices import Device
+from moxwell.csi.errors import WrongDisk
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.mounting import EMPTY, Mounted, ProgramFailed, Usage, WrongKey
-from moxwell.csi.refusals import WrongDisk
+from moxwell.csi.mounter import EMPTY, Mounted, ProgramFailed, Usage, WrongKey
 from moxwell.errors import Missing
 
 HEAD = 64
@@ -67,7 +67,7 @@ class FileMounter:
         return parts[3]
 
     def _known(self, device: str, word: str) -> str:
-        if word == NOISE and making.is_marked(device):
+        if word == NOISE and format_marker.is_marked(device):
             return ""
         if word == NOISE:
             raise WrongDisk(f"{device} is not empty, but nothing knows what is on it")
@@ -92,10 +92,10 @@ class FileMounter:
         self._clear(device)
 
     def _mark(self, device: str) -> None:
-        making.mark(device)
+        format_marker.mark(device)
 
     def _clear(self, device: str) -> None:
-        making.clear(device)
+        format_marker.clear(device)
 
     async def check(self, device: str, kind: str) -> None:
         self._file(device)

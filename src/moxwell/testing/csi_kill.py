@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moxwell.csi.book import Entry, MemoryBook
 from moxwell.csi.controller import Controller
+from moxwell.csi.journal import Entry, MemoryBook
 from moxwell.errors import MoxwellError, Unreachable
 from moxwell.testing.csi import NODES, CsiStage
 from moxwell.testing.loop import run_virtual

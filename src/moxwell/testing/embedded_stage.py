@@ -22,30 +22,30 @@ from moxwell.api import registry
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.wire import Handler, Request, Response, User
-from moxwell.app.planes import hosted_loops
-from moxwell.controllers.infra.book import RegionBook
-from moxwell.controllers.infra.wiring import add_infra
-from moxwell.controllers.upstream import capi
-from moxwell.controllers.upstream.tenants import Tenants
+from moxwell.api.requests import Handler, Request, Response, User
+from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.setup import add_infra
+from moxwell.embedded.apiserver.auth import bootstrap_tokens
+from moxwell.embedded.apiserver.auth.ca import Authority
+from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.clusterapi import setup
+from moxwell.embedded.clusterapi.tenant_clients import Tenants
+from moxwell.embedded.controlplanes.inprocess import hosted_loops
 from moxwell.kube.client import Kube
 from moxwell.kube.kubeconfig import Access
-from moxwell.lab import kubeadm
-from moxwell.lab.guests import Guests
-from moxwell.pve.ledger import Ledger
+from moxwell.lab.guests import kubeadm
+from moxwell.lab.guests.guest_runner import Guests
+from moxwell.lab.proxmox.engine import Engine
 from moxwell.pve.regions import Regions
+from moxwell.pve.reservations import Ledger
 from moxwell.runtime.manager import Manager, assemble
-from moxwell.sim.engine import Engine
-from moxwell.store.access import bootstrap_tokens
-from moxwell.store.access.authority import Authority
-from moxwell.store.server import Store
-from moxwell.testing.estate import SETTINGS, TOKEN, TOKEN_SECRET, WORLD, configs
-from moxwell.testing.fresh import fresh_regions, open_store
-from moxwell.testing.leftovers import furnish
+from moxwell.testing.cached_worlds import fresh_regions, open_store
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.machine_stories import Stage
 from moxwell.testing.pve import SimTransport
 from moxwell.testing.reconcile import Wires
+from moxwell.testing.region_contents import furnish
+from moxwell.testing.two_regions import SETTINGS, TOKEN, TOKEN_SECRET, WORLD, configs
 
 HOST, PORT = "127.0.0.1", 6443
 PATIENCE_SECONDS = 1800.0
@@ -146,7 +146,7 @@ def make_program(world: EmbeddedWorld, wires: Wires | None = None) -> Manager:
         connect=lambda c: cut.pve(SimTransport(world.engine, c.region, token=token)),
     )
     add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, known))
-    for controller in capi.controllers(
+    for controller in setup.controllers(
         runtime.kube,
         runtime.manager.caches,
         clock,

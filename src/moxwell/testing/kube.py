@@ -1,7 +1,7 @@
 """
 A small Kubernetes API in memory, for tests of what talks to one.
 
-It answers :class:`moxwell.api.wire.Request` like a genuine apiserver where the runtime looks:
+It answers :class:`moxwell.api.requests.Request` like a genuine apiserver where the runtime looks:
 versions and conflicts, merge and JSON patches, the status subresource, generations, finalizers and
 deletion, pages with continue tokens, watches with bookmarks, initial events, timeouts and 410. It
 knows no schemas: any group and plural exists. What it promises is checked by
@@ -21,18 +21,10 @@ from typing import Any
 
 import msgspec
 
+from moxwell.api.requests import Request, Response
 from moxwell.api.selectors import parse_fields, parse_labels
-from moxwell.api.wire import Request, Response
 from moxwell.clock import Clock
-from moxwell.testing.kube_parts import (
-    Json,
-    Place,
-    Refused,
-    json_patch,
-    merge,
-    parse_path,
-    status,
-)
+from moxwell.testing.kube_parts import Json, Place, Refused, json_patch, merge, parse_path, status
 
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from moxwell.api import crd
 from moxwell.api.kinds import Resource
-from moxwell.api.wire import Handler
+from moxwell.api.requests import Handler
 from moxwell.kube.client import Kube
 from moxwell.kube.codec import Bookmark, Change
 from moxwell.kube.errors import AlreadyExists, NotFound, WriteConflict
-from moxwell.testing.things import THINGS, Thing, thing
+from moxwell.testing.sample_kind import THINGS, Thing, thing
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
 CRDS = Resource(

@@ -17,16 +17,16 @@ from typing import Any
 import yaml
 
 from moxwell.api.capi.core import Cluster, Machine
-from moxwell.api.capi.fleets import MachineDeployment, MachineHealthCheck
+from moxwell.api.capi.machinesets import MachineDeployment, MachineHealthCheck
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.api.kinds import Resource
 from moxwell.kube.client import Kube
-from moxwell.sim import mischief
-from moxwell.sim.engine import Engine
-from moxwell.sim.faults import Fault
-from moxwell.testing.leftovers import STRANGER, Lying, changed, lying
+from moxwell.lab.proxmox import chaos
+from moxwell.lab.proxmox.engine import Engine
+from moxwell.lab.proxmox.fault_injection import Fault
 from moxwell.testing.machine_manifests import CHECK, CLUSTER, DEPLOYMENT, TEMPLATE
+from moxwell.testing.region_contents import STRANGER, Lying, changed, lying
 
 NODES = Resource("", "v1", "nodes", "Node", False)
 PLANES = Resource(
@@ -289,7 +289,7 @@ async def dead_machine_is_replaced(stage: Stage) -> None:
     await stage.apply(CHECK)
     dead = (await stage.guests())[0]
     desk = stage.engine.desks[dead.spec.region or ""]
-    mischief.perform(desk, "stop-guest", {"vmid": dead.spec.virtual_machine_id})
+    chaos.perform(desk, "stop-guest", {"vmid": dead.spec.virtual_machine_id})
 
     async def told() -> bool:
         seen = await stage.kube.find(ProxmoxMachine, dead.name, "default")

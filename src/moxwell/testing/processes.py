@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moxwell.app.genuine.process import Job, Life
+from moxwell.embedded.controlplanes.binaries.process import Job, Life
 
 
 @dataclass

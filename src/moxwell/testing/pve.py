@@ -1,7 +1,7 @@
 """
 Proxmox for tests: the client's wire over the simulator's engine, and the contract of every step.
 
-In: an engine of :mod:`moxwell.sim`. Out: a ``Transport`` without sockets, so that client,
+In: an engine of :mod:`moxwell.lab.proxmox`. Out: a ``Transport`` without sockets, so that client,
 controllers and simulator run together on the virtual loop. The surprise: it fails over between the
 region's hosts, as the genuine wire does between URLs, so a lost host is lost alone.
 """
@@ -12,15 +12,15 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from moxwell.errors import Retryable
+from moxwell.lab.proxmox.engine import Engine
+from moxwell.lab.proxmox.message import SimRequest, SimResponse
+from moxwell.lab.proxmox.request_context import Upload as SimUpload
 from moxwell.pve import errors
 from moxwell.pve.client import Pve
-from moxwell.pve.marks import Foreign
+from moxwell.pve.ownership import Foreign
 from moxwell.pve.steps import Step
 from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Upload
 from moxwell.pve.values import Params, Upid, as_fields
-from moxwell.sim.call import Upload as SimUpload
-from moxwell.sim.engine import Engine
-from moxwell.sim.message import SimRequest, SimResponse
 
 ROOT = "root@pam"
 

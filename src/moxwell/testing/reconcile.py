@@ -51,7 +51,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
-from moxwell.api.wire import Handler, Request, Response
+from moxwell.api.requests import Handler, Request, Response
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
 from moxwell.kube.transport import NotReached
@@ -59,8 +59,8 @@ from moxwell.pve.errors import Uncertain
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Settings
-from moxwell.testing.branches import Branches
 from moxwell.testing.loop import run_virtual
+from moxwell.testing.process_fork import Branches
 
 T = TypeVar("T")
 W = TypeVar("W")

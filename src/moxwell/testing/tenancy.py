@@ -23,28 +23,28 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
-from moxwell.app import settling
-from moxwell.app.foresight import Foresight
-from moxwell.app.landing import Landing
+from moxwell.app import defaults
 from moxwell.controllers.tenancy.cluster.controller import TenantClusters
 from moxwell.controllers.tenancy.tenant.controller import Tenants as TenantSpaces
-from moxwell.controllers.tenancy.tenant.walls import Walls
-from moxwell.controllers.upstream import capi
-from moxwell.controllers.upstream.controlplane.controller import ControlPlanes
-from moxwell.controllers.upstream.references import References
-from moxwell.controllers.upstream.resources import NODES
-from moxwell.controllers.upstream.tenantplane.controller import TenantPlanes
-from moxwell.controllers.upstream.tenantplane.plan import Plane, Wish
-from moxwell.controllers.upstream.tenants import Tenants
+from moxwell.controllers.tenancy.tenant.firewall import Walls
+from moxwell.embedded.apiserver.auth.ca import Authority
+from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.clusterapi import setup
+from moxwell.embedded.clusterapi.controlplane.controller import ControlPlanes
+from moxwell.embedded.clusterapi.references import References
+from moxwell.embedded.clusterapi.tenant_clients import Tenants
+from moxwell.embedded.clusterapi.tenantcontrolplane.controller import TenantPlanes
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane, Wish
+from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.errors import Conflict
 from moxwell.kube.client import Kube
 from moxwell.kube.kubeconfig import Access
+from moxwell.plan.manifest_plan import Foresight
+from moxwell.plan.placement import Landing
 from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Controller
-from moxwell.store.access.authority import Authority
-from moxwell.store.server import Store
-from moxwell.testing.estate import WORLD, Estate, Program, make_estate, program
 from moxwell.testing.loop import LoopClock
+from moxwell.testing.two_regions import WORLD, Estate, Program, make_estate, program
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SPACE = "tenant-demo"
@@ -219,7 +219,7 @@ def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[Tenan
     kube, manager = life.runtime.kube, life.manager
     tenants = Tenants(kube, planes.dial, estate.clock)
     resources = [k.resource for k in registry.KINDS if k.declared.storage]
-    for controller in capi.controllers(
+    for controller in setup.controllers(
         kube,
         manager.caches,
         estate.clock,
@@ -230,7 +230,7 @@ def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[Tenan
     ):
         manager.add(controller)
     planes_loop = ControlPlanes(kube, References(kube, resources))
-    clusters = TenantClusters(kube, lambda: settling.defaults(life.regions, lab=True), estate.clock)
+    clusters = TenantClusters(kube, lambda: defaults.defaults(life.regions, lab=True), estate.clock)
     loops: dict[str, Any] = {
         "upstream.controlplane": planes_loop,
         "upstream.tenantplane": TenantPlanes(kube, planes),
@@ -240,7 +240,7 @@ def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[Tenan
     for name, loop in loops.items():
         manager.add(Controller(name=name, reconciler=loop))
     landing = Landing(kube, life.infra.explainer, life.regions)
-    sight = Foresight(kube, landing, lambda: settling.defaults(life.regions, lab=True))
+    sight = Foresight(kube, landing, lambda: defaults.defaults(life.regions, lab=True))
     return tenants, sight
 
 
@@ -254,7 +254,7 @@ async def tenancy() -> AsyncIterator[TenantWorld]:
     tenants, sight = _compose(estate, life, planes)
     world = TenantWorld(estate, life, planes, tenants, sight)
     running = asyncio.create_task(life.manager.run())
-    await settling.settle(estate.kube, life.regions, lab=True)
+    await defaults.settle(estate.kube, life.regions, lab=True)
     meta = {"name": SPACE}
     await estate.kube.create(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}, NAMESPACES

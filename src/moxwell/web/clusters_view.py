@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moxwell.web.journal import Journal
+from moxwell.web.history import Journal
 from moxwell.web.layout import shape
-from moxwell.web.picture import Cluster, Condition, Estate, Machine, Place, Volume
-from moxwell.web.words import Words, short_name
+from moxwell.web.model import Cluster, Condition, Estate, Machine, Place, Volume
+from moxwell.web.phrasing import Words, short_name
 
 Record = dict[str, Any]
 HUES, PATTERNS = 3, 4

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moxwell.web.layout import Layout, columns
-from moxwell.web.picture import Estate, Guest, Host, Machine
-from moxwell.web.words import Words, short_name
+from moxwell.web.model import Estate, Guest, Host, Machine
+from moxwell.web.phrasing import Words, short_name
 
 Record = dict[str, Any]
 

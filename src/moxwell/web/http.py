@@ -20,7 +20,7 @@ import msgspec
 from aiohttp import web
 
 from moxwell.errors import MoxwellError, Retryable
-from moxwell.web.ring import Change, Picture, Ring
+from moxwell.web.change_log import Change, Picture, Ring
 
 KEEPALIVE_SECONDS = 15
 _POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"

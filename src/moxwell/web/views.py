@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from moxwell.web.clusters_view import cluster_records, machine_records, move_records
+from moxwell.web.history import Journal
 from moxwell.web.hosts_view import Layouts, host_records, region_records
-from moxwell.web.journal import Journal
-from moxwell.web.picture import Estate, Machine
-from moxwell.web.words import Words, say, short_name
+from moxwell.web.model import Estate, Machine
+from moxwell.web.phrasing import Words, say, short_name
 
 Record = dict[str, Any]
 SHOWN_EVENTS = 200

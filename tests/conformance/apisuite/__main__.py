@@ -2,7 +2,7 @@
 ``python -m apisuite [word …]``: play cases by hand.
 
 Words narrow the cases: each must be in ``area: name``. Without ``--genuine`` a control plane is
-started for the occasion (ten seconds; ``python -m rig.serve FOLDER`` keeps one), without
+started for the occasion (ten seconds; ``python -m envtest.serve FOLDER`` keeps one), without
 ``--embedded`` a store is. The differences are printed, or with ``--show`` what one side answered.
 """
 
@@ -22,8 +22,8 @@ from apisuite.differ import unexplained
 from apisuite.play import Player
 from apisuite.server import Server
 from apisuite.tables import HTTP, KUBECTL, load
-from rig import locate
-from rig.control_plane import ControlPlane
+from envtest import locate
+from envtest.control_plane import ControlPlane
 
 
 def chosen(words: Iterable[str]) -> list[tuple[str, Case]]:

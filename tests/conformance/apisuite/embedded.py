@@ -11,11 +11,11 @@ import signal
 import sys
 from pathlib import Path
 
+from envtest.process import Process, wait_ready
 from moxwell.clock import SystemClock
-from moxwell.store.access.authority import Authority
-from moxwell.store.http import HttpServer
-from moxwell.store.server import Store
-from rig.process import Process, wait_ready
+from moxwell.embedded.apiserver.auth.ca import Authority
+from moxwell.embedded.apiserver.http import HttpServer
+from moxwell.embedded.apiserver.server import Store
 
 
 async def serve(folder: Path) -> None:

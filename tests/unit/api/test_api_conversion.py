@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import field
 
-from moxwell.api import conversion, moves, registry, trees
+from moxwell.api import conversion, conversion_tables, json_merge, registry
 from moxwell.api.conversion import HUB_DATA, Family, NoSuchVersion, NotConvertible
+from moxwell.api.conversion_tables import Move, Moves
 from moxwell.api.kinds import Object, kind
 from moxwell.api.meta import ObjectMeta, Value
-from moxwell.api.moves import Move, Moves
 from moxwell.testing.objects import objects
 
 QUICK = settings(
@@ -44,7 +44,7 @@ def test_there_and_back_is_where_it_was(
         there = family.convert(obj, version)
         assert there["apiVersion"] == f"{family.group}/{version}"
         back = family.convert(there, here.resource.version)
-        assert trees.same(trees.without_nulls(back), trees.without_nulls(obj))
+        assert json_merge.same(json_merge.without_nulls(back), json_merge.without_nulls(obj))
 
 
 def convert(kind_: str, version: str, spec: Any, **more: Any) -> dict[str, Any]:
@@ -230,18 +230,18 @@ def test_a_malformed_object_is_named() -> None:
     [("0", 0), ("90s", 90), ("1h2m3s", 3723), ("1.5h", 5400), ("500ms", 0), (10**9, 1)],
 )
 def test_durations_of_go(text: str | int, whole: int) -> None:
-    assert moves.seconds(text) == whole
+    assert conversion_tables.seconds(text) == whole
 
 
 @pytest.mark.parametrize("text", ["", "5", "1d", "h", "1m junk"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(NotConvertible):
-        moves.seconds(text)
+        conversion_tables.seconds(text)
 
 
 @given(st.integers(0, 10**7))
 def test_durations_come_back(whole: int) -> None:
-    assert moves.seconds(moves.duration(whole)) == whole
+    assert conversion_tables.seconds(conversion_tables.duration(whole)) == whole
 
 
 def test_a_move_leaves_no_empty_shell_and_touches_no_input() -> None:

@@ -6,7 +6,8 @@ import pytest
 import yaml
 from msgspec import Meta, field
 
-from moxwell.api import crd, registry, rules, schema
+from moxwell.api import crd, registry, schema
+from moxwell.api import validation as rules
 from moxwell.api.conditions import Condition
 from moxwell.api.crd import Webhook
 from moxwell.api.kinds import Column, Object, Rule, Scale, kind

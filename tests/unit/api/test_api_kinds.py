@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moxwell.api import kinds, registry, schema, trees
-from moxwell.api.core import plain
+from moxwell.api import json_merge, kinds, registry, schema
+from moxwell.api.core import resources
 from moxwell.api.kinds import Object, Resource, own
 from moxwell.api.meta import ObjectMeta
 from moxwell.testing.objects import objects
@@ -100,7 +100,7 @@ def test_an_owner_reference_blocks_and_controls() -> None:
 
 def test_a_secret_does_not_show_its_data() -> None:
     secret = msgspec.convert(
-        {"metadata": {"name": "s"}, "data": {"password": "aHVudGVyMg=="}}, plain.Secret
+        {"metadata": {"name": "s"}, "data": {"password": "aHVudGVyMg=="}}, resources.Secret
     )
     assert secret.read("password") == "hunter2"
     assert secret.read("absent") is None
@@ -112,41 +112,45 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner),
     max_leaves=8,
 )
-TREES = st.dictionaries(st.sampled_from("abcd"), JSON).map(trees.without_nulls)
+TREES = st.dictionaries(st.sampled_from("abcd"), JSON).map(json_merge.without_nulls)
 
 
 @settings(max_examples=40, deadline=None)
 @given(TREES, TREES)
-def test_a_difference_makes_the_old_into_the_new(old: trees.Tree, new: trees.Tree) -> None:
-    assert trees.same(trees.merge(old, trees.merge_diff(old, new)), new)
+def test_a_difference_makes_the_old_into_the_new(
+    old: json_merge.Tree, new: json_merge.Tree
+) -> None:
+    assert json_merge.same(json_merge.merge(old, json_merge.merge_diff(old, new)), new)
 
 
 @settings(max_examples=40, deadline=None)
 @given(TREES)
-def test_no_difference_is_an_empty_patch(tree: trees.Tree) -> None:
-    assert trees.merge_diff(tree, tree) == {}
+def test_no_difference_is_an_empty_patch(tree: json_merge.Tree) -> None:
+    assert json_merge.merge_diff(tree, tree) == {}
 
 
 @settings(max_examples=40, deadline=None)
 @given(TREES, TREES)
-def test_grafting_no_change_keeps_all(full: trees.Tree, shown: trees.Tree) -> None:
-    assert trees.graft(full, shown, shown) == full
+def test_grafting_no_change_keeps_all(full: json_merge.Tree, shown: json_merge.Tree) -> None:
+    assert json_merge.graft(full, shown, shown) == full
 
 
 @settings(max_examples=40, deadline=None)
 @given(TREES, TREES)
-def test_grafting_onto_what_was_fully_shown_gives_the_new(old: trees.Tree, new: trees.Tree) -> None:
-    assert trees.same(trees.graft(old, old, new), new)
+def test_grafting_onto_what_was_fully_shown_gives_the_new(
+    old: json_merge.Tree, new: json_merge.Tree
+) -> None:
+    assert json_merge.same(json_merge.graft(old, old, new), new)
 
 
 def test_true_is_not_one() -> None:
-    assert trees.merge_diff({"a": 1}, {"a": True}) == {"a": True}
+    assert json_merge.merge_diff({"a": 1}, {"a": True}) == {"a": True}
 
 
 def test_grafting_pairs_list_elements_by_name() -> None:
     full = {"nics": [{"name": "b", "hidden": 1}, {"name": "a", "hidden": 2}]}
     shown = {"nics": [{"name": "b"}, {"name": "a"}]}
     now = {"nics": [{"name": "a", "mtu": 9}, {"name": "c"}]}
-    assert trees.graft(full, shown, now) == {
+    assert json_merge.graft(full, shown, now) == {
         "nics": [{"name": "a", "hidden": 2, "mtu": 9}, {"name": "c"}]
     }

@@ -8,12 +8,12 @@ import pytest
 
 from moxwell.app import operator
 from moxwell.app.operator import Wish
-from moxwell.controllers.infra.book import RegionBook
+from moxwell.controllers.infra.region_registry import RegionBook
 from moxwell.errors import Invalid
 from moxwell.pve.regions import Regions
 from moxwell.runtime.settings import Settings
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.pve_script import ScriptedTransport
+from moxwell.testing.scripted_transport import ScriptedTransport
 
 ONE = """clusters:
 - {url: "https://h:8006", region: r, token_id: "u@pve!t", token_secret: s}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.app.home import write_whole
+from moxwell.app.state_dir import write_whole
 
 
 @pytest.mark.parametrize("before", [None, 0o644], ids=["a new file", "one that others could read"])

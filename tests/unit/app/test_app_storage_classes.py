@@ -3,15 +3,15 @@
 from typing import Any
 
 from moxwell.app.storage_classes import DEFAULT, Classes
-from moxwell.controllers.upstream.storage.names import CLASSES
 from moxwell.csi.topology import REGION
+from moxwell.embedded.controllermanager.storage.labels import CLASSES
 from moxwell.kube.client import Kube
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
 from moxwell.pve.values import Secret
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.pve_script import ScriptedTransport
+from moxwell.testing.scripted_transport import ScriptedTransport
 
 NODE = {"metadata": {"name": "n", "labels": {REGION: "a"}}}
 

@@ -10,9 +10,9 @@ import yaml
 from moxwell.api.kinds import Resource
 from moxwell.cli import get, kinds
 from moxwell.cli.get import Printing
+from moxwell.embedded.apiserver.server import Store
 from moxwell.errors import Invalid, Missing
 from moxwell.kube.client import Kube
-from moxwell.store.server import Store
 from moxwell.testing.loop import LoopClock, run_virtual
 
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")

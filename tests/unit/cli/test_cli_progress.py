@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from moxwell.api.capi.fleets import MachineDeployment
+from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.cli import sample
+from moxwell.cli import demo
 from moxwell.cli.cluster import is_rolled
 from moxwell.cli.explain import where_else
 
@@ -39,7 +39,7 @@ WORDS: dict[str, tuple[list[Any], str]] = {
 
 @pytest.mark.parametrize(("guests", "words"), WORDS.values(), ids=WORDS)
 def test_progress_is_said_in_words(guests: list[ProxmoxMachine], words: str) -> None:
-    assert sample.in_words(guests) == words
+    assert demo.in_words(guests) == words
 
 
 def group(version: str = "v2", **status: int) -> MachineDeployment:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moxwell.csi.attach_plan import SLOTS, Adjust, Attach, Detach, Wish, is_live, make_plan
+from moxwell.csi.errors import Incompatible, NoRoom, NotNow
 from moxwell.csi.ids import Identity
-from moxwell.csi.refusals import Incompatible, NoRoom, NotNow
 from moxwell.errors import Missing
 from moxwell.pve.errors import Locked
 from moxwell.pve.guests import GuestConfig

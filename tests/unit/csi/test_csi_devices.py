@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from moxwell.csi.devices import Device, SysDisks, choose_device
+from moxwell.csi.errors import WrongDisk
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.refusals import WrongDisk
 
 ID = VolumeId("r", "", "s", "vm-9999-pvc-1").identity
 OTHER = VolumeId("r", "", "s", "vm-9999-pvc-2").identity

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moxwell.csi import ids, sizes
+from moxwell.csi.errors import OutOfRange
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.refusals import OutOfRange
 
 words = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=20)
 volumes = st.builds(VolumeId, words, words | st.just(""), words, words)

@@ -7,7 +7,7 @@ import yaml
 
 from moxwell.csi import reference
 from moxwell.csi.driver import NAME
-from moxwell.csi.params import Params
+from moxwell.csi.parameters import Params
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples/storageclasses").glob("*.yaml"))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from moxwell.csi.errors import WrongDisk
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.mounting import WrongKey
-from moxwell.csi.refusals import WrongDisk
+from moxwell.csi.mounter import WrongKey
 from moxwell.csi.staging import Stager, Staging
 from moxwell.errors import Invalid
 from moxwell.testing.csi_files import FileMounter, OneDisk

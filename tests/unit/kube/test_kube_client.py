@@ -11,7 +11,7 @@ from msgspec import field
 
 from moxwell.api.kinds import Object, Resource, kind
 from moxwell.api.meta import ObjectMeta, Value
-from moxwell.api.wire import Request, Response
+from moxwell.api.requests import Request, Response
 from moxwell.errors import Bug, Unreachable
 from moxwell.kube import errors, patch
 from moxwell.kube.client import Kube

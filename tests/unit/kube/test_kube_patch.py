@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import field
 
-from moxwell.api import kinds, trees
+from moxwell.api import json_merge, kinds
 from moxwell.api.kinds import Object, kind
 from moxwell.api.meta import ObjectMeta, Value
 from moxwell.kube import patch
@@ -48,7 +48,7 @@ def test_a_patch_makes_the_new_and_keeps_the_unknown(
     stored = kinds.as_dict(old)
     stored["spec"] |= unknown
     stored["metadata"] |= {"managedFields": [{}]}
-    after = trees.merge(stored, patch.changes(old, new))
+    after = json_merge.merge(stored, patch.changes(old, new))
     assert msgspec.convert(after, Toy) == new
     assert {k: after["spec"][k] for k in unknown} == unknown
     assert after["metadata"]["managedFields"] == [{}]
@@ -59,7 +59,9 @@ def test_a_patch_makes_the_new_and_keeps_the_unknown(
 def test_an_unchanged_object_needs_no_patch(toy: Toy) -> None:
     again = msgspec.json.decode(kinds.encode(toy), type=Toy)
     assert patch.changes(toy, toy) == {}
-    assert msgspec.convert(trees.merge(kinds.as_dict(toy), patch.changes(toy, again)), Toy) == toy
+    assert (
+        msgspec.convert(json_merge.merge(kinds.as_dict(toy), patch.changes(toy, again)), Toy) == toy
+    )
 
 
 @pytest.mark.parametrize(

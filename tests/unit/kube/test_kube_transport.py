@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from moxwell.api.wire import Request
+from moxwell.api.requests import Request
 from moxwell.errors import Denied, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.kube.credentials import Fixed, Identity, Secret, token

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from moxwell.errors import (
+from moxwell.errors import (  # fmt: skip
     Busy,
     Conflict,
     Denied,
@@ -13,7 +13,7 @@ from moxwell.errors import (
     Retryable,
     Unreachable,
     Unsupported,
-)  # fmt: skip
+)
 from moxwell.pve import errors as e
 
 CASES: list[tuple[int, str, type[e.PveError]]] = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from moxwell.pve.http import KEEPALIVE_SECONDS, Answer, Connection, Lost, NotSent, Origin
 from moxwell.testing.loop import run_virtual
-from moxwell.testing.pve_peer import closed_url
+from moxwell.testing.scripted_proxmox import closed_url
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 GET = b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"

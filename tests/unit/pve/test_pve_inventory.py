@@ -9,10 +9,10 @@ from moxwell.errors import Unreachable
 from moxwell.pve import errors
 from moxwell.pve.client import Pve
 from moxwell.pve.inventory import Inventory
-from moxwell.pve.marks import Mark
-from moxwell.pve.seen import Change, Event, GuestSeen, Health, HostSeen
+from moxwell.pve.model import Change, Event, GuestSeen, Health, HostSeen
+from moxwell.pve.ownership import Mark
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.pve_script import ScriptedTransport
+from moxwell.testing.scripted_transport import ScriptedTransport
 
 MARK = Mark("6f0a2c1e-8d5f-4a7b-9c3d-0e1f2a3b4c5d")
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from moxwell.pve import calls, errors
+from moxwell.pve import caller, errors
 from moxwell.pve.client import Pve
 from moxwell.pve.values import Upid
-from moxwell.testing.pve_script import ScriptedTransport
+from moxwell.testing.scripted_transport import ScriptedTransport
 
 FOLDER = Path(__file__).parents[2] / "conformance" / "recordings"
 
@@ -168,4 +168,4 @@ def test_every_recorded_task_is_a_upid() -> None:
 
 def test_nothing_is_read_that_is_not_there() -> None:
     with pytest.raises(errors.Unexplained):
-        calls.decode(int, msgspec.json.encode({"data": "x"}), "/x")
+        caller.decode(int, msgspec.json.encode({"data": "x"}), "/x")

@@ -9,16 +9,16 @@ from moxwell.errors import Bug, Missing
 from moxwell.pve import errors, preflight
 from moxwell.pve.client import Pve
 from moxwell.pve.config import RegionConfig, TokenAuth
-from moxwell.pve.marks import Mark
+from moxwell.pve.model import Event
+from moxwell.pve.ownership import Mark
 from moxwell.pve.preflight import Report
 from moxwell.pve.regions import Region, Regions, UnknownRegion
-from moxwell.pve.seen import Event
 from moxwell.pve.steps import Destroy, Guest, Start
 from moxwell.pve.tasks import Ended
 from moxwell.pve.transport import HttpTransport
 from moxwell.pve.values import Secret
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.pve_script import ScriptedTransport
+from moxwell.testing.scripted_transport import ScriptedTransport
 
 MARK = Mark("6f0a2c1e-8d5f-4a7b-9c3d-0e1f2a3b4c5d")
 UPID = "UPID:pve1:00000001:00000001:6AFA23F8:qmstart:100:u@pve:"

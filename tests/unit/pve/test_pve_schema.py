@@ -14,7 +14,7 @@ from moxwell.pve.client import Pve
 from moxwell.pve.endpoints.firewall import Rule
 from moxwell.pve.transport import Upload
 from moxwell.pve.values import Secret, Upid
-from moxwell.testing.pve_script import ScriptedTransport
+from moxwell.testing.scripted_transport import ScriptedTransport
 
 FOLDER = Path(__file__).parents[4] / "shared" / "pve"
 SCHEMAS = {"8.4": FOLDER / "api-8.4.json", "9.1": FOLDER / "api-9.1.json"}

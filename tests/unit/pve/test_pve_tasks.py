@@ -10,7 +10,7 @@ from moxwell.pve.client import Pve
 from moxwell.pve.tasks import Ended, Tasks
 from moxwell.pve.values import Upid
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.pve_script import ScriptedTransport
+from moxwell.testing.scripted_transport import ScriptedTransport
 
 
 def upid(n: int) -> Upid:

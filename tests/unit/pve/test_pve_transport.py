@@ -22,7 +22,7 @@ from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.transport import HttpTransport, Untrusted, Upload
 from moxwell.pve.values import Secret
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.pve_peer import Arrived, Peer, Say, always, closed_url, serving
+from moxwell.testing.scripted_proxmox import Arrived, Peer, Say, always, closed_url, serving
 
 VERSION = Say(body='{"data":{"version":"8.4.21"}}')
 TOKEN = TokenAuth("u@pve!t", Secret("hunter2-token"))

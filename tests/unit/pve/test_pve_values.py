@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moxwell.errors import Bug, Invalid
-from moxwell.pve import properties, values
+from moxwell.pve import property_strings, values
 from moxwell.pve.endpoints.access import NewToken
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.values import Blob, Secret, Upid
@@ -120,7 +120,7 @@ def test_a_bad_size_is_refused() -> None:
 def test_what_is_wanted_is_contained(
     key: str, wanted: str, current: str | None, verdict: bool
 ) -> None:
-    assert properties.satisfied(key, wanted, current) is verdict
+    assert property_strings.satisfied(key, wanted, current) is verdict
 
 
 _WORD = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=8)
@@ -128,9 +128,9 @@ _WORD = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=8
 
 @given(_WORD, st.dictionaries(_WORD, _WORD, max_size=4))
 def test_what_was_rendered_parses_and_satisfies_itself(first: str, parts: dict[str, str]) -> None:
-    text = properties.render(first, parts)
-    assert properties.parse(text) == {"": first, **parts}
-    assert properties.satisfied("scsi1", text, text)
+    text = property_strings.render(first, parts)
+    assert property_strings.parse(text) == {"": first, **parts}
+    assert property_strings.satisfied("scsi1", text, text)
 
 
 def test_a_configuration_is_typed_where_asked() -> None:

@@ -18,7 +18,7 @@ from moxwell.runtime.objects import key_of, version_of
 from moxwell.runtime.reflector import Reflector
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.things import THINGS, Thing, thing
+from moxwell.testing.sample_kind import THINGS, Thing, thing
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from moxwell.runtime.events import BURST, EVENTS, SAME_SECONDS, Recorder
 from moxwell.runtime.reconciler import Note
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.things import THINGS, thing
+from moxwell.testing.sample_kind import THINGS, thing
 
 OBJ = thing("one", meta={"uid": "u1", "resourceVersion": "7"})
 

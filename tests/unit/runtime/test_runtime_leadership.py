@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moxwell.api.wire import Request, Response
+from moxwell.api.requests import Request, Response
 from moxwell.errors import Invalid, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.runtime.fence import Fence, FencedHandler, FencedTransport, NotHeld, enter
@@ -22,7 +22,7 @@ from moxwell.runtime.reconciler import Controller, Outcome
 from moxwell.runtime.settings import LeaseTimes, Settings
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.things import THINGS, Thing, thing
+from moxwell.testing.sample_kind import THINGS, Thing, thing
 
 TIMES = LeaseTimes()
 

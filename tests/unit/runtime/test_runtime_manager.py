@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moxwell.api.conditions import Condition
-from moxwell.api.wire import Request
+from moxwell.api.requests import Request
 from moxwell.errors import Busy, Conflict, Denied, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
@@ -23,7 +23,7 @@ from moxwell.runtime.settings import Settings
 from moxwell.runtime.watches import Watch
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.things import THINGS, Thing, ThingStatus, thing
+from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
 
 FINALIZER = "test.moxwell.dev/thing"
 

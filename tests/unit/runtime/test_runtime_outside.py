@@ -22,7 +22,7 @@ from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller, Outcome
 from moxwell.runtime.settings import Listen, Settings
 from moxwell.testing.kube import FakeKube
-from moxwell.testing.things import THINGS, Thing, thing
+from moxwell.testing.sample_kind import THINGS, Thing, thing
 
 
 async def ask(runtime: Runtime, path: str) -> tuple[int, str]:

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import field
 
-from moxwell.api import trees
+from moxwell.api import json_merge
 from moxwell.api.conditions import Condition, LegacyCondition
 from moxwell.api.kinds import Object, kind
 from moxwell.api.meta import Value
 from moxwell.errors import Bug, Busy, Conflict, Invalid, Unreachable
 from moxwell.runtime import failure
-from moxwell.runtime.echo import Echoes
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Settled, Wait, as_text
+from moxwell.runtime.own_writes import Echoes
 from moxwell.runtime.status import status_patch
-from moxwell.testing.things import THINGS, Thing, ThingStatus
+from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05Z"
@@ -101,7 +101,7 @@ def test_what_was_written_once_is_not_written_again(
 ) -> None:
     before = {"conditions": [said(t, s, OLD) for t, s in have]}
     status = want(*wanted)
-    after = trees.merge(before, status_patch(before, status, now=NOW))
+    after = json_merge.merge(before, status_patch(before, status, now=NOW))
     assert status_patch(after, status, now=datetime(2027, 1, 1, tzinfo=UTC)) == {}
     assert {c["type"] for c in after["conditions"]} == {t for t, _ in (*have, *wanted)}
 

@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
-from moxwell.runtime import certs, http
+from moxwell.runtime import http, webhook_certs
 from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import Listen
-from moxwell.runtime.trust import (
+from moxwell.runtime.webhook_ca import (
     CRDS,
     HEARD_SECONDS,
     RETRY_SECONDS,
@@ -118,24 +118,24 @@ def test_a_path_nobody_answers_is_none() -> None:
 
 
 def test_certificates_stay_until_something_is_due() -> None:
-    kept = certs.renew(None, NAMES, NOW)
-    certs.check(kept)
-    assert certs.renew(kept, NAMES, NOW + timedelta(days=200)) is kept
+    kept = webhook_certs.renew(None, NAMES, NOW)
+    webhook_certs.check(kept)
+    assert webhook_certs.renew(kept, NAMES, NOW + timedelta(days=200)) is kept
     assert "PRIVATE" not in repr(kept)
 
 
 def test_a_serving_certificate_is_renewed_in_time_or_for_a_new_name() -> None:
-    kept = certs.renew(None, NAMES, NOW)
-    later = certs.renew(kept, NAMES, NOW + timedelta(days=250))
+    kept = webhook_certs.renew(None, NAMES, NOW)
+    later = webhook_certs.renew(kept, NAMES, NOW + timedelta(days=250))
     assert later.authority == kept.authority
     assert later.serving != kept.serving
-    renamed = certs.renew(kept, (*NAMES, "other"), NOW)
-    assert certs.covers(renamed.serving.cert, ["other", "127.0.0.1"])
+    renamed = webhook_certs.renew(kept, (*NAMES, "other"), NOW)
+    assert webhook_certs.covers(renamed.serving.cert, ["other", "127.0.0.1"])
 
 
 def test_a_new_authority_is_trusted_beside_the_old_one() -> None:
-    kept = certs.renew(None, NAMES, NOW)
-    later = certs.renew(kept, NAMES, NOW + timedelta(days=2500))
+    kept = webhook_certs.renew(None, NAMES, NOW)
+    later = webhook_certs.renew(kept, NAMES, NOW + timedelta(days=2500))
     bundle = x509.load_pem_x509_certificates(later.bundle)
     assert later.authority != kept.authority
     assert len(bundle) == 2
@@ -232,7 +232,7 @@ def context(bundle: bytes) -> ssl.SSLContext:
 
 async def test_reviews_are_answered_over_tls_and_the_certificate_can_be_exchanged() -> None:
     now = datetime.now(UTC)
-    first, second = (certs.renew(None, NAMES, now) for _ in range(2))
+    first, second = (webhook_certs.renew(None, NAMES, now) for _ in range(2))
     tls, metrics = http.Tls(), Metrics(CollectorRegistry())
     tls.load(first.serving)
     async with (

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import ClientSession, CookieJar
 from aiohttp.test_utils import TestServer
 
+from moxwell.web.change_log import Ring
 from moxwell.web.http import Dashboard, Doors
-from moxwell.web.ring import Ring
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moxwell.web import journal
-from moxwell.web.picture import Cluster, Condition, Estate, Group, Guest, Host, Machine, Region
+from moxwell.web import history
+from moxwell.web.model import Cluster, Condition, Estate, Group, Guest, Host, Machine, Region
+from moxwell.web.phrasing import place_in_short, say, short_name, stage_of
 from moxwell.web.views import Views
-from moxwell.web.words import place_in_short, say, short_name, stage_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READY = Condition(type="Ready", status="True", reason="Provisioned")
@@ -257,6 +257,6 @@ def test_stages_of_the_journal_never_go_back() -> None:
     order = ["", "Claim", "Clone", "Configure", "Boot", "Join"]
     for at, one in enumerate(order[1:], 1):
         for other in order[1:]:
-            assert journal._is_further(other, one) is (order.index(other) > at)
-        assert journal._is_further("", one)
-    assert not journal._is_further("", "")
+            assert history._is_further(other, one) is (order.index(other) > at)
+        assert history._is_further("", one)
+    assert not history._is_further("", "")

@@ -13,13 +13,13 @@ from msgspec import field
 
 from moxwell.api.capi.bootstrap import KubeadmConfigSpec
 from moxwell.api.capi.core import MachineDeletion
-from moxwell.api.capi.fleets import AGE, SCALE
+from moxwell.api.capi.machinesets import AGE, SCALE
 from moxwell.api.capi.shared import CONTROL_PLANE, UPSTREAM, ContractRef, Endpoint
 from moxwell.api.conditions import Condition
 from moxwell.api.conversion import Family, Spoke
+from moxwell.api.conversion_tables import Move, Moves
 from moxwell.api.kinds import Column, Object, kind
 from moxwell.api.meta import TemplateMeta, Value
-from moxwell.api.moves import Move, Moves
 
 
 class Network(Value, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 from moxwell.api.capi import shared
 from moxwell.api.conversion import Family, Spoke
-from moxwell.api.moves import Move, Moves, Tree, duration, seconds, within
+from moxwell.api.conversion_tables import Move, Moves, Tree, duration, seconds, within
 
 OLD, HUB = "v1beta1", "v1beta2"
 

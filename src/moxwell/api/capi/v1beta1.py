@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from moxwell.api.capi.core import ClusterNetwork
-from moxwell.api.capi.fleets import AGE, SCALE, Naming
+from moxwell.api.capi.machinesets import AGE, SCALE, Naming
 from moxwell.api.capi.shared import (
     CONTRACT,
     GROUP,

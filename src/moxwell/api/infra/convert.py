@@ -9,10 +9,10 @@ embedded API call.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moxwell.api import trees
+from moxwell.api import json_merge
 from moxwell.api.conversion import Family, Spoke
-from moxwell.api.infra import cluster, from_v1alpha1, machine, v1alpha1, v1alpha2, v1beta1
-from moxwell.api.infra.from_v1alpha1 import Json
+from moxwell.api.infra import cluster, convert_v1alpha1, machine, v1alpha1, v1alpha2, v1beta1
+from moxwell.api.infra.convert_v1alpha1 import Json
 from moxwell.api.infra.machine import GROUP, HUB
 from moxwell.api.kinds import Object
 from moxwell.errors import Invalid
@@ -114,7 +114,7 @@ def _short_down(spec: Json) -> Json:
     return out
 
 
-_OLD = from_v1alpha1
+_OLD = convert_v1alpha1
 _CLUSTER_OLD = (_OLD.cluster_spec_up, _OLD.cluster_spec_down)
 _MACHINE_OLD = (_OLD.machine_spec_up, _OLD.machine_spec_down)
 _CAPMOX = _drop("taskRef", "retryAfter", "nodeLocations")
@@ -164,5 +164,5 @@ def convert(obj: Json, version: str) -> Json:
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     for family in FAMILIES:
         if (group, obj.get("kind")) == (family.group, family.kind):
-            return family.convert(trees.without_nulls(obj), version)
+            return family.convert(json_merge.without_nulls(obj), version)
     raise Invalid(f"{obj.get('apiVersion')} {obj.get('kind')} is not a kind of {GROUP}")

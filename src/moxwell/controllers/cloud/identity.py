@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from moxwell.api.core.nodes import Node, NodeAddress
-from moxwell.controllers.cloud.settings import Features, Network
+from moxwell.controllers.cloud.features import Features, Network
 
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 OLD_REGION = "failure-domain.beta.kubernetes.io/region"

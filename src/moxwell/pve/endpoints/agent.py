@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from moxwell.pve.calls import Calls
+from moxwell.pve.caller import Calls
 from moxwell.pve.values import Params, path
 
 R = TypeVar("R")

@@ -7,7 +7,7 @@ re-created VMID wears its predecessor's name for a while. The inventory corrects
 
 from msgspec import Struct, field
 
-from moxwell.pve.calls import Calls
+from moxwell.pve.caller import Calls
 from moxwell.pve.values import Params, Upid, path
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from moxwell.pve.calls import Calls
+from moxwell.pve.caller import Calls
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.values import Params, Upid, Value, path
 

@@ -7,7 +7,7 @@ was is an object on 8.4 and a list on 9.
 
 from msgspec import Struct, field
 
-from moxwell.pve.calls import Calls
+from moxwell.pve.caller import Calls
 from moxwell.pve.endpoints.cluster import TaskRow
 from moxwell.pve.values import Params, Upid, path
 

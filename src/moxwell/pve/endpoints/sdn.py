@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from moxwell.pve.calls import Calls
+from moxwell.pve.caller import Calls
 from moxwell.pve.values import Params, Upid, Value, path
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from moxwell.pve.calls import Calls
+from moxwell.pve.caller import Calls
 from moxwell.pve.values import Params, Upid, path
 
 Kind = Literal["qemu", "lxc"]

@@ -7,7 +7,7 @@ guest still names is fine too, and so is deleting one that is not there. Whoever
 
 from msgspec import Struct
 
-from moxwell.pve.calls import Calls
+from moxwell.pve.caller import Calls
 from moxwell.pve.endpoints.nodes import HostStorage
 from moxwell.pve.transport import Upload
 from moxwell.pve.values import Params, Upid, path

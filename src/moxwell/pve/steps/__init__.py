@@ -1,17 +1,5 @@
 """Steps: every change that Moxwell makes in Proxmox, as a value under one contract."""
 
-from moxwell.pve.steps.around import (
-    DropFirewallGroup,
-    JoinHaRule,
-    JoinPool,
-    LastInRule,
-    LeaveHaRule,
-    RegisterHa,
-    RemoveHa,
-    RemoveSnapshot,
-    SetFirewall,
-    TakeSnapshot,
-)
 from moxwell.pve.steps.config import (
     AttachDisk,
     AttachIso,
@@ -27,7 +15,19 @@ from moxwell.pve.steps.config import (
     lingering,
 )
 from moxwell.pve.steps.contract import Expectation, Guest, GuestStep, Step
-from moxwell.pve.steps.life import Clone, Create, Destroy, MakeTemplate, Migrate, RemoveCarcass
+from moxwell.pve.steps.ha_firewall import (
+    DropFirewallGroup,
+    JoinHaRule,
+    JoinPool,
+    LastInRule,
+    LeaveHaRule,
+    RegisterHa,
+    RemoveHa,
+    RemoveSnapshot,
+    SetFirewall,
+    TakeSnapshot,
+)
+from moxwell.pve.steps.lifecycle import Clone, Create, Destroy, MakeTemplate, Migrate, RemoveCarcass
 from moxwell.pve.steps.media import DeleteVolume, Download, Shelf, UploadIso, VolumeStep, iso_name
 from moxwell.pve.steps.power import Reboot, Shutdown, Start, Stop
 

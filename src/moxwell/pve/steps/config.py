@@ -9,7 +9,7 @@ the boot order waits for the next take.
 from collections.abc import Mapping
 
 from moxwell.errors import Conflict
-from moxwell.pve import errors, properties
+from moxwell.pve import errors, property_strings
 from moxwell.pve.client import Pve
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.steps.contract import (
@@ -35,7 +35,7 @@ def differing(config: GuestConfig, wanted: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in wanted.items()
-        if not properties.satisfied(key, value, config.raw.get(key))
+        if not property_strings.satisfied(key, value, config.raw.get(key))
     }
 
 
@@ -74,7 +74,7 @@ class Configure(GuestStep, frozen=True, kw_only=True):
     def expects(self) -> Expectation | None:
         known: dict[str, object] = {}
         if "tags" in self.changes:
-            known["tags"] = properties.tags(self.changes["tags"])
+            known["tags"] = property_strings.tags(self.changes["tags"])
         if "name" in self.changes:
             known["name"] = self.changes["name"]
         return Expectation(self.guest.vmid, known) if known else None
@@ -82,7 +82,7 @@ class Configure(GuestStep, frozen=True, kw_only=True):
 
 def _boot_apart(changes: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
     """Without the boot order while drives come new in the same request."""
-    new = [key for key in changes if key in properties.DISK_KEYS and key not in current]
+    new = [key for key in changes if key in property_strings.DISK_KEYS and key not in current]
     return {key: value for key, value in changes.items() if key != "boot" or not new}
 
 
@@ -96,8 +96,8 @@ async def _write(
     """One request: at once, or as a task where a volume has to be made."""
     guest = step.guest
     slow = any(
-        key in properties.DISK_KEYS | {"efidisk0", "tpmstate0"}
-        and (properties.is_allocation(value) or "import-from=" in value)
+        key in property_strings.DISK_KEYS | {"efidisk0", "tpmstate0"}
+        and (property_strings.is_allocation(value) or "import-from=" in value)
         for key, value in changes.items()
     )
     if slow:
@@ -117,7 +117,7 @@ class AttachIso(GuestStep, frozen=True, kw_only=True):
     async def take(self, pve: Pve) -> Upid | None:
         config = await own_free_config(pve, self.guest)
         held = config.get(self.slot)
-        if properties.volume(held) == self.volid:
+        if property_strings.volume(held) == self.volid:
             return None
         if held and "media=cdrom" not in held:
             raise SlotTaken(f"{self.guest}: {self.slot} is a disk, not a CD-ROM drive")
@@ -132,7 +132,7 @@ class EjectIso(GuestStep, frozen=True, kw_only=True):
 
     async def take(self, pve: Pve) -> Upid | None:
         config = await own_free_config(pve, self.guest)
-        held = properties.volume(config.get(self.slot))
+        held = property_strings.volume(config.get(self.slot))
         if held in {"", "none"} or (self.volid and held != self.volid):
             return None
         return await _write(pve, self, {self.slot: EMPTY_DRIVE}, (), config.digest)
@@ -172,14 +172,14 @@ class AttachDisk(GuestStep, frozen=True, kw_only=True):
 
     async def take(self, pve: Pve) -> Upid | None:
         config = await own_free_config(pve, self.guest)
-        value = properties.render(self.volid, self.options)
+        value = property_strings.render(self.volid, self.options)
         where = config.slot_of(self.volid)
         if where is not None and where != self.slot:
             raise SlotTaken(f"{self.guest}: {self.volid} is attached as {where} already")
         if where is None and self.slot in config:
-            held = properties.volume(config[self.slot])
+            held = property_strings.volume(config[self.slot])
             raise SlotTaken(f"{self.guest}: {self.slot} holds {held}")
-        if properties.satisfied(self.slot, value, config.raw.get(self.slot)):
+        if property_strings.satisfied(self.slot, value, config.raw.get(self.slot)):
             return None
         return await pve.qemu.configure_task(
             self.guest.host, self.guest.vmid, {self.slot: value}, digest=config.digest
@@ -210,7 +210,7 @@ class RemoveDisk(GuestStep, frozen=True, kw_only=True):
 
     async def take(self, pve: Pve) -> Upid | None:
         config = await own_free_config(pve, self.guest)
-        if self.slot not in config or properties.volume(config[self.slot]) != self.volid:
+        if self.slot not in config or property_strings.volume(config[self.slot]) != self.volid:
             return None
         await pve.qemu.configure(
             self.guest.host,
@@ -234,7 +234,7 @@ class MoveDisk(GuestStep, frozen=True, kw_only=True):
         config = await own_free_config(pve, self.guest)
         if self.slot not in config:
             raise errors.ObjectMissing(f"{self.guest} has no disk {self.slot}")
-        if properties.volume(config[self.slot]).partition(":")[0] == self.storage:
+        if property_strings.volume(config[self.slot]).partition(":")[0] == self.storage:
             return None
         return await pve.qemu.move_disk(
             self.guest.host,

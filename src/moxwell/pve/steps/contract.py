@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from moxwell.errors import Bug
-from moxwell.pve import errors, marks
+from moxwell.pve import errors, ownership
 from moxwell.pve.client import Pve
 from moxwell.pve.endpoints.guest import GuestStatus
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.marks import Mark
+from moxwell.pve.ownership import Mark
 from moxwell.pve.values import Upid
 
 
@@ -89,7 +89,7 @@ async def own_config(pve: Pve, guest: Guest) -> GuestConfig:
     """The guest's configuration, after a look at its mark."""
     same_region(pve, guest.region)
     config = await pve.qemu.config(guest.host, guest.vmid)
-    marks.verify(config, guest.mark, str(guest))
+    ownership.verify(config, guest.mark, str(guest))
     return config
 
 
@@ -105,6 +105,6 @@ async def own_status(pve: Pve, guest: Guest) -> GuestStatus:
     """The guest's power state, after a look at its mark; one request if its tags tell."""
     same_region(pve, guest.region)
     status = await pve.qemu.status(guest.host, guest.vmid)
-    if marks.keys_in_tags(status.tags) != (guest.mark.key,):
+    if ownership.keys_in_tags(status.tags) != (guest.mark.key,):
         await own_config(pve, guest)
     return status

@@ -9,7 +9,7 @@ deletion of nothing with success; uploading over an existing file replaces it.
 from msgspec import Struct
 
 from moxwell.pve.client import Pve
-from moxwell.pve.marks import Foreign, Mark
+from moxwell.pve.ownership import Foreign, Mark
 from moxwell.pve.steps.contract import Step, same_region
 from moxwell.pve.transport import Upload
 from moxwell.pve.values import Blob, Upid

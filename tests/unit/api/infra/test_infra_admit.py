@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from moxwell.api.infra.admit import DRY_RUN, refusals
+from moxwell.api.infra.admission import DRY_RUN, refusals
 from moxwell.api.infra.cluster import ProxmoxCluster, ProxmoxClusterTemplate
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
 from moxwell.api.kinds import Object

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from moxwell.api import registry
-from moxwell.api.infra.admit import refusals
+from moxwell.api.infra.admission import refusals
 
 RELEASE = Path(__file__).parents[4] / "release"
 VALUES = {

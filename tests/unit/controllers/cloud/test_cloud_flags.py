@@ -2,8 +2,8 @@
 
 import pytest
 
-from moxwell.app import choosing
-from moxwell.cli import goflags
+from moxwell.app import controller_selection
+from moxwell.cli import go_flags
 from moxwell.controllers.cloud.metrics import kind_of
 from moxwell.errors import Invalid
 
@@ -34,14 +34,14 @@ from moxwell.errors import Invalid
     ],
 )
 def test_choose(names: str, groups: set[str], loops: tuple[str, ...]) -> None:
-    chosen = choosing.choose(names.split(","))
+    chosen = controller_selection.choose(names.split(","))
     assert set(chosen.groups) == groups
     assert chosen.loops == loops
 
 
 def test_a_controller_nobody_has_is_named() -> None:
     with pytest.raises(Invalid, match="cloud-mode"):
-        choosing.choose(["cloud-mode"])
+        controller_selection.choose(["cloud-mode"])
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_a_controller_nobody_has_is_named() -> None:
     ],
 )
 def test_duration(text: str, seconds: float) -> None:
-    assert goflags.duration(text) == pytest.approx(seconds)
+    assert go_flags.duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "5x", "m", "5m-1s"])
 def test_no_duration(text: str) -> None:
     with pytest.raises(Invalid):
-        goflags.duration(text)
+        go_flags.duration(text)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_no_duration(text: str) -> None:
     ],
 )
 def test_flags_of_go(given: str, read: str) -> None:
-    assert goflags.normal([given]) == [read]
+    assert go_flags.normal([given]) == [read]
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ import pytest
 
 from moxwell.api.core.nodes import Node, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo, Taint
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.cloud import identity, settings
+from moxwell.controllers.cloud import features as settings
+from moxwell.controllers.cloud import identity
+from moxwell.controllers.cloud.features import Features, InvalidFeatures
+from moxwell.controllers.cloud.guest_lookup import Gone, NotOurs, Unknown
 from moxwell.controllers.cloud.identity import Place
-from moxwell.controllers.cloud.lookup import Gone, NotOurs, Unknown
 from moxwell.controllers.cloud.node import plan
-from moxwell.controllers.cloud.settings import Features, InvalidFeatures
 from moxwell.pve import config
 from moxwell.runtime.move import Settled, Wait
 

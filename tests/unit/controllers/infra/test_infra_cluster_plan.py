@@ -11,7 +11,6 @@ from moxwell.api.infra.cluster import Endpoint, ProxmoxCluster, RegionHealth, Se
 from moxwell.api.infra.machine import MachineSpec
 from moxwell.api.infra.network import IPConfig
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.infra.book import RegionBook, RegionTaken
 from moxwell.controllers.infra.cluster.plan import (
     AskEndpoint,
     GiveBack,
@@ -30,17 +29,18 @@ from moxwell.controllers.infra.collect.plan import (
     orphaned_isos,
     ripe,
 )
-from moxwell.controllers.infra.ground import Grounds, RegionNotNamed, ServerUnknown
+from moxwell.controllers.infra.region_registry import RegionBook, RegionTaken
 from moxwell.controllers.infra.template.plan import capacity
-from moxwell.kernel.ground import MadePool
-from moxwell.pve.marks import Mark
+from moxwell.controllers.infra.zone_defaults import Grounds, RegionNotNamed, ServerUnknown
+from moxwell.pve.model import GuestSeen
+from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Regions
-from moxwell.pve.seen import GuestSeen
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Settled, Wait
-from moxwell.testing.estate import configs
+from moxwell.scheduling.zone_settings import MadePool
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.pve_script import ScriptedTransport
+from moxwell.testing.scripted_transport import ScriptedTransport
+from moxwell.testing.two_regions import configs
 
 HERE: dict[str, Any] = {"controlPlaneEndpoint": {"host": "10.0.0.4", "port": 6443}}
 POOL = MadePool("c-v4-icip", "default", 4, IPConfig(addresses=("10.0.0.9",), prefix=24))

@@ -17,17 +17,10 @@ from moxwell.api.infra.machine import MachineSpec, ProxmoxMachine
 from moxwell.api.infra.network import PoolRef
 from moxwell.api.infra.template import BootVolume, Claim, Disks, HighAvailability
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.infra.belonging import KEEP
+from moxwell.bootstrap.bootstrap_data import Bootstrap
+from moxwell.bootstrap.network_plan import Want, devices_of
 from moxwell.controllers.infra.machine.describe import describe, is_provisioned
-from moxwell.controllers.infra.machine.plan import (
-    AskAddresses,
-    GiveBack,
-    Move,
-    NameIt,
-    TakeClaim,
-    next_move,
-)
-from moxwell.controllers.infra.machine.seen import (
+from moxwell.controllers.infra.machine.observed import (
     BOOTING,
     KEPT,
     AddressesSeen,
@@ -36,14 +29,20 @@ from moxwell.controllers.infra.machine.seen import (
     GuestFound,
     Seen,
 )
-from moxwell.controllers.infra.setbacks import Setback
-from moxwell.kernel.place import Placement
-from moxwell.kernel.seed import Bootstrap
-from moxwell.kernel.wiring import Want, devices_of
+from moxwell.controllers.infra.machine.plan import (
+    AskAddresses,
+    GiveBack,
+    Move,
+    NameIt,
+    TakeClaim,
+    next_move,
+)
+from moxwell.controllers.infra.owners import KEEP
+from moxwell.controllers.infra.task_backoff import Setback
 from moxwell.pve import errors
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.marks import Mark
-from moxwell.pve.seen import GuestSeen
+from moxwell.pve.model import GuestSeen
+from moxwell.pve.ownership import Mark
 from moxwell.pve.steps import (
     Clone,
     Configure,
@@ -59,6 +58,7 @@ from moxwell.pve.steps import (
     UploadIso,
 )
 from moxwell.runtime.move import Settled, Wait
+from moxwell.scheduling.placement import Placement
 
 UID = "11111111-2222-4333-8444-555555555555"
 MARK = Mark(UID)

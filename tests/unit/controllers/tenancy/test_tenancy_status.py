@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from moxwell.api.capi.controlplane import KamajiControlPlane
-from moxwell.api.capi.fleets import MachineDeployment
+from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes
 from moxwell.controllers.tenancy.cluster import plan
 

@@ -7,7 +7,7 @@ import pytest
 
 from moxwell.api.cozystack import Kubernetes
 from moxwell.controllers.tenancy.cluster.defaults import Defaults, RegionDefaults
-from moxwell.controllers.tenancy.cluster.expand import expand
+from moxwell.controllers.tenancy.cluster.desired_objects import expand
 from moxwell.errors import Invalid
 
 RACKS = {"rack-a": ("pve1", "pve2"), "rack-b": ("pve3",)}

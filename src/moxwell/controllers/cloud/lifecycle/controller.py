@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from moxwell.api.core.nodes import Node
+from moxwell.controllers.cloud.guest_lookup import Answer, Found, Lookup
 from moxwell.controllers.cloud.lifecycle import plan
-from moxwell.controllers.cloud.lookup import Answer, Found, Lookup
 from moxwell.kube.client import Kube
 from moxwell.runtime.move import Wait
 from moxwell.runtime.reconciler import Note, Outcome

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from moxwell.api.core.nodes import Node
-from moxwell.controllers.cloud.lookup import Answer, Found, Gone, Unknown
+from moxwell.controllers.cloud.guest_lookup import Answer, Found, Gone, Unknown
 from moxwell.runtime.move import Settled, Wait
 
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"

@@ -9,15 +9,15 @@ from moxwell.api.core.nodes import Node
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.controllers.cloud import identity
+from moxwell.controllers.cloud.features import Features
+from moxwell.controllers.cloud.guest_lookup import guest_of
 from moxwell.controllers.cloud.identity import Place
-from moxwell.controllers.cloud.lookup import guest_of
 from moxwell.controllers.cloud.metrics import CloudMetrics
 from moxwell.controllers.cloud.node import plan
 from moxwell.controllers.cloud.node.see import Eyes
-from moxwell.controllers.cloud.settings import Features
 from moxwell.kube.client import Kube
+from moxwell.pve.model import Change, Event, GuestSeen
 from moxwell.pve.regions import Regions
-from moxwell.pve.seen import Change, Event, GuestSeen
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Wait

@@ -8,9 +8,9 @@ import msgspec
 
 from moxwell.api.core.nodes import Node, NodeAddress
 from moxwell.controllers.cloud import identity
+from moxwell.controllers.cloud.features import Features
+from moxwell.controllers.cloud.guest_lookup import Answer, Gone, NotOurs, Unknown, guest_of
 from moxwell.controllers.cloud.identity import Place
-from moxwell.controllers.cloud.lookup import Answer, Gone, NotOurs, Unknown, guest_of
-from moxwell.controllers.cloud.settings import Features
 from moxwell.runtime.move import Settled, Wait
 
 TAINT = "node.cloudprovider.kubernetes.io/uninitialized"

@@ -9,11 +9,11 @@ from datetime import timedelta
 
 from moxwell.api.core.nodes import Node
 from moxwell.clock import Clock
+from moxwell.controllers.cloud.features import Features
+from moxwell.controllers.cloud.guest_lookup import Answer, Found, Lookup, Unknown
 from moxwell.controllers.cloud.identity import Place
-from moxwell.controllers.cloud.lookup import Answer, Found, Lookup, Unknown
 from moxwell.controllers.cloud.node import plan
-from moxwell.controllers.cloud.node.sayings import Addresses, Sayings
-from moxwell.controllers.cloud.settings import Features
+from moxwell.controllers.cloud.node.agent_cache import Addresses, Sayings
 from moxwell.errors import Denied, MoxwellError, Terminal
 from moxwell.pve import errors
 from moxwell.pve.regions import Region

@@ -23,23 +23,23 @@ from moxwell.api.ipam import (
 from moxwell.api.ipam import PoolRef as IpamPoolRef
 from moxwell.api.kinds import own
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.infra.belonging import cluster_key, ground_key
-from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.cluster import plan
 from moxwell.controllers.infra.cluster.credentials import Credentials
 from moxwell.controllers.infra.cluster.plan import Move, describe, next_move
 from moxwell.controllers.infra.cluster.see import Eyes, endpoint_claim
-from moxwell.controllers.infra.ground import cluster_name
-from moxwell.kernel.ground import MadePool
+from moxwell.controllers.infra.owners import cluster_key, ground_key
+from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.zone_defaults import cluster_name
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists, NotFound
+from moxwell.pve.model import Event, Health, HostSeen
 from moxwell.pve.regions import Regions
-from moxwell.pve.seen import Event, Health, HostSeen
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Settled, Wait
 from moxwell.runtime.reconciler import Outcome
 from moxwell.runtime.watches import Watch
+from moxwell.scheduling.zone_settings import MadePool
 
 NAME = "infra.cluster"
 FINALIZER = "proxmoxcluster.infrastructure.cluster.x-k8s.io"

@@ -8,9 +8,9 @@ remove the guests any more. The finalizer is CAPMOX's own, so its Secrets are le
 
 from collections.abc import Iterator
 
-from moxwell.api.core.plain import Secret
+from moxwell.api.core.resources import Secret
 from moxwell.api.infra.cluster import ProxmoxCluster, SecretRef
-from moxwell.controllers.infra.ground import region_of_secret
+from moxwell.controllers.infra.zone_defaults import region_of_secret
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import NotFound
 from moxwell.pve.config import RegionConfig, from_secret

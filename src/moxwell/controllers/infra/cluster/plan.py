@@ -20,8 +20,8 @@ from moxwell.api.infra.cluster import (
 from moxwell.api.infra.machine import Initialization
 from moxwell.api.infra.network import PoolRef
 from moxwell.controllers.infra.cluster.see import GRACE_SECONDS, Seen
-from moxwell.kernel.ground import MadePool
 from moxwell.runtime.move import Settled, Wait
+from moxwell.scheduling.zone_settings import MadePool
 
 API_PORT = 6443
 UNKNOWN = frozenset({"RegionUnreachable"})

@@ -17,17 +17,17 @@ from moxwell.api.infra.cluster import (
 )
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
-from moxwell.controllers.infra.belonging import owner_key
-from moxwell.controllers.infra.book import RegionBook
 from moxwell.controllers.infra.cluster.credentials import Credentials
-from moxwell.controllers.infra.ground import Grounds, cluster_name
+from moxwell.controllers.infra.owners import owner_key
+from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.zone_defaults import Grounds, cluster_name
 from moxwell.errors import MoxwellError
-from moxwell.kernel.ground import MadePool, made_pools
 from moxwell.pve.regions import Regions
 from moxwell.runtime import index
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Wait
+from moxwell.scheduling.zone_settings import MadePool, made_pools
 
 BY_OWNER = "owner"
 BY_CLUSTER = "infra.cluster"

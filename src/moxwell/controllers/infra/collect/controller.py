@@ -19,10 +19,10 @@ from moxwell.controllers.infra.collect.plan import (
     orphaned_isos,
     ripe,
 )
-from moxwell.controllers.infra.shelves import Shelves
+from moxwell.controllers.infra.iso_cache import Shelves
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
-from moxwell.pve.marks import Mark
+from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Region, Regions
 from moxwell.pve.steps import DeleteVolume, Shelf, Step
 from moxwell.runtime.cache import Cache

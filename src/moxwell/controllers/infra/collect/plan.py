@@ -10,9 +10,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from moxwell.controllers.infra.machine.seen import KEPT
-from moxwell.pve.marks import FAMILY_TAG, SHELL_TAG, Mark
-from moxwell.pve.seen import GuestSeen
+from moxwell.controllers.infra.machine.observed import KEPT
+from moxwell.pve.model import GuestSeen
+from moxwell.pve.ownership import FAMILY_TAG, SHELL_TAG, Mark
 
 PATIENCE_SECONDS = 600.0
 _SEED = re.compile(r":iso/moxwell-seed-(\d+)-([0-9a-f]+)\.iso$")

@@ -18,22 +18,22 @@ from moxwell.api.ipam import IPAddress, IPAddressClaim, IPAddressClaimSpec
 from moxwell.api.ipam import PoolRef as IpamPoolRef
 from moxwell.api.kinds import own
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.infra.belonging import cluster_key
-from moxwell.controllers.infra.machine import alter, plan
-from moxwell.controllers.infra.machine.carcass import Carcasses
+from moxwell.controllers.infra.iso_cache import Shelves
+from moxwell.controllers.infra.machine import in_place, plan
 from moxwell.controllers.infra.machine.describe import describe
-from moxwell.controllers.infra.machine.peer import Peer
+from moxwell.controllers.infra.machine.guest_agent import Peer
+from moxwell.controllers.infra.machine.observed import Seen
 from moxwell.controllers.infra.machine.plan import Move, next_move
 from moxwell.controllers.infra.machine.see import Eyes
-from moxwell.controllers.infra.machine.seen import Seen
-from moxwell.controllers.infra.setbacks import Setbacks
-from moxwell.controllers.infra.shelves import Shelves
+from moxwell.controllers.infra.machine.stale_clone import Carcasses
+from moxwell.controllers.infra.owners import cluster_key
+from moxwell.controllers.infra.task_backoff import Setbacks
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists, NotFound
-from moxwell.pve.ledger import Ledger
-from moxwell.pve.marks import Mark
+from moxwell.pve.model import Change, Event, GuestSeen
+from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Regions
-from moxwell.pve.seen import Change, Event, GuestSeen
+from moxwell.pve.reservations import Ledger
 from moxwell.pve.steps import DeleteVolume, Step, UploadIso
 from moxwell.pve.tasks import Ended
 from moxwell.runtime.cache import Cache
@@ -262,7 +262,7 @@ def _pause(seen: Seen, move: Wait) -> float:
         return seen.agent_pause
     if seen.pause_seconds:
         return seen.pause_seconds
-    if move.reason == alter.DISK_KEPT:
+    if move.reason == in_place.DISK_KEPT:
         return KEPT_DISK
     return ROOM if move.reason == "InsufficientResources" else SAFETY
 

@@ -16,11 +16,11 @@ from moxwell.api.infra.machine import (
     MachineStatus,
     ProxmoxMachine,
 )
-from moxwell.controllers.infra.machine import alter
+from moxwell.controllers.infra.machine import in_place
+from moxwell.controllers.infra.machine.observed import Seen
 from moxwell.controllers.infra.machine.plan import LEFT_BEHIND, WAITING_FOR_NODE, Move
-from moxwell.controllers.infra.machine.seen import Seen
-from moxwell.kernel import hardware
 from moxwell.runtime.move import Settled, Wait
+from moxwell.scheduling import guest_hardware
 
 READY, PROVISIONED, TIDY = "Ready", "VirtualMachineProvisioned", "Tidy"
 UP_TO_DATE = "UpToDate"  # is the guest as the spec says, where it may be changed in place?
@@ -63,7 +63,7 @@ def describe(obj: ProxmoxMachine, seen: Seen, move: Move) -> MachineStatus:
         bootstrap_data_provided=True if guest and seen.guest and seen.guest.marked else None,
         next_move=_next(move),
         hardware=_hardware(obj, seen),
-        applied=alter.memory(obj, seen.guest),
+        applied=in_place.memory(obj, seen.guest),
         observed_generation=obj.metadata.generation,
     )
 
@@ -74,8 +74,8 @@ def _hardware(obj: ProxmoxMachine, seen: Seen) -> str:
     read = found is not None and found.marked and found.config is not None
     if found is None or not read or obj.spec.changes != "InPlace":
         return obj.status.hardware
-    done = alter.is_done(alter.change(obj, found))
-    return hardware.meaning(obj.spec) if done else obj.status.hardware
+    done = in_place.is_done(in_place.change(obj, found))
+    return guest_hardware.meaning(obj.spec) if done else obj.status.hardware
 
 
 def is_provisioned(obj: ProxmoxMachine, seen: Seen) -> bool:
@@ -105,7 +105,7 @@ def _sameness(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Condition, .
     """What could not be changed, or was kept; said while it is so, and once when it is over."""
     before = [c for c in obj.status.conditions if c.type == UP_TO_DATE]
     generation = obj.metadata.generation
-    if obj.spec.provider_id and isinstance(move, Wait) and move.reason in alter.TOLD:
+    if obj.spec.provider_id and isinstance(move, Wait) and move.reason in in_place.TOLD:
         return (
             Condition(
                 type=UP_TO_DATE,
@@ -146,7 +146,7 @@ def _verdict(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Truth, str, s
         return "True", "Provisioned", ""
     alive = seen.guest is not None and seen.guest.seen.running and bool(obj.spec.provider_id)
     well = alive and seen.bootstrapped and not obj.deleting
-    if isinstance(move, Wait) and move.reason in BUSY | alter.TOLD and well:
+    if isinstance(move, Wait) and move.reason in BUSY | in_place.TOLD and well:
         return "True", "Provisioned", ""
     if isinstance(move, Wait):
         return ("Unknown" if move.reason in UNKNOWN else "False"), move.reason, move.message

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.controllers.infra.belonging import cluster_key, ground_key, owner_key
-from moxwell.controllers.infra.ground import Grounds
-from moxwell.controllers.infra.machine.choose import Chooser
+from moxwell.controllers.infra.machine.placement import Chooser
 from moxwell.controllers.infra.machine.see import Caches
+from moxwell.controllers.infra.owners import cluster_key, ground_key, owner_key
+from moxwell.controllers.infra.zone_defaults import Grounds
 from moxwell.errors import Missing
-from moxwell.kernel.foresee import Survey
-from moxwell.kernel.place import Placement, Verdict
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
+from moxwell.scheduling.placement import Placement, Verdict
+from moxwell.scheduling.simulate import Survey
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
-from moxwell.controllers.infra.belonging import is_kept
-from moxwell.controllers.infra.machine import alter, wish
-from moxwell.controllers.infra.machine.peer import iso_of, mark_of, shelf_of
-from moxwell.controllers.infra.machine.seen import KEPT, Choice, GuestFound, Seen
-from moxwell.kernel.wiring import Want
+from moxwell.bootstrap.network_plan import Want
+from moxwell.controllers.infra.machine import in_place, steps
+from moxwell.controllers.infra.machine.guest_agent import iso_of, mark_of, shelf_of
+from moxwell.controllers.infra.machine.observed import KEPT, Choice, GuestFound, Seen
+from moxwell.controllers.infra.owners import is_kept
 from moxwell.pve import errors
 from moxwell.pve.steps import (
     Clone,
@@ -123,7 +123,7 @@ def _make(obj: ProxmoxMachine, claim: Claim, seen: Seen) -> Move:
         full=not claim.linked,
         storage=claim.storage,
         format=(obj.spec.format or "") if not claim.linked else "",
-        pool=wish.pool(obj, seen),
+        pool=steps.pool(obj, seen),
         snapshot=obj.spec.snap_name or "",
     )
 
@@ -138,7 +138,7 @@ def _meanwhile(obj: ProxmoxMachine, claim: Claim, seen: Seen, why: str) -> Move:
     if seen.iso_there is False and seen.bootstrap is None:
         return Wait("WaitingForBootstrapData", "the Secret with the data is not there")
     if seen.iso_there is False:
-        return wish.seed(obj, claim, seen)
+        return steps.seed(obj, claim, seen)
     return Wait(why, f"cloning template {claim.template} to {obj.spec.virtual_machine_id}")
 
 
@@ -161,7 +161,7 @@ def _tend(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> M
     if guest.seen.lock:
         return Wait("Locked", f"guest {guest.seen.vmid} is locked ({guest.seen.lock})")
     if not guest.marked and obj.spec.provider_id:
-        return wish.stamp(obj, guest)
+        return steps.stamp(obj, guest)
     if not guest.marked:
         return _prepare(obj, claim, seen, guest)
     if not obj.spec.provider_id:
@@ -184,14 +184,17 @@ def _prepare(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -
     if claim.detour and guest.seen.host != claim.host and guest.seen.host == claim.template_host:
         storage = claim.storage
         return Migrate(
-            wish.guest(obj, guest), target=claim.host, with_local_disks=True, target_storage=storage
+            steps.guest(obj, guest),
+            target=claim.host,
+            with_local_disks=True,
+            target_storage=storage,
         )
     if seen.iso_there is not True:
         return _meanwhile(obj, claim, seen, "Bootstrapping")
     return (
-        wish.growth(obj, guest)
-        or wish.guard(obj, guest)
-        or wish.first_config(obj, claim, seen, guest)
+        steps.growth(obj, guest)
+        or steps.guard(obj, guest)
+        or steps.first_config(obj, claim, seen, guest)
     )
 
 
@@ -200,16 +203,16 @@ def _start(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
     if care is not None and seen.care == "missing":
         return Wait("HARuleNotFound", f"region {obj.spec.region} has no HA rule {care.group!r}")
     if care is not None and guest.seen.hastate and seen.care == "rule":
-        return JoinHaRule(wish.guest(obj, guest), rule=care.group or "")
+        return JoinHaRule(steps.guest(obj, guest), rule=care.group or "")
     if guest.seen.running:
-        return NameIt(wish.provider_id(obj, seen))
+        return NameIt(steps.provider_id(obj, seen))
     if seen.pause_seconds and seen.setback:
         return Wait(seen.setback.error.reason, str(seen.setback.error))
     if care is not None:
         if guest.seen.hastate:
             return Wait("WaitingForHA", f"the HA manager starts it ({guest.seen.hastate})")
-        return wish.register(obj, guest, (care.group or "") if seen.care == "group" else "")
-    return Start(wish.guest(obj, guest))
+        return steps.register(obj, guest, (care.group or "") if seen.care == "group" else "")
+    return Start(steps.guest(obj, guest))
 
 
 # ---- living
@@ -218,11 +221,11 @@ def _start(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
 def _live(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
     if not guest.seen.running:
         if obj.spec.when_stopped == "Start" and not guest.seen.hastate:
-            return Start(wish.guest(obj, guest))
+            return Start(steps.guest(obj, guest))
         return Wait("Stopped", f"guest {guest.seen.vmid} is {guest.seen.status}")
     if guest.booting:
         return _boot(obj, claim, seen, guest)
-    if obj.spec.changes == "InPlace" and (change := alter.change(obj, guest)):
+    if obj.spec.changes == "InPlace" and (change := in_place.change(obj, guest)):
         return change  # what a running guest cannot take stays pending until it restarts
     return _tidy(obj, seen) or Settled()
 
@@ -240,7 +243,7 @@ def _boot(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> M
             mark=mark_of(obj),
             volid=iso_of(obj, claim),
         )
-    return wish.eject(obj, guest)
+    return steps.eject(obj, guest)
 
 
 def _adopt(obj: ProxmoxMachine, seen: Seen) -> Move:
@@ -292,7 +295,7 @@ def _unmake(obj: ProxmoxMachine, seen: Seen) -> Move:
     if guest.arriving:
         return Wait("Cloning", f"guest {guest.seen.vmid} is being cloned; it goes after that")
     if not guest.marked and obj.spec.provider_id and guest.config is not None:
-        return wish.stamp(obj, guest)
+        return steps.stamp(obj, guest)
     if is_kept(obj):
         return _keep(obj, seen, guest)
     if seen.task:
@@ -306,22 +309,22 @@ def _remove(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
     if guest.seen.lock:
         return Wait("Locked", f"guest {guest.seen.vmid} is locked ({guest.seen.lock})")
     if not guest.seen.running:
-        return Destroy(wish.guest(obj, guest), unreferenced_disks=True)
+        return Destroy(steps.guest(obj, guest), unreferenced_disks=True)
     if guest.seen.hastate in {"request_stop", "stopped"}:
         return Wait("Deleting", f"the HA manager stops guest {guest.seen.vmid}")
     seconds = obj.spec.shutdown_seconds
     limit = SHUTDOWN_SECONDS if seconds is None else seconds
     failed = seen.setback is not None and isinstance(seen.setback.error, errors.WrongState)
     if limit == 0 or failed:
-        return Stop(wish.guest(obj, guest))
-    return Shutdown(wish.guest(obj, guest), timeout_seconds=limit, force=True)
+        return Stop(steps.guest(obj, guest))
+    return Shutdown(steps.guest(obj, guest), timeout_seconds=limit, force=True)
 
 
 def _keep(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
     """The guest stays, with its addresses; a tag tells the collector why nobody owns it."""
     if KEPT not in guest.seen.tags:
         tags = mark_of(obj).tags([*guest.seen.tags, KEPT])
-        return Configure(wish.guest(obj, guest), changes={"tags": tags})
+        return Configure(steps.guest(obj, guest), changes={"tags": tags})
     if seen.owned_claims:
         return GiveBack(seen.owned_claims, keep=True)
     return Settled()

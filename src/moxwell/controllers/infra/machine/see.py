@@ -14,23 +14,23 @@ from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
-from moxwell.controllers.infra.belonging import cluster_key, ground_key, owner_key
-from moxwell.controllers.infra.ground import Grounds
-from moxwell.controllers.infra.machine.carcass import Carcasses
-from moxwell.controllers.infra.machine.choose import Chooser
-from moxwell.controllers.infra.machine.peer import Peer
-from moxwell.controllers.infra.machine.pools import Pools
-from moxwell.controllers.infra.machine.seen import Around, Seen
-from moxwell.controllers.infra.setbacks import Setbacks
+from moxwell.bootstrap.network_plan import devices_of
+from moxwell.controllers.infra.machine.guest_agent import Peer
+from moxwell.controllers.infra.machine.ip_claims import Pools
+from moxwell.controllers.infra.machine.observed import Around, Seen
+from moxwell.controllers.infra.machine.placement import Chooser
+from moxwell.controllers.infra.machine.stale_clone import Carcasses
+from moxwell.controllers.infra.owners import cluster_key, ground_key, owner_key
+from moxwell.controllers.infra.task_backoff import Setbacks
+from moxwell.controllers.infra.zone_defaults import Grounds
 from moxwell.errors import MoxwellError, Retryable
-from moxwell.kernel.estate import HostKey
-from moxwell.kernel.ground import ground_of
-from moxwell.kernel.wiring import devices_of
 from moxwell.pve import errors
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Wait
+from moxwell.scheduling.inventory_model import HostKey
+from moxwell.scheduling.zone_settings import ground_of
 
 GIVE_UP_HOST = (
     errors.StorageFull,

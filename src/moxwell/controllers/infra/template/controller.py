@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 
-from moxwell.api.infra.machine import (
-    MachineSpec,
-    MachineTemplateStatus,
-    ProxmoxMachineTemplate,
-)
-from moxwell.controllers.infra import moulds
-from moxwell.controllers.infra.moulds import Moulds
+from moxwell.api.infra.machine import MachineSpec, MachineTemplateStatus, ProxmoxMachineTemplate
+from moxwell.controllers.infra import templates as moulds
 from moxwell.controllers.infra.template.plan import capacity
+from moxwell.controllers.infra.templates import Moulds
 from moxwell.errors import MoxwellError
-from moxwell.kernel.templates import Want, choose_templates
+from moxwell.pve.model import GuestSeen
 from moxwell.pve.regions import Region, Regions
-from moxwell.pve.seen import GuestSeen
 from moxwell.runtime.reconciler import Outcome
 from moxwell.runtime.watches import Watch
+from moxwell.scheduling.templates import Want, choose_templates
 
 NAME = "infra.template"
 RESYNC_SECONDS = 300.0

@@ -5,8 +5,8 @@ CPU and memory as the spec says, else as the Proxmox template has them; disk as 
 """
 
 from moxwell.api.infra.machine import MachineSpec, MachineTemplateStatus, NodeInfo
-from moxwell.kernel.estate import GIB, MIB
-from moxwell.pve.seen import GuestSeen
+from moxwell.pve.model import GuestSeen
+from moxwell.scheduling.inventory_model import GIB, MIB
 
 USUAL = "amd64"
 

@@ -5,15 +5,15 @@ from typing import Any
 
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.capi.core import Cluster, Machine
-from moxwell.api.capi.fleets import MachineDeployment, MachineSet
+from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.cozystack import Kubernetes, KubernetesStatus
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Object
 from moxwell.clock import Clock, SystemClock
-from moxwell.controllers.tenancy.cluster import plan, turns
+from moxwell.controllers.tenancy.cluster import plan, rollout_order
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
-from moxwell.controllers.tenancy.cluster.expand import stages
+from moxwell.controllers.tenancy.cluster.desired_objects import stages
 from moxwell.controllers.tenancy.cluster.see import RESOURCES, see, surroundings
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
@@ -56,7 +56,7 @@ class TenantClusters:
         self, kube: Kube, defaults: Callable[[], Defaults], clock: Clock | None = None
     ) -> None:
         self._kube, self._defaults, self._clock = kube, defaults, clock or SystemClock()
-        self._since: dict[tuple[Key, str], tuple[turns.Progress, float]] = {}
+        self._since: dict[tuple[Key, str], tuple[rollout_order.Progress, float]] = {}
 
     async def reconcile(self, app: Kubernetes) -> Outcome[KubernetesStatus]:
         seen = await see(self._kube, app)
@@ -64,11 +64,13 @@ class TenantClusters:
             return await self._unmake(app, seen)
         defaults = await surroundings(self._kube, app.namespace, self._defaults())
         ground, *groups = stages(app, defaults)
-        order = sorted(groups, key=lambda stage: turns.rolls(_deployment(stage), seen.deployments))
+        order = sorted(
+            groups, key=lambda stage: rollout_order.rolls(_deployment(stage), seen.deployments)
+        )
         notes, _ = await self._put_all(ground)
         wanted = (*ground, *(o for s in groups for o in s))
         for number, stage in enumerate(order):
-            rolls = turns.rolls(_deployment(stage), seen.deployments)
+            rolls = rollout_order.rolls(_deployment(stage), seen.deployments)
             if rolls and (left := await self._let_go(wanted, seen)):  # before others roll
                 return self._held(app, seen, left, order[number:], notes)
             if behind := self._in_the_way(app, _deployment(stage), seen):
@@ -98,10 +100,10 @@ class TenantClusters:
 
     def _in_the_way(self, app: Kubernetes, tree: Json, seen: plan.Seen) -> str:
         """Whom a group that would roll waits for."""
-        if not turns.rolls(tree, seen.deployments):
+        if not rollout_order.rolls(tree, seen.deployments):
             return ""
         plane = seen.plane.status.version if seen.plane else ""
-        if turns.outruns(tree, seen.deployments, plane):
+        if rollout_order.outruns(tree, seen.deployments, plane):
             return "the control plane"
         return self._moving(app, seen)
 
@@ -110,8 +112,8 @@ class TenantClusters:
         moving = (
             d.name
             for d in seen.deployments
-            if turns.is_moving(d, seen.machines, seen.guests)
-            and not self._is_stuck(app, d, seen, turns.PATIENCE_SECONDS)
+            if rollout_order.is_moving(d, seen.machines, seen.guests)
+            and not self._is_stuck(app, d, seen, rollout_order.PATIENCE_SECONDS)
         )
         return next(moving, "")
 
@@ -121,16 +123,16 @@ class TenantClusters:
         group = next((d for d in seen.deployments if d.name == name), None)
         if group is None:
             return True
-        if not turns.holds(group, seen.machines, seen.guests):
+        if not rollout_order.holds(group, seen.machines, seen.guests):
             return False
-        return not self._is_stuck(app, group, seen, turns.COUNT_PATIENCE_SECONDS)
+        return not self._is_stuck(app, group, seen, rollout_order.COUNT_PATIENCE_SECONDS)
 
     def _is_stuck(
         self, app: Kubernetes, group: MachineDeployment, seen: plan.Seen, patience: float
     ) -> bool:
         """Whether nothing has happened in a group for so long."""
         key, now = (Key(app.namespace, app.name), group.name), self._clock.monotonic()
-        progress = turns.Progress.of(group, seen.machines, seen.guests)
+        progress = rollout_order.Progress.of(group, seen.machines, seen.guests)
         known = self._since.get(key)
         if known is None or known[0] != progress:
             known = self._since[key] = (progress, now)
@@ -146,7 +148,7 @@ class TenantClusters:
     ) -> Outcome[KubernetesStatus]:
         """One has the turn; the others are told so."""
         rest = [_deployment(stage) for stage in left]
-        waiting = turns.queued(rest, behind, seen.deployments)
+        waiting = rollout_order.queued(rest, behind, seen.deployments)
         status = plan.describe(app, seen, waiting)
         return Outcome(status, again=POLL_SECONDS, notes=tuple(notes))
 

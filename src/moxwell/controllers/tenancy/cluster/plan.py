@@ -11,12 +11,12 @@ from typing import Any
 
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.capi.core import Cluster, Machine
-from moxwell.api.capi.fleets import MachineDeployment, MachineSet
+from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
 from moxwell.api.conditions import Condition
 from moxwell.api.cozystack import GroupStatus, Kubernetes, KubernetesStatus
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.controllers.tenancy.cluster.forms import GROUP_LABEL
-from moxwell.controllers.tenancy.cluster.turns import Queued
+from moxwell.controllers.tenancy.cluster.naming import GROUP_LABEL
+from moxwell.controllers.tenancy.cluster.rollout_order import Queued
 
 Json = dict[str, Any]
 TEMPLATES = ("ProxmoxMachineTemplate", "KubeadmConfigTemplate")

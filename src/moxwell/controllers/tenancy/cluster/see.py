@@ -7,16 +7,16 @@ from typing import Any
 from moxwell.api.capi.bootstrap import KubeadmConfigTemplate
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.capi.core import Cluster, Machine
-from moxwell.api.capi.fleets import MachineDeployment, MachineHealthCheck, MachineSet
+from moxwell.api.capi.machinesets import MachineDeployment, MachineHealthCheck, MachineSet
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
 from moxwell.api.kinds import Resource
+from moxwell.controllers.tenancy.annotations import BRIDGE, OWNER, WALL
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
-from moxwell.controllers.tenancy.cluster.forms import MANAGED
+from moxwell.controllers.tenancy.cluster.naming import MANAGED
 from moxwell.controllers.tenancy.cluster.plan import Seen
-from moxwell.controllers.tenancy.notes import BRIDGE, OWNER, WALL
 from moxwell.kube.client import Kube
 
 Json = dict[str, Any]

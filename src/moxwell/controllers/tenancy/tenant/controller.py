@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from moxwell.api.conditions import Condition
 from moxwell.api.cozystack import Kubernetes, Tenant, TenantStatus
 from moxwell.api.kinds import Resource
-from moxwell.controllers.tenancy.notes import OWNER
+from moxwell.controllers.tenancy.annotations import OWNER
 from moxwell.controllers.tenancy.tenant import plan
-from moxwell.controllers.tenancy.tenant.walls import Walls, networks
+from moxwell.controllers.tenancy.tenant.firewall import Walls, networks
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
 from moxwell.runtime.reconciler import Outcome

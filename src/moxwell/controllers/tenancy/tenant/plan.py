@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from moxwell.api.cozystack import Tenant
-from moxwell.controllers.tenancy.notes import BRIDGE, OWNER, WALL
-from moxwell.controllers.tenancy.tenant import walls
+from moxwell.controllers.tenancy.annotations import BRIDGE, OWNER, WALL
+from moxwell.controllers.tenancy.tenant import firewall
 from moxwell.errors import Invalid
 
 Json = dict[str, Any]
@@ -42,8 +42,8 @@ def objects(tenant: Tenant, clusters: Iterable[str]) -> tuple[Json, ...]:
 def _connections(tenant: Tenant, space: str) -> Json:
     """What clusters of the namespace do about networks, read by ``tenancy.cluster``."""
     notes = {}
-    if walls.networks(tenant):
-        notes[WALL] = walls.group_name(space)
+    if firewall.networks(tenant):
+        notes[WALL] = firewall.group_name(space)
     if tenant.spec.network.bridge:
         notes[BRIDGE] = tenant.spec.network.bridge
     return notes

@@ -1,0 +1,248 @@
+"""
+Admission: what is wrong with an object, in sentences a person can act on.
+
+In flow an object in hub form and, on an update, its former self; out flow sentences, none if all is
+well. The rules that a CRD can state stand on the kinds themselves; here are those that look at
+several fields or at the past. Nothing is asked of Proxmox: what depends on it is a condition.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+
+from msgspec import structs
+
+from moxwell.api.infra.address_ranges import Range, parse_ranges
+from moxwell.api.infra.cluster import ClusterSpec, ProxmoxCluster, ProxmoxClusterTemplate
+from moxwell.api.infra.machine import MachineSpec, ProxmoxMachine, ProxmoxMachineTemplate
+from moxwell.api.infra.network import IPConfig, NetworkSpec, PolicySpec, RouteSpec, VrfSpec
+from moxwell.api.kinds import Object
+from moxwell.api.validation import violations
+from moxwell.errors import Invalid
+
+DRY_RUN = "topology.cluster.x-k8s.io/dry-run"
+ISO_SLOT = "ide2"
+_HOSTNAME = re.compile(r"^(?=.{1,253}$)[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[-a-zA-Z0-9]+)*$")
+_KERNEL_PRIORITIES = (0, 32765, 32766)
+_GROWING = frozenset({
+    "num_sockets", "num_cores", "cpu_type", "cpu_limit", "cpu_units", "memory_mib", "balloon_mib",
+    "tags", "description", "disks", "firewall_groups", "high_availability", "on_boot",
+})  # fmt: skip
+_OURS = frozenset({"provider_id", "virtual_machine_id", "region", "claim"})
+_FREE = frozenset({"when_stopped", "changes", "shutdown_seconds", "checks"})
+
+
+def refusals(obj: Object, old: Object | None = None, *, dry_run: bool = False) -> tuple[str, ...]:
+    """Why the object cannot be accepted; empty if it can."""
+    said = [str(v) for v in violations(obj, old)]
+    match obj:
+        case ProxmoxCluster():
+            said += _cluster(obj.spec)
+        case ProxmoxClusterTemplate():
+            said += _cluster(obj.spec.template.spec)
+            said += _template_unchanged(obj, old, dry_run)
+        case ProxmoxMachine():
+            said += _machine(obj.spec)
+            if isinstance(old, ProxmoxMachine) and not obj.deleting:
+                said += _machine_changes(old.spec, obj.spec)
+        case ProxmoxMachineTemplate():
+            said += _machine(obj.spec.template.spec)
+            said += _not_in_template(obj.spec.template.spec)
+            said += _template_unchanged(obj, old, dry_run)
+    return tuple(dict.fromkeys(said))
+
+
+# ---- clusters
+
+
+def _cluster(spec: ClusterSpec) -> Iterator[str]:
+    yield from _ip_config("spec.ipv4Config", spec.ipv4_config, 4)
+    yield from _ip_config("spec.ipv6Config", spec.ipv6_config, 6)
+    for zone in spec.zone_config:
+        yield from _ip_config(f"spec.zoneConfig[{zone.zone}].ipv4Config", zone.ipv4_config, 4)
+        yield from _ip_config(f"spec.zoneConfig[{zone.zone}].ipv6Config", zone.ipv6_config, 6)
+    yield from _twice("spec.zoneConfig", [z.zone for z in spec.zone_config])
+    yield from _twice("spec.regions", [r.name for r in spec.regions])
+    yield from _endpoint(spec)
+
+
+def _ip_config(path: str, config: IPConfig | None, version: int) -> Iterator[str]:
+    if config is None:
+        return
+    try:
+        ranges = parse_ranges(config.addresses)
+    except Invalid as error:
+        yield f"{path}.addresses: {error}"
+        return
+    if any(r.version != version for r in ranges):
+        yield f"{path}.addresses: only IPv{version} addresses may stand here"
+    if version == 4 and config.prefix > 32:
+        yield f"{path}.prefix: an IPv4 prefix is at most 32, not {config.prefix}"
+    if config.gateway and _ip_version(config.gateway) != version:
+        yield f"{path}.gateway: {config.gateway!r} is not an IPv{version} address"
+
+
+def _endpoint(spec: ClusterSpec) -> Iterator[str]:
+    endpoint = spec.control_plane_endpoint
+    if endpoint is None or not endpoint.host:
+        return
+    if not _ip_version(endpoint.host) and not _HOSTNAME.match(endpoint.host):
+        yield (
+            f"spec.controlPlaneEndpoint.host: {endpoint.host!r} is neither an address "
+            "nor a host name"
+        )
+    if spec.external_managed_control_plane or not _ip_version(endpoint.host):
+        return
+    if any(endpoint.host in each for each in _all_ranges(spec)):
+        yield (
+            f"spec.controlPlaneEndpoint.host: {endpoint.host} lies in the addresses for machines; "
+            "take it out of ipv4Config/ipv6Config, or a machine will get it one day"
+        )
+
+
+def _all_ranges(spec: ClusterSpec) -> Iterator[Range]:
+    zones = spec.zone_config
+    configs = [spec.ipv4_config, spec.ipv6_config]
+    configs += [c for z in zones for c in (z.ipv4_config, z.ipv6_config)]
+    for config in configs:
+        try:
+            yield from parse_ranges(config.addresses) if config else ()
+        except Invalid:
+            continue  # told elsewhere
+
+
+def _ip_version(text: str) -> int:
+    try:
+        return ipaddress.ip_address(text).version
+    except ValueError:
+        return 0
+
+
+# ---- machines
+
+
+def _machine(spec: MachineSpec) -> Iterator[str]:
+    if spec.network is not None:
+        yield from _network(spec.network)
+    disks = spec.disks
+    if disks is not None:
+        slots = [d.disk for d in disks.extra]
+        yield from _twice("spec.disks.extra", slots)
+        if disks.boot_volume and disks.boot_volume.disk in slots:
+            yield f"spec.disks.extra: {disks.boot_volume.disk} is the boot volume already"
+        if ISO_SLOT in slots:
+            yield f"spec.disks.extra: {ISO_SLOT} is taken by the bootstrap ISO; choose another slot"
+    if spec.target and spec.allowed_nodes and spec.target not in spec.allowed_nodes:
+        yield f"spec.target: {spec.target} is not among spec.allowedNodes"
+
+
+def _network(network: NetworkSpec) -> Iterator[str]:
+    names = [d.name for d in network.network_devices]
+    yield from _twice("spec.network.networkDevices", names)
+    for family in ("4", "6"):
+        chosen = [d.name for d in network.network_devices if getattr(d, f"default_ipv{family}")]
+        if len(chosen) > 1:
+            yield (
+                f"spec.network.networkDevices: {' and '.join(chosen)} both have defaultIPv{family};"
+                " only one device can be the default"
+            )
+    for device in network.network_devices:
+        path = f"spec.network.networkDevices[{device.name}]"
+        yield from _routes(path, device.routes)
+        yield from _policies(path, device.routing_policy, None)
+    for vrf in network.vrfs:
+        yield from _vrf(vrf, names)
+
+
+def _vrf(vrf: VrfSpec, names: list[str]) -> Iterator[str]:
+    path = f"spec.network.vrfs[{vrf.name}]"
+    for name in vrf.interfaces:
+        if name not in names:
+            yield f"{path}.interfaces: there is no device {name}"
+    yield from _routes(path, vrf.routes)
+    yield from _policies(path, vrf.routing_policy, vrf.table)
+
+
+def _routes(path: str, routes: Iterable[RouteSpec]) -> Iterator[str]:
+    for n, route in enumerate(routes):
+        if not route.to:
+            yield f"{path}.routes[{n}].to: say where the route leads, a prefix or default"
+        elif route.to == "default" and not route.via and route.is6 is None:
+            yield f"{path}.routes[{n}]: a default route without via needs is6: true or false"
+
+
+def _policies(path: str, policies: Iterable[PolicySpec], table: int | None) -> Iterator[str]:
+    for n, policy in enumerate(policies):
+        where = f"{path}.routingPolicy[{n}]"
+        if policy.table is None and table is None:
+            yield f"{where}.table: a routing rule needs the table it leads to"
+        elif table is not None and policy.table not in (None, table):
+            yield f"{where}.table: must be the VRF's own table {table}"
+        if policy.priority in _KERNEL_PRIORITIES:
+            yield f"{where}.priority: {policy.priority} belongs to the kernel; choose another"
+
+
+def _machine_changes(old: MachineSpec, new: MachineSpec) -> Iterator[str]:
+    """A made guest keeps what it was made with; what Proxmox can change needs permission."""
+    if not old.provider_id:
+        return
+    for field in structs.fields(MachineSpec):
+        was, now = getattr(old, field.name), getattr(new, field.name)
+        if was == now or field.name in _FREE:
+            continue
+        if field.name in _OURS:
+            if was not in (None, ""):
+                yield f"spec.{field.encode_name}: is set once and never changes"
+        elif field.name not in _GROWING:
+            yield (
+                f"spec.{field.encode_name}: cannot change once the guest is made; "
+                "roll out machines from a new template instead"
+            )
+        elif new.changes != "InPlace":
+            yield (
+                f"spec.{field.encode_name}: set spec.changes: InPlace to change the guest in place,"
+                " or roll out machines from a new template"
+            )
+    yield from _shrinking(old, new)
+
+
+def _shrinking(old: MachineSpec, new: MachineSpec) -> Iterator[str]:
+    was = old.disks.boot_volume.size_gb if old.disks and old.disks.boot_volume else 0
+    now = new.disks.boot_volume.size_gb if new.disks and new.disks.boot_volume else was
+    if now < was:
+        yield f"spec.disks.bootVolume.sizeGb: a disk can only grow, {was} to {now} would shrink it"
+    had = {d.disk: d for d in old.disks.extra} if old.disks else {}
+    for disk in new.disks.extra if new.disks else ():
+        before = had.get(disk.disk, disk)
+        path = f"spec.disks.extra[{disk.disk}]"
+        if disk.size_gb < before.size_gb:
+            how = f"{before.size_gb} to {disk.size_gb} would shrink it"
+            yield f"{path}.sizeGb: a disk can only grow, {how}"
+        if (disk.storage, disk.format) != (before.storage, before.format):
+            yield f"{path}: a disk that is there keeps its storage and format; take another slot"
+
+
+# ---- templates
+
+
+def _not_in_template(spec: MachineSpec) -> Iterator[str]:
+    for name in ("provider_id", "virtual_machine_id", "claim"):
+        if getattr(spec, name):
+            wire = {f.name: f.encode_name for f in structs.fields(MachineSpec)}[name]
+            yield f"spec.template.spec.{wire}: belongs to one machine and cannot be in a template"
+
+
+def _template_unchanged(obj: Object, old: Object | None, dry_run: bool) -> Iterator[str]:
+    """Templates do not change, but ClusterClass must be able to ask what would happen."""
+    if old is None or (dry_run and DRY_RUN in obj.metadata.annotations):
+        return
+    if getattr(obj, "spec", None) != getattr(old, "spec", None):
+        yield (
+            "spec: a template does not change, as machines were made from it; "
+            "make a new one and point to that"
+        )
+
+
+def _twice(path: str, names: list[str]) -> Iterator[str]:
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        yield f"{path}: {name} is there twice"

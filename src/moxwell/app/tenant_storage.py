@@ -1,0 +1,133 @@
+"""
+Storage for tenants, from outside: the driver's controller runs here, with a client of the tenant.
+
+In: the tenant's runtime and the regions. Out: a CSIDriver, a StorageClass for each storage that a
+node of the tenant can reach, and loops that turn claims into Proxmox disks. The tenant holds no
+Proxmox credential. The surprise: the index of who holds which disk and the queues of guests are
+shared by all tenants of this process, as they are about Proxmox and not about a tenant.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from moxwell.app.storage_classes import Classes
+from moxwell.clock import Clock
+from moxwell.csi import driver as drivers
+from moxwell.csi import inprocess
+from moxwell.csi.attach_queue import GuestQueues
+from moxwell.csi.attachments import Holders
+from moxwell.csi.controller import Controller
+from moxwell.csi.driver import Driver
+from moxwell.csi.journal import KubeBook
+from moxwell.csi.wire import csi_pb2 as csi
+from moxwell.embedded.controllermanager.storage import setup
+from moxwell.embedded.controllermanager.storage.plugin import Exhausted, Order, Stored, Taken, Use
+from moxwell.errors import MoxwellError
+from moxwell.pve.regions import Regions
+from moxwell.runtime.manager import Runtime
+from moxwell.runtime.reconciler import Controller as Loop
+
+BOOK_SPACE = "kube-system"
+
+
+class InProcess:
+    """The driver as the stand-ins see it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.name = driver.settings.name
+        self._call = Controller(driver)
+
+    async def create(self, order: Order) -> Stored:
+        try:
+            made = await inprocess.create(
+                self._call,
+                order.name,
+                order.size,
+                capabilities=inprocess.capability(order.modes, order.fs_type, block=order.block),
+                parameters=order.parameters,
+                segments=order.segments,
+                source=inprocess.source_of(order.from_volume, order.from_snapshot),
+            )
+        except MoxwellError as error:
+            if inprocess.is_exhausted(error):
+                raise Exhausted(str(error)) from error
+            raise
+        places = tuple(dict(t.segments) for t in made.accessible_topology)
+        return Stored(made.volume_id, made.capacity_bytes, dict(made.volume_context), places)
+
+    async def delete(self, handle: str) -> None:
+        await self._call.delete_volume(csi.DeleteVolumeRequest(volume_id=handle))
+
+    async def publish(self, use: Use) -> Mapping[str, str]:
+        request = csi.ControllerPublishVolumeRequest(
+            volume_id=use.handle,
+            node_id=use.node,
+            volume_capability=inprocess.capability(use.modes[:1], use.fs_type, block=use.block)[0],
+            readonly=use.read_only,
+            volume_context=dict(use.context),
+        )
+        return dict((await self._call.controller_publish_volume(request)).publish_context)
+
+    async def unpublish(self, handle: str, node: str) -> None:
+        request = csi.ControllerUnpublishVolumeRequest(volume_id=handle, node_id=node)
+        await self._call.controller_unpublish_volume(request)
+
+    async def expand(self, handle: str, size: int, *, block: bool) -> tuple[int, bool]:
+        request = csi.ControllerExpandVolumeRequest(
+            volume_id=handle,
+            capacity_range=csi.CapacityRange(required_bytes=size),
+            volume_capability=inprocess.capability(("ReadWriteOnce",), "", block=block)[0],
+        )
+        grown = await self._call.controller_expand_volume(request)
+        return grown.capacity_bytes, grown.node_expansion_required
+
+    async def room(
+        self, parameters: Mapping[str, str], segments: Mapping[str, str]
+    ) -> tuple[int, int]:
+        request = csi.GetCapacityRequest(
+            parameters=dict(parameters), accessible_topology=csi.Topology(segments=dict(segments))
+        )
+        answer = await self._call.get_capacity(request)
+        return answer.available_capacity, answer.maximum_volume_size.value
+
+    async def snapshot(self, name: str, source: str, parameters: Mapping[str, str]) -> Taken:
+        request = csi.CreateSnapshotRequest(
+            name=name, source_volume_id=source, parameters=dict(parameters)
+        )
+        made = (await self._call.create_snapshot(request)).snapshot
+        return Taken(
+            made.snapshot_id, made.size_bytes, made.creation_time.seconds, made.ready_to_use
+        )
+
+    async def forget_snapshot(self, handle: str) -> None:
+        await self._call.delete_snapshot(csi.DeleteSnapshotRequest(snapshot_id=handle))
+
+
+class TenantStorage:
+    """Adds storage to tenants; one for the process."""
+
+    def __init__(self, regions: Regions, clock: Clock) -> None:
+        self._regions, self._clock = regions, clock
+        self._holders, self._queues = Holders(), GuestQueues(clock)
+
+    def driver(self, runtime: Runtime) -> Driver:
+        """A driver that speaks to one tenant's API."""
+        name = drivers.NAME
+        made = drivers.assemble(
+            self._regions,
+            self._clock,
+            kube=runtime.kube,
+            book=KubeBook(runtime.kube, BOOK_SPACE, name),
+        )
+        return replace(made, holders=self._holders, queues=self._queues)
+
+    def add(self, runtime: Runtime, *, binding: bool = True) -> None:
+        """All a tenant needs to have volumes; no ``binding`` where genuine controllers bind."""
+        driver, manager = self.driver(runtime), runtime.manager
+        if binding:
+            setup.add_binding(runtime)
+        setup.add_sidecars(runtime, self._clock, InProcess(driver))
+        classes = Classes(runtime.kube, self._regions, driver.settings.name)
+        manager.add(Loop(name="upstream.storageclass", reconciler=classes))
+        if driver.claims.recorder is not None:
+            manager.also("csi.events", driver.claims.recorder.run)

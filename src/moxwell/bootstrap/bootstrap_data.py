@@ -1,0 +1,84 @@
+"""
+The seed of a guest: what its first boot reads, for cloud-init, Ignition and Talos.
+
+In flow the bootstrap data as the bootstrap provider wrote it, an :class:`Identity` and the network;
+out flow the files of the seed disk. User data goes through unchanged for cloud-init: it may be a
+Jinja template. ``instance-id`` is the providerID without its scheme, so that the line everybody has
+in their kubeadm configuration, ``provider-id: proxmox://'{{ ds.meta_data.instance_id }}'``, gives
+exactly the providerID that the machine has.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from moxwell.bootstrap import ignition, talos
+from moxwell.bootstrap.netplan import as_network_config
+from moxwell.bootstrap.network import Network
+from moxwell.errors import Invalid
+
+SCHEME = "proxmox://"
+FORMATS = ("cloud-config", "ignition", "talos")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the guest is made, for labels of its node; a migration does not change its seed."""
+
+    region: str = ""
+    zone: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the guest is."""
+
+    hostname: str
+    provider_id: str
+    kubernetes: str = ""
+    inject_provider_id: bool = True
+    place: Place = Place()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Bootstrap:
+    """Bootstrap data and its format; never printed, as it holds a join token."""
+
+    data: bytes = b""
+    format: str = "cloud-config"
+
+    def __repr__(self) -> str:
+        return f"Bootstrap({len(self.data)} bytes, {self.format})"
+
+
+def seed_files(bootstrap: Bootstrap, identity: Identity, network: Network) -> dict[str, bytes]:
+    """The files of the seed disk."""
+    if bootstrap.format not in FORMATS:
+        raise Invalid(f"bootstrap format {bootstrap.format!r} is not one of {', '.join(FORMATS)}")
+    meta = as_meta_data(identity)
+    if bootstrap.format == "ignition":
+        user = ignition.merge(bootstrap.data, identity.hostname, identity.provider_id, network)
+        return {"user-data": user, "meta-data": meta, "network-config": b"version: 1\nconfig: []\n"}
+    user = bootstrap.data or b"#cloud-config\n{}\n"
+    if bootstrap.format == "talos":
+        user = talos.merge(bootstrap.data, identity.hostname, identity.provider_id)
+    return {"user-data": user, "meta-data": meta, "network-config": as_network_config(network)}
+
+
+def as_meta_data(identity: Identity) -> bytes:
+    """The file ``meta-data``."""
+    meta: dict[str, Any] = {
+        "instance-id": identity.provider_id.removeprefix(SCHEME),
+        "local-hostname": identity.hostname,
+        "hostname": identity.hostname,
+    }
+    if identity.inject_provider_id:
+        meta["provider-id"] = identity.provider_id
+    if identity.kubernetes:
+        meta["kubernetes-version"] = identity.kubernetes
+    place = identity.place
+    found = {"region": place.region, "zone": place.zone, "proxmox-node": place.host}
+    meta |= {key: value for key, value in found.items() if value}
+    return yaml.safe_dump(meta, sort_keys=False).encode()

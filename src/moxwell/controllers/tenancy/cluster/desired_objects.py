@@ -1,0 +1,125 @@
+"""
+What a ``Kubernetes`` object stands for: pure, and the only place where these names are made.
+
+Out flow whole objects as trees, in the order in which they are made.
+"""
+
+from typing import Any
+
+import msgspec
+
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.infra.machine import GROUP as INFRA
+from moxwell.api.infra.machine import HUB
+from moxwell.controllers.tenancy.cluster.defaults import (
+    Defaults,
+    Zone,
+    groups_of,
+    regions_of,
+    version_of,
+    zones_of,
+)
+from moxwell.controllers.tenancy.cluster.naming import CONTROL_PLANE, CORE, new_object, owned, ref
+from moxwell.controllers.tenancy.cluster.node_groups import group_objects
+from moxwell.errors import Invalid
+
+Json = dict[str, Any]
+
+
+def expand(app: Kubernetes, defaults: Defaults) -> tuple[Json, ...]:
+    """Every object that should be there, in the order they are made."""
+    return tuple(obj for stage in stages(app, defaults) for obj in stage)
+
+
+def stages(app: Kubernetes, defaults: Defaults) -> tuple[tuple[Json, ...], ...]:
+    """The same, in turns: the ground first, then one group after the other."""
+    ground = [infrastructure(app, defaults), control_plane(app, defaults), cluster(app)]
+    turns = [ground, *(list(group_objects(app, g, defaults)) for g in groups_of(app))]
+    return tuple(tuple(owned(app, obj) for obj in turn) for turn in turns)
+
+
+# The cluster itself
+
+
+def cluster(app: Kubernetes) -> Json:
+    """Cluster API's Cluster."""
+    spec = {
+        "clusterNetwork": {
+            "services": {"cidrBlocks": ["10.96.0.0/16"]},
+            "pods": {"cidrBlocks": ["10.244.0.0/16"]},
+            "serviceDomain": "cluster.local",
+        },
+        "controlPlaneRef": ref(CONTROL_PLANE, "KamajiControlPlane", app.name),
+        "infrastructureRef": ref(INFRA, "ProxmoxCluster", app.name),
+    }
+    return new_object(app, CORE, "Cluster", app.name, spec)
+
+
+def control_plane(app: Kubernetes, defaults: Defaults) -> Json:
+    """The hosted control plane."""
+    given = app.spec.control_plane.replicas
+    spec: Json = {
+        "version": version_of(app, defaults),
+        "replicas": defaults.control_plane_replicas if given is None else given,
+        "dataStoreName": app.spec.control_plane.data_store or defaults.data_store,
+        "addons": {"coreDNS": {}, "kubeProxy": {}},
+        "network": {"serviceType": "LoadBalancer"},
+        "kubelet": {"preferredAddressTypes": ["InternalIP", "ExternalIP", "Hostname"]},
+    }
+    if app.spec.host:
+        spec["network"]["certSANs"] = [app.spec.host]
+    return new_object(app, f"{CONTROL_PLANE}/v1alpha2", "KamajiControlPlane", app.name, spec)
+
+
+def infrastructure(app: Kubernetes, defaults: Defaults) -> Json:
+    """The ground: one zone for each region, with its own addresses."""
+    zones = {z.name: z for g in groups_of(app) for z in zones_of(app, g, defaults)}
+    order = {r.name: number for number, r in enumerate(defaults.regions)}
+    used = sorted(zones.values(), key=lambda z: (order[z.region.name], bool(z.hosts), z.name))
+    rows = list({z.region.name: z.region for z in used}.values())
+    spec: Json = {"externalManagedControlPlane": True, "providerIDFormat": "RegionVMID"}
+    alone = len(used) == 1  # several zones with the same addresses would give each of them twice
+    home = regions_of(app, None, defaults)
+    spec["zoneConfig"] = [_zone(app, z, alone, home) for z in used]
+    if app.spec.network.addresses and not alone:
+        spec["ipv4Config"] = _addresses(app)
+    if app.spec.network.dns_servers:
+        spec["dnsServers"] = list(app.spec.network.dns_servers)
+    if app.spec.credentials_ref is not None:
+        _refuse_others(app, defaults)
+        ref = msgspec.to_builtins(app.spec.credentials_ref)
+        spec["regions"] = [{"name": r.name, "credentialsRef": ref} for r in rows]
+    return new_object(app, f"{INFRA}/{HUB}", "ProxmoxCluster", app.name, spec)
+
+
+def _refuse_others(app: Kubernetes, defaults: Defaults) -> None:
+    """A tenant that names somebody else's credentials would work with them, if not read them."""
+    ref = app.spec.credentials_ref
+    space = ref.namespace if ref else ""
+    if defaults.tenant and space not in ("", app.namespace):
+        raise Invalid(
+            f"spec.credentialsRef names namespace {space}: a tenant may only use Secrets of its own"
+        )
+
+
+def _addresses(app: Kubernetes) -> Json:
+    net = app.spec.network
+    given = {"addresses": list(net.addresses), "prefix": net.prefix or 24}
+    return {**given, "gateway": net.gateway}
+
+
+def _zone(app: Kubernetes, place: Zone, alone: bool, home: tuple[str, ...]) -> Json:
+    region, net = place.region, app.spec.network
+    zone: Json = {"zone": place.name, "region": region.name, "bridge": region.bridge}
+    if place.hosts:
+        zone["nodes"] = list(place.hosts)
+    if place.name not in home:  # for groups that name it, and nobody else
+        zone["onRequest"] = True
+    if net.addresses:
+        zone |= {"ipv4Config": _addresses(app)} if alone else {}
+    elif pool := net.pool or region.pool:
+        kind = "InClusterIPPool" if net.pool else "GlobalInClusterIPPool"
+        zone["ipPoolRef"] = [{"kind": kind, "name": pool}]
+    if region.dns:
+        zone["dnsServers"] = list(region.dns)
+    return zone

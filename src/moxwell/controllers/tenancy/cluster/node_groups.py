@@ -1,0 +1,209 @@
+"""
+The objects of one node group: two templates, a deployment and a health check. Pure.
+
+The templates are named by a hash of what they mean; the deployment names them, so that a change of
+meaning, and nothing else, is a rolling update.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME
+from moxwell.api.cozystack import Kubernetes, NodeGroup
+from moxwell.api.infra.machine import GROUP as INFRA
+from moxwell.api.infra.machine import HUB
+from moxwell.controllers.tenancy.cluster.defaults import Defaults, regions_of, version_of, zones_of
+from moxwell.controllers.tenancy.cluster.instance_types import Size, size_of
+from moxwell.controllers.tenancy.cluster.naming import (
+    BOOTSTRAP,
+    CORE,
+    GROUP_LABEL,
+    new_object,
+    ref,
+    seconds,
+    short_hash,
+)
+
+Json = dict[str, Any]
+AUTOSCALER = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-"
+CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
+
+
+def group_objects(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> Iterator[Json]:
+    """Machine template, kubeadm template, deployment and health check of a group."""
+    size, name = size_of(group), f"{app.name}-{group.name}"
+    machine = machine_spec(app, group, size, defaults)
+    kubeadm = kubeadm_spec(group)
+    machine_name = f"{name}-{short_hash(machine)}"
+    kubeadm_name = f"{name}-{short_hash(kubeadm)}"
+    yield new_object(
+        app,
+        f"{INFRA}/{HUB}",
+        "ProxmoxMachineTemplate",
+        machine_name,
+        {"template": {"spec": machine}},
+    )
+    template = {"template": {"spec": kubeadm}}
+    yield new_object(app, f"{BOOTSTRAP}/v1beta2", "KubeadmConfigTemplate", kubeadm_name, template)
+    yield deployment(app, group, size, defaults, (machine_name, kubeadm_name))
+    yield health_check(app, group)
+
+
+def machine_spec(app: Kubernetes, group: NodeGroup, size: Size, defaults: Defaults) -> Json:
+    """What each machine of a group is."""
+    device: Json = {"name": "net0", "model": "virtio"}
+    bridge = group.bridge or defaults.bridge
+    device |= {"bridge": bridge} if bridge else {}
+    device |= {"firewall": True} if defaults.firewall_group else {}
+    device |= {"vlan": group.vlan} if group.vlan else {}
+    if not _has_pool(app, group, defaults):
+        device["dhcp4"] = True
+    spec: Json = {
+        "numSockets": 1,
+        "numCores": size.cores,
+        "memoryMiB": size.memory_mib,
+        "disks": {"bootVolume": {"sizeGb": size.disk_gib}},
+        "network": {"networkDevices": [device]},
+        "spread": "Prefer",
+    }
+    spec |= _template(group)
+    if group.storage:
+        spec |= {"storage": group.storage, "full": True}
+    if defaults.firewall_group:
+        spec["firewallGroups"] = [defaults.firewall_group]
+    if among := _among(app, group, defaults):
+        spec["zones"] = among
+    if group.gpus:
+        spec["pciDevices"] = [{"mapping": gpu.name, "pcie": True} for gpu in group.gpus]
+    return spec
+
+
+def _among(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> list[str]:
+    """Zones by name where neither one is meant (a failure domain says so) nor all."""
+    zones = [zone.name for zone in zones_of(app, group, defaults)]
+    if len(zones) < 2:
+        return []
+    return [] if set(zones) == set(regions_of(app, None, defaults)) else zones
+
+
+def _template(group: NodeGroup) -> Json:
+    if group.template_tags:
+        return {"templateSelector": {"matchTags": list(group.template_tags)}}
+    if isinstance(group.template, int):
+        return {"templateID": group.template}
+    return {"templateName": group.template} if group.template else {}
+
+
+def _has_pool(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> bool:
+    if app.spec.network.addresses or app.spec.network.pool:
+        return True
+    names = regions_of(app, group, defaults)
+    return all(r.pool for r in defaults.regions if r.name in names)
+
+
+def kubeadm_spec(group: NodeGroup) -> Json:
+    """How each machine of a group joins."""
+    labels = {f"node-role.kubernetes.io/{role}": "" for role in group.roles}
+    labels |= {GROUP_LABEL: group.name, **group.labels}
+    args = [
+        {"name": "cloud-provider", "value": "external"},
+        {"name": "provider-id", "value": "proxmox://{{ ds.meta_data.instance_id }}"},
+        {"name": "node-labels", "value": ",".join(f"{k}={v}" for k, v in _kubelet_may(labels))},
+    ]
+    if group.taints:
+        args.append({"name": "register-with-taints", "value": ",".join(group.taints)})
+    args += _reservations(group)
+    registration: Json = {"name": "{{ local_hostname }}", "kubeletExtraArgs": args}
+    return {"joinConfiguration": {"nodeRegistration": registration}}
+
+
+def _kubelet_may(labels: Mapping[str, str]) -> list[tuple[str, str]]:
+    """A kubelet may not give itself roles; those come with the Machine."""
+    kept = {k: v for k, v in labels.items() if not k.startswith("node-role.kubernetes.io/")}
+    return sorted(kept.items())
+
+
+def _reservations(group: NodeGroup) -> list[Json]:
+    given = group.kubelet
+    system = _pairs(cpu=given.system_reserved_cpu, memory=given.system_reserved_memory)
+    kube = _pairs(cpu=given.kube_reserved_cpu, memory=given.kube_reserved_memory)
+    hard = f"memory.available<{given.eviction_hard_memory}" if given.eviction_hard_memory else ""
+    rows = (("system-reserved", system), ("kube-reserved", kube), ("eviction-hard", hard))
+    return [{"name": name, "value": value} for name, value in rows if value]
+
+
+def _pairs(**amounts: str) -> str:
+    return ",".join(f"{name}={amount}" for name, amount in sorted(amounts.items()) if amount)
+
+
+def deployment(
+    app: Kubernetes, group: NodeGroup, size: Size, defaults: Defaults, names: tuple[str, str]
+) -> Json:
+    """The MachineDeployment; an autoscaled one says how far, not how many."""
+    machine, kubeadm = names
+    called = f"{app.name}-{group.name}"
+    roles = {f"node-role.kubernetes.io/{role}": "" for role in group.roles}
+    labels = {CLUSTER_NAME: app.name, DEPLOYMENT_NAME: called, GROUP_LABEL: group.name, **roles}
+    zones = zones_of(app, group, defaults)
+    spec: Json = {
+        "clusterName": app.name,
+        "selector": {"matchLabels": {CLUSTER_NAME: app.name, DEPLOYMENT_NAME: called}},
+        "rollout": {
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            }
+        },
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {
+                "clusterName": app.name,
+                "version": group.version or version_of(app, defaults),
+                "bootstrap": {"configRef": ref(BOOTSTRAP, "KubeadmConfigTemplate", kubeadm)},
+                "infrastructureRef": ref(INFRA, "ProxmoxMachineTemplate", machine),
+            },
+        },
+    }
+    if len(zones) == 1:
+        spec["template"]["spec"]["failureDomain"] = zones[0].name
+    if not group.autoscaled:
+        spec["replicas"] = group.replicas
+    made = new_object(app, CORE, "MachineDeployment", called, spec)
+    made["metadata"]["labels"][GROUP_LABEL] = group.name
+    if group.autoscaled:
+        made["metadata"]["annotations"] = _autoscaling(group, size)
+    return made
+
+
+def _autoscaling(group: NodeGroup, size: Size) -> dict[str, str]:
+    return {
+        f"{AUTOSCALER}min-size": str(group.min_replicas or 0),
+        f"{AUTOSCALER}max-size": str(group.max_replicas),
+        f"{CAPACITY}cpu": str(size.cores),
+        f"{CAPACITY}memory": f"{size.memory_mib}Mi",
+        f"{CAPACITY}ephemeral-disk": f"{size.disk_gib}Gi",
+        f"{CAPACITY}maxPods": "110",
+        f"{CAPACITY}labels": f"{GROUP_LABEL}={group.name}",
+    }
+
+
+def health_check(app: Kubernetes, group: NodeGroup) -> Json:
+    """Broken nodes of a group are replaced, unless too many are broken at once."""
+    given = app.spec.node_health_check
+    most = group.max_unhealthy or (given.max_unhealthy if given else None) or "50%"
+    start = group.node_startup_timeout or (given.node_startup_timeout if given else "") or "20m"
+    unknown = (given.ready_unknown_timeout if given else "") or "5m"
+    broken = (given.ready_false_timeout if given else "") or "10m"
+    spec = {
+        "clusterName": app.name,
+        "selector": {"matchLabels": {DEPLOYMENT_NAME: f"{app.name}-{group.name}"}},
+        "checks": {
+            "nodeStartupTimeoutSeconds": seconds(start),
+            "unhealthyNodeConditions": [
+                {"type": "Ready", "status": "Unknown", "timeoutSeconds": seconds(unknown)},
+                {"type": "Ready", "status": "False", "timeoutSeconds": seconds(broken)},
+            ],
+        },
+        "remediation": {"triggerIf": {"unhealthyLessThanOrEqualTo": most}},
+    }
+    return new_object(app, CORE, "MachineHealthCheck", f"{app.name}-{group.name}", spec)

@@ -1,0 +1,156 @@
+"""
+Sets of field paths, in the very form ``managedFields`` stores them (FieldsV1): nested dicts.
+
+``{"f:spec": {"f:a": {}, "f:b": {".": {}, "f:c": {}}}}`` holds spec.a, spec.b and spec.b.c, but
+not spec. A node is a member when it is empty or has ``"."``. Sets are values: no function here
+changes its arguments.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from moxwell.embedded.apiserver.merge_schema import LIST, MAP, Shape
+
+Node = dict[str, Any]
+EMPTY: Node = {}
+_HERE = "."
+
+
+def is_member(node: Node) -> bool:
+    return not node or _HERE in node
+
+
+def node(member: bool, children: Node) -> Node | None:
+    """A node of these parts; None when nothing is left of it."""
+    if not children:
+        return {} if member else None
+    return {_HERE: {}, **children} if member else children
+
+
+def _children(of: Node) -> Node:
+    return {k: v for k, v in of.items() if k != _HERE} if _HERE in of else of
+
+
+def union(a: Node, b: Node) -> Node:
+    """Paths in either; at the root."""
+    if not a or not b:
+        return a or b
+    made = dict(a)
+    for key, other in b.items():
+        mine = made.get(key)
+        made[key] = other if mine is None else _union(mine, other)
+    return made
+
+
+def _union(a: Node, b: Node) -> Node:
+    children = union(_children(a), _children(b))
+    return node(is_member(a) or is_member(b), children) or {}
+
+
+def intersection(a: Node, b: Node) -> Node:
+    made: Node = {}
+    for key, mine in a.items():
+        other = b.get(key)
+        if other is None or key == _HERE:
+            continue
+        both = node(
+            is_member(mine) and is_member(other), intersection(_children(mine), _children(other))
+        )
+        if both is not None:
+            made[key] = both
+    return made
+
+
+def difference(a: Node, b: Node) -> Node:
+    """Paths of ``a`` that are not in ``b``; what lies below a path of ``b`` stays."""
+    if not b:
+        return a
+    made: Node = {}
+    for key, mine in a.items():
+        other = b.get(key)
+        if other is None:
+            made[key] = mine
+            continue
+        rest = node(
+            is_member(mine) and not is_member(other), difference(_children(mine), _children(other))
+        )
+        if rest is not None:
+            made[key] = rest
+    return made
+
+
+def without(a: Node, b: Node) -> Node:
+    """Paths of ``a`` that are neither in ``b`` nor below one of its paths."""
+    made: Node = {}
+    for key, mine in a.items():
+        other = b.get(key)
+        if other is None:
+            made[key] = mine
+        elif not is_member(other):
+            rest = node(is_member(mine), without(_children(mine), _children(other)))
+            if rest is not None:
+                made[key] = rest
+    return made
+
+
+def only(a: Node, keep: tuple[str, ...]) -> Node:
+    """The paths that begin with one of these elements."""
+    return {key: value for key, value in a.items() if key in keep}
+
+
+def paths(a: Node, prefix: str = "") -> Iterator[str]:
+    """Every path, as error texts write it: the members of a level before what is below them."""
+    keys = [key for key in sorted(a, key=_order) if key != _HERE]
+    yield from (prefix + shown(key) for key in keys if is_member(a[key]))
+    for key in keys:
+        yield from paths(_children(a[key]), prefix + shown(key))
+
+
+def _order(key: str) -> tuple[int, str]:
+    return "fkvi".find(key[:1]), key
+
+
+def shown(element: str) -> str:
+    kind, _, rest = element.partition(":")
+    if kind == "f":
+        return f".{rest}"
+    if kind == "k":
+        keys = json.loads(rest)
+        return "[" + ",".join(f"{k}={_compact(v)}" for k, v in sorted(keys.items())) + "]"
+    return f"[={rest}]" if kind == "v" else f"[{rest}]"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def element_of(item: Any, shape: Shape, at: int) -> str:
+    """How a list names one of its items."""
+    if shape.keys and isinstance(item, dict):
+        keys = {}
+        for key in sorted(shape.keys):
+            value = item.get(key, shape.defaults.get(key))
+            if value is not None:
+                keys[key] = value
+        return "k:" + _compact(keys)
+    return f"i:{at}" if shape.keys else "v:" + _compact(item)
+
+
+def named_as_members(a: Node, shape: Shape) -> Node:
+    """With every declared field on the way to a path a member itself."""
+    made: Node = {}
+    for key, child in a.items():
+        if key == _HERE:
+            made[key] = child
+            continue
+        below, named = _descend(shape, key)
+        inner = named_as_members(_children(child), below)
+        made[key] = node(is_member(child) or named, inner) or {}
+    return made
+
+
+def _descend(shape: Shape, element: str) -> tuple[Shape, bool]:
+    if element.startswith("f:") and shape.kind == MAP:
+        return shape.field(element[2:]), shape.has(element[2:])
+    return (shape.element() if shape.kind == LIST else shape), False

@@ -1,0 +1,207 @@
+"""
+Server-side apply and its book-keeping: pure functions from objects and managers to objects and
+managers.
+
+``apply`` lays a configuration over the live object, takes away what this manager applied before
+and no longer does (unless others own it), and refuses changes of fields others own. ``update``
+moves changed fields to whoever changed them. Managers may have written in other versions; a
+``Views`` shows an object and its shape in each of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from moxwell.embedded.apiserver import status_errors
+from moxwell.embedded.apiserver.apply import field_sets, typed_values
+from moxwell.embedded.apiserver.apply.field_sets import Node
+from moxwell.embedded.apiserver.apply.managed_fields import Manager, Managers, Owned
+from moxwell.embedded.apiserver.merge_schema import Shape
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One version: how it merges, how an object gets into it, what is never owned there."""
+
+    version: str
+    shape: Shape
+    into: Callable[[Object], Object]
+
+
+Views = Callable[[str], View | None]  # None: the version is no longer served
+_META = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "generation")
+STRIPPED: Node = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        ".": {},
+        **{f"f:{name}": {} for name in (*_META, "managedFields", "resourceVersion")},
+    },
+}
+
+
+class Conflicted(status_errors.Refused):
+    """Others own what an apply would change; ``fields`` are those fields."""
+
+    def __init__(self, message: str, causes: list[status_errors.Cause], fields: Node) -> None:
+        details = {"causes": [c.as_dict() for c in causes]}
+        super().__init__(409, "Conflict", message, details=details)
+        self.fields = fields
+
+
+def conflict_error(conflicts: list[tuple[Manager, str, str]], fields: Node) -> Conflicted:
+    """``conflicts``: manager, its version, path."""
+    causes = [
+        status_errors.Cause("FieldManagerConflict", f"conflict with {who.shown(version)}", path)
+        for who, version, path in conflicts
+    ]
+    if len(conflicts) == 1:
+        who, version, path = conflicts[0]
+        text = f"Apply failed with 1 conflict: conflict with {who.shown(version)}: {path}"
+    else:
+        lines, last = [], None
+        for who, version, path in conflicts:
+            if who != last:
+                lines.append(f"conflicts with {who.shown(version)}:")
+                last = who
+            lines.append(f"- {path}")
+        text = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+    return Conflicted(text, causes, fields)
+
+
+class Ledger:
+    """Book-keeping of one object in one version."""
+
+    def __init__(self, views: Views, version: str, ignored: Callable[[Node], Node]) -> None:
+        self._views, self._version, self._ignored = views, version, ignored
+
+    def _view(self, version: str) -> View:
+        view = self._views(version) or self._views(self._version)
+        if view is None:
+            raise status_errors.internal(f"version {version} is not served")
+        return view
+
+    def kept(self, fields: Node) -> Node:
+        """What of a set may be owned at all."""
+        return self._ignored(field_sets.difference(fields, STRIPPED))
+
+    def update(
+        self, old: Object, new: Object, managers: Managers, me: Manager, now: str
+    ) -> Managers:
+        """After a plain write: changed fields are mine."""
+        compared, managers = self._moved(old, new, managers, None, force=True)
+        mine = managers.get(me)
+        before = mine.fields if mine else {}
+        gained = self.kept(compared.changed())
+        fields = field_sets.union(field_sets.difference(before, compared.removed), gained)
+        if fields and (mine is None or fields != before or not compared.same):
+            time = now if gained or mine is None else mine.time
+            managers[me] = Owned(fields, self._version, time)
+        elif not fields:
+            managers.pop(me, None)
+        return managers
+
+    def apply(
+        self, live: Object, config: Object, managers: Managers, me: Manager, *, force: bool
+    ) -> tuple[Object, Managers]:
+        """The merged object and who owns what then; raises the conflict."""
+        shape = self._view(self._version).shape
+        fields = self.kept(typed_values.fields_of(config, shape))
+        merged = typed_values.merge(live, config, shape)
+        before = managers.get(me)
+        managers = dict(managers)
+        managers[me] = Owned(fields, self._version, before.time if before else "")
+        merged = self._pruned(merged, managers, before)
+        _, managers = self._moved(live, merged, managers, me, force=force)
+        if not fields:
+            managers.pop(me, None)
+        return merged, managers
+
+    def _moved(
+        self, old: Object, new: Object, managers: Managers, me: Manager | None, *, force: bool
+    ) -> tuple[typed_values.Comparison, Managers]:
+        """Take changed and removed fields from everybody but ``me``; conflicts unless forced."""
+        seen: dict[str, typed_values.Comparison] = {}
+        conflicts: list[tuple[Manager, str, str]] = []
+        contested: Node = {}
+        kept: Managers = {}
+        for who in sorted(managers):
+            what = managers[who]
+            if who == me:
+                kept[who] = what
+                continue
+            if self._views(what.version) is None:
+                continue
+            compared = self._compared(seen, what.version, old, new)
+            taken = field_sets.intersection(what.fields, compared.changed())
+            if not force:
+                conflicts += [(who, what.version, path) for path in field_sets.paths(taken)]
+                contested = field_sets.union(contested, taken)
+            fields = field_sets.difference(
+                field_sets.difference(what.fields, taken), compared.removed
+            )
+            if fields:
+                kept[who] = what if fields == what.fields else replace(what, fields=fields)
+        if conflicts:
+            raise conflict_error(conflicts, contested)
+        return self._compared(seen, self._version, old, new), kept
+
+    def _compared(
+        self, seen: dict[str, typed_values.Comparison], version: str, old: Object, new: Object
+    ) -> typed_values.Comparison:
+        if version not in seen:
+            view = self._view(version)
+            found = typed_values.compare(view.into(old), view.into(new), view.shape)
+            parts = (found.added, found.modified, found.removed)
+            seen[version] = typed_values.Comparison(*(self._ignored(part) for part in parts))
+        return seen[version]
+
+    def _pruned(self, merged: Object, managers: Managers, before: Owned | None) -> Object:
+        """Without what I applied last time and no longer do."""
+        if before is None or not before.fields:
+            return merged
+        view = self._view(before.version)
+        whole = view.into(merged)
+        pruned = (
+            typed_values.remove(
+                whole, field_sets.named_as_members(before.fields, view.shape), view.shape
+            )
+            or {}
+        )
+        pruned = self._with_owned(whole, pruned, managers)
+        pruned = _with_dangling(view.into(whole), view.into(pruned), before.fields, view.shape)
+        return self._view(self._version).into(pruned)
+
+    def _with_owned(self, merged: Object, pruned: Object, managers: Managers) -> Object:
+        """Put back what somebody owns."""
+        by_version: dict[str, Node] = {}
+        for what in managers.values():
+            if self._views(what.version) is not None:
+                so_far = by_version.get(what.version, {})
+                by_version[what.version] = field_sets.union(so_far, what.fields)
+        for version, owned in by_version.items():
+            view = self._view(version)
+            whole, rest = view.into(merged), view.into(pruned)
+            have = field_sets.named_as_members(
+                typed_values.fields_of(whole, view.shape), view.shape
+            )
+            keep = field_sets.union(
+                field_sets.named_as_members(typed_values.fields_of(rest, view.shape), view.shape),
+                field_sets.named_as_members(owned, view.shape),
+            )
+            pruned = typed_values.remove(whole, field_sets.difference(have, keep), view.shape) or {}
+            merged = whole
+        return pruned
+
+
+def _with_dangling(merged: Object, pruned: Object, last: Node, shape: Shape) -> Object:
+    """Put back what was never mine but went with something of mine."""
+    have = field_sets.named_as_members(typed_values.fields_of(merged, shape), shape)
+    left = field_sets.named_as_members(typed_values.fields_of(pruned, shape), shape)
+    gone = field_sets.intersection(
+        field_sets.difference(have, left), field_sets.named_as_members(last, shape)
+    )
+    found: Object = typed_values.remove(merged, gone, shape) or {}
+    return found

@@ -1,0 +1,189 @@
+"""
+Field ownership on the way of a write: reads managedFields, keeps the ledger, writes them back.
+
+An object without managedFields that is updated stays untracked (its writer cleared them on
+purpose) until somebody applies; then what is there belongs to ``before-first-apply``. Times
+alone never make a write.
+"""
+
+import copy
+from typing import Any
+
+import msgspec
+
+from moxwell.embedded.apiserver.apply import field_sets, typed_values
+from moxwell.embedded.apiserver.apply import managed_fields as who
+from moxwell.embedded.apiserver.apply.field_sets import Node
+from moxwell.embedded.apiserver.apply.server_side_apply import Conflicted, Ledger, View
+from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.request_info import Call
+from moxwell.embedded.apiserver.resources import Face
+
+Object = dict[str, Any]
+KUBECTL = "kubectl"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def ledger(core: Core, call: Call) -> Ledger:
+    """The ledger of the object a call is about."""
+    face = call.face
+    known: dict[str, View | None] = {}
+
+    def view(version: str) -> View | None:
+        if version not in known:
+            known[version] = _view(core, face, version)
+        return known[version]
+
+    return Ledger(view, face.api_version, lambda fields: _allowed(call, fields))
+
+
+def _view(core: Core, face: Face, version: str) -> View | None:
+    if version == face.api_version:
+        return View(version, face.model.shape, lambda obj: obj)
+    group, _, short = version.rpartition("/")
+    other = core.registry.find(group, short, face.plural)
+    if other is None or other.store != face.store:
+        return None
+
+    def into(obj: Object) -> Object:
+        if obj.get("apiVersion") == version:
+            return obj
+        return other.between(copy.deepcopy(obj), version)
+
+    return View(version, other.model.shape, into)
+
+
+def _allowed(call: Call, fields: Node) -> Node:
+    """What an endpoint resets is not owned through it."""
+    if not call.face.status:
+        return fields
+    if call.sub == "status":
+        meta = fields.get("f:metadata", {})
+        kept = field_sets.only(fields, ("f:status",))
+        if not call.face.custom and "f:annotations" in meta:
+            kept["f:metadata"] = {"f:annotations": meta["f:annotations"]}
+        return kept
+    return {key: value for key, value in fields.items() if key != "f:status"}
+
+
+def on_create(core: Core, call: Call, obj: Object) -> None:
+    """A new object: what it has belongs to its writer."""
+    face = call.face
+    obj["metadata"].pop("managedFields", None)
+    me = who.updater(call.manager, call.sub, face.api_version)
+    made = ledger(core, call).update(_empty(face), _without(obj), {}, me, core.now())
+    _write(obj, made)
+
+
+def on_update(core: Core, call: Call, old: Object, new: Object) -> None:
+    """A plain write: what it changed belongs to its writer."""
+    entries = new["metadata"].pop("managedFields", None)
+    before = old["metadata"].get("managedFields")
+    if entries is not None and (entries == [] or entries == [{}]):
+        return  # the writer clears them
+    managers = who.read(entries if entries else before)
+    if not managers and not before:
+        return
+    me = who.updater(call.manager, call.sub, call.face.api_version)
+    made = ledger(core, call).update(_without(old), _without(new), managers, me, core.now())
+    _write(new, who.Capped(made).result())
+
+
+def apply(core: Core, call: Call, live: Object | None, config: Object, *, force: bool) -> Object:
+    """The object an apply leads to, with its new managers."""
+    face, me = call.face, who.applier(call.manager, call.sub)
+    base = live
+    if base is None:
+        base = {"apiVersion": face.api_version, "kind": face.kind, "metadata": {}}
+    managers = who.read(base["metadata"].get("managedFields"))
+    book = ledger(core, call)
+    if live is not None and not managers:
+        managers = _before_first_apply(core, book, face, live)
+    try:
+        made, managers = book.apply(_without(base), config, managers, me, force=force)
+    except Conflicted as conflict:
+        if not _was_applied(face, base, conflict, call.manager):
+            raise
+        made, managers = book.apply(_without(base), config, managers, me, force=True)
+    made = {**made, "metadata": dict(made.get("metadata") or {})}
+    if call.manager == KUBECTL:
+        _sync_last_applied(made, config)
+    if live is None or made != _without(live):
+        managers = {
+            m: who.Owned(o.fields, o.version, core.now()) if m == me else o
+            for m, o in managers.items()
+        }
+    _write(made, managers)
+    return made
+
+
+def _last_applied(obj: Object) -> Any:
+    text = (obj["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def _was_applied(face: Face, live: Object, conflict: Conflicted, manager: str) -> bool:
+    """Whether kubectl applied the contested fields itself, in its older way."""
+    last = _last_applied(live) if manager == KUBECTL else None
+    if not isinstance(last, dict):
+        return False
+    return not field_sets.difference(
+        conflict.fields, typed_values.fields_of(last, face.model.shape)
+    )
+
+
+def _sync_last_applied(made: Object, config: Object) -> None:
+    annotations = made["metadata"].get("annotations") or {}
+    if LAST_APPLIED in annotations:
+        meta = {k: v for k, v in config["metadata"].items() if k != "managedFields"}
+        text = msgspec.json.encode({**config, "metadata": meta}).decode() + "\n"
+        made["metadata"]["annotations"] = {**annotations, LAST_APPLIED: text}
+
+
+def _empty(face: Face) -> Object:
+    """What an object is compared with when it is new: Go's structs always have some fields."""
+    empty: Object = {"apiVersion": face.api_version, "kind": face.kind}
+    return empty if face.custom else face.model.read(empty, None)
+
+
+def _before_first_apply(core: Core, book: Ledger, face: Face, live: Object) -> who.Managers:
+    me = who.updater("before-first-apply", "", face.api_version)
+    return book.update(_empty(face), _without(live), {}, me, core.now())
+
+
+def _without(obj: Object) -> Object:
+    """The object less what the ledger itself keeps."""
+    meta = {
+        k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "resourceVersion")
+    }
+    return {**obj, "metadata": meta}
+
+
+def _write(obj: Object, managers: who.Managers) -> None:
+    entries = who.write(managers)
+    if entries:
+        obj["metadata"]["managedFields"] = entries
+    else:
+        obj["metadata"].pop("managedFields", None)
+
+
+def keep_times(new: Object, old: Object) -> None:
+    """If nothing but the times of managers changed, nothing changed."""
+    mine, theirs = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
+    if mine == theirs or not mine or not theirs:
+        return
+    if _timeless(mine) == _timeless(theirs):
+        skip = ("managedFields", "resourceVersion")
+        a = {k: v for k, v in new["metadata"].items() if k not in skip}
+        b = {k: v for k, v in old["metadata"].items() if k not in skip}
+        if a == b and {**new, "metadata": 0} == {**old, "metadata": 0}:
+            new["metadata"]["managedFields"] = theirs
+
+
+def _timeless(entries: list[Object]) -> list[Object]:
+    return [{k: v for k, v in entry.items() if k != "time"} for entry in entries]

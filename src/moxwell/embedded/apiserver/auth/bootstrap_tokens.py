@@ -1,0 +1,56 @@
+"""
+Bootstrap tokens: what a machine proves itself with before it has a certificate.
+
+``id.secret`` is believed while a Secret ``bootstrap-token-id`` in ``kube-system`` holds the
+secret, allows authentication and has not run out. The user is ``system:bootstrap:id``; the
+Secret may add groups below ``system:bootstrappers:``.
+"""
+
+import base64
+import hmac
+import re
+from datetime import datetime
+from typing import Any
+
+from moxwell.api.requests import User
+from moxwell.clock import Clock
+from moxwell.embedded.apiserver.object_cache import State
+
+_TOKEN = re.compile(r"^([a-z0-9]{6})\.([a-z0-9]{16})$")
+_GROUP = re.compile(r"^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$")
+TYPE = "bootstrap.kubernetes.io/token"
+
+
+def prove(token: str, state: State, clock: Clock) -> User | None:
+    """Whom a bootstrap token proves; None if it proves nobody."""
+    shape = _TOKEN.match(token)
+    record = state.find("secrets", f"kube-system/bootstrap-token-{shape[1]}") if shape else None
+    if shape is None or record is None:
+        return None
+    secret = record.object()
+    data = {key: _text(value) for key, value in (secret.get("data") or {}).items()}
+    good = secret.get("type") == TYPE and data.get("token-id") == shape[1]
+    good &= data.get("usage-bootstrap-authentication") == "true"
+    good &= hmac.compare_digest(data.get("token-secret", "").encode(), shape[2].encode())
+    if not good or _is_over(data, clock):
+        return None
+    extra = [g for g in data.get("auth-extra-groups", "").split(",") if _GROUP.match(g)]
+    groups = ("system:bootstrappers", *extra, "system:authenticated")
+    return User(name=f"system:bootstrap:{shape[1]}", groups=groups)
+
+
+def _is_over(data: dict[str, str], clock: Clock) -> bool:
+    until = data.get("expiration")
+    if not until:
+        return False
+    try:
+        return datetime.fromisoformat(until) <= clock.now()
+    except ValueError:
+        return True
+
+
+def _text(value: Any) -> str:
+    try:
+        return base64.b64decode(str(value), validate=True).decode()
+    except ValueError:
+        return ""

@@ -1,0 +1,126 @@
+"""
+Reviews: questions that are POSTed. Who am I, may I, may somebody else, whose token is this.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moxwell.api.requests import User
+from moxwell.embedded.apiserver.auth.rbac import MASTERS, Ask, Authorizer
+from moxwell.embedded.apiserver.auth.tokens import Tokens
+from moxwell.embedded.apiserver.request_info import Call
+from moxwell.embedded.apiserver.status_errors import Cause, invalid
+
+Object = dict[str, Any]
+
+
+def info(user: User) -> Object:
+    """A user as reviews show them."""
+    made: Object = {"username": user.name}
+    if user.uid:
+        made["uid"] = user.uid
+    if user.groups:
+        made["groups"] = list(user.groups)
+    if user.extra:
+        made["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return made
+
+
+class Reviews:
+    """Answers them, by kind."""
+
+    def __init__(self, authorizer: Authorizer, tokens: Tokens) -> None:
+        self._authorizer, self._tokens = authorizer, tokens
+
+    def answer(self, call: Call, obj: Object) -> Object:
+        kind, spec = call.face.kind, obj.get("spec") or {}
+        if kind == "SelfSubjectReview":
+            return {**_bare(obj), "status": {"userInfo": info(call.user)}}
+        if kind == "TokenReview":
+            return {**obj, "status": self._token(spec)}
+        if kind == "SelfSubjectRulesReview":
+            return {**obj, "status": self._rules(call.user, spec.get("namespace", ""))}
+        user = call.user
+        if kind != "SelfSubjectAccessReview":
+            user = _named(spec)
+            if not user.name and not user.groups:
+                text = 'Invalid value: "": at least one of user or group must be specified'
+                cause = Cause("FieldValueInvalid", text, "spec.user")
+                raise invalid("", call.face.group, "", [cause])
+        if kind == "LocalSubjectAccessReview":
+            self._local(call, spec)
+        return {**obj, "status": self._access(call, user, spec)}
+
+    def _local(self, call: Call, spec: Object) -> None:
+        given = (spec.get("resourceAttributes") or {}).get("namespace", "")
+        if given != call.namespace:
+            text = f'Invalid value: "{given}": must match metadata.namespace'
+            cause = Cause("FieldValueInvalid", text, "spec.resourceAttributes.namespace")
+            raise invalid(call.face.kind, call.face.group, "", [cause])
+
+    def _access(self, call: Call, user: User, spec: Object) -> Object:
+        about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+        if (about is None) == (path is None):
+            text = (
+                "Invalid value: null: exactly one of nonResourceAttributes or"
+                " resourceAttributes must be"
+                " specified"
+            )
+            cause = Cause("FieldValueInvalid", text, "spec.resourceAttributes")
+            raise invalid(call.face.kind, call.face.group, "", [cause])
+        ask = (
+            _ask(about or {})
+            if path is None
+            else Ask(path.get("verb", ""), path=path.get("path", ""))
+        )
+        return {"allowed": True} if self._authorizer.may(user, ask) else {"allowed": False}
+
+    def _rules(self, user: User, namespace: str) -> Object:
+        resources, paths = [], []
+        rules: list[Mapping[str, Any]] = list(self._authorizer.rules_of(user, namespace))
+        if MASTERS in user.groups:
+            rules = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+            rules.append({"verbs": ["*"], "nonResourceURLs": ["*"]})
+        for rule in rules:
+            if rule.get("resources"):
+                keys = ("verbs", "apiGroups", "resources", "resourceNames")
+                resources.append({k: rule[k] for k in keys if rule.get(k)})
+            if rule.get("nonResourceURLs"):
+                paths.append({k: rule[k] for k in ("verbs", "nonResourceURLs")})
+        return {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}
+
+    def _token(self, spec: Object) -> Object:
+        audiences = spec.get("audiences") or ()
+        proven = self._tokens.check(spec.get("token", ""), audiences)
+        if proven is None:
+            return {"user": {}, "error": "the token proves nobody"}
+        return {
+            "authenticated": True,
+            "user": info(proven.user),
+            "audiences": list(proven.audiences),
+        }
+
+
+def _bare(obj: Object) -> Object:
+    return {k: v for k, v in obj.items() if k != "spec"}
+
+
+def _named(spec: Object) -> User:
+    extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
+    return User(
+        name=spec.get("user", ""),
+        groups=tuple(spec.get("groups") or ()),
+        uid=spec.get("uid", ""),
+        extra=extra,
+    )
+
+
+def _ask(about: Object) -> Ask:
+    return Ask(
+        about.get("verb", ""),
+        about.get("group", ""),
+        about.get("resource", ""),
+        about.get("subresource", ""),
+        about.get("name", ""),
+        about.get("namespace", ""),
+    )

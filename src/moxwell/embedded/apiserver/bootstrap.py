@@ -1,0 +1,44 @@
+"""
+What is there from the beginning: namespaces, priority classes, roles. Made once; deleted ones
+stay deleted only until the next start, as in any cluster.
+"""
+
+from typing import Any
+
+from moxwell.embedded.apiserver.auth import bootstrap as access
+from moxwell.embedded.apiserver.core import Core
+
+Object = dict[str, Any]
+NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+def _priorities() -> list[Object]:
+    return [
+        {
+            "metadata": {"name": f"system-{name}-critical"},
+            "value": value,
+            "description": "Used for system critical pods that " + what,
+        }
+        for name, value, what in (
+            (
+                "cluster",
+                2000000000,
+                "must run in the cluster, but can be moved to another node if necessary.",
+            ),
+            ("node", 2000001000, "must not be moved from their current node."),
+        )
+    ]
+
+
+def ensure(core: Core) -> None:
+    """Create what is missing."""
+    wanted: list[tuple[str, Object]] = [
+        ("namespaces", {"metadata": {"name": name}}) for name in NAMESPACES
+    ]
+    wanted += [("priorityclasses.scheduling.k8s.io", obj) for obj in _priorities()]
+    wanted += access.objects()
+    for store, obj in wanted:
+        face, meta = core.registry.hub(store), obj["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
+        if face is not None and core.state.find_staged(store, key) is None:
+            core.create(face, obj)

@@ -1,0 +1,295 @@
+"""
+The table of built-in kinds: names, scope, subresources, Go type. One row is one face.
+
+What the rows do not say (defaults, refusals, columns) is in the modules beside this one, by kind.
+"""
+
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+from moxwell.embedded.apiserver.resources import ALL_VERBS
+
+CREATE = ("create",)
+_CORE, _API = "k8s.io/api/core/v1", "k8s.io/api"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One built-in kind."""
+
+    group: str
+    kind: str
+    plural: str
+    go: str
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subs: tuple[str, ...] = ()
+    generation: bool = False
+    verbs: tuple[str, ...] = ALL_VERBS
+    version: str = "v1"
+    store: str = ""
+
+    @property
+    def stored_as(self) -> str:
+        return self.store or (f"{self.plural}.{self.group}" if self.group else self.plural)
+
+
+class More(TypedDict, total=False):
+    """What few kinds have."""
+
+    categories: tuple[str, ...]
+    subs: tuple[str, ...]
+    generation: bool
+    verbs: tuple[str, ...]
+    version: str
+    store: str
+
+
+def _core(kind: str, plural: str, *short: str, cluster: bool = False, **more: Unpack[More]) -> Row:
+    return _row("", f"{_CORE}.{kind}", kind, plural, short, cluster, more)
+
+
+def _of(
+    group: str,
+    package: str,
+    kind: str,
+    plural: str,
+    *short: str,
+    cluster: bool = False,
+    **more: Unpack[More],
+) -> Row:
+    return _row(group, f"{_API}/{package}.{kind}", kind, plural, short, cluster, more)
+
+
+def _row(
+    group: str,
+    go: str,
+    kind: str,
+    plural: str,
+    short: tuple[str, ...],
+    cluster: bool,
+    more: More,
+) -> Row:
+    return Row(group, kind, plural, go, not cluster, short, **more)
+
+
+ALL = ("all",)
+STATUS = ("status",)
+SCALED = ("scale", "status")
+NO_COLLECTION = tuple(v for v in ALL_VERBS if v != "deletecollection")
+_RBAC, _AUTHZ, _AUTHN = "rbac.authorization.k8s.io", "authorization.k8s.io", "authentication.k8s.io"
+_STORAGE, _APPS = "storage.k8s.io", "apps"
+
+KINDS: tuple[Row, ...] = (
+    _core("Binding", "bindings", verbs=CREATE),
+    _core("ConfigMap", "configmaps", "cm"),
+    _core("Endpoints", "endpoints", "ep"),
+    _core("Event", "events", "ev"),
+    _core("LimitRange", "limitranges", "limits"),
+    _core(
+        "Namespace",
+        "namespaces",
+        "ns",
+        cluster=True,
+        subs=("finalize", "status"),
+        verbs=NO_COLLECTION,
+    ),
+    _core("Node", "nodes", "no", cluster=True, subs=STATUS),
+    _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", subs=STATUS),
+    _core("PersistentVolume", "persistentvolumes", "pv", cluster=True, subs=STATUS),
+    _core(
+        "Pod", "pods", "po", categories=ALL, generation=True, subs=("binding", "eviction", "status")
+    ),
+    _core("PodTemplate", "podtemplates", generation=True),
+    _core(
+        "ReplicationController",
+        "replicationcontrollers",
+        "rc",
+        categories=ALL,
+        subs=SCALED,
+        generation=True,
+    ),
+    _core("ResourceQuota", "resourcequotas", "quota", subs=STATUS),
+    _core("Secret", "secrets"),
+    _core("ServiceAccount", "serviceaccounts", "sa", subs=("token",)),
+    _core("Service", "services", "svc", categories=ALL, subs=STATUS),
+    _of(_APPS, "apps/v1", "ControllerRevision", "controllerrevisions"),
+    _of(
+        _APPS,
+        "apps/v1",
+        "DaemonSet",
+        "daemonsets",
+        "ds",
+        categories=ALL,
+        subs=STATUS,
+        generation=True,
+    ),
+    _of(
+        _APPS,
+        "apps/v1",
+        "Deployment",
+        "deployments",
+        "deploy",
+        categories=ALL,
+        subs=SCALED,
+        generation=True,
+    ),
+    _of(
+        _APPS,
+        "apps/v1",
+        "ReplicaSet",
+        "replicasets",
+        "rs",
+        categories=ALL,
+        subs=SCALED,
+        generation=True,
+    ),
+    _of(
+        _APPS,
+        "apps/v1",
+        "StatefulSet",
+        "statefulsets",
+        "sts",
+        categories=ALL,
+        subs=SCALED,
+        generation=True,
+    ),
+    _of(
+        _AUTHN,
+        "authentication/v1",
+        "SelfSubjectReview",
+        "selfsubjectreviews",
+        cluster=True,
+        verbs=CREATE,
+    ),
+    _of(_AUTHN, "authentication/v1", "TokenReview", "tokenreviews", cluster=True, verbs=CREATE),
+    _of(
+        _AUTHZ,
+        "authorization/v1",
+        "LocalSubjectAccessReview",
+        "localsubjectaccessreviews",
+        verbs=CREATE,
+    ),
+    _of(
+        _AUTHZ,
+        "authorization/v1",
+        "SelfSubjectAccessReview",
+        "selfsubjectaccessreviews",
+        cluster=True,
+        verbs=CREATE,
+    ),
+    _of(
+        _AUTHZ,
+        "authorization/v1",
+        "SelfSubjectRulesReview",
+        "selfsubjectrulesreviews",
+        cluster=True,
+        verbs=CREATE,
+    ),
+    _of(
+        _AUTHZ,
+        "authorization/v1",
+        "SubjectAccessReview",
+        "subjectaccessreviews",
+        cluster=True,
+        verbs=CREATE,
+    ),
+    _of(
+        "autoscaling",
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        "hpa",
+        categories=ALL,
+        subs=STATUS,
+        version="v2",
+    ),
+    _of(
+        "batch",
+        "batch/v1",
+        "CronJob",
+        "cronjobs",
+        "cj",
+        categories=ALL,
+        subs=STATUS,
+        generation=True,
+    ),
+    _of("batch", "batch/v1", "Job", "jobs", categories=ALL, subs=STATUS, generation=True),
+    _of(
+        "certificates.k8s.io",
+        "certificates/v1",
+        "CertificateSigningRequest",
+        "certificatesigningrequests",
+        "csr",
+        cluster=True,
+        subs=("approval", "status"),
+    ),
+    _of("coordination.k8s.io", "coordination/v1", "Lease", "leases"),
+    _of("discovery.k8s.io", "discovery/v1", "EndpointSlice", "endpointslices", generation=True),
+    _of("events.k8s.io", "events/v1", "Event", "events", "ev", store="events"),
+    _of(
+        "networking.k8s.io",
+        "networking/v1",
+        "IngressClass",
+        "ingressclasses",
+        cluster=True,
+        generation=True,
+    ),
+    _of(
+        "networking.k8s.io",
+        "networking/v1",
+        "Ingress",
+        "ingresses",
+        "ing",
+        subs=STATUS,
+        generation=True,
+    ),
+    _of(
+        "networking.k8s.io",
+        "networking/v1",
+        "NetworkPolicy",
+        "networkpolicies",
+        "netpol",
+        generation=True,
+    ),
+    _of("node.k8s.io", "node/v1", "RuntimeClass", "runtimeclasses", cluster=True),
+    _of(
+        "policy",
+        "policy/v1",
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+        "pdb",
+        subs=STATUS,
+        generation=True,
+    ),
+    _of(_RBAC, "rbac/v1", "ClusterRoleBinding", "clusterrolebindings", cluster=True),
+    _of(_RBAC, "rbac/v1", "ClusterRole", "clusterroles", cluster=True),
+    _of(_RBAC, "rbac/v1", "RoleBinding", "rolebindings"),
+    _of(_RBAC, "rbac/v1", "Role", "roles"),
+    _of(
+        "scheduling.k8s.io",
+        "scheduling/v1",
+        "PriorityClass",
+        "priorityclasses",
+        "pc",
+        cluster=True,
+        generation=True,
+    ),
+    _of(_STORAGE, "storage/v1", "CSIDriver", "csidrivers", cluster=True),
+    _of(_STORAGE, "storage/v1", "CSINode", "csinodes", cluster=True),
+    _of(_STORAGE, "storage/v1", "CSIStorageCapacity", "csistoragecapacities"),
+    _of(_STORAGE, "storage/v1", "StorageClass", "storageclasses", "sc", cluster=True),
+    _of(_STORAGE, "storage/v1", "VolumeAttachment", "volumeattachments", cluster=True, subs=STATUS),
+    Row(
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.CustomResourceDefinition",
+        namespaced=False,
+        short=("crd", "crds"),
+        categories=("api-extensions",),
+        subs=STATUS,
+        generation=True,
+    ),
+)

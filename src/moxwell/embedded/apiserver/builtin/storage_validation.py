@@ -1,0 +1,122 @@
+"""What a genuine apiserver refuses in volumes, claims, classes and attachments."""
+
+from collections.abc import Callable, Mapping
+
+from moxwell.embedded.apiserver.builtin.field_errors import (
+    Object,
+    forbidden,
+    immutable,
+    invalid,
+    required,
+)
+from moxwell.embedded.apiserver.builtin.quantities import parse
+from moxwell.embedded.apiserver.status_errors import Cause
+
+_PLAIN = (
+    "capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName",
+    "mountOptions", "volumeMode", "nodeAffinity", "volumeAttributesClassName",
+)  # fmt: skip
+
+
+def _claim(new: Object, old: Object | None, sub: str) -> list[Cause]:
+    if sub == "status":
+        return []
+    spec, found = new.get("spec") or {}, []
+    if not spec.get("accessModes"):
+        found.append(required("spec.accessModes", "at least 1 access mode is required"))
+    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+        found.append(required("spec.resources[storage]"))
+    if old is not None and not found:
+        found += _claim_update(
+            spec, old.get("spec") or {}, (old.get("status") or {}).get("phase", "")
+        )
+    return found
+
+
+def _claim_update(new: Object, old: Object, phase: str) -> list[Cause]:
+    skip = ("resources", "volumeName", "volumeAttributesClassName")
+    a, b = ({k: v for k, v in s.items() if k not in skip} for s in (new, old))
+    if "storageClassName" not in b and a.get("storageClassName"):
+        b["storageClassName"] = a["storageClassName"]  # a default may come later
+    if a != b or (old.get("volumeName") and new.get("volumeName") != old["volumeName"]):
+        text = (
+            "spec is immutable after creation except resources.requests and"
+            " volumeAttributesClassName for"
+            " bound claims"
+        )
+        return [forbidden("spec", text)]
+    size, before = (parse(s["resources"]["requests"]["storage"])[0] for s in (new, old))
+    if size < before:
+        text = "field can not be less than status.capacity"
+        return [forbidden("spec.resources.requests.storage", text)]
+    if size > before and phase != "Bound":
+        text = (
+            "spec is immutable after creation except resources.requests and"
+            " volumeAttributesClassName for"
+            " bound claims"
+        )
+        return [forbidden("spec", text)]
+    return []
+
+
+def _source(spec: Object) -> Object:
+    return {k: v for k, v in spec.items() if k not in _PLAIN}
+
+
+def _volume(new: Object, old: Object | None, sub: str) -> list[Cause]:
+    if sub == "status":
+        return []
+    spec, found = new.get("spec") or {}, []
+    if not spec.get("accessModes"):
+        found.append(required("spec.accessModes"))
+    if not spec.get("capacity"):
+        found.append(required("spec.capacity"))
+    if not _source(spec):
+        found.append(required("spec", "must specify a volume type"))
+    if old is not None and _source(spec) != _source(old.get("spec") or {}):
+        text = "spec.persistentvolumesource is immutable after creation"
+        found.append(forbidden("spec.persistentvolumesource", text))
+    return found
+
+
+def _class(new: Object, old: Object | None, sub: str) -> list[Cause]:
+    found = [] if new.get("provisioner") else [required("provisioner")]
+    if old is None:
+        return found
+    if new.get("parameters") != old.get("parameters"):
+        found += immutable_value("parameters", new.get("parameters"))
+    if new.get("provisioner") != old.get("provisioner"):
+        found.append(forbidden("provisioner", "updates to provisioner are forbidden."))
+    for field in ("reclaimPolicy", "volumeBindingMode"):
+        found += immutable(field, new.get(field), old.get(field))
+    return found
+
+
+def immutable_value(field: str, value: object) -> list[Cause]:
+    return [invalid(field, value, "field is immutable")]
+
+
+def _attachment(new: Object, old: Object | None, sub: str) -> list[Cause]:
+    spec, found = new.get("spec") or {}, []
+    for field in ("attacher", "nodeName"):
+        if not spec.get(field):
+            found.append(required(f"spec.{field}"))
+    if old is not None and spec != old.get("spec"):
+        found.append(invalid("spec", spec, "field is immutable"))
+    return found
+
+
+def _driver(new: Object, old: Object | None, sub: str) -> list[Cause]:
+    if old is None:
+        return []
+    a, b = new.get("spec") or {}, old.get("spec") or {}
+    return immutable("spec.attachRequired", a.get("attachRequired"), b.get("attachRequired"))
+
+
+CHECKS: Mapping[str, Callable[[Object, Object | None, str], list[Cause]]] = {
+    "PersistentVolumeClaim": _claim,
+    "PersistentVolume": _volume,
+    "StorageClass": _class,
+    "VolumeAttachment": _attachment,
+    "CSIDriver": _driver,
+}

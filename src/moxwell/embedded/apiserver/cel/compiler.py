@@ -1,0 +1,419 @@
+"""
+From a tree to a closure. Every node becomes one Python function of the variables; types are
+checked on the way.
+
+``&&`` and ``||`` absorb errors of one side when the other decides, as CEL demands.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from moxwell.embedded.apiserver.cel import parser, values
+from moxwell.embedded.apiserver.cel.functions import FUNCTIONS, METHODS
+from moxwell.embedded.apiserver.cel.parser import (
+    Call,
+    Index,
+    ListOf,
+    Literal,
+    MapOf,
+    Name,
+    Node,
+    Select,
+)
+from moxwell.embedded.apiserver.cel.types import (
+    BOOL,
+    DOUBLE,
+    DYN,
+    INT,
+    LIST,
+    MAP,
+    STRING,
+    Type,
+    parse_duration,
+)
+from moxwell.embedded.apiserver.cel.values import NONE, Failed, Optional
+
+Env = dict[str, Any]
+Eval = Callable[[Env], Any]
+Typed = tuple[Eval, Type]
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": values.add,
+    "-": values.subtract,
+    "*": values.multiply,
+    "/": values.divide,
+    "%": values.modulo,
+}
+_ORDER: Mapping[str, Callable[[int], bool]] = {
+    "<": lambda c: c < 0,
+    "<=": lambda c: c <= 0,
+    ">": lambda c: c > 0,
+    ">=": lambda c: c >= 0,
+}
+_MACROS = ("all", "exists", "exists_one", "existsOne", "map", "filter")
+_TYPES = {
+    "int": "int",
+    "uint": "int",
+    "double": "double",
+    "string": "string",
+    "bool": "bool",
+    "bytes": "bytes",
+    "list": "list",
+    "map": "map",
+    "null_type": "null_type",
+}
+_LITERALS: tuple[tuple[type, Type], ...] = (
+    (bool, BOOL),
+    (int, INT),
+    (float, DOUBLE),
+    (str, STRING),
+    (bytes, Type("bytes")),
+)
+
+
+def program(text: str, variables: Mapping[str, Type]) -> Typed:
+    """A rule, ready to run, and what it returns."""
+    return Compiler(dict(variables)).node(parser.parse(text))
+
+
+def undeclared(name: str) -> parser.SyntaxProblem:
+    return parser.SyntaxProblem(f"undeclared reference to '{name}' (in container '')")
+
+
+def _spelled(name: str) -> str:
+    """The property behind an escaped name."""
+    if not name.startswith("__") and "__" not in name:
+        return name
+    if name.startswith("__") and name.endswith("__"):
+        return name[2:-2]
+    for code, char in (
+        ("__dot__", "."),
+        ("__dash__", "-"),
+        ("__slash__", "/"),
+        ("__underscores__", "__"),
+    ):
+        name = name.replace(code, char)
+    return name
+
+
+class Compiler:
+    """One scope of variables."""
+
+    def __init__(self, variables: dict[str, Type]) -> None:
+        self._variables = variables
+
+    def node(self, node: Node) -> Typed:
+        match node:
+            case Literal(value):
+                kind = next((t for k, t in _LITERALS if isinstance(value, k)), DYN)
+                return (lambda env: value), kind
+            case Name(name):
+                return self._name(name)
+            case Select(of, field, optional):
+                return self._select(of, field, optional)
+            case Index(of, at, optional):
+                return self._index(of, at, optional)
+            case ListOf(items):
+                made = [self.node(item) for item in items]
+                element = made[0][1] if made else DYN
+                runs = [run for run, _ in made]
+                return (lambda env: [run(env) for run in runs]), Type("list", element=element)
+            case MapOf(items):
+                pairs = [(self.node(k)[0], self.node(v)[0]) for k, v in items]
+                return (lambda env: {k(env): v(env) for k, v in pairs}), MAP
+            case Call():
+                return self._call(node)
+
+    def _name(self, name: str) -> Typed:
+        if name in self._variables:
+            return (lambda env: env[name]), self._variables[name]
+        if name in _TYPES:
+            shown = _TYPES[name]
+            return (lambda env: shown), Type("type")
+        raise undeclared(name)
+
+    # -- members
+
+    def _select(self, of: Node, field: str, optional: bool) -> Typed:
+        run, kind = self.node(of)
+        inner = kind.element if kind.name == "optional" else kind
+        below = self._field_type(inner or DYN, field)
+        name, convert = _spelled(field), below.convert
+        if optional or kind.name == "optional":
+            return _optional(run, name, convert), Type("optional", element=below)
+
+        def select(env: Env) -> Any:
+            value = run(env)
+            if value.__class__ is not dict:
+                raise values.overload()
+            if name not in value:
+                raise Failed(f"no such key: {name}")
+            return value[name] if convert is None else convert(value[name])
+
+        return select, below
+
+    def _field_type(self, kind: Type, field: str) -> Type:
+        if kind.fields is not None:
+            if field not in kind.fields:
+                raise parser.SyntaxProblem(f"undefined field '{field}'")
+            return kind.fields[field]
+        if kind.name == "map":
+            return kind.element or DYN
+        if kind.name in ("dyn", "optional"):
+            return DYN
+        raise parser.SyntaxProblem(f"type '{kind.name}' does not support field selection")
+
+    def _index(self, of: Node, at: Node, optional: bool) -> Typed:
+        (run, kind), (key, _) = self.node(of), self.node(at)
+        inner = (kind.element or DYN) if kind.name == "optional" else kind
+        below = inner.element or DYN
+        convert = below.convert
+
+        def index(env: Env) -> Any:
+            value, place = run(env), key(env)
+            if isinstance(value, Optional):
+                value = value.value if value.there else {}
+            if isinstance(value, list):
+                if not isinstance(place, int) or not 0 <= place < len(value):
+                    raise Failed(f"index out of bounds: {place}")
+            elif not isinstance(value, dict):
+                raise values.overload()
+            elif place not in value:
+                raise Failed(f"no such key: {place}")
+            return value[place] if convert is None else convert(value[place])
+
+        if not optional and kind.name != "optional":
+            return index, below
+
+        def maybe(env: Env) -> Any:
+            try:
+                return Optional(True, index(env))
+            except Failed:
+                return NONE
+
+        return maybe, Type("optional", element=below)
+
+    # -- calls
+
+    def _call(self, call: Call) -> Typed:
+        if call.of is None:
+            return self._operator(call)
+        qualified = _qualified(call.of, call.name)
+        if qualified in FUNCTIONS and not (
+            isinstance(call.of, Name) and call.of.name in self._variables
+        ):
+            return self._apply(FUNCTIONS[qualified], [self.node(a)[0] for a in call.args])
+        if call.name in _MACROS and len(call.args) >= 2 and isinstance(call.args[0], Name):
+            return self._macro(call, call.args[0].name)
+        if call.name in ("optMap", "optFlatMap") and isinstance(call.args[0], Name):
+            return self._opt_map(call, call.args[0].name)
+        if call.name not in METHODS:
+            raise undeclared(call.name)
+        target = self.node(call.of)
+        made = self._apply(METHODS[call.name], [target[0], *(self.node(a)[0] for a in call.args)])
+        if call.name in ("orValue", "value") and target[1].element is not None:
+            return made[0], target[1].element
+        return made
+
+    def _apply(self, function: tuple[Callable[..., Any], Type], args: list[Eval]) -> Typed:
+        run, kind = function
+
+        def apply(env: Env) -> Any:
+            try:
+                return run(*[arg(env) for arg in args])
+            except (TypeError, AttributeError):
+                raise values.overload() from None
+
+        return apply, kind
+
+    def _operator(self, call: Call) -> Typed:
+        name = call.name
+        if name == "has":
+            return self._has(call)
+        args = [self.node(arg) for arg in call.args]
+        runs = [run for run, _ in args]
+        if name in ("&&", "||"):
+            return _logic(runs[0], runs[1], decides=name == "||"), BOOL
+        if name in _ARITHMETIC:
+            return _binary(_ARITHMETIC[name], runs), args[0][1] if args[0][1] != DYN else args[1][1]
+        if name in _ORDER:
+            test = _ORDER[name]
+            return _binary(lambda a, b: test(values.compare(a, b)), runs), BOOL
+        simple: dict[str, Typed] = {}
+        if name in ("==", "!="):
+            same = name == "=="
+            simple[name] = (_binary(lambda a, b: values.equal(a, b) is same, runs), BOOL)
+        if name == "in":
+            simple[name] = (_binary(values.member, runs), BOOL)
+        if name == "!":
+            simple[name] = (_not(runs[0]), BOOL)
+        if name == "neg":
+            simple[name] = ((lambda env: values.negate(runs[0](env))), args[0][1])
+        if name == "?:":
+            kind = args[1][1] if args[1][1].name == args[2][1].name else DYN
+            simple[name] = (
+                (lambda env: runs[1](env) if _truth(runs[0](env)) else runs[2](env)),
+                kind,
+            )
+        if name in simple:
+            return simple[name]
+        if name not in FUNCTIONS:
+            raise undeclared(name)
+        return self._apply(FUNCTIONS[name], runs)
+
+    def _has(self, call: Call) -> Typed:
+        what = call.args[0] if len(call.args) == 1 else None
+        if not isinstance(what, Select):
+            raise parser.SyntaxProblem("invalid argument to has() macro")
+        run, kind = self.node(what.of)
+        self._field_type((kind.element or DYN) if kind.name == "optional" else kind, what.field)
+        name = _spelled(what.field)
+
+        def has(env: Env) -> bool:
+            value = run(env)
+            if value.__class__ is not dict:
+                raise values.overload()
+            return name in value
+
+        return has, BOOL
+
+    def _macro(self, call: Call, variable: str) -> Typed:
+        assert call.of is not None
+        run, kind = self.node(call.of)
+        element = STRING if kind.name == "map" else (kind.element or DYN)
+        inside = Compiler({**self._variables, variable: element})
+        bodies = [inside.node(arg) for arg in call.args[1:]]
+        each = _each(run, variable, element)
+        if call.name in ("map", "filter"):
+            return _collect(call.name, each, [b for b, _ in bodies]), (
+                Type("list", element=bodies[-1][1])
+                if call.name == "map"
+                else Type("list", element=element)
+            )
+        return _quantify(call.name, each, bodies[0][0]), BOOL
+
+    def _opt_map(self, call: Call, variable: str) -> Typed:
+        assert call.of is not None
+        run, kind = self.node(call.of)
+        inside = Compiler({**self._variables, variable: kind.element or DYN})
+        body, below = inside.node(call.args[1])
+        flat = call.name == "optFlatMap"
+
+        def apply(env: Env) -> Any:
+            found = run(env)
+            if not isinstance(found, Optional) or not found.there:
+                return NONE
+            made = body({**env, variable: found.value})
+            return made if flat else Optional(True, made)
+
+        return apply, Type("optional", element=below)
+
+
+def _qualified(of: Node, name: str) -> str:
+    return f"{of.name}.{name}" if isinstance(of, Name) else ""
+
+
+def _optional(run: Eval, name: str, convert: Callable[[Any], Any] | None) -> Eval:
+    def select(env: Env) -> Any:
+        value = run(env)
+        if isinstance(value, Optional):
+            if not value.there:
+                return NONE
+            value = value.value
+        if not isinstance(value, dict) or name not in value:
+            return NONE
+        return Optional(True, value[name] if convert is None else convert(value[name]))
+
+    return select
+
+
+def _truth(value: Any) -> bool:
+    if value.__class__ is not bool:
+        raise values.overload()
+    found: bool = value
+    return found
+
+
+def _not(run: Eval) -> Eval:
+    return lambda env: not _truth(run(env))
+
+
+def _binary(function: Callable[[Any, Any], Any], runs: list[Eval]) -> Eval:
+    left, right = runs
+    return lambda env: function(left(env), right(env))
+
+
+def _logic(left: Eval, right: Eval, *, decides: bool) -> Eval:
+    def logic(env: Env) -> bool:
+        try:
+            if _truth(left(env)) is decides:
+                return decides
+        except Failed:
+            if _truth(right(env)) is decides:
+                return decides
+            raise
+        return _truth(right(env))
+
+    return logic
+
+
+def _each(run: Eval, variable: str, element: Type) -> Callable[[Env], tuple[Env, list[Any]]]:
+    convert = element.convert
+
+    def each(env: Env) -> tuple[Env, list[Any]]:
+        found = run(env)
+        if not isinstance(found, (list, dict)):
+            raise values.overload()
+        items = list(found)
+        return {**env, variable: None}, items if convert is None else [convert(i) for i in items]
+
+    def named(env: Env) -> tuple[Env, list[Any]]:
+        inner, items = each(env)
+        inner["\0"] = variable
+        return inner, items
+
+    return named
+
+
+def _collect(name: str, each: Callable[[Env], tuple[Env, list[Any]]], bodies: list[Eval]) -> Eval:
+    def collect(env: Env) -> list[Any]:
+        inner, items = each(env)
+        variable, made = inner.pop("\0"), []
+        for item in items:
+            inner[variable] = item
+            if name == "filter":
+                if _truth(bodies[0](inner)):
+                    made.append(item)
+            elif len(bodies) == 1:
+                made.append(bodies[0](inner))
+            elif _truth(bodies[0](inner)):
+                made.append(bodies[1](inner))
+        return made
+
+    return collect
+
+
+def _quantify(name: str, each: Callable[[Env], tuple[Env, list[Any]]], body: Eval) -> Eval:
+    def quantify(env: Env) -> bool:
+        inner, items = each(env)
+        variable, count = inner.pop("\0"), 0
+        failed: Failed | None = None
+        for item in items:
+            inner[variable] = item
+            try:
+                holds = _truth(body(inner))
+            except Failed as error:
+                failed = error
+                continue
+            if name == "all" and not holds:
+                return False
+            if name == "exists" and holds:
+                return True
+            count += holds
+        if failed is not None:
+            raise failed
+        return name == "all" or (name != "exists" and count == 1)
+
+    return quantify
+
+
+__all__ = ["LIST", "parse_duration", "program"]

@@ -1,0 +1,169 @@
+"""
+Definitions: CRDs become faces. Called for every committed change of a CRD, and once on start.
+
+A definition is served from the commit of its creation on; the conditions that say so follow (see
+:mod:`moxwell.embedded.apiserver.background`). Conversion between versions is by the hook named ``plural.group``.
+"""
+
+import re
+from typing import Any
+
+from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.crd.model import CustomModel
+from moxwell.embedded.apiserver.hooks import Convert
+from moxwell.embedded.apiserver.object_cache import Change
+from moxwell.embedded.apiserver.resources import Column, Face, ScalePaths
+
+Object = dict[str, Any]
+STORE = "customresourcedefinitions.apiextensions.k8s.io"
+_VERSION = re.compile(r"^v(\d+)(?:(alpha|beta)(\d+))?$")
+
+
+def version_order(name: str) -> tuple[int, int, int, str]:
+    """Sorts versions as Kubernetes does: newest stable first, strangers last."""
+    found = _VERSION.match(name)
+    if found is None:
+        return (3, 0, 0, name)
+    stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
+    return (stage, -int(found[1]), -int(found[3] or 0), name)
+
+
+class Definitions:
+    """Keeps the registry in step with the CRDs."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._specs: dict[str, Any] = {}
+
+    def load(self) -> None:
+        for record in self._core.state.table(STORE).scan():
+            self._serve(record.object())
+
+    def changed(self, change: Change) -> None:
+        if change.record.store != STORE:
+            return
+        name = change.record.name
+        if change.deleted:
+            self._specs.pop(name, None)
+            self._core.registry.drop(name)
+            self._core.feeds.end(name)
+        else:
+            self._serve(change.record.object())
+
+    def _serve(self, crd: Object) -> None:
+        name = crd["metadata"]["name"]
+        spec = (crd["spec"], bool(crd["metadata"].get("deletionTimestamp")))
+        if self._specs.get(name) == spec or taken(crd, self._core):
+            return
+        known = name in self._specs
+        self._specs[name] = spec
+        if known:
+            self._core.registry.drop(name)
+        self._core.registry.put(faces(crd, self._core))
+        if known and not spec[1]:
+            self._core.feeds.end(name)  # watchers come back and see the new schema
+
+
+_CONFLICTS = (
+    ("plural", "PluralConflict"),
+    ("singular", "SingularConflict"),
+    ("kind", "KindConflict"),
+    ("listKind", "ListKindConflict"),
+)
+
+
+def taken(crd: Object, core: Core) -> tuple[str, str] | None:
+    """The last name of a definition that another one of its group has already, and the reason."""
+    names, found = crd["spec"]["names"], None
+    others = [
+        face
+        for face in core.registry.hubs()
+        if face.group == crd["spec"]["group"] and face.store != crd["metadata"]["name"]
+    ]
+    used = {
+        "plural": {f.plural for f in others} | {s for f in others for s in (f.singular, *f.short)},
+        "singular": {f.singular for f in others}
+        | {s for f in others for s in (f.plural, *f.short)},
+        "kind": {f.kind for f in others} | {f.lists for f in others},
+        "listKind": {f.lists for f in others} | {f.kind for f in others},
+    }
+    for key, reason in _CONFLICTS:
+        if names.get(key) and names[key] in used[key]:
+            found = (reason, names[key])
+    return found
+
+
+def faces(crd: Object, core: Core) -> list[Face]:
+    """The faces of all served versions."""
+    spec = crd["spec"]
+    versions = sorted(spec["versions"], key=lambda v: version_order(v["name"]))
+    hub = next(v["name"] for v in versions if v.get("storage"))
+    meta = core.tables.types.struct("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta")
+    convert = core.hooks.converters.get(crd["metadata"]["name"])
+    return [
+        _face(
+            crd,
+            version,
+            hub,
+            CustomModel(version, preserve=_preserves(spec), read_meta=meta),
+            convert,
+        )
+        for version in versions
+        if version.get("served")
+    ]
+
+
+def _preserves(spec: Object) -> bool:
+    return bool(spec.get("preserveUnknownFields"))
+
+
+def _face(
+    crd: Object, version: Object, hub: str, model: CustomModel, convert: Convert | None
+) -> Face:
+    spec, names = crd["spec"], crd["spec"]["names"]
+    subresources = version.get("subresources") or {}
+    warning = ""
+    if version.get("deprecated"):
+        kind = f"{spec['group']}/{version['name']} {names['kind']}"
+        warning = version.get("deprecationWarning") or f"{kind} is deprecated"
+    return Face(
+        group=spec["group"],
+        version=version["name"],
+        kind=names["kind"],
+        plural=names["plural"],
+        singular=names.get("singular") or names["kind"].lower(),
+        namespaced=spec["scope"] == "Namespaced",
+        store=crd["metadata"]["name"],
+        hub=f"{spec['group']}/{hub}",
+        model=model,
+        list_kind=names.get("listKind") or f"{names['kind']}List",
+        short=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subs=tuple(name for name in ("status", "scale") if name in subresources),
+        columns=tuple(_column(c) for c in version.get("additionalPrinterColumns") or ()),
+        custom=True,
+        scale=_scale(subresources.get("scale")),
+        deprecated=warning,
+        terminating=bool(crd["metadata"].get("deletionTimestamp")),
+        schema=model.schema,
+        convert=convert if len(spec["versions"]) > 1 else None,
+    )
+
+
+def _column(column: Object) -> Column:
+    return Column(
+        column["name"],
+        column["type"],
+        column["jsonPath"],
+        column.get("description") or "",
+        column.get("format") or "",
+        column.get("priority") or 0,
+    )
+
+
+def _scale(given: Object | None) -> ScalePaths | None:
+    if given is None:
+        return None
+    return ScalePaths(
+        given["specReplicasPath"], given["statusReplicasPath"], given.get("labelSelectorPath") or ""
+    )

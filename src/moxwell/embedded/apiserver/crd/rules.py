@@ -1,0 +1,130 @@
+"""
+``x-kubernetes-validations``: CEL rules compiled to functions, with their messages.
+
+A rule that mentions ``oldSelf`` holds only between two versions of an object; it is skipped
+where there is no old value (unless ``optionalOldSelf``). What fails to run counts as broken,
+with CEL's words.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from moxwell.embedded.apiserver.cel import compiler, parser, types
+from moxwell.embedded.apiserver.cel.values import NONE, Failed, Optional
+from moxwell.embedded.apiserver.object_cache import encode
+from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.errors import Invalid
+
+Schema = Mapping[str, Any]
+Rules = Callable[[Any, str, list[Cause], Any, bool], None]
+_REASONS = {
+    "": "FieldValueInvalid",
+    "FieldValueInvalid": "FieldValueInvalid",
+    "FieldValueForbidden": "FieldValueForbidden",
+    "FieldValueRequired": "FieldValueRequired",
+    "FieldValueDuplicate": "FieldValueDuplicate",
+}
+
+
+class BadRule(Invalid):
+    """A rule that cannot be compiled; ``field`` says which part of it."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Rule:
+    """One compiled rule."""
+
+    def __init__(self, given: Mapping[str, Any], kind: types.Type, schema_type: str) -> None:
+        self._text = given["rule"].strip()
+        self._given, self._shown = given, schema_type
+        self.optional_old = bool(given.get("optionalOldSelf"))
+        old = types.Type("optional", element=kind) if self.optional_old else kind
+        variables = {"self": kind, "oldSelf": old}
+        self._run = _compiled(self._text, variables, ("bool", "dyn"), "rule")
+        self._message = None
+        if text := given.get("messageExpression"):
+            self._message = _compiled(text, variables, ("string", "dyn"), "messageExpression")
+        self.transition = "oldSelf" in parser.names_in(parser.parse(self._text))
+
+    def check(self, value: Any, path: str, found: list[Cause], old: Any, has_old: bool) -> None:
+        if self.transition and not has_old and not self.optional_old:
+            return
+        env = {"self": value, "oldSelf": old}
+        if self.optional_old:
+            env["oldSelf"] = Optional(True, old) if has_old else NONE
+        try:
+            if self._run(env) is not True:
+                found.append(self._cause(self._said(env), path, _shown(value)))
+        except Failed as failed:
+            if str(failed).startswith("no such overload"):
+                text = (
+                    f"'{failed}': call arguments did not match a supported operator, function"
+                    " or macro"
+                    f" signature for rule: {self._text}"
+                )
+            else:
+                text = f"{failed} evaluating rule: {self._given.get('message') or self._text}"
+            found.append(self._cause(text, path, f'"{self._shown}": '))
+
+    def _said(self, env: dict[str, Any]) -> str:
+        if self._message is not None:
+            try:
+                text = self._message(env)
+            except Failed:
+                text = ""
+            if isinstance(text, str) and text.strip() and "\n" not in text:
+                return text.strip()
+        message: str = self._given.get("message") or ""
+        return message.strip() or f"failed rule: {self._text}"
+
+    def _cause(self, text: str, path: str, shown_value: str) -> Cause:
+        where = path + (self._given.get("fieldPath") or "")
+        reason = _REASONS.get(self._given.get("reason") or "", "FieldValueInvalid")
+        shown = {
+            "FieldValueForbidden": f"Forbidden: {text}",
+            "FieldValueRequired": f"Required value: {text}",
+            "FieldValueDuplicate": f'Duplicate value: "{self._shown}"',
+        }.get(reason, f"Invalid value: {shown_value}{text}")
+        where = where.removeprefix(".") if not path else where
+        return Cause(reason, shown, where or "<nil>")
+
+
+def _shown(value: Any) -> str:
+    """Scalars are shown with the message, objects and lists are not."""
+    return "" if isinstance(value, (dict, list)) else encode(value).decode() + ": "
+
+
+def _compiled(
+    text: str, variables: Mapping[str, types.Type], wanted: tuple[str, ...], field: str
+) -> Callable[[dict[str, Any]], Any]:
+    try:
+        run, kind = compiler.program(text, variables)
+    except parser.SyntaxProblem as problem:
+        raise BadRule(f"compilation failed: ERROR: <input>:1:1: {problem}", field) from problem
+    if kind.name not in wanted:
+        what = "a bool" if field == "rule" else "a string"
+        raise BadRule(f"cel expression must evaluate to {what}", field)
+    return run
+
+
+def compile_rules(schema: Schema, *, root: bool = False) -> Rules | None:
+    """The rules of one node of a schema; None where there are none."""
+    given = schema.get("x-kubernetes-validations")
+    if not given:
+        return None
+    kind = types.from_schema(schema, root=root)
+    shown = schema.get("type", "object")
+    rules = [Rule(rule, kind, shown) for rule in given]
+    convert = kind.convert
+
+    def check(value: Any, path: str, found: list[Cause], old: Any, has_old: bool) -> None:
+        if convert is not None:
+            value = convert(value)
+            old = convert(old) if has_old else old
+        for rule in rules:
+            rule.check(value, path, found, old, has_old)
+
+    return check

@@ -1,0 +1,250 @@
+"""
+Discovery: what is served, in the old form (one list per group version) and the aggregated one.
+
+Built from the registry when first asked for after a change, then kept.
+"""
+
+import base64
+import hashlib
+from typing import Any
+
+from moxwell.api import requests
+from moxwell.embedded.apiserver import representations
+from moxwell.embedded.apiserver.crd.definitions import version_order
+from moxwell.embedded.apiserver.object_cache import encode
+from moxwell.embedded.apiserver.resources import Face, Registry
+
+Object = dict[str, Any]
+AGGREGATED = ("v2", "v2beta1")
+_SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+_SUBS: dict[str, tuple[Object, tuple[str, ...]]] = {
+    "scale": (_SCALE, ("get", "patch", "update")),
+    "eviction": ({"group": "policy", "version": "v1", "kind": "Eviction"}, ("create",)),
+    "binding": ({"group": "", "version": "v1", "kind": "Binding"}, ("create",)),
+    "token": (
+        {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"},
+        ("create",),
+    ),
+    "finalize": ({}, ("update",)),
+    "status": ({}, ("get", "patch", "update")),
+    "approval": ({}, ("get", "patch", "update")),
+}
+_FIRST = [
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "apiextensions.k8s.io",
+    "certificates.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+]
+
+
+def storage_hash(face: Face) -> str:
+    """Names where objects are kept, so that clients notice a change of it."""
+    group, _, version = face.hub.rpartition("/")
+    text = f"{group}/{version}/{face.kind}" if group else f"{version}/{face.kind}"
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
+
+
+class Discovery:
+    """Answers discovery requests."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._epoch = -1
+        self._kept: dict[str, tuple[bytes, str]] = {}
+
+    def answer(self, request: requests.Request) -> requests.Response | None:
+        if self._epoch != self._registry.epoch:
+            self._epoch, self._kept = self._registry.epoch, {}
+        parts = [part for part in request.path.split("/") if part]
+        if parts in (["api"], ["apis"]):
+            version = _aggregated(request.headers.get("accept", ""))
+            return self._root(request, parts[0], version)
+        found = self._old(parts)
+        return None if found is None else _json(encode(found) + b"\n", "application/json")
+
+    def _root(self, request: requests.Request, root: str, version: str) -> requests.Response:
+        key = f"{root}:{version}"
+        if key not in self._kept:
+            made = self._new(root, version) if version else self._old([root])
+            body = encode(made) + b"\n"
+            self._kept[key] = (body, '"' + hashlib.sha256(body).hexdigest().upper() + '"')
+        body, tag = self._kept[key]
+        if not version:
+            return _json(body, "application/json")
+        kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+        headers = {"content-type": kind, "etag": tag, "vary": "Accept"}
+        if request.headers.get("if-none-match") == tag:
+            return requests.Response(status=304, headers=headers)
+        return requests.Response(status=200, headers=headers, body=body)
+
+    # -- the old form
+
+    def _old(self, parts: list[str]) -> Object | None:
+        groups = self._registry.groups()
+        match parts:
+            case []:
+                return {"paths": sorted(self._paths())}
+            case ["api"]:
+                address = [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]
+                return {
+                    "kind": "APIVersions",
+                    "versions": ["v1"],
+                    "serverAddressByClientCIDRs": address,
+                }
+            case ["apis"]:
+                listed = [_group(name, groups[name]) for name in self._names() if name]
+                return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+            case ["apis", group] if group in groups:
+                return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, groups[group])}
+            case ["api", version] if version in groups[""]:
+                return _resource_list("", version, groups[""][version])
+            case ["apis", group, version] if version in groups.get(group, {}):
+                return _resource_list(group, version, groups[group][version])
+        return None
+
+    def _paths(self) -> list[str]:
+        """What is served besides objects; Cluster API asks for it to see whether anybody lives."""
+        found = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz"]
+        for group, versions in self._registry.groups().items():
+            root = f"/apis/{group}" if group else "/api"
+            found += ([root] if group else []) + [f"{root}/{version}" for version in versions]
+        return [*found, "/version"]
+
+    def _names(self) -> list[str]:
+        found = self._registry.groups()
+        known = [name for name in _FIRST if name in found]
+        return ["", *known, *sorted(name for name in found if name and name not in known)]
+
+    # -- the aggregated form
+
+    def _new(self, root: str, version: str) -> Object:
+        groups = self._registry.groups()
+        names = [""] if root == "api" else [name for name in self._names() if name]
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": f"apidiscovery.k8s.io/{version}",
+            "metadata": {},
+            "items": [_group_item(name, groups[name]) for name in names],
+        }
+
+
+def _json(body: bytes, kind: str) -> requests.Response:
+    return requests.Response(
+        status=200, headers={"content-type": kind, "vary": "Accept"}, body=body
+    )
+
+
+def _aggregated(accept: str) -> str:
+    """The version of the aggregated form that is asked for, or none."""
+    for clause in accept.split(","):
+        kind, wanted = representations.parameters(clause)
+        if kind == "application/json" and wanted.get("g") == "apidiscovery.k8s.io":
+            if wanted.get("v") in AGGREGATED and wanted.get("as") == "APIGroupDiscoveryList":
+                return wanted["v"]
+        elif kind in ("application/json", "*/*"):
+            return ""
+    return ""
+
+
+def _group(name: str, versions: dict[str, list[Face]]) -> Object:
+    listed = [
+        {"groupVersion": f"{name}/{v}", "version": v} for v in sorted(versions, key=version_order)
+    ]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+
+
+def _resource_list(group: str, version: str, faces: list[Face]) -> Object:
+    rows = [row for face in faces for row in _rows(face)]
+    return {
+        "kind": "APIResourceList",
+        **({"apiVersion": "v1"} if group else {}),
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": rows,
+    }
+
+
+def _rows(face: Face) -> list[Object]:
+    row: Object = {
+        "name": face.plural,
+        "singularName": face.singular,
+        "namespaced": face.namespaced,
+        "kind": face.kind,
+        "verbs": _verbs(face),
+    }
+    if face.short:
+        row["shortNames"] = list(face.short)
+    if face.categories:
+        row["categories"] = list(face.categories)
+    if "get" in face.verbs:
+        row["storageVersionHash"] = storage_hash(face)
+    return [row, *(_sub_row(face, sub) for sub in face.subs)]
+
+
+def _sub_row(face: Face, sub: str) -> Object:
+    about, verbs = _SUBS[sub]
+    row: Object = {
+        "name": f"{face.plural}/{sub}",
+        "singularName": "",
+        "namespaced": face.namespaced,
+    }
+    if about:
+        row |= {k: v for k, v in about.items() if v and k != "kind" and about["group"]}
+        row["kind"] = about["kind"]
+    else:
+        row["kind"] = face.kind
+    return {**row, "verbs": list(verbs)}
+
+
+def _group_item(name: str, versions: dict[str, list[Face]]) -> Object:
+    listed = []
+    for version in sorted(versions, key=version_order):
+        resources = [_resource_item(face) for face in versions[version]]
+        listed.append({"version": version, "resources": resources, "freshness": "Current"})
+    return {"metadata": {"name": name} if name else {}, "versions": listed}
+
+
+def _resource_item(face: Face) -> Object:
+    item: Object = {
+        "resource": face.plural,
+        "responseKind": _own_kind(face),
+        "scope": "Namespaced" if face.namespaced else "Cluster",
+        "singularResource": face.singular,
+        "verbs": _verbs(face),
+    }
+    if face.short:
+        item["shortNames"] = list(face.short)
+    if face.categories:
+        item["categories"] = list(face.categories)
+    if face.subs:
+        item["subresources"] = [_sub_item(face, sub) for sub in face.subs]
+    return item
+
+
+_CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+
+
+def _verbs(face: Face) -> list[str]:
+    return list(_CUSTOM_VERBS) if face.custom else sorted(face.verbs)
+
+
+def _own_kind(face: Face) -> Object:
+    """The core group's kinds name neither group nor version."""
+    return {"group": face.group, "version": face.version if face.group else "", "kind": face.kind}
+
+
+def _sub_item(face: Face, sub: str) -> Object:
+    about, verbs = _SUBS[sub]
+    kind = about or _own_kind(face)
+    return {"subresource": sub, "responseKind": kind, "verbs": list(verbs)}

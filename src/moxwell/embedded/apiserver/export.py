@@ -1,0 +1,246 @@
+"""
+Everything an API holds as YAML documents, and back. Over any handler: the embedded API or a
+genuine one.
+
+``dump`` leaves out what every cluster makes by itself and what only the server writes. Portable
+documents (the default) can be handed to ``kubectl apply``; whole ones keep status, owners and
+uids, and ``load`` then writes owners before what they own, with the new uids, and status where
+it belongs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import yaml
+
+from moxwell.api.requests import Handler, Request
+from moxwell.embedded.apiserver.request_body import PlainLoader
+from moxwell.errors import Invalid, Unreachable
+
+Object = dict[str, Any]
+SKIPPED = frozenset(
+    ["events", "leases", "endpoints", "endpointslices", "bindings", "csinodes", "pods/binding"]
+)
+_SERVER = ("resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
+_WHOLE = ("uid", "ownerReferences")
+_SYSTEM = frozenset(["kube-system", "kube-public", "kube-node-lease"])
+_PROTECTION = frozenset(
+    ["kubernetes.io/pvc-protection", "kubernetes.io/pv-protection", "kubernetes"]
+)
+_FIRST = ("namespaces", "customresourcedefinitions", "storageclasses", "priorityclasses")
+
+
+class ApiRefused(Invalid):
+    """The API would not take (or give) something."""
+
+    reason = "ApiRefused"
+
+
+class Session:
+    """Plain requests to a handler."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def ask(self, method: str, path: str, body: Any = None, **query: str) -> tuple[int, Any]:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request = Request(
+            method=method,
+            path=path,
+            query=tuple(query.items()),
+            headers={
+                "content-type": kind,
+                "accept": "application/json",
+                "user-agent": "moxwell-export",
+            },
+            body=b"" if body is None else msgspec.json.encode(body),
+        )
+        answer = await self._handler.handle(request)
+        return answer.status, msgspec.json.decode(answer.body) if answer.body.strip() else None
+
+    async def need(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        status, found = await self.ask(method, path, body, **query)
+        if status >= 300:
+            message = found.get("message", "") if isinstance(found, dict) else ""
+            raise ApiRefused(f"{method} {path}: {status} {message}")
+        return found
+
+    async def resources(self) -> list[Object]:
+        """Every resource in its preferred version, with the path of its group version."""
+        groups = (await self.need("GET", "/apis"))["groups"]
+        roots = ["/api/v1", *(f"/apis/{g['preferredVersion']['groupVersion']}" for g in groups)]
+        found = []
+        for root in roots:
+            listed = (await self.need("GET", root))["resources"]
+            subs = {r["name"] for r in listed if "/" in r["name"]}
+            for row in listed:
+                if "/" not in row["name"] and "list" in row["verbs"]:
+                    status = f"{row['name']}/status" in subs
+                    found.append({**row, "root": root, "status": status})
+        return found
+
+
+def is_kept(plural: str, obj: Object) -> bool:
+    """Whether an object is somebody's, and not the cluster's own."""
+    meta = obj["metadata"]
+    if meta.get("deletionTimestamp") or meta.get("namespace") in _SYSTEM:
+        return False
+    if "kubernetes.io/bootstrapping" in (meta.get("labels") or {}):
+        return False
+    name = meta["name"]
+    own = {
+        "namespaces": _SYSTEM | {"default"},
+        "serviceaccounts": {"default"},
+        "configmaps": {"kube-root-ca.crt"},
+        "priorityclasses": {"system-node-critical", "system-cluster-critical"},
+    }
+    return name not in own.get(plural, ())
+
+
+def trimmed(obj: Object, *, whole: bool) -> Object:
+    """Without what only the server writes."""
+    meta = {k: v for k, v in obj["metadata"].items() if k not in _SERVER}
+    if not whole:
+        meta = {k: v for k, v in meta.items() if k not in _WHOLE}
+    finalizers = [f for f in meta.pop("finalizers", ()) if f not in _PROTECTION]
+    if finalizers:
+        meta["finalizers"] = finalizers
+    head = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": meta}
+    skip = ("metadata",) if whole else ("metadata", "status")
+    rest = {k: v for k, v in obj.items() if k not in skip and k not in head}
+    if obj["kind"] == "Namespace":
+        rest = {}
+    if obj["kind"] == "Service":
+        rest["spec"] = {
+            k: v for k, v in rest["spec"].items() if k not in ("clusterIP", "clusterIPs")
+        }
+    return {**head, **rest}
+
+
+def _order(row: Mapping[str, Any]) -> tuple[int, bool, str]:
+    name = row["name"]
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST), row["namespaced"], name
+
+
+async def dump(handler: Handler, *, whole: bool = False) -> AsyncIterator[Object]:
+    """Every object worth keeping, definitions and namespaces first."""
+    session = Session(handler)
+    for row in sorted(await session.resources(), key=_order):
+        if row["name"] in SKIPPED:
+            continue
+        version = row["root"].removeprefix("/apis/").removeprefix("/api/")
+        token = ""
+        while True:
+            query = {"limit": "500", **({"continue": token} if token else {})}
+            page = await session.need("GET", f"{row['root']}/{row['name']}", **query)
+            for item in page.get("items") or ():
+                obj = {**item, "apiVersion": version, "kind": row["kind"]}
+                if is_kept(row["name"], obj):
+                    yield trimmed(obj, whole=whole)
+            token = (page.get("metadata") or {}).get("continue", "")
+            if not token:
+                break
+
+
+def to_yaml(obj: Object) -> str:
+    """One document."""
+    return "---\n" + yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)
+
+
+def from_yaml(text: str) -> list[Object]:
+    """All documents of a text."""
+    try:
+        found = [doc for doc in yaml.load_all(text, Loader=PlainLoader) if doc]
+    except yaml.YAMLError as error:
+        raise Invalid(f"the file is no YAML: {error}") from error
+    for doc in found:
+        if not isinstance(doc, dict) or not doc.get("kind") or not doc.get("metadata"):
+            raise Invalid("the file holds something that is no Kubernetes object")
+    return found
+
+
+class Writer:
+    """Writes documents into an API."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._session = Session(handler)
+        self._rows: dict[tuple[str, str], Object] = {}
+        self._uids: dict[str, str] = {}  # old to new
+
+    async def _row(self, obj: Object) -> Object:
+        """Where an object goes; a definition that was just written may take a moment."""
+        key = (obj["apiVersion"], obj["kind"])
+        for _ in range(50):
+            if key not in self._rows:
+                await self._discover(obj["apiVersion"])
+            if key in self._rows:
+                return self._rows[key]
+            await asyncio.sleep(0.1)
+        raise Unreachable(f"the API does not serve {obj['kind']} of {obj['apiVersion']}")
+
+    async def _discover(self, version: str) -> None:
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        status, found = await self._session.ask("GET", root)
+        if status != 200:
+            return
+        names = {r["name"] for r in found["resources"]}
+        for row in found["resources"]:
+            if "/" not in row["name"]:
+                more = {"root": root, "status": f"{row['name']}/status" in names}
+                self._rows[version, row["kind"]] = {**row, **more}
+
+    async def write(self, obj: Object) -> None:
+        """Create it, or bring what is there to it."""
+        row = await self._row(obj)
+        meta = dict(obj["metadata"])
+        old_uid = meta.pop("uid", "")
+        space = f"/namespaces/{meta['namespace']}" if row["namespaced"] else ""
+        path = f"{row['root']}{space}/{row['name']}"
+        if owners := meta.get("ownerReferences"):
+            meta["ownerReferences"] = [
+                {**o, "uid": self._uids[o["uid"]]} for o in owners if o["uid"] in self._uids
+            ]
+        body = {**obj, "metadata": meta}
+        status, found = await self._session.ask("POST", path, body)
+        if status == 409:
+            found = await self._session.need("PATCH", f"{path}/{meta['name']}", body)
+        elif status >= 300:
+            text = found.get("message", "") if isinstance(found, dict) else ""
+            raise ApiRefused(f"{obj['kind']} {meta['name']}: {text}")
+        if old_uid:
+            self._uids[old_uid] = found["metadata"]["uid"]
+        if obj.get("status") and row["status"]:
+            change = {"status": obj["status"]}
+            await self._session.need("PATCH", f"{path}/{meta['name']}/status", change)
+
+
+def owners_first(objects: Iterable[Object]) -> list[Object]:
+    """In an order in which every owner comes before what it owns."""
+    listed = list(objects)
+    by_uid = {o["metadata"]["uid"]: o for o in listed if o["metadata"].get("uid")}
+    done: dict[int, None] = {}
+    made: list[Object] = []
+
+    def put(obj: Object) -> None:
+        if id(obj) in done:
+            return
+        done[id(obj)] = None
+        for ref in obj["metadata"].get("ownerReferences") or ():
+            if ref.get("uid") in by_uid:
+                put(by_uid[ref["uid"]])
+        made.append(obj)
+
+    for obj in listed:
+        put(obj)
+    return made
+
+
+async def load(handler: Handler, objects: Iterable[Object]) -> int:
+    """Write everything; how many there were."""
+    writer, count = Writer(handler), 0
+    for obj in owners_first(objects):
+        await writer.write(obj)
+        count += 1
+    return count

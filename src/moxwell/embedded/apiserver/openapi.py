@@ -1,0 +1,247 @@
+"""
+OpenAPI v3: an index, and one document per group version. ``kubectl explain`` and every ``apply``
+read them.
+
+The content types a PATCH operation lists decide how kubectl applies: strategic merge patches are
+offered for built-in kinds alone. Documents are made when first asked for, and again when a
+definition changed.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from moxwell.api import requests
+from moxwell.embedded.apiserver import openapi_v2
+from moxwell.embedded.apiserver.builtin.model import BuiltinModel, Tables, definition
+from moxwell.embedded.apiserver.object_cache import encode
+from moxwell.embedded.apiserver.patcher import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from moxwell.embedded.apiserver.resources import Face, Registry
+
+Object = dict[str, Any]
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_KEEP = "x-kubernetes-preserve-unknown-fields"
+
+
+def reference(name: str) -> Object:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def custom_name(face: Face) -> str:
+    """The name of a custom kind's schema: its group backwards, version, kind."""
+    return ".".join([*reversed(face.group.split(".")), face.version, face.kind])
+
+
+class OpenApi:
+    """Answers schema requests."""
+
+    def __init__(self, registry: Registry, tables: Tables) -> None:
+        self._registry, self._tables = registry, tables
+        self._epoch = -1
+        self._kept: dict[str, tuple[bytes, str]] = {}
+
+    def answer(self, request: requests.Request) -> requests.Response | None:
+        if request.path == "/openapi/v2":
+            body = openapi_v2.document(self._registry)
+            tag = hashlib.sha256(body).hexdigest().upper()
+            return _json(request, body, tag, kind=openapi_v2.CONTENT_TYPE)
+        if not request.path.startswith("/openapi/v3"):
+            return None
+        if self._epoch != self._registry.epoch:
+            self._epoch, self._kept = self._registry.epoch, {}
+        name = request.path.removeprefix("/openapi/v3").strip("/")
+        if not name:
+            return _json(request, *self._index(), kind="text/plain; charset=utf-8")
+        if name not in self._names():
+            return None
+        return _json(request, *self._document(name))
+
+    def _names(self) -> dict[str, list[Face]]:
+        found: dict[str, list[Face]] = {}
+        for face in self._registry:
+            root = f"apis/{face.group}/{face.version}" if face.group else f"api/{face.version}"
+            found.setdefault(root, []).append(face)
+        return found
+
+    def _index(self) -> tuple[bytes, str]:
+        if "" not in self._kept:
+            paths = {}
+            for name, faces in self._names().items():
+                text = repr([(f.kind, f.version, f.schema, f.subs) for f in faces])
+                mark = hashlib.sha256(text.encode()).hexdigest().upper()
+                paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={mark}"}
+            body = encode({"paths": paths}) + b"\n"
+            self._kept[""] = (body, hashlib.sha256(body).hexdigest().upper())
+        return self._kept[""]
+
+    def _document(self, name: str) -> tuple[bytes, str]:
+        if name not in self._kept:
+            body = encode(self._make(self._names()[name])) + b"\n"
+            self._kept[name] = (body, hashlib.sha256(body).hexdigest().upper())
+        return self._kept[name]
+
+    def _make(self, faces: list[Face]) -> Object:
+        schemas: Object = {}
+        paths: Object = {}
+        for face in faces:
+            name = self._schema(face, schemas)
+            paths |= _paths(face, name)
+        for name in ("DeleteOptions", "Status", "Patch", "ListMeta", "ObjectMeta"):
+            self._include(_META + name, schemas)
+        return {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": "v1.36.3"},
+            "paths": dict(sorted(paths.items())),
+            "components": {"schemas": dict(sorted(schemas.items()))},
+        }
+
+    def _schema(self, face: Face, schemas: Object) -> str:
+        if not face.custom and isinstance(face.model, BuiltinModel):
+            name = definition(face.model.go)
+            self._include(name, schemas)
+            self._include(f"{name}List", schemas)
+            return name
+        name = custom_name(face)
+        self._include(_META + "ObjectMeta", schemas)
+        self._include(_META + "ListMeta", schemas)
+        kind = [{"group": face.group, "version": face.version, "kind": face.kind}]
+        schemas[name] = custom_schema(face, kind)
+        items = {
+            "type": "array",
+            "items": reference(name),
+            "description": f"List of {face.plural}.",
+        }
+        schemas[f"{name}List"] = _list_schema(face, items)
+        return name
+
+    def _include(self, name: str, schemas: Object) -> None:
+        """A definition and everything it refers to."""
+        known = self._tables.schemas
+        todo = [name]
+        while todo:
+            at = todo.pop()
+            if at in schemas or at not in known:
+                continue
+            schemas[at] = known[at]
+            todo += _references(known[at])
+
+
+def _references(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        found = [str(node["$ref"]).rsplit("/", 1)[-1]] if isinstance(node.get("$ref"), str) else []
+        return found + [name for value in node.values() for name in _references(value)]
+    if isinstance(node, list):
+        return [name for value in node for name in _references(value)]
+    return []
+
+
+_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_API_VERSION = (
+    "APIVersion defines the versioned schema of this representation of an object. Servers should"
+    " convert recognized schemas to the latest internal value, and may reject unrecognized values."
+    f" More info: {_CONVENTIONS}#resources"
+)
+_KIND = (
+    "Kind is a string value representing the REST resource this object represents. Servers may"
+    " infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase."
+    f" More info: {_CONVENTIONS}#types-kinds"
+)
+_TYPE_META = {
+    "apiVersion": {"type": "string", "description": _API_VERSION},
+    "kind": {"type": "string", "description": _KIND},
+}
+
+
+def custom_schema(face: Face, kind: list[Object]) -> Object:
+    """A custom kind's schema as it is declared, with the metadata every object has."""
+    given: Mapping[str, Any] = face.schema or {"type": "object", _KEEP: True}
+    properties = dict(given.get("properties") or {})
+    meta = {
+        "allOf": [reference(_META + "ObjectMeta")],
+        "description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata",
+    }
+    properties |= {**_TYPE_META, "metadata": meta}
+    made = {k: v for k, v in given.items() if k != "x-kubernetes-validations"}
+    return {**made, "properties": properties, "x-kubernetes-group-version-kind": kind}
+
+
+def _list_schema(face: Face, items: Object) -> Object:
+    kind = [{"group": face.group, "version": face.version, "kind": face.lists}]
+    meta = {"allOf": [reference(_META + "ListMeta")], "description": "Standard list metadata."}
+    return {
+        "type": "object",
+        "description": f"{face.lists} is a list of {face.kind}",
+        "required": ["items"],
+        "properties": {**_TYPE_META, "metadata": meta, "items": items},
+        "x-kubernetes-group-version-kind": kind,
+    }
+
+
+def _query(name: str, kind: str, description: str) -> Object:
+    schema = {"type": kind, "uniqueItems": True}
+    return {"name": name, "in": "query", "description": description, "schema": schema}
+
+
+_WRITES = [
+    _query(
+        "dryRun", "string", "When present, indicates that modifications should not be persisted."
+    ),
+    _query("fieldManager", "string", "The name of the actor that is making these changes."),
+    _query("fieldValidation", "string", "What to do with unknown or duplicate fields."),
+]
+
+
+def _operation(face: Face, action: str, name: str, body: Object | None, writes: bool) -> Object:
+    kind = {"group": face.group, "version": face.version, "kind": face.kind}
+    made: Object = {
+        "operationId": f"{action}{face.group.title().replace('.', '')}{face.version}{face.kind}",
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": kind,
+        "responses": {
+            "200": {
+                "description": "OK",
+                "content": {"application/json": {"schema": reference(name)}},
+            }
+        },
+    }
+    if writes:
+        made["parameters"] = list(_WRITES)
+    if body is not None:
+        made["requestBody"] = {"content": body, "required": True}
+    return made
+
+
+def _paths(face: Face, name: str) -> Object:
+    """The operations of a kind: enough for clients to learn what they may send."""
+    root = f"/apis/{face.group}/{face.version}" if face.group else f"/api/{face.version}"
+    if face.namespaced:
+        root += "/namespaces/{namespace}"
+    root = f"{root}/{face.plural}"
+    plain = {"*/*": {"schema": reference(name)}}
+    types = [JSON_PATCH, MERGE, APPLY] if face.custom else [JSON_PATCH, MERGE, STRATEGIC, APPLY]
+    patch = {t: {"schema": reference(_META + "Patch")} for t in types}
+    collection: Object = {}
+    one: Object = {}
+    if "create" in face.verbs:
+        collection["post"] = _operation(face, "post", name, plain, True)
+    if "list" in face.verbs:
+        collection["get"] = _operation(face, "list", f"{name}List", None, False)
+    if "get" in face.verbs:
+        one["get"] = _operation(face, "get", name, None, False)
+        one["put"] = _operation(face, "put", name, plain, True)
+        one["patch"] = _operation(face, "patch", name, patch, True)
+        one["patch"]["parameters"].append(
+            _query("force", "boolean", "Force is going to force Apply requests.")
+        )
+        one["delete"] = _operation(face, "delete", _META + "Status", None, True)
+    found = {root: collection}
+    return {**found, f"{root}/{{name}}": one} if one else found
+
+
+def _json(
+    request: requests.Request, body: bytes, tag: str, kind: str = "application/json"
+) -> requests.Response:
+    headers = {"content-type": kind, "etag": f'"{tag}"', "vary": "Accept"}
+    if request.headers.get("if-none-match") == f'"{tag}"':
+        return requests.Response(status=304, headers=headers)
+    return requests.Response(status=200, headers=headers, body=body)

@@ -1,0 +1,54 @@
+"""
+OpenAPI v2 as far as kubectl still asks for it: which query parameters the PATCH of a kind
+understands.
+
+Written as protobuf by hand, the only form clients read. Definitions are left out: since 1.29
+kubectl takes schemas from v3, and asks here only about kinds that v3 does not know (a ``List``,
+a kind nobody serves).
+"""
+
+from collections.abc import Iterable
+
+from moxwell.embedded.apiserver.resources import Face
+
+CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_QUERY = ("dryRun", "fieldManager", "fieldValidation", "force")
+
+
+def _number(value: int) -> bytes:
+    made = bytearray()
+    while value > 0x7F:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*made, value])
+
+
+def _field(number: int, value: bytes | str) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return _number(number << 3 | 2) + _number(len(data)) + data
+
+
+def _parameter(name: str) -> bytes:
+    """QueryParameterSubSchema in NonBodyParameter in Parameter in ParametersItem."""
+    query = _field(2, "query") + _field(4, name) + _field(6, "string")
+    return _field(8, _field(1, _field(2, _field(3, query))))
+
+
+def _operation(face: Face) -> bytes:
+    kind = f'group: "{face.group}"\nkind: {face.kind}\nversion: {face.version}\n'
+    extension = _field(1, "x-kubernetes-group-version-kind") + _field(2, _field(2, kind))
+    return b"".join(_parameter(name) for name in _QUERY) + _field(13, extension)
+
+
+def _path(face: Face) -> bytes:
+    root = f"/apis/{face.group}/{face.version}" if face.group else f"/api/{face.version}"
+    scope = "/namespaces/{namespace}" if face.namespaced else ""
+    name = f"{root}{scope}/{face.plural}/{{name}}"
+    return _field(2, _field(1, name) + _field(2, _field(8, _operation(face))))
+
+
+def document(faces: Iterable[Face]) -> bytes:
+    """The whole document."""
+    paths = b"".join(_path(face) for face in faces if "patch" in face.verbs)
+    info = _field(1, "Kubernetes") + _field(2, "v1.36.3")
+    return _field(1, "2.0") + _field(2, info) + _field(8, paths)

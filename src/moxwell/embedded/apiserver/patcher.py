@@ -1,0 +1,210 @@
+"""
+PATCH: four media types, one way. The patch makes a whole object of the live one; the writer does
+the rest.
+"""
+
+from typing import Any
+
+import msgspec
+
+from moxwell.embedded.apiserver import jsonpatch, request_body, status_errors, strategic_merge
+from moxwell.embedded.apiserver.apply import schema_check, tracking
+from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.object_cache import Record, encode, key_of
+from moxwell.embedded.apiserver.request_info import Call
+from moxwell.embedded.apiserver.writer import Outcome, Writer
+
+Object = dict[str, Any]
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+TYPES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+
+
+class Patcher:
+    """Carries out patches."""
+
+    def __init__(self, core: Core, writer: Writer) -> None:
+        self._core, self._writer = core, writer
+
+    def patch(self, call: Call) -> Outcome:
+        kind = request_body.media_type(call.request.headers.get("content-type", ""))
+        if kind == STRATEGIC and call.face.custom:
+            raise status_errors.unsupported_media([t for t in TYPES if t != STRATEGIC])
+        if kind not in TYPES:
+            text = "415: Unsupported Media Type"
+            raise status_errors.Refused(415, "UnsupportedMediaType", text, details={})
+        if kind == APPLY:
+            return self._apply(call)
+        if "force" in call.query:
+            text = "Forbidden: may not be specified for non-apply patch"
+            cause = status_errors.Cause("FieldValueForbidden", text, "force")
+            raise status_errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
+        record = self._writer.live(call)
+        old = self._writer.seen(call, record)
+        new = self._patched(call, kind, self._writer.seen(call, record))
+        return self.finish(call, record, old, new)
+
+    def finish(self, call: Call, record: Record, old: Object, new: Object) -> Outcome:
+        """The patched object on its way into the store."""
+        if not isinstance(new, dict) or not isinstance(new.get("metadata", {}), dict):
+            raise status_errors.bad_request("the patch leaves no object")
+        given = new.get("metadata", {}).get("resourceVersion")
+        try:
+            new = self._writer.understood(call, new)
+        except status_errors.Refused as refused:
+            raise self._misfit(call, refused) from None
+        if given == str(old["metadata"].get("resourceVersion")):
+            new["metadata"].pop("resourceVersion", None)
+        self._writer.place(call, new)
+        return self._writer.replace(call, record, old, new)
+
+    def _misfit(self, call: Call, refused: status_errors.Refused) -> status_errors.Refused:
+        """The patched object cannot be read: that is the patch's fault."""
+        if refused.code != 400:
+            return refused
+        why = refused.message.partition(": ")[2] or refused.message
+        shown = encode(call.request.body.decode(errors="replace")).decode()
+        cause = status_errors.Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", "patch")
+        return status_errors.invalid("", "", "", [cause])
+
+    def _patched(self, call: Call, kind: str, live: Object) -> Any:
+        patch = self._read(call, kind)
+        if kind == JSON_PATCH:
+            try:
+                return jsonpatch.apply(live, patch)
+            except jsonpatch.PatchFailed:
+                raise status_errors.patch_rejected() from None
+        if kind == MERGE:
+            return jsonpatch.merge(live, patch)
+        try:
+            return strategic_merge.merge(live, patch, call.face.model.shape)
+        except jsonpatch.PatchFailed as error:
+            raise status_errors.unknown(str(error)) from None
+
+    def _read(self, call: Call, kind: str) -> Any:
+        try:
+            patch = msgspec.json.decode(call.request.body)
+        except msgspec.DecodeError:
+            text = "error decoding patch: unexpected end of JSON input"
+            raise status_errors.bad_request(text) from None
+        found = (
+            "array"
+            if isinstance(patch, list)
+            else "object"
+            if isinstance(patch, dict)
+            else "string"
+        )
+        wanted = "array" if kind == JSON_PATCH else "object"
+        if found != wanted:
+            go = "[]handlers.jsonPatchOp" if kind == JSON_PATCH else "map[string]interface {}"
+            text = (
+                f"error decoding patch: json: cannot unmarshal {found} into Go value of type {go}"
+            )
+            raise status_errors.bad_request(text)
+        return patch
+
+    def _apply(self, call: Call) -> Outcome:
+        config = request_body.read_yaml(call.request.body)
+        if not isinstance(config, dict):
+            config = {}
+        self._check_options(call, config)
+        face = call.face
+        key = key_of(call.namespace if face.namespaced else "", call.name)
+        record = self._core.state.find_staged(face.store, key)
+        live = self._writer.seen(call, record) if record else None
+        if live is None and call.sub:
+            raise status_errors.not_found(face.plural, face.group, call.name)
+        config = self._typed(call, config)
+        self._precondition(call, config, record)
+        made = tracking.apply(self._core, call, live, config, force=call.flag("force"))
+        return self._finish_apply(call, record, live, made)
+
+    def _check_options(self, call: Call, config: Object) -> None:
+        face = call.face
+        if not call.query.get("fieldManager"):
+            cause = status_errors.Cause(
+                "FieldValueRequired", "Required value: is required for apply patch", "fieldManager"
+            )
+            raise status_errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
+        if (config.get("metadata") or {}).get("managedFields"):
+            raise status_errors.bad_request("metadata.managedFields must be nil")
+        version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+        if kind != face.kind:
+            group, _, short = version.rpartition("/")
+            raise status_errors.bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
+        if version != face.api_version:
+            raise status_errors.bad_request(
+                f"Incorrect version specified in apply patch. Specified patch version: {version},"
+                f" expected: {face.api_version}"
+            )
+        name = (config.get("metadata") or {}).get("name")
+        if not name:
+            raise status_errors.bad_request(
+                f"the name of the object ({call.name} based on URL) was undeterminable: name"
+                " must be"
+                " provided"
+            )
+        if name != call.name:
+            raise status_errors.bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({call.name})"
+            )
+
+    def _typed(self, call: Call, config: Object) -> Object:
+        """The configuration checked for unknown fields, but neither defaulted nor filled in."""
+        face, meta = call.face, config.setdefault("metadata", {})
+        wrong = schema_check.problems(config, face.model.shape)
+        if wrong:
+            where = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+            kind = f"{face.group}/{face.version}, Kind={face.kind}"
+            listed = wrong[0] if len(wrong) == 1 else "errors:\n  " + "\n  ".join(wrong)
+            text = f"failed to create typed patch object ({where}; {kind}): {listed}"
+            raise status_errors.unknown(text)
+        self._writer.understood_only(call, config)
+        meta["name"] = call.name
+        if face.namespaced:
+            given = meta.setdefault("namespace", call.namespace)
+            if given != call.namespace:
+                raise status_errors.bad_request(
+                    "the namespace of the provided object does not match the namespace sent"
+                    " on the request"
+                )
+        return config
+
+    def _precondition(self, call: Call, config: Object, record: Record | None) -> None:
+        face, meta = call.face, config["metadata"]
+        uid, version = meta.pop("uid", None), meta.pop("resourceVersion", None)
+        meta.pop("creationTimestamp", None)
+        meta.pop("generation", None)
+        if record is None:
+            if uid or version:
+                raise status_errors.conflict(
+                    face.plural,
+                    face.group,
+                    call.name,
+                    f"uid mismatch: the provided object specified uid {uid}, and no existing"
+                    " object was found",
+                )
+            return
+        if version and version != str(record.revision):
+            raise status_errors.stale(face.plural, face.group, call.name)
+        if uid and uid != record.uid:
+            why = (
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.uid}"
+            )
+            raise status_errors.conflict(face.plural, face.group, call.name, why)
+
+    def _finish_apply(
+        self, call: Call, record: Record | None, live: Object | None, made: Object
+    ) -> Outcome:
+        fields = made["metadata"].get("managedFields")
+        # What is applied to a custom kind is not read again: a list that lost its last item is a
+        # null then, and refused unless the schema allows it, as a genuine apiserver does.
+        read = made if call.face.custom else call.face.model.read(made, None)
+        call.face.model.default(read)
+        if fields:
+            read["metadata"]["managedFields"] = fields
+        if record is None or live is None:
+            return self._writer.create_applied(call, read)
+        return self._writer.replace(call, record, live, read, track=False)

@@ -1,0 +1,116 @@
+"""
+Disruption budgets: their status, from the Pods they select. Evictions obey it.
+"""
+
+from typing import Any
+
+import msgspec
+
+from moxwell.api import selectors
+from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.object_cache import Record
+
+Object = dict[str, Any]
+STORE = "poddisruptionbudgets.policy"
+
+
+def selector_of(given: Object | None) -> selectors.Selector:
+    """A LabelSelector out of an object."""
+    if given is None:
+        return selectors.NOTHING
+    return selectors.from_object(msgspec.convert(given, selectors.LabelSelector))
+
+
+def is_ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def _share(value: Any, total: int) -> int:
+    """A number, or a percentage of the total, rounded up."""
+    if isinstance(value, str):
+        return -(-int(value.rstrip("%") or 0) * total // 100)
+    return int(value)
+
+
+class Budgets:
+    """Keeps the status of budgets."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def look(self, namespace: str) -> None:
+        face = self._core.registry.hub(STORE)
+        for record in self._core.state.scan_staged(STORE, f"{namespace}/"):
+            obj = record.object()
+            status = self._status(obj, namespace)
+            if face is not None and status != obj.get("status"):
+                obj["status"] = status
+                self._core.put(face, obj, record)
+
+    def _status(self, obj: Object, namespace: str) -> Object:
+        spec, old = obj.get("spec") or {}, obj.get("status") or {}
+        wanted = selector_of(spec.get("selector"))
+        pods = [
+            pod
+            for record in self._core.state.scan_staged("pods", f"{namespace}/")
+            if wanted.matches(record.labels) and (pod := record.object())
+        ]
+        expected = self._expected(pods)
+        if "maxUnavailable" in spec:
+            desired = max(expected - _share(spec["maxUnavailable"], expected), 0)
+        else:
+            desired = _share(spec.get("minAvailable", 1), expected)
+        disrupted = old.get("disruptedPods") or {}
+        healthy = sum(is_ready(pod) and pod["metadata"]["name"] not in disrupted for pod in pods)
+        there = {pod["metadata"]["name"] for pod in pods}
+        left = {name: at for name, at in disrupted.items() if name in there}
+        allowed = max(healthy - desired, 0) if expected else 0
+        made: Object = {"observedGeneration": obj["metadata"].get("generation", 1)}
+        if left:
+            made["disruptedPods"] = left
+        made |= {
+            "disruptionsAllowed": allowed,
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": expected,
+        }
+        return {**made, "conditions": self._conditions(old, allowed, made["observedGeneration"])}
+
+    def _conditions(self, old: Object, allowed: int, generation: int) -> list[Object]:
+        status, reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+        before = next(
+            (c for c in old.get("conditions") or () if c["type"] == "DisruptionAllowed"), None
+        )
+        same = before is not None and before["status"] == status
+        since = before["lastTransitionTime"] if before is not None and same else self._core.now()
+        return [
+            {
+                "type": "DisruptionAllowed",
+                "status": status,
+                "observedGeneration": generation,
+                "lastTransitionTime": since,
+                "reason": reason,
+                "message": "",
+            }
+        ]
+
+    def _expected(self, pods: list[Object]) -> int:
+        """How many there should be: what their controllers ask for, or as many as there are."""
+        total, seen = 0, set()
+        for pod in pods:
+            refs = pod["metadata"].get("ownerReferences") or ()
+            owner = next((r for r in refs if r.get("controller")), None)
+            found = self._replicas(owner) if owner else None
+            if owner is None or found is None:
+                total += 1
+            elif owner["uid"] not in seen:
+                seen.add(owner["uid"])
+                total += found
+        return total
+
+    def _replicas(self, owner: Object) -> int | None:
+        record: Record | None = self._core.state.find_uid(owner["uid"])
+        spec = (record.object().get("spec") or {}) if record is not None else {}
+        found = spec.get("replicas")
+        return found if isinstance(found, int) else None

@@ -1,0 +1,84 @@
+"""
+What is kept from going while it is used: claims of Pods, bound volumes. And nodes that became
+ready.
+
+Takes the finalizers and taints away that :mod:`moxwell.embedded.apiserver.admission_defaults` gave, when their reason is
+gone.
+"""
+
+from typing import Any
+
+from moxwell.embedded.apiserver.admission_defaults import NOT_READY, PROTECTED
+from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.garbage import Garbage
+from moxwell.embedded.apiserver.object_cache import Record
+
+Object = dict[str, Any]
+
+
+class Protection:
+    """Looks at one object at a time."""
+
+    def __init__(self, core: Core, garbage: Garbage) -> None:
+        self._core, self._garbage = core, garbage
+
+    def look(self, store: str, key: str) -> None:
+        """A claim or volume that is being deleted."""
+        record, face = self._core.state.find_staged(store, key), self._core.registry.hub(store)
+        if record is None or face is None:
+            return
+        obj = record.object()
+        meta = obj["metadata"]
+        guard = PROTECTED[face.kind]
+        if not meta.get("deletionTimestamp") or guard not in (meta.get("finalizers") or ()):
+            return
+        used = self._claimed(record, obj) if face.kind == "PersistentVolumeClaim" else _bound(obj)
+        if used:
+            return
+        left = [name for name in meta["finalizers"] if name != guard]
+        if left:
+            meta["finalizers"] = left
+        else:
+            meta.pop("finalizers")
+        self._garbage.write(face, record, obj)
+
+    def _claimed(self, claim: Record, obj: Object) -> bool:
+        owners = {o["uid"] for o in obj["metadata"].get("ownerReferences") or ()}
+        for record in self._core.state.scan_staged("pods", f"{claim.namespace}/"):
+            pod = record.object()
+            if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+                continue
+            for volume in (pod.get("spec") or {}).get("volumes") or ():
+                own = pod["metadata"]["uid"] in owners or "ephemeral" not in volume
+                if own and claim.name == _named(volume, record.name):
+                    return True
+        return False
+
+    def look_node(self, store: str, key: str) -> None:
+        """A node that is ready loses the taint it was born with."""
+        record, face = self._core.state.find_staged(store, key), self._core.registry.hub(store)
+        if record is None or face is None or NOT_READY["key"].encode() not in record.body:
+            return
+        node = record.object()
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        if not any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
+            return
+        taints = (node.get("spec") or {}).get("taints") or []
+        left = [t for t in taints if t.get("key") != NOT_READY["key"]]
+        if left == taints:
+            return
+        node["spec"] = {k: v for k, v in node["spec"].items() if k != "taints"}
+        if left:
+            node["spec"]["taints"] = left
+        self._core.put(face, node, record)
+
+
+def _bound(volume: Object) -> bool:
+    return bool((volume.get("status") or {}).get("phase") == "Bound")
+
+
+def _named(volume: Object, pod: str) -> str:
+    """The claim that a volume of a pod leads to, named or brought with it; empty for others."""
+    if "ephemeral" in volume:
+        return f"{pod}-{volume['name']}"
+    return str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "")

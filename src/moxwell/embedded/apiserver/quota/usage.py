@@ -1,0 +1,185 @@
+"""
+What one object uses of a quota, and whether the quota is about it at all. Pure.
+
+In flow the kind and the object; out flow amounts under every name a quota may use for them:
+``pods``, ``cpu`` and ``requests.cpu``, ``count/deployments.apps``, ``requests.storage`` and the
+same per storage class. A Pod that has ended uses only its place in ``count/pods``.
+"""
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from moxwell.embedded.apiserver.quota import resource_list
+from moxwell.embedded.apiserver.quota.resource_list import ONE, Amount, Amounts
+
+Object = dict[str, Any]
+ALIASES = frozenset({
+    "pods", "services", "persistentvolumeclaims", "configmaps", "secrets",
+    "replicationcontrollers", "resourcequotas",
+})  # fmt: skip
+COMPUTE = ("cpu", "memory", "ephemeral-storage")
+REQUIRED = frozenset(
+    ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"]
+)
+PER_CLASS = ".storageclass.storage.k8s.io/"
+ENDED = ("Succeeded", "Failed")
+
+
+def of(store: str, obj: Object) -> Amounts:
+    """What an object of a stored kind (``plural`` or ``plural.group``) uses."""
+    found: Amounts = {f"count/{store}": ONE}
+    if store == "pods":
+        return found | ({} if has_ended(obj) else pod(obj))
+    if store in ALIASES:
+        found[store] = ONE
+    if store == "services":
+        found |= service(obj.get("spec") or {})
+    if store == "persistentvolumeclaims":
+        found |= claim(obj.get("spec") or {})
+    return found
+
+
+def store_of(resource: str) -> str:
+    """The stored kind whose objects use this resource."""
+    if resource.startswith("count/"):
+        return resource[6:]
+    if resource.startswith("services."):
+        return "services"
+    if resource == "requests.storage" or PER_CLASS in resource:
+        return "persistentvolumeclaims"
+    return resource if resource in ALIASES else "pods"
+
+
+def has_ended(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in ENDED
+
+
+# ---- pods
+
+
+def pod(obj: Object) -> Amounts:
+    spec = obj.get("spec") or {}
+    return {"pods": ONE} | named(sums(spec, "requests"), sums(spec, "limits"))
+
+
+def sums(spec: Object, which: str) -> Amounts:
+    """Of all containers together; of those that run before, the greediest."""
+    asked = [_resources(c, which) for c in spec.get("containers") or ()]
+    found = resource_list.total(asked)
+    beside: Amounts = {}
+    greediest: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        wanted = _resources(container, which)
+        if container.get("restartPolicy") == "Always":  # a sidecar: it stays
+            found, beside = resource_list.added(found, wanted), resource_list.added(beside, wanted)
+            wanted = beside
+        else:
+            wanted = resource_list.added(wanted, beside)
+        greediest = resource_list.largest(greediest, wanted)
+    found = resource_list.largest(found, greediest)
+    overhead = resource_list.read(spec.get("overhead"))
+    if which == "limits":
+        overhead = {n: v for n, v in overhead.items() if n in found}
+    return resource_list.added(found, overhead)
+
+
+def _resources(container: Object, which: str) -> Amounts:
+    return resource_list.read((container.get("resources") or {}).get(which))
+
+
+def named(requests: Amounts, limits: Amounts) -> Amounts:
+    """Under the names that quotas use."""
+    found: Amounts = {}
+    for name, value in requests.items():
+        if name in COMPUTE or name.startswith("hugepages-"):
+            found[name] = value
+        if name in COMPUTE or "/" in name or name.startswith("hugepages-"):
+            found[f"requests.{name}"] = value
+    for name, value in limits.items():
+        if name in COMPUTE:
+            found[f"limits.{name}"] = value
+    return found
+
+
+def missing(hard: Iterable[str], obj: Object) -> str:
+    """What each container must say because the quota counts it; empty if it does."""
+    required = REQUIRED & set(hard)
+    lacking: dict[str, set[str]] = {}
+    spec = obj.get("spec") or {}
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        said = named(_resources(container, "requests"), _resources(container, "limits"))
+        for name in required - set(said):
+            lacking.setdefault(name, set()).add(container.get("name", ""))
+    parts = [f"{name} for: {','.join(sorted(who))}" for name, who in sorted(lacking.items())]
+    return f"must specify {'; '.join(parts)}" if parts else ""
+
+
+# ---- services and claims
+
+
+def service(spec: Object) -> Amounts:
+    ports = spec.get("ports") or ()
+    count = len(ports)
+    if spec.get("type") == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
+        count = sum(bool(port.get("nodePort")) for port in ports)
+    held = count if spec.get("type") in ("NodePort", "LoadBalancer") else 0
+    balanced = spec.get("type") == "LoadBalancer"
+    return {
+        "services.nodeports": Amount(Fraction(held)),
+        "services.loadbalancers": Amount(Fraction(int(balanced))),
+    }
+
+
+def claim(spec: Object) -> Amounts:
+    found: Amounts = {}
+    kind = spec.get("storageClassName")
+    if kind:
+        found[f"{kind}{PER_CLASS}persistentvolumeclaims"] = ONE
+    asked = resource_list.read((spec.get("resources") or {}).get("requests")).get("storage")
+    if asked is not None:
+        found["requests.storage"] = asked
+        if kind:
+            found[f"{kind}{PER_CLASS}requests.storage"] = asked
+    return found
+
+
+# ---- scopes
+
+
+def in_scope(spec: Object, store: str, obj: Object) -> bool:
+    """Whether a quota is about an object; scopes choose among Pods and leave all else out."""
+    wanted = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
+    wanted += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    if not wanted:
+        return True
+    return store == "pods" and all(_matches(one, obj) for one in wanted)
+
+
+def _matches(wanted: Mapping[str, Any], pod: Object) -> bool:
+    spec = pod.get("spec") or {}
+    ends = spec.get("activeDeadlineSeconds") is not None
+    best_effort = (pod.get("status") or {}).get("qosClass") == "BestEffort"
+    match wanted["scopeName"]:
+        case "Terminating":
+            return ends
+        case "NotTerminating":
+            return not ends
+        case "BestEffort":
+            return best_effort
+        case "NotBestEffort":
+            return not best_effort
+        case "PriorityClass":
+            return _chosen(wanted, spec.get("priorityClassName") or "")
+    return False
+
+
+def _chosen(wanted: Mapping[str, Any], name: str) -> bool:
+    match wanted.get("operator"):
+        case "In":
+            return name in (wanted.get("values") or ())
+        case "NotIn":
+            return name not in (wanted.get("values") or ())
+        case "DoesNotExist":
+            return not name
+    return bool(name)

@@ -1,0 +1,296 @@
+"""
+Get, list and watch. Everything here sees committed records only.
+
+A list may be continued at the revision it began with: the feed's history says what each changed
+key held then, so pages are consistent without keeping snapshots. Beyond the history the answer
+is 410.
+"""
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from moxwell.api import selectors
+from moxwell.embedded.apiserver import metadata, status_errors
+from moxwell.embedded.apiserver.object_cache import Record, State, encode
+from moxwell.embedded.apiserver.representations import AnyForm, WholeForm
+from moxwell.embedded.apiserver.request_info import Call
+from moxwell.embedded.apiserver.watches import Feed, Feeds, Watcher, line
+
+Wants = Callable[[Record], bool]
+DEFAULT_WATCH_SECONDS = 45 * 60.0
+
+
+def matcher(call: Call) -> Wants:
+    """Which records a list or watch is about."""
+    tests: list[Wants] = []
+    if call.namespace and call.face.namespaced:
+        namespace = call.namespace
+        tests.append(lambda record: record.namespace == namespace)
+    if call.name:
+        name = call.name
+        tests.append(lambda record: record.name == name)
+    try:
+        labels = selectors.parse_labels(call.query.get("labelSelector", ""))
+        fields = selectors.parse_fields(call.query.get("fieldSelector", ""))
+    except selectors.BadSelector as error:
+        raise status_errors.bad_request(explained(call, str(error))) from None
+    if labels.requirements:
+        tests.append(lambda record: labels.matches(record.labels))
+    for term in fields.terms:
+        tests.append(_field_test(call, term))
+    return lambda record: all(test(record) for test in tests)
+
+
+def _field_test(call: Call, term: selectors.FieldTerm) -> Wants:
+    face, path = call.face, term.path
+    if path == "metadata.name":
+        return lambda record: (record.name == term.value) == term.equal
+    if path == "metadata.namespace" and face.namespaced:
+        return lambda record: (record.namespace == term.value) == term.equal
+    if path not in face.model.selectable:
+        shown = f"field label not supported: {path}"
+        if not face.custom:
+            text = (
+                f'"{path}" is not a known field selector: only "metadata.name",'
+                ' "metadata.namespace"'
+            )
+            shown = text if not face.model.selectable else f"field label not supported: {path}"
+        raise status_errors.bad_request(shown)
+    key = f"field:{face.api_version}:{path}"
+
+    def test(record: Record) -> bool:
+        value = record.recall(key)
+        if value is None:
+            obj = face.between(record.object(), face.api_version if face.custom else face.hub)
+            value = face.model.field(obj, path)
+            record.remember(key, value)
+        return bool(value == term.value) == term.equal
+
+    return test
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """Where a list goes on: behind ``start``, as of ``revision``."""
+
+    revision: int
+    start: str
+
+    def text(self) -> str:
+        value = {"v": "meta.k8s.io/v1", "rv": self.revision, "start": self.start + "\0"}
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def _token(text: str) -> _Token:
+    raw = b""
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        value = json.loads(raw)
+        if value["v"] != "meta.k8s.io/v1":
+            raise ValueError
+        return _Token(int(value["rv"]), str(value["start"]).removesuffix("\0"))
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        raise status_errors.bad_request(f"invalid continue token: {_unreadable(raw)}") from None
+
+
+def _unreadable(raw: bytes) -> str:
+    if not raw:
+        return "continue key is not valid: unexpected end of JSON input"
+    char = chr(raw[0])
+    shown = char if 32 <= raw[0] < 127 else f"\\u{raw[0]:04x}"
+    return f"continue key is not valid: invalid character '{shown}' looking for beginning of value"
+
+
+def explained(call: Call, problem: str) -> str:
+    """What is wrong with a selector, in a genuine apiserver's words where they are few."""
+    fields, labels = call.query.get("fieldSelector", ""), call.query.get("labelSelector", "")
+    if "field selector" in problem:
+        term = next((t for t in fields.split(",") if "=" not in t), fields)
+        return f"invalid selector: '{fields}'; can't understand '{term}'"
+    words = labels.replace("=", " = ").split()
+    if len(words) > 1 and re.fullmatch(r"[\w./-]+", words[1]) and words[1] not in ("in", "notin"):
+        known = "in, notin, =, ==, !=, gt, lt"
+        return f"unable to parse requirement: found '{words[1]}', expected: {known}"
+    found = re.match(r"^'(.*)' is not a label value$", problem)
+    if found is not None:
+        key = next((t.split("=")[0].rstrip("!") for t in labels.split(",") if found[1] in t), "")
+        return (
+            f'unable to parse requirement: values[0][{key}]: Invalid value: "{found[1]}":'
+            f" {metadata.VALUE_TEXT}"
+        )
+    return f"unable to parse requirement: {problem}"
+
+
+class Reader:
+    """Answers reads."""
+
+    def __init__(self, state: State, feeds: Feeds) -> None:
+        self._state, self._feeds = state, feeds
+
+    def get(self, call: Call, form: AnyForm) -> bytes:
+        self._reachable(call)
+        key = f"{call.namespace}/{call.name}" if call.face.namespaced else call.name
+        record = self._state.find(call.face.store, key)
+        if record is None:
+            raise status_errors.not_found(call.face.plural, call.face.group, call.name)
+        body = form.body(record)
+        return body if body.endswith(b"\n") else body + b"\n"
+
+    def _reachable(self, call: Call) -> int | None:
+        """The revision asked for, if it is not in the future."""
+        text = call.query.get("resourceVersion", "")
+        if not text or text == "0":
+            return None
+        if not text.isdigit():
+            detail = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+            shown = f'resourceVersion: Invalid value: "{text}": {detail}'
+            if call.verb == "watch":
+                raise status_errors.unknown(shown)
+            raise status_errors.bad_request(f"invalid resource version: {shown}")
+        if int(text) > self._state.revision:
+            raise status_errors.too_large_version(int(text), self._state.revision)
+        return int(text)
+
+    def list(self, call: Call, form: AnyForm) -> bytes:
+        wants, limit = matcher(call), call.number("limit") or 0
+        revision, after = self._position(call)
+        prefix = f"{call.namespace}/" if call.namespace and call.face.namespaced else ""
+        found: list[Record] = []
+        more = False
+        for record in self._scan(call.face.store, revision, prefix, after):
+            if wants(record):
+                if limit and len(found) == limit:
+                    more = True
+                    break
+                found.append(record)
+        meta: dict[str, Any] = {"resourceVersion": str(revision or self._state.revision)}
+        if call.face.custom and isinstance(form, WholeForm):
+            meta["continue"] = ""
+        if more:
+            at = revision or self._state.revision
+            meta["continue"] = _Token(at, found[-1].key).text()
+            if not call.query.get("labelSelector") and not call.query.get("fieldSelector"):
+                rest = self._scan(call.face.store, revision, prefix, found[-1].key)
+                meta["remainingItemCount"] = sum(1 for _ in rest)
+        return form.list([form.item(record) for record in found], meta)
+
+    def _position(self, call: Call) -> tuple[int | None, str]:
+        """The revision to list at (None: now), and the key to go on behind."""
+        text = call.query.get("continue", "")
+        if text:
+            if call.query.get("resourceVersion", "") not in ("", "0"):
+                raise status_errors.bad_request(
+                    "specifying resource version is not allowed when using continue"
+                )
+            token = _token(text)
+            return token.revision, token.start
+        asked, match = self._reachable(call), call.query.get("resourceVersionMatch", "")
+        if match in ("Exact", "NotOlderThan") and not call.query.get("resourceVersion"):
+            raise _bad_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        if match == "Exact":
+            if asked is None:
+                raise _bad_match(
+                    'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
+                )
+            return asked, ""
+        if match and match != "NotOlderThan":
+            text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
+            cause = status_errors.Cause("FieldValueNotSupported", text, "resourceVersionMatch")
+            raise status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
+        return None, ""
+
+    def _scan(self, store: str, revision: int | None, prefix: str, after: str) -> Iterator[Record]:
+        table = self._state.table(store)
+        if revision is None or revision == self._state.revision:
+            return table.scan(prefix, after)
+        then = self._then(store, revision)
+        return self._scan_then(store, then, prefix, after) if then else table.scan(prefix, after)
+
+    def _then(self, store: str, revision: int) -> dict[str, Record | None]:
+        """What keys changed since held at a revision."""
+        feed = self._feeds.feed(store)
+        if revision < feed.floor:
+            raise status_errors.gone(
+                "The provided continue parameter is too old to display a consistent list"
+                " result. You can"
+                " start a new list without the continue parameter, or use the continue token"
+                " in this"
+                " response to retrieve the remainder of the results. Continuing with the"
+                " provided token"
+                " results in an inconsistent list - objects that were created, modified, or deleted"
+                " between the time the first chunk was returned and now may show up in the list."
+            )
+        then: dict[str, Record | None] = {}
+        for change in feed.history:
+            if change.record.revision > revision:
+                then.setdefault(change.record.key, change.previous)
+        return then
+
+    def _scan_then(
+        self, store: str, then: dict[str, Record | None], prefix: str, after: str
+    ) -> Iterator[Record]:
+        table = self._state.table(store)
+        found = {r.key: r for r in table.scan(prefix, after) if r.key not in then}
+        found |= {
+            key: record
+            for key, record in then.items()
+            if record is not None and key.startswith(prefix) and key > after
+        }
+        return (found[key] for key in sorted(found))
+
+    def watch(self, call: Call, form: AnyForm) -> AsyncIterator[bytes]:
+        """Registers at once; what happens from here on is in the stream."""
+        feed, watcher = self._feeds.feed(call.face.store), Watcher(matcher(call), form)
+        initial, bookmarks = self._initial(call), call.flag("allowWatchBookmarks")
+        asked = self._watched_from(call)
+        if asked is None or initial:
+            prefix = f"{call.namespace}/" if call.namespace and call.face.namespaced else ""
+            for record in self._state.table(call.face.store).scan(prefix):
+                if watcher.wants(record) and initial is not False:
+                    watcher.push(line("ADDED", form.body(record)))
+            if initial and bookmarks:
+                body = form.bookmark(self._state.revision, initial_end=True)
+                watcher.push(line("BOOKMARK", body))
+        else:
+            self._resume(feed, watcher, asked)
+        feed.watchers.add(watcher)
+        seconds = call.number("timeoutSeconds") or DEFAULT_WATCH_SECONDS
+        return self._feeds.stream(call.face.store, watcher, seconds=seconds, bookmarks=bookmarks)
+
+    def _resume(self, feed: Feed, watcher: Watcher, asked: int) -> None:
+        """What was missed. A watcher from before our memory is told so, and cut off."""
+        try:
+            feed.replay(watcher, asked)
+        except status_errors.Refused as refused:
+            watcher.push(line("ERROR", encode(refused.status())))
+            watcher.end()
+
+    def _watched_from(self, call: Call) -> int | None:
+        """Where a watch resumes. A revision ahead of ours is waited for, as it may come to be."""
+        text = call.query.get("resourceVersion", "")
+        if not text or text == "0":
+            return None
+        if not text.isdigit():
+            self._reachable(call)
+        return int(text)
+
+    def _initial(self, call: Call) -> bool | None:
+        if "sendInitialEvents" not in call.query:
+            return None
+        wanted, match = call.flag("sendInitialEvents"), call.query.get("resourceVersionMatch", "")
+        if match != "NotOlderThan":
+            text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            cause = status_errors.Cause(
+                "FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch"
+            )
+            raise status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
+        return wanted
+
+
+def _bad_match(text: str) -> status_errors.Refused:
+    cause = status_errors.Cause("FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch")
+    return status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])

@@ -1,0 +1,185 @@
+"""
+Forms: how objects are written in an answer. Whole, metadata only, or rows of a table.
+
+``Accept`` decides. A form turns a record into bytes; where the stored bytes are what is asked
+for they are passed on untouched, otherwise the rendering is kept with the record, so a second
+reader pays nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from moxwell.embedded.apiserver import status_errors, tables
+from moxwell.embedded.apiserver.object_cache import Record, decode, encode
+from moxwell.embedded.apiserver.resources import Face
+
+INITIAL_END = "k8s.io/initial-events-end"
+JSON_TYPE = "application/json"
+
+
+class WholeForm:
+    """Objects as they are, in the face's version."""
+
+    content_type = JSON_TYPE
+
+    def __init__(self, face: Face) -> None:
+        self.face = face
+        self.key = f"whole:{face.api_version}:{id(face.model)}"
+        self._cut = len(encode({"kind": face.kind, "apiVersion": face.api_version})) - 1
+
+    def body(self, record: Record) -> bytes:
+        face = self.face
+        if record.api_version == face.api_version and (
+            not face.custom or record.fresh is face.model
+        ):
+            return record.body
+        made = record.recall(self.key)
+        if made is None:
+            made = self._render(record)
+            if record.fresh is face.model and record.api_version == face.api_version:
+                return record.body
+            record.remember(self.key, made)
+        found: bytes = made
+        return found
+
+    def _render(self, record: Record) -> bytes:
+        face = self.face
+        obj = face.between(decode(record.body), face.api_version)
+        if face.custom:
+            obj = face.model.read(obj, None)
+            face.model.default(obj)
+        head = {"kind": face.kind, "apiVersion": face.api_version}
+        made = encode(head | obj)
+        if record.api_version == face.api_version and made == record.body:
+            record.fresh = face.model
+        return made
+
+    def item(self, record: Record) -> bytes:
+        """In a list: built-in kinds leave out apiVersion and kind there."""
+        body = self.body(record)
+        return body if self.face.custom else b"{" + body[self._cut + 1 :]
+
+    def list(self, items: Iterable[bytes], meta: Mapping[str, Any]) -> bytes:
+        face = self.face
+        head = encode({"kind": face.lists, "apiVersion": face.api_version, "metadata": meta})
+        return head[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
+
+    def object(self, obj: dict[str, Any]) -> bytes:
+        """An object that is not stored (dry run, review)."""
+        return encode(obj) + b"\n"
+
+    def bookmark(self, revision: int, *, initial_end: bool) -> bytes:
+        return encode(
+            {
+                "kind": self.face.kind,
+                "apiVersion": self.face.api_version,
+                "metadata": _bookmark_meta(revision, initial_end=initial_end),
+            }
+        )
+
+
+def _bookmark_meta(revision: int, *, initial_end: bool) -> dict[str, Any]:
+    meta: dict[str, Any] = {"resourceVersion": str(revision)}
+    return {**meta, "annotations": {INITIAL_END: "true"}} if initial_end else meta
+
+
+class PartialForm:
+    """Metadata only."""
+
+    def __init__(self, face: Face) -> None:
+        self.face = face
+        self.key = f"partial:{face.group}"
+        self.content_type = JSON_TYPE
+
+    def body(self, record: Record) -> bytes:
+        return self.object(decode(record.body)).rstrip()
+
+    item = body
+
+    def object(self, obj: dict[str, Any]) -> bytes:
+        head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+        return encode({**head, "metadata": obj["metadata"]}) + b"\n"
+
+    def list(self, items: Iterable[bytes], meta: Mapping[str, Any]) -> bytes:
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+        return encode({**head, "metadata": meta})[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
+
+    def bookmark(self, revision: int, *, initial_end: bool) -> bytes:
+        return self.object({"metadata": _bookmark_meta(revision, initial_end=initial_end)}).rstrip()
+
+
+class TableForm:
+    """Rows, as ``kubectl get`` prints them."""
+
+    def __init__(self, face: Face, include: str, now: str) -> None:
+        self.face = face
+        self._tabler = tables.Tabler(face, include, now)
+        self.key = f"table:{face.api_version}:{include}:{now}"
+        self.content_type = JSON_TYPE
+        self._first = True
+
+    def body(self, record: Record) -> bytes:
+        """One object as a table of one row; columns come with the first one of a watch."""
+        return self._table([self.item(record)], {"resourceVersion": str(record.revision)})
+
+    def item(self, record: Record) -> bytes:
+        obj = self.face.between(decode(record.body), self.face.api_version)
+        return encode(self._tabler.row(obj))
+
+    def object(self, obj: dict[str, Any]) -> bytes:
+        rows = [encode(self._tabler.row(obj))]
+        return (
+            self._table(rows, {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
+            + b"\n"
+        )
+
+    def list(self, items: Iterable[bytes], meta: Mapping[str, Any]) -> bytes:
+        return self._table(items, meta) + b"\n"
+
+    def _table(self, rows: Iterable[bytes], meta: Mapping[str, Any]) -> bytes:
+        head = {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": meta,
+            "columnDefinitions": self._tabler.definitions(),
+        }
+        return encode(head)[:-1] + b',"rows":[' + b",".join(rows) + b"]}"
+
+    def bookmark(self, revision: int, *, initial_end: bool) -> bytes:
+        meta = _bookmark_meta(revision, initial_end=initial_end)
+        row = {"cells": [], "object": {**tables.PARTIAL, "metadata": meta}}
+        return self._table([encode(row)], {"resourceVersion": str(revision)})
+
+
+AnyForm = WholeForm | PartialForm | TableForm
+
+
+def parameters(clause: str) -> tuple[str, dict[str, str]]:
+    """One clause of ``Accept``: the media type and its parameters."""
+    kind, *rest = (part.strip() for part in clause.split(";"))
+    found = dict(part.partition("=")[::2] for part in rest)
+    return kind.lower(), {k.strip().lower(): v.strip() for k, v in found.items()}
+
+
+def choose(accept: str, face: Face, include: str, now: str) -> AnyForm:
+    """The first form on offer that we can write."""
+    for clause in accept.split(",") if accept else ["*/*"]:
+        kind, wanted = parameters(clause)
+        shown = wanted.get("as", "")
+        if kind not in ("*/*", "application/*", JSON_TYPE, ""):
+            continue
+        if not shown:
+            return WholeForm(face)
+        if wanted.get("g") != "meta.k8s.io" or wanted.get("v") != "v1":
+            continue
+        if shown == "Table":
+            if include not in ("", "None", "Metadata", "Object"):
+                raise status_errors.bad_request(
+                    "Unable to convert to Table as requested: includeObject: Invalid value:"
+                    f' "{include}":'
+                    " must be 'Metadata', 'Object', 'None', or empty"
+                )
+            return TableForm(face, include or "Metadata", now)
+        if shown in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            return PartialForm(face)
+    raise status_errors.not_acceptable([JSON_TYPE])

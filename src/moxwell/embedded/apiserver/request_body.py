@@ -1,0 +1,138 @@
+"""
+Bodies of requests: JSON, YAML or protobuf in, plain values out, with the keys that came twice.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import yaml
+
+from moxwell.embedded.apiserver import status_errors
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+ACCEPTED = (JSON, YAML, PROTOBUF)
+FromProtobuf = Callable[[bytes], dict[str, Any]]
+
+
+class PlainLoader(yaml.CSafeLoader):
+    """YAML as Kubernetes reads it: times stay text."""
+
+
+PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class Unrecognized(status_errors.Refused):
+    """The body is no object; ``named`` says what it should have been."""
+
+    def __init__(self, why: str, body: bytes) -> None:
+        shown = body[:30].decode(errors="replace") if body.startswith(b"{") else body[:30].hex()
+        detail = f"couldn't get version/kind; json parse error: {why} ({shown or '<empty>'})"
+        super().__init__(400, "BadRequest", detail)
+
+    def named(self, kind: str) -> status_errors.Refused:
+        text = f"the object provided is unrecognized (must be of type {kind}): {self.message}"
+        return status_errors.bad_request(text)
+
+
+_BARE = re.compile(rb"^\s*\{\s*([^\s\"}])")
+
+
+def _said(body: bytes) -> str:
+    """What Go's parser says, for the mistakes people make."""
+    if (found := _BARE.match(body)) is not None:
+        char = found[1].decode(errors="replace")
+        return f"invalid character '{char}' looking for beginning of object key string"
+    first = body.lstrip()[:1]
+    if first and first not in b'{["-0123456789tfn':
+        return (
+            f"invalid character '{first.decode(errors='replace')}' looking for beginning of value"
+        )
+    return "unexpected end of JSON input"
+
+
+def media_type(content_type: str) -> str:
+    return content_type.split(";")[0].strip().lower()
+
+
+def read(
+    body: bytes, content_type: str, from_protobuf: FromProtobuf, twice: list[str] | None = None
+) -> dict[str, Any]:
+    """The object in a body; ``twice`` collects duplicate keys."""
+    kind = media_type(content_type) or JSON
+    if kind == PROTOBUF:
+        return from_protobuf(body)
+    if kind == JSON:
+        value = read_json(body, twice)
+    elif kind in (YAML, "application/x-yaml", "text/yaml", "application/apply-patch+yaml"):
+        value = read_yaml(body)
+    else:
+        raise status_errors.unsupported_media(ACCEPTED)
+    if not isinstance(value, dict):
+        what = {"list": "array", "str": "string", "bool": "bool"}.get(
+            type(value).__name__, "number"
+        )
+        go = (
+            'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string'
+            ' "json:\\"kind,omitempty\\"" }'
+        )
+        raise Unrecognized(f"json: cannot unmarshal {what} into Go value of type {go}", body)
+    return value
+
+
+def read_json(body: bytes, twice: list[str] | None = None) -> Any:
+    try:
+        if twice is None:
+            return msgspec.json.decode(body)
+        value = json.loads(body, object_pairs_hook=_pairs)
+        return _plain(value, "", twice)
+    except (msgspec.DecodeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise Unrecognized(_said(body), body) from error
+
+
+def read_yaml(body: bytes) -> Any:
+    if body[:1] == b"{":  # JSON is YAML, and most of what comes
+        try:
+            return msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            pass
+    try:
+        return yaml.load(body, Loader=PlainLoader)
+    except yaml.YAMLError as error:
+        text = str(error).replace("\n", " ")
+        raise status_errors.bad_request(f"error converting YAML to JSON: yaml: {text}") from None
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of an object in which a key came twice."""
+
+
+def _pairs(found: list[tuple[str, Any]]) -> Any:
+    made = dict(found)
+    return made if len(made) == len(found) else _Pairs(found)
+
+
+def _plain(value: Any, path: str, twice: list[str]) -> Any:
+    """Replace pair lists by objects (the last one wins) and note where they were."""
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, _ in value:
+            at = f"{path}.{key}" if path else key
+            if key in seen and at not in twice:
+                twice.append(at)
+            seen.add(key)
+        value = dict(value)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if item.__class__ in (dict, list, _Pairs):
+                value[key] = _plain(item, f"{path}.{key}" if path else key, twice)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            if item.__class__ in (dict, list, _Pairs):
+                value[index] = _plain(item, f"{path}[{index}]", twice)
+    return value

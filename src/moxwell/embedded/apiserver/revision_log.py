@@ -1,0 +1,144 @@
+"""
+The revision log: the one durable thing. One row per change, the row's number is the resource
+version.
+
+Rows come in batches from :mod:`moxwell.embedded.apiserver.commits` on the writer thread; each batch is one
+transaction, synced to disk before ``commit`` returns. A deletion is a row too, holding the last
+state, so that after a restart watchers still learn of it. Old rows are dropped when newer ones
+of the same key are old as well: what remains is every key's last state and the recent past.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from moxwell.errors import Busy, Terminal
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS log (
+    revision INTEGER PRIMARY KEY,
+    store TEXT NOT NULL,
+    key TEXT NOT NULL,
+    deleted INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS log_by_key ON log (store, key, revision);
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+"""
+FORMAT = b"1"
+
+
+class StorageFull(Busy):
+    """The disk is full: the transaction was rolled back, nothing is lost but the refused writes."""
+
+    reason = "StorageFull"
+
+
+class StorageBroken(Terminal):
+    """The disk failed in a way that leaves the last transaction in doubt: no more writes."""
+
+    reason = "StorageBroken"
+
+
+class Row(NamedTuple):
+    """One change of one object."""
+
+    revision: int
+    store: str
+    key: str
+    deleted: bool
+    body: bytes
+
+
+class RevisionLog:
+    """The SQLite file. Used by one thread at a time."""
+
+    def __init__(self, path: Path, *, keep: int = 20_000, max_pages: int | None = None) -> None:
+        self._keep, self._path = keep, path
+        self._rows_since_compaction = 0
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600, exist_ok=True)
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+        try:
+            self._prepare(max_pages)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise StorageBroken(f"the database {path} cannot be used: {error}") from error
+
+    def _prepare(self, max_pages: int | None) -> None:
+        run = self._db.execute
+        run("PRAGMA locking_mode=EXCLUSIVE")  # first: then no file beside is needed on a full disk
+        run("PRAGMA journal_mode=WAL")
+        run("PRAGMA synchronous=FULL")
+        if max_pages is not None:
+            run(f"PRAGMA max_page_count={max_pages:d}")
+        self._db.executescript(SCHEMA)
+        found = self.recall("format", FORMAT)
+        if found != FORMAT:
+            raise StorageBroken(f"the database has format {found!r}, this program knows {FORMAT!r}")
+
+    def recall(self, name: str, otherwise: bytes) -> bytes:
+        """A named value beside the log; set to ``otherwise`` the first time."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        if row is not None:
+            return bytes(row[0])
+        self._db.execute("INSERT INTO meta VALUES (?, ?)", (name, otherwise))
+        return otherwise
+
+    def read(self) -> Iterator[Row]:
+        """Every row kept, oldest first."""
+        rows = self._db.execute(
+            "SELECT revision, store, key, deleted, body FROM log ORDER BY revision"
+        )
+        for revision, store, key, deleted, body in rows:
+            yield Row(revision, store, key, bool(deleted), body)
+
+    def floor(self) -> int:
+        """Changes up to this revision may have been dropped."""
+        return int(self.recall("floor", b"0"))
+
+    def commit(self, rows: Sequence[Row]) -> None:
+        """One transaction: all of it is on disk when this returns, or none of it ever will be."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", rows)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(error)
+        self._rows_since_compaction += len(rows)
+        if self._rows_since_compaction > self._keep // 2:
+            self._compact(rows[-1].revision - self._keep)
+
+    def _roll_back(self, error: sqlite3.Error) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+            folder = self._path.parent
+            text = f"the disk is full; make room on the file system of {folder} and try again"
+            raise StorageFull(text) from error
+        raise StorageBroken(f"the database failed: {error}") from error
+
+    def _compact(self, floor: int) -> None:
+        """Drop what a newer row below ``floor`` made history, and deletions below it."""
+        self._rows_since_compaction = 0
+        if floor <= 0:
+            return
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute(
+                "DELETE FROM log WHERE revision <= ?1 AND (deleted = 1 OR revision < ("
+                "SELECT max(n.revision) FROM log n WHERE n.store = log.store AND n.key = log.key"
+                " AND n.revision <= ?1))",
+                (floor,),
+            )
+            self._db.execute(
+                "INSERT OR REPLACE INTO meta VALUES ('floor', ?)", (str(floor).encode(),)
+            )
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            if self._db.in_transaction:  # tidying may fail, for instance on a full disk: next time
+                self._db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,72 @@
+"""
+Scale: one small object that stands for the replicas of any kind that has them.
+"""
+
+from typing import Any
+
+from moxwell.embedded.apiserver import jsonpath
+from moxwell.embedded.apiserver.resources import Face
+
+Object = dict[str, Any]
+
+
+def _first(path: str, obj: Object) -> Any:
+    found = jsonpath.compile(path)(obj) if path else []
+    return found[0] if found else None
+
+
+def selector_text(selector: Any) -> str:
+    """A LabelSelector as text."""
+    if isinstance(selector, str):
+        return selector
+    if not isinstance(selector, dict):
+        return ""
+    if "matchLabels" not in selector and "matchExpressions" not in selector:
+        return ",".join(f"{k}={v}" for k, v in sorted(selector.items()) if isinstance(v, str))
+    parts = [f"{k}={v}" for k, v in sorted((selector.get("matchLabels") or {}).items())]
+    for term in selector.get("matchExpressions") or ():
+        values = ",".join(sorted(term.get("values") or ()))
+        match term.get("operator"):
+            case "In":
+                parts.append(f"{term['key']} in ({values})")
+            case "NotIn":
+                parts.append(f"{term['key']} notin ({values})")
+            case "Exists":
+                parts.append(term["key"])
+            case "DoesNotExist":
+                parts.append(f"!{term['key']}")
+    return ",".join(parts)
+
+
+class Scales:
+    """Reads and writes the replicas of an object."""
+
+    def of(self, face: Face, obj: Object) -> Object:
+        meta, paths = obj["metadata"], face.scale
+        if paths is None:
+            wanted = (obj.get("spec") or {}).get("replicas")
+            have = (obj.get("status") or {}).get("replicas")
+            selector = selector_text((obj.get("spec") or {}).get("selector"))
+        else:
+            wanted, have = _first(paths.spec, obj), _first(paths.status, obj)
+            selector = selector_text(_first(paths.selector, obj)) if paths.selector else ""
+        keep = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        status: Object = {"replicas": have or 0}
+        if selector:
+            status["selector"] = selector
+        return {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": {k: meta[k] for k in keep if k in meta},
+            "spec": {"replicas": wanted} if wanted else {},
+            "status": status,
+        }
+
+    def put(self, face: Face, obj: Object, replicas: int) -> Object:
+        path = face.scale.spec if face.scale is not None else ".spec.replicas"
+        parts = [part for part in path.split(".") if part]
+        at = obj
+        for part in parts[:-1]:
+            at = at.setdefault(part, {})
+        at[parts[-1]] = replicas
+        return obj

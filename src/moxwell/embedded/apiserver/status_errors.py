@@ -1,0 +1,227 @@
+"""
+Refusals: every answer that is a ``Status``, with the reasons and the texts of a genuine
+apiserver.
+
+Raised anywhere below :mod:`moxwell.embedded.apiserver.server`, which turns them into responses. The class is
+one; what differs is the reason, so the constructors below are the table of all that can be
+refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from moxwell.errors import Terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One thing wrong with one field."""
+
+    reason: str
+    message: str
+    field: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        cause = {"reason": self.reason, "message": self.message}
+        return {**cause, "field": self.field} if self.field else cause
+
+
+class Refused(Terminal):
+    """The request is answered with a failure ``Status``."""
+
+    reason = "Refused"
+
+    def __init__(
+        self, code: int, why: str, message: str, *, details: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.why, self.message = code, why, message
+        self.plain = False  # answered as bare text
+        self.warnings: tuple[str, ...] = ()  # sent along with the answer
+        self.details = None if details is None else dict(details)
+
+    def status(self) -> dict[str, Any]:
+        """The body of the answer."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.why:
+            body["reason"] = self.why
+        if self.details is not None:
+            body["details"] = self.details
+        return {**body, "code": self.code}
+
+
+def qualified(plural: str, group: str) -> str:
+    """The name of a resource as texts use it: ``deployments.apps``."""
+    return f"{plural}.{group}" if group else plural
+
+
+def _details(name: str, group: str, kind: str, **more: Any) -> dict[str, Any]:
+    found = {"name": name, "group": group, "kind": kind, **more}
+    return {key: value for key, value in found.items() if value}
+
+
+def not_found(plural: str, group: str, name: str) -> Refused:
+    text = f'{qualified(plural, group)} "{name}" not found'
+    return Refused(404, "NotFound", text, details=_details(name, group, plural))
+
+
+def already_exists(plural: str, group: str, name: str) -> Refused:
+    text = f'{qualified(plural, group)} "{name}" already exists'
+    return Refused(409, "AlreadyExists", text, details=_details(name, group, plural))
+
+
+def conflict(plural: str, group: str, name: str, why: str, *, kind: str = "") -> Refused:
+    text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
+    return Refused(409, "Conflict", text, details=_details(name, group, kind or plural))
+
+
+MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
+
+def stale(plural: str, group: str, name: str) -> Refused:
+    return conflict(plural, group, name, MODIFIED)
+
+
+class Named(Protocol):
+    """Enough of a face to name its objects."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def plural(self) -> str: ...
+    @property
+    def custom(self) -> bool: ...
+
+
+_PLACES = {"services": "services/specs", "endpoints": "services/endpoints", "nodes": "minions"}
+
+
+def wrong_uid(face: Named, key: str, name: str, wanted: str, found: str) -> Refused:
+    """The object is another one of the same name."""
+    place = f"{face.group}/{face.plural}" if face.custom else _PLACES.get(face.plural, face.plural)
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{key}, ResourceVersion: 0,"
+        f" AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object"
+        f" meta: {found}"
+    )
+    return conflict(face.plural, face.group, name, why)
+
+
+def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> Refused:
+    """One 422 for all that is wrong; the text names each thing once, the causes all of them."""
+    said = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
+    texts = list(dict.fromkeys(said))
+    text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    if not causes:
+        text = "<nil>"
+    shown = f"{kind}.{group}" if group else kind
+    details = _details(name, group, kind, causes=[c.as_dict() for c in causes])
+    return Refused(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details=details)
+
+
+def bad_request(message: str) -> Refused:
+    return Refused(400, "BadRequest", message)
+
+
+def unauthorized() -> Refused:
+    return Refused(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(
+    plural: str, group: str, name: str, why: str, *, causes: Sequence[Cause] = ()
+) -> Refused:
+    shown = qualified(plural, group)
+    text = f'{shown} "{name}" is forbidden: {why}' if name else f"{shown} is forbidden: {why}"
+    details = _details(name, group, plural, causes=[c.as_dict() for c in causes])
+    return Refused(403, "Forbidden", text, details=details)
+
+
+def forbidden_path(why: str) -> Refused:
+    return Refused(403, "Forbidden", f"forbidden: {why}", details={})
+
+
+def no_such_path() -> Refused:
+    text = "the server could not find the requested resource"
+    return Refused(404, "NotFound", text, details={})
+
+
+def no_page() -> Refused:
+    refused = Refused(404, "NotFound", "404 page not found\n")
+    refused.plain = True
+    return refused
+
+
+def method_not_allowed() -> Refused:
+    text = "the server does not allow this method on the requested resource"
+    return Refused(405, "MethodNotAllowed", text, details={})
+
+
+def not_acceptable(accepted: Sequence[str]) -> Refused:
+    text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(accepted)}"
+    return Refused(406, "NotAcceptable", text, details={})
+
+
+def unsupported_media(accepted: Sequence[str]) -> Refused:
+    text = (
+        "the body of the request was in an unknown format - "
+        f"accepted media types include: {', '.join(accepted)}"
+    )
+    return Refused(415, "UnsupportedMediaType", text)
+
+
+def unknown(message: str) -> Refused:
+    """What a genuine apiserver has no better name for."""
+    return Refused(500, "", message)
+
+
+def patch_rejected() -> Refused:
+    text = "the server rejected our request due to an error in our request"
+    return Refused(422, "Invalid", text, details={})
+
+
+def gone(message: str) -> Refused:
+    return Refused(410, "Expired", message)
+
+
+def too_large_version(asked: int, current: int) -> Refused:
+    text = f"Too large resource version: {asked}, current: {current}"
+    cause = Cause("ResourceVersionTooLarge", "Too large resource version")
+    details = {"causes": [cause.as_dict()], "retryAfterSeconds": 1}
+    return Refused(504, "Timeout", f"Timeout: {text}", details=details)
+
+
+def too_many(message: str, *, causes: Sequence[Cause] = (), after: int = 0) -> Refused:
+    details: dict[str, Any] = {"causes": [c.as_dict() for c in causes]} if causes else {}
+    if after:
+        details["retryAfterSeconds"] = after
+    return Refused(429, "TooManyRequests", message, details=details)
+
+
+def not_implemented(what: str) -> Refused:
+    text = f"the embedded API does not serve {what}; a genuine Kubernetes does"
+    return Refused(501, "NotImplemented", text)
+
+
+def internal(message: str) -> Refused:
+    text = f"Internal error occurred: {message}"
+    details = {"causes": [{"message": message}]}
+    return Refused(500, "InternalError", text, details=details)
+
+
+def storage_failed(message: str) -> Refused:
+    """
+    The disk refused the write: nothing of it was kept.
+
+    Nobody is told to try again after a while: kubectl would do so silently for minutes.
+    """
+    details = {"causes": [{"reason": "StorageFailed", "message": message}]}
+    return Refused(507, "InternalError", f"the write was not stored: {message}", details=details)

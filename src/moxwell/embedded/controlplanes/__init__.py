@@ -1,0 +1,1 @@
+"""Hosted control planes of tenant clusters: in this process, or from Kubernetes binaries."""

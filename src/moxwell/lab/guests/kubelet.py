@@ -1,0 +1,209 @@
+"""
+The node that a joined guest becomes: it registers, says that it lives, and runs pods.
+
+Talks to the API as a kubelet does: creates its Node with the labels, taints and provider ID it was
+told, renews a Lease, keeps the Ready condition, watches the pods bound to it, says they run and
+lets deleted ones go. When the guest stops, all of it stops without a word, as in life; whoever
+watches leases finds out.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from moxwell.api.kinds import Resource
+from moxwell.api.meta import micro_time
+from moxwell.clock import Clock
+from moxwell.errors import Conflict, Denied, Missing, Retryable
+from moxwell.kube.client import Kube
+from moxwell.lab.guests.pods import Runner
+from moxwell.lab.guests.volumes import Volumes
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+LEASE_SECONDS = 40
+RENEW_SECONDS = 10
+STATUS_SECONDS = 300
+RETRY_SECONDS = 3
+ATTACHED_BY_CONTROLLER = "volumes.kubernetes.io/controller-managed-attach-detach"
+UNINITIALIZED = {
+    "key": "node.cloudprovider.kubernetes.io/uninitialized",
+    "value": "true",
+    "effect": "NoSchedule",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What a node tells of itself."""
+
+    name: str
+    uuid: str
+    version: str
+    cpus: int
+    memory_mib: int
+    addresses: tuple[str, ...]
+    args: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, Any], ...] = ()
+
+
+def labels(facts: NodeFacts) -> dict[str, str]:
+    """The kubelet's own labels and those of ``--node-labels``."""
+    own = {
+        "kubernetes.io/hostname": facts.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
+    }
+    given = (pair.partition("=") for pair in facts.args.get("node-labels", "").split(",") if pair)
+    return own | {key.strip(): value.strip() for key, _, value in given}
+
+
+def taints(facts: NodeFacts) -> list[dict[str, Any]]:
+    """Those of the join, of ``--register-with-taints``, and the cloud's."""
+    found = [dict(t) for t in facts.taints]
+    for text in facts.args.get("register-with-taints", "").split(","):
+        key_value, _, effect = text.strip().rpartition(":")
+        key, _, value = key_value.partition("=")
+        if key:
+            found.append({"key": key, "effect": effect} | ({"value": value} if value else {}))
+    if facts.args.get("cloud-provider") == "external":
+        found.append(dict(UNINITIALIZED))
+    return found
+
+
+def as_node(facts: NodeFacts) -> dict[str, Any]:
+    """The Node as it is first registered."""
+    spec: dict[str, Any] = {}
+    if given := taints(facts):
+        spec["taints"] = given
+    if provider := facts.args.get("provider-id", "").replace("'", ""):
+        spec["providerID"] = provider
+    annotations = {ATTACHED_BY_CONTROLLER: "true"}
+    if ip := facts.args.get("node-ip"):
+        annotations["alpha.kubernetes.io/provided-node-ip"] = ip
+    meta = {"name": facts.name, "labels": labels(facts), "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec}
+
+
+def as_status(facts: NodeFacts, now: str) -> dict[str, Any]:
+    """The status of a node that is well."""
+    room = {
+        "cpu": str(facts.cpus),
+        "memory": f"{facts.memory_mib * 1024}Ki",
+        "pods": facts.args.get("max-pods", "110"),
+        "ephemeral-storage": "20Gi",
+    }
+    addresses = [{"type": "InternalIP", "address": a.split("/")[0]} for a in facts.addresses]
+    addresses.append({"type": "Hostname", "address": facts.name})
+    return {
+        "capacity": room,
+        "allocatable": room,
+        "addresses": addresses,
+        "conditions": [_ready(now), *(_fine(kind, now) for kind in _PRESSURES)],
+        "nodeInfo": _info(facts),
+    }
+
+
+_PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+def _ready(now: str) -> dict[str, Any]:
+    return _condition("Ready", "True", "KubeletReady", "kubelet is posting ready status", now)
+
+
+def _fine(kind: str, now: str) -> dict[str, Any]:
+    return _condition(kind, "False", "KubeletHasNoPressure", "there is enough", now)
+
+
+def _condition(kind: str, status: str, reason: str, message: str, now: str) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
+
+
+def _info(facts: NodeFacts) -> dict[str, str]:
+    return {
+        "machineID": facts.uuid.replace("-", ""),
+        "systemUUID": facts.uuid,
+        "bootID": facts.uuid,
+        "kernelVersion": "6.8.0-sim",
+        "osImage": "Ubuntu 24.04 LTS (simulated)",
+        "containerRuntimeVersion": "containerd://2.0.0",
+        "kubeletVersion": facts.version,
+        "kubeProxyVersion": facts.version,
+        "operatingSystem": "linux",
+        "architecture": "amd64",
+    }
+
+
+class Kubelet:
+    """One node; ``run`` lives as long as the guest."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        facts: NodeFacts,
+        clock: Clock,
+        plugged: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self._kube = kube
+        self._facts = facts
+        self._clock = clock
+        self._volumes = Volumes(kube, facts.name, plugged, clock)
+        self._pods = Runner(kube, facts.name, clock, self._volumes)
+
+    async def register(self) -> None:
+        """Make or take over the Node; harmless to repeat."""
+        with contextlib.suppress(Conflict):  # it is there already: a restart
+            await self._kube.create(as_node(self._facts), NODES)
+        await self._say_status()
+
+    async def run(self) -> None:
+        """Live; ends only by being cancelled."""
+        await self._insistently(self.register)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._often(RENEW_SECONDS, self._renew))
+            group.create_task(self._often(STATUS_SECONDS, self._say_status))
+            group.create_task(self._pods.run())
+            group.create_task(self._volumes.run())
+
+    async def _often(self, seconds: float, act: Any) -> None:
+        while True:
+            await self._insistently(act)
+            await self._clock.sleep(seconds)
+
+    async def _insistently(self, act: Any) -> None:
+        while True:
+            try:
+                await act()
+            except (Retryable, Denied):
+                await self._clock.sleep(RETRY_SECONDS)
+            except Missing:
+                await self._clock.sleep(RETRY_SECONDS)
+                act = self.register  # somebody deleted the Node while it lives
+            else:
+                return
+
+    async def _say_status(self) -> None:
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = as_status(self._facts, now)
+        await self._kube.merge(NODES, self._facts.name, {"status": status}, subresource="status")
+
+    async def _renew(self) -> None:
+        name, at = self._facts.name, micro_time(self._clock.now())
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": at}
+        try:
+            await self._kube.merge(LEASES, name, {"spec": spec}, "kube-node-lease")
+        except Missing:
+            meta = {"name": name, "namespace": "kube-node-lease"}
+            lease = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": meta}
+            await self._kube.create(lease | {"spec": spec}, LEASES)

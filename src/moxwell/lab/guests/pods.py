@@ -1,0 +1,159 @@
+"""
+Pods on a simulated node: they run once bound, their volumes there, and go when deleted.
+
+A pod that may restart runs for good; one that may not (a Job's) succeeds after a few seconds. What
+the containers would do is not simulated.
+"""
+
+import asyncio
+import hashlib
+from typing import Any
+
+from moxwell.api.kinds import Resource
+from moxwell.clock import Clock
+from moxwell.errors import Denied, Missing, Retryable
+from moxwell.kube.client import Kube
+from moxwell.kube.codec import Change
+from moxwell.kube.errors import Gone
+from moxwell.lab.guests.volumes import Volumes
+
+PODS = Resource("", "v1", "pods", "Pod")
+START_SECONDS = 1.5
+FINISH_SECONDS = 5.0
+RETRY_SECONDS = 3
+
+
+def running_status(pod: dict[str, Any], now: str, *, ended: bool = False) -> dict[str, Any]:
+    """The status of a pod whose containers run, or have all succeeded."""
+    state: dict[str, Any] = {"running": {"startedAt": now}}
+    if ended:
+        state = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now}}
+    containers = [
+        {
+            "name": c["name"],
+            "image": c.get("image", ""),
+            "imageID": "",
+            "containerID": f"containerd://{_digest(pod, c['name'])}",
+            "ready": not ended,
+            "started": not ended,
+            "restartCount": 0,
+            "state": state,
+        }
+        for c in pod["spec"].get("containers", ())
+    ]
+    address = pod_address(pod)
+    good = "False" if ended else "True"
+    kinds = (("Initialized", "True"), ("PodScheduled", "True"), ("ContainersReady", good))
+    conditions = [
+        {"type": kind, "status": status, "lastTransitionTime": now}
+        for kind, status in (*kinds, ("Ready", good))
+    ]
+    return {
+        "phase": "Succeeded" if ended else "Running",
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": pod.get("status", {}).get("startTime") or now,
+        "conditions": conditions,
+        "containerStatuses": containers,
+    }
+
+
+def pod_address(pod: dict[str, Any]) -> str:
+    """An address of the pod network, the same for the whole life of the pod."""
+    digest = hashlib.sha256(pod["metadata"]["uid"].encode()).digest()
+    return f"10.244.{digest[0]}.{1 + digest[1] % 254}"
+
+
+def _digest(pod: dict[str, Any], name: str) -> str:
+    return hashlib.sha256(f"{pod['metadata']['uid']}/{name}".encode()).hexdigest()
+
+
+def is_finite(pod: dict[str, Any]) -> bool:
+    """Whether its containers are expected to end."""
+    return str(pod["spec"].get("restartPolicy", "Always")) != "Always"
+
+
+class Runner:
+    """Runs the pods of one node."""
+
+    def __init__(self, kube: Kube, node: str, clock: Clock, volumes: Volumes) -> None:
+        self._kube = kube
+        self._node = node
+        self._clock = clock
+        self._volumes = volumes
+        self._lives: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Follow the pods bound to this node; ends only by being cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    await self._follow(group)
+                except (Retryable, Denied, Gone):
+                    await self._clock.sleep(RETRY_SECONDS)
+
+    async def _follow(self, group: asyncio.TaskGroup) -> None:
+        fields = {"spec.nodeName": self._node}
+        page = await self._kube.list(PODS, fields=fields)
+        for pod in page.items:
+            self._look(pod, group)
+        version = page.resource_version
+        async for event in self._kube.watch(PODS, fields=fields, resource_version=version):
+            if isinstance(event, Change) and event.type == "DELETED":
+                self._volumes.forget(event.object["metadata"]["uid"])
+            elif isinstance(event, Change):
+                self._look(event.object, group)
+
+    def _look(self, pod: dict[str, Any], group: asyncio.TaskGroup) -> None:
+        uid, deleting = pod["metadata"]["uid"], "deletionTimestamp" in pod["metadata"]
+        wanted = f"{uid}/gone" if deleting else uid
+        phase = pod.get("status", {}).get("phase", "Pending")
+        if phase == "Running" and not deleting:
+            self._volumes.keep(pod)
+        if wanted in self._lives or (not deleting and phase != "Pending"):
+            return
+        act = self._let_go(pod) if deleting else self._start(pod)
+        task = group.create_task(act)
+        self._lives[wanted] = task
+        task.add_done_callback(lambda _: self._lives.pop(wanted, None))
+
+    async def _start(self, pod: dict[str, Any]) -> None:
+        if not await self._volumes.wait_mounted(pod):
+            return
+        await self._clock.sleep(START_SECONDS)
+        await self._say(pod, ended=False)
+        if is_finite(pod):
+            await self._clock.sleep(FINISH_SECONDS)
+            await self._say(pod, ended=True)
+
+    async def _say(self, pod: dict[str, Any], *, ended: bool) -> None:
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = running_status(pod, now, ended=ended)
+        await self._try(
+            lambda: self._kube.merge(
+                PODS, _name(pod), {"status": status}, _space(pod), subresource="status"
+            )
+        )
+
+    async def _let_go(self, pod: dict[str, Any]) -> None:
+        uid = pod["metadata"]["uid"]
+        await self._try(lambda: self._kube.delete(PODS, _name(pod), _space(pod), uid=uid, grace=0))
+
+    async def _try(self, act: Any) -> None:
+        while True:
+            try:
+                await act()
+            except (Retryable, Denied):
+                await self._clock.sleep(RETRY_SECONDS)
+            except Missing:
+                return
+            else:
+                return
+
+
+def _name(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _space(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["namespace"])

@@ -1,0 +1,277 @@
+"""
+Groups, roles and the access control list.
+
+Deleting a role, a group, a user or a token takes its ACL rows along; a path is checked against the
+shapes PVE knows, not against what exists.
+"""
+
+import re
+from typing import Any
+
+from moxwell.lab.proxmox.access.permissions import Rights, normal_path, role_privileges
+from moxwell.lab.proxmox.access.privileges import builtin_roles, every_privilege
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.errors import FormatError, PveError, die, param_error
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.state import Access, Acl, Group
+
+_N = r"[A-Za-z0-9.\-_]+"
+_PATHS = re.compile(
+    rf"/|/access(/groups(/{_N})?|/realm(/{_N})?)?|/nodes(/{_N})?|/pool(/{_N}){{0,3}}"
+    rf"|/sdn(/(controllers|dns|fabrics|ipams)(/{_N})?|/zones(/{_N}(/{_N}(/[1-9][0-9]{{0,3}})?)?)?)?"
+    rf"|/storage(/{_N})?|/vms(/[1-9][0-9]{{2,}})?|/mapping(/{_N}(/{_N})?)?"
+)
+
+
+def priv_list(value: str) -> None:
+    """The format of a list of privileges; both versions' names are known to the check."""
+    known = every_privilege(8) | every_privilege(9)
+    for name in formats.split_list(value):
+        if name not in known:
+            raise FormatError(f"invalid privilege '{name}'\n")
+
+
+def _role_row(roleid: str, privs: list[str], special: int) -> dict[str, Any]:
+    return {"roleid": roleid, "privs": ",".join(sorted(privs)), "special": special}
+
+
+def list_roles(call: Call) -> list[dict[str, Any]]:
+    own = [_role_row(name, privs, 0) for name, privs in call.region.access.roles.items()]
+    return own + [_role_row(n, list(p), 1) for n, p in builtin_roles(call.major).items()]
+
+
+def create_role(call: Call) -> None:
+    roleid, roles = call.params["roleid"], call.region.access.roles
+    if roleid.upper().startswith("PVE"):
+        text = "cannot use role ID starting with the (case-insensitive) 'PVE' namespace"
+        raise param_error({"roleid": text})
+    if roleid in roles or roleid in builtin_roles(call.major):
+        raise die(f"create role failed: role '{roleid}' already exists")
+    roles[roleid] = sorted(set(formats.split_list(call.get("privs", ""))))
+
+
+def get_role(call: Call) -> dict[str, int]:
+    roleid = call.params["roleid"]
+    privs = builtin_roles(call.major).get(roleid)
+    found = call.region.access.roles.get(roleid) if privs is None else sorted(privs)
+    if found is None:
+        raise die(f"role '{roleid}' does not exist")
+    return dict.fromkeys(found, 1)
+
+
+def _own_role(call: Call, what: str, verb: str) -> str:
+    roleid: str = call.params["roleid"]
+    if roleid in builtin_roles(call.major):
+        raise die(f"auto-generated role '{roleid}' cannot be {verb}")
+    if roleid not in call.region.access.roles:
+        raise die(f"{what} failed: role '{roleid}' does not exist")
+    return roleid
+
+
+def update_role(call: Call) -> None:
+    roleid = _own_role(call, "update role", "modified")
+    roles = call.region.access.roles
+    new = formats.split_list(call.get("privs", ""))
+    roles[roleid] = sorted({*(roles[roleid] if call.get("append") else ()), *new})
+
+
+def delete_role(call: Call) -> None:
+    roleid = _own_role(call, "delete role", "deleted")
+    access = call.region.access
+    del access.roles[roleid]
+    access.acl = [a for a in access.acl if a.roleid != roleid]
+
+
+# ---------------------------------------------------------------- groups
+
+
+def list_groups(call: Call) -> list[dict[str, Any]]:
+    privs = ("User.Modify", "Sys.Audit", "Group.Allocate")
+    return [
+        _group_row(group)
+        for group in call.region.access.groups.values()
+        if call.may(f"/access/groups/{group.groupid}", *privs, any_of=True)
+    ]
+
+
+def _group_row(group: Group) -> dict[str, Any]:
+    row: dict[str, Any] = {"groupid": group.groupid, "users": ",".join(group.users)}
+    return row | ({"comment": group.comment} if group.comment is not None else {})
+
+
+def create_group(call: Call) -> None:
+    groupid, groups = call.params["groupid"], call.region.access.groups
+    if groupid in groups:
+        raise die(f"create group failed: group '{groupid}' already exists")
+    groups[groupid] = Group(groupid, call.get("comment"))
+
+
+def get_group(call: Call) -> dict[str, Any]:
+    group = _group(call, "")
+    row: dict[str, Any] = {"members": list(group.users)}
+    return row | ({"comment": group.comment} if group.comment is not None else {})
+
+
+def _group(call: Call, what: str) -> Group:
+    groupid = call.params["groupid"]
+    group = call.region.access.groups.get(groupid)
+    if group is None:
+        raise die(f"{what}group '{groupid}' does not exist")
+    return group
+
+
+def update_group(call: Call) -> None:
+    group = _group(call, "update group failed: ")
+    if "comment" in call.params:
+        group.comment = call.params["comment"]
+
+
+def delete_group(call: Call) -> None:
+    group = _group(call, "delete group failed: ")
+    access = call.region.access
+    del access.groups[group.groupid]
+    access.acl = [a for a in access.acl if (a.type, a.ugid) != ("group", group.groupid)]
+
+
+# ---------------------------------------------------------------- the list
+
+
+def list_acl(call: Call) -> list[dict[str, Any]]:
+    everything = call.may("/access", "Sys.Audit")
+    return [
+        {
+            "path": a.path,
+            "type": a.type,
+            "ugid": a.ugid,
+            "roleid": a.roleid,
+            "propagate": a.propagate,
+        }
+        for a in call.region.access.acl
+        if everything or call.may(a.path, *_modifiers(a.path), any_of=True)
+    ]
+
+
+def _modifiers(path: str) -> tuple[str, ...]:
+    """Any of these allows to change the rights on a path."""
+    parts = path.split("/")
+    more = {"storage": "Datastore.Allocate", "vms": "VM.Allocate", "pool": "Pool.Allocate"}
+    if len(parts) > 2 and parts[1] in more:
+        return "Permissions.Modify", more[parts[1]]
+    return ("Permissions.Modify",)
+
+
+def may_modify(call: Call) -> None:
+    path = normal_path(str(call.params.get("path", "/")))
+    call.check(path, *_modifiers(path), any_of=True)
+
+
+def update_acl(call: Call) -> None:
+    path = normal_path(call.params["path"])
+    if not any(name in call.params for name in ("users", "groups", "tokens")):
+        text = "either 'users', 'groups' or 'tokens' is required."
+        raise param_error(dict.fromkeys(("users", "groups", "tokens"), text))
+    if not call.get("delete") and not _PATHS.fullmatch(path):
+        raise param_error({"path": f"invalid ACL path '{call.params['path']}'"})
+    for role in formats.split_list(call.params["roles"]):
+        if role not in call.region.access.roles and role not in builtin_roles(call.major):
+            raise die(f"ACL update failed: role '{role}' does not exist")
+        _check_subset(call, path, role)
+        for kind, name in _named(call):
+            _put(call, Acl(path, kind, name, role, call.get("propagate", 1)))
+
+
+def _check_subset(call: Call, path: str, role: str) -> None:
+    """Who may not modify permissions as such may hand out only what it has itself."""
+    if call.may(path, "Permissions.Modify"):
+        return
+    verb = "remove" if call.get("delete") else "add"
+    own = Rights(call.region, call.user, call.token).on(path)
+    if role == "NoAccess":
+        text = f"Cannot {verb} role '{role}' - requires 'Permissions.Modify'"
+        raise param_error({"role": text})
+    for name in role_privileges(call.region, role):
+        if name not in own:
+            more = "requires 'Permissions.Modify' or superset of privileges."
+            raise param_error({"role": f"Cannot {verb} role '{role}' - {more}"})
+        if call.get("propagate", 1) and not own[name] and verb == "add":
+            more = "requires 'Permissions.Modify' or propagated superset of privileges."
+            raise param_error({"role": f"Cannot add role '{role}' with propagation - {more}"})
+
+
+def _named(call: Call) -> list[tuple[str, str]]:
+    access, found = call.region.access, []
+    for group in formats.split_list(call.get("groups", "")):
+        if group not in access.groups:
+            raise die(f"ACL update failed: group '{group}' does not exist")
+        found.append(("group", group))
+    for user in formats.split_list(call.get("users", "")):
+        if user not in access.users:
+            raise die(f"ACL update failed: user '{user}' does not exist")
+        found.append(("user", user))
+    for full in formats.split_list(call.get("tokens", "")):
+        user, _, token = full.partition("!")
+        if user not in access.users or token not in access.users[user].tokens:
+            raise PveError(500, f"ACL update failed: no such token '{token}' for user '{user}'")
+        found.append(("token", full))
+    return found
+
+
+def _put(call: Call, new: Acl) -> None:
+    access: Access = call.region.access
+    same = (new.path, new.type, new.ugid, new.roleid)
+    access.acl = [a for a in access.acl if (a.path, a.type, a.ugid, a.roleid) != same]
+    if not call.get("delete"):
+        access.acl.append(new)
+
+
+ROLE = Param(optional=False, format=formats.role_id)
+GROUP = Param(optional=False, format=formats.group_id)
+COMMENT = Param()
+_MODIFY = perm("/access", "Sys.Modify")
+_GROUPS = perm("/access/groups", "Group.Allocate")
+
+ROUTES = (
+    Route("GET", "/access/roles", list_roles, permission=anyone),
+    Route(
+        "POST", "/access/roles", create_role, {"roleid": ROLE, "privs": Param(format=priv_list)},
+        _MODIFY,
+    ),
+    Route("GET", "/access/roles/{roleid}", get_role, {"roleid": ROLE}, anyone),
+    Route(
+        "PUT", "/access/roles/{roleid}", update_role,
+        {
+            "roleid": ROLE,
+            "privs": Param(format=priv_list),
+            "append": Param("boolean", requires="privs"),
+        },
+        _MODIFY,
+    ),
+    Route("DELETE", "/access/roles/{roleid}", delete_role, {"roleid": ROLE}, _MODIFY),
+    Route("GET", "/access/groups", list_groups, permission=anyone),
+    Route("POST", "/access/groups", create_group, {"groupid": GROUP, "comment": COMMENT}, _GROUPS),
+    Route(
+        "GET", "/access/groups/{groupid}", get_group, {"groupid": GROUP},
+        perm("/access/groups", "Sys.Audit", "Group.Allocate", any_of=True),
+    ),
+    Route(
+        "PUT", "/access/groups/{groupid}", update_group, {"groupid": GROUP, "comment": COMMENT},
+        _GROUPS,
+    ),
+    Route("DELETE", "/access/groups/{groupid}", delete_group, {"groupid": GROUP}, _GROUPS),
+    Route("GET", "/access/acl", list_acl, permission=anyone),
+    Route(
+        "PUT", "/access/acl", update_acl,
+        {
+            "path": Param(optional=False),
+            "roles": Param(optional=False, format=formats.listed(formats.role_id)),
+            "users": Param(format=formats.listed(formats.user_id)),
+            "groups": Param(format=formats.listed(formats.group_id)),
+            "tokens": Param(),
+            "propagate": Param("boolean", default=1),
+            "delete": Param("boolean"),
+        },
+        may_modify,
+    ),
+)  # fmt: skip

@@ -1,0 +1,246 @@
+"""
+Users and their API tokens.
+
+A token's secret is shown once, when it is made. Values that were sent come back as they were sent
+(texts), defaults as numbers: clients that compare must cope, and the real server is like that.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from moxwell.lab.proxmox.access.tickets import PASSWORD, USERID
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.errors import die, param_error
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import (
+    anyone,
+    both,
+    either,
+    is_self,
+    realm_allocate,
+    user_group,
+)
+from moxwell.lab.proxmox.state import Token, User
+
+_TEXTS = ("firstname", "lastname", "email", "comment", "keys")
+
+
+def _row(user: User) -> dict[str, Any]:
+    row: dict[str, Any] = {"enable": user.enable, "expire": user.expire}
+    if (
+        user.comment or user.keys
+    ):  # fields of one line: what stands before a set one is "", not absent
+        row["email"] = ""
+    return row | {k: v for k in _TEXTS if (v := getattr(user, k))}
+
+
+def _groups(call: Call, userid: str) -> list[str]:
+    return [g.groupid for g in call.region.access.groups.values() if userid in g.users]
+
+
+def _token_row(token: Token) -> dict[str, Any]:
+    row: dict[str, Any] = {"privsep": token.privsep, "expire": token.expire}
+    return row | ({"comment": token.comment} if token.comment is not None else {})
+
+
+def list_users(call: Call) -> list[dict[str, Any]]:
+    access, rows = call.region.access, []
+    for user in access.users.values():
+        if "enabled" in call.params and bool(user.enable) != bool(call.params["enabled"]):
+            continue
+        if user.userid != call.user and not _may_see(call, user.userid):
+            continue
+        realm = access.realms.get(user.userid.rpartition("@")[2], {})
+        row = {"userid": user.userid, **_row(user)}
+        row |= {"realm-type": realm["type"]} if "type" in realm else {}
+        if call.get("full"):
+            row["groups"] = ",".join(_groups(call, user.userid))
+            row["tokens"] = [{"tokenid": t.tokenid, **_token_row(t)} for t in user.tokens.values()]
+        rows.append(row)
+    return rows
+
+
+def _may_see(call: Call, userid: str) -> bool:
+    privs = ("User.Modify", "Sys.Audit")
+    if call.may("/access/groups", *privs, any_of=True):
+        return True
+    return any(
+        call.may(f"/access/groups/{group}", *privs, any_of=True) for group in _groups(call, userid)
+    )
+
+
+def create_user(call: Call) -> None:
+    userid, access = call.params["userid"], call.region.access
+    if userid in access.users:
+        raise die(f"create user failed: user '{userid}' already exists")
+    groups = formats.split_list(call.get("groups", ""))
+    for group in groups:
+        if group not in access.groups:
+            raise die(f"create user failed: no such group '{group}'")
+    user = User(userid, call.get("password"))
+    _write(call, user)
+    access.users[userid] = user
+    for group in groups:
+        access.groups[group].users.append(userid)
+
+
+def _write(call: Call, user: User) -> None:
+    for name in (*_TEXTS, "enable", "expire"):
+        if name in call.params:
+            setattr(user, name, call.params[name])
+
+
+def get_user(call: Call) -> dict[str, Any]:
+    user = _user(call)
+    tokens = {t.tokenid: _token_row(t) for t in user.tokens.values()}
+    return _row(user) | {"groups": _groups(call, user.userid), "tokens": tokens or None}
+
+
+def _user(call: Call) -> User:
+    userid = call.params["userid"]
+    user = call.region.access.users.get(userid)
+    if user is None:
+        raise die(f"no such user ('{userid}')")
+    return user
+
+
+def update_user(call: Call) -> None:
+    user, access = _user(call), call.region.access
+    _write(call, user)
+    if "groups" not in call.params:
+        return
+    groups = formats.split_list(call.params["groups"])
+    for name in groups:
+        if name not in access.groups:
+            raise die(f"update user failed: no such group '{name}'")
+    for group in access.groups.values():
+        if group.groupid in groups and user.userid not in group.users:
+            group.users.append(user.userid)
+        elif group.groupid not in groups and not call.get("append") and user.userid in group.users:
+            group.users.remove(user.userid)
+
+
+def delete_user(call: Call) -> None:
+    userid, access = call.params["userid"], call.region.access
+    access.users.pop(userid, None)
+    for group in access.groups.values():
+        group.users = [u for u in group.users if u != userid]
+    access.acl = [
+        a
+        for a in access.acl
+        if not (a.type in {"user", "token"} and a.ugid.partition("!")[0] == userid)
+    ]
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def list_tokens(call: Call) -> list[dict[str, Any]]:
+    return [{"tokenid": t.tokenid, **_token_row(t)} for t in _user(call).tokens.values()]
+
+
+def _token(call: Call) -> Token:
+    user, tokenid = _user(call), call.params["tokenid"]
+    if tokenid not in user.tokens:
+        raise die(f"no such token '{tokenid}' for user '{user.userid}'")
+    return user.tokens[tokenid]
+
+
+def get_token(call: Call) -> dict[str, Any]:
+    return _token_row(_token(call))
+
+
+def create_token(call: Call) -> dict[str, Any]:
+    user, tokenid = _user(call), call.params["tokenid"]
+    if tokenid in user.tokens:
+        raise param_error({"tokenid": "Token already exists."})
+    secret = str(UUID(int=call.desk.random.getrandbits(128), version=4))
+    token = Token(tokenid, secret, call.get("privsep", 1), call.get("expire", 0))
+    token.comment = call.get("comment")
+    user.tokens[tokenid] = token
+    info: dict[str, Any] = {"privsep": 1} | _as_sent(call)
+    return {"full-tokenid": f"{user.userid}!{tokenid}", "value": secret, "info": info}
+
+
+def _as_sent(call: Call) -> dict[str, Any]:
+    names = ("privsep", "expire", "comment")
+    return {name: call.given[name] for name in names if name in call.given}
+
+
+def update_token(call: Call) -> dict[str, Any]:
+    token = _token(call)
+    for name in ("privsep", "expire", "comment"):
+        if name in call.params:
+            setattr(token, name, call.params[name])
+    for name in formats.split_list(call.get("delete", "")):
+        if name != "comment":
+            raise param_error({"delete": f"unknown option '{name}'"})
+        token.comment = None
+    shown = _token_row(token) | _as_sent(call)
+    if not token.comment:
+        token.comment = None
+        shown.pop("comment", None)
+    return shown
+
+
+def delete_token(call: Call) -> None:
+    token, user, access = _token(call), _user(call), call.region.access
+    del user.tokens[token.tokenid]
+    full = f"{user.userid}!{token.tokenid}"
+    access.acl = [a for a in access.acl if (a.type, a.ugid) != ("token", full)]
+
+
+_FIELDS = {
+    "comment": Param(max_length=2048),
+    "email": Param(format=formats.email_opt, max_length=254),
+    "enable": Param("boolean", default=1),
+    "expire": Param("integer", minimum=0),
+    "firstname": Param(max_length=1024),
+    "lastname": Param(max_length=1024),
+    "groups": Param(format=formats.listed(formats.group_id)),
+    "keys": Param(pattern=r"[0-9a-zA-Z!=]{0,4096}"),
+}
+_PASSWORD = Param(min_length=PASSWORD.min_length, max_length=PASSWORD.max_length)
+_TOKEN = Param(optional=False, pattern=r"[A-Za-z][A-Za-z0-9._-]+")
+_OWNER = {"userid": USERID}
+_ONE = {"userid": USERID, "tokenid": _TOKEN}
+_TOKEN_FIELDS = {
+    "comment": Param(),
+    "expire": Param("integer", minimum=0),
+    "privsep": Param("boolean", default=1),
+}
+_OWN = either(is_self, user_group("User.Modify"))
+
+ROUTES = (
+    Route(
+        "GET", "/access/users", list_users,
+        {"enabled": Param("boolean"), "full": Param("boolean")}, anyone,
+    ),
+    Route(
+        "POST", "/access/users", create_user, {**_OWNER, **_FIELDS, "password": _PASSWORD},
+        both(realm_allocate, user_group("User.Modify", groups="create")),
+    ),
+    Route(
+        "GET", "/access/users/{userid}", get_user, _OWNER, user_group("User.Modify", "Sys.Audit")
+    ),
+    Route(
+        "PUT", "/access/users/{userid}", update_user,
+        {**_OWNER, **_FIELDS, "append": Param("boolean", requires="groups")},
+        user_group("User.Modify", groups="update"),
+    ),
+    Route(
+        "DELETE", "/access/users/{userid}", delete_user, _OWNER,
+        both(realm_allocate, user_group("User.Modify")),
+    ),
+    Route("GET", "/access/users/{userid}/token", list_tokens, _OWNER, _OWN),
+    Route("GET", "/access/users/{userid}/token/{tokenid}", get_token, _ONE, _OWN),
+    Route(
+        "POST", "/access/users/{userid}/token/{tokenid}", create_token, _ONE | _TOKEN_FIELDS, _OWN
+    ),
+    Route(
+        "PUT", "/access/users/{userid}/token/{tokenid}", update_token,
+        _ONE | _TOKEN_FIELDS | {"delete": Param(version=9)}, _OWN,
+    ),
+    Route("DELETE", "/access/users/{userid}/token/{tokenid}", delete_token, _ONE, _OWN),
+)  # fmt: skip

@@ -1,0 +1,195 @@
+"""
+The guest agent's endpoints: asked through PVE, answered by what runs inside (:mod:`.guest`).
+
+PVE checks configuration and state first; a silent agent is given up after three seconds. The result
+of a finished command can be read once.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any
+
+from moxwell.lab.proxmox.config_schema.formats import words
+from moxwell.lab.proxmox.errors import PveError, die
+from moxwell.lab.proxmox.qemu import params, power, start
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Check, Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone
+from moxwell.lab.proxmox.state import Guest, Row
+
+_PATH = "/nodes/{node}/qemu/{vmid}/agent"
+_POST = words(
+    "fsfreeze-freeze fsfreeze-status fsfreeze-thaw fstrim ping shutdown suspend-disk"
+    " suspend-hybrid suspend-ram"
+)
+_GET = words(
+    "get-fsinfo get-host-name get-memory-block-info get-memory-blocks get-osinfo get-time"
+    " get-timezone get-users get-vcpus info network-get-interfaces"
+)
+_OWN = words("exec exec-status file-read file-write set-user-password")
+COMMANDS = tuple(sorted([*_POST, *_GET]))
+_FS = ("fsfreeze-freeze", "fsfreeze-thaw", "fstrim")
+_POWER = ("shutdown", "suspend-disk", "suspend-hybrid", "suspend-ram")
+
+
+def _privileges(command: str) -> tuple[str, ...]:
+    """What PVE 9 asks for a command."""
+    if command in _FS:
+        return ("VM.GuestAgent.FileSystemMgmt", "VM.GuestAgent.Unrestricted")
+    if command == "fsfreeze-status":
+        return (
+            "VM.GuestAgent.Audit",
+            "VM.GuestAgent.FileSystemMgmt",
+            "VM.GuestAgent.Unrestricted",
+        )
+    if command in _POWER:
+        return ("VM.PowerMgmt", "VM.GuestAgent.Unrestricted")
+    if command == "file-read":
+        return ("VM.GuestAgent.FileRead", "VM.GuestAgent.Unrestricted")
+    if command == "file-write":
+        return ("VM.GuestAgent.FileWrite", "VM.GuestAgent.Unrestricted")
+    if command in ("exec", "exec-status", "set-user-password"):
+        return ("VM.GuestAgent.Unrestricted",)
+    return ("VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted")
+
+
+def _permission(command: str) -> Check:
+    def check(call: Call) -> None:
+        path = f"/vms/{call.params['vmid']}"
+        if call.major < 9:
+            call.check(path, "VM.Monitor")
+            return
+        wanted = _privileges(command)
+        call.check(path, *wanted, any_of=len(wanted) > 1)
+
+    return check
+
+
+def _available(call: Call) -> Guest:
+    guest = call.get_guest(call.params["vmid"])
+    if not start.agent_enabled(guest):
+        raise die("No QEMU guest agent configured")
+    if not guest.running:
+        raise die(f"VM {guest.vmid} is not running")
+    return guest
+
+
+async def _ask(call: Call, command: str, args: dict[str, Any] | None = None) -> Any:
+    guest = _available(call)
+    return await power.ask_agent(call, guest, command, args)
+
+
+def _simple(command: str) -> Callable[[Call], Any]:
+    async def handler(call: Call) -> Row:
+        return {"result": await _ask(call, command)}
+
+    return handler
+
+
+async def any_command(call: Call) -> Row:
+    """POST agent with ``command``."""
+    command = call.params["command"]
+    if not call.is_root:
+        _permission(command)(call)
+    return {"result": await _ask(call, command)}
+
+
+def index(call: Call) -> list[Row]:
+    return [{"name": name} for name in sorted([*COMMANDS, *_OWN])]
+
+
+async def execute(call: Call) -> Row:
+    """POST agent/exec."""
+    args = {"command": call.params["command"], "input-data": call.get("input-data")}
+    found: Row = await _ask(call, "exec", args)
+    return found
+
+
+async def execute_status(call: Call) -> Row:
+    """GET agent/exec-status."""
+    found: Row = dict(await _ask(call, "exec-status", {"pid": call.params["pid"]}))
+    return {k: int(v) if isinstance(v, bool) else v for k, v in found.items()}
+
+
+async def file_read(call: Call) -> Row:
+    """GET agent/file-read."""
+    found: Row = await _ask(call, "file-read", {"file": call.params["file"]})
+    first, count = int(call.get("offset") or 0), call.get("count")
+    if first or count or not call.get("decode", 1):
+        data = str(found["content"]).encode()[first:][: int(count) if count else None]
+        text = data.decode("utf-8", "replace")
+        if not call.get("decode", 1):
+            text = base64.b64encode(data).decode()
+        found = {"content": text, "bytes-read": len(data)}
+    return found
+
+
+async def file_write(call: Call) -> None:
+    """POST agent/file-write; with ``encode=0`` the content is base64 already."""
+    content = call.params["content"].encode()
+    if not call.get("encode", 1):
+        try:
+            content = base64.b64decode(content, validate=True)
+        except binascii.Error:
+            text = f"Base64 data '{content.decode()}' is not valid"
+            raise PveError(500, f"Agent error: {text}") from None
+    await _ask(call, "file-write", {"file": call.params["file"], "content": content})
+
+
+async def set_password(call: Call) -> Row:
+    """POST agent/set-user-password."""
+    args = {k: call.get(k) for k in ("username", "password", "crypted")}
+    return {"result": await _ask(call, "set-user-password", args)}
+
+
+def _route(method: str, name: str, handler: Callable[[Call], Any], /, **extra: Param) -> Route:
+    given = {key.replace("_", "-"): param for key, param in extra.items()}
+    return Route(method, f"{_PATH}/{name}", handler, {**params.BASE, **given}, _permission(name))
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", _PATH, index, params.BASE, anyone),
+    Route(
+        "POST",
+        _PATH,
+        any_command,
+        {**params.BASE, "command": Param(optional=False, enum=COMMANDS)},
+        anyone,
+    ),
+    *(_route("POST", name, _simple(name)) for name in _POST),
+    *(_route("GET", name, _simple(name)) for name in _GET),
+    _route(
+        "POST",
+        "exec",
+        execute,
+        command=Param(type="array", optional=False),
+        input_data=Param(max_length=65536),
+    ),
+    _route("GET", "exec-status", execute_status, pid=Param(type="integer", optional=False)),
+    _route(
+        "GET",
+        "file-read",
+        file_read,
+        file=Param(optional=False),
+        count=Param(type="integer", minimum=1, maximum=16777216, version=9),
+        offset=Param(type="integer", minimum=0, version=9),
+        decode=Param(type="boolean", version=9),
+    ),
+    _route(
+        "POST",
+        "file-write",
+        file_write,
+        file=Param(optional=False),
+        content=Param(optional=False, max_length=61440),
+        encode=params.BOOL,
+    ),
+    _route(
+        "POST",
+        "set-user-password",
+        set_password,
+        username=Param(optional=False),
+        password=Param(optional=False, min_length=5, max_length=1024),
+        crypted=params.BOOL,
+    ),
+)

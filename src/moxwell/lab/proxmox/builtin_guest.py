@@ -1,0 +1,206 @@
+"""
+The built-in guest: a Linux with a guest agent, for VMs that boot kernel and initrd by ``args``.
+
+It stands in for the guest of the recordings: a fixed host name and address, a few commands, files
+in memory. Every other VM has nothing inside. Programs plug something richer in its place.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from moxwell.clock import Clock
+from moxwell.lab.proxmox.builtin_shell import Machine, Outcome, is_known, run
+from moxwell.lab.proxmox.config_schema import devices
+from moxwell.lab.proxmox.errors import die
+from moxwell.lab.proxmox.guest import AgentSilent, GuestView
+
+_BOOTS = re.compile(r"-kernel\s+\S+.*-initrd\s+\S+")
+LIMIT = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the guest says about itself."""
+
+    hostname: str = "guest1"
+    address: str = "192.168.78.50"
+    prefix: int = 24
+    kernel: str = "6.1.0-54-cloud-amd64"
+    build: str = "#1 SMP PREEMPT_DYNAMIC Debian 6.1.190-1 (2026-10-16)"
+    name: str = "Guest"
+    ident: str = "guest"
+    version: str = "1"
+
+
+@dataclass(slots=True)
+class _Running:
+    """One guest that is up."""
+
+    machine: Machine
+    pid: int = 104
+    done: dict[int, tuple[float, Outcome]] = field(default_factory=dict)  # pid -> (end, outcome)
+    frozen: bool = False
+
+
+class SmallGuest:
+    """An :class:`~moxwell.lab.proxmox.guest.Inside` for directly booted kernels."""
+
+    def __init__(self, clock: Clock, facts: Facts | None = None) -> None:
+        self._clock, self._facts = clock, facts or Facts()
+        self._up: dict[tuple[str, int], _Running] = {}
+
+    async def booted(self, view: GuestView) -> None:
+        if not _BOOTS.search(str(view.conf.get("args", ""))):
+            return
+        facts = self._facts
+        release = f'NAME="{facts.name}"\nID={facts.ident}\nVERSION_ID="{facts.version}"\n'
+        machine = Machine(release=facts.kernel, hostname=facts.hostname)
+        machine.files["/etc/hostname"] = f"{facts.hostname}\n".encode()
+        machine.files["/etc/os-release"] = release.encode()
+        self._up[view.region, view.vmid] = _Running(machine)
+
+    async def stopped(self, region: str, vmid: int) -> None:
+        self._up.pop((region, vmid), None)
+
+    def listens(self, view: GuestView) -> bool:
+        """It does not react to the power button, only to its agent."""
+        return False
+
+    async def agent(self, view: GuestView, command: str, args: dict[str, Any]) -> Any:
+        running = self._up.get((view.region, view.vmid))
+        if running is None:
+            raise AgentSilent
+        if command in ("exec", "exec-status", "file-read", "file-write"):
+            return getattr(self, "_" + command.replace("-", "_"))(view, running, args)
+        if command == "fsfreeze-status":
+            return "frozen" if running.frozen else "thawed"
+        if command in ("fsfreeze-freeze", "fsfreeze-thaw"):
+            running.frozen = command == "fsfreeze-freeze"
+            return 0
+        return self._simple(view, command)
+
+    def _simple(self, view: GuestView, command: str) -> Any:
+        facts = self._facts
+        answers: dict[str, Any] = {
+            "ping": {},
+            "shutdown": {},
+            "info": {"version": "7.2.22", "supported_commands": []},
+            "get-host-name": {"host-name": facts.hostname},
+            "get-timezone": {"zone": "UTC", "offset": 0},
+            "get-time": int(self._clock.now().timestamp() * 1e9),
+            "get-users": [],
+            "get-fsinfo": [],
+            "fstrim": {"paths": []},
+            "get-memory-block-info": {"size": 134217728},
+            "get-memory-blocks": [{"phys-index": 0, "online": True, "can-offline": True}],
+            "get-vcpus": self._vcpus(view),
+            "get-osinfo": {
+                "machine": "x86_64",
+                "id": facts.ident,
+                "kernel-version": facts.build,
+                "kernel-release": facts.kernel,
+                "version-id": facts.version,
+                "name": facts.name,
+                "pretty-name": f"{facts.name} {facts.version}",
+            },
+            "network-get-interfaces": self._interfaces(view),
+            "set-user-password": {},
+        }
+        if command not in answers:
+            raise die(f"Agent error: The command guest-{command} has been disabled")
+        return answers[command]
+
+    def _vcpus(self, view: GuestView) -> list[dict[str, Any]]:
+        count = int(view.conf.get("cores") or 1) * int(view.conf.get("sockets") or 1)
+        return [{"logical-id": n, "online": True, "can-offline": n > 0} for n in range(count)]
+
+    def _interfaces(self, view: GuestView) -> list[dict[str, Any]]:
+        counters = {
+            f"{way}-{what}": 0
+            for way in ("rx", "tx")
+            for what in ("bytes", "packets", "errs", "dropped")
+        }
+        rows: list[dict[str, Any]] = [
+            {
+                "name": "lo",
+                "hardware-address": "00:00:00:00:00:00",
+                "ip-addresses": [_address("127.0.0.1", 8), _address("::1", 128)],
+                "statistics": dict(counters),
+            }
+        ]
+        if "net0" in view.conf:
+            mac = devices.read(devices.NET, view.conf["net0"]).get("macaddr", "").lower()
+            own = _address(self._facts.address, self._facts.prefix)
+            rows.append(
+                {
+                    "name": "eth0",
+                    "hardware-address": mac,
+                    "ip-addresses": [own],
+                    "statistics": dict(counters),
+                }
+            )
+        return rows
+
+    # ------------------------------------------------------------------ commands and files
+
+    def _exec(self, view: GuestView, running: _Running, args: dict[str, Any]) -> dict[str, int]:
+        argv = [str(word) for word in args["command"]]
+        if not argv or not is_known(argv[0]):
+            name = argv[0] if argv else ""
+            text = f"Failed to execute child process “{name}” (No such file or directory)"
+            raise die(f"Agent error: {text}")
+        running.pid += 2
+        stdin = str(args.get("input-data") or "").encode()
+        found = run(running.machine, argv, stdin, running.pid)
+        ends = self._clock.monotonic() + found.seconds
+        running.done[running.pid] = (ends, found)
+        if found.power_off:
+            view.power_off()
+        return {"pid": running.pid}
+
+    def _exec_status(
+        self, view: GuestView, running: _Running, args: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Readable once after the command ended."""
+        pid = int(args["pid"])
+        if pid not in running.done:
+            raise die("Agent error: Invalid parameter 'pid'")
+        ends, found = running.done[pid]
+        if self._clock.monotonic() < ends:
+            return {"exited": False}
+        del running.done[pid]
+        row: dict[str, Any] = {"exited": True}
+        if found.signal is not None:
+            row["signal"] = found.signal
+        else:
+            row["exitcode"] = found.code
+        for key, data in (("out", found.out), ("err", found.err)):
+            if data:
+                row[f"{key}-data"] = data[:LIMIT].decode("utf-8", "replace")
+                row[f"{key}-truncated"] = int(len(data) > LIMIT)
+        return row
+
+    def _file_read(
+        self, view: GuestView, running: _Running, args: dict[str, Any]
+    ) -> dict[str, Any]:
+        path = str(args["file"])
+        problem = running.machine.open_error(path, write=False)
+        if problem is not None:
+            raise die(f"Agent error: failed to open file '{path}' (mode: 'r'): {problem}")
+        data = running.machine.files[path]
+        row: dict[str, Any] = {"content": data[:LIMIT].decode("utf-8", "replace")}
+        row["bytes-read"] = min(len(data), LIMIT)
+        return row | ({"truncated": 1} if len(data) > LIMIT else {})
+
+    def _file_write(self, view: GuestView, running: _Running, args: dict[str, Any]) -> None:
+        path = str(args["file"])
+        problem = running.machine.open_error(path, write=True)
+        if problem is not None:
+            raise die(f"Agent error: failed to open file '{path}' (mode: 'wb'): {problem}")
+        running.machine.files[path] = args["content"]
+
+
+def _address(text: str, prefix: int) -> dict[str, Any]:
+    kind = "ipv6" if ":" in text else "ipv4"
+    return {"ip-address": text, "ip-address-type": kind, "prefix": prefix}

@@ -1,0 +1,206 @@
+"""
+What concerns all guests of a node, and small facts about a node: bulk start, stop and migrate,
+capabilities, hosts file, subscription, the SDN zones as the node sees them.
+"""
+
+from typing import Any
+
+from moxwell.lab.proxmox.cluster import digest_of
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema.params import NODE
+from moxwell.lab.proxmox.errors import PveError, die, forbidden, param_error
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.state import Guest, Row
+from moxwell.lab.proxmox.tasks import Work
+
+_CPU_MODELS = ("host", "kvm64", "max", "qemu64", "x86-64-v2", "x86-64-v2-AES", "x86-64-v3",
+               "x86-64-v4", "EPYC", "Skylake-Server", "Cascadelake-Server")  # fmt: skip
+
+
+def _chosen(call: Call, priv: str) -> list[Guest]:
+    """The guests a bulk action is about, if the caller may do it to them."""
+    asked = [int(v) for v in formats.split_list(call.get("vms", ""))]
+    if not call.may("/", priv):
+        if not asked:
+            raise forbidden(f"/, {priv}")
+        for vmid in asked:
+            call.check(f"/vms/{vmid}", priv)
+    here = [g for g in call.region.guests.values() if g.node == call.node and not g.template]
+    return sorted((g for g in here if not asked or g.vmid in asked), key=lambda g: g.vmid)
+
+
+async def _each(
+    call: Call, work: Work, guests: list[Guest], what: str, params: dict[str, Any]
+) -> None:
+    for guest in guests:
+        path = f"/nodes/{call.node}/{guest.kind}/{guest.vmid}/{what}"
+        try:
+            upid = await call.desk.extras["perform"]("POST", path, params)
+            task = await call.desk.workers.wait(upid)
+        except PveError as problem:
+            work.log(problem.message)
+            continue
+        if task.exitstatus != "OK":
+            work.log(f"{guest.vmid}: {task.exitstatus}")
+
+
+def start_all(call: Call) -> str:
+    chosen = _chosen(call, "VM.PowerMgmt")
+
+    async def worker(work: Work) -> None:
+        due = [g for g in chosen if not g.running and (call.get("force") or g.conf.get("onboot"))]
+        await _each(call, work, due, "status/start", {})
+
+    return call.spawn("startall", "", worker)
+
+
+def stop_all(call: Call) -> str:
+    chosen = _chosen(call, "VM.PowerMgmt")
+
+    async def worker(work: Work) -> None:
+        params = {"timeout": str(call.get("timeout", 180)), "forceStop": "1"}
+        await _each(call, work, [g for g in chosen if g.running], "status/shutdown", params)
+
+    return call.spawn("stopall", "", worker)
+
+
+def migrate_all(call: Call) -> str:
+    chosen, target = _chosen(call, "VM.Migrate"), call.params["target"]
+    if target == call.node:
+        raise param_error({"target": "target is local node."})
+    if target not in call.region.hosts:
+        raise die(f"no such cluster node '{target}'")
+
+    async def worker(work: Work) -> None:
+        for guest in chosen:
+            online = {"online": "1"} if guest.running else {}
+            await _each(call, work, [guest], "migrate", {"target": target, **online})
+
+    return call.spawn("migrateall", "", worker)
+
+
+def cpu_models(call: Call) -> list[Row]:
+    return [{"name": name, "vendor": "default", "custom": 0} for name in _CPU_MODELS]
+
+
+def machines(call: Call) -> list[Row]:
+    version = "9.2" if call.major < 9 else "10.1"
+    return [
+        {"id": f"pc-{kind}-{version}", "type": short, "version": version}
+        for kind, short in (("i440fx", "i440fx"), ("q35", "q35"))
+    ]
+
+
+def hosts_file(call: Call) -> Row:
+    lines = ["127.0.0.1 localhost"]
+    lines += [f"{h.address.partition('/')[0]} {h.name}" for h in call.region.hosts.values()]
+    data = call.host.settings.get("hosts", "\n".join(lines) + "\n")
+    return {"data": data, "digest": digest_of(data)}
+
+
+def write_hosts_file(call: Call) -> None:
+    call.host.settings["hosts"] = call.params["data"]
+
+
+def subscription(call: Call) -> Row:
+    return {
+        "status": "notfound",
+        "message": "There is no subscription key",
+        "serverid": digest_of(call.node)[:32].upper(),
+        "url": "https://www.proxmox.com/proxmox-ve/pricing",
+    }
+
+
+def sdn_zones(call: Call) -> list[Row]:
+    zones = ["localnetwork", *call.region.sdn.running.get("zones", {})]
+    privs = ("SDN.Audit", "SDN.Allocate")
+    return [
+        {"zone": zone, "status": "available"}
+        for zone in zones
+        if call.may(f"/sdn/zones/{zone}", *privs, any_of=True)
+    ]
+
+
+def sdn_zone_content(call: Call) -> list[Row]:
+    zone = call.params["zone"]
+    if zone == "localnetwork":
+        names = [n for n, row in call.host.bridges.items() if row["type"] == "bridge"]
+    else:
+        vnets = call.region.sdn.running.get("vnets", {})
+        names = [n for n, row in vnets.items() if row["zone"] == zone]
+    return [{"vnet": name, "status": "available"} for name in names]
+
+
+def _names(*names: str, key: str = "name") -> Any:
+    return lambda call: [{key: name} for name in names]
+
+
+def nothing(call: Call) -> list[Row]:
+    """Logs and series that the simulator does not keep."""
+    return []
+
+
+_N = {"node": NODE}
+_VMS = {"vms": Param(format=formats.listed(formats.vmid))}
+_LOG = {
+    **dict.fromkeys(("start", "limit", "since", "until"), Param()),
+    "service": Param(),
+    "lastentries": Param("integer", minimum=0),
+}
+_RRD = {"timeframe": Param(optional=False, enum=("hour", "day", "week", "month", "year")),
+        "cf": Param(enum=("AVERAGE", "MAX"))}  # fmt: skip
+_AUDIT, _MODIFY = perm("/nodes/{node}", "Sys.Audit"), perm("/nodes/{node}", "Sys.Modify")
+_ZONE = perm("/sdn/zones/{zone}", "SDN.Audit")
+_IN_ZONE = {**_N, "zone": Param(optional=False)}
+_WORKERS = {
+    "maxworkers": Param("integer", minimum=1),
+    "max-workers": Param("integer", minimum=1, maximum=64, version=9),
+}
+
+ROUTES = (
+    Route(
+        "POST", "/nodes/{node}/startall", start_all,
+        _N | _VMS | _WORKERS | {"force": Param("boolean")}, anyone,
+    ),
+    Route(
+        "POST", "/nodes/{node}/stopall", stop_all,
+        {
+            **_N, **_VMS, **_WORKERS,
+            "force-stop": Param("boolean"),
+            "timeout": Param("integer", minimum=0, maximum=7200),
+        },
+        anyone,
+    ),
+    Route(
+        "POST", "/nodes/{node}/migrateall", migrate_all,
+        {
+            **_N, **_VMS, **_WORKERS,
+            "target": Param(optional=False, format=formats.node),
+            "with-local-disks": Param("boolean"),
+        },
+        anyone,
+    ),
+    Route("GET", "/nodes/{node}/capabilities", _names("qemu"), _N, anyone),
+    Route("GET", "/nodes/{node}/capabilities/qemu", _names("cpu", "machines"), _N, anyone),
+    Route("GET", "/nodes/{node}/capabilities/qemu/cpu", cpu_models, _N, anyone),
+    Route("GET", "/nodes/{node}/capabilities/qemu/machines", machines, _N, anyone),
+    Route("GET", "/nodes/{node}/hosts", hosts_file, _N, perm("/", "Sys.Audit")),
+    Route(
+        "POST", "/nodes/{node}/hosts", write_hosts_file,
+        {**_N, "data": Param(optional=False), "digest": Param(max_length=64)}, _MODIFY,
+    ),
+    Route("GET", "/nodes/{node}/subscription", subscription, _N, anyone),
+    Route("GET", "/nodes/{node}/sdn", _names("zones"), _N, anyone),
+    Route("GET", "/nodes/{node}/sdn/zones", sdn_zones, _N, anyone),
+    Route(
+        "GET", "/nodes/{node}/sdn/zones/{zone}", _names("content", key="subdir"), _IN_ZONE, _ZONE
+    ),
+    Route("GET", "/nodes/{node}/sdn/zones/{zone}/content", sdn_zone_content, _IN_ZONE, _ZONE),
+    Route("GET", "/nodes/{node}/netstat", nothing, _N, _AUDIT),
+    Route(
+        "GET", "/nodes/{node}/syslog", nothing, _N | _LOG, perm("/nodes/{node}", "Sys.Syslog")
+    ),
+    Route("GET", "/nodes/{node}/rrddata", nothing, _N | _RRD, _AUDIT),
+)  # fmt: skip

@@ -1,0 +1,209 @@
+"""
+The cluster as a whole: status, free ids, datacenter options, log, recent tasks.
+"""
+
+import hashlib
+from typing import Any
+
+from moxwell.lab.proxmox import property_strings
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema.params import VMID
+from moxwell.lab.proxmox.errors import FormatError, die, param_error
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.state import Region, Row
+
+FIRST, LAST = 100, 1000000
+
+
+def status(call: Call) -> list[Row]:
+    region, rows = call.region, []
+    if region.cluster:
+        rows.append(
+            {
+                "id": "cluster",
+                "type": "cluster",
+                "name": region.cluster,
+                "nodes": len(region.hosts),
+                "quorate": int(quorate(region)),
+                "version": region.config_version,
+            }
+        )
+    for host in region.hosts.values():
+        rows.append(
+            {
+                "id": f"node/{host.name}",
+                "type": "node",
+                "name": host.name,
+                "nodeid": host.nodeid if region.cluster else 0,
+                "ip": host.address.partition("/")[0],
+                "online": int(host.online),
+                "local": int(host.name == call.node),
+                "level": "",
+            }
+        )
+    return rows
+
+
+def quorate(region: Region) -> bool:
+    online = sum(host.online for host in region.hosts.values())
+    return online * 2 > len(region.hosts)
+
+
+def next_id(call: Call) -> str:
+    region = call.region
+    if "vmid" in call.params:
+        vmid = call.params["vmid"]
+        if vmid in region.guests:
+            raise param_error({"vmid": f"VM {vmid} already exists"})
+        return str(vmid)
+    bounds = region.options.get("next-id", {})
+    lower, upper = int(bounds.get("lower", FIRST)), int(bounds.get("upper", LAST))
+    for vmid in range(lower, upper):
+        if vmid not in region.guests:
+            return str(vmid)
+    raise die(f"unable to get any free VMID in range [{lower}, {upper}]")
+
+
+_PUBLIC_OPTIONS = ("console", "tag-style")
+
+
+def get_options(call: Call) -> Row:
+    options = {"mac_prefix": "BC:24:11", "description": "", **call.region.options}
+    if not call.may("/", "Sys.Audit"):
+        options = {name: options[name] for name in _PUBLIC_OPTIONS if name in options}
+    return options | {"allowed-tags": _allowed_tags(call)}
+
+
+def _allowed_tags(call: Call) -> list[str]:
+    """Tags a user may set freely: those registered, and those in use where it may look."""
+    tags = set(formats.split_list(str(call.region.options.get("registered-tags", ""))))
+    for vmid, guest in call.region.guests.items():
+        if guest.conf.get("tags") and call.may(f"/vms/{vmid}", "VM.Audit"):
+            tags |= set(formats.split_list(str(guest.conf["tags"])))
+    return sorted(tags)
+
+
+def set_options(call: Call) -> None:
+    options = call.region.options
+    call.params.pop("digest", None)
+    gone = formats.split_list(call.params.pop("delete", ""))
+    options.update({name: _option(name, value) for name, value in call.params.items()})
+    for name in gone:
+        options.pop(name, None)
+
+
+def _option(name: str, value: Any) -> Any:
+    if name == "next-id":
+        parts = property_strings.split(value, None)
+        lower, upper = int(parts.get("lower", FIRST)), int(parts.get("upper", LAST))
+        if lower > upper:
+            raise die(f"lower ({lower}) <= upper ({upper}) boundary rule broken")
+        return parts
+    if name in _NESTED:
+        return property_strings.split(value, _NESTED[name])
+    return value
+
+
+_NESTED: dict[str, str | None] = {
+    "migration": "type",
+    "ha": None,
+    "bwlimit": "default",
+    "u2f": None,
+    "webauthn": None,
+    "crs": "ha",
+    "tag-style": None,
+    "user-tag-access": None,
+    "notify": None,
+}
+
+
+def _next_id_format(value: str) -> None:
+    try:
+        property_strings.split(value, None)
+    except FormatError as problem:
+        raise FormatError(f"{problem}\n") from problem
+
+
+OPTIONS = {
+    "bwlimit": Param(),
+    "console": Param(enum=("applet", "vv", "html5", "xtermjs")),
+    "consent-text": Param(max_length=65536),
+    "crs": Param(),
+    "description": Param(max_length=65536),
+    "email_from": Param(format=formats.email_opt),
+    "fencing": Param(enum=("watchdog", "hardware", "both")),
+    "ha": Param(),
+    "http_proxy": Param(pattern="http://.*"),
+    "keyboard": Param(),
+    "language": Param(),
+    "mac_prefix": Param(pattern=r"[A-Fa-f0-9][02468aceACE](:[A-Fa-f0-9]{2}){0,2}:?"),
+    "max_workers": Param("integer", minimum=1),
+    "migration": Param(),
+    "migration_unsecure": Param("boolean"),
+    "next-id": Param(format=_next_id_format),
+    "notify": Param(),
+    "registered-tags": Param(),
+    "replication": Param(version=9),
+    "tag-style": Param(),
+    "u2f": Param(),
+    "user-tag-access": Param(),
+    "webauthn": Param(),
+}
+
+
+def log(call: Call) -> list[Row]:
+    rows = call.region.cluster_log[-int(call.get("max", 50)) :]
+    if not call.may("/", "Sys.Syslog"):
+        rows = [row for row in rows if row.get("user") == call.authid]
+    return list(reversed(rows))
+
+
+def config_nodes(call: Call) -> list[Row]:
+    if not call.region.cluster:
+        return []
+    return [
+        {
+            "node": host.name,
+            "name": host.name,
+            "nodeid": str(host.nodeid),
+            "ring0_addr": host.address.partition("/")[0],
+            "quorum_votes": "1",
+        }
+        for host in call.region.hosts.values()
+    ]
+
+
+def version(call: Call) -> Row:
+    region = call.region
+    return {"version": region.version, "release": region.release, "repoid": region.repoid}
+
+
+def digest_of(value: Any) -> str:
+    """A digest that changes whenever the value does; of nothing it is that of an empty file."""
+    text = "" if not value else repr(value)
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+ROUTES = (
+    Route("GET", "/version", version, permission=anyone),
+    Route("GET", "/cluster/status", status, permission=perm("/", "Sys.Audit")),
+    Route(
+        "GET",
+        "/cluster/nextid",
+        next_id,
+        {"vmid": Param("integer", minimum=VMID.minimum, maximum=VMID.maximum, format=formats.vmid)},
+        anyone,
+    ),
+    Route("GET", "/cluster/options", get_options, permission=anyone),
+    Route(
+        "PUT",
+        "/cluster/options",
+        set_options,
+        {**OPTIONS, "delete": Param(format=formats.listed(formats.config_id)), "digest": Param()},
+        perm("/", "Sys.Modify"),
+    ),
+    Route("GET", "/cluster/log", log, {"max": Param("integer", minimum=1)}, anyone),
+    Route("GET", "/cluster/config/nodes", config_nodes, permission=perm("/", "Sys.Audit")),
+)

@@ -1,0 +1,86 @@
+"""
+The control API beside the simulated one: faults, mischief, state.
+
+::
+
+    GET    /sim                              what there is
+    GET    /sim/REGION/faults                rules in force
+    POST   /sim/REGION/faults   {kind, ...}  one more rule -> {"id": 1}
+    DELETE /sim/REGION/faults[/ID]           one rule, or all
+    POST   /sim/REGION/do/ACTION {...}       something happens now
+    GET    /sim/REGION/guests                the truth, not what pvestatd says
+    POST   /sim/save                         write the state file
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from typing import Any
+
+from moxwell.errors import Invalid, Missing
+from moxwell.lab.proxmox import chaos
+from moxwell.lab.proxmox.engine import Engine
+from moxwell.lab.proxmox.fault_injection import Fault
+
+Body = dict[str, Any]
+
+
+class Control:
+    """Answers control requests; knows nothing of HTTP but method, path and JSON."""
+
+    def __init__(self, engine: Engine, save: Callable[[], None] | None = None) -> None:
+        self._engine, self._save = engine, save
+
+    def handle(self, method: str, path: tuple[str, ...], body: Body) -> Any:
+        """The answer; raises Invalid or Missing."""
+        if not path:
+            return {"regions": list(self._engine.desks), "actions": sorted(chaos.ACTIONS)}
+        if path == ("save",) and method == "POST":
+            if self._save is None:
+                raise Invalid("no state file was given")
+            self._save()
+            return {}
+        region, *rest = path
+        if region not in self._engine.desks:
+            raise Missing(f"there is no region {region!r}")
+        if rest[:1] == ["faults"]:
+            return self._faults(region, method, rest[1:], body)
+        if rest[:1] == ["do"] and len(rest) == 2 and method == "POST":
+            chaos.perform(self._engine.desks[region], rest[1], body)
+            return {}
+        if rest == ["guests"] and method == "GET":
+            return self._guests(region)
+        raise Missing(f"there is no {method} /sim/{'/'.join(path)}")
+
+    def _faults(self, region: str, method: str, rest: list[str], body: Body) -> Any:
+        faults = self._engine.faults[region]
+        if method == "GET":
+            return [asdict(fault) for fault in faults.listed()]
+        if method == "POST":
+            return {"id": faults.add(make_fault(body))}
+        if method == "DELETE":
+            faults.remove(int(rest[0]) if rest else None)
+            return {}
+        raise Missing(f"there is no {method} for faults")
+
+    def _guests(self, region: str) -> list[Body]:
+        return [
+            {
+                "vmid": guest.vmid,
+                "kind": guest.kind,
+                "node": guest.node,
+                "running": guest.running,
+                "booted": guest.booted,
+                "config": guest.conf,
+            }
+            for guest in self._engine.desks[region].region.guests.values()
+        ]
+
+
+def make_fault(body: Body) -> Fault:
+    known = {f.name for f in fields(Fault)} - {"id", "hits"}
+    for name in body:
+        if name not in known:
+            raise Invalid(f"a fault has no {name!r}; it has {', '.join(sorted(known))}")
+    if "kind" not in body:
+        raise Invalid("a fault needs a kind")
+    return Fault(**body)

@@ -1,0 +1,70 @@
+"""
+Every endpoint there is: the route tables of all modules, in one list.
+"""
+
+from collections.abc import Iterable
+
+from moxwell.lab.proxmox import (
+    agent,
+    backup_jobs,
+    bulk_actions,
+    cluster,
+    directory_index,
+    network,
+    nodes,
+    pools,
+    replication,
+    resources,
+    storages,
+    tasklist,
+)
+from moxwell.lab.proxmox.access import realms, roles, tickets, users
+from moxwell.lab.proxmox.firewall import endpoints as firewall_endpoints
+from moxwell.lab.proxmox.ha import manager as ha_manager
+from moxwell.lab.proxmox.ha import resources as ha
+from moxwell.lab.proxmox.ha import rules as ha_rules
+from moxwell.lab.proxmox.lxc import routes as lxc_routes
+from moxwell.lab.proxmox.qemu import routes as qemu_routes
+from moxwell.lab.proxmox.qemu import start
+from moxwell.lab.proxmox.request_context import Desk
+from moxwell.lab.proxmox.route import Route
+from moxwell.lab.proxmox.sdn import vnets as sdn_vnets
+from moxwell.lab.proxmox.sdn import zones as sdn
+from moxwell.lab.proxmox.volumes import routes as volume_routes
+
+
+def all_routes() -> Iterable[Route]:
+    """Routes of the engine's own modules and of the guests'."""
+    for module in (
+        agent,
+        backup_jobs,
+        cluster,
+        firewall_endpoints,
+        ha,
+        ha_rules,
+        directory_index,
+        lxc_routes,
+        network,
+        bulk_actions,
+        nodes,
+        pools,
+        qemu_routes,
+        realms,
+        replication,
+        resources,
+        roles,
+        sdn,
+        sdn_vnets,
+        storages,
+        tasklist,
+        tickets,
+        users,
+        volume_routes,
+    ):
+        yield from module.ROUTES
+
+
+def resume(desk: Desk) -> None:
+    """After a start: bring back what runs beside requests."""
+    ha_manager.wake(desk)
+    start.resume(desk)

@@ -1,0 +1,135 @@
+"""
+Faults: what goes wrong on purpose, seeded and scriptable.
+
+A :class:`Fault` is a rule on requests (latency, a cut before or after the effect, a status) or on
+tasks (failing with a text, starting late). Rules match by method and path, or by task type, may be
+limited in number and happen with a chance. Things done to the world at once (a host lost, a lock
+held, a full storage, a stranger's guest) are in :mod:`moxwell.lab.proxmox.chaos`.
+"""
+
+import random
+import re
+from dataclasses import dataclass, field
+
+from moxwell.errors import Invalid
+from moxwell.lab.proxmox.errors import PveError
+from moxwell.lab.proxmox.message import CUT, SimRequest, SimResponse, refusal
+from moxwell.lab.proxmox.request_context import Desk
+from moxwell.lab.proxmox.state import Task
+
+REQUEST_KINDS = frozenset({"latency", "cut-before", "cut-after", "status"})
+TASK_KINDS = frozenset({"task-fail", "task-slow"})
+
+
+@dataclass(slots=True)
+class Fault:
+    """One rule; ``times`` counts down, None means for ever."""
+
+    kind: str
+    method: str = ".*"
+    path: str = ".*"
+    task: str = ".*"  # task type, for the task kinds
+    ident: str = ".*"  # task id
+    chance: float = 1.0
+    times: int | None = None
+    seconds: float = 0.0
+    status: int = 500
+    text: str = "simulated fault"
+    id: int = 0
+    hits: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in REQUEST_KINDS | TASK_KINDS:
+            raise Invalid(f"unknown fault kind {self.kind!r}")
+        for pattern in (self.method, self.path, self.task, self.ident):
+            try:
+                re.compile(pattern)
+            except re.error as problem:
+                raise Invalid(f"bad pattern {pattern!r} in a fault: {problem}") from problem
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the faults make of one request."""
+
+    seconds: float = 0.0
+    before: SimResponse | None = None
+    cut_after: bool = False
+    used: list[int] = field(default_factory=list)
+
+
+class Faults:
+    """The rules of one region."""
+
+    def __init__(self, desk: Desk, rng: random.Random) -> None:
+        self._desk, self._random = desk, rng
+        self._rules: list[Fault] = []
+        self._next = 1
+        desk.workers.sabotage = self._sabotage
+        desk.workers.delay = self._task_delay
+
+    def add(self, fault: Fault) -> int:
+        fault.id, self._next = self._next, self._next + 1
+        self._rules.append(fault)
+        return fault.id
+
+    def remove(self, ident: int | None = None) -> None:
+        self._rules = [] if ident is None else [f for f in self._rules if f.id != ident]
+
+    def listed(self) -> tuple[Fault, ...]:
+        return tuple(self._rules)
+
+    def choose(self, request: SimRequest) -> Verdict:
+        """Decide about one request; used-up rules go."""
+        verdict = Verdict()
+        for fault in [f for f in self._rules if f.kind in REQUEST_KINDS]:
+            if not re.fullmatch(fault.method, request.method):
+                continue
+            if re.fullmatch(fault.path, request.uri) and self._happens(fault):
+                _apply(fault, verdict)
+        return verdict
+
+    async def delay(self, verdict: Verdict) -> None:
+        if verdict.seconds > 0:
+            await self._desk.clock.sleep(verdict.seconds)
+
+    def _happens(self, fault: Fault) -> bool:
+        if fault.chance < 1 and self._random.random() >= fault.chance:
+            return False
+        fault.hits += 1
+        if fault.times is not None:
+            fault.times -= 1
+            if fault.times <= 0:
+                self._rules = [f for f in self._rules if f is not fault]
+        return True
+
+    def _task_rule(self, kind: str, task: Task) -> Fault | None:
+        for fault in self._rules:
+            if (
+                fault.kind == kind
+                and re.fullmatch(fault.task, task.type)
+                and re.fullmatch(fault.ident, task.id)
+                and self._happens(fault)
+            ):
+                return fault
+        return None
+
+    def _sabotage(self, task: Task) -> str | None:
+        fault = self._task_rule("task-fail", task)
+        return fault.text if fault else None
+
+    def _task_delay(self, task: Task) -> float:
+        fault = self._task_rule("task-slow", task)
+        return fault.seconds if fault else 0.0
+
+
+def _apply(fault: Fault, verdict: Verdict) -> None:
+    if fault.kind == "latency":
+        verdict.seconds += fault.seconds
+    elif fault.kind == "cut-before":
+        verdict.before = CUT
+    elif fault.kind == "cut-after":
+        verdict.cut_after = True
+    elif verdict.before is None:
+        empty = fault.status in {595, 596}
+        verdict.before = refusal(PveError(fault.status, fault.text), extjs=False, empty=empty)

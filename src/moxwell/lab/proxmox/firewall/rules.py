@@ -1,0 +1,219 @@
+"""
+Firewall rules: what makes one invalid, and how a list of them is edited.
+
+A new rule goes to the top whatever position was asked; enable is 0 unless said; a group rule keeps
+only its group, interface and comment. As in PVE, the first thing wrong is the answer.
+"""
+
+import re
+from typing import Any
+
+from moxwell.lab.proxmox.config_schema.formats import split_list
+from moxwell.lab.proxmox.errors import FormatError, die, param_error
+from moxwell.lab.proxmox.firewall.formats import (
+    ALIAS,
+    ICMP,
+    ICMP_TYPES,
+    ICMPV6,
+    ICMPV6_TYPES,
+    LOG_LEVELS,
+    MACRO_NAMES,
+    MACROS,
+    NAME,
+    WITH_PORTS,
+    address_spec,
+    dport_spec,
+    icmp_type_spec,
+    port_spec,
+    protocol_spec,
+)
+from moxwell.lab.proxmox.route import Param
+from moxwell.lab.proxmox.state import Firewall, Region, Row
+
+KINDS = ("in", "out", "forward", "group")
+_ALLOWED = {
+    "ct": ("in", "out", "group"),
+    "vm": ("in", "out", "group"),
+    "group": ("in", "out", "forward"),
+    "cluster": KINDS,
+    "host": KINDS,
+}
+FIELDS = {
+    "comment": Param(),
+    "dest": Param(format=address_spec, max_length=512),
+    "digest": Param(max_length=64),
+    "dport": Param(format=dport_spec),
+    "enable": Param("integer", minimum=0),
+    "icmp-type": Param(format=icmp_type_spec),
+    "iface": Param(min_length=2, max_length=20),
+    "log": Param(enum=LOG_LEVELS),
+    "macro": Param(max_length=128),
+    "pos": Param("integer", minimum=0),
+    "proto": Param(format=protocol_spec),
+    "source": Param(format=address_spec, max_length=512),
+    "sport": Param(format=port_spec),
+}
+_ACTION = Param(optional=False, pattern=NAME, min_length=2, max_length=20)
+NEW = {**FIELDS, "action": _ACTION, "type": Param(optional=False, enum=KINDS)}
+CHANGE = {
+    **FIELDS,
+    "action": Param(pattern=NAME, min_length=2, max_length=20),
+    "type": Param(enum=KINDS),
+    "delete": Param(),
+    "moveto": Param("integer", minimum=0),
+}
+KEPT = ("type", "action", "comment", "dest", "dport", "enable", "icmp-type", "iface", "log",
+        "macro", "proto", "source", "sport")  # fmt: skip
+KEPT_BY_GROUP = ("type", "action", "comment", "enable", "iface")
+
+
+def make(region: Region, env: str, firewall: Firewall, values: dict[str, Any]) -> Row:
+    """A checked rule out of parameters; empty values are left out."""
+    rule = {k: values[k] for k in KEPT if k in values and values[k] not in ("", "-")}
+    rule.setdefault("enable", 0)
+    _check_kind(env, rule)
+    if rule["type"] == "group":
+        return {name: rule[name] for name in KEPT_BY_GROUP if name in rule}
+    if "macro" in rule:
+        known = MACRO_NAMES.get(rule["macro"].lower())
+        if known is None:
+            raise param_error({"macro": f"unknown macro '{rule['macro']}'"})
+        rule["macro"] = known
+    _check_ports(rule)
+    version = _ip_version(region, firewall, rule)
+    if version:
+        rule["ipversion"] = version
+    _check_macro(rule)
+    return rule
+
+
+def _check_kind(env: str, rule: Row) -> None:
+    kind, action = rule["type"], rule["action"]
+    if kind not in _ALLOWED[env]:
+        raise param_error({"type": f"invalid rule type '{kind}' for rule_env '{env}'"})
+    if kind == "forward" and action == "REJECT":
+        raise param_error({"action": "cannot define REJECT rules on forward chain"})
+    if kind != "group" and action not in {"ACCEPT", "DROP", "REJECT"}:
+        raise param_error({"action": f"unknown action '{action}'"})
+    if "iface" not in rule:
+        return
+    if env == "group":
+        raise param_error({"type": "parameter -i not allowed for this rule type"})
+    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{1,20}([:.]\d+)?", rule["iface"]):
+        raise param_error({"iface": f"invalid network interface name '{rule['iface']}'"})
+    if env in {"vm", "ct"} and not re.fullmatch(r"net\d+", rule["iface"]):
+        raise param_error({"iface": "value does not match the regex pattern 'net\\d+'"})
+
+
+def _check_ports(rule: Row) -> None:
+    proto = rule.get("proto", "")
+    is_icmp = proto in ICMP | ICMPV6
+    if "dport" in rule:
+        if not is_icmp:
+            _as_param("dport", port_spec, rule["dport"])
+        _needs_proto("dport", proto, allowed=is_icmp)
+    if "icmp-type" in rule:
+        kind = rule["icmp-type"]
+        if not is_icmp:
+            text = "missing property - 'icmp-type' requires this property"
+            raise param_error({"proto": text})
+        if "dport" in rule:
+            text = "'icmp-type' cannot be specified together with 'dport'"
+            raise param_error({"icmp-type": text})
+        if kind not in (ICMP_TYPES if proto in ICMP else ICMPV6_TYPES):
+            raise param_error({"icmp-type": f"invalid icmp-type '{kind}' for proto '{proto}'"})
+    if "sport" in rule:
+        _needs_proto("sport", proto)
+
+
+def _as_param(name: str, check: Any, value: str) -> Any:
+    try:
+        return check(value)
+    except FormatError as problem:
+        raise param_error({name: str(problem).rstrip("\n")}) from problem
+
+
+def _needs_proto(name: str, proto: str, *, allowed: bool = False) -> None:
+    if not proto:
+        raise param_error({"proto": f"missing property - '{name}' requires this property"})
+    if proto not in WITH_PORTS and not allowed:
+        raise param_error({name: f"protocol '{proto}' does not support ports"})
+
+
+def _ip_version(region: Region, firewall: Firewall, rule: Row) -> int | None:
+    """The one IP version a rule is about, if it says."""
+    proto, version = rule.get("proto", ""), None
+    if proto in ICMP | ICMPV6:
+        version = 4 if proto in ICMP else 6
+    for name in ("source", "dest"):
+        if name not in rule:
+            continue
+        found = address_spec(rule[name])
+        if version and found and found != version:
+            raise param_error({name: "detected mixed ipv4/ipv6 addresses in rule"})
+        version = found or version
+        alias = _reference(region, firewall, name, rule[name])
+        if version and alias and alias != version:
+            raise die("detected mixed ipv4/ipv6 addresses in rule")
+        version = alias or version
+    return version
+
+
+def _reference(region: Region, firewall: Firewall, name: str, text: str) -> int | None:
+    """Check that a named set or alias is there; the IP version of an alias."""
+    cluster = region.firewall
+    if text.startswith("+"):
+        match = re.fullmatch(rf"\+(?:guest/|dc/|sdn/)?({NAME})", text)
+        if not match:
+            raise param_error({name: f"invalid ipset name '{text}'"})
+        if match[1] not in cluster.ipsets and match[1] not in firewall.ipsets:
+            raise param_error({name: f"no such ipset '{match[1]}'"})
+        return None
+    match = ALIAS.match(text)
+    if not match:
+        return None
+    own, shared = firewall.aliases.get(match[3].lower()), cluster.aliases.get(match[3].lower())
+    if own is None and shared is None:
+        raise param_error({name: f"no such alias '{text}'"})
+    entry = (own if match[2] != "dc" else None) or (shared if match[2] != "guest" else None)
+    return entry["ipversion"] if entry else None
+
+
+def _check_macro(rule: Row) -> None:
+    """What a macro says already may not be said differently."""
+    for part in MACROS.get(rule.get("macro", ""), ()):
+        proto, _, ports = part.partition("/")
+        for name, value in (("proto", proto), ("dport", ports)):
+            if value and name in rule and rule[name] != value:
+                text = f"parameter '{name}' already define in macro (value = '{value}')"
+                raise param_error({name: text})
+
+
+def changed(old: Row, params: dict[str, Any]) -> dict[str, Any]:
+    """An old rule with what a request sets and deletes."""
+    values = old | {k: v for k, v in params.items() if k in KEPT}
+    for name in split_list(params.get("delete", "")):
+        if name not in FIELDS and name not in {"type", "action"}:
+            raise param_error({"delete": f"no such property ('{name}')"})
+        if name in {"type", "action"}:
+            raise param_error({"delete": f"unable to delete required property '{name}'"})
+        values.pop(name, None)
+    return values
+
+
+def move(rules: list[Row], pos: int, target: int) -> list[Row]:
+    """The rule at ``pos`` before the one that is at ``target`` now."""
+    rule, moved = rules[pos], []
+    for place, other in enumerate(rules):
+        if place == pos:
+            continue
+        if place == target:
+            moved.append(rule)
+        moved.append(other)
+    return [*moved, rule] if target >= len(rules) else moved
+
+
+def at(rules: list[Row], pos: int) -> Row:
+    if not 0 <= pos < len(rules):
+        raise die(f"no rule at position {pos}")
+    return rules[pos]

@@ -1,0 +1,234 @@
+"""
+IP sets and aliases of a firewall file.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from moxwell.lab.proxmox.errors import die, param_error
+from moxwell.lab.proxmox.firewall.formats import (
+    ALIAS,
+    NAME,
+    clean_cidr,
+    ip_or_cidr,
+    ip_or_cidr_or_alias,
+)
+from moxwell.lab.proxmox.firewall.scopes import Place, check_digest, digest, with_digest
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.state import Firewall, Row
+
+Made = Callable[[Call], Any]
+
+
+def _sets(place: Place) -> Made:
+    def handler(call: Call) -> list[Row]:
+        found = place.find(call).ipsets
+        rows = [
+            {"name": name} | ({"comment": s["comment"]} if s.get("comment") is not None else {})
+            for name, s in found.items()
+        ]
+        return with_digest(rows, found)
+
+    return handler
+
+
+def _create_set(place: Place) -> Made:
+    def handler(call: Call) -> None:
+        sets, name = place.find(call).ipsets, call.params["name"]
+        check_digest(call, digest(sets))
+        if "rename" in call.params:
+            old = call.params["rename"]
+            if old not in sets:
+                raise param_error({"name": f"IPSet '{old}' does not exist"})
+            if name != old and name in sets:
+                raise param_error({"name": f"IPSet '{name}' does already exist"})
+            sets[name] = sets.pop(old)
+            if "comment" in call.params:
+                sets[name]["comment"] = call.params["comment"]
+            return
+        if name in sets:
+            raise param_error({"name": f"IPSet '{name}' already exists"})
+        sets[name] = {"comment": call.get("comment"), "entries": {}}
+
+    return handler
+
+
+def _entries(firewall: Firewall, call: Call) -> dict[str, Row]:
+    name = call.params["name"]
+    if name not in firewall.ipsets:
+        raise die(f"no such IPSet '{name}'")
+    found: dict[str, Row] = firewall.ipsets[name]["entries"]
+    return found
+
+
+def _delete_set(place: Place) -> Made:
+    def handler(call: Call) -> None:
+        firewall, name = place.find(call), call.params["name"]
+        if _entries(firewall, call) and not call.get("force"):
+            raise die(f"IPSet '{name}' is not empty")
+        del firewall.ipsets[name]
+
+    return handler
+
+
+def _list_entries(place: Place) -> Made:
+    def handler(call: Call) -> list[Row]:
+        found = _entries(place.find(call), call)
+        return with_digest([{"cidr": cidr, **row} for cidr, row in found.items()], found)
+
+    return handler
+
+
+def _entry_fields(call: Call) -> Row:
+    row: Row = {"nomatch": 1} if call.get("nomatch") else {}
+    return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
+
+
+def _add_entry(place: Place) -> Made:
+    def handler(call: Call) -> None:
+        firewall, cidr = place.find(call), clean_cidr(call.params["cidr"])
+        found, alias = _entries(firewall, call), ALIAS.match(cidr)
+        known = {**call.region.firewall.aliases, **firewall.aliases}
+        if alias and alias[3].lower() not in known:
+            raise die(f"no such alias '{alias[3]}'")
+        if cidr in found:
+            raise param_error({"cidr": f"address '{cidr}' already exists"})
+        if cidr.endswith("/0"):
+            raise param_error({"cidr": "a zero prefix is not allowed in ipset entries"})
+        found[cidr] = _entry_fields(call)
+
+    return handler
+
+
+def _get_entry(place: Place) -> Made:
+    def handler(call: Call) -> Row:
+        found, cidr = _entries(place.find(call), call), call.params["cidr"]
+        if cidr not in found:
+            raise param_error({"cidr": "no such IP/Network"})
+        return {"cidr": cidr, **found[cidr], "digest": digest(found)}
+
+    return handler
+
+
+def _change_entry(place: Place) -> Made:
+    def handler(call: Call) -> None:
+        found, cidr = _entries(place.find(call), call), call.params["cidr"]
+        if cidr not in found:
+            raise param_error({"cidr": "no such IP/Network"})
+        check_digest(call, digest(found))
+        found[cidr] = _entry_fields(call)
+
+    return handler
+
+
+def _drop_entry(place: Place) -> Made:
+    def handler(call: Call) -> None:
+        found = _entries(place.find(call), call)
+        check_digest(call, digest(found))
+        found.pop(call.params["cidr"], None)
+
+    return handler
+
+
+# ---------------------------------------------------------------- aliases
+
+
+def _aliases(place: Place) -> Made:
+    def handler(call: Call) -> list[Row]:
+        found = place.find(call).aliases
+        return with_digest(list(found.values()), found)
+
+    return handler
+
+
+def _alias_row(call: Call, name: str) -> Row:
+    row: Row = {"name": name, "cidr": call.params["cidr"]}
+    row["ipversion"] = 6 if ":" in row["cidr"] else 4
+    return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
+
+
+def _create_alias(place: Place) -> Made:
+    def handler(call: Call) -> None:
+        found, name = place.find(call).aliases, call.params["name"]
+        if name.lower() in found:
+            raise param_error({"name": f"alias '{name}' already exists"})
+        found[name.lower()] = _alias_row(call, name)
+
+    return handler
+
+
+def _find_alias(place: Place, call: Call) -> tuple[dict[str, Row], str]:
+    found, name = place.find(call).aliases, call.params["name"].lower()
+    if name not in found:
+        raise param_error({"name": "no such alias"})
+    return found, name
+
+
+def _get_alias(place: Place) -> Made:
+    def handler(call: Call) -> Row:
+        found, name = _find_alias(place, call)
+        return {**found[name], "digest": digest(found)}
+
+    return handler
+
+
+def _change_alias(place: Place) -> Made:
+    def handler(call: Call) -> None:
+        found, name = _find_alias(place, call)
+        check_digest(call, digest(found))
+        new = call.get("rename", found[name]["name"])
+        if new.lower() != name and new.lower() in found:
+            raise param_error({"name": f"alias '{new}' already exists"})
+        del found[name]
+        found[new.lower()] = _alias_row(call, new)
+
+    return handler
+
+
+def _drop_alias(place: Place) -> Made:
+    def handler(call: Call) -> None:
+        found, name = place.find(call).aliases, call.params["name"].lower()
+        check_digest(call, digest(found))
+        found.pop(name, None)
+
+    return handler
+
+
+_NAME = Param(optional=False, pattern=NAME, min_length=2, max_length=64)
+_NEW_NAME = Param(pattern=NAME, min_length=2, max_length=64)
+_CIDR = {"cidr": Param(optional=False, format=ip_or_cidr_or_alias)}
+_DIGEST = {"digest": Param(max_length=64)}
+_COMMENT = {"comment": Param()}
+
+
+def set_routes(place: Place) -> Iterable[Route]:
+    """IP sets and aliases of one place."""
+    sets, aliases = f"{place.path}/ipset", f"{place.path}/aliases"
+    one = {**place.params, "name": _NAME}
+    entry, nomatch = one | _CIDR, {"nomatch": Param("boolean")}
+    new_set = one | _COMMENT | _DIGEST | {"rename": _NEW_NAME}
+    yield Route("GET", sets, _sets(place), place.params, place.read)
+    yield Route("POST", sets, _create_set(place), new_set, place.write)
+    yield Route("GET", sets + "/{name}", _list_entries(place), one, place.read)
+    yield Route(
+        "POST", sets + "/{name}", _add_entry(place), entry | _COMMENT | nomatch, place.write
+    )
+    yield Route(
+        "DELETE", sets + "/{name}", _delete_set(place), one | {"force": Param("boolean")},
+        place.write,
+    )  # fmt: skip
+    path = sets + "/{name}/{cidr}"
+    changes = entry | _COMMENT | nomatch | _DIGEST
+    yield Route("GET", path, _get_entry(place), entry, place.read, deep=True)
+    yield Route("PUT", path, _change_entry(place), changes, place.write, deep=True)
+    yield Route("DELETE", path, _drop_entry(place), entry | _DIGEST, place.write, deep=True)
+    alias = one | {"cidr": Param(optional=False, format=ip_or_cidr)} | _COMMENT
+    yield Route("GET", aliases, _aliases(place), place.params, place.read)
+    yield Route("POST", aliases, _create_alias(place), alias, place.write)
+    path = aliases + "/{name}"
+    yield Route("GET", path, _get_alias(place), one, place.read)
+    yield Route(
+        "PUT", path, _change_alias(place), alias | _DIGEST | {"rename": _NEW_NAME}, place.write
+    )
+    yield Route("DELETE", path, _drop_alias(place), one | _DIGEST, place.write)

@@ -1,0 +1,349 @@
+"""
+HA resources, groups (8.x) and status.
+
+On 9 groups are gone: their endpoints answer that they have been migrated to rules.
+"""
+
+import re
+from typing import Any
+
+from moxwell.lab.proxmox.cluster import digest_of, quorate
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema.params import DIGEST
+from moxwell.lab.proxmox.errors import FormatError, die
+from moxwell.lab.proxmox.ha import manager as ha_manager
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import perm
+from moxwell.lab.proxmox.state import HaResource, Host, Region, Row
+
+MIGRATED = "ha groups have been migrated to rules"
+
+
+def resource_id(value: str) -> None:
+    if not re.match(r"^(\d+|[a-z]+:\S+)$", value):
+        raise FormatError("value does not look like a valid ha resource id\n")
+
+
+def parse_sid(call: Call) -> tuple[str, str]:
+    """(sid, type) of the parameter; a bare number is looked up."""
+    text = call.params["sid"]
+    if text.isdigit():
+        guest = call.region.guests.get(int(text))
+        if guest is None:
+            what = "unable to detect SID from VMID" if call.major >= 9 else "unable do add resource"
+            raise die(f"{what} - VM/CT {text} does not exist")
+        return ha_manager.sid_of(guest), "vm" if guest.kind == "qemu" else "ct"
+    kind = text.partition(":")[0]
+    if kind not in {"vm", "ct"}:
+        raise die(f"unknown section type '{kind}'")
+    return text, kind
+
+
+def resources_digest(call: Call) -> str:
+    return digest_of({r.sid: r.options for r in call.region.ha.resources.values()})
+
+
+def _row(call: Call, resource: HaResource) -> Row:
+    digest = resources_digest(call)
+    row = {"sid": resource.sid, "type": resource.type, "digest": digest, **resource.options}
+    group = row.get("group")
+    if group is not None and group not in call.region.ha.groups:
+        row["errors"] = {"group": f"group '{group}' does not exist"}
+    return row
+
+
+def list_resources(call: Call) -> list[Row]:
+    wanted = call.get("type")
+    found = call.region.ha.resources.values()
+    return [_row(call, r) for r in found if wanted in {None, r.type}]
+
+
+def _find(call: Call, text: str) -> HaResource:
+    sid, _ = parse_sid(call)
+    resource = call.region.ha.resources.get(sid)
+    if resource is None:
+        raise die(text.format(sid))
+    return resource
+
+
+def get_resource(call: Call) -> Row:
+    row = _row(call, _find(call, "no such resource '{}'"))
+    row.pop("errors", None)
+    return row
+
+
+def create_resource(call: Call) -> None:
+    sid, kind = parse_sid(call)
+    if "group" in call.params and call.major >= 9:
+        raise die(f"invalid parameter 'group': {MIGRATED}")
+    if call.get("type", kind) != kind:
+        raise die("types does not match")
+    number = sid.partition(":")[2]
+    guest = call.region.guests.get(int(number)) if number.isdigit() else None
+    if guest is None or ha_manager.sid_of(guest) != sid:
+        raise die(f"resource '{sid}' does not exist in cluster")
+    if sid in call.region.ha.resources:
+        raise die(f"create resource failed: resource ID '{sid}' already defined")
+    options = {k: v for k, v in call.params.items() if k not in {"sid", "type"}}
+    resource = HaResource(sid, kind, options, node=guest.node, since=call.now())
+    call.region.ha.resources[sid] = resource
+    ha_manager.wake(call.desk)
+
+
+def update_resource(call: Call) -> None:
+    if "group" in call.params:
+        _check_group(call, call.params["group"])
+    resource = _find(call, "update resources config failed: no such resource '{}'")
+    _check_state(resource, call.params.get("state"))
+    _check_digest(call, resources_digest(call), "update resources config failed: ")
+    for name in formats.split_list(call.params.get("delete", "")):
+        if name not in _RESOURCE:
+            raise die(f"update resources config failed: no such option '{name}'")
+        resource.options.pop(name, None)
+    kept = {"sid", "delete", "digest"}
+    resource.options.update({k: v for k, v in call.params.items() if k not in kept})
+    if resource.shown == "error" and ha_manager.asked(resource) != "started":
+        resource.shown = "stopped"
+    ha_manager.wake(call.desk)
+
+
+def _check_state(resource: HaResource, asked: str | None) -> None:
+    if resource.shown == "error" and asked != "disabled":
+        text = f"service '{resource.sid}' in error state, must be disabled and fixed first"
+        raise die(text)
+
+
+def _check_group(call: Call, group: str) -> None:
+    if call.major >= 9:
+        raise die(f"invalid parameter 'group': {MIGRATED}")
+    if group not in call.region.ha.groups:
+        raise die(f"HA group '{group}' does not exist")
+
+
+def _check_digest(call: Call, digest: str, what: str) -> None:
+    if call.params.get("digest", digest) != digest:
+        text = "detected modified configuration - file changed by other user? Try again."
+        raise die(what + text)
+
+
+def delete_resource(call: Call) -> None:
+    resource = _find(call, "cannot delete service '{}', not HA managed!")
+    ha_manager.forget(call.desk, resource.sid)
+
+
+def move(call: Call) -> Row:
+    resource = _find(call, "resource '{}' is not HA managed")
+    _check_state(resource, None)
+    ha_manager.request_move(call.desk, resource, call.params["node"])
+    return {"sid": resource.sid, "requested-node": call.params["node"]}
+
+
+# ---------------------------------------------------------------- groups
+
+
+def groups_digest(call: Call) -> str:
+    return digest_of(call.region.ha.groups)
+
+
+def _group_row(call: Call, name: str) -> Row:
+    row = call.region.ha.groups[name]
+    return {"group": name, "type": "group", "digest": groups_digest(call), **row}
+
+
+def _only_8(call: Call, what: str) -> None:
+    if call.major >= 9:
+        raise die(f"cannot {what}: {MIGRATED}")
+
+
+def list_groups(call: Call) -> list[Row]:
+    _only_8(call, "index groups")
+    return [_group_row(call, name) for name in call.region.ha.groups]
+
+
+def get_group(call: Call) -> Row:
+    _only_8(call, "read group")
+    if call.params["group"] not in call.region.ha.groups:
+        raise die(f"no such ha group '{call.params['group']}'")
+    return _group_row(call, call.params["group"])
+
+
+def create_group(call: Call) -> None:
+    _only_8(call, "create group")
+    name, groups = call.params["group"], call.region.ha.groups
+    if name in groups:
+        raise die(f"create ha group failed: ha group ID '{name}' already defined")
+    groups[name] = {k: v for k, v in call.params.items() if k not in {"group", "type"}}
+
+
+def update_group(call: Call) -> None:
+    _only_8(call, "update group")
+    name, groups = call.params["group"], call.region.ha.groups
+    if name not in groups:
+        raise die(f"update ha groups config failed: no such ha group '{name}'")
+    _check_digest(call, groups_digest(call), "update ha groups config failed: ")
+    for option in formats.split_list(call.params.get("delete", "")):
+        groups[name].pop(option, None)
+    kept = {"group", "delete", "digest"}
+    groups[name].update({k: v for k, v in call.params.items() if k not in kept})
+
+
+def delete_group(call: Call) -> None:
+    _only_8(call, "delete group")
+    name = call.params["group"]
+    for resource in call.region.ha.resources.values():
+        if resource.options.get("group") == name:
+            text = f"ha group is used by service '{resource.sid}'"
+            raise die(f"delete ha group failed: {text}")
+    call.region.ha.groups.pop(name, None)
+
+
+# ---------------------------------------------------------------- status
+
+
+def current(call: Call) -> list[Row]:
+    region = call.region
+    ok = quorate(region)
+    rows: list[Row] = [
+        {
+            "id": "quorum",
+            "type": "quorum",
+            "node": call.node,
+            "status": "OK" if ok else f"No quorum on node '{call.node}'!",
+            "quorate": int(ok),
+        }
+    ]
+    if not region.ha.master:
+        return rows + [_service(call, r) for r in region.ha.resources.values()]
+    stamp = int(call.now())
+    text = call.desk.clock.now().strftime("%a %b %e %H:%M:%S %Y")
+    master = region.ha.master
+    rows.append(
+        {
+            "id": "master",
+            "type": "master",
+            "node": master,
+            "status": f"{master} (active, {text})",
+            "timestamp": stamp,
+        }
+    )
+    if region.major >= 9:
+        armed = {"status": "armed (CRM watchdog active)", "armed-state": "armed"}
+        rows.append({"id": "fencing", "type": "fencing", "node": master, **armed})
+    for host in region.hosts.values():
+        said = f"{host.name} ({_manager_says(region, host)}, {text})"
+        row = {"id": f"lrm:{host.name}", "type": "lrm", "node": host.name, "status": said}
+        rows.append({**row, "timestamp": stamp})
+    return rows + [_service(call, r) for r in region.ha.resources.values()]
+
+
+def _manager_says(region: Region, host: Host) -> str:
+    """What the local resource manager of a host is at."""
+    busy = any(r.node == host.name for r in region.ha.resources.values())
+    word = ("active" if busy else "idle") if host.online else "old timestamp - dead?"
+    if host.online and host.maintenance:
+        word = "maintenance mode"
+    return word + (f", watchdog {'active' if busy else 'standby'}" if region.major >= 9 else "")
+
+
+def _service(call: Call, resource: HaResource) -> Row:
+    state = ha_manager.verbose(call.region, resource)
+    row: Row = {
+        "id": f"service:{resource.sid}",
+        "type": "service",
+        "sid": resource.sid,
+        "node": resource.node,
+        "state": state,
+        "request_state": ha_manager.asked(resource),
+        "status": f"{resource.sid} ({resource.node}, {state})",
+        "max_restart": resource.options.get("max_restart", 1),
+        "max_relocate": resource.options.get("max_relocate", 1),
+    }
+    if call.major >= 9:
+        row["failback"] = resource.options.get("failback", 1)
+    for name in ("group", "comment"):
+        if name in resource.options:
+            row[name] = resource.options[name]
+    return row | ({"crm_state": resource.shown} if resource.shown != "queued" else {})
+
+
+def manager_status(call: Call) -> Row:
+    region = call.region
+    services = {
+        r.sid: {"node": r.node, "state": r.shown, "running": int(r.shown == "started")}
+        for r in region.ha.resources.values()
+    }
+    hosts = region.hosts.values()
+    state: Row = {
+        "master_node": region.ha.master,
+        "node_status": {h.name: _node_state(h) for h in hosts},
+        "service_status": services,
+    }
+    emptied = {h.name: {"maintenance": 1} for h in hosts if h.maintenance}
+    if emptied:
+        state["node_request"] = emptied
+    lrm = {h.name: {"mode": "maintenance" if h.maintenance else "active"} for h in hosts}
+    quorum = {"node": call.node, "quorate": "1"}
+    return {"manager_status": state, "lrm_status": lrm, "quorum": quorum}
+
+
+def _node_state(host: Host) -> str:
+    if not host.online:
+        return "unknown"
+    return "maintenance" if host.maintenance else "online"
+
+
+_AUDIT, _CONSOLE = perm("/", "Sys.Audit"), perm("/", "Sys.Console")
+_SID = {"sid": Param(optional=False, format=resource_id)}
+_STATES = ("started", "stopped", "enabled", "disabled", "ignored")
+_RESOURCE: dict[str, Any] = {
+    "comment": Param(max_length=4096),
+    "group": Param(format=formats.config_id),
+    "failback": Param("boolean", version=9),
+    "max_relocate": Param("integer", minimum=0),
+    "max_restart": Param("integer", minimum=0),
+    "state": Param(enum=_STATES),
+}
+_CHANGE = {"delete": Param(max_length=4096), "digest": DIGEST}
+_GROUP = {"group": Param(optional=False, format=formats.config_id)}
+_GROUP_FIELDS = {
+    "comment": Param(max_length=4096),
+    "nofailback": Param("boolean"),
+    "restricted": Param("boolean"),
+}
+_TO = {"node": Param(optional=False, format=formats.node)}
+_KIND = {"type": Param(enum=("ct", "vm"))}
+
+ROUTES = (
+    Route("GET", "/cluster/ha/resources", list_resources, _KIND, _AUDIT),
+    Route("POST", "/cluster/ha/resources", create_resource, _SID | _RESOURCE | _KIND, _CONSOLE),
+    Route("GET", "/cluster/ha/resources/{sid}", get_resource, _SID, _AUDIT),
+    Route(
+        "PUT", "/cluster/ha/resources/{sid}", update_resource, _SID | _RESOURCE | _CHANGE, _CONSOLE
+    ),
+    Route(
+        "DELETE", "/cluster/ha/resources/{sid}", delete_resource,
+        _SID | {"purge": Param("boolean", version=9)}, _CONSOLE,
+    ),
+    Route("POST", "/cluster/ha/resources/{sid}/migrate", move, _SID | _TO, _CONSOLE, proxy=False),
+    Route("POST", "/cluster/ha/resources/{sid}/relocate", move, _SID | _TO, _CONSOLE, proxy=False),
+    Route("GET", "/cluster/ha/groups", list_groups, permission=_AUDIT),
+    Route(
+        "POST", "/cluster/ha/groups", create_group,
+        {
+            **_GROUP,
+            **_GROUP_FIELDS,
+            "nodes": Param(optional=False),
+            "type": Param(enum=("group",)),
+        },
+        _CONSOLE,
+    ),
+    Route("GET", "/cluster/ha/groups/{group}", get_group, _GROUP, _AUDIT),
+    Route(
+        "PUT", "/cluster/ha/groups/{group}", update_group,
+        _GROUP | _GROUP_FIELDS | _CHANGE | {"nodes": Param()}, _CONSOLE,
+    ),
+    Route("DELETE", "/cluster/ha/groups/{group}", delete_group, _GROUP, _CONSOLE),
+    Route("GET", "/cluster/ha/status/current", current, permission=_AUDIT),
+    Route("GET", "/cluster/ha/status/manager_status", manager_status, permission=_AUDIT),
+)  # fmt: skip

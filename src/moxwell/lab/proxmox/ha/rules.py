@@ -1,0 +1,161 @@
+"""
+HA rules (9.x): where resources run, and next to what.
+
+The schema of a rule depends on its type, and PVE's errors say so: a property that is wrong for the
+type is named ``oneOf[node-affinity].nodes``.
+"""
+
+from typing import Any
+
+from moxwell.lab.proxmox.cluster import digest_of
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema.params import DIGEST
+from moxwell.lab.proxmox.errors import FormatError, die, param_error
+from moxwell.lab.proxmox.ha.rules_checks import problems
+from moxwell.lab.proxmox.parameter_validation import MISSING, UNKNOWN, coerce
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import perm
+from moxwell.lab.proxmox.state import Row
+
+KINDS = ("node-affinity", "resource-affinity")
+_BY_KIND: dict[str, dict[str, Param]] = {
+    "node-affinity": {"nodes": Param(optional=False), "strict": Param("boolean")},
+    "resource-affinity": {"affinity": Param(optional=False, enum=("positive", "negative"))},
+}
+_ALWAYS = {
+    "rule": Param(optional=False, format=formats.config_id),
+    "comment": Param(max_length=4096),
+    "disable": Param("boolean"),
+}
+_RESOURCES = Param(optional=False)
+
+
+def _verified(call: Call, *, create: bool) -> dict[str, Any]:
+    """The parameters of a rule in their types, against the schema of its kind."""
+    given = {k: v for k, v in call.params.items() if k not in {"delete", "digest"}}
+    kind = given.get("type")
+    if kind not in KINDS:
+        raise param_error(_unknown_kind(given, kind))
+    fields = {**_ALWAYS, "resources": _RESOURCES, "type": Param(enum=KINDS)}
+    values: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for name, raw in given.items():
+        special = _BY_KIND[kind].get(name)
+        param, key = special or fields.get(name), f"oneOf[{kind}].{name}" if special else name
+        if param is None:
+            errors[name] = UNKNOWN
+            continue
+        try:
+            values[name] = coerce(param, raw)
+        except FormatError as problem:
+            errors[key] = str(problem)
+    for name, param in (fields | _BY_KIND[kind]).items() if create else ():
+        if not param.optional and name not in given:
+            errors[f"oneOf[{kind}].{name}" if name in _BY_KIND[kind] else name] = MISSING
+    if errors:
+        raise param_error(errors)
+    if not values.get("disable"):
+        values.pop("disable", None)
+    return values
+
+
+def _unknown_kind(given: dict[str, Any], kind: Any) -> dict[str, str]:
+    errors = {name: UNKNOWN for name in given if name not in _ALWAYS and name != "type"}
+    if kind is None:
+        return errors | {"type": MISSING}
+    listed = ", ".join(KINDS)
+    text = f"value '{kind}' does not have a value in the enumeration '{listed}'"
+    return errors | {"type": text}
+
+
+def _row(call: Call, name: str) -> Row:
+    rules = call.region.ha.rules
+    row: Row = {
+        "rule": name,
+        "order": list(rules).index(name) + 1,
+        "digest": digest_of(rules),
+        **rules[name],
+    }
+    texts = problems(rules, len(call.region.hosts)).get(name)
+    return row | ({"errors": {"resources": texts}} if texts else {})
+
+
+def list_rules(call: Call) -> list[Row]:
+    rules = call.region.ha.rules
+    return [
+        _row(call, name)
+        for name, rule in rules.items()
+        if call.get("type", rule["type"]) == rule["type"]
+        and ("resource" not in call.params or call.params["resource"] in rule["resources"])
+    ]
+
+
+def get_rule(call: Call) -> Row:
+    name = call.params["rule"]
+    if name not in call.region.ha.rules:
+        raise die(f"no such ha rule '{name}'")
+    return _row(call, name)
+
+
+def create_rule(call: Call) -> None:
+    values, what = _verified(call, create=True), "create ha rule failed: "
+    name = values.pop("rule")
+    if name in call.region.ha.rules:
+        raise die(f"{what}HA rule '{name}' already defined")
+    _check(call, name, values, what)
+    call.region.ha.rules[name] = values
+
+
+def _check(call: Call, name: str, rule: Row, what: str) -> None:
+    region = call.region
+    if not rule["resources"]:
+        raise die(f"{what}no resources were specified")
+    strangers = [s for s in rule["resources"].split(",") if s not in region.ha.resources]
+    if strangers:
+        raise die(f"{what}cannot use unmanaged resource(s) {', '.join(strangers)}.")
+    nodes = [item.partition(":")[0] for item in str(rule.get("nodes", "")).split(",") if item]
+    missing = [node for node in nodes if node not in region.hosts]
+    if missing:
+        raise die(f"{what}cannot use non-existent node(s) {', '.join(missing)}.")
+    texts = problems(region.ha.rules | {name: rule}, len(region.hosts)).get(name)
+    if texts:
+        raise die(f"{what}400 Rule '{name}' is invalid.\nresources: {', '.join(texts)}")
+
+
+def update_rule(call: Call) -> None:
+    what = "update HA rules failed: "
+    values, rules = _verified(call, create=False), call.region.ha.rules
+    name = values.pop("rule")
+    if name not in rules:
+        raise die(f"{what}HA rule '{name}' does not exist")
+    if call.params.get("digest", digest_of(rules)) != digest_of(rules):
+        raise die(f"{what}detected modified configuration - file changed by other user? Try again.")
+    if values.pop("type") != rules[name]["type"]:
+        raise die(f"{what}type of rule '{name}' cannot be changed")
+    gone = formats.split_list(call.params.get("delete", ""))
+    new = {k: v for k, v in rules[name].items() if k not in gone} | values
+    _check(call, name, new, what)
+    rules[name] = new
+
+
+def delete_rule(call: Call) -> None:
+    call.region.ha.rules.pop(call.params["rule"], None)
+
+
+_AUDIT, _CONSOLE = perm("/", "Sys.Audit"), perm("/", "Sys.Console")
+_RULE = {"rule": Param(optional=False, format=formats.config_id)}
+_CHANGE = {"delete": Param(max_length=4096), "digest": DIGEST}
+ROUTES = (
+    Route(
+        "GET", "/cluster/ha/rules", list_rules,
+        {"resource": Param(), "type": Param(enum=KINDS)}, _AUDIT, version=9,
+    ),
+    Route("POST", "/cluster/ha/rules", create_rule, {}, _CONSOLE, version=9, extra=True),
+    Route("GET", "/cluster/ha/rules/{rule}", get_rule, _RULE, _AUDIT, version=9),
+    Route(
+        "PUT", "/cluster/ha/rules/{rule}", update_rule, _RULE | _CHANGE, _CONSOLE, version=9,
+        extra=True,
+    ),
+    Route("DELETE", "/cluster/ha/rules/{rule}", delete_rule, _RULE, _CONSOLE, version=9),
+)  # fmt: skip

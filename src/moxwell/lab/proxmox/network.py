@@ -1,0 +1,134 @@
+"""
+Network interfaces of a node: read, edited, applied.
+
+Edits take effect at once; ``PUT /nodes/N/network`` only ends in a task, as nothing is wired here.
+"""
+
+from typing import Any
+
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema.params import NODE
+from moxwell.lab.proxmox.errors import param_error
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.state import Row
+from moxwell.lab.proxmox.tasks import Work
+
+
+def apply_network(call: Call) -> str:
+    async def worker(work: Work) -> None:
+        work.log("info: executing ifreload")
+
+    return call.spawn("srvreload", "networking", worker)
+
+
+_KINDS = ("bridge", "bond", "eth", "alias", "vlan", "OVSBridge", "OVSBond", "OVSPort",
+          "OVSIntPort", "vnet", "any_bridge", "any_local_bridge")  # fmt: skip
+_KINDS_9 = ("bridge", "bond", "eth", "alias", "vlan", "fabric", "OVSBridge", "OVSBond",
+            "OVSPort", "OVSIntPort", "vnet", "any_bridge", "any_local_bridge",
+            "include_sdn")  # fmt: skip
+
+
+def list_network(call: Call) -> list[Row]:
+    asked, rows = call.get("type"), []
+    vnets = call.region.sdn.running.get("vnets", {})
+    for iface, row in call.host.bridges.items():
+        local = row["type"] in {"bridge", "OVSBridge"}
+        if asked is None or row["type"] == asked or (asked.startswith("any_") and local):
+            zone = f"/sdn/zones/localnetwork/{iface}"
+            if asked is None or call.may(zone, *_SEE, any_of=True):
+                rows.append({"iface": iface, **row})
+    if asked in {"vnet", "any_bridge", "include_sdn"}:
+        rows += [
+            {"iface": name, "type": "vnet", "active": 1, "alias": row.get("alias", name)}
+            for name, row in vnets.items()
+            if call.may(f"/sdn/zones/{row['zone']}/{name}", *_SEE, any_of=True)
+        ]
+    return rows
+
+
+_SEE = ("SDN.Audit", "SDN.Use")
+
+
+def get_network(call: Call) -> Row:
+    return dict(_iface(call))
+
+
+def _iface(call: Call) -> Row:
+    row: Row | None = call.host.bridges.get(call.params["iface"])
+    if row is None:
+        raise param_error({"iface": "interface does not exist"})
+    return row
+
+
+def create_network(call: Call) -> None:
+    iface = call.params["iface"]
+    if iface in call.host.bridges:
+        raise param_error({"iface": "interface already exists"})
+    call.host.bridges[iface] = _new_iface(call)
+
+
+def _new_iface(call: Call) -> Row:
+    row: dict[str, Any] = {"method": "manual", "method6": "manual", "families": ["inet"]}
+    row |= {k: v for k, v in call.params.items() if k not in {"node", "iface", "delete"}}
+    if "cidr" in row:
+        row["address"], _, row["netmask"] = row["cidr"].partition("/")
+        row["method"] = "static"
+    return row | {"priority": 4 + len(call.host.bridges), "active": 1}
+
+
+def update_network(call: Call) -> None:
+    _iface(call)
+    call.host.bridges[call.params["iface"]] = _new_iface(call)
+
+
+def delete_network(call: Call) -> None:
+    _iface(call)
+    del call.host.bridges[call.params["iface"]]
+
+
+_N = {"node": NODE}
+_AUDIT, _MODIFY = perm("/nodes/{node}", "Sys.Audit"), perm("/nodes/{node}", "Sys.Modify")
+_IFACE = {"node": NODE, "iface": Param(optional=False, min_length=2, max_length=20)}
+_TYPES = ("bridge", "bond", "eth", "alias", "vlan", "OVSBridge", "OVSBond", "OVSPort",
+          "OVSIntPort", "vnet", "unknown")  # fmt: skip
+_IFACE_FIELDS = {
+    "type": Param(optional=False, enum=_TYPES),
+    "address": Param(format=formats.ip, requires="netmask"),
+    "netmask": Param(requires="address"),
+    "cidr": Param(format=formats.cidr),
+    "gateway": Param(format=formats.ip),
+    "autostart": Param("boolean"),
+    "bridge_ports": Param(),
+    "bridge_vlan_aware": Param("boolean"),
+    **dict.fromkeys(("bridge_vids", "ovs_bonds", "ovs_bridge", "ovs_options"), Param()),
+    **dict.fromkeys(("ovs_ports", "bond-primary", "comments6", "gateway6", "cidr6"), Param()),
+    "ovs_tag": Param("integer", minimum=1, maximum=4094),
+    "bond_xmit_hash_policy": Param(enum=("layer2", "layer2+3", "layer3+4")),
+    "address6": Param(format=formats.ip, requires="netmask6"),
+    "netmask6": Param("integer", minimum=0, maximum=128, requires="address6"),
+    "comments": Param(),
+    "mtu": Param("integer", minimum=1280, maximum=65520),
+    "slaves": Param(),
+    "bond_mode": Param(),
+    "vlan-id": Param("integer", minimum=1, maximum=4094),
+    "vlan-raw-device": Param(),
+    "delete": Param(),
+}
+
+ROUTES = (
+    Route(
+        "GET", "/nodes/{node}/network", list_network, {**_N, "type": Param(enum=_KINDS)}, anyone,
+        until=8,
+    ),
+    Route(
+        "GET", "/nodes/{node}/network", list_network, {**_N, "type": Param(enum=_KINDS_9)}, anyone,
+        version=9,
+    ),
+    Route("PUT", "/nodes/{node}/network", apply_network, _N, _MODIFY),
+    Route("POST", "/nodes/{node}/network", create_network, _IFACE | _IFACE_FIELDS, _MODIFY),
+    Route("GET", "/nodes/{node}/network/{iface}", get_network, _IFACE, _AUDIT),
+    Route("PUT", "/nodes/{node}/network/{iface}", update_network, _IFACE | _IFACE_FIELDS, _MODIFY),
+    Route("DELETE", "/nodes/{node}/network/{iface}", delete_network, _IFACE, _MODIFY),
+)  # fmt: skip

@@ -1,0 +1,162 @@
+"""
+Nodes: the list, one node's status, and its small settings (time, DNS, description).
+"""
+
+from moxwell.lab.proxmox.cluster import digest_of, version
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.resources import memory_in_use, node_rows
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.state import Host, Row
+
+
+def list_nodes(call: Call) -> list[Row]:
+    return node_rows(call)
+
+
+def node_status(call: Call) -> Row:
+    host, region = call.host, call.region
+    memory = {"total": host.memory, "used": memory_in_use(region)[host.name]}
+    memory["free"] = host.memory - memory["used"]
+    root_used = host.root // 10
+    row: Row = {
+        "uptime": int(call.now() - host.boot),
+        "loadavg": ["0.10", "0.12", "0.09"],
+        "cpu": 0.05,
+        "wait": 0,
+        "idle": 0,
+        "kversion": "Linux 6.8.12-pve #1 SMP simulated",
+        "current-kernel": {
+            "sysname": "Linux",
+            "release": "6.8.12-pve",
+            "version": "#1 SMP simulated",
+            "machine": host.machine,
+        },
+        "boot-info": {"mode": "legacy-bios"},
+        "pveversion": f"pve-manager/{region.version}/{region.repoid}",
+        "cpuinfo": _cpuinfo(host, region.major),
+        "memory": memory,
+        "swap": {"total": host.swap, "used": 0, "free": host.swap},
+        "rootfs": {
+            "total": host.root,
+            "used": root_used,
+            "free": host.root - root_used,
+            "avail": host.root - root_used,
+        },
+        "ksm": {"shared": 0},
+    }
+    if region.major >= 9:
+        memory["available"] = memory["free"]
+    return row
+
+
+def _cpuinfo(host: Host, major: int) -> Row:
+    info: Row = {
+        "cpus": host.cpus,
+        "cores": host.cpus,
+        "sockets": host.sockets,
+        "model": host.cpu_model,
+        "mhz": "2400.000",
+        "flags": "fpu vme de pse tsc msr pae cx8 sse sse2 vmx",
+        "hvm": "1",
+        "user_hz": 100,
+    }
+    return info | ({"vendor": "SimulatedVendor", "family": "6"} if major >= 9 else {})
+
+
+def get_time(call: Call) -> Row:
+    now = int(call.now())
+    return {
+        "time": now,
+        "localtime": now,
+        "timezone": call.host.settings.get("timezone", "Etc/UTC"),
+    }
+
+
+def set_time(call: Call) -> None:
+    call.host.settings["timezone"] = call.params["timezone"]
+
+
+_DNS = ("search", "dns1", "dns2", "dns3")
+
+
+def get_dns(call: Call) -> Row:
+    return {name: v for name in _DNS if (v := call.host.settings.get(name)) is not None}
+
+
+def set_dns(call: Call) -> None:
+    for name in _DNS:
+        call.host.settings.pop(name, None)
+        if name in call.params:
+            call.host.settings[name] = call.params[name]
+
+
+def get_config(call: Call) -> Row:
+    kept = {k: v for k, v in call.host.settings.items() if k in _CONFIG}
+    if "property" in call.params and call.params["property"] != "all":
+        kept = {k: v for k, v in kept.items() if k == call.params["property"]}
+    return kept | {"digest": digest_of(kept)} if kept else {}
+
+
+def set_config(call: Call) -> None:
+    settings = call.host.settings
+    for name in formats.split_list(call.params.get("delete", "")):
+        settings.pop(name, None)
+    for name in _CONFIG:
+        if name in call.params:
+            settings[name] = call.params[name]
+    if "description" in call.params:
+        settings["description"] = call.params["description"].rstrip("\n") + "\n"
+
+
+def power(call: Call) -> None:
+    """Reboot or shut down a node; the simulator's clock decides how long it is away."""
+    power_off = call.desk.extras.get("power_host")
+    if power_off is not None:
+        power_off(call.node, call.params["command"])
+
+
+_CONFIG = {
+    "description": Param(max_length=65536),
+    "wakeonlan": Param(),
+    "startall-onboot-delay": Param("integer", minimum=0, maximum=300),
+    "ballooning-target": Param("integer", minimum=0, maximum=100),
+    "acme": Param(),
+}
+_N = {"node": NODE}
+_AUDIT, _MODIFY = perm("/nodes/{node}", "Sys.Audit"), perm("/nodes/{node}", "Sys.Modify")
+
+ROUTES = (
+    Route("GET", "/nodes", list_nodes, permission=anyone),
+    Route("GET", "/nodes/{node}/status", node_status, _N, _AUDIT),
+    Route(
+        "POST", "/nodes/{node}/status", power,
+        {**_N, "command": Param(optional=False, enum=("reboot", "shutdown"))},
+        perm("/nodes/{node}", "Sys.PowerMgmt"),
+    ),
+    Route("GET", "/nodes/{node}/version", version, _N, anyone),
+    Route("GET", "/nodes/{node}/time", get_time, _N, _AUDIT),
+    Route("PUT", "/nodes/{node}/time", set_time, _N | {"timezone": Param(optional=False)}, _MODIFY),
+    Route("GET", "/nodes/{node}/dns", get_dns, _N, _AUDIT),
+    Route(
+        "PUT", "/nodes/{node}/dns", set_dns,
+        {
+            **_N,
+            "search": Param(optional=False),
+            **{name: Param(format=formats.ip) for name in _DNS[1:]},
+        },
+        _MODIFY,
+    ),
+    Route(
+        "GET", "/nodes/{node}/config", get_config,
+        {**_N, "property": Param(enum=("all", *sorted(_CONFIG)))}, perm("/", "Sys.Audit"),
+    ),
+    Route(
+        "PUT", "/nodes/{node}/config", set_config,
+        {**_N, **_CONFIG, "digest": DIGEST,
+         "delete": Param(format=formats.listed(formats.config_id))},
+        perm("/", "Sys.Modify"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,149 @@
+"""
+Checking parameters against their declarations, with PVE's own words.
+
+In: a route's ``Params`` and what a request sent (texts, lists, JSON values). Out: coerced values,
+or a ``PveError`` 400 that names each parameter. As in PVE, all errors are collected, a value
+fails only by its first rule, and numbers stay texts in property strings.
+"""
+
+import re
+from typing import Any
+
+from moxwell.lab.proxmox.errors import FormatError, param_error
+from moxwell.lab.proxmox.route import Param, Params, find_param
+
+TRUE, FALSE = ("1", "on", "yes", "true"), ("0", "off", "no", "false")
+MISSING = "property is missing and it is not optional"
+UNKNOWN = "property is not defined in schema and the schema does not allow additional properties"
+_INTEGER = re.compile(r"^[+-]?\d+$")
+_NUMBER = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$")
+
+
+def verify(
+    params: Params, given: dict[str, Any], *, major: int, extra: bool = False
+) -> dict[str, Any]:
+    """Coerced values of everything given; raises a 400 with every error found."""
+    values, errors = collect(params, given, major=major, extra=extra)
+    if errors:
+        raise param_error(errors)
+    return values
+
+
+def collect(
+    params: Params, given: dict[str, Any], *, major: int, extra: bool = False
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values and errors, both; property strings use this too."""
+    values: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for name, raw in given.items():
+        param = known(find_param(params, name), major)
+        if param is None:
+            if extra:
+                values[name] = raw
+            else:
+                errors[name] = UNKNOWN
+            continue
+        try:
+            values[name] = coerce(param, raw)
+        except FormatError as problem:
+            errors[name] = str(problem)
+    _missing(params, given, errors, major)
+    return values, errors
+
+
+def known(param: Param | None, major: int) -> Param | None:
+    return param if param is not None and param.version <= major <= param.until else None
+
+
+def _missing(params: Params, given: dict[str, Any], errors: dict[str, str], major: int) -> None:
+    for name, param in params.items():
+        if known(param, major) is None:
+            continue
+        if name not in given:
+            if not param.optional and "[n]" not in name:
+                errors[name] = MISSING
+        elif param.requires and param.requires not in given:
+            errors.setdefault(param.requires, requirement(name, major))
+
+
+def requirement(by: str, major: int) -> str:
+    """The text about a parameter that another one needs."""
+    if major >= 9:
+        return f"missing property required by '{by}'"
+    return f"missing property - '{by}' requires this property"
+
+
+def coerce(param: Param, raw: Any) -> Any:
+    """One value in its type; raises FormatError with PVE's text."""
+    if param.type == "array":
+        return _array(param, raw)
+    if isinstance(raw, list):
+        raise FormatError(f"type check ('{param.type}') failed - got 'ARRAY'")
+    value = _typed(param, raw)
+    _check(param, value)
+    return value
+
+
+def _array(param: Param, raw: Any) -> list[Any]:
+    items = raw if isinstance(raw, list) else [raw]
+    if param.format is not None:
+        for item in items:
+            _run_format(param.format, str(item))
+    return [str(item) for item in items]
+
+
+def _typed(param: Param, raw: Any) -> Any:
+    if isinstance(raw, bool):
+        raw = "1" if raw else "0"
+    text = "" if raw is None else str(raw)
+    if param.type == "boolean":
+        if text.lower() in TRUE:
+            return 1
+        if text.lower() in FALSE:
+            return 0
+        raise FormatError(f"type check ('boolean') failed - got '{text}'")
+    if param.type == "integer":
+        if not _INTEGER.match(text):
+            raise FormatError(f"type check ('integer') failed - got '{text}'")
+        return int(text)
+    if param.type == "number":
+        if not _NUMBER.match(text):
+            raise FormatError(f"type check ('number') failed - got '{text}'")
+        return float(text)
+    return text
+
+
+def _check(param: Param, value: Any) -> None:
+    """The rules in PVE's order; the first that is broken is the answer."""
+    text = str(value)
+    if param.format is not None:
+        _run_format(param.format, text)
+    if param.pattern is not None and not re.fullmatch(param.pattern, text):
+        raise FormatError("value does not match the regex pattern")
+    if param.max_length is not None and len(text) > param.max_length:
+        raise FormatError(f"value may only be {param.max_length} characters long")
+    if param.min_length is not None and len(text) < param.min_length:
+        raise FormatError(f"value must be at least {param.min_length} characters long")
+    if isinstance(value, int | float) and param.type != "boolean":
+        _check_range(param, value)
+    if param.enum and text not in param.enum:
+        listed = ", ".join(param.enum)
+        raise FormatError(f"value '{value}' does not have a value in the enumeration '{listed}'")
+
+
+def _check_range(param: Param, value: float) -> None:
+    if param.maximum is not None and value > param.maximum:
+        raise FormatError(f"value must have a maximum value of {_plain(param.maximum)}")
+    if param.minimum is not None and value < param.minimum:
+        raise FormatError(f"value must have a minimum value of {_plain(param.minimum)}")
+
+
+def _run_format(checker: Any, value: str) -> None:
+    try:
+        checker(value)
+    except FormatError as problem:
+        raise FormatError(f"invalid format - {problem}") from problem
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() else str(number)

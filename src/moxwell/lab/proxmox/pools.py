@@ -1,0 +1,160 @@
+"""
+Pools: guests and storages under one name, for rights and for order.
+
+Members are taken unseen: an id that no guest has is accepted, and ignored when the pool is deleted.
+"""
+
+from moxwell.lab.proxmox import pvestatd
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.errors import die
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.resources import guest_row, storage_row
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.state import Pool, Row
+
+
+def list_pools(call: Call) -> list[Row]:
+    if "poolid" in call.params:
+        pool = _pool(call)
+        call.check(f"/pool/{pool.poolid}", "Pool.Audit")
+        return [_row(pool) | {"members": members(call, pool)}]
+    return [
+        _row(pool)
+        for pool in call.region.pools.values()
+        if call.may(f"/pool/{pool.poolid}", "Pool.Audit")
+    ]
+
+
+def _row(pool: Pool) -> Row:
+    row: Row = {"poolid": pool.poolid}
+    return row | ({"comment": pool.comment} if pool.comment is not None else {})
+
+
+def _pool(call: Call, what: str = "") -> Pool:
+    poolid = call.params["poolid"]
+    pool = call.region.pools.get(poolid)
+    if pool is None:
+        raise die(f"{what}pool '{poolid}' does not exist")
+    return pool
+
+
+def get_pool(call: Call) -> Row:
+    pool = _pool(call)
+    return _row(pool) | {"members": members(call, pool)}
+
+
+def members(call: Call, pool: Pool) -> list[Row]:
+    region, asked, rows = call.region, call.get("type"), []
+    for vmid in pool.vms:
+        guest = region.guests.get(vmid)
+        if guest is not None and asked in {None, guest.kind}:
+            heard = pvestatd.heard_of(region.hosts[guest.node], call.now())
+            rows.append(guest_row(guest, region.reports.get(vmid), call.now(), heard))
+    for name in pool.storages if asked in {None, "storage"} else ():
+        storage = region.storages.get(name)
+        if storage is None:
+            continue
+        nodes = [call.node, *region.hosts]
+        node = next((n for n in nodes if storage.on(n)), call.node)
+        rows.append(storage_row(call, storage, region.hosts[node]))
+    return rows
+
+
+def create_pool(call: Call) -> None:
+    poolid, pools = call.params["poolid"], call.region.pools
+    if poolid in pools:
+        raise die(f"create pool failed: pool '{poolid}' already exists")
+    parent = poolid.rpartition("/")[0]
+    if parent and parent not in pools:
+        raise die(f"create pool failed: parent '{parent}' of pool '{poolid}' does not exist")
+    if call.major >= 9 and not poolid.rpartition("/")[2][:1].isalpha():
+        raise die("create pool failed: pool name must start with a letter")
+    pools[poolid] = Pool(poolid, call.get("comment") or None)
+
+
+def update_pool(call: Call) -> None:
+    pool, what = _pool(call, "update pools failed: "), "update pools failed: "
+    if "comment" in call.params:
+        pool.comment = call.params["comment"]
+    for text in formats.split_list(call.get("vms", "")):
+        vmid = int(text)
+        call.check(f"/vms/{vmid}", "VM.Allocate")
+        if call.get("delete"):
+            if vmid not in pool.vms:
+                raise die(f"{what}VM {vmid} is not a pool member")
+            pool.vms.remove(vmid)
+        else:
+            _add_guest(call, pool, vmid)
+    for name in formats.split_list(call.get("storage", "")):
+        call.check(f"/storage/{name}", "Datastore.Allocate")
+        _change_storage(call, pool, name)
+
+
+def _add_guest(call: Call, pool: Pool, vmid: int) -> None:
+    other = next((p for p in call.region.pools.values() if vmid in p.vms), None)
+    if other is pool:
+        raise die(f"update pools failed: VM {vmid} is already a pool member")
+    if other is not None:
+        if not call.get("allow-move"):
+            belongs = f"VM {vmid} belongs already to pool '{other.poolid}'"
+            raise die(f"update pools failed: {belongs} and 'allow-move' is not set")
+        call.check(f"/pool/{other.poolid}", "Pool.Allocate")
+        other.vms.remove(vmid)
+    pool.vms.append(vmid)
+
+
+def _change_storage(call: Call, pool: Pool, name: str) -> None:
+    if call.get("delete"):
+        if name not in pool.storages:
+            raise die(f"update pools failed: Storage '{name}' is not a pool member")
+        pool.storages.remove(name)
+    elif name in pool.storages:
+        raise die(f"update pools failed: Storage '{name}' is already a pool member")
+    else:
+        pool.storages.append(name)
+
+
+def delete_pool(call: Call) -> None:
+    pool, region = _pool(call, "delete pool failed: "), call.region
+    holds = [
+        *(f"pool '{p}'" for p in sorted(region.pools) if p.startswith(f"{pool.poolid}/")),
+        *(f"VM {vmid}" for vmid in sorted(pool.vms) if vmid in region.guests),
+        *(f"storage '{s}'" for s in sorted(pool.storages) if s in region.storages),
+    ]
+    if holds:
+        raise die(f"delete pool failed: pool '{pool.poolid}' is not empty (contains {holds[0]})")
+    del region.pools[pool.poolid]
+    access = region.access
+    access.acl = [a for a in access.acl if a.path != f"/pool/{pool.poolid}"]
+
+
+POOL = Param(optional=False, format=formats.pool_id)
+_OPTIONAL = Param(format=formats.pool_id)
+_TYPE = Param(enum=("qemu", "lxc", "storage"))
+_TYPE_OF = Param(enum=("qemu", "lxc", "storage"), requires="poolid")
+_UPDATE = {
+    "poolid": POOL,
+    "comment": Param(),
+    "vms": Param(format=formats.listed(formats.vmid)),
+    "storage": Param(format=formats.listed(formats.storage_id)),
+    "allow-move": Param("boolean"),
+    "delete": Param("boolean"),
+}
+_ALLOCATE = perm("/pool/{poolid}", "Pool.Allocate")
+
+ROUTES = (
+    Route("GET", "/pools", list_pools, {"poolid": _OPTIONAL, "type": _TYPE_OF}, anyone),
+    Route("POST", "/pools", create_pool, {"poolid": POOL, "comment": Param()}, _ALLOCATE),
+    Route("PUT", "/pools", update_pool, _UPDATE, _ALLOCATE),
+    Route("DELETE", "/pools", delete_pool, {"poolid": POOL}, _ALLOCATE),
+    Route(
+        "GET",
+        "/pools/{poolid}",
+        get_pool,
+        {"poolid": POOL, "type": _TYPE},
+        perm("/pool/{poolid}", "Pool.Audit"),
+    ),
+    Route("PUT", "/pools/{poolid}", update_pool, _UPDATE, _ALLOCATE),
+    Route("DELETE", "/pools/{poolid}", delete_pool, {"poolid": POOL}, _ALLOCATE),
+)

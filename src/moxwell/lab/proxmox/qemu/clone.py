@@ -1,0 +1,277 @@
+"""
+POST clone and POST template.
+
+The checks run twice, at once and in the worker. While a clone runs, the new guest's file says
+``lock=clone`` and nothing else, and its file lock is held; the source's is shared.
+"""
+
+from contextlib import AbstractAsyncContextManager
+
+from moxwell.lab.proxmox.config_schema import devices
+from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, is_drive, write_drive
+from moxwell.lab.proxmox.config_schema.formats import words
+from moxwell.lab.proxmox.config_schema.properties import write as write_properties
+from moxwell.lab.proxmox.errors import PveError, die, forbidden
+from moxwell.lab.proxmox.qemu import conf as files
+from moxwell.lab.proxmox.qemu import create, disks, identity, rights, snapshot
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.state import Conf, Firewall, Guest
+from moxwell.lab.proxmox.tasks import Work
+
+_NOT_COPIED = frozenset(
+    words("snapshots parent snaptime vmstate snapstate runningcpu runningmachine lock digest")
+)
+TEMPLATE_SECONDS = 0.008  # per disk: renaming and setting it read-only
+
+
+def check_permission(call: Call) -> None:
+    """VM.Clone on the source, VM.Allocate on the new id or in its pool."""
+    call.check(f"/vms/{call.params['vmid']}", "VM.Clone")
+    newid, pool = call.params.get("newid"), call.params.get("pool")
+    if newid is not None and call.may(f"/vms/{newid}", "VM.Allocate"):
+        return
+    if pool and call.may(f"/pool/{pool}", "VM.Allocate"):
+        return
+    raise forbidden()
+
+
+class _Plan:
+    """What a clone will do, read from the source as it is now."""
+
+    def __init__(self, call: Call, running: bool) -> None:
+        self.call, self.running = call, running
+        self.vmid, self.newid = call.params["vmid"], call.params["newid"]
+        self.snapname: str | None = call.get("snapname")
+        target = call.get("target")
+        self.target: str | None = None if target in (call.node, "localhost") else target
+        self.drives: list[Drive] = []
+        self.full: set[str] = set()
+        self.conf: Conf = {}
+
+    def look(self) -> Conf:
+        """Check everything; returns the configuration to copy."""
+        call = self.call
+        create.check_pool(call, call.get("pool"))
+        if self.target and self.target not in call.region.hosts:
+            raise die(f"no such cluster node '{self.target}'")
+        self._check_storage()
+        guest = call.get_guest(self.vmid)
+        files.check_lock(guest)
+        if guest.running != self.running:
+            raise die("unexpected state change")
+        old = snapshot.get(guest, self.snapname).conf if self.snapname else guest.conf
+        full = bool(call.get("full", not guest.template))
+        for name in ("storage", "format"):
+            if call.get(name) is not None and not full:
+                raise die(f"parameter '{name}' not allowed for linked clones")
+        shared = self._check_access(old)
+        rights.check_bridges(call, old)
+        if self.target and not shared:
+            raise die(f"can't clone VM to node '{self.target}' (VM uses local storage)")
+        other = call.region.guests.get(self.newid)
+        if other is not None and other.node == call.node and other.kind == "qemu":
+            raise die(f"unable to create VM {self.newid}: config file already exists")
+        self._copy(old, full)
+        return old
+
+    def _check_storage(self) -> None:
+        storage = self.call.get("storage")
+        if not storage:
+            return
+        disks.check_images(self.call, storage)
+        if self.target:
+            files.stock(self.call).enabled(storage, self.target)
+            if not files.stock(self.call).get_storage(storage).shared:
+                raise die(f"can't clone to non-shared storage '{storage}'")
+
+    def _check_access(self, old: Conf) -> bool:
+        """Storage rights for the copies; are all volumes on shared storages?"""
+        call, shared = self.call, True
+        for drive in files.drives(old):
+            if drive.file == "none":
+                continue
+            if drive.is_cdrom_media and drive.file == "cdrom":
+                call.check("/", "Sys.Console")
+                continue
+            name = drive.storage or ""
+            shared = shared and files.stock(call).get_storage(name).shared
+            if not drive.is_cdrom_media:
+                target = call.get("storage") or name
+                call.check(f"/storage/{target}", "Datastore.AllocateSpace")
+        return shared
+
+    def _copy(self, old: Conf, full: bool) -> None:
+        self.drives, self.full, self.conf = [], set(), {"lock": "clone"}
+        for key in sorted(old):
+            if key in _NOT_COPIED or key.startswith("unused"):
+                continue
+            if full and self.running and not self.snapname and key == "tpmstate0":
+                raise die("cannot clone TPM state while VM is running")
+            if key.startswith("net") and key[3:].isdigit():
+                self.conf[key] = identity.with_mac(self.call, str(old[key]), fresh=True)
+            elif is_drive(key):
+                self._copy_drive(key, old, full)
+            else:
+                self.conf[key] = old[key]
+
+    def _copy_drive(self, key: str, old: Conf, full: bool) -> None:
+        drive = find_drive(key, old[key])
+        if drive is None:
+            raise die(f"unable to parse drive options for '{key}'")
+        if drive.is_cdrom:
+            self.conf[key] = old[key]
+            return
+        copied = full or drive.is_cloudinit or key == "tpmstate0"
+        word, feature = ("Full", "copy") if copied else ("Linked", "clone")
+        if not files.stock(self.call).feature(feature, drive.file, self.snapname):
+            of = "a snapshot of " if self.snapname else ""
+            raise die(f"{word} clone feature is not supported for {of}'{drive.file}' ({key})")
+        if copied:
+            self.full.add(key)
+        self.drives.append(drive)
+
+
+async def clone(call: Call) -> str:
+    """POST clone."""
+    source = files.assert_here(call, call.params["vmid"])
+    plan = _Plan(call, source.running)
+    plan.look()
+    return call.spawn("qmclone", plan.vmid, lambda work: _clone(call, plan, work))
+
+
+def _source_lock(call: Call, plan: _Plan) -> AbstractAsyncContextManager[None]:
+    if plan.running:
+        return call.hold("qemu", plan.vmid, 1)
+    return files.share(call, plan.vmid, 1)
+
+
+async def _clone(call: Call, plan: _Plan, work: Work) -> None:
+    async with _source_lock(call, plan), call.hold("qemu", plan.newid, 1):
+        old = plan.look()
+        if plan.newid in call.region.guests:
+            path = f"/etc/pve/nodes/{call.node}/qemu-server/{plan.newid}.conf"
+            raise die(f"close (rename) atomic file '{path}' failed: File exists")
+        guest = _put_down(call, plan)
+        made: list[str] = []
+        done = False
+        try:
+            await _copy_drives(call, plan, work, made)
+            done = True
+        except PveError as problem:
+            raise die(f"clone failed: {problem.in_task}") from problem
+        finally:
+            if not done and call.region.hosts[call.node].online:
+                _undo(call, guest, made)  # a host that lost its power tidies up nothing
+        _finish(call, plan, guest, old)
+
+
+def _put_down(call: Call, plan: _Plan) -> Guest:
+    """The temporary file of the new guest, and a copy of the source's firewall."""
+    guest = Guest(plan.newid, "qemu", call.node)
+    guest.conf = {"lock": "clone", "description": " qmclone temporary file"}
+    guest.incarnation = call.region.next_number()
+    source = call.region.guests[plan.vmid].firewall
+    guest.firewall = Firewall(
+        options=dict(source.options),
+        rules=[dict(rule) for rule in source.rules],
+        aliases={k: dict(v) for k, v in source.aliases.items()},
+        ipsets={k: dict(v) for k, v in source.ipsets.items()},
+    )
+    call.region.guests[plan.newid] = guest
+    call.desk.touch(plan.newid)
+    return guest
+
+
+async def _copy_drives(call: Call, plan: _Plan, work: Work, made: list[str]) -> None:
+    if call.major >= 9:
+        work.log(f"creating a clone of VM {plan.vmid}")
+    target = disks.Target(plan.newid)
+    taken = call.region.guests[plan.vmid].snapshots.get(plan.snapname or "")
+    for drive in plan.drives:
+        copied = drive.slot in plan.full
+        new = await disks.clone_disk(
+            call,
+            work,
+            drive,
+            target,
+            full=copied,
+            storage=call.get("storage"),
+            form=call.get("format"),
+            of=taken,
+        )
+        made.append(new.file)
+        plan.conf[drive.slot] = write_drive(new)
+
+
+def _undo(call: Call, guest: Guest, made: list[str]) -> None:
+    place = files.stock(call)
+    for volid in made:
+        if place.find(volid) is not None:
+            place.free(volid)
+    if call.region.guests.get(guest.vmid) is guest:
+        del call.region.guests[guest.vmid]
+    call.desk.touch(guest.vmid)
+
+
+def _finish(call: Call, plan: _Plan, guest: Guest, old: Conf) -> None:
+    conf, desk = plan.conf, call.desk
+    smbios = devices.read(devices.SMBIOS, conf.get("smbios1", ""))
+    smbios["uuid"] = identity.new_uuid(desk)
+    conf["smbios1"] = write_properties(devices.SMBIOS, smbios)
+    if conf.get("vmgenid"):
+        conf["vmgenid"] = identity.new_uuid(desk)
+    conf.pop("template", None)
+    conf.pop("lock", None)
+    conf["name"] = call.get("name") or f"Copy-of-VM-{old.get('name') or plan.vmid}"
+    if call.get("description"):
+        conf["description"] = call.get("description")
+    guest.conf = conf
+    if plan.target:
+        guest.node = plan.target
+    pool = call.region.pools.get(str(call.get("pool", "")))
+    if pool is not None and plan.newid not in pool.vms:
+        pool.vms.append(plan.newid)
+    files.write(desk, guest)
+
+
+# ---------------------------------------------------------------------- template
+
+
+def _may_become_template(call: Call) -> Guest:
+    guest = call.get_guest(call.params["vmid"])
+    files.check_lock(guest)
+    if guest.snapshots:
+        raise die("unable to create template, because VM contains snapshots")
+    if guest.template and not call.get("disk"):
+        raise die("you can't convert a template to a template")
+    if guest.running:
+        raise die("you can't convert a VM to template if VM is running")
+    return guest
+
+
+def template(call: Call) -> str:
+    """POST template."""
+    _may_become_template(call)
+
+    async def worker(work: Work) -> None:
+        async with call.hold("qemu", call.params["vmid"]):
+            guest = _may_become_template(call)
+            guest.conf["template"] = 1
+            files.write(call.desk, guest)
+            await make_bases(call, guest, work, only=call.get("disk"))
+
+    return call.spawn("qmtemplate", call.params["vmid"], worker)
+
+
+async def make_bases(call: Call, guest: Guest, work: Work, only: str | None = None) -> None:
+    """Turn the disks of a template into base images, one after the other."""
+    place = files.stock(call)
+    for drive in list(files.drives(guest.conf)):
+        if drive.is_cdrom_media or (only and drive.slot != only) or drive.storage is None:
+            continue
+        if place.find(drive.file) is None or not place.feature("template", drive.file):
+            continue
+        await work.sleep(TEMPLATE_SECONDS)
+        base = place.make_base(drive.file)
+        guest.conf[drive.slot] = write_drive(Drive(drive.slot, base, drive.options))
+        files.write(call.desk, guest)

@@ -1,0 +1,327 @@
+"""
+Making the volumes behind drives: new disks, imports, cloud-init drives, existing volumes, clones.
+
+``check_params`` is what a request must pass at once; ``create`` runs under the guest's lock, often
+inside a worker, and frees what it made when a later drive fails.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from moxwell.lab.proxmox.config_schema.drives import (
+    Drive,
+    is_drive,
+    is_sound,
+    parse_drive,
+    write_drive,
+)
+from moxwell.lab.proxmox.errors import bad_params, die, param_error
+from moxwell.lab.proxmox.qemu import conf as files
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.state import Conf, Snapshot, Value, Volume
+from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.volumes import access, names
+from moxwell.lab.proxmox.volumes.volume_store import CLOUDINIT_SIZE, Stock
+
+TPM_SIZE = 4 << 20
+EFI_SIZE = 528 << 10
+EFI_SMALL = 128 << 10
+_IMPORT = "'import-from' requires special syntax - use <storage ID>:0,import-from=<source>"
+
+
+def check_params(call: Call, settings: dict[str, Value]) -> None:
+    """Refuse drive strings that cannot be meant; write the others in their normal form."""
+    for slot in sorted(k for k in settings if is_drive(k)):
+        drive = parse_drive(slot, str(settings[slot]), major=9)
+        if not is_sound(drive):
+            raise param_error({slot: "unable to parse drive options"})
+        if "import-from" in drive.options:
+            wanted = drive.wanted
+            if wanted is None or wanted[1] != 0:
+                raise param_error({slot: _IMPORT})
+            _check_special(drive)
+        drive = _cleaned(call, drive)
+        _check_iso(call, drive)
+        settings[slot] = write_drive(drive)
+
+
+def _cleaned(call: Call, drive: Drive) -> Drive:
+    """Paths become volumes where a storage has them; an empty drive is a CD drive."""
+    options = dict(drive.options)
+    if drive.file.startswith("/") and not drive.file.startswith("/dev/"):
+        found = _volume_at(call, drive.file)
+        if found is None:
+            text = f"unable to associate path '{drive.file}' to any storage"
+            raise param_error({drive.slot: text})
+        if ":iso/" in found:
+            options.setdefault("media", "cdrom")
+        return Drive(drive.slot, found, options)
+    if drive.file in ("cdrom", "none"):
+        options.setdefault("media", "cdrom")
+    return Drive(drive.slot, drive.file, options)
+
+
+def _volume_at(call: Call, path: str) -> str | None:
+    for storage in call.region.storages.values():
+        if not names.has_path(storage) or not storage.on(call.node):
+            continue
+        for volume in storage.shelf(call.node).values():
+            if names.path_of(storage, volume.name) == path:
+                return f"{storage.name}:{volume.name}"
+    return None
+
+
+def as_cdrom(text: str) -> str:
+    """What the old parameter ``cdrom`` means for ide2."""
+    return text if "media=" in text else f"{text},media=cdrom"
+
+
+def _check_special(drive: Drive) -> None:
+    needed = {"efidisk0": ("efitype", "pre-enrolled-keys"), "tpmstate0": ("version",)}
+    for key in needed.get(drive.slot, ()):
+        if key not in drive.options:
+            text = f"need to specify '{key}' when using 'import-from'"
+            raise param_error({drive.slot: text})
+
+
+def _check_iso(call: Call, drive: Drive) -> None:
+    if drive.storage is None or drive.wanted is not None or drive.file.endswith(":cloudinit"):
+        return
+    kind = files.stock(call).parse(drive.file).kind
+    if kind == "iso" and drive.options.get("media") != "cdrom":
+        raise param_error({drive.slot: "explicit 'media=cdrom' is required for iso images"})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The guest that gets volumes, and where drives of it stand already."""
+
+    vmid: int
+    confs: tuple[Conf, ...] = ()  # configurations that may hold a cloud-init drive
+    template: bool = False
+
+
+class Builder:
+    """Makes the volumes of one request, and can take them back."""
+
+    def __init__(self, call: Call, work: Work | None, target: Target) -> None:
+        self._call, self._work, self._target = call, work, target
+        self._place = files.stock(call)
+        self.made: list[str] = []
+        self.result: dict[str, str] = {}
+
+    async def create(
+        self, settings: Mapping[str, Value], default: str | None = None
+    ) -> dict[str, str]:
+        """Slot -> drive string with its volume; on failure nothing new stays."""
+        done = False
+        try:
+            for slot in sorted(k for k in settings if is_drive(k)):
+                drive = parse_drive(slot, str(settings[slot]), major=9)
+                self.result[slot] = write_drive(await self._one(drive, default))
+            done = True
+        finally:
+            if not done:
+                self.undo()
+        return self.result
+
+    def undo(self) -> None:
+        for volid in self.made:
+            if self._place.find(volid) is not None:
+                self._place.free(volid)
+        self.made.clear()
+
+    def _log(self, text: str) -> None:
+        if self._work is not None:
+            self._work.log(text)
+
+    async def _one(self, drive: Drive, default: str | None) -> Drive:
+        if drive.file in ("none", "cdrom"):
+            return drive.without("size")
+        if drive.file.endswith(":cloudinit") or drive.file == "cloudinit":
+            return self._cloudinit(drive, default)
+        if drive.wanted is not None:
+            return await self._new(drive, default)
+        return self._existing(drive)
+
+    def _refuse_second(self, drive: Drive) -> None:
+        confs: Iterable[Conf] = (*self._target.confs, dict(self.result))
+        other = files.find_cloudinit(confs, drive.slot)
+        if other is not None:
+            raise die(f"{drive.slot} - cloud-init drive is already attached at '{other.slot}'")
+
+    def _cloudinit(self, drive: Drive, default: str | None) -> Drive:
+        name = drive.storage or default
+        if not name:
+            raise die("no storage ID specified (and no default storage)")
+        self._refuse_second(drive)
+        storage = self._place.get_storage(name)
+        form = drive.options.get("format") or ("qcow2" if names.has_path(storage) else "raw")
+        file = f"vm-{self._target.vmid}-cloudinit"
+        if names.has_path(storage):
+            file += f".{form}"
+        volid = self._place.alloc(name, self._target.vmid, form, CLOUDINIT_SIZE, file)
+        self.made.append(volid)
+        made = drive.with_file(volid).without("size")
+        made.options["media"] = "cdrom"
+        self._log(f"{drive.slot}: successfully created disk '{write_drive(made)}'")
+        return made
+
+    async def _new(self, drive: Drive, default: str | None) -> Drive:
+        wanted = drive.wanted or (None, 0.0)
+        name = wanted[0] or default
+        if not name:
+            raise die("no storage ID specified (and no default storage)")
+        source = drive.options.get("import-from")
+        if source is not None:
+            volid = await self._import(drive, name, source)
+        else:
+            size, form = self._blank(drive, name, wanted[1])
+            volid = self._place.alloc(name, self._target.vmid, form, size)
+            self.made.append(volid)
+        if self._target.template and self._place.feature("template", volid):
+            self.made.remove(volid)
+            volid = self._place.make_base(volid)
+            self.made.append(volid)
+        made = drive.with_file(volid, self._place.get(volid).size)
+        self._log(f"{drive.slot}: successfully created disk '{write_drive(made)}'")
+        return made
+
+    def _blank(self, drive: Drive, name: str, gib: float) -> tuple[int, str]:
+        form = drive.options.get("format") or names.default_format(self._place.get_storage(name))
+        if drive.slot == "efidisk0":
+            return (EFI_SIZE if drive.options.get("efitype") == "4m" else EFI_SMALL), form
+        if drive.slot == "tpmstate0":
+            return TPM_SIZE, "raw"
+        return int(gib * (1 << 20)) << 10, form
+
+    async def _import(self, drive: Drive, name: str, source: str) -> str:
+        volume, path = self._source(source)
+        form = drive.options.get("format") or target_format(self._place, name, volume.format)
+        self._log(f"create full clone of drive ({source})")
+        volid = self._place.alloc(name, self._target.vmid, form, volume.size)
+        self.made.append(volid)
+        if self._work is not None and path is None:
+            await self._place.copy(self._work, source, volid)
+        elif self._work is not None:
+            await self._work.sleep(volume.size / self._call.region.pace.bandwidth)
+        else:
+            await self._call.sleep(volume.size / self._call.region.pace.bandwidth)
+        copied = self._place.get(volid)
+        copied.mark = volume.mark
+        self._place.occupy(volid, max(copied.used, min(volume.used, volume.size)))
+        return volid
+
+    def _source(self, source: str) -> tuple[Volume, str | None]:
+        """The volume to import, or a file of the host under its path."""
+        if not source.startswith("/"):
+            volume = self._place.find(source)
+            if volume is None and self._place.parse(source).kind == "images":
+                raise die(f"cannot import from '{source}' - could not get size of {source}")
+            if volume is None:
+                raise die(f"failed to stat '{self._place.path(source)}'")
+            return volume, None
+        known = _volume_at(self._call, source)
+        if known is not None:
+            return self._place.get(known), source
+        row = self._call.region.files.get(source)
+        if row is None:
+            raise die(f"failed to stat '{source}'")
+        size = int(row.get("virtual_size") or row.get("size") or 0)
+        form = "qcow2" if source.endswith(".qcow2") else "raw"
+        return Volume(source, form, "import", size, int(row.get("size") or 0), mark=source), source
+
+    def _existing(self, drive: Drive) -> Drive:
+        access.check_volume(self._call, self._place, drive.file, vmid=self._target.vmid)
+        if drive.storage is None:
+            return drive
+        kind = self._place.parse(drive.file)
+        if kind.kind not in ("images", "iso"):
+            raise die(
+                f"cannot use volume {drive.file} - content type needs to be 'images' or 'iso'"
+            )
+        given = drive.options.get("format")
+        if given and given != kind.format:
+            raise die(
+                f"drive '{drive.slot}' - volume '{drive.file}' - 'format={given}' option different"
+                f" from storage format '{kind.format}'"
+            )
+        if drive.is_cloudinit:
+            self._refuse_second(drive)
+        volume = self._place.find(drive.file)
+        if volume is None:
+            raise die(f"volume '{drive.file}' does not exist")
+        if not volume.size:
+            raise die(f"volume {drive.file} does not exist")
+        return drive.with_size(volume.size)
+
+
+def target_format(place: Stock, storage: str, form: str) -> str:
+    """The format of a copy: the source's, where the target storage takes it."""
+    if not names.has_path(place.get_storage(storage)):
+        return "raw"
+    if form in ("raw", "qcow2", "vmdk"):
+        return form
+    return names.default_format(place.get_storage(storage))
+
+
+async def clone_disk(
+    call: Call,
+    work: Work,
+    drive: Drive,
+    target: Target,
+    *,
+    full: bool,
+    storage: str | None = None,
+    form: str | None = None,
+    of: Snapshot | None = None,
+) -> Drive:
+    """A copy or linked clone of a drive's volume (or of a snapshot of it)."""
+    place = files.stock(call)
+    word = "full" if full else "linked"
+    work.log(f"create {word} clone of drive {drive.slot} ({drive.file})")
+    if not full:
+        volid = place.clone(drive.file, target.vmid, work, of.name if of else None)
+        _as_it_was(place, volid, drive.file, of)
+        return drive.with_file(volid, place.get(volid).size)
+    name = storage or drive.storage or ""
+    source = place.get(drive.file)
+    kept = form if form and names.has_path(place.get_storage(name)) else None
+    form = kept or target_format(place, name, source.format)
+    if drive.is_cloudinit:
+        file = f"vm-{target.vmid}-cloudinit"
+        file += f".{form}" if names.has_path(place.get_storage(name)) else ""
+        volid = place.alloc(name, target.vmid, form, CLOUDINIT_SIZE, file)
+    else:
+        was = of.disks.get(drive.file) if of else None
+        volid = place.alloc(name, target.vmid, form, int(was["size"]) if was else source.size)
+        await _copy(call, work, drive.file, volid)
+        _as_it_was(place, volid, drive.file, of)
+    if drive.slot.startswith("unused"):
+        return drive.with_file(volid)
+    return drive.with_file(volid, place.get(volid).size)
+
+
+def _as_it_was(place: Stock, volid: str, source: str, of: Snapshot | None) -> None:
+    """A clone of a snapshot has the size and the content of that moment."""
+    was = of.disks.get(source) if of else None
+    if was is not None:
+        volume = place.get(volid)
+        volume.size, volume.mark = int(was["size"]), str(was["mark"])
+
+
+async def _copy(call: Call, work: Work, source: str, target: str) -> None:
+    place, done = files.stock(call), False
+    try:
+        await place.copy(work, source, target, int(call.get("bwlimit") or 0))
+        done = True
+    finally:
+        if not done and call.region.hosts[call.node].online:
+            place.free(target)
+
+
+def check_images(call: Call, storage: str, node: str | None = None) -> None:
+    """A storage that can hold disks on a node."""
+    found = files.stock(call).enabled(storage, node)
+    if "images" not in found.content:
+        raise bad_params(storage=f"storage '{storage}' does not support vm images")

@@ -1,0 +1,323 @@
+"""
+From pending to real: at once on a stopped VM, by hotplug where possible on a running one.
+
+What cannot be plugged stays pending without a word; what fails while being plugged stays pending
+too, and its text goes into the answer. Changes of cloud-init values on a running VM are
+recorded in ``Guest.special`` with the values that the guest still sees.
+"""
+
+from collections.abc import Callable
+
+from moxwell.lab.proxmox.config_schema import devices, formats, vm
+from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, is_drive
+from moxwell.lab.proxmox.config_schema.formats import words
+from moxwell.lab.proxmox.errors import PveError, die
+from moxwell.lab.proxmox.qemu import cloudinit, open_volumes
+from moxwell.lab.proxmox.qemu import conf as files
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.state import Guest, Value
+
+FAST = frozenset(
+    words(
+        "description hookscript lock migrate_downtime migrate_speed name onboot protection shares"
+        " startup tags vmstatestorage"
+    )
+)
+_FIXED_DRIVE = ("aio", "discard", "iothread", "queues", "product", "cache", "ssd", "vendor", "ro")
+_CLOUDINIT = vm.CLOUDINIT | {"name"}
+
+
+class Skip(PveError):
+    """Not possible while the VM runs: the change waits."""
+
+    def __init__(self) -> None:
+        super().__init__(500, "skip")
+
+
+def apply(call: Call, guest: Guest) -> None:
+    """Make everything that is pending real; the VM does not run."""
+    place = files.stock(call)
+    for name, force in sorted(guest.deletes.items()):
+        drive = (
+            find_drive(name, guest.conf[name]) if is_drive(name) and name in guest.conf else None
+        )
+        if drive is not None:
+            detach(call, guest, drive, force=bool(force))
+        guest.conf.pop(name, None)
+    guest.deletes.clear()
+    files.cleanup_pending(guest)
+    for name, value in list(guest.pending.items()):
+        if is_drive(name) and name in guest.conf:
+            old, new = find_drive(name, guest.conf[name]), find_drive(name, value)
+            if old is not None and (new is None or new.file != old.file):
+                files.register_unused(place, guest, old)
+        guest.conf[name] = value
+    guest.pending.clear()
+    files.write(call.desk, guest)
+
+
+def detach(call: Call, guest: Guest, drive: Drive, *, force: bool) -> None:
+    """Take a volume off a drive: unused, or gone if forced and ours."""
+    place = files.stock(call)
+    if not force:
+        files.register_unused(place, guest, drive)
+        return
+    call.check_vm(guest.vmid, "VM.Config.Disk")
+    deallocate(call, guest, drive.slot, drive.file, cdrom=drive.is_cdrom)
+
+
+def deallocate(call: Call, guest: Guest, key: str, volid: str, *, cdrom: bool = False) -> None:
+    """Free a volume that nothing else of the guest names; foreign volumes stay."""
+    place = files.stock(call)
+    if cdrom or not files.is_owner(place, guest.vmid, volid):
+        return
+    call.check(f"/storage/{volid.partition(':')[0]}", "Datastore.AllocateSpace")
+    if files.in_use(guest, key, volid):
+        raise die(f"unable to delete '{volid}' - volume is still in use (snapshot?)")
+    place.free(volid)
+
+
+class Plugger:
+    """Applies pending changes to one running VM."""
+
+    def __init__(self, call: Call, guest: Guest, chosen: set[str]) -> None:
+        self._call, self._guest, self._chosen = call, guest, chosen
+        self._features = vm.read_hotplug(guest.conf)
+        self.errors: dict[str, str] = {}
+
+    def run(self) -> None:
+        guest = self._guest
+        for name in [n for n in guest.pending if n in FAST]:
+            self._set(name, guest.pending.pop(name))
+        for name in sorted(n for n in guest.deletes if n in self._chosen):
+            if self._try(name, self._remove, name):
+                self._record(name, guest.conf.pop(name, None), None)
+                guest.live.pop(name, None)
+                guest.deletes.pop(name, None)
+        for name in [n for n in guest.pending if n in self._chosen]:
+            value = guest.pending[name]
+            if self._try(name, self._change, name, value):
+                self._set(name, value)
+                guest.live[name] = value
+                guest.pending.pop(name, None)
+        files.write(self._call.desk, guest)
+        if "cloudinit" in self._features and files.find_cloudinit([guest.conf]) is not None:
+            cloudinit.regenerate(self._call, guest)
+
+    def _try(self, name: str, action: Callable[..., None], *args: Value) -> bool:
+        try:
+            action(*args)
+        except Skip:
+            return False
+        except PveError as problem:
+            self.errors[name] = f"hotplug problem - {problem.message}\n"
+            return False
+        return True
+
+    def _set(self, name: str, value: Value) -> None:
+        self._record(name, self._guest.conf.get(name), value)
+        self._guest.conf[name] = value
+
+    # ------------------------------------------------------------------ removing
+
+    def _remove(self, name: str) -> None:
+        guest = self._guest
+        if name in FAST or name in ("cpuunits", "cpulimit"):
+            return
+        if name == "hotplug":
+            if {"cpu", "memory"} & self._features:
+                raise Skip
+        elif name == "tablet":
+            self._need("usb")
+        elif name == "vcpus":
+            self._need("cpu")
+        elif name == "memory":
+            self._need("memory")
+        elif name == "balloon":
+            if guest.conf.get("balloon") == 0:
+                raise Skip
+        elif _is(name, "usb"):
+            self._need_usb()
+        elif _is(name, "net"):
+            self._need("network")
+            self._unplug(name)
+        elif is_drive(name):
+            self._remove_drive(name)
+        else:
+            raise Skip
+
+    def _remove_drive(self, name: str) -> None:
+        self._need("disk")
+        if name.startswith(("efidisk", "ide", "sata", "tpmstate")):
+            raise Skip
+        self._unplug(name)
+        drive = find_drive(name, self._guest.conf.get(name, ""))
+        if drive is not None:
+            detach(self._call, self._guest, drive, force=bool(self._guest.deletes.get(name)))
+
+    def _need(self, feature: str) -> None:
+        if feature not in self._features:
+            raise Skip
+
+    def _need_usb(self) -> None:
+        ostype = str(self._guest.conf.get("ostype", ""))
+        if "usb" not in self._features or ostype not in ("l26", "win8", "win10", "win11"):
+            raise Skip
+
+    def _unplug(self, name: str) -> None:
+        if name in files.boot_drives(self._guest.conf):
+            raise die(f"can't unplug bootdisk '{name}'")
+        if self._guest.special.get(f"ghost:{name}"):
+            tail = " - still busy in guest?" if self._call.major >= 9 else ""
+            raise die(f"error on hot-unplugging device '{name}'{tail}")
+
+    # ------------------------------------------------------------------ changing
+
+    def _change(self, name: str, value: Value) -> None:
+        guest = self._guest
+        if name in ("cpuunits", "cpulimit"):
+            return
+        if name == "hotplug":
+            self._change_hotplug(str(value))
+        elif name == "tablet":
+            self._need("usb")
+        elif name == "vcpus":
+            self._need("cpu")
+            self._change_vcpus(int(value))
+        elif name == "memory":
+            self._need("memory")
+            self._change_memory(value)
+        elif name == "balloon":
+            if (guest.conf.get("balloon") == 0) != (value == 0):
+                raise Skip
+        elif name == "agent":
+            self._change_agent(str(value))
+        elif _is(name, "usb"):
+            self._need_usb()
+        elif _is(name, "net"):
+            self._change_net(name, str(value))
+        elif is_drive(name):
+            self._change_drive(name, str(value))
+        else:
+            raise Skip
+
+    def _change_hotplug(self, value: str) -> None:
+        new = formats.hotplug_features(value)
+        if (new ^ self._features) & {"cpu", "memory"} or new & {"cpu", "memory"}:
+            raise Skip
+
+    def _change_vcpus(self, count: int) -> None:
+        conf = self._guest.conf
+        top = int(conf.get("sockets") or 1) * int(conf.get("cores") or 1)
+        if count > top:
+            raise die("you can't add more vcpus than maxcpus")
+
+    def _change_memory(self, value: Value) -> None:
+        new = vm.memory_mib({"memory": value})
+        if new < 1024:
+            perl = "at /usr/share/perl5/PVE/QemuServer/Memory.pm line 236."
+            raise die(f"memory can't be lower than 1024 MB {perl}")
+
+    def _change_agent(self, value: str) -> None:
+        old = devices.read(devices.AGENT, self._guest.conf.get("agent", "0"))
+        new = devices.read(devices.AGENT, value)
+        for key in ("enabled", "type"):
+            if old.get(key, "0" if key == "enabled" else "virtio") != new.get(
+                key, "0" if key == "enabled" else "virtio"
+            ):
+                raise Skip
+
+    def _change_net(self, name: str, value: str) -> None:
+        new = devices.read(devices.NET, value)
+        if name in self._guest.conf:
+            old = devices.read(devices.NET, self._guest.conf[name])
+            same = all(old.get(k) == new.get(k) for k in ("model", "macaddr", "queues", "mtu"))
+            if same and "bridge" in old and "bridge" in new:
+                if old.get("bridge") != new.get("bridge") or old.get("tag") != new.get("tag"):
+                    self._bridge(new)
+                return
+            self._need("network")
+            self._unplug(name)
+        self._need("network")
+        self._bridge(new)
+
+    def _bridge(self, net: dict[str, str]) -> None:
+        name = net.get("bridge")
+        if name and not has_bridge(self._call, name):
+            raise die(
+                f"VM {self._guest.vmid} qmp command 'netdev_add' failed - network script"
+                " /usr/libexec/qemu-server/pve-bridge-hotplug failed with status 6400"
+            )
+
+    def _change_drive(self, name: str, value: str) -> None:
+        guest, place = self._guest, files.stock(self._call)
+        new = find_drive(name, value)
+        if new is None or name in ("efidisk0", "tpmstate0"):
+            raise Skip
+        old = find_drive(name, guest.conf.get(name, "")) if name in guest.conf else None
+        if old is None:
+            self._need("disk")
+            if name.startswith(("ide", "sata")):
+                raise Skip
+            self._plug(new)
+            return
+        if old.options.get("media", "disk") != new.options.get("media", "disk"):
+            raise die("unable to change media type")
+        if old.is_cdrom_media:
+            if new.file == "none" and old.is_cloudinit:
+                files.register_unused(place, guest, old)
+            return
+        self._swap(name, old, new)
+
+    def _swap(self, name: str, old: Drive, new: Drive) -> None:
+        if old.file == new.file:
+            if any(old.options.get(k) != new.options.get(k) for k in _FIXED_DRIVE):
+                raise Skip
+            return
+        self._need("disk")
+        self._unplug(name)
+        files.register_unused(files.stock(self._call), self._guest, old)
+        self._plug(new)
+
+    def _plug(self, drive: Drive) -> None:
+        """Plug a disk; QEMU's refusal of an open file goes unnoticed, as in PVE."""
+        if open_volumes.is_taken(self._call, self._guest, drive):
+            self._guest.special[f"ghost:{drive.slot}"] = 1
+        else:
+            self._guest.special.pop(f"ghost:{drive.slot}", None)
+
+    # ------------------------------------------------------------------ cloud-init
+
+    def _record(self, name: str, old: Value | None, new: Value | None) -> None:
+        """Note what the guest's cloud-init drive still says."""
+        if name not in _CLOUDINIT and not _is(name, "ipconfig") and not _is(name, "net"):
+            return
+        special = self._guest.special
+        added = set(formats.split_list(str(special.pop("added", ""))))
+        known = special.get(name)
+        if new is not None and known is not None:
+            if new == known:
+                del special[name]
+                added.discard(name)
+        elif new is not None and name not in added:
+            if old is None:
+                added.add(name)
+            else:
+                special[name] = old
+        elif new is None and old is not None and known is None:
+            if name in added:
+                added.discard(name)
+            else:
+                special[name] = old
+        if added:
+            special["added"] = ",".join(sorted(added))
+
+
+def has_bridge(call: Call, name: str) -> bool:
+    """Does the node have this bridge or VNet?"""
+    vnets = call.region.sdn.running.get("vnets", {})
+    return name in call.host.bridges or name in vnets
+
+
+def _is(name: str, family: str) -> bool:
+    return name.startswith(family) and name[len(family) :].isdigit()

@@ -1,0 +1,329 @@
+"""
+GET and POST migrate: to another node of the cluster, running or not.
+
+Shared volumes stay where they are; local ones are copied at the world's migration bandwidth.
+A running VM keeps running; its memory is what takes the time.
+"""
+
+from moxwell.lab.proxmox.config_schema import devices, formats, vm
+from moxwell.lab.proxmox.config_schema.drives import Drive, write_drive
+from moxwell.lab.proxmox.errors import PveError, bad_params, die, param_error
+from moxwell.lab.proxmox.ha import manager as ha_manager
+from moxwell.lab.proxmox.qemu import conf as files
+from moxwell.lab.proxmox.qemu import open_volumes
+from moxwell.lab.proxmox.qemu.hotplug import has_bridge
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.state import Conf, Guest, Row
+from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.volumes.volume_store import Stock
+
+
+def local_resources(conf: Conf, running: bool) -> tuple[list[str], dict[str, Row]]:
+    """Devices that hold a VM to its node, and mapped ones."""
+    local, mapped = ["ivshmem"] if "ivshmem" in conf else [], {}
+    for key, value in conf.items():
+        family = key.rstrip("0123456789")
+        if family not in ("usb", "hostpci", "serial", "parallel", "virtiofs"):
+            continue
+        form = devices.USB if family == "usb" else devices.HOSTPCI
+        values = devices.read(form, value) if family in ("usb", "hostpci") else {}
+        if values.get("host", "").lower() == "spice" or (family == "serial" and value == "socket"):
+            continue
+        if "mapping" in values:
+            mapped[key] = {"name": values["mapping"]}
+            if family == "hostpci" and not running:
+                continue
+        local.append(key)
+    return local, mapped
+
+
+def local_disks(call: Call, guest: Guest) -> list[Row]:
+    """Every volume of the VM that its node alone has."""
+    rows: dict[str, Row] = {}
+    found = [(d, False) for d in files.drives(guest.conf)]
+    found += [(d, True) for d in files.unused(guest.conf)]
+    for drive, spare in found:
+        storage = call.region.storages.get(drive.storage or "")
+        if storage is None or storage.shared or drive.options.get("shared") == "1":
+            continue
+        row: Row = {
+            "volid": drive.file,
+            "cdrom": int(drive.is_cdrom_media),
+            "replicate": int(drive.options.get("replicate", "1")),
+            "shared": 0,
+            "is_unused": int(spare),
+            "is_attached": int(not spare),
+            "is_vmstate": 0,
+            "is_tpmstate": int(drive.slot == "tpmstate0"),
+        }
+        if drive.size:
+            row["size"] = drive.size
+        if not spare:
+            row["drivename"] = drive.slot
+        rows[drive.file] = row
+    return list(rows.values())
+
+
+def unavailable(call: Call, conf: Conf, node: str) -> list[str]:
+    """Storages of a configuration that another node does not have."""
+    found = set()
+    for drive in files.drives(conf):
+        storage = call.region.storages.get(drive.storage or "")
+        if storage is not None and (storage.options.get("disable") or not storage.on(node)):
+            found.add(storage.name)
+    return sorted(found)
+
+
+def precondition(call: Call) -> Row:
+    """GET migrate: where the VM could go, and what holds it."""
+    guest = call.get_guest(call.params["vmid"])
+    files.check_lock(guest)
+    local, mapped = local_resources(guest.conf, guest.running)
+    allowed, refused = [], {}
+    for node in call.region.hosts:
+        if node == call.node:
+            continue
+        missing = unavailable(call, guest.conf, node)
+        refused[node] = {"unavailable_storages": missing} if missing else {}
+        if not missing:
+            allowed.append(node)
+    newer: Row = {"has-dbus-vmstate": 1} if call.major >= 9 else {}
+    if call.major >= 9 and ha_manager.managed(call.region, guest) is not None:
+        newer["dependent-ha-resources"] = []
+    return newer | {
+        "running": int(guest.running),
+        "allowed_nodes": allowed,
+        "not_allowed_nodes": refused,
+        "local_disks": local_disks(call, guest),
+        "local_resources": local,
+        "mapped-resources": sorted(mapped),
+        "mapped-resource-info": mapped,
+    }
+
+
+def storage_map(text: str) -> tuple[str | None, dict[str, str], bool]:
+    """(default, pairs, identity) of ``targetstorage``."""
+    default, pairs, same = None, {}, False
+    for item in formats.split_list(text):
+        source, colon, target = item.partition(":")
+        if item == "1":
+            same = True
+        elif colon:
+            pairs[source] = target
+        else:
+            default = source
+    return default, pairs, same
+
+
+def _check_storages(call: Call, guest: Guest, target: str) -> None:
+    text = call.get("targetstorage")
+    if not text:
+        check_available(call, guest, target)
+        return
+    default, pairs, same = storage_map(text)
+    if not same:
+        call.check_vm(guest.vmid, "VM.Config.Disk")
+    place = files.stock(call)
+    for name in [*pairs.values(), *([default] if default else [])]:
+        found = place.enabled(name, target)
+        call.check(f"/storage/{name}", "Datastore.AllocateSpace")
+        if "images" not in found.content:
+            raise die(f"storage '{name}' does not support vm images")
+    if same:
+        check_available(call, guest, target)
+
+
+def check_available(call: Call, guest: Guest, target: str) -> None:
+    place = files.stock(call)
+    for drive in files.drives(guest.conf):
+        if drive.storage:
+            place.enabled(drive.storage)
+            place.enabled(drive.storage, target)
+
+
+def check_target(call: Call) -> str:
+    target = str(call.params["target"])
+    if target == call.node:
+        raise bad_params(target="target is local node.")
+    if target not in call.region.hosts:
+        raise die(f"no such cluster node '{target}'")
+    return target
+
+
+def migrate(call: Call) -> str:
+    """POST migrate."""
+    target = check_target(call)
+    for name in ("force", "migration_type", "migration_network"):
+        if call.get(name) and not call.is_root:
+            raise param_error({name: "Only root may use this option."})
+    guest = call.get_guest(call.params["vmid"])
+    files.check_lock(guest)
+    if guest.running and not call.get("online"):
+        raise die("can't migrate running VM without --online")
+    _check_storages(call, guest, target)
+    if not call.via_ha and ha_manager.managed(call.region, guest) is not None:
+        return ha_manager.delegate(call, guest, "migrate", target)
+    return call.spawn("qmigrate", guest.vmid, lambda work: _Trip(call, guest, target, work).run())
+
+
+class _Trip:
+    """One migration under way."""
+
+    def __init__(self, call: Call, guest: Guest, target: str, work: Work) -> None:
+        self._call, self._guest, self._target, self._work = call, guest, target, work
+        self._began = call.now()
+        self._made: list[str] = []
+        self._moved: list[tuple[Drive, str]] = []
+
+    def _log(self, text: str) -> None:
+        self._work.log(f"{self._call.desk.clock.now():%Y-%m-%d %H:%M:%S} {text}")
+
+    async def run(self) -> None:
+        call, guest = self._call, self._guest
+        async with call.hold("qemu", guest.vmid):
+            address = call.region.hosts[self._target].address.partition("/")[0]
+            where = f"node '{self._target}' ({address})"
+            self._log(f"starting migration of VM {guest.vmid} to {where}")
+            done = False
+            try:
+                self._prepare()
+                await self._copy_volumes()
+                await self._copy_memory()
+                done = True
+            except PveError as problem:
+                self._log(f"ERROR: {problem.message}")
+                raise die("migration aborted") from problem
+            finally:
+                if not done and call.region.hosts[call.node].online:
+                    self._give_up()
+            self._arrive()
+            spent = int(call.now() - self._began)
+            clock = f"{spent // 3600:02}:{spent // 60 % 60:02}:{spent % 60:02}"
+            self._log(f"migration finished successfully (duration {clock})")
+
+    def _prepare(self) -> None:
+        call, guest = self._call, self._guest
+        files.check_lock(guest)
+        if not call.region.hosts[self._target].online:
+            address = call.region.hosts[self._target].address.partition("/")[0]
+            raise die(f"Can't connect to destination address using public key ({address})")
+        local, _ = local_resources(guest.conf, guest.running)
+        if guest.running and local and not call.get("force"):
+            raise die(f"can't migrate VM which uses local devices: {', '.join(local)}")
+        self._scan()
+        if guest.running:
+            self._check_bridges()
+        guest.conf["lock"] = "migrate"
+
+    def _scan(self) -> None:
+        """Look at every local volume; all that is wrong is logged before giving up."""
+        rows = local_disks(self._call, self._guest)
+        problems = {row["volid"]: self._why_not(row) for row in rows}
+        for row in sorted(rows, key=lambda row: str(row["volid"])):
+            what = "attached" if row["is_attached"] else "unused"
+            self._log(f"found local disk '{row['volid']}' ({what})")
+        found = {volid: text for volid, text in problems.items() if text}
+        for volid, text in sorted(found.items()):
+            self._log(f"can't migrate local disk '{volid}': {text}")
+        if found:
+            raise die("Problem found while scanning volumes - can't migrate VM - check log")
+        place = files.stock(self._call)
+        for row in rows:
+            parsed = place.parse(row["volid"])
+            if parsed.base is not None:
+                text = f"can't migrate '{row['volid']}' as it's a clone of '{parsed.base}'"
+                raise die(f"Problem found while scanning volumes - {text}")
+
+    def _why_not(self, row: Row) -> str | None:
+        place, volid, guest = files.stock(self._call), str(row["volid"]), self._guest
+        if place.find(volid) is None:
+            return f"volume '{volid}' does not exist"
+        if row["cdrom"]:
+            return None if "-cloudinit" in volid else "local cdrom image"
+        owner = place.owner(volid)
+        if owner != guest.vmid:
+            return f"owned by other VM (owner = VM {owner})"
+        if place.base_in_use(volid):
+            return "referenced by linked clone(s)"
+        if guest.running and row["is_attached"] and not self._call.get("with-local-disks"):
+            return "can't live migrate attached local disks without with-local-disks option"
+        return None
+
+    def _turn_jobs(self, source: str) -> None:
+        """Replication to the host that the guest moves to now goes back to where it was."""
+        for job in self._call.region.replication.values():
+            if job.get("guest") == self._guest.vmid and job.get("target") == self._target:
+                job["target"] = source
+
+    def _check_bridges(self) -> None:
+        there = self._call.region.hosts[self._target]
+        for _, net in files.nets(self._guest.conf):
+            bridge = net.get("bridge")
+            if bridge and bridge not in there.bridges and has_bridge(self._call, bridge):
+                self._log(f"start failed: bridge '{bridge}' does not exist")
+                raise die("online migrate failure - remote command failed with exit code 255")
+
+    async def _copy_volumes(self) -> None:
+        call, guest = self._call, self._guest
+        here, there = files.stock(call), Stock(call.desk, self._target)
+        default, pairs, _ = storage_map(str(call.get("targetstorage") or ""))
+        for conf_drive in [*files.drives(guest.conf), *files.unused(guest.conf)]:
+            name = conf_drive.storage or ""
+            storage = call.region.storages.get(name)
+            wanted = pairs.get(name, default or name)
+            if storage is None or (storage.shared and wanted == name):
+                continue
+            await self._copy_volume(here, there, conf_drive, wanted)
+
+    async def _copy_volume(self, here: Stock, there: Stock, drive: Drive, storage: str) -> None:
+        call, guest = self._call, self._guest
+        volume = here.get(drive.file)
+        self._log(f"copying local disk images: {drive.file}")
+        new = there.adopt(storage, guest.vmid, volume)
+        self._made.append(new)
+        limit = int(call.get("bwlimit") or 0) * 1024.0
+        rate = call.region.pace.migration_bandwidth
+        await self._work.sleep(volume.size / (min(rate, limit) if limit else rate))
+        copied = there.get(new)
+        copied.mark, copied.data = volume.mark, volume.data
+        there.occupy(new, max(copied.used, volume.used))
+        self._moved.append((drive, new))
+
+    async def _copy_memory(self) -> None:
+        if not self._guest.running:
+            return
+        call, guest = self._call, self._guest
+        self._log(f"starting VM {guest.vmid} on remote node '{self._target}'")
+        self._log("start remote tunnel")
+        self._log("ssh tunnel ver 1")
+        self._log(f"starting online/live migration on unix:/run/qemu-server/{guest.vmid}.migrate")
+        memory = vm.memory_mib(guest.live or guest.conf) << 20
+        await self._work.sleep(memory / 4 / call.region.pace.migration_bandwidth)
+        self._log("migration status: completed")
+
+    def _give_up(self) -> None:
+        guest = self._guest
+        self._log("aborting phase 1 - cleanup resources")
+        there = Stock(self._call.desk, self._target)
+        for volid in self._made:
+            if there.find(volid) is not None:
+                there.free(volid)
+        guest.conf.pop("lock", None)
+        files.write(self._call.desk, guest)
+
+    def _arrive(self) -> None:
+        guest, desk = self._guest, self._call.desk
+        guest.conf.pop("lock", None)
+        here = files.stock(self._call)
+        for drive, new in self._moved:
+            here.free(drive.file)
+            spare = drive.slot.startswith("unused")
+            text = new if spare else write_drive(Drive(drive.slot, new, drive.options))
+            guest.conf[drive.slot] = text
+        self._turn_jobs(guest.node)
+        guest.node = self._target
+        if guest.running:
+            guest.pid = desk.region.next_number() + 10000
+            guest.live |= {k: v for k, v in guest.conf.items() if k in guest.live}
+            open_volumes.note(desk, guest)
+        files.write(desk, guest)

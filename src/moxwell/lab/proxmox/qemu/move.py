@@ -1,0 +1,229 @@
+"""
+PUT resize and POST move_disk: to another storage, or to another VM.
+"""
+
+import re
+
+from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, parse_size, write_drive
+from moxwell.lab.proxmox.errors import PveError, bad_params, die, param_error
+from moxwell.lab.proxmox.qemu import conf as files
+from moxwell.lab.proxmox.qemu import disks, update
+from moxwell.lab.proxmox.qemu.clone import make_bases
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.state import Guest
+from moxwell.lab.proxmox.tasks import Work
+
+# ---------------------------------------------------------------------- resize
+
+
+def resize(call: Call) -> str:
+    """PUT resize: every refusal but a bad parameter ends the task."""
+    vmid = call.params["vmid"]
+    if call.get("skiplock") and not call.is_root:
+        raise bad_params(skiplock="Only root may use this option.")
+
+    async def worker(work: Work) -> None:
+        async with call.hold("qemu", vmid):
+            _resize(call, call.get_guest(vmid), work)
+
+    return call.spawn("resize", vmid, worker)
+
+
+def _resize(call: Call, guest: Guest, work: Work) -> None:
+    files.check_digest(guest, call.get("digest"))
+    if not call.get("skiplock"):
+        files.check_lock(guest)
+    slot, place = call.params["disk"], files.stock(call)
+    drive = find_drive(slot, guest.conf[slot]) if slot in guest.conf else None
+    if drive is None:
+        raise die(f"disk '{slot}' does not exist")
+    if drive.is_cdrom_media:
+        raise die("you can't resize a cdrom")
+    call.check(f"/storage/{drive.storage}", "Datastore.AllocateSpace")
+    volume = place.get(drive.file)
+    size = new_size(str(call.params["size"]), volume.size)
+    if size < volume.size:
+        raise die("shrinking disks is not supported")
+    if size == volume.size:
+        return
+    place.resize(drive.file, size)
+    if not guest.running:
+        work.log("Image resized.")
+    guest.conf[slot] = write_drive(drive.with_size(size))
+    if guest.running and slot in guest.live:
+        guest.live[slot] = guest.conf[slot]
+    files.write(call.desk, guest)
+
+
+def new_size(text: str, old: int) -> int:
+    """Bytes of ``+1G`` or ``3G``."""
+    size = parse_size(text.removeprefix("+")) or 0
+    return old + size if text.startswith("+") else size
+
+
+# ---------------------------------------------------------------------- move
+
+
+def move_disk(call: Call) -> str:
+    """POST move_disk."""
+    storage, other = call.get("storage"), call.get("target-vmid")
+    if other and storage:
+        text = "either set 'storage' or 'target-vmid', but not both"
+        raise param_error({"target-vmid": text, "storage": text})
+    if other:
+        return _to_guest(call, int(other))
+    if storage:
+        return _to_storage(call, storage)
+    text = "both 'storage' and 'target-vmid' missing, either needs to be set"
+    raise param_error({"target-vmid": text, "storage": text})
+
+
+def _movable(call: Call, storage: str) -> tuple[Guest, Drive]:
+    guest, slot = call.get_guest(call.params["vmid"]), call.params["disk"]
+    files.check_lock(guest)
+    files.check_digest(guest, call.get("digest"))
+    if slot not in guest.conf:
+        raise die(f"disk '{slot}' does not exist")
+    drive = find_drive(slot, guest.conf[slot])
+    if drive is None or not drive.file:
+        raise die(f"disk '{slot}' has no associated volume")
+    if drive.is_cdrom:
+        raise die("you can't move a cdrom")
+    match = re.search(r"\.(raw|qcow2|vmdk)$", drive.file)
+    form = call.get("format")
+    if drive.storage == storage and (not form or match is None or match[1] == form):
+        raise die("you can't move to the same storage with same format")
+    disks.check_images(call, storage)
+    if call.get("delete") and _in_snapshot(guest, drive.file):
+        raise die("you can't move a disk with snapshots and delete the source")
+    return guest, drive
+
+
+def _in_snapshot(guest: Guest, volid: str) -> bool:
+    return any(d.file == volid for s in guest.snapshots.values() for d in files.drives(s.conf))
+
+
+def _to_storage(call: Call, storage: str) -> str:
+    call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
+    _movable(call, storage)
+    vmid = call.params["vmid"]
+
+    async def worker(work: Work) -> None:
+        async with call.hold("qemu", vmid):
+            guest, drive = _movable(call, storage)
+            await _move(call, guest, drive, storage, work)
+
+    return call.spawn("qmmove", vmid, worker)
+
+
+async def _move(call: Call, guest: Guest, drive: Drive, storage: str, work: Work) -> None:
+    place, target = files.stock(call), disks.Target(guest.vmid)
+    try:
+        new = await disks.clone_disk(
+            call, work, drive, target, full=True, storage=storage, form=call.get("format")
+        )
+    except PveError as problem:
+        raise die(f"storage migration failed: {problem.message}") from problem
+    guest.conf[drive.slot] = write_drive(new)
+    if guest.running:
+        guest.live[drive.slot] = guest.conf[drive.slot]
+    if not call.get("delete"):
+        files.add_unused(guest.conf, drive.file)
+    if guest.template:
+        await make_bases(call, guest, work, only=drive.slot)
+    files.write(call.desk, guest)
+    if call.get("delete"):
+        try:
+            place.free(drive.file, work)
+        except PveError as problem:
+            work.log(problem.message)
+
+
+def _to_guest(call: Call, other: int) -> str:
+    vmid, slot = call.params["vmid"], call.params["disk"]
+    target_slot = call.get("target-disk") or slot
+    if not call.is_root:
+        call.check_vm(other, "VM.Config.Disk")
+    if other == vmid:
+        text = "must be different than source VMID to reassign disk"
+        raise param_error({"target-vmid": text})
+    _, _, drive = _reassignable(call, other, target_slot)
+    call.check(f"/storage/{drive.storage}", "Datastore.AllocateSpace")
+
+    async def worker(work: Work) -> None:
+        async with call.hold("qemu", vmid), call.hold("qemu", other):
+            source, target, found = _reassignable(call, other, target_slot)
+            await _reassign(call, source, target, found, target_slot, work)
+
+    return call.spawn("qmmove", f"{vmid}-{slot}>{other}-{target_slot}", worker)
+
+
+def _both(call: Call, other: int) -> tuple[Guest, Guest]:
+    vmid = call.params["vmid"]
+    known = call.region.guests
+    if vmid not in known:
+        raise die(f"could not find VM {vmid}")
+    if other not in known:
+        raise die(f"could not find target VM {other}")
+    if known[vmid].node != known[other].node:
+        nodes = f"({known[vmid].node} != {known[other].node})"
+        raise die(f"Both VMs need to be on the same node {nodes}")
+    source, target = call.get_guest(vmid), call.get_guest(other)
+    files.check_lock(source)
+    files.check_lock(target)
+    if source.template or target.template:
+        raise die("Can't move disks from or to template VMs")
+    for guest, given in ((source, "digest"), (target, "target-digest")):
+        if call.get(given) and call.get(given) != files.digest(guest):
+            raise die(f"VM {guest.vmid}: {files.MISMATCH}")
+    return source, target
+
+
+def _reassignable(call: Call, other: int, target_slot: str) -> tuple[Guest, Guest, Drive]:
+    source, target = _both(call, other)
+    slot = call.params["disk"]
+    if slot not in source.conf:
+        raise die(f"Disk '{slot}' for VM '{source.vmid}' does not exist")
+    if target_slot in target.conf:
+        raise die(f"Target disk key '{target_slot}' is already in use for VM '{other}'")
+    drive = find_drive(slot, source.conf[slot])
+    if drive is None or not drive.file:
+        raise die(f"disk '{slot}' has no associated volume")
+    if drive.is_cdrom:
+        raise die("CD drive contents can't be moved to another VM")
+    if drive.storage is None:
+        raise die(f"Volume '{drive.file}' not managed by PVE")
+    if _in_snapshot(source, drive.file):
+        raise die("Can't move disk used by a snapshot to another VM")
+    if not files.stock(call).feature("rename", drive.file):
+        raise die("Storage does not support moving of this disk to another VM")
+    if source.running and not slot.startswith("unused"):
+        raise die("Cannot move disk to another VM while the source VM is running - detach first")
+    text = drive.file if target_slot.startswith("unused") else str(source.conf[slot])
+    parsed = find_drive(target_slot, text)
+    if parsed is None:
+        raise die("failed to parse source disk for target disk format - ")
+    return source, target, parsed
+
+
+async def _reassign(
+    call: Call, source: Guest, target: Guest, drive: Drive, target_slot: str, work: Work
+) -> None:
+    slot = call.params["disk"]
+    work.log(f"moving disk '{slot}' from VM '{source.vmid}' to '{target.vmid}'")
+    volid = files.stock(call).rename(drive.file, target.vmid)
+    order = files.boot_order(source.conf)
+    if slot in order:
+        work.log(f"removing disk '{slot}' from boot order config")
+        source.conf["boot"] = files.boot_text([name for name in order if name != slot])
+    del source.conf[slot]
+    work.log(f"removing disk '{slot}' from VM '{source.vmid}' config")
+    files.write(call.desk, source)
+    moved = write_drive(Drive(target_slot, volid, drive.options))
+    if target_slot.startswith("unused"):
+        target.conf[target_slot] = volid
+        files.write(call.desk, target)
+        return
+    change = update.Change(call, {"vmid": target.vmid, target_slot: moved})
+    change.check()
+    await change.perform(work)

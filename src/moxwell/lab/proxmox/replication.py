@@ -1,0 +1,166 @@
+"""
+Replication jobs: kept, checked and scheduled; only ZFS volumes can be replicated.
+"""
+
+import re
+from typing import Any
+
+from moxwell.lab.proxmox.cluster import digest_of
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE
+from moxwell.lab.proxmox.errors import FormatError, die, param_error
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.state import Guest, Row
+
+_DISK = re.compile(r"^(scsi|virtio|sata|ide|efidisk|tpmstate|mp|rootfs)\d*$")
+
+
+def job_id(value: str) -> None:
+    if not re.match(r"^[1-9][0-9]{2,8}-\d{1,9}$", value):
+        raise FormatError(f"invalid replication job id '{value}'\n")
+
+
+def _visible(call: Call, row: Row) -> bool:
+    return call.may(f"/vms/{row['guest']}", "VM.Audit")
+
+
+def _row(call: Call, ident: str) -> Row:
+    jobs = call.region.replication
+    guest = call.region.guests.get(jobs[ident]["guest"])
+    row = {"id": ident, "digest": digest_of(jobs), **jobs[ident]}
+    return row | ({"vmtype": guest.kind, "source": guest.node} if guest else {})
+
+
+def list_jobs(call: Call) -> list[Row]:
+    jobs = call.region.replication
+    return [_row(call, ident) for ident, row in jobs.items() if _visible(call, row)]
+
+
+def _find(call: Call, text: str = "no such replication job '{}'") -> str:
+    ident: str = call.params["id"]
+    if ident not in call.region.replication:
+        raise die(text.format(ident))
+    return ident
+
+
+def get_job(call: Call) -> Row:
+    return _row(call, _find(call))
+
+
+def create_job(call: Call) -> None:
+    region, ident, target = call.region, call.params["id"], call.params["target"]
+    number, _, sequence = ident.partition("-")
+    guest = region.guests.get(int(number))
+    if guest is None:
+        raise die(f"Guest '{number}' does not exist.")
+    if target not in region.hosts:
+        raise die(f"Target '{target}' does not exist.")
+    if call.major >= 9:
+        call.check(f"/vms/{number}", "VM.Replicate")
+    if guest.node == target:
+        raise die("Source and target must not be identical")
+    if not replicatable(call, guest):
+        raise die("No replicatable volumes found")
+    if ident in region.replication:
+        raise die(f"replication job '{ident}' already exists")
+    row = {k: v for k, v in call.params.items() if k != "id"}
+    row |= {"guest": guest.vmid, "jobnum": int(sequence)}
+    row.setdefault("schedule", "*/15")
+    region.replication[ident] = row
+
+
+def replicatable(call: Call, guest: Guest) -> list[str]:
+    """Drives on ZFS that are not kept out of replication."""
+    found = []
+    for key, value in guest.conf.items():
+        storage = call.region.storages.get(str(value).partition(":")[0])
+        kept_out = "replicate=0" in str(value).split(",")
+        if _DISK.match(key) and storage and storage.type == "zfspool" and not kept_out:
+            found.append(key)
+    return found
+
+
+def update_job(call: Call) -> None:
+    ident = _find(call, "no such job '{}'")
+    row, jobs = call.region.replication[ident], call.region.replication
+    if call.params.get("digest", digest_of(jobs)) != digest_of(jobs):
+        raise die("detected modified configuration - file changed by other user? Try again.")
+    for option in formats.split_list(call.params.get("delete", "")):
+        row.pop(option, None)
+    row.update({k: v for k, v in call.params.items() if k not in {"id", "delete", "digest"}})
+
+
+def delete_job(call: Call) -> None:
+    if call.get("keep") and call.get("force"):
+        raise param_error({"keep": "conflicts with parameter 'force'"})
+    del call.region.replication[_find(call, "no such job '{}'")]
+
+
+def node_jobs(call: Call) -> list[Row]:
+    rows = [r for r in list_jobs(call) if r.get("source") == call.node]
+    wanted = call.get("guest")
+    return [_state(call, r) for r in rows if wanted in {None, r["guest"]}]
+
+
+def _state(call: Call, row: Row) -> Row:
+    """A job never runs late here: its last run is its last scheduled moment."""
+    now = int(call.now())
+    state: dict[str, Any] = {"last_sync": now - now % 900, "last_try": now - now % 900}
+    return row | state | {"next_sync": now - now % 900 + 900, "fail_count": 0, "duration": 1.0}
+
+
+def index(call: Call) -> list[Row]:
+    return [{"name": "schedule_now"}, {"name": "log"}, {"name": "status"}]
+
+
+def job_status(call: Call) -> Row:
+    return _state(call, _row(call, _find(call)))
+
+
+def job_log(call: Call) -> list[Row]:
+    _find(call)
+    return [{"n": 1, "t": "no content"}]
+
+
+def schedule_now(call: Call) -> None:
+    _find(call)
+
+
+_ID = {"id": Param(optional=False, format=job_id)}
+_ON_NODE = {"node": NODE, **_ID}
+_FIELDS: dict[str, Any] = {
+    "comment": Param(max_length=4096),
+    "disable": Param("boolean"),
+    "rate": Param("number", minimum=1),
+    "remove_job": Param(enum=("local", "full")),
+    "schedule": Param(max_length=128),
+    "source": Param(format=formats.node),
+}
+_NEW = {
+    "target": Param(optional=False, format=formats.node),
+    "type": Param(optional=False, enum=("local",)),
+}
+_EDIT = {"delete": Param(), "digest": DIGEST}
+_MAY = perm("/storage", "Datastore.Allocate")
+_GUEST = Param("integer", format=formats.vmid, minimum=100, maximum=999999999)
+
+ROUTES = (
+    Route("GET", "/cluster/replication", list_jobs, permission=anyone),
+    Route("POST", "/cluster/replication", create_job, _ID | _FIELDS | _NEW, _MAY),
+    Route("GET", "/cluster/replication/{id}", get_job, _ID, anyone),
+    Route("PUT", "/cluster/replication/{id}", update_job, _ID | _FIELDS | _EDIT, _MAY),
+    Route(
+        "DELETE", "/cluster/replication/{id}", delete_job,
+        _ID | {"force": Param("boolean"), "keep": Param("boolean")}, _MAY,
+    ),
+    Route("GET", "/nodes/{node}/replication", node_jobs, {"node": NODE, "guest": _GUEST}, anyone),
+    Route("GET", "/nodes/{node}/replication/{id}", index, _ON_NODE, anyone),
+    Route("GET", "/nodes/{node}/replication/{id}/status", job_status, _ON_NODE, anyone),
+    Route(
+        "GET", "/nodes/{node}/replication/{id}/log", job_log,
+        _ON_NODE | {"start": Param("integer"), "limit": Param("integer")}, anyone,
+    ),
+    Route("POST", "/nodes/{node}/replication/{id}/schedule_now", schedule_now, _ON_NODE, _MAY),
+)  # fmt: skip

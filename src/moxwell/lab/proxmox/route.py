@@ -1,0 +1,127 @@
+"""
+Endpoints as data: a method, a path template, parameters, a permission and a handler.
+
+Each endpoints module has ``ROUTES: tuple[Route, ...]``; :class:`Table` finds the route of a
+request. Path placeholders are parameters too, and are verified like the others. ``indexed``
+parameters stand for a family: ``Param`` under the key ``net[n]`` accepts net0 .. net31.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moxwell.lab.proxmox.request_context import Call
+
+Checker = Callable[[str], object]  # raises FormatError; the text follows "invalid format - "
+Check = Callable[["Call"], None]  # raises PveError 403
+Handler = Callable[["Call"], Any]  # may be async; returns JSON-able data
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter, in PVE's own terms."""
+
+    type: str = "string"  # string integer number boolean array
+    optional: bool = True
+    default: Any = None
+    minimum: float | None = None
+    maximum: float | None = None
+    enum: tuple[str, ...] = ()
+    pattern: str | None = None
+    format: Checker | None = None
+    max_length: int | None = None
+    min_length: int | None = None
+    requires: str | None = None
+    alias: str | None = None  # property strings only
+    default_key: bool = False  # property strings only
+    count: int = 32  # of an indexed parameter
+    version: int = 0  # known only from this major version on (0: always)
+    until: int = 99  # known up to this major version
+
+
+Params = Mapping[str, Param]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One endpoint."""
+
+    method: str
+    path: str  # "/nodes/{node}/qemu/{vmid}/config"
+    handler: Handler
+    params: Params = field(default_factory=dict)
+    permission: Check | None = None  # None: root@pam only
+    public: bool = False  # no credentials needed
+    tokens: bool = True  # may an API token call it
+    proxy: bool = True  # runs on the {node} of the path; False: wherever it arrives
+    extra: bool = False  # additional parameters are taken
+    version: int = 0  # exists only from this major version on
+    until: int = 99
+    deep: bool = False  # the last placeholder takes the rest of the path
+
+
+class Table:
+    """All routes, found by the number and texts of the path's parts."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._root: dict[str, Any] = {}
+        self.routes = tuple(routes)
+        for route in self.routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        node = self._root
+        for part in _parts(route.path):
+            name = "{}" if part.startswith("{") else part
+            node = node.setdefault(name, {})
+        node.setdefault("", []).append(route)
+
+    def find(
+        self, method: str, parts: list[str], major: int
+    ) -> tuple[Route, dict[str, str]] | None:
+        """The route of a request and what its placeholders are, or None."""
+        for route in self._candidates(self._root, parts):
+            if route.method == method and route.version <= major <= route.until:
+                return route, _bind(route, parts)
+        return None
+
+    def _candidates(self, node: dict[str, Any], parts: list[str]) -> Iterable[Route]:
+        if not parts:
+            yield from node.get("", ())
+            return
+        if parts[0] and parts[0] in node:
+            yield from self._candidates(node[parts[0]], parts[1:])
+        if "{}" in node:
+            yield from self._candidates(node["{}"], parts[1:])
+            for route in node["{}"].get("", ()):
+                if route.deep and len(parts) > 1:
+                    yield route
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _bind(route: Route, parts: list[str]) -> dict[str, str]:
+    bound, template = {}, _parts(route.path)
+    for at, part in enumerate(template):
+        if part.startswith("{"):
+            last = route.deep and at == len(template) - 1
+            bound[part[1:-1]] = "/".join(parts[at:]) if last else parts[at]
+    return bound
+
+
+_INDEXED = re.compile(r"^(.*?)(\d+)$")
+
+
+def find_param(params: Params, name: str) -> Param | None:
+    """The declaration of a parameter, also when it is one of a family (``net3``)."""
+    if name in params:
+        return params[name]
+    match = _INDEXED.match(name)
+    family = params.get(f"{match[1]}[n]") if match else None
+    if match is None or family is None or str(int(match[2])) != match[2]:
+        return None
+    return family if int(match[2]) < family.count else None

@@ -1,0 +1,80 @@
+"""
+The built-in IPAM: which address of a subnet belongs to whom.
+
+Gateways are entered with their subnets. Cards on a vnet whose zone serves DHCP get the next free
+address of the subnet's ranges, and lose it with the card. That is settled whenever somebody looks,
+so nothing that changes a guest has to think of it.
+"""
+
+import ipaddress
+import re
+
+from moxwell.lab.proxmox.state import Region, Row
+
+_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
+
+
+def settle(region: Region) -> None:
+    """Give every card its address, and take back those of cards that are gone."""
+    if not any(zone.get("dhcp") for zone in region.sdn.running.get("zones", {}).values()):
+        return
+    cards = _cards(region)
+    mine = [a for a in region.sdn.addresses if a.get("vmid") is not None and "mac" in a]
+    gone = [a for a in mine if (a["vmid"], a["mac"], a["vnet"]) not in cards]
+    region.sdn.addresses = [a for a in region.sdn.addresses if a not in gone]
+    have = {(a["vmid"], a["mac"], a["vnet"]) for a in mine}
+    for vmid, mac, bridge in cards:
+        if (vmid, mac, bridge) not in have:
+            name = str(region.guests[vmid].conf.get("name", ""))
+            claim(region, bridge, vmid, mac, name)
+
+
+def _cards(region: Region) -> dict[tuple[int, str, str], None]:
+    """(vmid, MAC, vnet) of every network card on a vnet."""
+    vnets = region.sdn.running.get("vnets", {})
+    found: dict[tuple[int, str, str], None] = {}
+    for vmid, guest in region.guests.items():
+        for key, value in guest.conf.items():
+            if not key.startswith("net") or not key[3:].isdigit():
+                continue
+            options = dict(part.partition("=")[::2] for part in str(value).split(","))
+            mac = _MAC.search(str(value))
+            if mac and options.get("bridge") in vnets:
+                found[vmid, mac[0], options["bridge"]] = None
+    return found
+
+
+def claim(region: Region, bridge: str, vmid: int, mac: str, hostname: str = "") -> str | None:
+    """Give a card an address if its bridge is a vnet with DHCP; the address, or None."""
+    vnet = region.sdn.running.get("vnets", {}).get(bridge)
+    zone = region.sdn.running.get("zones", {}).get(vnet["zone"]) if vnet else None
+    if vnet is None or zone is None or not zone.get("dhcp"):
+        return None
+    for subnet in region.sdn.running.get("subnets", {}).values():
+        if subnet["vnet"] == bridge:
+            address = _next_free(region, subnet)
+            if address:
+                entry = {"zone": vnet["zone"], "vnet": bridge, "subnet": subnet["cidr"]}
+                entry |= {"ip": address, "mac": mac, "vmid": vmid, "hostname": hostname}
+                region.sdn.addresses.append(entry)
+                return address
+    return None
+
+
+def _next_free(region: Region, subnet: Row) -> str | None:
+    taken = {a["ip"] for a in region.sdn.addresses if a["subnet"] == subnet["cidr"]}
+    for first, last in _ranges(subnet):
+        for number in range(first, last + 1):
+            address = str(ipaddress.ip_address(number))
+            if address not in taken:
+                return address
+    return None
+
+
+def _ranges(subnet: Row) -> list[tuple[int, int]]:
+    found = []
+    for text in subnet.get("dhcp-range", []):
+        parts = dict(item.partition("=")[::2] for item in text.split(","))
+        first = ipaddress.ip_address(parts["start-address"])
+        found.append((int(first), int(ipaddress.ip_address(parts["end-address"]))))
+    return found

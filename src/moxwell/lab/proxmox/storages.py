@@ -1,0 +1,247 @@
+"""
+Storage configuration (``/storage``), and what a node sees of it (``/nodes/N/storage``).
+
+A table says which options each type takes, which it must have and which can never change. What lies
+on a storage belongs to other modules; here is only its definition and how full it is.
+"""
+
+from typing import Any
+
+from moxwell.lab.proxmox import pvestatd
+from moxwell.lab.proxmox.cluster import digest_of
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE, STORAGE
+from moxwell.lab.proxmox.errors import FormatError, die, param_error
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.state import Row, Storage
+from moxwell.lab.proxmox.storage_types import (
+    CONTENTS,
+    FIXED,
+    OPTIONS,
+    TYPES,
+    default_content,
+    holds,
+    types,
+)
+
+_SEE = ("Datastore.Audit", "Datastore.AllocateSpace")
+
+
+def config_row(call: Call, storage: Storage) -> Row:
+    return {
+        "storage": storage.name,
+        "type": storage.type,
+        "digest": config_digest(call),
+        **storage.options,
+    }
+
+
+def config_digest(call: Call) -> str:
+    return digest_of({s.name: (s.type, s.options) for s in call.region.storages.values()})
+
+
+def list_config(call: Call) -> list[Row]:
+    return [
+        config_row(call, storage)
+        for storage in call.region.storages.values()
+        if call.get("type", storage.type) == storage.type
+        and call.may(f"/storage/{storage.name}", *_SEE, any_of=True)
+    ]
+
+
+def find(call: Call, name: str, what: str = "") -> Storage:
+    storage = call.region.storages.get(name)
+    if storage is None:
+        raise die(f"{what}storage '{name}' does not exist")
+    return storage
+
+
+def get_config(call: Call) -> Row:
+    return config_row(call, find(call, call.params["storage"]))
+
+
+def create(call: Call) -> Row:
+    name, kind = call.params.pop("storage"), call.params.pop("type")
+    options = _stored(call.params)
+    required, allowed = TYPES[kind]
+    for option in options:
+        if option not in allowed and option not in required:
+            raise die(f"unexpected property '{option}'")
+    _fit_content(options, kind)
+    for option in required:
+        if option not in options:
+            raise die(f"missing value for required option '{option}'")
+    if name in call.region.storages:
+        raise die(f"create storage failed: storage ID '{name}' already defined")
+    options.setdefault("content", default_content(kind))
+    call.region.storages[name] = Storage(name, kind, options, capacity=100 << 30)
+    return {"storage": name, "type": kind}
+
+
+def _fit_content(options: dict[str, Any], kind: str) -> None:
+    """Content that a type cannot hold is dropped without a word."""
+    if "content" not in options:
+        return
+    asked = formats.split_list(options["content"])
+    kept = [c for c in asked if c in holds(kind)]
+    if "none" in kept and len(kept) > 1:
+        raise die("unable to combine 'none' with other content types")
+    if not kept and "none" not in holds(kind):
+        raise die("storage does not support content type 'none'")
+    options["content"] = ",".join(kept)
+
+
+def _stored(params: dict[str, Any]) -> dict[str, Any]:
+    """Options as they are kept: lists in one order, passwords elsewhere."""
+    kept = {k: v for k, v in params.items() if k not in {"password", "delete", "digest"}}
+    if "content" in kept:
+        kept["content"] = ",".join(dict.fromkeys(formats.split_list(kept["content"])))
+    return kept
+
+
+def update(call: Call) -> Row:
+    what = "update storage failed: "
+    storage = find(call, call.params.pop("storage"), what)
+    digest = call.params.get("digest")
+    if digest and digest != config_digest(call):
+        text = "detected modified configuration - file changed by other user? Try again."
+        raise die(what + text)
+    gone = formats.split_list(call.params.get("delete", ""))
+    required, allowed = TYPES[storage.type]
+    for option in gone:
+        if option not in allowed and option not in required:
+            raise die(f"{what}no such option '{option}'")
+        if option in required:
+            raise die(f"{what}unable to delete required option '{option}'")
+        if option in FIXED:
+            raise die(f"{what}unable to delete fixed option '{option}'")
+    new = _stored(call.params)
+    for option in new:
+        if option in FIXED and option in required:
+            raise die(f"{what}can't change value of fixed parameter '{option}'")
+        if option not in allowed and option not in required:
+            raise die(f"{what}unexpected property '{option}'")
+    _fit_content(new, storage.type)
+    for option in gone:
+        if option in new:
+            raise die(f"{what}cannot set and delete property '{option}' at the same time!")
+        storage.options.pop(option, None)
+    storage.options.update(new)
+    return {"storage": storage.name, "type": storage.type}
+
+
+def delete(call: Call) -> None:
+    storage = find(call, call.params["storage"], "delete storage failed: ")
+    del call.region.storages[storage.name]
+    access = call.region.access
+    access.acl = [a for a in access.acl if a.path != f"/storage/{storage.name}"]
+
+
+# ---------------------------------------------------------------- as a node sees it
+
+
+def node_row(storage: Storage, node: str) -> Row:
+    enabled = int(not storage.options.get("disable"))
+    row: Row = {
+        "type": storage.type,
+        "content": storage.options.get("content", ""),
+        "shared": int(storage.shared),
+        "enabled": enabled,
+        "active": enabled,
+        "total": 0,
+        "used": 0,
+        "avail": 0,
+    }
+    if enabled:
+        row |= pvestatd.storage_row(storage, node)
+    return row
+
+
+def list_node(call: Call) -> list[Row]:
+    wanted = call.get("storage")
+    if wanted is not None and wanted not in call.region.storages:
+        raise param_error({"storage": "No such storage."})
+    rows = []
+    for storage in call.region.storages.values():
+        if wanted in {None, storage.name} and _listed(call, storage):
+            row = {"storage": storage.name, **node_row(storage, call.node)}
+            if row["total"]:
+                row["used_fraction"] = row["used"] / row["total"]
+            rows.append(row)
+    return rows
+
+
+def _listed(call: Call, storage: Storage) -> bool:
+    kinds = set(formats.split_list(call.get("content", "")))
+    target = call.get("target")
+    return (
+        storage.on(call.node)
+        and (target is None or (storage.on(target) and (storage.shared or target == call.node)))
+        and (not kinds or bool(kinds & storage.content))
+        and not (call.get("enabled") and storage.options.get("disable"))
+        and call.may(f"/storage/{storage.name}", *_SEE, any_of=True)
+    )
+
+
+def node_status(call: Call) -> Row:
+    storage = call.region.storages.get(call.params["storage"])
+    if storage is None:
+        raise param_error({"storage": "No such storage."})
+    if not storage.on(call.node):
+        raise die(f"storage '{storage.name}' is not available on node '{call.node}'")
+    return node_row(storage, call.node)
+
+
+def content_list(value: str) -> None:
+    for kind in formats.split_list(value):
+        if kind not in CONTENTS:
+            raise FormatError(f"invalid content type '{kind}'\n")
+
+
+_ALLOCATE = perm("/storage", "Datastore.Allocate")
+
+
+def _versioned(major: int) -> tuple[Route, ...]:
+    since, until = (0, 8) if major == 8 else (9, 99)
+    kind = Param(enum=types(major))
+    required = Param(enum=types(major), optional=False)
+    new = {"storage": STORAGE, "type": required, **OPTIONS}
+    return (
+        Route("GET", "/storage", list_config, {"type": kind}, anyone, version=since, until=until),
+        Route("POST", "/storage", create, new, _ALLOCATE, version=since, until=until),
+    )
+
+
+_CHANGE = {k: v for k, v in OPTIONS.items() if k not in FIXED - {"server"}}
+ROUTES = (
+    *_versioned(8),
+    *_versioned(9),
+    Route(
+        "GET", "/storage/{storage}", get_config, {"storage": STORAGE},
+        perm("/storage/{storage}", "Datastore.Allocate"),
+    ),
+    Route(
+        "PUT", "/storage/{storage}", update,
+        {"storage": STORAGE, **_CHANGE, "delete": Param(max_length=4096), "digest": DIGEST},
+        _ALLOCATE,
+    ),
+    Route("DELETE", "/storage/{storage}", delete, {"storage": STORAGE}, _ALLOCATE),
+    Route(
+        "GET", "/nodes/{node}/storage", list_node,
+        {
+            "node": NODE,
+            "content": Param(format=content_list),
+            "enabled": Param("boolean"),
+            "format": Param("boolean"),
+            "storage": Param(format=formats.storage_id),
+            "target": Param(format=formats.node),
+        },
+        anyone,
+    ),
+    Route(
+        "GET", "/nodes/{node}/storage/{storage}/status", node_status,
+        {"node": NODE, "storage": STORAGE}, perm("/storage/{storage}", *_SEE, any_of=True),
+    ),
+)  # fmt: skip

@@ -1,0 +1,185 @@
+"""
+Reading tasks: lists, status, log, and stopping one.
+
+A task belongs to its node: another node does not know it. Somebody else's task needs Sys.Audit on
+the node; lists simply leave those out. The surprise: the list of the whole cluster shows a token
+none at all without Sys.Audit on ``/``, not even its own, because it compares the task's user, cut
+off from the token's name, with the whole name of the one who asks.
+"""
+
+import re
+from typing import Any
+
+from moxwell.lab.proxmox.config_schema.formats import split_list, vmid
+from moxwell.lab.proxmox.config_schema.params import NODE
+from moxwell.lab.proxmox.errors import die, param_error
+from moxwell.lab.proxmox.request_context import Call, Paged
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone
+from moxwell.lab.proxmox.state import Row, Task
+
+_UPID = re.compile(
+    r"^UPID:([a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?):[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8,9}"
+    r":[0-9A-Fa-f]{8}:([^:\s]+):([^:\s]*):([^:\s]+):$"
+)
+MISSING = "unable to open file - No such file or directory"
+
+
+def row(task: Task) -> Row:
+    user, _, token = task.user.partition("!")
+    shown: Row = {
+        "upid": task.upid,
+        "node": task.node,
+        "pid": task.pid,
+        "pstart": task.pstart,
+        "starttime": task.starttime,
+        "type": task.type,
+        "id": task.id,
+        "user": user,
+    }
+    return shown | ({"tokenid": token} if token else {})
+
+
+def _ended(task: Task) -> Row:
+    return row(task) | {"endtime": task.endtime, "status": task.exitstatus}
+
+
+def list_tasks(call: Call) -> Paged:
+    source = call.get("source", "archive")
+    found: list[Row] = []
+    for task in reversed(call.region.tasks.values()):
+        if task.node != call.node or not _wanted(call, task):
+            continue
+        if task.running and source in {"active", "all"}:
+            found.append(row(task) | {"status": "RUNNING", "saved": "0"})
+        elif not task.running and source in {"archive", "all"}:
+            found.append(_ended(task))
+    start, limit = call.get("start", 0), call.get("limit", 50)
+    return Paged(found[start : start + limit], len(found) or None)
+
+
+def _wanted(call: Call, task: Task) -> bool:
+    p = call.params
+    if not _is_own(call, task.user) and not call.may(f"/nodes/{call.node}", "Sys.Audit"):
+        return False
+    return (
+        ("vmid" not in p or task.id == str(p["vmid"]))
+        and ("typefilter" not in p or task.type == p["typefilter"])
+        and p.get("userfilter", "").lower() in task.user.partition("!")[0].lower()
+        and ("since" not in p or task.starttime >= p["since"])
+        and ("until" not in p or task.starttime <= p["until"])
+        and (not p.get("errors") or (not task.running and task.exitstatus != "OK"))
+        and (not p.get("statusfilter") or p.get("errors") or _kind(task) in _kinds(call))
+    )
+
+
+def _kinds(call: Call) -> list[str]:
+    return split_list(call.params["statusfilter"].lower())
+
+
+def _kind(task: Task) -> str:
+    if task.exitstatus == "OK":
+        return "ok"
+    if task.exitstatus is None or task.exitstatus == "unexpected status":
+        return "unknown"
+    return "warning" if task.exitstatus.startswith("WARNINGS: ") else "error"
+
+
+def find_task(call: Call) -> Task | None:
+    """The task of the path if it is this node's; raises for what is no UPID, or not one's own."""
+    upid = call.params["upid"]
+    match = _UPID.match(upid)
+    if not match:
+        raise param_error({"upid": "unable to parse worker upid"})
+    if not _is_own(call, match[4]):
+        call.check(f"/nodes/{call.node}", "Sys.Audit")
+    task = call.region.tasks.get(upid)
+    return task if task is not None and task.node == call.node else None
+
+
+def _is_own(call: Call, owner: str) -> bool:
+    """A token's tasks are its own and its user's; a user's are the user's alone."""
+    if owner == call.authid:
+        return True
+    return call.token is None and owner.partition("!")[0] == call.user
+
+
+def index(call: Call) -> list[Row]:
+    return [{"name": "log"}, {"name": "status"}]
+
+
+def status(call: Call) -> Row:
+    task = find_task(call)
+    if task is None:
+        raise param_error({"upid": "no such task"})
+    shown = row(task) | {"status": "running" if task.running else "stopped"}
+    return shown if task.running else shown | {"exitstatus": task.exitstatus}
+
+
+def log(call: Call) -> Paged:
+    task = find_task(call)
+    if task is None:
+        line = {"n": 1, "t": MISSING}
+        return Paged([line] if call.major >= 9 else line, 1)
+    if call.get("download") and ("start" in call.params or "limit" in call.params):
+        raise die("'download' cannot be used together with 'start' or 'limit' parameters")
+    start, limit = call.get("start", 0), call.get("limit", 50)
+    lines = task.log[start : start + limit] if limit else task.log[start:]
+    if not task.log:
+        return Paged([{"n": 1, "t": "no content"}], 1)
+    return Paged([{"n": start + n, "t": t} for n, t in enumerate(lines, 1)], len(task.log))
+
+
+def stop(call: Call) -> None:
+    upid = call.params["upid"]
+    match = _UPID.match(upid)
+    if not match:
+        raise param_error({"upid": "unable to parse worker upid"})
+    task = call.region.tasks.get(upid)
+    if task is None or task.node != call.node:
+        raise param_error({"upid": "no such task"})
+    if not _is_own(call, match[4]):
+        call.check(f"/nodes/{call.node}", "Sys.Modify")
+    call.desk.workers.stop(upid)
+
+
+def recent(call: Call) -> list[Row]:
+    rows: list[Row] = []
+    for task in reversed(call.region.tasks.values()):
+        if task.user.partition("!")[0] != call.authid and not call.may("/", "Sys.Audit"):
+            continue
+        shown = row(task) if task.running else _ended(task)
+        rows.append(shown | {"saved": "0" if task.running else "1"})
+        if len(rows) >= 25 * len(call.region.hosts):
+            break
+    return rows
+
+
+_UPID_PARAM: dict[str, Any] = {"node": NODE, "upid": Param(optional=False)}
+_PAGE = {"start": Param("integer", minimum=0), "limit": Param("integer", minimum=0)}
+ROUTES = (
+    Route("GET", "/cluster/tasks", recent, permission=anyone),
+    Route(
+        "GET", "/nodes/{node}/tasks", list_tasks,
+        {
+            "node": NODE,
+            **_PAGE,
+            "userfilter": Param(),
+            "typefilter": Param(),
+            "vmid": Param("integer", format=vmid, minimum=100, maximum=999999999),
+            "errors": Param("boolean"),
+            "source": Param(enum=("archive", "active", "all")),
+            "since": Param("integer"),
+            "until": Param("integer"),
+            "statusfilter": Param(),
+        },
+        anyone,
+    ),
+    Route("GET", "/nodes/{node}/tasks/{upid}", index, _UPID_PARAM, anyone),
+    Route("DELETE", "/nodes/{node}/tasks/{upid}", stop, _UPID_PARAM, anyone),
+    Route("GET", "/nodes/{node}/tasks/{upid}/status", status, _UPID_PARAM, anyone),
+    Route(
+        "GET", "/nodes/{node}/tasks/{upid}/log", log,
+        {**_UPID_PARAM, **_PAGE, "download": Param("boolean")}, anyone,
+    ),
+)  # fmt: skip

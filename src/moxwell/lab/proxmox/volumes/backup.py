@@ -1,0 +1,257 @@
+"""
+POST vzdump: backups of guests, each a volume on a backup storage after its time.
+
+The archive's bytes are the guest's configuration as JSON, so that a restore gives the same guest.
+"""
+
+import json
+import re
+from typing import Any
+
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.errors import PveError, bad_params, die
+from moxwell.lab.proxmox.qemu import conf as files
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone
+from moxwell.lab.proxmox.state import Guest
+from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.volumes import names, prune
+from moxwell.lab.proxmox.volumes.volume_store import Stock
+
+_COMPRESSED = {"zstd": ".zst", "gzip": ".gz", "1": ".lzo", "lzo": ".lzo", "0": "", None: ""}
+
+
+def _chosen(call: Call) -> list[int]:
+    """The ids to back up on this node."""
+    region = call.region
+    if call.get("pool"):
+        pool = region.pools.get(call.params["pool"])
+        return sorted(pool.vms) if pool else []
+    if call.get("all"):
+        skipped = {int(v) for v in formats.split_list(str(call.get("exclude") or ""))}
+        here = [v for v, g in region.guests.items() if g.node == call.node]
+        return sorted(v for v in here if v not in skipped)
+    return [int(v) for v in formats.split_list(str(call.get("vmid") or ""))]
+
+
+def vzdump(call: Call) -> str:
+    """Check at once, then one worker for all guests."""
+    if not (call.get("vmid") or call.get("all") or call.get("pool")):
+        raise bad_params(vmid="property is missing and it is not optional")
+    storage_name = call.get("storage") or "local"
+    storage = Stock(call.desk, call.node).enabled(storage_name)
+    if "backup" not in storage.content:
+        raise die(f"storage '{storage_name}' does not support backups")
+    call.check(f"/storage/{storage_name}", "Datastore.AllocateSpace")
+    ids = _chosen(call)
+    if not call.get("all"):
+        for vmid in ids:
+            call.check_vm(vmid, "VM.Backup")
+    ids = [v for v in ids if call.may(f"/vms/{v}", "VM.Backup")]
+    here = [v for v in ids if v in call.region.guests and call.region.guests[v].node == call.node]
+    ident = str(ids[0]) if len(ids) == 1 and call.get("vmid") else ""
+
+    async def worker(work: Work) -> None:
+        await _Dump(call, storage_name, work).run(ids, here)
+
+    return call.spawn("vzdump", ident, worker)
+
+
+class _Dump:
+    """One backup run."""
+
+    def __init__(self, call: Call, storage: str, work: Work) -> None:
+        self._call, self._storage, self._work = call, storage, work
+
+    def _log(self, text: str) -> None:
+        self._work.log(f"INFO: {text}")
+
+    async def run(self, ids: list[int], here: list[int]) -> None:
+        self._log(f"starting new backup job: vzdump {' '.join(map(str, ids))}")
+        elsewhere = [v for v in ids if v not in here]
+        if elsewhere:
+            listed = ", ".join(map(str, elsewhere))
+            self._log(f"skip external VMs: {listed}")
+        failed = 0
+        for vmid in here:
+            guest = self._call.region.guests.get(vmid)
+            if guest is None:
+                continue
+            try:
+                await self._one(guest)
+            except PveError as problem:
+                failed += 1
+                self._work.log(f"ERROR: Backup of VM {vmid} failed - {problem.message}")
+        self._log("Backup job finished" + (" with errors" if failed else " successfully"))
+        if failed:
+            raise die("job errors")
+
+    async def _one(self, guest: Guest) -> None:
+        call = self._call
+        self._log(f"Starting Backup of VM {guest.vmid} ({guest.kind})")
+        files.check_lock(guest)
+        guest.conf["lock"] = "backup"
+        files.write(call.desk, guest)
+        try:
+            if call.get("mode") == "stop" and guest.running:
+                self._log("stopping virtual guest")
+            size = sum(self._sizes(guest))
+            await self._work.sleep(size / call.region.pace.bandwidth)
+            volid = self._archive(guest, size)
+        finally:
+            guest.conf.pop("lock", None)
+            files.write(call.desk, guest)
+        self._log(f"archive file: {volid}")
+        self._prune(guest)
+        self._log(f"Finished Backup of VM {guest.vmid}")
+
+    def _sizes(self, guest: Guest) -> list[int]:
+        place = files.stock(self._call)
+        found = []
+        for key, value in guest.conf.items():
+            text = str(value)
+            volid = text.partition(",")[0]
+            volume = place.find(volid) if ":" in volid else None
+            if volume is None or "media=cdrom" in text or "backup=0" in text:
+                continue
+            if not key.startswith("unused"):
+                found.append(volume.size)
+        return found
+
+    def _archive(self, guest: Guest, size: int) -> str:
+        call = self._call
+        stamp = f"{call.desk.clock.now():%Y_%m_%d-%H_%M_%S}"
+        form = "vma" if guest.kind == "qemu" else "tar"
+        form += _COMPRESSED.get(call.get("compress"), "")
+        name = f"backup/vzdump-{guest.kind}-{guest.vmid}-{stamp}.{form}"
+        conf = {k: v for k, v in guest.conf.items() if k != "lock"}
+        data = json.dumps({"kind": guest.kind, "conf": conf, "marks": self._marks(guest)})
+        place = files.stock(call)
+        volid = place.put_file(self._storage, name, "backup", form, data.encode())
+        volume = place.get(volid)
+        volume.vmid, volume.size = guest.vmid, max(size // 2, len(data))
+        place.occupy(volid, volume.size)
+        volume.notes = self._notes(guest)
+        volume.protected = bool(call.get("protected"))
+        storage = place.get_storage(self._storage)
+        if storage.used(call.node) > storage.capacity:
+            place.free(volid)
+            path = names.path_of(storage, name)
+            raise die(f"vma_queue_write: write error - No space left on device ({path})")
+        return volid
+
+    def _marks(self, guest: Guest) -> dict[str, str]:
+        place = files.stock(self._call)
+        marks = {}
+        for key, value in guest.conf.items():
+            volume = place.find(str(value).partition(",")[0]) if ":" in str(value) else None
+            if volume is not None:
+                marks[key] = volume.mark
+        return marks
+
+    def _notes(self, guest: Guest) -> str | None:
+        template = self._call.get("notes-template")
+        if not template:
+            return None
+        words = {
+            "guestname": str(guest.conf.get("name") or guest.conf.get("hostname") or ""),
+            "vmid": str(guest.vmid),
+            "node": guest.node,
+            "cluster": self._call.region.cluster or "",
+        }
+        return re.sub(r"\{\{(\w+)\}\}", lambda m: words.get(m[1], m[0]), str(template))
+
+    def _prune(self, guest: Guest) -> None:
+        """Remove what ``prune-backups`` does not keep."""
+        place = files.stock(self._call)
+        storage = place.get_storage(self._storage)
+        rule = str(self._call.get("prune-backups") or storage.options.get("prune-backups") or "")
+        if not self._call.get("remove", 1):
+            return
+        backups = [
+            volume
+            for volume in storage.shelf(self._call.node).values()
+            if volume.content == "backup" and volume.vmid == guest.vmid
+        ]
+        for volume, mark in prune.marks(backups, rule):
+            if mark == "remove":
+                place.free(f"{self._storage}:{volume.name}")
+                self._log(f"removing backup '{self._storage}:{volume.name}'")
+
+
+def defaults(call: Call) -> dict[str, Any]:
+    """GET vzdump/defaults."""
+    return {"mode": "snapshot", "compress": "0", "storage": call.get("storage") or "local"}
+
+
+def extract(call: Call) -> str:
+    """GET vzdump/extractconfig: the configuration in an archive."""
+    place, volid = Stock(call.desk, call.node), call.params["volume"]
+    if place.parse(volid).kind != "backup":
+        raise die(f"unable to use volume {volid} - content type needs to be 'backup'")
+    saved = json.loads(place.get(volid).data or b"{}")
+    return "".join(f"{k}: {v}\n" for k, v in sorted(saved.get("conf", {}).items()))
+
+
+_NODE = Param(optional=False, format=formats.node)
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/nodes/{node}/vzdump",
+        vzdump,
+        {
+            "node": _NODE,
+            "vmid": Param(format=formats.listed(formats.vmid)),
+            "all": Param(type="boolean"),
+            "pool": Param(),
+            "exclude": Param(format=formats.listed(formats.vmid)),
+            "storage": Param(format=formats.storage_id),
+            "mode": Param(enum=("snapshot", "suspend", "stop")),
+            "compress": Param(enum=("0", "1", "gzip", "lzo", "zstd")),
+            "notes-template": Param(max_length=1024, requires="storage"),
+            "protected": Param(type="boolean", requires="storage"),
+            "remove": Param(type="boolean"),
+            "prune-backups": Param(),
+            "bwlimit": Param(type="integer", minimum=0),
+            "ionice": Param(type="integer", minimum=0, maximum=8),
+            "lockwait": Param(type="integer", minimum=0),
+            "mailnotification": Param(enum=("always", "failure")),
+            "mailto": Param(),
+            "notification-mode": Param(enum=("auto", "legacy-sendmail", "notification-system")),
+            "quiet": Param(type="boolean"),
+            "stdexcludes": Param(type="boolean"),
+            "stopwait": Param(type="integer", minimum=0),
+            "tmpdir": Param(),
+            "zstd": Param(type="integer"),
+            "pigz": Param(type="integer"),
+            "fleecing": Param(),
+            "performance": Param(),
+            "job-id": Param(max_length=50, pattern=r"\S+"),
+            "dumpdir": Param(),
+            "exclude-path": Param(type="array"),
+            "maxfiles": Param(type="integer", minimum=1),
+            "notification-policy": Param(enum=("always", "failure", "never"), until=8),
+            "notification-target": Param(until=8),
+            "pbs-change-detection-mode": Param(enum=("legacy", "data", "metadata")),
+            "script": Param(),
+            "stdout": Param(type="boolean"),
+            "stop": Param(type="boolean"),
+        },
+        anyone,
+    ),
+    Route(
+        "GET",
+        "/nodes/{node}/vzdump/defaults",
+        defaults,
+        {"node": _NODE, "storage": Param(format=formats.storage_id)},
+        anyone,
+    ),
+    Route(
+        "GET",
+        "/nodes/{node}/vzdump/extractconfig",
+        extract,
+        {"node": _NODE, "volume": Param(optional=False)},
+        anyone,
+    ),
+)

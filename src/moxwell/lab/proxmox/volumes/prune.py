@@ -1,0 +1,131 @@
+"""
+Which backups to keep: ``keep-last=3,keep-daily=7`` and its kin, and the endpoints about it.
+
+Protected backups are never counted nor removed. Of each period the newest backup counts; a period
+that an earlier rule covered does not use up a later rule's number.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.errors import die
+from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route_permissions import anyone, perm
+from moxwell.lab.proxmox.state import Row, Volume
+from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.volumes.volume_store import Stock
+
+PERIODS = {
+    "keep-last": "{name}",
+    "keep-hourly": "%Y-%m-%d %H",
+    "keep-daily": "%Y-%m-%d",
+    "keep-weekly": "%G-%V",
+    "keep-monthly": "%Y-%m",
+    "keep-yearly": "%Y",
+}
+
+
+def rules(text: str) -> dict[str, int]:
+    """The numbers of a prune-backups string; empty means: keep everything."""
+    found = dict(re.findall(r"(keep-\w+)=(\d+)", text))
+    if found.get("keep-all") == "1":
+        return {}
+    return {name: int(found[name]) for name in PERIODS if int(found.get(name, 0))}
+
+
+def marks(backups: Iterable[Volume], text: str) -> list[tuple[Volume, str]]:
+    """Each backup with ``keep``, ``remove`` or ``protected``, newest first."""
+    wanted = rules(text)
+    ordered = sorted(backups, key=lambda v: (v.ctime, v.name), reverse=True)
+    found = {v.name: "protected" for v in ordered if v.protected}
+    if not wanted:
+        return [(v, found.get(v.name, "keep")) for v in ordered]
+    for rule, count in wanted.items():
+        _mark(ordered, found, PERIODS[rule], count)
+    return [(v, found.get(v.name, "remove")) for v in ordered]
+
+
+def _mark(ordered: list[Volume], found: dict[str, str], period: str, count: int) -> None:
+    covered = {_period(v, period) for v in ordered if found.get(v.name) == "keep"}
+    seen: set[str] = set()
+    for volume in ordered:
+        key = _period(volume, period)
+        if volume.name in found or key in covered or key in seen:
+            continue
+        if len(seen) >= count:
+            return
+        seen.add(key)
+        found[volume.name] = "keep"
+
+
+def _period(volume: Volume, period: str) -> str:
+    if period == "{name}":
+        return volume.name
+    return datetime.fromtimestamp(volume.ctime, UTC).strftime(period)
+
+
+def _selected(call: Call) -> list[tuple[Volume, str]]:
+    storage = Stock(call.desk, call.node).enabled(call.params["storage"])
+    text = str(call.get("prune-backups") or storage.options.get("prune-backups") or "")
+    if not text:
+        raise die(f"storage '{storage.name}' has no prune-backups options defined")
+    groups: dict[int, list[Volume]] = {}
+    for volume in storage.shelf(call.node).values():
+        kind = "lxc" if "-lxc-" in volume.name else "qemu"
+        wanted = call.get("vmid") in (None, volume.vmid) and call.get("type", kind) == kind
+        if volume.content == "backup" and volume.vmid is not None and wanted:
+            groups.setdefault(volume.vmid, []).append(volume)
+    return [pair for group in groups.values() for pair in marks(group, text)]
+
+
+def dry_run(call: Call) -> list[Row]:
+    """GET prunebackups: what would be kept."""
+    name = call.params["storage"]
+    return [
+        {
+            "volid": f"{name}:{volume.name}",
+            "ctime": volume.ctime,
+            "mark": mark,
+            "type": "lxc" if "-lxc-" in volume.name else "qemu",
+            "vmid": volume.vmid,
+        }
+        for volume, mark in _selected(call)
+    ]
+
+
+def prune(call: Call) -> str:
+    """DELETE prunebackups."""
+    name, vmid = call.params["storage"], call.get("vmid")
+    call.check(f"/storage/{name}", "Datastore.Allocate")
+
+    async def worker(work: Work) -> None:
+        place = Stock(call.desk, call.node)
+        for volume, mark in _selected(call):
+            work.log(f"{mark} {name}:{volume.name}")
+            if mark == "remove":
+                place.free(f"{name}:{volume.name}")
+
+    return call.spawn("prunebackups", f"{vmid}@{name}" if vmid else name, worker)
+
+
+_PATH = "/nodes/{node}/storage/{storage}/prunebackups"
+_PARAMS = {
+    "node": Param(optional=False, format=formats.node),
+    "storage": Param(optional=False, format=formats.storage_id),
+    "prune-backups": Param(),
+    "type": Param(enum=("qemu", "lxc")),
+    "vmid": Param(type="integer", format=formats.vmid, minimum=100, maximum=999999999),
+}
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        _PATH,
+        dry_run,
+        _PARAMS,
+        perm("/storage/{storage}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True),
+    ),
+    Route("DELETE", _PATH, prune, _PARAMS, anyone),
+)

@@ -1,0 +1,209 @@
+"""
+World files: YAML in, the state of regions out.
+
+A world says what is there before the first request: regions with nodes, bridges, storages and their
+volumes, users and rights, guests and templates. A mistake is answered with the file, the line
+and the field (see :mod:`moxwell.lab.proxmox.yaml_tree`). What is not said has the defaults of ``state``.
+"""
+
+import hashlib
+from pathlib import Path
+
+from moxwell.lab.proxmox.access.privileges import builtin_roles
+from moxwell.lab.proxmox.state import Access, Acl, Group, Host, Pace, Pool, Region, Row, Token, User
+from moxwell.lab.proxmox.world_guests import read_guest
+from moxwell.lab.proxmox.world_storage import read_storage
+from moxwell.lab.proxmox.yaml_tree import Tree
+
+REALMS: dict[str, Row] = {
+    "pam": {"type": "pam", "comment": "Linux PAM standard authentication"},
+    "pve": {"type": "pve", "comment": "Proxmox VE authentication server"},
+}
+REPOIDS = {8: "2606ac850d46da29", 9: "14a22df35955d97d"}
+
+
+def load_world(path: Path, now: float) -> dict[str, Region]:
+    """The regions of a world file; ``now`` is when its hosts came up."""
+    return read_world(path.read_text(), str(path), now)
+
+
+def read_world(text: str, source: str, now: float) -> dict[str, Region]:
+    tree = Tree.parse(text, source)
+    regions: dict[str, Region] = {}
+    for one in tree.items("regions"):
+        region = _region(one, now)
+        if region.name in regions:
+            raise one.get("name").bad(f"region '{region.name}' is there twice")
+        regions[region.name] = region
+    if not regions:
+        raise tree.bad("field 'regions' is missing or empty")
+    tree.done()
+    return regions
+
+
+def _region(tree: Tree, now: float) -> Region:
+    version = tree.text("version", "8.4.21")
+    parts = version.split(".")
+    if len(parts) < 2 or parts[0] not in {"8", "9"}:
+        raise tree.get("version").bad(f"must be 8.x or 9.x, not '{version}'")
+    region = Region(tree.text("name"), version=version, release=".".join(parts[:2]))
+    region.repoid = tree.text("repoid", REPOIDS[int(parts[0])])
+    region.cluster = tree.text("cluster", "") or None
+    region.config_version = tree.integer("config_version", 1)
+    region.secret = hashlib.sha256(f"{region.name}:{tree.text('seed', '')}".encode()).hexdigest()
+    region.pace = _pace(tree.find("pace"))
+    for at, one in enumerate(tree.items("nodes"), 1):
+        host = _host(one, at, now, bool(region.cluster))
+        if host.name in region.hosts:
+            raise one.get("name").bad(f"node '{host.name}' is there twice")
+        region.hosts[host.name] = host
+    if not region.hosts:
+        raise tree.bad("field 'nodes' is missing or empty")
+    first = next(iter(region.hosts))
+    region.api_node = tree.text("api_node", first)
+    if region.api_node not in region.hosts:
+        raise tree.get("api_node").bad(f"there is no node '{region.api_node}'")
+    region.hosts[region.api_node].port = tree.integer("port", 0, least=0)
+    _contents(tree, region, now)
+    tree.done()
+    return region
+
+
+def _contents(tree: Tree, region: Region, now: float) -> None:
+    for one in tree.items("storages"):
+        storage = read_storage(one, region, now)
+        region.storages[storage.name] = storage
+    region.access = _access(tree.find("access"), region.major)
+    for one in tree.items("guests"):
+        guest = read_guest(one, region, now)
+        region.guests[guest.vmid] = guest
+        region.changed.add(guest.vmid)
+    for one in tree.items("pools"):
+        region.pools[one.text("pool")] = _pool(one)
+    options = tree.find("options")
+    region.options = dict(options.value()) if options else {}
+    files = tree.find("files")
+    for name, entry in files.fields() if files else ():
+        region.files[name] = {"size": entry.size("size", 0), "what": entry.text("what", "")}
+
+
+def _pool(tree: Tree) -> Pool:
+    pool = Pool(tree.text("pool"), tree.text("comment", "") or None)
+    pool.vms = [int(one.value()) for one in tree.items("vms")]
+    pool.storages = [str(one.value()) for one in tree.items("storages")]
+    tree.done()
+    return pool
+
+
+def _pace(tree: Tree | None) -> Pace:
+    pace = Pace()
+    if tree is None:
+        return pace
+    for name in Pace.__dataclass_fields__:
+        if name.endswith("bandwidth"):
+            setattr(pace, name, float(tree.size(name, int(getattr(pace, name)))))
+        else:
+            setattr(pace, name, tree.number(name, getattr(pace, name)))
+    tree.done()
+    return pace
+
+
+def _host(tree: Tree, at: int, now: float, clustered: bool) -> Host:
+    host = Host(tree.text("name"), tree.integer("nodeid", at if clustered else 0))
+    host.address = tree.text("address", f"192.0.2.{at}/24")
+    host.cpus = tree.integer("cpus", host.cpus, least=1)
+    host.sockets = tree.integer("sockets", host.sockets, least=1)
+    host.memory = tree.size("memory", host.memory)
+    host.root = tree.size("root", host.root)
+    host.cpu_model = tree.text("cpu_model", host.cpu_model)
+    host.numa_nodes = tree.integer("numa_nodes", 1, least=1)
+    host.kvm = tree.boolean("kvm", True)
+    host.online = tree.boolean("online", True)
+    host.port = tree.integer("port", 0, least=0)
+    pages = tree.find("hugepages")
+    host.hugepages = {k: int(v.value()) for k, v in pages.fields()} if pages else {}
+    host.boot = now - tree.integer("uptime", 3600)
+    for one in tree.items("bridges"):
+        name = one.text("iface")
+        host.bridges[name] = _bridge(one, host)
+    if not tree.has("bridges"):
+        host.bridges["vmbr0"] = _bridge_row(host.address, "eth0", 4)
+    tree.done()
+    return host
+
+
+def _bridge(tree: Tree, host: Host) -> Row:
+    address = tree.text("address", "" if host.bridges else host.address)
+    row = _bridge_row(address, tree.text("ports", "eth0"), 4 + len(host.bridges))
+    row["type"] = tree.choice("type", ("bridge", "OVSBridge", "bond", "eth", "vlan"), "bridge")
+    if tree.boolean("vlan_aware", False):
+        row |= {"bridge_vlan_aware": 1, "bridge_vids": "2-4094"}
+    tree.text("iface")
+    tree.done()
+    return row
+
+
+def _bridge_row(address: str, ports: str, priority: int) -> Row:
+    row: Row = {
+        "type": "bridge",
+        "method": "static" if address else "manual",
+        "method6": "manual",
+        "families": ["inet"],
+        "bridge_ports": ports,
+        "bridge_stp": "off",
+        "bridge_fd": "0",
+        "autostart": 1,
+        "active": 1,
+        "priority": priority,
+    }
+    if address:
+        plain, _, mask = address.partition("/")
+        row |= {"address": plain, "netmask": mask, "cidr": address}
+    return row
+
+
+def _access(tree: Tree | None, major: int) -> Access:
+    access = Access(realms={name: dict(row) for name, row in REALMS.items()})
+    access.users["root@pam"] = User("root@pam")
+    if tree is None:
+        return access
+    for one in tree.items("users"):
+        user = User(one.text("userid"), one.text("password", "") or None)
+        user.comment = one.text("comment", "") or None
+        access.users[user.userid] = user
+        one.done()
+    for one in tree.items("groups"):
+        group = Group(one.text("group"), one.text("comment", "") or None)
+        group.users = [str(user.value()) for user in one.items("users")]
+        access.groups[group.groupid] = group
+        one.done()
+    for one in tree.items("tokens"):
+        _token(one, access)
+    for one in tree.items("roles"):
+        access.roles[one.text("role")] = [str(p.value()) for p in one.items("privs")]
+        one.done()
+    for one in tree.items("acl"):
+        _acl(one, access, major)
+    tree.done()
+    return access
+
+
+def _token(tree: Tree, access: Access) -> None:
+    userid, _, tokenid = tree.text("token").partition("!")
+    if userid not in access.users or not tokenid:
+        raise tree.get("token").bad("must be USER@REALM!NAME of a user that is there")
+    token = Token(tokenid, tree.text("secret"), int(tree.boolean("privsep", True)))
+    access.users[userid].tokens[tokenid] = token
+    tree.done()
+
+
+def _acl(tree: Tree, access: Access, major: int) -> None:
+    role = tree.text("role")
+    if role not in access.roles and role not in builtin_roles(major):
+        raise tree.get("role").bad(f"there is no role '{role}'")
+    kinds = [kind for kind in ("user", "group", "token") if tree.has(kind)]
+    if len(kinds) != 1:
+        raise tree.bad("needs one of the fields user, group, token")
+    spread = int(tree.boolean("propagate", True))
+    access.acl.append(Acl(tree.text("path"), kinds[0], tree.text(kinds[0]), role, spread))
+    tree.done()

@@ -1,0 +1,86 @@
+"""
+Guests and templates of a world file.
+
+A guest's ``config`` is what its configuration file would hold; volumes its drives name are made if
+the storage does not list them already, sized by the drive's ``size``.
+"""
+
+import re
+from uuid import UUID, uuid5
+
+from moxwell.lab.proxmox import pvestatd
+from moxwell.lab.proxmox.state import Conf, Guest, Region, Volume
+from moxwell.lab.proxmox.yaml_tree import Tree
+
+_DRIVE = re.compile(r"^(ide|sata|scsi|virtio|efidisk|tpmstate|unused|mp)\d+$|^rootfs$")
+_SPACE = UUID("6d6f7877-656c-4000-8000-000000000000")
+
+
+def read_guest(tree: Tree, region: Region, now: float) -> Guest:
+    vmid = tree.integer("vmid", least=100)
+    if vmid in region.guests:
+        raise tree.get("vmid").bad(f"guest {vmid} is there twice")
+    node = tree.text("node", region.api_node)
+    if node not in region.hosts:
+        raise tree.get("node").bad(f"there is no node '{node}'")
+    guest = Guest(vmid, tree.choice("type", ("qemu", "lxc"), "qemu"), node)
+    guest.incarnation = region.next_number()
+    guest.conf = _conf(tree, guest, now)
+    for key, value in guest.conf.items():
+        if _DRIVE.match(key):
+            _drive(tree, region, guest, str(value), now)
+    guest.running = tree.boolean("running", False)
+    if guest.running:
+        guest.started, guest.pid, guest.live = now, region.next_number(), dict(guest.conf)
+    tree.done()
+    return guest
+
+
+def _conf(tree: Tree, guest: Guest, now: float) -> Conf:
+    conf: Conf = {}
+    config = tree.find("config")
+    for key, entry in config.fields() if config is not None else ():
+        value = entry.value()
+        if isinstance(value, bool):
+            value = int(value)
+        if not isinstance(value, str | int | float):
+            raise entry.bad("must be a text or a number")
+        conf[key] = str(value) if key == "memory" else value
+    name = tree.text("name", "")
+    if name:
+        conf["name" if guest.kind == "qemu" else "hostname"] = name
+    if tree.boolean("template", False):
+        conf["template"] = 1
+    if guest.kind == "qemu":
+        conf.setdefault("smbios1", f"uuid={uuid5(_SPACE, f'smbios:{guest.vmid}')}")
+        conf.setdefault("vmgenid", str(uuid5(_SPACE, f"gen:{guest.vmid}")))
+        conf.setdefault("meta", f"creation-qemu=9.2.0,ctime={int(now)}")
+    return conf
+
+
+def _drive(tree: Tree, region: Region, guest: Guest, text: str, now: float) -> None:
+    volid = text.split(",")[0].removeprefix("file=").removeprefix("volume=")
+    prefix, colon, name = volid.partition(":")
+    if not colon or ("media=cdrom" in text and "cloudinit" not in name):
+        return
+    storage = region.storages.get(prefix)
+    if storage is None:
+        raise tree.bad(f"guest {guest.vmid} uses storage '{prefix}', which is not there")
+    shelf = storage.shelf(guest.node)
+    size = pvestatd.size_bytes(pvestatd.option(text, "size")) or 4 << 20
+    ending = name.rpartition(".")[2] if "." in name else "raw"
+    kind = "subvol" if name.startswith("subvol") else ending
+    content = "images" if guest.kind == "qemu" else "rootdir"
+    shelf.setdefault(
+        name,
+        Volume(
+            name,
+            kind,
+            content,
+            size,
+            used=size,
+            vmid=guest.vmid,
+            ctime=int(now),
+            mark=f"{region.name}/{prefix}/{name}",
+        ),
+    )

@@ -1,0 +1,90 @@
+"""
+Storages and volumes of a world file.
+"""
+
+from typing import Any
+
+from moxwell.lab.proxmox.state import Region, Storage, Volume
+from moxwell.lab.proxmox.storage_types import TYPES, default_content
+from moxwell.lab.proxmox.yaml_tree import Tree
+
+_CONTENT = {
+    "iso": "iso",
+    "vztmpl": "vztmpl",
+    "import": "import",
+    "snippets": "snippets",
+    "backup": "backup",
+}
+_MEANT = {"storage", "type", "capacity", "used", "volumes"}
+
+
+def read_storage(tree: Tree, region: Region, now: float) -> Storage:
+    name, kind = tree.text("storage"), tree.choice("type", tuple(sorted(TYPES)))
+    if name in region.storages:
+        raise tree.get("storage").bad(f"storage '{name}' is there twice")
+    options: dict[str, Any] = {}
+    for field, value in tree.fields():
+        if field not in _MEANT:
+            options[field] = _option(field, value)
+    required, allowed = TYPES[kind]
+    for field in options:
+        if field not in allowed and field not in required:
+            raise tree.get(field).bad(f"a storage of type {kind} has no '{field}'")
+    for field in required:
+        if field not in options:
+            raise tree.bad(f"field '{field}' is missing (type {kind} needs it)")
+    options.setdefault("content", default_content(kind))
+    storage = Storage(name, kind, options, capacity=tree.size("capacity", 100 << 30))
+    storage.used_extra = tree.size("used", 0)
+    for one in tree.items("volumes"):
+        _volume(one, region, storage, now)
+    return storage
+
+
+def _option(field: str, tree: Tree) -> Any:
+    value = tree.value()
+    if field in {"shared", "disable"}:
+        return int(bool(value))
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value)
+    return int(value) if isinstance(value, bool) else value
+
+
+def _volume(tree: Tree, region: Region, storage: Storage, now: float) -> None:
+    prefix, _, name = tree.text("volid").partition(":")
+    if prefix != storage.name or not name:
+        raise tree.get("volid").bad(f"must start with '{storage.name}:'")
+    size = tree.size("size")
+    content = _CONTENT.get(name.partition("/")[0], "images")
+    volume = Volume(name, tree.text("format", _format(name)), content, size, used=size)
+    volume.size = tree.size("virtual_size", size)
+    volume.ctime = int(now)
+    volume.vmid = tree.integer("vmid", 0) or None
+    text = tree.find("text")
+    if text is not None:
+        volume.data = str(text.value()).encode()
+    node = tree.text("node", "")
+    if node and node not in region.hosts:
+        raise tree.get("node").bad(f"there is no node '{node}'")
+    nodes = [""] if storage.shared else ([node] if node else list(region.hosts))
+    for where in nodes:
+        storage.volumes.setdefault(where, {})[name] = volume
+    tree.text("what", "")
+    tree.done()
+
+
+def _format(name: str) -> str:
+    for ending, kind in (
+        (".iso", "iso"),
+        (".img", "iso"),
+        (".tar.gz", "tgz"),
+        (".tar.zst", "tzst"),
+        (".tar.xz", "txz"),
+        (".qcow2", "qcow2"),
+        (".vmdk", "vmdk"),
+        (".ova", "ova"),
+        (".raw", "raw"),
+    ):
+        if name.endswith(ending):
+            return "raw" if ending == ".img" and name.startswith("import/") else kind
+    return "snippet" if name.startswith("snippets/") else "raw"

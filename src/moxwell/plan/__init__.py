@@ -1,0 +1,1 @@
+"""``moxwell plan``: what a manifest would change, computed without applying it."""

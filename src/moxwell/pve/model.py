@@ -1,0 +1,209 @@
+"""
+What the inventory knows of a region, as values: hosts, guests, storages, and an indexed view.
+
+In: rows of ``/cluster/resources`` and what was learned since. Out: a frozen ``View`` and the
+differences between two views. The surprise: figures that move all the time (usage, uptime) are kept
+but not compared, so that an idle region with ten thousand guests makes no events.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeVar
+
+from moxwell.pve import ownership, property_strings
+from moxwell.pve.endpoints.cluster import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class HostSeen:
+    """A host."""
+
+    name: str
+    online: bool
+    cpus: int = 0
+    memory_bytes: int = 0
+    memory_used_bytes: int = field(default=0, compare=False)
+    cpu_load: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSeen:
+    """A storage as one host has it."""
+
+    name: str
+    host: str
+    type: str = ""
+    content: frozenset[str] = frozenset()
+    shared: bool = False
+    available: bool = True
+    total_bytes: int = 0
+    used_bytes: int = field(default=0, compare=False)
+
+    @property
+    def free_bytes(self) -> int:
+        return max(0, self.total_bytes - self.used_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSeen:
+    """A guest; ``status`` is running, stopped or unknown (its host is down, or it is too new)."""
+
+    vmid: int
+    host: str
+    kind: Literal["qemu", "lxc"] = "qemu"
+    name: str = ""
+    status: str = "unknown"
+    template: bool = False
+    tags: tuple[str, ...] = ()
+    pool: str = ""
+    lock: str = ""
+    hastate: str = ""
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    uptime_seconds: int = field(default=0, compare=False)
+    memory_used_bytes: int = field(default=0, compare=False)
+    cpu_load: float = field(default=0.0, compare=False)  # of its own processors, 0..1
+
+    @property
+    def running(self) -> bool:
+        return self.status == "running"
+
+    @property
+    def owner_keys(self) -> tuple[str, ...]:
+        """Keys of owners that its tags name (see :mod:`moxwell.pve.ownership`)."""
+        return ownership.keys_in_tags(self.tags)
+
+
+Seen = HostSeen | StorageSeen | GuestSeen
+K = TypeVar("K")
+S = TypeVar("S", HostSeen, StorageSeen, GuestSeen)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something came (no ``before``), went (no ``after``) or became different."""
+
+    region: str
+    before: Seen | None
+    after: Seen | None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the region answers, since when, and if not, why not."""
+
+    region: str
+    reachable: bool
+    since: float
+    error: str = field(default="", compare=False)
+
+
+Event = Change | Health
+
+
+@dataclass(frozen=True)
+class View:
+    """A region at one moment; indices are made when first asked for."""
+
+    hosts: Mapping[str, HostSeen] = field(default_factory=dict)
+    storages: Mapping[tuple[str, str], StorageSeen] = field(default_factory=dict)  # (host, name)
+    guests: Mapping[int, GuestSeen] = field(default_factory=dict)
+    pools: frozenset[str] = frozenset()
+
+    @cached_property
+    def by_name(self) -> Mapping[str, tuple[GuestSeen, ...]]:
+        return _grouped((guest.name, guest) for guest in self.guests.values())
+
+    @cached_property
+    def by_host(self) -> Mapping[str, tuple[GuestSeen, ...]]:
+        return _grouped((guest.host, guest) for guest in self.guests.values())
+
+    @cached_property
+    def by_owner(self) -> Mapping[str, tuple[GuestSeen, ...]]:
+        return _grouped((key, guest) for guest in self.guests.values() for key in guest.owner_keys)
+
+    @cached_property
+    def templates(self) -> tuple[GuestSeen, ...]:
+        return tuple(guest for guest in self.guests.values() if guest.template)
+
+
+def _grouped(pairs: Iterable[tuple[str, GuestSeen]]) -> dict[str, tuple[GuestSeen, ...]]:
+    groups: dict[str, list[GuestSeen]] = {}
+    for key, guest in pairs:
+        groups.setdefault(key, []).append(guest)
+    return {key: tuple(guests) for key, guests in groups.items()}
+
+
+def guest_of(row: Resource) -> GuestSeen:
+    return GuestSeen(
+        vmid=row.vmid,
+        host=row.node,
+        kind="lxc" if row.type == "lxc" else "qemu",
+        name=row.name,
+        status=row.status or "unknown",
+        template=row.template,
+        tags=property_strings.tags(row.tags) if row.tags else (),
+        pool=row.pool,
+        lock=row.lock,
+        hastate=row.hastate,
+        cpus=row.maxcpu,
+        memory_bytes=row.maxmem,
+        disk_bytes=row.maxdisk,
+        uptime_seconds=row.uptime,
+        memory_used_bytes=row.mem,
+        cpu_load=row.cpu,
+    )
+
+
+def host_of(row: Resource) -> HostSeen:
+    return HostSeen(row.node, row.status == "online", int(row.maxcpu), row.maxmem, row.mem, row.cpu)
+
+
+def storage_of(row: Resource) -> StorageSeen:
+    return StorageSeen(
+        name=row.storage,
+        host=row.node,
+        type=row.plugintype,
+        content=frozenset(c for c in row.content.split(",") if c),
+        shared=row.shared,
+        available=row.status == "available",
+        total_bytes=row.maxdisk,
+        used_bytes=row.disk,
+    )
+
+
+def view_of(rows: Iterable[Resource]) -> View:
+    """The rows of one poll, indexed."""
+    hosts: dict[str, HostSeen] = {}
+    storages: dict[tuple[str, str], StorageSeen] = {}
+    guests: dict[int, GuestSeen] = {}
+    pools: set[str] = set()
+    for row in rows:
+        if row.type in {"qemu", "lxc"}:
+            guests[row.vmid] = guest_of(row)
+        elif row.type == "node":
+            hosts[row.node] = host_of(row)
+        elif row.type == "storage":
+            storages[row.node, row.storage] = storage_of(row)
+        elif row.type == "pool":
+            pools.add(row.pool or row.id.removeprefix("/pool/"))
+    return View(hosts, storages, guests, frozenset(pools))
+
+
+def differences(region: str, old: View, new: View) -> Iterator[Change]:
+    """What became different from one view to the next."""
+    yield from _compared(region, old.hosts, new.hosts)
+    yield from _compared(region, old.storages, new.storages)
+    yield from _compared(region, old.guests, new.guests)
+
+
+def _compared(region: str, old: Mapping[K, S], new: Mapping[K, S]) -> Iterator[Change]:
+    for key, value in new.items():
+        was = old.get(key)
+        if was is not value and was != value:
+            yield Change(region, was, value)
+    for key, value in old.items():
+        if key not in new:
+            yield Change(region, value, None)

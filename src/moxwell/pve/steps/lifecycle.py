@@ -1,0 +1,195 @@
+"""
+From birth to end: cloning, creating, templating, migrating, destroying.
+
+The surprise: a clone in progress shows neither its mark nor its name, and a guest that is not on
+the host where it was looked for is not gone: it may have moved. A step says "nothing to do here";
+whether that means gone is decided by who sees the whole region.
+"""
+
+from collections.abc import Mapping
+
+from moxwell.pve import errors, ownership
+from moxwell.pve.client import Pve
+from moxwell.pve.steps.contract import (
+    Expectation,
+    Guest,
+    GuestStep,
+    own_config,
+    own_free_config,
+    same_region,
+)
+from moxwell.pve.values import Upid
+
+
+class Clone(GuestStep, frozen=True, kw_only=True):
+    """Copy a template to the claimed id, marked from birth.
+
+    ``guest.host`` is where the clone will be; ``template_host`` where the template is.
+    """
+
+    template: int
+    template_host: str
+    name: str
+    description: str = ""
+    full: bool = False
+    storage: str = ""
+    format: str = ""
+    pool: str = ""
+    snapshot: str = ""
+
+    async def take(self, pve: Pve) -> Upid | None:
+        same_region(pve, self.guest.region)
+        moved = self.guest.host != self.template_host
+        try:
+            return await pve.qemu.clone(
+                self.template_host,
+                self.template,
+                self.guest.vmid,
+                name=self.name,
+                description=self.guest.mark.describe(self.description),
+                full=self.full,
+                target=self.guest.host if moved else None,
+                storage=self.storage or None,
+                format=self.format or None,
+                pool=self.pool or None,
+                snapname=self.snapshot or None,
+            )
+        except errors.Exists:
+            await own_config(pve, self.guest)  # ours: it was taken before; else refused
+            return None
+
+    def expects(self) -> Expectation:
+        fields = {"host": self.guest.host, "name": self.name, "status": "stopped", "lock": ""}
+        return Expectation(self.guest.vmid, {**fields, "template": False})
+
+
+class Create(GuestStep, frozen=True, kw_only=True):
+    """Make a guest from a configuration, marked from birth; disks may be ``import-from``."""
+
+    name: str
+    config: Mapping[str, str]
+    description: str = ""
+    tags: tuple[str, ...] = ()
+
+    async def take(self, pve: Pve) -> Upid | None:
+        same_region(pve, self.guest.region)
+        mark = self.guest.mark
+        form = {
+            **self.config,
+            "name": self.name,
+            "description": mark.describe(self.description),
+            "tags": mark.tags(self.tags),
+        }
+        try:
+            return await pve.qemu.create(self.guest.host, self.guest.vmid, form)
+        except errors.Exists:
+            await own_config(pve, self.guest)
+            return None
+
+    def expects(self) -> Expectation:
+        fields = {"host": self.guest.host, "name": self.name, "status": "stopped", "lock": ""}
+        return Expectation(self.guest.vmid, fields)
+
+
+class MakeTemplate(GuestStep, frozen=True):
+    """Turn a stopped guest into a template, for good."""
+
+    certain = True
+
+    async def take(self, pve: Pve) -> Upid | None:
+        config = await own_free_config(pve, self.guest)
+        if config.template:
+            return None
+        return await pve.qemu.template(self.guest.host, self.guest.vmid)
+
+    def expects(self) -> Expectation:
+        return Expectation(self.guest.vmid, {"template": True})
+
+
+class Migrate(GuestStep, frozen=True, kw_only=True):
+    """Move a guest to another host."""
+
+    certain = True
+
+    target: str
+    online: bool = False
+    with_local_disks: bool = False
+    target_storage: str = ""
+
+    async def take(self, pve: Pve) -> Upid | None:
+        if self.guest.host == self.target:
+            return None
+        try:
+            await own_free_config(pve, self.guest)
+        except errors.GuestMissing:
+            await self._arrived(pve)
+            return None
+        return await pve.qemu.migrate(
+            self.guest.host,
+            self.guest.vmid,
+            self.target,
+            online=self.online or None,
+            with_local_disks=self.with_local_disks or None,
+            targetstorage=self.target_storage or None,
+        )
+
+    async def _arrived(self, pve: Pve) -> None:
+        there = Guest(self.guest.region, self.target, self.guest.vmid, self.guest.mark)
+        await own_config(pve, there)
+
+    def expects(self) -> Expectation:
+        return Expectation(self.guest.vmid, {"host": self.target})
+
+
+class RemoveCarcass(GuestStep, frozen=True, kw_only=True):
+    """
+    Remove what a clone left that died with its host, at an id that was claimed for it.
+
+    It bears no mark: the caller holds the claim and has seen that no clone runs on the host. What
+    looks like anything else than an empty clone, or like ours, is refused. A lock is left alone
+    unless ``skip_lock``, which only root@pam with a password may ask of Proxmox.
+    """
+
+    skip_lock: bool = False
+
+    async def take(self, pve: Pve) -> Upid | None:
+        same_region(pve, self.guest.region)
+        try:
+            config = await pve.qemu.config(self.guest.host, self.guest.vmid)
+        except errors.GuestMissing:
+            return None
+        if not config.is_carcass:
+            ownership.verify(config, self.guest.mark, str(self.guest))
+        if config.lock and not self.skip_lock:
+            raise errors.Locked(f"{self.guest} is locked ({config.lock})")
+        return await pve.qemu.delete(
+            self.guest.host,
+            self.guest.vmid,
+            purge=True,
+            destroy_unreferenced_disks=True,
+            skiplock=self.skip_lock or None,
+        )
+
+    def expects(self) -> Expectation:
+        return Expectation(self.guest.vmid, None)
+
+
+class Destroy(GuestStep, frozen=True, kw_only=True):
+    """Remove a stopped guest with the disks it names, its HA entry, jobs and rules."""
+
+    unreferenced_disks: bool = False
+
+    async def take(self, pve: Pve) -> Upid | None:
+        try:
+            await own_free_config(pve, self.guest)
+        except errors.GuestMissing:
+            return None
+        return await pve.qemu.delete(
+            self.guest.host,
+            self.guest.vmid,
+            purge=True,
+            destroy_unreferenced_disks=self.unreferenced_disks,
+        )
+
+    def expects(self) -> Expectation:
+        return Expectation(self.guest.vmid, None)

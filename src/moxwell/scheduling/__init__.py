@@ -1,0 +1,1 @@
+"""Pure decisions: placement, templates, VMIDs, addresses, guest hardware and rollouts."""

@@ -1,0 +1,166 @@
+"""
+From a machine's spec to a guest's configuration, as the one write after the clone.
+
+In flow the spec, the ground, the owner and what the clone has from its template; out flow the keys
+to set and the keys to remove. What the spec does not say is left as the template has it. Values are
+Proxmox's property strings: ``virtio=BC:24:11:…,bridge=vmbr0,tag=5``.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from moxwell.api.infra.machine import MachineSpec
+from moxwell.api.infra.network import NetworkDevice
+from moxwell.api.infra.template import ExtraDisk, PciDevice
+from moxwell.bootstrap.network_plan import mac_of
+from moxwell.scheduling.zone_settings import Ground
+
+ISO_SLOT = "ide2"
+BRIDGE = "vmbr0"
+_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "vmxnet3", "ne2k_pci", "pcnet")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Keys to set and keys to remove."""
+
+    put: Mapping[str, str]
+    drop: tuple[str, ...] = ()
+
+
+def wanted_config(
+    spec: MachineSpec,
+    ground: Ground,
+    *,
+    owner: str,
+    devices: tuple[NetworkDevice, ...],
+    current: Mapping[str, str],
+    storage: str = "",
+    iso: str = "",
+) -> Changes:
+    """Everything the first configuration write says, tags aside."""
+    put = compute(spec)
+    put["smbios1"] = _smbios(current.get("smbios1", ""), owner)
+    if not (spec.checks and spec.checks.skip_qemu_guest_agent) and not _has_agent(current):
+        put["agent"] = "enabled=1"
+    for device in devices:
+        put[device.name] = nic_value(owner, device, ground, current.get(device.name, ""))
+    put |= new_disks(spec, current, storage)
+    for n, pci in enumerate(spec.pci_devices):
+        put[f"hostpci{n}"] = pci_value(pci)
+    if iso:
+        put[ISO_SLOT] = f"{iso},media=cdrom"
+    wanted = {d.name for d in devices}
+    extra = tuple(k for k in sorted(current) if _is_nic(k) and k not in wanted)
+    return Changes(put, extra)
+
+
+def compute(spec: MachineSpec) -> dict[str, str]:
+    """CPU, memory and how it boots: also what may change in place."""
+    named: dict[str, object] = {
+        "sockets": spec.num_sockets,
+        "cores": spec.num_cores,
+        "cpu": spec.cpu_type,
+        "cpulimit": spec.cpu_limit,
+        "cpuunits": spec.cpu_units,
+        "numa": spec.numa,
+        "memory": spec.memory_mib or None,
+        "balloon": spec.balloon_mib,
+        "machine": spec.machine_type,
+        "bios": spec.bios,
+        "onboot": spec.on_boot,
+    }
+    return {key: _text(value) for key, value in named.items() if value is not None}
+
+
+def meaning(spec: MachineSpec) -> str:
+    """A short word for what may change in place; another word, another wish."""
+    tags = sorted(t.lower() for t in spec.tags)
+    around = (spec.firewall_groups, spec.high_availability)
+    parts = (sorted(compute(spec).items()), tags, spec.description, spec.disks, around)
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]
+
+
+def new_disks(spec: MachineSpec, current: Mapping[str, str], storage: str) -> dict[str, str]:
+    """Further disks that are not there yet."""
+    extra = spec.disks.extra if spec.disks else ()
+    return {d.disk: disk_value(d, storage) for d in extra if d.disk not in current}
+
+
+def nic_value(owner: str, device: NetworkDevice, ground: Ground, current: str) -> str:
+    """A network device; what nobody says comes from the template."""
+    had = _parse(current)
+    model: str = device.model or next((m for m in _MODELS if m in had), "virtio")
+    parts: dict[str, object] = {
+        "bridge": device.bridge or ground.bridge or had.get("bridge") or BRIDGE,
+        "firewall": device.firewall if device.firewall is not None else had.get("firewall"),
+        "mtu": device.mtu if device.mtu is not None else had.get("mtu"),
+        "queues": device.queues if device.queues is not None else had.get("queues"),
+        "tag": device.vlan or ground.vlan or had.get("tag"),
+    }
+    text = [f"{model}={mac_of(owner, device)}"]
+    return ",".join(text + [f"{k}={_text(v)}" for k, v in parts.items() if v is not None])
+
+
+def disk_value(disk: ExtraDisk, storage: str) -> str:
+    """A new disk: ``storage:GiB`` and its options."""
+    options: dict[str, object] = {
+        "format": disk.format,
+        "cache": disk.cache,
+        "ssd": disk.ssd,
+        "iothread": disk.iothread,
+        "backup": disk.backup,
+        "replicate": disk.replicate,
+        "ro": disk.read_only,
+        "serial": disk.serial,
+        "discard": None if disk.discard is None else ("on" if disk.discard else "ignore"),
+    }
+    text = [f"{disk.storage or storage}:{disk.size_gb}"]
+    return ",".join(text + [f"{k}={_text(v)}" for k, v in options.items() if v is not None])
+
+
+def pci_value(device: PciDevice) -> str:
+    """A PCI device, by mapping or by host address."""
+    first = f"mapping={device.mapping}" if device.mapping else str(device.host)
+    options: dict[str, object] = {
+        "mdev": device.mdev,
+        "pcie": device.pcie,
+        "rombar": device.rombar,
+        "x-vga": device.primary_gpu,
+    }
+    return ",".join([first] + [f"{k}={_text(v)}" for k, v in options.items() if v is not None])
+
+
+def boot_disk(current: Mapping[str, str], named: str = "") -> str:
+    """The slot a guest boots from: the one named, else the first disk of its boot order."""
+    if named:
+        return named
+    order = _parse(current.get("boot", "")).get("order", "").split(";")
+    slots = [*order, current.get("bootdisk", ""), "scsi0", "virtio0", "sata0", "ide0"]
+    return next((s for s in slots if s in current and "media=cdrom" not in current[s]), "scsi0")
+
+
+def _smbios(current: str, owner: str) -> str:
+    parts = {k: v for k, v in _parse(current).items() if k != "uuid"}
+    return ",".join([f"uuid={owner}"] + [f"{k}={v}" for k, v in parts.items() if k])
+
+
+def _has_agent(current: Mapping[str, str]) -> bool:
+    parts = _parse(current.get("agent", "0"))
+    return (parts.get("enabled") or parts.get("")) == "1"
+
+
+def _is_nic(key: str) -> bool:
+    return key.startswith("net") and key[3:].isdigit()
+
+
+def _parse(text: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return {name if equals else "": value if equals else name for name, equals, value in pairs}
+
+
+def _text(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)

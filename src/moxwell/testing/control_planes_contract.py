@@ -1,0 +1,193 @@
+"""
+What every host of control planes promises, as tests: embedded ones and genuine programs alike.
+
+A test module subclasses :class:`PlanesContract` and gives a ``stage``: hosts over one folder, that
+can be opened again as after an orderly stop. The tests share a stage and hold in any order: each
+first asks for the tenants it is about.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from moxwell.api.kinds import Resource
+from moxwell.app.state_dir import is_free
+from moxwell.clock import Clock
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane, Planes, Wish
+from moxwell.errors import Denied, MoxwellError, Terminal, Unreachable
+from moxwell.kube import kubeconfig
+from moxwell.kube.client import Kube
+from moxwell.kube.transport import HttpTransport
+from moxwell.runtime.key import Key
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+PATIENCE_SECONDS = 180
+
+
+class Host(Planes, Protocol):
+    """Hosts with a life."""
+
+    async def run(self) -> None: ...
+
+
+@dataclass
+class Stage:
+    """Hosts that run, and how to open them again."""
+
+    open: Callable[[], Host]
+    clock: Clock
+    version: str
+    newer: str  # one it can be brought to
+    wishes: dict[str, Wish] = field(default_factory=dict)  # of each tenant, as last changed
+    planes: Host = field(init=False)
+    _task: "asyncio.Task[None]" = field(init=False)
+
+    async def begin(self) -> None:
+        self.planes = self.open()
+        self._task = asyncio.create_task(self.planes.run())
+
+    async def end(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    def wish(self, name: str, **changes: Any) -> Wish:
+        """What is wished of a tenant, from now on with these changes."""
+        new = Wish(key=Key("team", name), uid=f"uid-{name}", version=self.version, replicas=1)
+        made = replace(self.wishes.get(name, new), **changes)
+        self.wishes[name] = made
+        return made
+
+    async def up(self, wish: Wish) -> Plane:
+        """Ask until it is ready."""
+        deadline = self.clock.monotonic() + PATIENCE_SECONDS
+        while not (plane := await self.planes.ensure(wish)).ready:
+            assert self.clock.monotonic() < deadline, plane.says
+            await self.clock.sleep(0.2)
+        return plane
+
+
+@asynccontextmanager
+async def client(plane: Plane, clock: Clock, *, admin: str = "") -> AsyncIterator[Kube]:
+    """A client of a plane by its kubeconfig, or by another's."""
+    access = kubeconfig.parse(admin or plane.admin).access(clock, {})
+    url = f"https://{plane.host}:{plane.port}"
+    async with HttpTransport(replace(access, server=url)) as transport:
+        yield Kube(transport)
+
+
+def config_map(name: str, value: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"v": value}}
+
+
+class PlanesContract:
+    """The promises."""
+
+    async def test_a_plane_answers_by_its_kubeconfig(self, stage: Stage) -> None:
+        plane = await stage.up(stage.wish("a"))
+        assert plane.version == stage.wish("a").version
+        assert not is_free(plane.port, plane.host)
+        assert plane.expires is not None
+        assert plane.expires > stage.clock.now()
+        async with client(plane, stage.clock) as kube:
+            assert (await kube.version()).git_version.startswith(stage.version)
+            await kube.apply(config_map("hello", "world"), CONFIG_MAPS, force=True)
+            info = await kube.get(CONFIG_MAPS, "cluster-info", "kube-public")
+            assert f"{plane.host}:{plane.port}" in info["data"]["kubeconfig"]
+
+    async def test_asking_again_changes_nothing(self, stage: Stage) -> None:
+        first = await stage.up(stage.wish("a"))
+        assert await stage.up(stage.wish("a")) == first
+
+    async def test_nothing_secret_is_shown(self, stage: Stage) -> None:
+        plane = await stage.up(stage.wish("a"))
+        assert "PRIVATE" not in repr(plane)
+        assert "client-key" not in repr(plane)
+
+    async def test_tenants_are_strangers_to_each_other(self, stage: Stage) -> None:
+        one, two = await stage.up(stage.wish("a")), await stage.up(stage.wish("b"))
+        assert one.port != two.port
+        assert one.ca != two.ca
+        async with client(one, stage.clock) as kube:
+            await kube.apply(config_map("mine", "a"), CONFIG_MAPS, force=True)
+        async with client(two, stage.clock) as kube:
+            assert await kube.find(CONFIG_MAPS, "mine", "default") is None
+        crossed = kubeconfig.parse(one.admin).access(stage.clock, {})
+        url = f"https://{two.host}:{two.port}"
+        async with HttpTransport(replace(crossed, server=url, ca=two.ca)) as transport:
+            with_wrong_key = await _refusal(Kube(transport))
+        assert with_wrong_key  # a certificate of one tenant proves nothing to the other
+
+    async def test_sleep_keeps_objects_port_and_kubeconfig(self, stage: Stage) -> None:
+        before = await stage.up(stage.wish("a"))
+        async with client(before, stage.clock) as kube:
+            await kube.apply(config_map("dream", "kept"), CONFIG_MAPS, force=True)
+        await stage.planes.sleep(before_key := stage.wish("a").key)
+        await stage.planes.sleep(before_key)  # harmless to repeat
+        assert is_free(before.port, before.host)
+        async with client(before, stage.clock) as kube:
+            assert isinstance(await _refusal(kube), Unreachable)
+        after = await stage.up(stage.wish("a"))
+        assert (after.port, after.admin, after.ca) == (before.port, before.admin, before.ca)
+        async with client(after, stage.clock) as kube:
+            assert (await kube.get(CONFIG_MAPS, "dream", "default"))["data"] == {"v": "kept"}
+
+    async def test_rotation_gives_a_new_kubeconfig_of_the_same_authority(
+        self, stage: Stage
+    ) -> None:
+        before = await stage.up(stage.wish("b"))
+        after = await stage.up(stage.wish("b", rotation=f"after {stage.clock.monotonic()}"))
+        assert after.admin != before.admin
+        assert (after.ca, after.port) == (before.ca, before.port)
+        async with client(after, stage.clock) as kube:
+            assert (await kube.version()).git_version
+        assert (await stage.up(stage.wish("b"))).admin == after.admin  # once for each request
+
+    async def test_hosts_that_stop_and_start_go_on(self, stage: Stage) -> None:
+        before = await stage.up(stage.wish("a"))
+        async with client(before, stage.clock) as kube:
+            await kube.apply(config_map("past", "kept"), CONFIG_MAPS, force=True)
+        await stage.end()
+        assert is_free(before.port, before.host)
+        await stage.begin()
+        after = await stage.up(stage.wish("a"))
+        assert (after.port, after.admin) == (before.port, before.admin)
+        async with client(after, stage.clock) as kube:
+            assert (await kube.get(CONFIG_MAPS, "past", "default"))["data"] == {"v": "kept"}
+
+    async def test_an_upgrade_keeps_objects(self, stage: Stage) -> None:
+        before = await stage.up(stage.wish("b"))
+        async with client(before, stage.clock) as kube:
+            await kube.apply(config_map("old", "kept"), CONFIG_MAPS, force=True)
+        after = await stage.up(stage.wish("b", version=stage.newer))
+        assert after.version == stage.newer
+        assert (after.port, after.admin) == (before.port, before.admin)
+        async with client(after, stage.clock) as kube:
+            assert (await kube.get(CONFIG_MAPS, "old", "default"))["data"] == {"v": "kept"}
+
+    async def test_nothing_is_left_of_one_that_is_destroyed(self, stage: Stage) -> None:
+        other = await stage.up(stage.wish("a"))
+        gone = await stage.up(stage.wish("d"))
+        async with client(gone, stage.clock) as kube:
+            await kube.apply(config_map("last", "word"), CONFIG_MAPS, force=True)
+        await stage.planes.destroy(stage.wish("d").key)
+        await stage.planes.destroy(stage.wish("d").key)  # harmless to repeat
+        assert is_free(gone.port, gone.host)
+        async with client(other, stage.clock) as kube:
+            assert (await kube.version()).git_version
+        await self.check_destroyed(stage, gone)
+
+    async def check_destroyed(self, stage: Stage, plane: Plane) -> None:
+        """What only this kind of host can look at."""
+        raise NotImplementedError
+
+
+async def _refusal(kube: Kube) -> MoxwellError | None:
+    try:
+        await kube.list(CONFIG_MAPS, "default")
+    except (Denied, Terminal, Unreachable) as error:
+        return error
+    return None

@@ -1,0 +1,112 @@
+"""
+What people and Cluster API apply, for stories of machines.
+
+In: an estate and a few words. Out: objects in its API, linked by owner references and labels as
+Cluster API links them, with bootstrap data that names the machine.
+"""
+
+import base64
+from typing import Any
+
+from moxwell.api import registry
+from moxwell.testing.two_regions import CAPI, INFRA, Estate
+
+
+async def apply_cluster(estate: Estate, name: str = "c", **spec: Any) -> dict[str, Any]:
+    """A Cluster and its ProxmoxCluster, as Cluster API would have linked them."""
+    kube = estate.kube
+    ref = {"apiGroup": INFRA, "kind": "ProxmoxCluster", "name": name}
+    head = {"name": name, "namespace": "default"}
+    cluster = await kube.create(
+        {
+            "apiVersion": f"{CAPI}/v1beta2",
+            "kind": "Cluster",
+            "metadata": head,
+            "spec": {"infrastructureRef": ref},
+        },
+        registry_of("Cluster"),
+    )
+    owner = _owner(cluster, "Cluster")
+    default = {
+        "controlPlaneEndpoint": {"host": "10.0.0.4", "port": 6443},
+        "ipv4Config": {
+            "addresses": ["10.0.0.10-10.0.0.250"],
+            "prefix": 24,
+            "gateway": "10.0.0.1",
+        },
+        "dnsServers": ["8.8.8.8"],
+        "region": "north",
+    }
+    meta = {**head, "ownerReferences": [owner], "labels": {f"{CAPI}/cluster-name": name}}
+    body = {"apiVersion": f"{INFRA}/v1beta2", "kind": "ProxmoxCluster", "metadata": meta}
+    return await kube.create(
+        {**body, "spec": _said({**default, **spec})}, registry_of("ProxmoxCluster")
+    )
+
+
+async def apply_machine(
+    estate: Estate,
+    name: str,
+    cluster: str = "c",
+    *,
+    failure_domain: str = "",
+    version: str = "v1.34.1",
+    api: str = "v1beta2",
+    meta: dict[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A Machine with its bootstrap data, and its ProxmoxMachine."""
+    kube = estate.kube
+    labels = {f"{CAPI}/cluster-name": cluster}
+    head = {"name": name, "namespace": "default", "labels": labels}
+    data = base64.b64encode(f"#cloud-config\n# join {name}\n".encode()).decode()
+    secret = {"value": data, "format": base64.b64encode(b"cloud-config").decode()}
+    await kube.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": head, "data": secret},
+        registry_of("Secret"),
+    )
+    ref = {"apiGroup": INFRA, "kind": "ProxmoxMachine", "name": name}
+    said: dict[str, Any] = {
+        "clusterName": cluster,
+        "version": version,
+        "bootstrap": {"dataSecretName": name},
+        "infrastructureRef": ref,
+    }
+    if failure_domain:
+        said["failureDomain"] = failure_domain
+    machine = await kube.create(
+        {"apiVersion": f"{CAPI}/v1beta2", "kind": "Machine", "metadata": head, "spec": said},
+        registry_of("Machine"),
+    )
+    owned = {**head, **(meta or {}), "ownerReferences": [_owner(machine, "Machine")]}
+    body = {"apiVersion": f"{INFRA}/{api}", "kind": "ProxmoxMachine", "metadata": owned}
+    default: dict[str, Any] = {"templateID": 9000} if api == "v1beta2" and not spec else {}
+    made: dict[str, Any] = await kube.create(
+        {**body, "spec": {**default, **spec}}, registry_of("ProxmoxMachine", api)
+    )
+    return made
+
+
+def registry_of(kind: str, version: str = "") -> Any:
+    """Where objects of a kind live, by its name."""
+    for cls in (*registry.KINDS, *registry.BUILTIN):
+        found = cls.resource
+        if found.kind == kind and (
+            found.version == version or (not version and cls.declared.storage)
+        ):
+            return found
+    raise LookupError(kind)
+
+
+def _owner(obj: dict[str, Any], kind: str) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{CAPI}/v1beta2",
+        "kind": kind,
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+def _said(spec: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in spec.items() if v is not None}

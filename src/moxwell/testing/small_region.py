@@ -1,0 +1,164 @@
+"""
+A small simulated region to try steps in: two hosts, a template, a guest of ours, a stranger's.
+
+In: a release. Out: a ``SimStage`` whose client has no more rights than the documented role. The
+surprise: what changes by itself (times, process ids, tasks) is left out of its snapshots, so that
+two of them are equal exactly if nothing happened to the world.
+"""
+
+from typing import Any
+
+import msgspec
+
+from moxwell.lab.proxmox import chaos as mischief
+from moxwell.lab.proxmox.engine import Engine
+from moxwell.lab.proxmox.fault_injection import Fault
+from moxwell.lab.proxmox.state import Acl, Region
+from moxwell.lab.proxmox.world import read_world
+from moxwell.pve import preflight
+from moxwell.pve.client import Pve
+from moxwell.pve.ownership import Mark
+from moxwell.pve.steps import Guest
+from moxwell.pve.values import Upid
+from moxwell.testing.loop import LoopClock
+from moxwell.testing.pve import SimTransport
+
+OURS = Mark("6f0a2c1e-8d5f-4a7b-9c3d-0e1f2a3b4c5d")
+THEIRS = Mark("00000000-0000-4000-8000-000000000001")
+TOKEN = "moxwell@pve!test=11111111-2222-4333-8444-555555555555"
+FEATURES: tuple[preflight.Feature, ...] = (
+    "machines", "machine-moves", "volumes", "metadata", "templates", "snapshots", "ha", "pools",
+)  # fmt: skip
+
+WORLD = """
+regions:
+  - name: r1
+    version: "{version}"
+    cluster: one
+    nodes:
+      - {{name: pve1, cpus: 8, memory: 64G}}
+      - {{name: pve2, cpus: 8, memory: 64G}}
+    storages:
+      - {{storage: local, type: dir, path: /var/lib/vz, content: [iso, images, import, vztmpl]}}
+      - {{storage: shared, type: dir, path: /mnt/shared, shared: 1, content: [iso, images, import]}}
+    access:
+      users: [{{userid: moxwell@pve}}]
+      tokens: [{{token: "moxwell@pve!test", secret: {secret}, privsep: false}}]
+    guests:
+      - vmid: 9000
+        node: pve1
+        name: template
+        template: true
+        config:
+          memory: 512
+          cores: 1
+          agent: "1"
+          scsihw: virtio-scsi-single
+          boot: order=scsi0
+          scsi0: shared:9000/base-9000-disk-0.qcow2,size=2G
+          net0: virtio=BC:24:11:00:90:00,bridge=vmbr0
+      - vmid: 100
+        node: pve1
+        name: ours
+        config:
+          memory: 512
+          cores: 1
+          agent: "1"
+          description: {line}
+          tags: {tags}
+          scsihw: virtio-scsi-single
+          boot: order=scsi0
+          scsi0: shared:100/vm-100-disk-0.qcow2,size=2G
+          net0: virtio=BC:24:11:00:01:00,bridge=vmbr0
+      - vmid: 200
+        node: pve1
+        name: stranger
+        config: {{memory: 512, scsi0: "shared:200/vm-200-disk-0.qcow2,size=1G"}}
+    pools: [{{pool: team}}]
+"""
+
+
+def world_text(version: str) -> str:
+    secret = TOKEN.rpartition("=")[2]
+    return WORLD.format(version=version, secret=secret, line=OURS.line, tags=OURS.tags())
+
+
+def grant(region: Region, user: str, features: tuple[preflight.Feature, ...]) -> None:
+    """Give a user the documented role, path by path, and nothing else."""
+    needs = preflight.needs(region.major, features)
+    region.access.roles["Moxwell"] = list(preflight.role(region.major, features))
+    for path in sorted({need.path for need in needs}):
+        region.access.acl.append(Acl(path, "user", user, "Moxwell"))
+
+
+class SimStage:
+    """A region, and a client of it that may only do what the role says."""
+
+    def __init__(self, version: str = "8.4.21") -> None:
+        self.clock = LoopClock()
+        now = self.clock.now().timestamp()
+        regions = read_world(world_text(version), "stage.yaml", now)
+        grant(regions["r1"], "moxwell@pve", FEATURES)
+        self.engine = Engine(regions, self.clock)
+        self.transport = SimTransport(self.engine, "r1", token=TOKEN)
+        self.pve = Pve(self.transport)
+        self.guest = Guest("r1", "pve1", 100, OURS)
+
+    @property
+    def region(self) -> Region:
+        return self.engine.desks["r1"].region
+
+    def conf(self, vmid: int) -> dict[str, Any]:
+        """A guest's configuration, past the API."""
+        return self.region.guests[vmid].conf
+
+    async def settle(self, upid: Upid | None) -> None:
+        while upid is not None and self.region.tasks[upid].running:
+            await self.clock.sleep(0.2)
+
+    async def done(self, upid: Upid | None) -> str:
+        """Let a task end, and answer its exit text."""
+        await self.settle(upid)
+        return str(self.region.tasks[upid].exitstatus) if upid else "OK"
+
+    def mischief(self, what: str, **args: Any) -> None:
+        """Let something happen behind the client's back."""
+        mischief.perform(self.engine.desks["r1"], what, args)
+
+    def fault(self, kind: str, **rule: Any) -> None:
+        """Let requests or tasks go wrong."""
+        self.engine.faults["r1"].add(Fault(kind, **rule))
+
+    def steal(self) -> None:
+        conf = self.region.guests[self.guest.vmid].conf
+        conf["description"], conf["tags"] = THEIRS.line, THEIRS.tags()
+
+    def snapshot(self) -> Any:
+        region = self.region
+        return msgspec.to_builtins(
+            {
+                "guests": {str(g.vmid): _essence(g) for g in region.guests.values()},
+                "volumes": {
+                    name: {shelf: sorted(volumes) for shelf, volumes in store.volumes.items()}
+                    for name, store in region.storages.items()
+                },
+                "ha": {sid: r.options for sid, r in region.ha.resources.items()},
+                "rules": region.ha.rules,
+                "pools": {name: sorted(pool.vms) for name, pool in region.pools.items()},
+            }
+        )
+
+    async def close(self) -> None:
+        await self.engine.close()
+
+
+def _essence(guest: Any) -> dict[str, Any]:
+    return {
+        "node": guest.node,
+        "conf": dict(guest.conf),
+        "pending": dict(guest.pending),
+        "running": guest.running,
+        "snapshots": sorted(guest.snapshots),
+        "rules": list(guest.firewall.rules),
+        "options": dict(guest.firewall.options),
+    }

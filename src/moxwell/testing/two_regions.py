@@ -1,0 +1,331 @@
+"""
+An estate for stories of machines: two simulated regions, an embedded API, and everybody else.
+
+In: nothing. Out: a world in which ``infra`` controllers can run on virtual time, with the parts
+that others play in life: an IPAM provider that answers claims, guests that boot from their real
+seed disk and finish their bootstrap, and Cluster API, which notes the node of a machine.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from msgspec import structs
+
+from moxwell.api.capi.core import Machine
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import IPAddressClaim
+from moxwell.bootstrap.iso import read_iso
+from moxwell.clock import Clock
+from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.setup import Infra, add_infra
+from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.clusterapi.ipam.controller import Claims
+from moxwell.kube.client import Kube
+from moxwell.lab.proxmox import chaos as mischief
+from moxwell.lab.proxmox.engine import Engine
+from moxwell.lab.proxmox.errors import PveError
+from moxwell.lab.proxmox.fault_injection import Fault
+from moxwell.lab.proxmox.guest import AgentSilent, GuestView
+from moxwell.lab.proxmox.state import Region as SimRegion
+from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
+from moxwell.pve.regions import Regions
+from moxwell.pve.reservations import Ledger
+from moxwell.pve.values import Secret
+from moxwell.runtime.manager import Manager, Runtime, assemble
+from moxwell.runtime.reconciler import Controller
+from moxwell.runtime.settings import Settings
+from moxwell.testing.cached_worlds import fresh_regions, open_store
+from moxwell.testing.loop import LoopClock
+from moxwell.testing.pve import SimTransport
+from moxwell.testing.reconcile import Wires
+from moxwell.testing.two_regions_world import TOKEN as TOKEN
+from moxwell.testing.two_regions_world import TOKEN_SECRET as TOKEN_SECRET
+from moxwell.testing.two_regions_world import WORLD as WORLD
+
+SETTINGS = Settings(elect=False, identity="test", concurrency=16)
+SENTINEL = "/run/cluster-api/bootstrap-success.complete"
+CAPI, INFRA = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
+
+
+@dataclass
+class Insides:
+    """What runs in the guests: each reads its seed and finishes its bootstrap after a while."""
+
+    clock: Clock
+    join_seconds: float = 8.0
+    seeds: dict[str, dict[str, bytes]] = field(default_factory=dict)  # by instance-id
+    up: dict[tuple[str, int], float] = field(default_factory=dict)
+    names: dict[tuple[str, int], str] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)  # names of guests whose bootstrap fails
+    deaf: set[str] = field(default_factory=set)  # names of guests without a running agent
+    lease: str = "10.9.9.9"  # what DHCP gives
+
+    async def booted(self, view: GuestView) -> None:
+        key = (view.region, view.vmid)
+        self.up[key], self.names[key] = self.clock.monotonic(), view.name
+        data = view.media("ide2")
+        if data:
+            files = read_iso(data)
+            meta = yaml.safe_load(files["meta-data"])
+            self.seeds[meta["instance-id"]] = files
+
+    async def stopped(self, region: str, vmid: int) -> None:
+        self.up.pop((region, vmid), None)
+
+    async def agent(self, view: GuestView, command: str, args: dict[str, Any]) -> Any:
+        if view.name in self.deaf:
+            raise AgentSilent
+        if "file" in command and not self.joined(view.region, view.vmid):
+            raise PveError(500, f"Agent error: failed to open file '{SENTINEL}': No such file")
+        if "file-open" in command:
+            return 1
+        if "file-read" in command:
+            return {"count": 7, "buf-b64": base64.b64encode(b"success").decode(), "eof": True}
+        if "network-get-interfaces" in command:
+            addresses = [{"ip-address": self.lease, "ip-address-type": "ipv4", "prefix": 24}]
+            card = {"name": "eth0", "hardware-address": "", "ip-addresses": addresses}
+            return [{"name": "lo"}, card]
+        return {}
+
+    def listens(self, view: GuestView) -> bool:
+        return view.name not in self.deaf
+
+    def joined(self, region: str, vmid: int) -> bool:
+        """Has this guest's bootstrap finished?"""
+        since = self.up.get((region, vmid))
+        ok = self.names.get((region, vmid)) not in self.broken
+        return ok and since is not None and self.clock.monotonic() - since >= self.join_seconds
+
+
+@dataclass
+class Estate:
+    """The world: what survives a crash of ours."""
+
+    clock: LoopClock
+    store: Store
+    engine: Engine
+    insides: Insides
+    transports: dict[str, SimTransport]
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    urls: dict[str, tuple[str, ...]] = field(default_factory=dict)  # other than the usual ones
+    auths: dict[str, TokenAuth | PasswordAuth] = field(default_factory=dict)  # likewise
+
+    @property
+    def kube(self) -> Kube:
+        return Kube(self.store, manager="test")
+
+    def region(self, name: str) -> SimRegion:
+        return self.engine.desks[name].region
+
+    def guests(self, name: str) -> dict[int, Any]:
+        """Guests of a region that are no templates and not there from the beginning."""
+        found = self.region(name).guests
+        return {v: g for v, g in found.items() if not g.conf.get("template") and v != 201}
+
+    def isos(self, name: str) -> list[str]:
+        """All ISOs of a region."""
+        return [v for v in self.volumes(name) if v.endswith(".iso")]
+
+    def volumes(self, name: str) -> list[str]:
+        """All volumes of a region."""
+        return [
+            volume
+            for storage in self.region(name).storages.values()
+            for shelf in storage.volumes.values()
+            for volume in shelf
+        ]
+
+    def mischief(self, region: str, what: str, **args: Any) -> None:
+        """Something happens in a region that nobody asked us about."""
+        mischief.perform(self.engine.desks[region], what, args)
+
+    def fault(self, name: str, kind: str, **more: Any) -> None:
+        """From now on requests or tasks of a region go wrong."""
+        self.engine.faults[name].add(Fault(kind, **more))
+
+    async def machine(self, name: str) -> ProxmoxMachine:
+        return await self.kube.get(ProxmoxMachine, name, "default")
+
+    async def until(
+        self, name: str, what: Callable[[ProxmoxMachine], bool], seconds: float = 600
+    ) -> ProxmoxMachine:
+        """The machine, once something is true of it."""
+        end = self.clock.monotonic() + seconds
+        while not what(obj := await self.machine(name)):
+            if self.clock.monotonic() > end:
+                said = [
+                    f"{c.type}={c.status} {c.reason}: {c.message}" for c in obj.status.conditions
+                ]
+                raise AssertionError(f"{name} did not come to that: {obj.status.next_move}, {said}")
+            await asyncio.sleep(1)
+        return obj
+
+    async def until_gone(self, name: str, seconds: float = 600) -> None:
+        """Wait until a machine's object is gone."""
+        end = self.clock.monotonic() + seconds
+        while (obj := await self.kube.find(ProxmoxMachine, name, "default")) is not None:
+            assert self.clock.monotonic() < end, f"{name} stays: {obj.status}"
+            await asyncio.sleep(1)
+
+    async def delete(self, name: str) -> None:
+        """Ask for the end of a machine."""
+        await self.kube.delete(ProxmoxMachine, name, "default")
+
+    def sent(self, name: str = "north") -> list[tuple[str, str]]:
+        """All requests to a region so far."""
+        return self.transports[name].sent
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.engine.close()
+        await self.store.__aexit__(None, None, None)
+
+
+def ready(obj: ProxmoxMachine) -> bool:
+    """Is the machine ready, with its seed taken away?"""
+    return is_true(obj, "Ready") and obj.status.next_move == ""
+
+
+def is_true(obj: ProxmoxMachine, type_: str) -> bool:
+    """Is a condition true?"""
+    return any(c.type == type_ and c.status == "True" for c in obj.status.conditions)
+
+
+def reason(obj: ProxmoxMachine, type_: str = "Ready") -> str:
+    """The reason of a condition."""
+    return next((c.reason for c in obj.status.conditions if c.type == type_), "")
+
+
+def message(obj: ProxmoxMachine, type_: str = "Ready") -> str:
+    """The message of a condition."""
+    return next((c.message for c in obj.status.conditions if c.type == type_), "")
+
+
+async def make_estate(world: str = WORLD, *, crds: bool = True) -> Estate:
+    """A fresh world."""
+    clock = LoopClock()
+    store = open_store(clock, crds=crds)
+    await store.__aenter__()
+    insides = Insides(clock)
+    engine = Engine(fresh_regions(world), clock, inside=insides)
+    token = f"{TOKEN}={TOKEN_SECRET}"
+    transports = {name: SimTransport(engine, name, token=token) for name in engine.desks}
+    estate = Estate(clock, store, engine, insides, transports)
+    estate.tasks.append(asyncio.create_task(others(estate)))
+    return estate
+
+
+async def others(estate: Estate) -> None:
+    """The IPAM provider, and the part of Cluster API that notes a machine's node."""
+    runtime = assemble(estate.store, estate.clock, SETTINGS)
+    claims = Claims(runtime.kube, estate.clock, runtime.manager.caches.of(IPAddressClaim))
+    runtime.manager.add(Controller(name="test.claims", reconciler=claims))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(runtime.manager.run())
+        group.create_task(_note_nodes(estate))
+
+
+async def _note_nodes(estate: Estate) -> None:
+    kube = estate.kube
+    while True:
+        await asyncio.sleep(2)
+        for obj in (await kube.list(ProxmoxMachine)).items:
+            spec = obj.spec
+            if not obj.status.initialization.provisioned or obj.deleting:
+                continue
+            vmid = spec.virtual_machine_id or 0
+            if any(estate.insides.joined(name, vmid) for name in estate.transports):
+                machine = await kube.find(Machine, obj.name, obj.namespace)
+                if machine and machine.status.node_ref is None:
+                    change = {"nodeRef": {"name": obj.name}}
+                    await kube.merge_status(Machine, obj.name, {"status": change}, obj.namespace)
+
+
+def configs(*names: str) -> list[RegionConfig]:
+    """How the regions would be configured."""
+    auth = TokenAuth(TOKEN, Secret(TOKEN_SECRET))
+    return [
+        RegionConfig(region=name, urls=(f"https://{name}.example:8006",), auth=auth)
+        for name in names
+    ]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One life of the program under test."""
+
+    runtime: Runtime
+    regions: Regions
+    infra: Infra
+
+    @property
+    def manager(self) -> Manager:
+        return self.runtime.manager
+
+
+def program(
+    estate: Estate,
+    *names: str,
+    wires: Wires | None = None,
+    settings: Settings = SETTINGS,
+) -> Program:
+    """The controllers of ``infra`` over the estate; regions are those named, or all."""
+    cut = wires or Wires()
+    runtime = assemble(cut.kube(estate.store), estate.clock, settings)
+
+    def connect(config: RegionConfig) -> Any:
+        found: Any = estate.transports.get(config.region)
+        if found is None:  # brought by a cluster's own credentials: the host's name tells
+            host = config.urls[0].partition("://")[2].partition(".")[0]
+            found = SimTransport(estate.engine, host, token=f"{TOKEN}={TOKEN_SECRET}")
+            found = _Renamed(found, config.region)
+        return cut.pve(found)
+
+    known = [
+        structs.replace(
+            config,
+            urls=estate.urls.get(config.region, config.urls),
+            auth=estate.auths.get(config.region, config.auth),
+        )
+        for config in configs(*(names or estate.transports))
+    ]
+    regions = Regions(known, estate.clock, connect=connect)
+    book = RegionBook(regions, known)
+    infra = add_infra(runtime, estate.clock, regions, Ledger(), book=book)
+    runtime.manager.also("pve", regions.run)
+    return Program(runtime, regions, infra)
+
+
+class _Renamed:
+    """A transport under another region's name."""
+
+    def __init__(self, inner: SimTransport, region: str) -> None:
+        self._inner, self.region = inner, region
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@asynccontextmanager
+async def running(
+    *names: str, world: str = WORLD, prepare: Callable[[Estate], None] | None = None
+) -> AsyncIterator[tuple[Estate, Program]]:
+    """A fresh world with the program running on it."""
+    estate = await make_estate(world)
+    if prepare:
+        prepare(estate)
+    made = program(estate, *names)
+    life = asyncio.create_task(made.manager.run())
+    try:
+        yield estate, made
+    finally:
+        made.manager.stop()
+        await life
+        await estate.close()

@@ -1,0 +1,305 @@
+"""
+What the dashboard is shown: caches and inventories, joined into one picture.
+
+Reads only what is already in memory. Once a second, if anything can have changed, the picture is
+made and handed to the ring; browsers get the difference.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from moxwell.api.capi.core import Cluster as CapiCluster
+from moxwell.api.capi.core import Machine as CapiMachine
+from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
+from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME
+from moxwell.api.cozystack import Kubernetes
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import IPAddress
+from moxwell.clock import Clock
+from moxwell.controllers.tenancy.cluster.naming import GROUP_LABEL
+from moxwell.errors import Retryable, Terminal
+from moxwell.pve.regions import Region, Regions
+from moxwell.runtime.caches import Caches
+from moxwell.runtime.key import Key
+from moxwell.web import dashboard_volumes, model, stage_durations
+from moxwell.web.change_log import Ring
+from moxwell.web.views import Views
+
+MIB = 1 << 20
+LOOK_SECONDS = 1.0
+Inside = Callable[[Key], Caches | None]  # what is seen of a tenant while it is up
+Pods = Callable[[Key], dict[str, int]]  # cluster -> node -> pods on it
+
+
+class Looking:
+    """Makes pictures of everything that runs."""
+
+    def __init__(
+        self,
+        regions: Regions,
+        caches: Caches,
+        clock: Clock,
+        *,
+        mode: str,
+        version: str,
+        pods: Pods,
+        inside: Inside = lambda key: None,
+        kept: Path | None = None,
+    ) -> None:
+        self._regions, self._clock, self._mode, self._version = regions, clock, mode, version
+        self._caches = caches
+        self._apps = caches.of(Kubernetes)
+        self._clusters = caches.of(CapiCluster)
+        self._machines = caches.of(CapiMachine)
+        self._guests = caches.of(ProxmoxMachine)
+        self._groups = caches.of(MachineDeployment)
+        self._sets = caches.of(MachineSet)
+        self._given = caches.of(IPAddress, optional=True)
+        self._pods, self._inside, self._kept = pods, inside, kept
+        self._silent: dict[tuple[str, str], datetime] = {}
+        self._sockets: dict[tuple[str, str], int] = {}
+
+    async def run(self, ring: Ring, views: Views) -> None:
+        """Keep the ring up to date; ends only by being cancelled."""
+        await self._caches.wait_synced()  # what was there before is no news
+        kept = stage_durations.read(self._kept)
+        views.journal.recall(kept)
+        while True:
+            await self._measure_hosts()
+            estate = self.estate()
+            ring.put(views.records(estate), at=estate.now)
+            kept = stage_durations.keep(self._kept, kept, views.journal.remember())
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _measure_hosts(self) -> None:
+        """Sockets of hosts nobody has asked yet: one request for each host, once."""
+        for region in self._regions.values():
+            for host in region.inventory.hosts.values():
+                if (region.name, host.name) in self._sockets or not host.online:
+                    continue
+                try:
+                    status = await region.pve.nodes.status(host.name)
+                except (Retryable, Terminal):
+                    continue
+                self._sockets[region.name, host.name] = max(1, status.cpuinfo.sockets)
+
+    def estate(self) -> model.Estate:
+        """Everything, now."""
+        now = self._clock.now()
+        regions = self._regions.values()
+        return model.Estate(
+            now=now,
+            mode=self._mode,
+            version=self._version,
+            regions=tuple(self._region(r) for r in sorted(regions, key=lambda r: r.name)),
+            hosts=tuple(h for r in regions for h in self._hosts(r, now)),
+            guests=tuple(g for r in regions for g in _guests(r)),
+            clusters=tuple(self._cluster(a) for a in self._apps.list()),
+            machines=tuple(self._machine(m) for m in self._machines.list()),
+            storages=tuple(s for r in regions for s in dashboard_volumes.storages_of(r)),
+            volumes=tuple(v for a in self._apps.list() for v in self._volumes(a)),
+        )
+
+    def _region(self, region: Region) -> model.Region:
+        health = region.inventory.health
+        since = None
+        if health is not None and not health.reachable:
+            ago = self._clock.monotonic() - health.since
+            since = datetime.fromtimestamp(self._clock.now().timestamp() - ago).astimezone()
+        return model.Region(
+            name=region.name,
+            reachable=health is None or health.reachable,
+            since=since,
+            error=health.error if health is not None else "",
+            simulated=self._mode == "lab",
+        )
+
+    def _hosts(self, region: Region, now: datetime) -> list[model.Host]:
+        rows = []
+        down = region.inventory.health is not None and not region.inventory.health.reachable
+        for host in sorted(region.inventory.hosts.values(), key=lambda h: h.name):
+            online, key = host.online and not down, (region.name, host.name)
+            if online:
+                self._silent.pop(key, None)
+            rows.append(
+                model.Host(
+                    region=region.name,
+                    name=host.name,
+                    online=online,
+                    cpus=host.cpus,
+                    memory_mib=host.memory_bytes // MIB,
+                    memory_used_mib=host.memory_used_bytes // MIB,
+                    cpu_load=host.cpu_load,
+                    zone=region.zone_of(host.name),
+                    sockets=self._sockets.get(key, 1),
+                    silent_since=None if online else self._silent.setdefault(key, now),
+                )
+            )
+        return rows
+
+    # Clusters and machines
+
+    def _cluster(self, app: Kubernetes) -> model.Cluster:
+        ready = next((c for c in app.status.conditions if c.type == "Ready"), None)
+        groups = [d for d in self._groups.list(app.namespace) if _of(d, app.name)]
+        found = self._clusters.find(Key(app.namespace, app.name))
+        named = [
+            m.name for m in self._machines.list(app.namespace) if m.spec.cluster_name == app.name
+        ]
+        addresses, said = dashboard_volumes.addresses_of(named, self._given.list(app.namespace))
+        return model.Cluster(
+            namespace=app.namespace,
+            name=app.name,
+            version=app.status.version,
+            target=groups[0].spec.template.spec.version if groups else "",
+            endpoint=app.status.endpoint,
+            endpoint_ok=bool(found and found.status.initialization.control_plane_initialized),
+            control_plane="hosted, ready" if app.status.version else "",
+            deleting=app.deleting,
+            ready=ready is not None and ready.status == "True",
+            says=ready.message if ready else "",
+            since=ready.last_transition_time if ready else None,
+            groups=tuple(self._group(d) for d in groups),
+            addresses=addresses or ("by DHCP" if named else ""),
+            addresses_say=said,
+        )
+
+    def _volumes(self, app: Kubernetes) -> tuple[model.Volume, ...]:
+        key = Key(app.namespace, app.name)
+        return dashboard_volumes.volumes_of(key, self._inside(key))
+
+    def _group(self, group: MachineDeployment) -> model.Group:
+        named = group.spec.template.spec.infrastructure_ref
+        sample = next(
+            (
+                m
+                for m in self._guests.list(group.namespace)
+                if named and _cloned_from(m) == named.name
+            ),
+            None,
+        )
+        return model.Group(
+            name=group.metadata.labels.get(GROUP_LABEL, group.name),
+            want=1 if group.spec.replicas is None else group.spec.replicas,
+            ready=group.status.ready_replicas or 0,
+            updated=group.status.up_to_date_replicas or 0,
+            cpus=_cpus(sample),
+            memory_mib=(sample.spec.memory_mib or 0) if sample else 0,
+        )
+
+    def _machine(self, machine: CapiMachine) -> model.Machine:
+        ref = machine.spec.infrastructure_ref
+        guest = self._guests.find(Key(machine.namespace, ref.name)) if ref else None
+        spec, status = (guest.spec, guest.status) if guest else (None, None)
+        node = machine.status.node_ref.name if machine.status.node_ref else ""
+        pods = self._pods(Key(machine.namespace, machine.spec.cluster_name))
+        addresses = [a.address for a in machine.status.addresses if a.type == "InternalIP"]
+        own = status.conditions if status else ()
+        claim = spec.claim if spec else None
+        return model.Machine(
+            namespace=machine.namespace,
+            name=machine.name,
+            cluster=machine.spec.cluster_name,
+            group=machine.metadata.labels.get(GROUP_LABEL, ""),
+            region=(spec.region or "") if spec else "",
+            host=(status.proxmox_node or (claim.host if claim else "")) if status else "",
+            vmid=(spec.virtual_machine_id or 0) if spec else 0,
+            address=addresses[0] if addresses else "",
+            version=machine.spec.version,
+            cpus=_cpus(guest),
+            memory_mib=(spec.memory_mib or 0) if spec else 0,
+            deleting=machine.deleting,
+            outdated=self._is_outdated(machine),
+            move=status.next_move if status else "",
+            node=node,
+            node_ready=_node_ready(machine) if node else False,
+            pods=pods.get(node, 0),
+            created=machine.metadata.creation_timestamp,
+            conditions=(*_conditions(own), *_conditions(machine.status.conditions, "Node")),
+            related=self._related(machine),
+            template=claim.template if claim else 0,
+        )
+
+    def _is_outdated(self, machine: CapiMachine) -> bool:
+        name = machine.metadata.labels.get(DEPLOYMENT_NAME, "")
+        group = self._groups.find(Key(machine.namespace, name))
+        owner = machine.metadata.controller
+        own = self._sets.find(Key(machine.namespace, owner.name)) if owner else None
+        if group is None or own is None:
+            return False
+        return bool(own.spec.template.spec != group.spec.template.spec)
+
+    def _related(self, machine: CapiMachine) -> tuple[tuple[int, str, str], ...]:
+        labels = machine.metadata.labels
+        owner = machine.metadata.controller
+        spec = machine.spec
+        rows = [(0, "Cluster", spec.cluster_name)]
+        if DEPLOYMENT_NAME in labels:
+            rows.append((1, "MachineDeployment", labels[DEPLOYMENT_NAME]))
+        if owner is not None:
+            rows.append((2, owner.kind, owner.name))
+        rows.append((3, "Machine", machine.name))
+        if spec.infrastructure_ref:
+            rows.append((4, spec.infrastructure_ref.kind, spec.infrastructure_ref.name))
+        if spec.bootstrap.config_ref:
+            rows.append((4, spec.bootstrap.config_ref.kind, spec.bootstrap.config_ref.name))
+        if spec.provider_id:
+            rows.append((4, "Guest", spec.provider_id.removeprefix("proxmox://")))
+        node = machine.status.node_ref
+        rows.append((4, "Node", node.name if node else "not yet"))
+        return tuple(rows)
+
+
+def _guests(region: Region) -> list[model.Guest]:
+    return [
+        model.Guest(
+            region=region.name,
+            host=guest.host,
+            vmid=guest.vmid,
+            name=guest.name or str(guest.vmid),
+            running=guest.running or guest.status == "unknown",
+            cpus=int(guest.cpus),
+            memory_mib=guest.memory_bytes // MIB,
+            memory_used_mib=guest.memory_used_bytes // MIB,
+            cpu_load=guest.cpu_load,
+        )
+        for guest in sorted(region.inventory.guests.values(), key=lambda g: g.vmid)
+        if not guest.template
+    ]
+
+
+def _of(group: MachineDeployment, cluster: str) -> bool:
+    return group.metadata.labels.get(CLUSTER_NAME) == cluster
+
+
+def _cloned_from(machine: ProxmoxMachine) -> Any:
+    return machine.metadata.annotations.get("cluster.x-k8s.io/cloned-from-name")
+
+
+def _cpus(machine: ProxmoxMachine | None) -> int:
+    if machine is None:
+        return 0
+    return (machine.spec.num_cores or 1) * (machine.spec.num_sockets or 1)
+
+
+def _node_ready(machine: CapiMachine) -> bool | None:
+    said = next((c for c in machine.status.conditions if c.type == "NodeReady"), None)
+    if said is None or said.status == "Unknown":
+        return None
+    return said.status == "True"
+
+
+def _conditions(found: Any, only: str = "") -> list[model.Condition]:
+    return [
+        model.Condition(
+            type=c.type,
+            status=c.status,
+            reason=c.reason,
+            message=c.message,
+            since=c.last_transition_time,
+        )
+        for c in found
+        if c.type.startswith(only) and not (c.type == "Paused" and c.status == "False")
+    ]

@@ -1,0 +1,40 @@
+"""The embedded hosts of control planes keep the promises of all hosts."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from moxwell.app.state_dir import free_port
+from moxwell.clock import SystemClock
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane
+from moxwell.embedded.controlplanes.inprocess import EmbeddedPlanes
+from moxwell.testing.control_planes_contract import PlanesContract, Stage
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("embedded planes")]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("planes")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(root: Path) -> AsyncIterator[Stage]:
+    clock = SystemClock()
+    made = Stage(
+        lambda: EmbeddedPlanes(root, clock, port_of=free_port), clock, "v1.34.1", "v1.35.0"
+    )
+    await made.begin()
+    yield made
+    await made.end()
+
+
+class TestEmbeddedPlanes(PlanesContract):
+    @pytest.fixture(autouse=True)
+    def _remember(self, root: Path) -> None:
+        self._root = root
+
+    async def check_destroyed(self, stage: Stage, plane: Plane) -> None:
+        assert not (self._root / "team" / "d").exists()

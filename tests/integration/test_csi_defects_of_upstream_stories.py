@@ -1,0 +1,507 @@
+"""The fifteen pains and the defects of proxmox-csi-plugin, each as a test; and what goes wrong."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from moxwell.csi.controller import Controller
+from moxwell.csi.driver import GO_NAME, Settings
+from moxwell.csi.errors import HeldElsewhere, Incompatible, NoRoom, NotNow, WrongDisk
+from moxwell.csi.ids import get_volume
+from moxwell.csi.journal import MemoryBook
+from moxwell.csi.wire import csi_pb2 as csi
+from moxwell.errors import Invalid, Missing, MoxwellError, Unreachable
+from moxwell.pve import errors
+from moxwell.testing import csi_calls as calls
+from moxwell.testing.csi import CsiStage, node_id
+from moxwell.testing.csi_calls import GIB
+from moxwell.testing.loop import run_virtual
+
+Story = Callable[[CsiStage, Controller], Awaitable[None]]
+
+
+def play(folder: Path, story: Story, **how: object) -> None:
+    """A story on a fresh stage, in virtual time."""
+
+    async def run() -> None:
+        stage = CsiStage(folder, guests=int(str(how.pop("guests", 2))))
+        async with stage.running(**how):  # type: ignore[arg-type]
+            await story(stage, stage.controller)
+        await stage.close()
+
+    run_virtual(run())
+
+
+def disk(volume: csi.Volume) -> str:
+    return volume.volume_id.split("/", 3)[3]
+
+
+async def stage_on(stage: CsiStage, volume: csi.Volume, context: dict[str, str], at: str) -> None:
+    node = stage.node(101)
+    await node.node_stage_volume(
+        csi.NodeStageVolumeRequest(
+            volume_id=volume.volume_id,
+            staging_target_path=at,
+            volume_capability=calls.MOUNT,
+            publish_context=context,
+        )
+    )
+
+
+def test_pain_1_a_slot_used_again_never_shows_another_volume(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        one = await calls.create(control, "pvc-1")
+        two = await calls.create(control, "pvc-2")
+        old = await calls.attach(control, one)
+        await calls.detach(control, one)
+        new = await calls.attach(control, two)
+        assert (old["lun"], old["wwn"] != new["wwn"]) == (new["lun"], True)
+        with pytest.raises(NotNow, match="no disk with WWN"):
+            await stage_on(stage, one, old, str(tmp_path / "s"))
+
+    play(tmp_path, story)
+
+
+def test_pain_1_what_is_mounted_is_compared_with_the_volume(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        one, two = [await calls.create(control, f"pvc-{n}") for n in (1, 2)]
+        context = [await calls.attach(control, v) for v in (one, two)]
+        node, at = stage.node(101), str(tmp_path / "s")
+        for volume, where, told in ((one, at, context[0]), (two, at, context[1])):
+            request = csi.NodeStageVolumeRequest(
+                volume_id=volume.volume_id,
+                staging_target_path=where,
+                volume_capability=calls.MOUNT,
+                publish_context=told,
+            )
+            if volume is one:
+                await node.node_stage_volume(request)
+            else:
+                with pytest.raises(WrongDisk):
+                    await node.node_stage_volume(request)
+
+    play(tmp_path, story)
+
+
+def test_pain_2_a_hotplug_that_stays_pending_is_a_failure_and_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        stage.conf(101)["hotplug"] = "network"
+        with pytest.raises(errors.HotplugRefused):
+            await calls.attach(control, volume)
+        guest = stage.world().guests[101]
+        assert (guest.pending, stage.holders_of(disk(volume))) == ({}, [])
+        del stage.conf(101)["hotplug"]
+        await calls.attach(control, volume)
+        assert stage.holders_of(disk(volume)) == [101]
+
+    play(tmp_path, story)
+
+
+def test_pain_3_snapshots_of_shared_storage(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1", "ceph")
+        taken = await calls.snapshot(control, "snapshot-1", volume)
+        assert taken.ready_to_use
+        source = csi.VolumeContentSource(
+            snapshot=csi.VolumeContentSource.SnapshotSource(snapshot_id=taken.snapshot_id)
+        )
+        restored = await calls.create(control, "pvc-2", "ceph", gib=2, source=source)
+        assert (await calls.attach(control, restored))["wwn"] != ""
+        assert "size=2G" in str(stage.conf(101)["scsi1"])
+
+    play(tmp_path, story)
+
+
+def test_pain_3_a_token_is_told_that_only_root_may_copy_by_the_root_call(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        with pytest.raises(MoxwellError, match="root@pam"):
+            await calls.snapshot(control, "snapshot-1", volume, snapshotMode="root")
+        assert stage.volumes("ceph") == [disk(volume)]
+
+    play(tmp_path, story)
+
+
+def test_pain_4_a_local_volume_says_where_it_is_when_its_guest_moved(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1", "local-lvm", zone="r1-h0")
+        stage.mischief("move-guest", vmid=101, node="r1-h1")
+        await asyncio.sleep(15)
+        with pytest.raises(NotNow, match="moxwell volume migrate"):
+            await calls.attach(control, volume)
+
+    play(tmp_path, story)
+
+
+def test_pain_4_a_guest_that_moved_is_found_for_a_shared_volume(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        one, two = [await calls.create(control, f"pvc-{n}") for n in (1, 2)]
+        await calls.attach(control, one)
+        stage.mischief("move-guest", vmid=101, node="r1-h1")
+        await calls.attach(control, two)
+        await calls.detach(control, one)
+        assert stage.holders_of(disk(two)) == [101]
+
+    play(tmp_path, story)
+
+
+def test_pain_5_two_hundred_volumes_on_twenty_guests_at_once(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        async def one(n: int) -> csi.Volume:
+            volume = await calls.create(control, f"pvc-{n}")
+            await calls.attach(control, volume, 101 + n % 20)
+            return volume
+
+        volumes = await asyncio.gather(*(one(n) for n in range(200)))
+        held = [stage.holders_of(disk(v)) for v in volumes]
+        assert held == [[101 + n % 20] for n in range(200)]
+
+    play(tmp_path, story, guests=20, regions=("r1",))
+
+
+@pytest.mark.parametrize("mode", ["MULTI_NODE_MULTI_WRITER", "MULTI_NODE_READER_ONLY"])
+def test_pain_6_what_several_nodes_share_is_refused_with_the_reason(
+    tmp_path: Path, mode: str
+) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        shared = csi.VolumeCapability(
+            mount=csi.VolumeCapability.MountVolume(),
+            access_mode=csi.VolumeCapability.AccessMode(mode=mode),
+        )
+        request = csi.CreateVolumeRequest(
+            name="pvc-1", volume_capabilities=[shared], parameters={"storage": "ceph"}
+        )
+        with pytest.raises(Invalid, match="one node at a time"):
+            await control.create_volume(request)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("zone", ["", "gone-host"], ids=["no zone", "a stale zone"])
+def test_pain_7_shared_storage_needs_no_zone(tmp_path: Path, zone: str) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1", "ceph", zone=zone)
+        assert [dict(t.segments) for t in volume.accessible_topology] == [{calls.REGION: "r1"}]
+
+    play(tmp_path, story)
+
+
+def test_pain_8_expand_and_modify_on_shared_storage_from_any_host(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        await calls.attach(control, volume, 102)
+        assert await calls.expand(control, volume, 3) == 3 * GIB
+        await calls.modify(control, volume, diskIOPS="300")
+        assert "iops_rd=300" in str(stage.conf(102)["scsi1"])
+        assert "size=3G" in str(stage.conf(102)["scsi1"])
+
+    play(tmp_path, story)
+
+
+def test_pain_9_backup_is_a_choice(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1", params={"backup": "true"})
+        await calls.attach(control, volume)
+        assert "backup=1" in str(stage.conf(101)["scsi1"])
+        await calls.modify(control, volume, backup="false")
+        assert "backup=0" in str(stage.conf(101)["scsi1"])
+
+    play(tmp_path, story)
+
+
+def test_pain_10_thirty_volumes_fit_and_the_next_is_told_so(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volumes = [await calls.create(control, f"pvc-{n}") for n in range(31)]
+        await asyncio.gather(*(calls.attach(control, v) for v in volumes[:30]))
+        with pytest.raises(NoRoom, match="all 30 slots"):
+            await calls.attach(control, volumes[30])
+        info = await stage.node(101).node_get_info(csi.NodeGetInfoRequest())
+        assert info.max_volumes_per_node == 30
+
+    play(tmp_path, story)
+
+
+def test_pain_11_a_boot_disk_is_nobodys_volume(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        boot = csi.Volume(volume_id="r1//ceph/vm-101-disk-0")
+        for call in (calls.attach(control, boot), calls.detach(control, boot)):
+            with pytest.raises(NotNow, match="boot disk"):
+                await call
+        with pytest.raises(HeldElsewhere):
+            await calls.delete(control, boot)
+        assert "vm-101-disk-0" in str(stage.conf(101)["scsi0"])
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("node", "found"),
+    [
+        pytest.param("node-0/101", True, id="name and id, as the Go driver writes"),
+        pytest.param("proxmox://r1/101", True, id="provider id"),
+        pytest.param("node-0", False, id="a guest's name alone means nothing"),
+        pytest.param("node-0.example.org", False, id="nor does a full name"),
+    ],
+)
+def test_pain_12_a_node_is_never_found_by_a_guests_name(
+    tmp_path: Path, node: str, found: bool
+) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        if found:
+            assert await calls.attach(control, volume, node=node)
+        else:
+            with pytest.raises(Missing):
+                await calls.attach(control, volume, node=node)
+
+    play(tmp_path, story, regions=("r1",))
+
+
+def test_pain_13_guests_outside_the_tokens_rights_do_not_matter(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        stage.fault(
+            "status", path="/nodes/.*/qemu/102/.*", status=403, text="Permission check failed"
+        )
+        volume = await calls.create(control, "pvc-1")
+        assert await calls.attach(control, volume, 101)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("what", ["stop-guest", "delete-guest"])
+def test_pain_14_detaching_from_a_guest_that_went_away_ends(tmp_path: Path, what: str) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        await calls.attach(control, volume)
+        stage.mischief(what, vmid=101)
+        await calls.detach(control, volume)
+        await calls.attach(control, volume, 102)
+        assert stage.holders_of(disk(volume)) == [102]
+
+    play(tmp_path, story)
+
+
+def test_pain_15_a_disks_name_tells_its_claim(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-0f1e", "local", zone="r1-h0")
+        assert volume.volume_id == "r1/r1-h0/local/9999/vm-9999-pvc-0f1e.raw"
+
+    play(tmp_path, story, settings=Settings(name=GO_NAME))
+
+
+def test_defect_1_attributes_outlive_a_detach_and_a_restart(tmp_path: Path) -> None:
+    async def run() -> None:
+        stage, book = CsiStage(tmp_path), MemoryBook(tmp_path / "book.json")
+        async with stage.running(book=book):
+            volume = await calls.create(stage.controller, "pvc-1", mutable={"diskMBps": "50"})
+            await calls.modify(stage.controller, volume, diskIOPS="700")
+        async with stage.running(book=MemoryBook(tmp_path / "book.json")):
+            await calls.attach(stage.controller, volume)
+        assert {"iops_rd=700", "mbps_wr=50"} <= set(str(stage.conf(101)["scsi1"]).split(","))
+        await stage.close()
+
+    run_virtual(run())
+
+
+def test_defect_2_an_unknown_parameter_is_refused_and_nothing_is_applied(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        await calls.attach(control, volume)
+        before = dict(stage.conf(101))
+        with pytest.raises(Invalid, match="did you mean diskIOPS"):
+            await calls.modify(control, volume, diskIOPs="1", backup="true")
+        assert stage.conf(101) == before
+
+    play(tmp_path, story)
+
+
+def test_defect_3_another_size_is_not_the_same_volume(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        await calls.create(control, "pvc-1", gib=1)
+        with pytest.raises(Incompatible):
+            await calls.create(control, "pvc-1", gib=2)
+
+    play(tmp_path, story)
+
+
+def test_defect_4_a_foreign_id_is_a_volume_that_is_not_there(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        await calls.delete(control, csi.Volume(volume_id="whatever"))
+        with pytest.raises(Missing):
+            await calls.attach(control, csi.Volume(volume_id="whatever"))
+
+    play(tmp_path, story)
+
+
+def test_defect_5_no_space_is_an_answer(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        stage.mischief("fill-storage", storage="ceph", node="r1-h0")
+        await stage.driver.regions["r1"].inventory.refresh()
+        request = csi.GetCapacityRequest(
+            parameters={"storage": "ceph"},
+            accessible_topology=csi.Topology(segments={calls.REGION: "r1"}),
+        )
+        assert (await control.get_capacity(request)).available_capacity < GIB
+        with pytest.raises(NoRoom):
+            await calls.create(control, "pvc-1", gib=100)
+
+    play(tmp_path, story)
+
+
+def test_defect_6_a_driver_without_proxmox_is_not_ready(tmp_path: Path) -> None:
+    from moxwell.csi.identity import Identity, any_reachable
+
+    async def story(stage: CsiStage, control: Controller) -> None:
+        identity = Identity("x", lambda: any_reachable(stage.driver.regions))
+        assert (await identity.probe(csi.ProbeRequest())).ready.value
+        for region in ("r1", "r2"):
+            stage.fault("cut-before", region)
+            await stage.driver.regions[region].inventory.refresh()
+        assert not (await identity.probe(csi.ProbeRequest())).ready.value
+
+    play(tmp_path, story)
+
+
+def test_defect_7_a_region_that_is_lost_is_unavailable_and_hurts_nobody_else(
+    tmp_path: Path,
+) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        stage.fault("cut-before", "r1")
+        with pytest.raises(Unreachable):
+            await calls.attach(control, volume)
+        other = await calls.create(control, "pvc-2", region="r2")
+        assert await calls.attach(control, other)
+
+    play(tmp_path, story)
+
+
+def test_defect_8_one_name_inside_another_is_not_the_same_disk(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        ten, one = [await calls.create(control, f"pvc-{n}") for n in (10, 1)]
+        await calls.attach(control, ten)
+        await calls.detach(control, one)
+        assert stage.holders_of(disk(ten)) == [101]
+
+    play(tmp_path, story)
+
+
+def test_defect_9_a_volume_that_another_guest_holds_is_refused(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        await calls.attach(control, volume, 101)
+        with pytest.raises(HeldElsewhere, match=node_id(101)):
+            await calls.attach(control, volume, 102)
+        with pytest.raises(HeldElsewhere):
+            await calls.delete(control, volume)
+
+    play(tmp_path, story)
+
+
+def test_two_attaches_that_race_have_one_winner(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        tries = [calls.attach(control, volume, vmid) for vmid in (101, 102)]
+        ends = await asyncio.gather(*tries, return_exceptions=True)
+        assert sum(isinstance(end, HeldElsewhere) for end in ends) == 1
+        assert len(stage.holders_of(disk(volume))) == 1
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("where", ["create", "attach", "detach", "delete", "expand"])
+def test_an_answer_lost_after_the_effect_changes_nothing(tmp_path: Path, where: str) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        rules = {
+            "create": ("POST", ".*/content"),
+            "attach": ("POST", ".*/config"),
+            "detach": ("POST", ".*/config"),
+            "delete": ("DELETE", ".*"),
+            "expand": ("PUT", ".*/resize"),
+        }
+        volume = csi.Volume()
+
+        async def step(name: str, call: Callable[[], Awaitable[object]]) -> object:
+            if name == where:
+                stage.fault("cut-after", method=rules[name][0], path=rules[name][1], times=1)
+            for _ in range(3):
+                try:
+                    return await call()
+                except Unreachable:
+                    continue
+            raise AssertionError(f"{name} did not recover")
+
+        made = await step("create", lambda: calls.create(control, "pvc-1"))
+        assert isinstance(made, csi.Volume)
+        volume.CopyFrom(made)
+        assert len(stage.volumes("ceph")) == 1
+        await step("attach", lambda: calls.attach(control, volume))
+        await step("expand", lambda: calls.expand(control, volume, 2))
+        assert stage.holders_of(disk(volume)) == [101]
+        await step("detach", lambda: calls.detach(control, volume))
+        assert stage.holders_of(disk(volume)) == []
+        await step("delete", lambda: calls.delete(control, volume))
+        assert stage.volumes("ceph") == []
+
+    play(tmp_path, story)
+
+
+def test_a_task_that_fails_late_is_a_failure(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(control, "pvc-1")
+        stage.fault("task-slow", task="qmconfig", seconds=40, times=1)
+        stage.fault("task-fail", task="qmconfig", text="simulated", times=1)
+        with pytest.raises(MoxwellError, match="simulated"):
+            await calls.attach(control, volume)
+        assert stage.holders_of(disk(volume)) == []
+        assert await calls.attach(control, volume)
+
+    play(tmp_path, story)
+
+
+def test_a_driver_killed_after_any_effect_of_a_copy_makes_one_copy(tmp_path: Path) -> None:
+    async def run() -> None:
+        stage, file = CsiStage(tmp_path), tmp_path / "book.json"
+        stage.as_root, how = True, {"snapshotMode": "root"}
+        async with stage.running(book=MemoryBook(file)):
+            volume = await calls.create(stage.controller, "pvc-1")
+        for cut in range(1, 6):
+            async with stage.running(book=MemoryBook(file)):
+                task = asyncio.create_task(calls.snapshot(stage.controller, "snap", volume, **how))
+                await asyncio.sleep(0.02 * cut)
+                task.cancel()
+                for copy in list(stage.driver.copies._running.values()):
+                    copy.cancel()
+                await asyncio.wait([task])
+        async with stage.running(book=MemoryBook(file)):
+            for _ in range(60):
+                if (await calls.snapshot(stage.controller, "snap", volume, **how)).ready_to_use:
+                    break
+                await asyncio.sleep(1)
+            assert len(stage.volumes("ceph")) == 2
+        await stage.close()
+
+    run_virtual(run())
+
+
+def test_a_volume_kept_by_a_replicated_class_follows_its_pod(tmp_path: Path) -> None:
+    async def story(stage: CsiStage, control: Controller) -> None:
+        volume = await calls.create(
+            control,
+            "pvc-1",
+            "local-zfs",
+            params={"replicate": "true", "replicateZones": "r1-h0,r1-h1"},
+        )
+        assert len(volume.accessible_topology) == 2
+        await calls.attach(control, volume, 101)
+        await calls.detach(control, volume, 101)
+        await calls.delete(control, volume)
+        assert get_volume(volume.volume_id).owner not in stage.world().guests
+        assert stage.world().replication == {}
+
+    play(tmp_path, story)

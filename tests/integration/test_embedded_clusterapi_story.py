@@ -1,0 +1,277 @@
+"""
+Clusters without Cluster API: the stand-ins on the embedded API, told as stories.
+
+The infrastructure is played by a loop that says "provisioned" and lets a Node appear in the tenant,
+as a guest would; everything else is the real thing.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from moxwell.api import registry
+from moxwell.api.capi.controlplane import KamajiControlPlane
+from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
+from moxwell.api.kinds import Resource
+from moxwell.app.embedded_api import open_store
+from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.clusterapi import setup
+from moxwell.embedded.clusterapi.tenant_clients import SECRETS, Tenants
+from moxwell.embedded.controllermanager.resources import NODES
+from moxwell.kube.client import Kube
+from moxwell.runtime.manager import assemble
+from moxwell.runtime.reconciler import Controller, Outcome
+from moxwell.runtime.watches import Watch
+from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.reconcile import SETTINGS
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+KUBECONFIG = """
+clusters: [{name: t, cluster: {server: "https://tenant"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: c, context: {cluster: t, user: u}}]
+current-context: c
+"""
+INFRA = "infrastructure.cluster.x-k8s.io"
+
+
+class FakeMachines:
+    """Says that a guest is there, and makes its node join."""
+
+    kind = ProxmoxMachine
+    finalizer = "test/fake"
+    watches: Sequence[Watch] = ()
+
+    def __init__(self, kube: Kube, tenant: Kube) -> None:
+        self._kube, self._tenant = kube, tenant
+
+    async def reconcile(self, machine: ProxmoxMachine) -> Outcome[Any]:
+        provider = f"proxmox://test/{machine.name}"
+        if machine.deleting:
+            return Outcome(None, settled=True)
+        if machine.spec.provider_id != provider:
+            change = {"spec": {"providerID": provider}}
+            await self._kube.merge(ProxmoxMachine, machine.name, change, machine.namespace)
+        if await self._tenant.find(NODES, machine.name) is None:
+            ready = {
+                "type": "Ready",
+                "status": "True",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            meta = {"name": machine.name}
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+            await self._tenant.create(node | {"spec": {"providerID": provider}}, NODES)
+            status = {"status": {"conditions": [ready]}}
+            await self._tenant.merge(NODES, machine.name, status, subresource="status")
+        return Outcome({"initialization": {"provisioned": True}})
+
+
+class FakeClusters:
+    """An infrastructure that is ready at once, with an endpoint."""
+
+    kind = ProxmoxCluster
+    finalizer = ""
+    watches: Sequence[Watch] = ()
+
+    async def reconcile(self, cluster: ProxmoxCluster) -> Outcome[Any]:
+        return Outcome({"initialization": {"provisioned": True}})
+
+
+@dataclass
+class World:
+    kube: Kube
+    tenant: Kube
+    clock: LoopClock
+    manager: Any
+
+    async def until(self, check: Any, seconds: float = 900) -> Any:
+        """Wait in virtual time until ``check`` gives something."""
+        for _ in range(int(seconds)):
+            if found := await check():
+                return found
+            await self.clock.sleep(1)
+        raise AssertionError("it never came true")
+
+
+@asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    clock = LoopClock()
+    store, other = await open_store(clock), Store(clock=clock)
+    await other.start()
+    runtime = assemble(store, clock, SETTINGS)
+    kube, tenant = runtime.kube, Kube(other)
+    tenants = Tenants(kube, lambda access: other, clock)
+    for controller in setup.controllers(
+        kube,
+        runtime.manager.caches,
+        clock,
+        tenants,
+        resources=[k.resource for k in registry.KINDS if k.declared.storage],
+        infrastructure=(ProxmoxCluster, ProxmoxMachine),
+        control_planes=(KamajiControlPlane,),
+    ):
+        runtime.manager.add(controller)
+    runtime.manager.add(Controller(name="fake.machine", reconciler=FakeMachines(kube, tenant)))
+    runtime.manager.add(Controller(name="fake.cluster", reconciler=FakeClusters()))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(runtime.manager.run())
+        yield World(kube, tenant, clock, runtime.manager)
+        running.cancel()
+    await store.stop()
+    await other.stop()
+
+
+def template(kind: str, group: str, name: str) -> dict[str, str]:
+    return {"apiGroup": group, "kind": kind, "name": name}
+
+
+async def make_cluster(w: World, replicas: int = 2) -> None:
+    space = {"namespace": "default"}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "c1-kubeconfig", **space},
+        "data": {"value": base64.b64encode(KUBECONFIG.encode()).decode()},
+    }
+    await w.kube.create(secret, SECRETS)
+    network = {"networkDevices": [{"name": "net0", "bridge": "vmbr0"}]}
+    machine = {"sourceNode": "pve1", "templateID": 9000, "network": network}
+    for name in ("t1", "t2"):
+        cores = 2 if name == "t1" else 4
+        spec = {"template": {"spec": {**machine, "numCores": cores}}}
+        meta = {"name": name, **space}
+        body = {"apiVersion": f"{INFRA}/v1alpha2", "kind": "ProxmoxMachineTemplate"}
+        resource = Resource(INFRA, "v1alpha2", "proxmoxmachinetemplates", "ProxmoxMachineTemplate")
+        await w.kube.create(body | {"metadata": meta, "spec": spec}, resource)
+    infra = {
+        "controlPlaneEndpoint": {"host": "10.0.0.1", "port": 6443},
+        "ipv4Config": {"addresses": ["10.0.0.10-10.0.0.20"], "prefix": 24, "gateway": "10.0.0.254"},
+        "dnsServers": ["10.0.0.254"],
+    }
+    body = {"apiVersion": f"{INFRA}/v1alpha2", "kind": "ProxmoxCluster"}
+    resource = Resource(INFRA, "v1alpha2", "proxmoxclusters", "ProxmoxCluster")
+    await w.kube.create(body | {"metadata": {"name": "c1", **space}, "spec": infra}, resource)
+    cluster: dict[str, Any] = {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "Cluster",
+        "metadata": {"name": "c1", **space},
+        "spec": {"infrastructureRef": template("ProxmoxCluster", INFRA, "c1")},
+    }
+    await w.kube.create(cluster, Cluster.resource)
+    template_spec = {
+        "clusterName": "c1",
+        "bootstrap": {"dataSecretName": "boot"},
+        "infrastructureRef": template("ProxmoxMachineTemplate", INFRA, "t1"),
+        "version": "v1.34.1",
+    }
+    group: dict[str, Any] = {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineDeployment",
+        "metadata": {"name": "md", **space},
+        "spec": {
+            "clusterName": "c1",
+            "replicas": replicas,
+            "selector": {},
+            "template": {"spec": template_spec},
+        },
+    }
+    await w.kube.create(group, MachineDeployment.resource)
+
+
+async def running(w: World, count: int, template_name: str) -> Any:
+    """All machines run, there are so many, and each is from that template."""
+    machines = (await w.kube.list(Machine, "default")).items
+    infra = (await w.kube.list(ProxmoxMachine, "default")).items
+    named = {m.metadata.annotations.get("cluster.x-k8s.io/cloned-from-name") for m in infra}
+    good = all(m.status.phase == "Running" for m in machines)
+    return len(machines) == count and good and named == {template_name} and machines
+
+
+def test_a_group_of_machines_grows_rolls_shrinks_and_goes() -> None:
+    async def story() -> None:
+        async with world() as w:
+            await make_cluster(w)
+            await w.until(lambda: running(w, 2, "t1"))
+            cluster = await w.kube.get(Cluster, "c1", "default")
+            assert cluster.spec.control_plane_endpoint.host == "10.0.0.1"
+            assert cluster.status.phase == "Provisioned"
+
+            change: dict[str, Any] = {"spec": {"replicas": 3}}
+            await w.kube.merge(MachineDeployment, "md", change, "default")
+            before = {m.name for m in await w.until(lambda: running(w, 3, "t1"))}
+
+            ref = {"infrastructureRef": {"name": "t2"}}
+            change = {"spec": {"template": {"spec": ref}}}
+            await w.kube.merge(MachineDeployment, "md", change, "default")
+            after = {m.name for m in await w.until(lambda: running(w, 3, "t2"))}
+            assert not before & after
+
+            nodes = {n["metadata"]["name"] for n in (await w.tenant.list(NODES)).items}
+            assert nodes == after
+            await w.kube.delete(Cluster, "c1", "default")
+            await w.until(lambda: _gone(w))
+
+    async def _gone(w: World) -> bool:
+        left = [
+            *(await w.kube.list(Cluster, "default")).items,
+            *(await w.kube.list(MachineSet, "default")).items,
+            *(await w.kube.list(Machine, "default")).items,
+            *(await w.kube.list(ProxmoxMachine, "default")).items,
+        ]
+        return not left
+
+    run_virtual(story())
+
+
+def test_claims_get_different_addresses_and_give_them_back() -> None:
+    async def story() -> None:
+        async with world() as w:
+            pool = {
+                "apiVersion": "ipam.cluster.x-k8s.io/v1alpha2",
+                "kind": "InClusterIPPool",
+                "metadata": {"name": "p", "namespace": "default"},
+                "spec": {"addresses": ["10.0.0.1-10.0.0.3"], "prefix": 24, "gateway": "10.0.0.1"},
+            }
+            await w.kube.create(pool, InClusterIPPool.resource)
+            for name in ("a", "b", "c"):
+                await w.kube.create(claim(name), IPAddressClaim.resource)
+
+            async def given() -> Any:
+                found = (await w.kube.list(IPAddress, "default")).items
+                return len(found) == 2 and {a.spec.address for a in found}
+
+            assert await w.until(given) == {"10.0.0.2", "10.0.0.3"}
+            waiting = [
+                c
+                for c in (await w.kube.list(IPAddressClaim, "default")).items
+                if not c.status.address_ref.name
+            ]
+            assert [c.reason for c in waiting[0].status.conditions] == ["PoolExhausted"]
+
+            served = {a.name for a in (await w.kube.list(IPAddress, "default")).items}
+            await w.kube.delete(IPAddressClaim, sorted(served)[0], "default")
+
+            async def passed_on() -> Any:
+                found = await w.kube.get(IPAddressClaim, waiting[0].name, "default")
+                return found.status.address_ref.name
+
+            assert await w.until(passed_on) == waiting[0].name
+
+    run_virtual(story())
+
+
+def claim(name: str) -> dict[str, Any]:
+    ref = {"apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool", "name": "p"}
+    return {
+        "apiVersion": "ipam.cluster.x-k8s.io/v1beta2",
+        "kind": "IPAddressClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"poolRef": ref},
+    }

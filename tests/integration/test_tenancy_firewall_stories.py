@@ -1,0 +1,203 @@
+"""A tenant's wall in Proxmox, and that no kind tells a tenant a Proxmox secret."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from moxwell import verify
+from moxwell.api.cozystack import Kubernetes, Tenant
+from moxwell.api.requests import Request, User
+from moxwell.embedded.clusterapi.tenant_clients import SECRETS
+from moxwell.errors import MoxwellError
+from moxwell.kube.client import Kube
+from moxwell.testing.loop import run_virtual
+from moxwell.testing.tenancy import TenantWorld, tenancy
+from moxwell.verify.collector import Gatherer
+
+HIDDEN = "5ec2e700-aaaa-4bbb-8ccc-dddddddddddd"
+ROLES = ("view", "use", "admin", "super-admin")
+
+
+def tenant(**spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "apps.cozystack.io/v1alpha1", "kind": "Tenant"}
+    return {**head, "metadata": {"name": "red", "namespace": "default"}, "spec": spec}
+
+
+def cluster(space: str, **spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "apps.cozystack.io/v1alpha1", "kind": "Kubernetes"}
+    body = {"nodeGroups": [{"name": "g", "replicas": 1, "regions": ["north"]}], **spec}
+    return {**head, "metadata": {"name": "c1", "namespace": space}, "spec": body}
+
+
+async def settled(w: TenantWorld) -> Any:
+    found = await w.kube.find(Tenant, "red", "default")
+    return found and found.status.namespace
+
+
+async def sources(w: TenantWorld, region: str) -> set[str]:
+    rules = await w.life.regions[region].pve.firewall.group_rules("mox-red")
+    return {r.source for r in rules if r.enable}
+
+
+async def groups(w: TenantWorld, region: str) -> dict[str, str]:
+    return {g.group: g.comment for g in await w.life.regions[region].pve.firewall.groups()}
+
+
+async def ready(w: TenantWorld, space: str) -> bool:
+    found = await w.kube.find(Kubernetes, "c1", space)
+    said = found.status.conditions if found else ()
+    return any(c.type == "Ready" and c.status == "True" for c in said)
+
+
+def test_a_plan_of_a_tenant_tells_which_nodes_roll() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(tenant())
+            space = await w.until(lambda: settled(w))
+            await w.put(cluster(space))
+            await w.until(lambda: ready(w, space))
+
+            async def plan(**spec: Any) -> dict[str, Any]:
+                part: dict[str, Any] = (await w.foresight.plan([tenant(**spec)]))["parts"][0]
+                return part
+
+            walled = await plan(network={"allowFrom": ["10.0.0.0/8"]})
+            assert [(g["name"], g["rolls"], g["removed"]) for g in walled["groups"]] == [
+                ("c1-g", True, 1)
+            ]
+            assert [m["how"] for m in walled["machines"]] == ["make", "delete"]
+            quiet = await plan(resourceQuotas={"cpu": 8})
+            assert quiet["how"] == "change"
+            assert [(g["rolls"], g["made"], g["removed"]) for g in quiet["groups"]] == [
+                (False, 0, 0)
+            ]
+            assert quiet["machines"] == quiet["objects"] == []
+
+    run_virtual(story())
+
+
+def test_a_tenant_has_a_wall_in_every_region_and_its_nodes_are_behind_it() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(tenant(network={"allowFrom": ["10.0.0.0/8", "192.168.0.0/16"]}))
+            space = await w.until(lambda: settled(w))
+            for region in ("north", "south"):
+                assert await sources(w, region) == {"10.0.0.0/8", "192.168.0.0/16"}
+            await w.put(cluster(space))
+            await w.until(lambda: ready(w, space))
+            (guest,) = w.estate.guests("north").values()
+            assert "firewall=1" in guest.conf["net0"]
+            gatherer = Gatherer(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
+            found = await verify.verify(gatherer.look, w.estate.clock)
+            assert [f for f in found if f.level == "wrong"] == []
+            await w.put(tenant(network={"allowFrom": ["10.0.0.0/8"]}))
+            await w.estate.clock.sleep(90)
+            assert await sources(w, "south") == {"10.0.0.0/8"}
+            await w.kube.delete(Tenant, "red", "default")
+
+            async def gone() -> bool:
+                return await w.kube.find(Tenant, "red", "default") is None
+
+            await w.until(gone, 1800)
+            assert await groups(w, "north") == await groups(w, "south") == {}
+            assert w.estate.guests("north") == {}
+
+    run_virtual(story())
+
+
+def test_somebody_elses_group_is_left_alone() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.life.regions["south"].pve.firewall.create_group("mox-red", comment="mine")
+            await w.put(tenant(network={"allowFrom": ["10.0.0.0/8"]}))
+
+            async def refused() -> Any:
+                found = await w.kube.get(Tenant, "red", "default")
+                return [c.message for c in found.status.conditions if c.status == "False"]
+
+            assert "is not of this tenant" in (await w.until(refused))[0]
+            assert await groups(w, "south") == {"mox-red": "mine"}
+            assert await sources(w, "south") == set()
+
+    run_virtual(story())
+
+
+async def everything_readable(w: TenantWorld, group: str) -> str:
+    """All that a member of a group can read, of every kind that is served, as one text."""
+    user = User(name="somebody", groups=(group, "system:authenticated"))
+    texts = []
+    for served in await w.kube.discover():
+        for path in (served.resource.path(), served.resource.path("tenant-red")):
+            answer = await w.estate.store.handle(Request(method="GET", path=path, user=user))
+            if answer.status == 200:
+                texts.append(answer.body.decode())
+    return "\n".join(texts)
+
+
+class As:
+    """The API as a member of a group sees it."""
+
+    def __init__(self, w: TenantWorld, group: str) -> None:
+        self._store, self._user = (
+            w.estate.store,
+            User(name="x", groups=(group, "system:authenticated")),
+        )
+
+    async def handle(self, request: Request) -> Any:
+        return await self._store.handle(dataclasses.replace(request, user=self._user))
+
+
+def test_no_kind_tells_a_tenant_a_proxmox_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(tenant())
+            space = await w.until(lambda: settled(w))
+            data = {
+                "url": "https://north.example:8006",
+                "token": "moxwell@pve!test",
+                "secret": HIDDEN,
+            }
+            for where in (space, "default"):
+                meta = {"name": "proxmox", "namespace": where}
+                head = {"apiVersion": "v1", "kind": "Secret", "metadata": meta}
+                await w.kube.create({**head, "stringData": data}, SECRETS)
+            mine = cluster(space, credentialsRef={"name": "proxmox"})
+            await Kube(As(w, f"{space}-admin")).create(mine, Kubernetes.resource)
+            await w.estate.clock.sleep(300)
+            for role in ROLES:
+                text = await everything_readable(w, f"{space}-{role}")
+                assert '"c1"' in text  # it does see its cluster
+                assert HIDDEN not in text
+                for name in ("proxmox", "c1-kubeconfig"):
+                    await _hides(w, f"{space}-{role}", space, name)
+
+    run_virtual(story())
+    said = capsys.readouterr()
+    assert HIDDEN not in said.out + said.err  # nor does a log
+
+
+async def _hides(w: TenantWorld, group: str, space: str, name: str) -> None:
+    """Either it is refused, without a word of it, or it is the tenant's own kubeconfig."""
+    try:
+        told, may = str(await Kube(As(w, group)).get(SECRETS, name, space)), True
+    except MoxwellError as error:
+        told, may = str(error), False
+    assert HIDDEN not in told
+    assert not may or name == "c1-kubeconfig"
+
+
+def test_a_tenant_that_names_anothers_credentials_is_told_so() -> None:
+    async def story() -> None:
+        async with tenancy() as w:
+            await w.put(tenant())
+            space = await w.until(lambda: settled(w))
+            await w.put(cluster(space, credentialsRef={"name": "proxmox", "namespace": "default"}))
+
+            async def said() -> Any:
+                found = await w.kube.get(Kubernetes, "c1", space)
+                return [c.message for c in found.status.conditions if c.status == "False"]
+
+            assert "only use Secrets of its own" in (await w.until(said))[0]
+
+    run_virtual(story())

@@ -1,0 +1,104 @@
+"""The wall around a tenant: names, networks, and which rules come and go."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from moxwell.api.cozystack import Kubernetes, Tenant
+from moxwell.controllers.tenancy.cluster.defaults import Defaults, RegionDefaults
+from moxwell.controllers.tenancy.cluster.desired_objects import expand
+from moxwell.controllers.tenancy.tenant import firewall
+from moxwell.errors import Invalid
+from moxwell.pve.endpoints.firewall import Group, Rule
+
+
+def tenant(*allowed: str) -> Tenant:
+    spec = {"network": {"allowFrom": list(allowed)}}
+    return msgspec.convert({"metadata": {"name": "red"}, "spec": spec}, Tenant)
+
+
+def rule(source: str, **more: Any) -> Rule:
+    return Rule(**{"type": "in", "action": "ACCEPT", "enable": 1, "source": source, **more})
+
+
+@pytest.mark.parametrize(
+    ("space", "name"),
+    [
+        pytest.param("tenant-red", "mox-red", id="as the tenant is called"),
+        pytest.param("tenant-red-very-long-one", "mox-9d9e3d4ab8c1", id="a hash if it is long"),
+    ],
+)
+def test_a_group_has_a_name_that_proxmox_takes(space: str, name: str) -> None:
+    found = firewall.group_name(space)
+    assert len(found) <= firewall.LONGEST
+    assert found == name or (len(name) == len(found) and found.startswith("mox-"))
+
+
+def test_networks_are_written_in_one_way() -> None:
+    assert firewall.networks(tenant("10.1.2.3/8", "fd00::/8", "10.0.0.0/8")) == (
+        "10.0.0.0/8",
+        "fd00::/8",
+    )
+
+
+def test_what_is_no_network_is_refused() -> None:
+    with pytest.raises(Invalid, match="'everybody' is not a network"):
+        firewall.networks(tenant("everybody"))
+
+
+def test_whose_a_group_is_stands_in_its_comment() -> None:
+    ours = Group(group="mox-red", comment="moxwell-tenant=tenant-red")
+    assert firewall.is_ours(ours, "tenant-red")
+    assert not firewall.is_ours(ours, "tenant-re")
+    assert not firewall.is_ours(Group(group="mox-red"), "tenant-red")
+
+
+CHANGES: dict[str, tuple[tuple[str, ...], tuple[Rule, ...], tuple[str, ...], tuple[int, ...]]] = {
+    "a new group": (("a/8", "b/8"), (), ("a/8", "b/8"), ()),
+    "as it should be": (("a/8",), (rule("a/8"),), (), ()),
+    "one more": (("a/8", "b/8"), (rule("a/8"),), ("b/8",), ()),
+    "one less": (("a/8",), (rule("b/8", pos=0), rule("a/8", pos=1)), (), (0,)),
+    "twice the same": (("a/8",), (rule("a/8", pos=0), rule("a/8", pos=1)), (), (1,)),
+    "turned off by hand": (("a/8",), (rule("a/8", enable=0, pos=0),), ("a/8",), (0,)),
+    "narrowed by hand": (("a/8",), (rule("a/8", dport="22", pos=0),), ("a/8",), (0,)),
+    "opened by hand": (("a/8",), (rule("", pos=0), rule("a/8", pos=1)), (), (0,)),
+}
+
+
+@pytest.mark.parametrize(("wanted", "there", "add", "drop"), CHANGES.values(), ids=CHANGES)
+def test_rules_come_and_go(
+    wanted: tuple[str, ...], there: tuple[Rule, ...], add: tuple[str, ...], drop: tuple[int, ...]
+) -> None:
+    made, gone = firewall.changes(wanted, there)
+    assert (tuple(r.source for r in made), gone) == (add, drop)
+
+
+def cluster(**defaults: Any) -> Any:
+    known = Defaults(regions=(RegionDefaults(name="north"),), **defaults)
+    spec = {
+        "nodeGroups": [{"name": "a", "replicas": 1}],
+        "credentialsRef": {"name": "proxmox", "namespace": "other"},
+    }
+    if not defaults.get("tenant"):
+        del spec["credentialsRef"]
+    meta = {"name": "c", "namespace": "tenant-red", "uid": "u"}
+    app = msgspec.convert({"metadata": meta, "spec": spec}, Kubernetes)
+    (template,) = [o for o in expand(app, known) if o["kind"] == "ProxmoxMachineTemplate"]
+    return template["spec"]["template"]["spec"]
+
+
+def test_nodes_of_a_tenant_are_behind_its_wall() -> None:
+    spec = cluster(firewall_group="mox-red", bridge="red")
+    assert spec["firewallGroups"] == ["mox-red"]
+    assert spec["network"]["networkDevices"][0]["firewall"] is True
+    assert spec["network"]["networkDevices"][0]["bridge"] == "red"
+
+
+def test_without_a_wall_nothing_is_said_of_firewalls() -> None:
+    assert "firewallGroups" not in cluster()
+
+
+def test_a_tenant_does_not_work_with_somebody_elses_credentials() -> None:
+    with pytest.raises(Invalid, match="only use Secrets of its own"):
+        cluster(tenant="red")

@@ -1,0 +1,150 @@
+"""Whose turn it is: one node group after the other."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from moxwell.api.capi.core import Machine
+from moxwell.api.capi.machinesets import MachineDeployment
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.controllers.tenancy.cluster import rollout_order
+
+LABELS = {"cluster.x-k8s.io/deployment-name": "c-a"}
+CLAIM = {"host": "pve1", "uuid": "u"}
+
+
+def group(**change: Any) -> MachineDeployment:
+    status = {"observedGeneration": 2, "replicas": 1, "upToDateReplicas": 1, **change}
+    spec = {
+        "clusterName": "c",
+        "replicas": 1,
+        "selector": {"matchLabels": {}},
+        "template": {"spec": {"clusterName": "c", "bootstrap": {}, "version": "v1.34.1"}},
+    }
+    meta = {"name": "c-a", "namespace": "t", "generation": 2}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, MachineDeployment)
+
+
+def machine(name: str = "m1", **meta: Any) -> Machine:
+    tree = {"name": name, "namespace": "t", "labels": LABELS, **meta}
+    spec = {"clusterName": "c", "bootstrap": {}}
+    return msgspec.convert({"metadata": tree, "spec": spec}, Machine, strict=False)
+
+
+def guest(reason: str = "", **spec: Any) -> ProxmoxMachine:
+    said = [{"type": "Ready", "status": "False", "reason": reason, "message": ""}] if reason else []
+    meta = {"name": "m1", "namespace": "t"}
+    tree = {"metadata": meta, "spec": spec, "status": {"conditions": said}}
+    return msgspec.convert(tree, ProxmoxMachine, strict=False)
+
+
+GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+TABLE: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
+    "placed and current": (group(), [machine()], [guest(claim=CLAIM)], False),
+    "not seen by its controller yet": (
+        group(observedGeneration=1),
+        [machine()],
+        [guest(claim=CLAIM)],
+        True,
+    ),
+    "too few machines": (group(), [], [], True),
+    "one too many": (group(), [machine(), machine("m2")], [guest(claim=CLAIM)], True),
+    "one that leaves": (group(), [machine(**GONE)], [guest(claim=CLAIM)], True),
+    "an old template": (group(upToDateReplicas=0), [machine()], [guest(claim=CLAIM)], True),
+    "no guest object yet": (group(), [machine()], [], True),
+    "no place yet": (group(), [machine()], [guest()], True),
+    "waiting for others": (group(), [machine()], [guest("WaitingForBootstrapData")], True),
+    "no room anywhere: the next may try": (
+        group(),
+        [machine()],
+        [guest("InsufficientResources")],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("deployment", "machines", "guests", "moves"), TABLE.values(), ids=TABLE)
+def test_who_has_the_turn(
+    deployment: MachineDeployment, machines: Any, guests: Any, moves: bool
+) -> None:
+    assert rollout_order.is_moving(deployment, machines, guests) is moves
+
+
+HOLDS: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
+    "a rollout with every machine placed": (
+        group(replicas=1, upToDateReplicas=0), [machine()], [guest(claim=CLAIM)], False,
+    ),
+    "a rollout whose new machine has no place yet": (
+        group(replicas=1, upToDateReplicas=0), [machine()], [guest()], True,
+    ),
+    "a rollout its controller has not seen": (
+        group(observedGeneration=1, upToDateReplicas=0), [machine()], [guest(claim=CLAIM)], True,
+    ),
+    "a machine that leaves": (group(), [machine(**GONE)], [guest(claim=CLAIM)], True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("deployment", "machines", "guests", "holding"), HOLDS.values(), ids=HOLDS)
+def test_whom_counts_wait_for(
+    deployment: MachineDeployment, machines: Any, guests: Any, holding: bool
+) -> None:
+    assert rollout_order.holds(deployment, machines, guests) is holding
+
+
+def wish(name: str, replicas: int | None, version: str = "v1.34.1") -> dict[str, Any]:
+    spec = {"version": version, "infrastructureRef": {"name": ""}}
+    spec |= {"bootstrap": {"configRef": {"name": ""}}}
+    count = {} if replicas is None else {"replicas": replicas}
+    return {"metadata": {"name": name}, "spec": {**count, "template": {"spec": spec}}}
+
+
+QUEUED: dict[str, tuple[dict[str, Any], tuple[bool, ...]]] = {
+    "nothing to do": (wish("c-a", 1), ()),
+    "more nodes": (wish("c-a", 2), (True,)),
+    "a group that is not there": (wish("c-b", 1), (True,)),
+    "another version": (wish("c-a", 1, "v1.35.0"), (False,)),
+    "sized by somebody else": (wish("c-a", None), ()),
+}
+
+
+@pytest.mark.parametrize(("tree", "counts"), QUEUED.values(), ids=QUEUED)
+def test_who_waits(tree: dict[str, Any], counts: tuple[bool, ...]) -> None:
+    found = rollout_order.queued([tree], "c-0", [group()])
+    assert tuple(q.counts for q in found) == counts
+    assert all("follows when c-0 has settled" in q.sentence() for q in found)
+
+
+ROLLS = {
+    "a new group": (wish("c-b", 1), False),
+    "another count": (wish("c-a", 5), False),
+    "another version": (wish("c-a", 1, "v1.35.0"), True),
+}
+
+
+@pytest.mark.parametrize(("tree", "rolls"), ROLLS.values(), ids=ROLLS)
+def test_what_rolls(tree: dict[str, Any], rolls: bool) -> None:
+    assert rollout_order.rolls(tree, [group()]) is rolls
+
+
+OUTRUNS = {
+    "the plane is older": (wish("c-a", 1, "v1.35.0"), "v1.34.1", True),
+    "the plane runs it": (wish("c-a", 1, "v1.35.0"), "v1.35.0", False),
+    "the plane is newer": (wish("c-a", 1, "v1.35.0"), "v1.36.3", False),
+    "the plane does not tell": (wish("c-a", 1, "v1.35.0"), "", False),
+    "the group keeps its version": (wish("c-a", 3), "v1.33.0", False),
+    "a group that is not there": (wish("c-b", 1, "v1.35.0"), "v1.34.1", False),
+}
+
+
+@pytest.mark.parametrize(("tree", "plane", "outruns"), OUTRUNS.values(), ids=OUTRUNS)
+def test_no_node_is_newer_than_its_control_plane(
+    tree: dict[str, Any], plane: str, outruns: bool
+) -> None:
+    assert rollout_order.outruns(tree, [group()], plane) is outruns
+
+
+def test_progress_is_what_can_be_seen() -> None:
+    before = rollout_order.Progress.of(group(), [machine()], [guest()])
+    assert before == rollout_order.Progress.of(group(), [machine()], [guest()])
+    assert before != rollout_order.Progress.of(group(), [machine()], [guest(claim=CLAIM)])

@@ -1,0 +1,27 @@
+"""A store in memory on virtual time, asked in-process."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from moxwell.embedded.apiserver.hooks import Hooks
+from moxwell.embedded.apiserver.server import Store
+from moxwell.testing.api_calls import Asks
+from moxwell.testing.loop import LoopClock, run_virtual
+
+Story = Callable[[Asks], Awaitable[Any]]
+
+
+@pytest.fixture
+def play() -> Callable[..., Any]:
+    """Runs a story against a fresh store."""
+
+    def run(story: Story, hooks: Hooks | None = None) -> Any:
+        async def main() -> Any:
+            async with Store(clock=LoopClock(), hooks=hooks) as store:
+                return await story(Asks(store))
+
+        return run_virtual(main())
+
+    return run

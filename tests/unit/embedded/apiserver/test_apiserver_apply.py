@@ -1,0 +1,196 @@
+"""Field ownership: sets, merging, server-side apply. Properties, then stories."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moxwell.embedded.apiserver import merge_schema
+from moxwell.embedded.apiserver.apply import field_sets, typed_values
+from moxwell.embedded.apiserver.apply.managed_fields import applier, updater
+from moxwell.embedded.apiserver.apply.server_side_apply import Ledger, View
+from moxwell.testing.api_calls import CM, Asks, configmap
+
+Play = Callable[..., Any]
+_keys = st.sampled_from(["f:a", "f:b", "f:c", 'k:{"n":"x"}', "v:1"])
+fieldsets = st.recursive(
+    st.just({}),
+    lambda inner: st.dictionaries(_keys, inner, max_size=3).flatmap(
+        lambda d: st.booleans().map(lambda dot: {".": {}, **d} if dot and d else d)
+    ),
+    max_leaves=8,
+).map(lambda d: {k: v for k, v in d.items() if k != "."})
+
+
+def members(of: dict[str, Any]) -> set[str]:
+    return set(field_sets.paths(of))
+
+
+@settings(deadline=None)
+@given(fieldsets, fieldsets)
+def test_set_operations_are_those_of_sets(a: Any, b: Any) -> None:
+    assert members(field_sets.union(a, b)) == members(a) | members(b)
+    assert members(field_sets.intersection(a, b)) == members(a) & members(b)
+    assert members(field_sets.difference(a, b)) == members(a) - members(b)
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "plain": {"type": "string"},
+        "whole": {"type": "array", "items": {"type": "string"}},
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+        "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "list": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["n"],
+            "items": {
+                "type": "object",
+                "properties": {"n": {"type": "string"}, "v": {"type": "string"}},
+            },
+        },
+    },
+}
+SHAPE = merge_schema.from_schema(SCHEMA, {})
+_word = st.sampled_from("xyz")
+_item: Any = st.fixed_dictionaries({"n": _word}, optional={"v": _word})
+
+
+def _name(item: Any) -> str:
+    return str(item["n"])
+
+
+objects = st.fixed_dictionaries(
+    {},
+    optional={
+        "plain": _word,
+        "whole": st.lists(_word, min_size=1, max_size=2),
+        "map": st.dictionaries(_word, _word, min_size=1, max_size=2),
+        "set": st.lists(_word, unique=True, min_size=1, max_size=3),
+        "list": st.lists(_item, unique_by=_name, min_size=1, max_size=3),
+    },
+)
+
+
+@settings(deadline=None)
+@given(objects, objects)
+def test_merging_keeps_what_is_applied(live: Any, config: Any) -> None:
+    merged = typed_values.merge(live, config, SHAPE)
+    compared = typed_values.compare(merged, typed_values.merge(merged, config, SHAPE), SHAPE)
+    assert compared.same
+    applied = typed_values.fields_of(config, SHAPE)
+    assert members(applied) <= members(typed_values.fields_of(merged, SHAPE))
+
+
+@settings(deadline=None)
+@given(objects, objects)
+def test_a_comparison_tells_all_that_changed(old: Any, new: Any) -> None:
+    compared = typed_values.compare(old, new, SHAPE)
+    had, has = (
+        members(typed_values.fields_of(old, SHAPE)),
+        members(typed_values.fields_of(new, SHAPE)),
+    )
+    assert members(compared.removed) >= had - has
+    assert members(compared.added) >= has - had
+    assert compared.same == _alike(old, new)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Equal but for the order of what has no order."""
+
+    def norm(o: Any) -> Any:
+        made = dict(o)
+        if "set" in made:
+            made["set"] = sorted(made["set"])
+        if "list" in made:
+            made["list"] = sorted(made["list"], key=lambda i: i["n"])
+        return made
+
+    return bool(norm(a) == norm(b))
+
+
+def _ledger() -> Ledger:
+    return Ledger(lambda v: View("v1", SHAPE, lambda o: o), "v1", lambda f: f)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), objects), min_size=1, max_size=6))
+def test_whoever_applies_gets_what_they_apply_and_nothing_else_moves(steps: Any) -> None:
+    """After a forced apply the object holds the configuration; fields nobody applies are gone."""
+    book, live, managers = _ledger(), {}, {}  # type: ignore[var-annotated]
+    last: dict[str, Any] = {}
+    for name, config in steps:
+        live, managers = book.apply(live, config, managers, applier(name, ""), force=True)
+        live = live or {}
+        last[name] = config
+        wanted = members(typed_values.fields_of(config, SHAPE))
+        assert wanted <= members(typed_values.fields_of(live, SHAPE))
+        owned: set[str] = set()
+        for what in managers.values():
+            owned |= members(what.fields)
+        assert members(typed_values.fields_of(live, SHAPE)) <= _with_parents(owned)
+
+
+def _with_parents(owned: set[str]) -> set[str]:
+    """Keys of list items come along with anything below them."""
+    found = set(owned)
+    for path in owned:
+        head, bracket, _ = path.partition("]")
+        if bracket:
+            found |= {head + "]", head + "].n"}
+    return found
+
+
+@settings(deadline=None)
+@given(objects, objects)
+def test_an_unforced_apply_changes_nothing_of_others(first: Any, second: Any) -> None:
+    from moxwell.embedded.apiserver.apply.server_side_apply import Conflicted
+
+    book = _ledger()
+    live, managers = book.apply({}, first, {}, applier("one", ""), force=False)
+    contested: set[str] | None = None
+    try:
+        merged, _ = book.apply(live or {}, second, managers, applier("two", ""), force=False)
+    except Conflicted as conflict:
+        contested = members(conflict.fields)
+    if contested is None:
+        assert typed_values.compare(first, merged, SHAPE).modified == {}
+    else:
+        assert contested & members(managers[applier("one", "")].fields)
+
+
+@settings(deadline=None)
+@given(objects, objects)
+def test_an_update_owns_what_it_changed(old: Any, new: Any) -> None:
+    me = updater("me", "", "v1")
+    made = _ledger().update(old, new, {}, me, "now")
+    owned = members(made[me].fields) if me in made else set()
+    compared = typed_values.compare(old, new, SHAPE)
+    assert owned == members(compared.changed())
+
+
+def test_a_conflict_names_its_owner_and_force_takes_over(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        path = f"{CM}/a"
+        await asks.apply(path, configmap("a", k="1"), "one")
+        refused = await asks.apply(path, configmap("a", k="2"), "two")
+        assert refused.status == 409
+        assert refused.object["message"].endswith('conflict with "one": .data.k')
+        taken = (await asks.apply(path, configmap("a", k="2"), "two", force="true")).object
+        managers = {m["manager"]: m["fieldsV1"] for m in taken["metadata"]["managedFields"]}
+        assert managers == {"two": {"f:data": {"f:k": {}}}}
+
+    play(story)
+
+
+def test_what_a_manager_no_longer_applies_goes(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        path = f"{CM}/a"
+        await asks.apply(path, configmap("a", k="1", l="2"), "one")
+        await asks.patch(path, {"data": {"m": "3"}})
+        left = (await asks.apply(path, configmap("a", k="1"), "one")).object
+        assert left["data"] == {"k": "1", "m": "3"}
+
+    play(story)

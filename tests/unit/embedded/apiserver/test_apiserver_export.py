@@ -1,0 +1,56 @@
+"""Export and import: what one store held, another holds."""
+
+import asyncio
+from typing import Any
+
+from moxwell.embedded.apiserver import export
+from moxwell.embedded.apiserver.server import Store
+from moxwell.testing.api_calls import CM, CRDS, WIDGETS, Asks, configmap, definition, widget
+from moxwell.testing.loop import LoopClock, run_virtual
+
+
+async def _fill(asks: Asks) -> None:
+    await asks.post(CRDS, definition())
+    owner = (await asks.post(WIDGETS, widget("owner", {"a": 1}))).object
+    await asks.patch(f"{WIDGETS}/owner/status", {"status": {"ready": True}})
+    ref = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "owner"}
+    child = configmap("child", k="v")
+    child["metadata"]["ownerReferences"] = [{**ref, "uid": owner["metadata"]["uid"]}]
+    await asks.post(CM, child)
+    await asyncio.sleep(1)
+
+
+def _moved(*, whole: bool) -> Any:
+    async def main() -> Any:
+        async with Store(clock=LoopClock()) as one, Store(clock=LoopClock()) as two:
+            await _fill(Asks(one))
+            text = "".join([export.to_yaml(o) async for o in export.dump(one, whole=whole)])
+            count = await export.load(two, export.from_yaml(text))
+            await asyncio.sleep(1)
+            asks = Asks(two)
+            paths = (f"{WIDGETS}/owner", f"{CM}/child")
+            return count, [(await asks.get(path)).object for path in paths], text
+
+    return run_virtual(main())
+
+
+def test_whole_documents_keep_owners_and_status() -> None:
+    count, (owner, child), _ = _moved(whole=True)
+    assert count == 3
+    assert owner["status"] == {"ready": True}
+    assert child["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
+
+
+def test_portable_documents_hold_nothing_of_the_old_cluster() -> None:
+    _, (owner, child), text = _moved(whole=False)
+    assert owner["spec"] == {"a": 1}
+    assert "ownerReferences" not in child["metadata"]
+    assert not any(word in text for word in ("uid:", "resourceVersion", "managedFields", "ready"))
+
+
+def test_what_every_cluster_makes_is_left_out() -> None:
+    async def main() -> list[Any]:
+        async with Store(clock=LoopClock(), root_ca="pem") as store:
+            return [o async for o in export.dump(store)]
+
+    assert run_virtual(main()) == []

@@ -1,0 +1,19 @@
+"""Paths of printer columns: the ways to name a label with dots in it."""
+
+import pytest
+
+from moxwell.embedded.apiserver import jsonpath
+
+OBJECT = {"metadata": {"labels": {"cluster.x-k8s.io/name": "c1", "plain": "p"}}}
+PATHS = {
+    "quoted, dots escaped": (r".metadata.labels['cluster\.x-k8s\.io/name']", ["c1"]),
+    "quoted": (".metadata.labels['cluster.x-k8s.io/name']", ["c1"]),
+    "in double quotes": (r'.metadata.labels["cluster\.x-k8s\.io/name"]', ["c1"]),
+    "plain": (".metadata.labels.plain", ["p"]),
+    "not there": (r".metadata.labels['other\.io/name']", []),
+}
+
+
+@pytest.mark.parametrize(("path", "found"), PATHS.values(), ids=PATHS)
+def test_labels_with_dots(path: str, found: list[str]) -> None:
+    assert jsonpath.compile(path)(OBJECT) == found

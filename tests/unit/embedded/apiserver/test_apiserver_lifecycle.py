@@ -1,0 +1,212 @@
+"""Owners and dependants, finalizers, namespaces, definitions: what goes, and when."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from moxwell.testing.api_calls import CM, CRDS, WIDGETS, Asks, configmap, definition, widget
+
+Play = Callable[..., Any]
+
+
+def owned(name: str, owner: dict[str, Any], *, block: bool = False) -> dict[str, Any]:
+    ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"]}
+    ref |= {"uid": owner["metadata"]["uid"], "blockOwnerDeletion": block}
+    made = configmap(name)
+    made["metadata"]["ownerReferences"] = [ref]
+    return made
+
+
+async def settle() -> None:
+    await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize(
+    "policy, stays",
+    [
+        pytest.param("Background", False, id="the dependant follows"),
+        pytest.param("Foreground", False, id="the dependant goes first"),
+        pytest.param("Orphan", True, id="the dependant stays"),
+    ],
+)
+def test_propagation(play: Play, policy: str, stays: bool) -> None:
+    async def story(asks: Asks) -> None:
+        owner = (await asks.post(CM, configmap("owner"))).object
+        await asks.post(CM, owned("child", owner, block=True))
+        await asks.delete(f"{CM}/owner", propagationPolicy=policy)
+        await settle()
+        assert (await asks.get(f"{CM}/owner")).status == 404
+        child = await asks.get(f"{CM}/child")
+        assert (child.status == 200) == stays
+        if stays:
+            assert "ownerReferences" not in child.object["metadata"]
+
+    play(story)
+
+
+def test_an_owner_in_the_foreground_waits_for_a_held_dependant(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        owner = (await asks.post(CM, configmap("owner"))).object
+        child = owned("child", owner, block=True)
+        child["metadata"]["finalizers"] = ["example.com/hold"]
+        await asks.post(CM, child)
+        await asks.delete(f"{CM}/owner", propagationPolicy="Foreground")
+        await settle()
+        assert (await asks.get(f"{CM}/owner")).status == 200
+        await asks.patch(f"{CM}/child", {"metadata": {"finalizers": None}})
+        await settle()
+        assert (await asks.get(f"{CM}/owner")).status == 404
+
+    play(story)
+
+
+def test_a_dependant_of_nobody_is_collected(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        ghost = {"metadata": {"name": "ghost", "uid": "no-such-uid"}}
+        await asks.post(CM, owned("child", ghost))
+        await settle()
+        assert (await asks.get(f"{CM}/child")).status == 404
+
+    play(story)
+
+
+def test_a_finalizer_holds_until_it_is_taken_off(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        held = configmap("a")
+        held["metadata"]["finalizers"] = ["example.com/hold"]
+        await asks.post(CM, held)
+        gone = (await asks.delete(f"{CM}/a")).object
+        assert gone["metadata"]["deletionTimestamp"]
+        again = await asks.post(CM, configmap("a"))
+        assert again.status == 409
+        await asks.patch(f"{CM}/a", {"metadata": {"finalizers": []}})
+        assert (await asks.get(f"{CM}/a")).status == 404
+
+    play(story)
+
+
+def test_a_namespace_takes_everything_with_it(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+        await asks.post("/api/v1/namespaces", space)
+        await asks.post("/api/v1/namespaces/team/configmaps", configmap("a"))
+        await asks.delete("/api/v1/namespaces/team")
+        refused = await asks.post("/api/v1/namespaces/team/configmaps", configmap("b"))
+        assert refused.status in (403, 404)
+        await settle()
+        assert (await asks.get("/api/v1/namespaces/team")).status == 404
+        assert (await asks.get("/api/v1/configmaps")).object["items"] == []
+
+    play(story)
+
+
+def test_a_namespace_says_what_holds_it(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+        await asks.post("/api/v1/namespaces", space)
+        held = configmap("a")
+        held["metadata"]["finalizers"] = ["example.com/hold"]
+        await asks.post("/api/v1/namespaces/team/configmaps", held)
+        await asks.delete("/api/v1/namespaces/team")
+        await settle()
+        status = (await asks.get("/api/v1/namespaces/team")).object["status"]
+        texts = [c["message"] for c in status["conditions"] if c["status"] == "True"]
+        assert any("example.com/hold in 1 resource instances" in text for text in texts)
+
+    play(story)
+
+
+def test_a_definition_takes_its_objects_with_it(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        await asks.post(CRDS, definition())
+        assert (await asks.post(WIDGETS, widget("w", {}))).status == 201
+        await asks.delete(f"{CRDS}/widgets.example.com")
+        await settle()
+        assert (await asks.get(f"{CRDS}/widgets.example.com")).status == 404
+        assert (await asks.handler.handle(_get(WIDGETS))).status == 404
+
+    play(story)
+
+
+def _get(path: str) -> Any:
+    from moxwell.api.requests import Request
+
+    return Request(method="GET", path=path)
+
+
+def test_a_definition_is_served_and_says_so(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        await asks.post(CRDS, definition())
+        await settle()
+        status = (await asks.get(f"{CRDS}/widgets.example.com")).object["status"]
+        held = {c["type"]: c["status"] for c in status["conditions"]}
+        assert held == {"NamesAccepted": "True", "Established": "True"}
+        assert status["storedVersions"] == ["v1"]
+
+    play(story)
+
+
+def test_events_are_forgotten_after_an_hour(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        path = "/api/v1/namespaces/default/events"
+        about = {"kind": "ConfigMap", "name": "a", "namespace": "default"}
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}
+        assert (await asks.post(path, {**event, "involvedObject": about})).status == 201
+        await asyncio.sleep(3000)
+        assert (await asks.get(f"{path}/e")).status == 200
+        await asyncio.sleep(1500)
+        assert (await asks.get(f"{path}/e")).status == 404
+
+    play(story)
+
+
+def test_a_claim_in_use_stays_until_its_pod_is_gone(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        claims, pods = (
+            f"/api/v1/namespaces/default/{k}" for k in ("persistentvolumeclaims", "pods")
+        )
+        ask = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        head = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}}
+        await asks.post(claims, {**head, "spec": ask})
+        volume = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
+        spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        assert (await asks.post(pods, pod)).status == 201
+        await asks.delete(f"{claims}/c")
+        await settle()
+        assert (await asks.get(f"{claims}/c")).status == 200
+        await asks.delete(f"{pods}/p")
+        await settle()
+        assert (await asks.get(f"{claims}/c")).status == 404
+
+    play(story)
+
+
+def test_a_pod_whose_node_is_gone_is_ended(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        pods = "/api/v1/namespaces/default/pods"
+        spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "gone"}
+        await asks.post(
+            pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        )
+        await asks.delete(f"{pods}/p")
+        assert (await asks.get(f"{pods}/p")).status == 200
+        await asyncio.sleep(100)
+        assert (await asks.get(f"{pods}/p")).status == 404
+
+    play(story)
+
+
+def test_a_node_loses_its_taint_when_it_is_ready(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+        made = (await asks.post("/api/v1/nodes", node)).object
+        assert [t["key"] for t in made["spec"]["taints"]] == ["node.kubernetes.io/not-ready"]
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await asks.patch("/api/v1/nodes/n/status", {"status": ready})
+        await settle()
+        assert "taints" not in (await asks.get("/api/v1/nodes/n")).object["spec"]
+
+    play(story)

@@ -1,0 +1,111 @@
+"""Quotas and limit ranges: what one object uses, and that the last place is given once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from moxwell.embedded.apiserver.quota import limit_ranges, resource_list, usage
+from moxwell.embedded.apiserver.server import Store
+from moxwell.testing.api_calls import CM, Asks, configmap
+
+QUOTAS = "/api/v1/namespaces/default/resourcequotas"
+Body = dict[str, Any]
+
+
+def pod(*containers: Body, phase: str = "", **spec: Any) -> Body:
+    found: Body = {"metadata": {}, "spec": {"containers": list(containers), **spec}}
+    return {**found, "status": {"phase": phase}} if phase else found
+
+
+def asks(cpu: str, memory: str = "", **more: Any) -> Body:
+    requests = {"cpu": cpu, **({"memory": memory} if memory else {})}
+    return {"name": "c", "resources": {"requests": requests}, **more}
+
+
+@pytest.mark.parametrize(
+    "store, obj, used",
+    [
+        pytest.param("secrets", {}, {"count/secrets": "1", "secrets": "1"}, id="a secret"),
+        pytest.param(
+            "leases.coordination.k8s.io",
+            {},
+            {"count/leases.coordination.k8s.io": "1"},
+            id="a lease",
+        ),
+        pytest.param(
+            "pods",
+            pod(asks("500m", "1Gi"), asks("1500m", "512Mi")),
+            {"count/pods": "1", "pods": "1", "cpu": "2", "requests.cpu": "2"}
+            | {"memory": "1536Mi", "requests.memory": "1536Mi"},
+            id="two containers",
+        ),
+        pytest.param(
+            "pods",
+            pod(
+                asks("1"), initContainers=[asks("3"), asks("1", restartPolicy="Always"), asks("1")]
+            ),
+            {"count/pods": "1", "pods": "1", "cpu": "3", "requests.cpu": "3"},
+            id="greedy before, a sidecar beside",
+        ),
+        pytest.param(
+            "pods",
+            pod(asks("1"), overhead={"cpu": "250m"}),
+            {"count/pods": "1", "pods": "1", "cpu": "1250m", "requests.cpu": "1250m"},
+            id="the overhead of a runtime",
+        ),
+        pytest.param(
+            "pods", pod(asks("1"), phase="Failed"), {"count/pods": "1"}, id="a pod that ended"
+        ),
+        pytest.param(
+            "services",
+            {"spec": {"type": "LoadBalancer", "ports": [{}, {}]}},
+            {"count/services": "1", "services": "1", "services.nodeports": "2"}
+            | {"services.loadbalancers": "1"},
+            id="a load balancer",
+        ),
+    ],
+)
+def test_what_an_object_uses(store: str, obj: Body, used: dict[str, str]) -> None:
+    assert resource_list.write(usage.of(store, obj)) == dict(sorted(used.items()))
+
+
+@pytest.mark.parametrize(
+    "parts, total",
+    [
+        (["0", "1Gi", "1G"], "2073741824"),
+        (["500m", "0.5"], "1"),
+        (["1Ki", "1Ki"], "2Ki"),
+        ([], "0"),
+    ],
+    ids=["the first that is not zero gives the form", "halves", "binary", "nothing"],
+)
+def test_sums_are_written_as_go_writes_them(parts: list[str], total: str) -> None:
+    found = resource_list.total([{"x": resource_list.amount(part)} for part in parts])
+    assert str(found.get("x", resource_list.ZERO)) == total
+
+
+def test_a_range_gives_only_what_nobody_asked_for() -> None:
+    made = pod({"name": "c", "resources": {"limits": {"cpu": "2"}}}, initContainers=[{"name": "i"}])
+    limit_ranges.give(made, {"default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}})
+    said = made["metadata"]["annotations"][limit_ranges.NOTE]
+    assert said == (
+        "LimitRanger plugin set: cpu request for container c; cpu request for init container i; "
+        "cpu limit for init container i"
+    )
+    assert made["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2"}
+
+
+async def test_writes_at_once_share_the_last_places() -> None:
+    async with Store() as store:
+        asking = Asks(store)
+        hard = {"spec": {"hard": {"configmaps": "5"}}}
+        head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
+        assert (await asking.post(QUOTAS, head | hard)).status == 201
+        there = len((await asking.get(CM)).object["items"])
+        answers = await asyncio.gather(*(asking.post(CM, configmap(f"c{n}")) for n in range(20)))
+        codes = [answer.status for answer in answers]
+        assert codes.count(201) == 5 - there
+        assert set(codes) == {201, 403}
+        refused = next(a for a in answers if a.status == 403).object["message"]
+        assert "exceeded quota: q, requested: configmaps=1, used: configmaps=5, " in refused

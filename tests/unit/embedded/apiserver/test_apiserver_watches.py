@@ -1,0 +1,149 @@
+"""Watches and lists: what is told, in which order, and from where a watcher may resume."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moxwell.embedded.apiserver.server import Store
+from moxwell.testing.api_calls import CM, Asks, configmap
+from moxwell.testing.loop import LoopClock, run_virtual
+
+Play = Callable[..., Any]
+
+
+async def _types(asks: Asks, count: int, **query: Any) -> list[tuple[str, str]]:
+    events = await asks.watch(CM, **query)
+    found = []
+    async for event in events:
+        found.append((event["type"], event["object"]["metadata"].get("name", "")))
+        if len(found) == count:
+            break
+    return found
+
+
+def test_a_watcher_that_was_away_sees_every_change(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        start = (await asks.get(CM)).object["metadata"]["resourceVersion"]
+        await asks.post(CM, configmap("a"))
+        await asks.patch(f"{CM}/a", {"data": {"k": "v"}})
+        await asks.delete(f"{CM}/a")
+        found = await _types(asks, 3, resourceVersion=start)
+        assert found == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+
+    play(story)
+
+
+def test_a_watcher_from_before_our_memory_is_told_so(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        events = await asks.watch(CM, resourceVersion=1)
+        event = await anext(events)
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+
+    play(story)
+
+
+def test_leaving_a_selector_is_a_deletion(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        labelled = configmap("a")
+        labelled["metadata"]["labels"] = {"x": "1"}
+        start = (await asks.post(CM, labelled)).object["metadata"]["resourceVersion"]
+        await asks.patch(f"{CM}/a", {"metadata": {"labels": {"x": "2"}}})
+        found = await _types(asks, 1, resourceVersion=start, labelSelector="x=1")
+        assert found == [("DELETED", "a")]
+
+    play(story)
+
+
+def test_initial_events_end_with_a_bookmark(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        await asks.post(CM, configmap("a"))
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        found = await _types(asks, 2, allowWatchBookmarks="true", **query)
+        assert found == [("ADDED", "a"), ("BOOKMARK", "")]
+
+    play(story)
+
+
+def test_bookmarks_come_while_nothing_happens(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        start = (await asks.get(CM)).object["metadata"]["resourceVersion"]
+        events = await asks.watch(CM, resourceVersion=start, allowWatchBookmarks="true")
+        assert (await anext(events))["type"] == "BOOKMARK"
+
+    play(story)
+
+
+def test_a_watch_ends_at_its_time(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        events = await asks.watch(CM, timeoutSeconds=30)
+        assert [event async for event in events] == []
+
+    play(story)
+
+
+def test_pages_show_the_list_as_it_was(play: Play) -> None:
+    async def story(asks: Asks) -> None:
+        for name in ("a", "b", "c"):
+            await asks.post(CM, configmap(name))
+        first = (await asks.get(CM, limit=2)).object
+        await asks.delete(f"{CM}/c")
+        await asks.post(CM, configmap("d"))
+        rest = await asks.get(CM, limit=2, **{"continue": first["metadata"]["continue"]})
+        names = [i["metadata"]["name"] for i in [*first["items"], *rest.object["items"]]]
+        assert names == ["a", "b", "c"]
+
+    play(story)
+
+
+_steps = st.lists(
+    st.tuples(st.sampled_from("pud"), st.sampled_from("abc"), st.sampled_from("xy")), max_size=25
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=_steps, away=st.integers(0, 25), selector=st.sampled_from(["", "l=x"]))
+def test_list_and_watch_always_lead_to_what_is_there(
+    steps: list[tuple[str, str, str]], away: int, selector: str
+) -> None:
+    """Whoever lists at some point and then watches knows the present, whatever happened."""
+
+    async def main() -> None:
+        async with Store(clock=LoopClock()) as store:
+            asks = Asks(store)
+            query = {"labelSelector": selector} if selector else {}
+            known: dict[str, Any] = {}
+            start = "0"
+            for at, (what, name, label) in enumerate(steps):
+                if at == away:
+                    listed = (await asks.get(CM, **query)).object
+                    known = {
+                        i["metadata"]["name"]: i["metadata"]["labels"] for i in listed["items"]
+                    }
+                    start = listed["metadata"]["resourceVersion"]
+                await _step(asks, what, name, label)
+            if away >= len(steps):
+                return
+            events = await asks.watch(CM, resourceVersion=start, timeoutSeconds=1, **query)
+            async for event in events:
+                meta = event["object"]["metadata"]
+                if event["type"] == "DELETED":
+                    del known[meta["name"]]
+                else:
+                    known[meta["name"]] = meta["labels"]
+            now = (await asks.get(CM, **query)).object["items"]
+            assert known == {i["metadata"]["name"]: i["metadata"]["labels"] for i in now}
+
+    run_virtual(main())
+
+
+async def _step(asks: Asks, what: str, name: str, label: str) -> None:
+    obj = configmap(name)
+    obj["metadata"]["labels"] = {"l": label}
+    if what == "p":
+        await asks.post(CM, obj)
+    elif what == "u":
+        await asks.put(f"{CM}/{name}", obj)
+    else:
+        await asks.delete(f"{CM}/{name}")

@@ -1,0 +1,156 @@
+"""Genuine planes over programs that are only written down: what is said before anything is well."""
+
+import asyncio
+import socket
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from moxwell.app.state_dir import PortTaken, free_port
+from moxwell.clock import SystemClock
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Wish
+from moxwell.embedded.controlplanes.binaries.control_planes import GenuinePlanes
+from moxwell.embedded.controlplanes.binaries.files import Tenant
+from moxwell.embedded.controlplanes.binaries.installed import PROGRAMS, Installed
+from moxwell.errors import Unreachable
+from moxwell.runtime.key import Key
+from moxwell.testing.processes import PaperHands
+
+KEY = Key("team", "c1")
+WISH = Wish(key=KEY, uid="u1", version="v1.36.3", replicas=1)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in (*PROGRAMS, "etcd"):
+        (folder / name).write_text("#!/bin/sh\necho Kubernetes v1.36.3\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def hosts(tmp_path: Path, programs: Path, hands: PaperHands) -> GenuinePlanes:
+    return GenuinePlanes(
+        tmp_path / "root",
+        SystemClock(),
+        installed=Installed([programs]),
+        hands=hands,
+        port_of=free_port,
+    )
+
+
+async def ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_the_store_comes_first_and_all_is_ended(tmp_path: Path, programs: Path) -> None:
+    hands = PaperHands()
+    planes = hosts(tmp_path, programs, hands)
+    task = asyncio.create_task(planes.run())
+    plane = await planes.ensure(WISH)
+    assert (plane.ready, plane.known, plane.driver) == (False, False, "etcd")
+    assert plane.says.startswith("etcd: ")
+    assert plane.admin == plane.ca_key == ""
+    await asyncio.sleep(0.05)
+    assert [job.stem for job in hands.started] == ["etcd"]
+    assert list(planes.keys()) == [KEY]
+    assert planes.has(KEY)
+    assert not planes.has(Key("team", "c2"))
+    await ended(task)
+    assert hands.living == {}
+
+
+async def test_ports_are_remembered_and_all_differ(tmp_path: Path, programs: Path) -> None:
+    seen = []
+    for _ in range(2):
+        planes = hosts(tmp_path, programs, PaperHands())
+        task = asyncio.create_task(planes.run())
+        await planes.ensure(WISH)
+        record = Tenant(tmp_path / "root" / "tenants" / "team" / "c1", SystemClock()).find()
+        assert record is not None
+        etcd = planes.etcd.ports
+        ports = (record.port, record.manager_port, record.scheduler_port)
+        seen.append((*ports, etcd.client, etcd.peer))
+        await ended(task)
+    assert seen[0] == seen[1]
+    assert len(set(seen[0])) == 5
+
+
+async def test_who_waits_for_an_end_begins_anew(
+    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planes = hosts(tmp_path, programs, PaperHands())
+
+    async def removed(uid: str) -> None:  # an etcd on paper never answers
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(planes.etcd, "remove", removed)
+    task = asyncio.create_task(planes.run())
+    await planes.ensure(WISH)
+    async with planes._lock(KEY):  # both wait for a third: the end comes first, and whole
+        both = asyncio.gather(planes.destroy(KEY), planes.ensure(WISH))
+        await asyncio.sleep(0.05)
+    await both
+    assert list(planes.keys()) == [KEY]
+    await ended(task)
+
+
+async def test_a_port_that_nodes_know_is_not_exchanged(tmp_path: Path, programs: Path) -> None:
+    planes = hosts(tmp_path, programs, PaperHands())
+    task = asyncio.create_task(planes.run())
+    port = (await planes.ensure(WISH)).port
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", port))
+        stranger.listen()
+        with pytest.raises(PortTaken, match=f"port {port} .* is taken by another program"):
+            await planes.ensure(WISH)
+    assert (await planes.ensure(WISH)).port == port
+    await ended(task)
+
+
+async def test_a_port_of_one_asleep_is_not_given_away(tmp_path: Path, programs: Path) -> None:
+    planes = hosts(tmp_path, programs, PaperHands())
+    task = asyncio.create_task(planes.run())
+    first = await planes.ensure(WISH)
+    await planes.sleep(KEY)
+    offered = iter([first.port, first.port, *(free_port() for _ in range(9))])
+    planes._port_of = lambda: next(offered)
+    second = await planes.ensure(replace(WISH, key=Key("team", "c2"), uid="u2"))
+    assert second.port != first.port
+    await ended(task)
+
+
+async def test_a_port_of_no_interest_is(tmp_path: Path, programs: Path) -> None:
+    planes = hosts(tmp_path, programs, PaperHands())
+    task = asyncio.create_task(planes.run())
+    await planes.ensure(WISH)
+    tenant = Tenant(tmp_path / "root" / "tenants" / "team" / "c1", SystemClock())
+    before = tenant.find()
+    assert before is not None
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", before.scheduler_port))
+        stranger.listen()
+        await planes.ensure(WISH)
+        after = tenant.find()
+        assert after is not None
+        assert after.scheduler_port != before.scheduler_port
+        assert (after.port, after.manager_port) == (before.port, before.manager_port)
+    await ended(task)
+
+
+async def test_nothing_is_forgotten_while_the_store_is_away(tmp_path: Path, programs: Path) -> None:
+    """A tenant's folder goes last: until etcd has forgotten it, the next try knows of it."""
+    planes = hosts(tmp_path, programs, PaperHands())
+    task = asyncio.create_task(planes.run())
+    await planes.ensure(WISH)
+    with pytest.raises(Unreachable, match="etcd"):
+        await planes.destroy(KEY)
+    assert planes.has(KEY)
+    await planes.destroy(Key("team", "never"))  # harmless
+    await planes.sleep(Key("team", "never"))
+    await ended(task)

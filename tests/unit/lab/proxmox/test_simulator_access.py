@@ -1,0 +1,156 @@
+"""Logins, tokens, roles and what they allow."""
+
+from typing import Any
+
+import pytest
+from sim_bench import Bench, tell
+
+from moxwell.lab.proxmox.access.permissions import Rights
+from moxwell.lab.proxmox.state import Acl, Group, Pool
+
+JOE = {"authorization": "PVEAPIToken=joe@pve!full=s"}
+HALF = {"authorization": "PVEAPIToken=joe@pve!half=s"}
+
+
+def held(bench: Bench, path: str, token: str | None = None) -> set[str]:
+    return set(Rights(bench.region, "joe@pve", token).on(path))
+
+
+def grant(bench: Bench, *rows: tuple[str, str, str, str, int]) -> None:
+    bench.region.access.acl = [Acl(*row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "rows, path, expected",
+    [
+        pytest.param([("/vms", "user", "joe@pve", "PVETemplateUser", 1)], "/vms/100",
+                     {"VM.Clone", "VM.Audit"}, id="rights spread downwards"),
+        pytest.param([("/vms", "user", "joe@pve", "PVETemplateUser", 0)], "/vms/100", set(),
+                     id="unless they do not propagate"),
+        pytest.param([("/", "user", "joe@pve", "PVEAdmin", 1),
+                      ("/vms", "user", "joe@pve", "PVETemplateUser", 1)], "/vms/100",
+                     {"VM.Clone", "VM.Audit"}, id="the deeper entry replaces the higher"),
+        pytest.param([("/vms", "user", "joe@pve", "PVEAdmin", 1),
+                      ("/vms/100", "user", "joe@pve", "NoAccess", 1)], "/vms/100", set(),
+                     id="NoAccess takes all away"),
+        pytest.param([("/vms", "group", "team", "PVETemplateUser", 1)], "/vms/100",
+                     {"VM.Clone", "VM.Audit"}, id="a group's rights are its members'"),
+        pytest.param([("/vms", "group", "team", "PVEAdmin", 1),
+                      ("/vms", "user", "joe@pve", "PVETemplateUser", 1)], "/vms/100",
+                     {"VM.Clone", "VM.Audit"}, id="a user entry beats a group entry"),
+        pytest.param([("/pool/p", "user", "joe@pve", "PVETemplateUser", 1)], "/vms/200",
+                     {"VM.Clone", "VM.Audit"}, id="a pool's rights reach its guests"),
+    ],
+)  # fmt: skip
+def test_rights(rows: list[Any], path: str, expected: set[str]) -> None:
+    async def story(bench: Bench) -> None:
+        bench.region.access.groups["team"] = Group("team", users=["joe@pve"])
+        bench.region.pools["p"] = Pool("p", vms=[200])
+        grant(bench, *rows)
+        assert held(bench, path) == expected
+
+    tell(story)
+
+
+def test_a_separated_token_has_the_intersection() -> None:
+    async def story(bench: Bench) -> None:
+        grant(
+            bench,
+            ("/vms/100", "user", "joe@pve", "PVEVMUser", 1),
+            ("/vms", "token", "joe@pve!half", "PVETemplateUser", 1),
+        )
+        assert held(bench, "/vms/100", "half") == {"VM.Audit"}
+        assert held(bench, "/vms/101", "half") == set()
+        assert "VM.Console" in held(bench, "/vms/100", "full")
+
+    tell(story)
+
+
+def test_a_ticket_needs_its_csrf_token_to_write() -> None:
+    async def story(bench: Bench) -> None:
+        login = await bench.ask(
+            "POST", "/access/ticket", headers={}, username="root@pam", password="secret"
+        )
+        cookie = {"cookie": f"PVEAuthCookie={login['ticket']}"}
+        assert (await bench.send("GET", "/version", headers=cookie)).status == 200
+        refused = await bench.send("POST", "/pools", headers=cookie, poolid="p")
+        assert (refused.status, refused.reason) == (401, "Permission denied - invalid csrf token")
+        both = cookie | {"csrfpreventiontoken": login["CSRFPreventionToken"]}
+        assert (await bench.send("POST", "/pools", headers=both, poolid="p")).status == 200
+
+    tell(story)
+
+
+def test_a_ticket_lasts_two_hours_and_renews_itself() -> None:
+    async def story(bench: Bench) -> None:
+        form = {"username": "root@pam", "password": "secret"}
+        first = (await bench.ask("POST", "/access/ticket", headers={}, **form))["ticket"]
+        await bench.pause(7000)
+        form["password"] = first
+        second = (await bench.ask("POST", "/access/ticket", headers={}, **form))["ticket"]
+        await bench.pause(300)
+        old, new = ({"cookie": f"PVEAuthCookie={t}"} for t in (first, second))
+        assert (await bench.send("GET", "/version", headers=old)).status == 401
+        assert (await bench.send("GET", "/version", headers=new)).status == 200
+
+    tell(story)
+
+
+def test_a_refusal_comes_late() -> None:
+    async def story(bench: Bench) -> None:
+        before = bench.clock.monotonic()
+        answer = await bench.send("GET", "/nodes", headers={})
+        assert (answer.status, answer.reason, answer.body) == (401, "No ticket", b"")
+        assert bench.clock.monotonic() - before == pytest.approx(3)
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "method, path, params, text",
+    [
+        pytest.param("GET", "/nodes/n1/status", {}, "(/nodes/n1, Sys.Audit)", id="node status"),
+        pytest.param("POST", "/pools", {"poolid": "p"}, "(/pool/p, Pool.Allocate)", id="pool"),
+        pytest.param("POST", "/storage", {"storage": "s", "type": "dir", "path": "/x"},
+                     "(/storage, Datastore.Allocate)", id="storage"),
+        pytest.param("POST", "/cluster/ha/resources", {"sid": "vm:100"}, "(/, Sys.Console)",
+                     id="ha resource"),
+        pytest.param("PUT", "/cluster/options", {"description": "x"}, "(/, Sys.Modify)",
+                     id="options"),
+        pytest.param("PUT", "/access/password", {"userid": "root@pam", "password": "12345678"},
+                     "(URI '/access/password' not available with API token, need proper ticket.",
+                     id="no tokens for passwords"),
+    ],
+)  # fmt: skip
+def test_who_has_no_right_is_told_which(
+    method: str, path: str, params: dict[str, str], text: str
+) -> None:
+    async def story(bench: Bench) -> None:
+        answer = await bench.send(method, path, headers=JOE, **params)
+        assert (answer.status, answer.reason) == (403, f"Permission check failed {text}")
+
+    tell(story)
+
+
+def test_lists_are_filtered_not_refused() -> None:
+    async def story(bench: Bench) -> None:
+        for path in ("/storage", "/nodes/n1/storage", "/pools", "/access/acl"):
+            assert await bench.ask("GET", path, headers=HALF) == []
+        nodes = await bench.ask("GET", "/nodes", headers=HALF)
+        assert {row["node"] for row in nodes} == {"n1", "n2", "n3"}
+        assert all("maxmem" not in row for row in nodes)
+
+    tell(story)
+
+
+def test_deleting_a_user_takes_its_tokens_rights_along() -> None:
+    async def story(bench: Bench) -> None:
+        grant(
+            bench,
+            ("/vms", "user", "joe@pve", "PVEVMUser", 1),
+            ("/vms", "token", "joe@pve!half", "PVEVMUser", 1),
+        )
+        await bench.ask("DELETE", "/access/users/joe@pve")
+        assert await bench.ask("GET", "/access/acl") == []
+
+    tell(story)

@@ -1,0 +1,129 @@
+"""What parameters may be, in PVE's words."""
+
+from typing import Any
+
+import pytest
+
+from moxwell.lab.proxmox.config_schema.params import VMID
+from moxwell.lab.proxmox.errors import FormatError, PveError
+from moxwell.lab.proxmox.parameter_validation import coerce, verify
+from moxwell.lab.proxmox.property_strings import join, parse
+from moxwell.lab.proxmox.route import Param, Route, Table, find_param
+
+
+@pytest.mark.parametrize(
+    "param, raw, text",
+    [
+        pytest.param(Param("integer"), "x", "type check ('integer') failed - got 'x'", id="word"),
+        pytest.param(Param("integer", minimum=0), "-1", "value must have a minimum value of 0",
+                     id="too small"),
+        pytest.param(Param("integer", maximum=9), "10", "value must have a maximum value of 9",
+                     id="too large"),
+        pytest.param(Param("number"), "1,5", "type check ('number') failed - got '1,5'",
+                     id="comma in a number"),
+        pytest.param(Param("boolean"), "maybe", "type check ('boolean') failed - got 'maybe'",
+                     id="neither yes nor no"),
+        pytest.param(Param(enum=("a", "b")), "c",
+                     "value 'c' does not have a value in the enumeration 'a, b'", id="not listed"),
+        pytest.param(Param(pattern="[a-z]+"), "A1", "value does not match the regex pattern",
+                     id="other pattern"),
+        pytest.param(Param(max_length=2), "abc", "value may only be 2 characters long", id="long"),
+        pytest.param(Param(min_length=8), "short1", "value must be at least 8 characters long",
+                     id="short"),
+        pytest.param(VMID, "99", "invalid format - value does not look like a valid VM ID\n",
+                     id="format comes before the range"),
+    ],
+)  # fmt: skip
+def test_refusals_have_pves_text(param: Param, raw: str, text: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        coerce(param, raw)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    "param, raw, value",
+    [
+        pytest.param(Param("boolean"), "yes", 1, id="yes is 1"),
+        pytest.param(Param("boolean"), False, 0, id="JSON false is 0"),
+        pytest.param(Param("integer"), "+7", 7, id="signs are fine"),
+        pytest.param(Param("integer"), 7, 7, id="JSON numbers are fine"),
+        pytest.param(Param("array"), "one", ["one"], id="a single item is a list"),
+    ],
+)
+def test_values_take_their_type(param: Param, raw: Any, value: Any) -> None:
+    assert coerce(param, raw) == value
+
+
+def test_all_errors_are_told_at_once() -> None:
+    params = {"a": Param(optional=False), "b": Param("integer"), "c": Param(requires="d")}
+    with pytest.raises(PveError) as caught:
+        verify(params, {"b": "x", "c": "1", "e": "1"}, major=8)
+    assert set(caught.value.errors or {}) == {"a", "b", "d", "e"}
+
+
+@pytest.mark.parametrize(
+    "major, text",
+    [
+        pytest.param(8, "missing property - 'c' requires this property", id="8"),
+        pytest.param(9, "missing property required by 'c'", id="9"),
+    ],
+)
+def test_a_required_companion_is_named_in_each_versions_way(major: int, text: str) -> None:
+    with pytest.raises(PveError) as caught:
+        verify({"c": Param(requires="d")}, {"c": "1"}, major=major)
+    assert caught.value.errors == {"d": text}
+
+
+def test_parameters_of_the_other_version_are_unknown() -> None:
+    params = {"new": Param(version=9), "old": Param(until=8)}
+    assert verify(params, {"old": "1"}, major=8) == {"old": "1"}
+    assert verify(params, {"new": "1"}, major=9) == {"new": "1"}
+    with pytest.raises(PveError):
+        verify(params, {"new": "1"}, major=8)
+
+
+@pytest.mark.parametrize(
+    "name, known",
+    [
+        pytest.param("net0", True, id="first"),
+        pytest.param("net31", True, id="last"),
+        pytest.param("net32", False, id="beyond"),
+        pytest.param("net01", False, id="leading zero"),
+        pytest.param("net", False, id="no number"),
+    ],
+)
+def test_families_of_parameters(name: str, known: bool) -> None:
+    assert (find_param({"net[n]": Param(count=32)}, name) is not None) is known
+
+
+def handler(call: Any) -> None:
+    return None
+
+
+def test_fixed_parts_win_over_placeholders_and_deep_ones_take_the_rest() -> None:
+    table = Table(
+        [
+            Route("GET", "/a/{x}", handler),
+            Route("GET", "/a/b", handler),
+            Route("GET", "/v/{x}/{rest}", handler, deep=True),
+            Route("GET", "/n", handler, version=9),
+        ]
+    )
+    assert table.find("GET", ["a", "b"], 8) is not None
+    found = table.find("GET", ["a", "b"], 8)
+    assert found is not None
+    assert found[0].path == "/a/b"
+    deep = table.find("GET", ["v", "s", "local:100", "vm.raw"], 8)
+    assert deep is not None
+    assert deep[1] == {"x": "s", "rest": "local:100/vm.raw"}
+    assert table.find("GET", ["n"], 8) is None
+    assert table.find("POST", ["a", "b"], 8) is None
+
+
+def test_property_strings_go_there_and_back() -> None:
+    params = {"file": Param(default_key=True, optional=False), "size": Param(), "ssd": Param()}
+    values = parse(params, "local:1,ssd=1,size=4G")
+    assert values == {"file": "local:1", "ssd": "1", "size": "4G"}
+    assert join(params, values) == "local:1,size=4G,ssd=1"
+    with pytest.raises(FormatError, match="format error"):
+        parse(params, "local:1,nope=1")

@@ -1,0 +1,124 @@
+"""What was put on a guest, and what of it must leave: memory in, memory out."""
+
+from typing import Any
+
+import pytest
+
+from moxwell.api.infra.machine import Applied, AppliedDisk, MachineSpec
+from moxwell.api.infra.template import Disks, ExtraDisk, HighAvailability
+from moxwell.scheduling.last_applied import owns, remember, surplus, wanted
+
+VOLUME = "lvm:vm-101-disk-1"
+
+
+def spec(*slots: str, tags: tuple[str, ...] = (), **more: Any) -> MachineSpec:
+    disks = Disks(extra=tuple(ExtraDisk(disk=slot, size_gb=1) for slot in slots))
+    return MachineSpec(disks=disks if slots else None, tags=tags, **more)
+
+
+def disks(**volumes: str) -> tuple[AppliedDisk, ...]:
+    return tuple(AppliedDisk(disk=slot, volume=volume) for slot, volume in volumes.items())
+
+
+@pytest.mark.parametrize(
+    "volume, ours",
+    [
+        pytest.param("lvm:vm-101-disk-1", True, id="a block volume"),
+        pytest.param("local:101/vm-101-disk-1.qcow2", True, id="a file"),
+        pytest.param(
+            "local:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2", True, id="linked"
+        ),
+        pytest.param("ceph:base-9000-disk-0/vm-101-disk-0", True, id="linked on Ceph"),
+        pytest.param("drbd:pm-0a1b2c3d_101", True, id="LINSTOR"),
+        pytest.param("lvm:vm-9999-pvc-a", False, id="a volume claim"),
+        pytest.param("lvm:vm-101-pvc-a", False, id="a volume claim that bears its number"),
+        pytest.param("lvm:vm-1010-disk-1", False, id="another guest's"),
+        pytest.param("local:iso/x.iso", False, id="an image"),
+        pytest.param("", False, id="nothing"),
+    ],
+)
+def test_whose_a_volume_is(volume: str, ours: bool) -> None:
+    assert owns(volume, 101) is ours
+
+
+@pytest.mark.parametrize(
+    "before, now, expected",
+    [
+        pytest.param(Applied(), spec("scsi1", tags=("X",)), Applied(), id="nothing was there"),
+        pytest.param(
+            Applied(tags=("a", "b")), spec(tags=("B",)), Applied(tags=("a",)), id="a tag taken out"
+        ),
+        pytest.param(
+            Applied(firewall_groups=("kube", "web")),
+            MachineSpec(firewall_groups=("web",)),
+            Applied(firewall_groups=("kube",)),
+            id="a firewall group taken out",
+        ),
+        pytest.param(
+            Applied(disks=disks(scsi1=VOLUME, scsi2="")),
+            spec("scsi2"),
+            Applied(disks=disks(scsi1=VOLUME)),
+            id="a disk taken out",
+        ),
+        pytest.param(
+            Applied(ha_group="near"),
+            MachineSpec(high_availability=HighAvailability(group="far")),
+            Applied(ha_group="near"),
+            id="another HA group",
+        ),
+        pytest.param(
+            Applied(ha_group="near"),
+            MachineSpec(high_availability=HighAvailability(group="near")),
+            Applied(),
+            id="the same HA group",
+        ),
+        pytest.param(Applied(ha_group="near"), MachineSpec(), Applied(ha_group="near"), id="no HA"),
+    ],
+)
+def test_what_must_leave(before: Applied, now: MachineSpec, expected: Applied) -> None:
+    assert surplus(before, now) == expected
+
+
+@pytest.mark.parametrize(
+    "volumes, done, expected",
+    [
+        pytest.param(None, False, Applied(tags=("a", "b"), disks=disks(scsi1=VOLUME)), id="unread"),
+        pytest.param(
+            {"scsi1": VOLUME}, True, Applied(tags=("b",), disks=disks(scsi1=VOLUME)), id="kept"
+        ),
+        pytest.param({}, True, Applied(tags=("b",)), id="the disk is gone"),
+        pytest.param(
+            {"scsi1": "lvm:vm-9999-pvc-a"}, True, Applied(tags=("b",)), id="a claim in its slot"
+        ),
+        pytest.param(
+            {"scsi1": "lvm:vm-101-disk-7"},
+            True,
+            Applied(tags=("b",), disks=disks(scsi1="")),
+            id="another disk of the guest in its slot: which is not known",
+        ),
+    ],
+)
+def test_what_was_taken_out_is_remembered_until_it_left(
+    volumes: dict[str, str] | None, done: bool, expected: Applied
+) -> None:
+    before = Applied(tags=("a",), disks=disks(scsi1=VOLUME))
+    assert remember(before, spec(tags=("b",)), volumes, vmid=101, done=done) == expected
+
+
+@pytest.mark.parametrize(
+    "there, known",
+    [
+        pytest.param(VOLUME, VOLUME, id="its own"),
+        pytest.param("lvm:vm-9999-pvc-a", "", id="somebody else's volume is never taken for ours"),
+        pytest.param("", "", id="not made yet"),
+    ],
+)
+def test_a_disk_is_known_by_its_volume(there: str, known: str) -> None:
+    found = remember(Applied(), spec("scsi1"), {"scsi1": there}, vmid=101)
+    assert found.disks == disks(scsi1=known)
+
+
+def test_what_is_asked_for_is_remembered_before_anything_is_made() -> None:
+    asked = spec("scsi1", tags=("Team",), high_availability=HighAvailability(group="near"))
+    assert remember(Applied(), asked) == wanted(asked)
+    assert wanted(asked) == Applied(tags=("team",), disks=disks(scsi1=""), ha_group="near")

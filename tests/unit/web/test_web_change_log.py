@@ -1,0 +1,136 @@
+"""The ring: what differs is numbered, the past is bounded, a reader never misses silently."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moxwell.testing.loop import run_virtual
+from moxwell.web.change_log import Change, Picture, Ring
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+pictures = st.lists(
+    st.dictionaries(st.sampled_from("abcd"), st.fixed_dictionaries({"v": st.integers(0, 2)})),
+    max_size=12,
+)
+
+
+def at(second: int) -> datetime:
+    return START + timedelta(seconds=second)
+
+
+def test_an_equal_picture_is_no_change() -> None:
+    ring = Ring(START)
+    ring.put({"a": {"v": 1}}, at=at(1))
+    assert ring.put({"a": {"v": 1}}, at=at(2)) is None
+
+
+def test_a_change_holds_only_what_differs() -> None:
+    ring = Ring(START)
+    ring.put({"a": {"v": 1}, "b": {"v": 1}}, at=at(1))
+    change = ring.put({"a": {"v": 2}, "c": {"v": 1}}, at=at(2))
+    assert change == Change(2, at(2), {"a": {"v": 2}, "c": {"v": 1}}, ("b",))
+
+
+@given(pictures, st.integers(1, 5))
+def test_any_remembered_moment_is_as_it_was(
+    history: list[dict[str, dict[str, int]]], keep: int
+) -> None:
+    ring = Ring(START, capacity=keep)
+    for second, picture in enumerate(history):
+        ring.put(picture, at=at(second))
+    for second, picture in enumerate(history):
+        if at(second) >= ring.since:
+            assert ring.picture_at(at(second)).records == picture
+
+
+def test_a_reader_that_was_away_too_long_gets_the_whole_picture() -> None:
+    ring = Ring(START, capacity=2)
+    for second in range(6):
+        ring.put({"a": {"v": second}}, at=at(second))
+
+    async def first(number: int) -> Change | Picture:
+        return await anext(ring.follow(number))
+
+    assert isinstance(run_virtual(first(1)), Picture)
+    assert isinstance(run_virtual(first(5)), Change)
+
+
+def test_a_number_from_another_life_gets_the_whole_picture() -> None:
+    ring = Ring(START)
+    ring.put({"a": {"v": 1}}, at=at(1))
+    assert ring.changes_after(99) is None
+
+
+def test_a_follower_sees_every_change_once() -> None:
+    async def story() -> list[int]:
+        ring = Ring(START)
+        seen: list[int] = []
+
+        async def read() -> None:
+            async for item in ring.follow(0):
+                seen.append(item.number)
+
+        async with asyncio.TaskGroup() as group:
+            reader = group.create_task(read())
+            for second in range(5):
+                ring.put({"a": {"v": second}}, at=at(second))
+                await asyncio.sleep(second % 2)
+            await asyncio.sleep(1)
+            reader.cancel()
+        return seen
+
+    assert run_virtual(story()) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "mib, shape",
+    [
+        (512, (1, 1)),
+        (8192, (1, 1)),
+        (8193, (1, 2)),
+        (16384, (1, 2)),
+        (32768, (2, 2)),
+        (65536, (2, 4)),
+        (131072, (2, 8)),
+        (262144, (4, 8)),
+    ],
+)
+def test_shapes_follow_memory(mib: int, shape: tuple[int, int]) -> None:
+    from moxwell.web import layout
+
+    assert layout.shape(mib) == shape
+
+
+guest_sets = st.lists(
+    st.dictionaries(
+        st.sampled_from("pqrstuvw"), st.sampled_from([4096, 8192, 16384, 32768]), max_size=6
+    ),
+    max_size=6,
+)
+
+
+@given(guest_sets)
+def test_a_guest_keeps_its_cells_for_life(steps: list[dict[str, int]]) -> None:
+    from moxwell.web.layout import Layout
+
+    host = Layout((4, 4))
+    before: dict[str, tuple[int, object]] = {}
+    for guests in steps:
+        after = {key: (guests[key], place) for key, place in host.place(guests).items()}
+        assert after.keys() == guests.keys()
+        for key in before.keys() & after.keys():
+            if before[key][0] == after[key][0]:
+                assert before[key] == after[key]
+        before = dict(after)
+
+
+@given(st.dictionaries(st.sampled_from("pqrs"), st.sampled_from([4096, 8192, 16384]), max_size=4))
+def test_guests_do_not_cover_each_other_while_there_is_room(guests: dict[str, int]) -> None:
+    from moxwell.web.layout import Layout
+
+    places = list(Layout((2, 2)).place(guests).values())
+    cells = [cell for place in places for cell in place.cells()]
+    assert len(cells) == len(set(cells))

@@ -1,0 +1,111 @@
+"""A mkfs that is killed, on real disks: the next node plugin makes them, and wipes nothing else."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from loops import SIZE, Stage, get, put, run, shell, staged
+
+from moxwell.csi import format_marker
+from moxwell.csi.mounter import MKFS, ProgramFailed, SystemMounter
+from moxwell.csi.mounter import run as run_program
+
+pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("filesystems")]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    yield from staged(tmp_path)
+
+
+LAYOUTS = [
+    pytest.param("ext4", 8 << 20, (), id="a very small ext4"),
+    pytest.param("ext4", SIZE, (), id="a small ext4"),
+    pytest.param("ext4", 10 << 30, (), id="an ext4 of ten GiB"),
+    pytest.param("ext4", 30 << 30, ("-b", "2048", "-I", "512"), id="an ext4 of thirty GiB"),
+    pytest.param("xfs", SIZE, (), id="a small xfs"),
+    pytest.param("xfs", 100 << 30, ("-b", "size=1024"), id="an xfs of a hundred GiB"),
+]
+
+
+@pytest.mark.parametrize(("kind", "size", "options"), LAYOUTS)
+def test_mkfs_leaves_a_mark_standing_from_its_first_write_to_its_last(
+    stage: Stage, kind: str, size: int, options: tuple[str, ...]
+) -> None:
+    file = stage.loops.file("a")
+    with file.open("wb") as disk:
+        disk.truncate(size)
+    format_marker.mark(str(file))
+    shell(f"mkfs.{kind}", *MKFS[kind], *options, str(file))
+    assert format_marker.is_marked(str(file))
+    format_marker.clear(str(file))
+    assert not format_marker.is_marked(str(file))
+    check = ("e2fsck", "-fn") if kind == "ext4" else ("xfs_repair", "-n", "-f")
+    shell(*check, str(file))
+
+
+class Limited(SystemMounter):
+    """Its mkfs is killed by the kernel when it writes beyond a place."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
+        format_marker.mark(device)
+        await run_program("prlimit", f"--fsize={self._most}", f"mkfs.{kind}", *MKFS[kind], device)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize("most", [0, 4096, 40_000, 1 << 20, 8 << 20, 70 << 20, 300 << 20])
+def test_what_a_killed_mkfs_left_is_made_again(stage: Stage, kind: str, most: int) -> None:
+    async def story() -> None:
+        file = str(stage.loops.file("a"))
+        with open(file, "wb") as disk:  # noqa: ASYNC230, PTH123
+            disk.truncate(SIZE)
+        with suppress(ProgramFailed):  # where all that it writes lies below
+            await Limited(most).make(file, kind, ())
+        stage.loops.plug("a")
+        await stage.stage("a", kind)
+        put(stage.at("a") / "word", "kept")
+        await stage.unstage("a")
+        assert not format_marker.is_marked(file)
+        await stage.stage("a", kind)
+        assert get(stage.at("a") / "word") == "kept"
+        await stage.unstage("a")
+
+    run(story)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_what_somebody_else_mounted_is_kept_although_marked(stage: Stage, kind: str) -> None:
+    async def story() -> None:
+        device = stage.loops.plug("a")
+        format_marker.mark(device)
+        shell(f"mkfs.{kind}", *MKFS[kind], device)
+        shell("mkdir", "-p", str(stage.at("a")))
+        shell("mount", device, str(stage.at("a")))  # another driver, before we came back
+        put(stage.at("a") / "word", "kept")
+        shell("umount", str(stage.at("a")))
+        assert format_marker.is_marked(device)
+        await stage.stage("a", kind)
+        assert get(stage.at("a") / "word") == "kept"
+        assert not format_marker.is_marked(device)
+        await stage.unstage("a")
+
+    run(story)
+
+
+def test_a_luks_head_without_a_key_is_made_again(stage: Stage) -> None:
+    device = stage.loops.plug("a")
+    format_marker.mark(device)
+    quick = ("--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000")
+    made = ("luksFormat", "--batch-mode", "--type", "luks2", *quick)
+    shell("cryptsetup", *made, "--key-file", "/proc/version", device)
+    probe = SystemMounter().probe
+    assert asyncio.run(probe(device)) == "crypto_LUKS"
+    shell("cryptsetup", "luksKillSlot", "--batch-mode", device, "0")
+    assert asyncio.run(probe(device)) == ""
+    format_marker.clear(device)
+    assert asyncio.run(probe(device)) == "crypto_LUKS"

@@ -1,0 +1,139 @@
+"""csi-sanity, unmodified, against our controller and node with the simulator behind them."""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from envtest.plugin import skip_here
+from moxwell.clock import SystemClock
+from moxwell.csi.identity import Identity, any_reachable
+from moxwell.csi.metrics import CsiMetrics
+from moxwell.csi.mounter import Mounter, SystemMounter
+from moxwell.csi.server import Calls, serving
+from moxwell.testing.csi import CsiStage, can_mount
+from moxwell.testing.csi_files import FileMounter
+
+pytestmark = [pytest.mark.genuine, pytest.mark.slow]
+
+HURRY = 10
+# Not offered, so not asked for.
+ALLOWED_SKIPS = re.compile(
+    r"GroupController|VolumeGroupSnapshot|StorageHealth|ListVolumeHealth"
+    r"|snapshot with accessibility requirements"
+)
+
+
+class Hurried(SystemClock):
+    """A clock whose seconds last a tenth, so that simulated Proxmox tasks do too."""
+
+    def __init__(self) -> None:
+        self._began = super().now()
+
+    def now(self) -> datetime:
+        return self._began + (super().now() - self._began) * HURRY
+
+    def monotonic(self) -> float:
+        return super().monotonic() * HURRY
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / HURRY)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a run of the suite is set up."""
+
+    block: bool = False
+    loops: bool = False
+    storage: str = "local-lvm"
+    snapshots: tuple[tuple[str, str], ...] = ()
+    root: bool = False
+
+
+async def play(program: Path, folder: Path, mounter: Mounter, way: Way) -> str:
+    """Run the suite; answers what it printed."""
+    clock = Hurried()
+    stage = CsiStage(folder, clock=clock, hosts=1)  # the suite asks for no topology
+    stage.as_root = way.root
+    calls = Calls(clock, CsiMetrics(CollectorRegistry()))
+    async with stage.running(regions=("r1",)):
+        node = stage.node(101, mounter=mounter, loops=way.loops)
+        identity = Identity("csi.moxwell.dev", lambda: any_reachable(stage.driver.regions))
+        handlers = (
+            calls.handlers("Identity", identity),
+            calls.handlers("Controller", stage.controller),
+            calls.handlers("Node", node),
+        )
+        async with serving(f"unix://{folder}/csi.sock", handlers):
+            out = await _sanity(program, folder, way)
+    left = (stage.all_disks(), stage.carriers())
+    await stage.close()
+    assert left == ([], [])
+    return out
+
+
+async def _sanity(program: Path, folder: Path, way: Way) -> str:
+    (folder / "params.yaml").write_text(yaml.safe_dump({"storage": way.storage}))
+    (folder / "snapshots.yaml").write_text(yaml.safe_dump(dict(way.snapshots)))
+    (folder / "mutable.yaml").write_text(yaml.safe_dump({"diskIOPS": "500", "backup": "true"}))
+    process = await asyncio.create_subprocess_exec(
+        str(program),
+        f"--csi.endpoint=unix://{folder}/csi.sock",
+        f"--csi.mountdir={folder}/m/target",
+        f"--csi.stagingdir={folder}/m/staging",
+        f"--csi.testvolumeparameters={folder}/params.yaml",
+        f"--csi.testvolumemutableparameters={folder}/mutable.yaml",
+        f"--csi.testsnapshotparameters={folder}/snapshots.yaml",
+        "--csi.testvolumesize=1073741824",
+        "--csi.testvolumeexpandsize=2147483648",
+        f"--csi.testvolumeaccesstype={'block' if way.block else 'mount'}",
+        "--csi.testnodevolumeattachlimit",
+        "--ginkgo.v",
+        "--ginkgo.no-color",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    (folder / "sanity.log").write_bytes(out)
+    return out.decode()
+
+
+def check(out: str) -> None:
+    """Nothing failed, and nothing was skipped that our capabilities call for."""
+    tally = re.search(r"(\d+) Passed \| (\d+) Failed \| (\d+) Pending \| (\d+) Skipped", out)
+    assert tally is not None, out[-4000:]
+    failed = [line for line in out.splitlines() if "[FAIL]" in line]
+    assert (int(tally[2]), failed) == (0, []), "\n".join(failed) + out[-3000:]
+    skipped = re.findall(r"S \[SKIPPED\].*\n(.*)\n", out)
+    odd = [name for name in skipped if not ALLOWED_SKIPS.search(name)]
+    assert odd == []
+    assert int(tally[1]) >= 75
+
+
+WAYS = {
+    "mounted, snapshots by LVM": Way(),
+    "block, snapshots by Ceph": Way(block=True, storage="ceph"),
+    "mounted, snapshots by copy of ZFS": Way(storage="local-zfs"),
+    "block, snapshots by root": Way(block=True, root=True, snapshots=(("snapshotMode", "root"),)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_every_case_passes_with_disks_that_are_files(rig_program, tmp_path, way) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "m").mkdir()
+    program = rig_program("csi-sanity")
+    check(asyncio.run(play(program, tmp_path, FileMounter(), way)))
+
+
+def test_every_case_passes_with_loop_devices_and_real_mounts(rig_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "m").mkdir()
+    if not can_mount(tmp_path):
+        skip_here("this machine may not mount loop devices")
+    program = rig_program("csi-sanity")
+    check(asyncio.run(play(program, tmp_path, SystemMounter(), Way(loops=True))))

@@ -1,0 +1,230 @@
+"""Hosted control planes of genuine programs: the promises of all hosts, and what only they have."""
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from envtest.locate import cache
+from envtest.plugin import KUBERNETES, require
+from moxwell.app.state_dir import free_port
+from moxwell.clock import SystemClock
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane
+from moxwell.embedded.controlplanes.binaries import process
+from moxwell.embedded.controlplanes.binaries.control_planes import GenuinePlanes
+from moxwell.embedded.controlplanes.binaries.etcd import prefix_of
+from moxwell.embedded.controlplanes.binaries.etcd_client import Etcd, EtcdRefused
+from moxwell.embedded.controlplanes.binaries.installed import Installed, Release, ReleaseMissing
+from moxwell.embedded.controlplanes.binaries.process import Processes
+from moxwell.errors import Unreachable
+from moxwell.runtime.key import Key
+from moxwell.testing.control_planes_contract import PATIENCE_SECONDS, PlanesContract, Stage, client
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.genuine,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("genuine planes"),
+]
+Opened = Callable[[], GenuinePlanes]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of which nothing runs any more at the end, whatever happened."""
+    require(*KUBERNETES, "kube-controller-manager", "kube-scheduler")
+    folder = tmp_path_factory.mktemp("genuine-planes")
+    yield folder
+    left = asyncio.run(process.end_all(folder, SystemClock()))
+    assert left == 0
+
+
+@pytest.fixture(scope="module")
+def opened(root: Path) -> Opened:
+    def open_() -> GenuinePlanes:
+        clock = SystemClock()
+        return GenuinePlanes(
+            root,
+            clock,
+            installed=Installed([cache(), root / "more"]),
+            hands=Processes(clock, {"PATH": os.environ["PATH"], "HOME": str(root)}),
+            port_of=free_port,
+        )
+
+    return open_
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(root: Path, opened: Opened) -> AsyncIterator[Stage]:
+    release = list((await Installed([cache()]).releases()).values())[-1]
+    newer = re.sub(r"\d+$", "99", release.version)
+    another_build(root / "more", release, newer)
+    made = Stage(opened, SystemClock(), release.version, newer)
+    await made.begin()
+    yield made
+    await made.end()
+
+
+def another_build(folder: Path, release: Release, version: str) -> None:
+    """The same programs under another version, in a folder of their own beside the others."""
+    for path in (release.apiserver, release.manager, release.scheduler):
+        file = folder / version / path.name
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        said = f'[ "$1" = --version ] && {{ echo Kubernetes {version}; exit 0; }}'
+        file.write_text(f'#!/bin/sh\n{said}\nexec {path} "$@"\n')
+        file.chmod(0o700)
+
+
+def planes(stage: Stage) -> GenuinePlanes:
+    assert isinstance(stage.planes, GenuinePlanes)
+    return stage.planes
+
+
+def tenant_folder(root: Path, name: str) -> Path:
+    return root / "tenants" / "team" / name
+
+
+class TestGenuinePlanes(PlanesContract):
+    @pytest.fixture(autouse=True)
+    def _remember(self, root: Path) -> None:
+        self._root = root
+
+    async def check_destroyed(self, stage: Stage, plane: Plane) -> None:
+        folder = tenant_folder(self._root, "d")
+        assert not folder.exists()
+        async with planes(stage).etcd.connect() as etcd:
+            assert "uid-d" not in await etcd.users()
+            assert "uid-d" not in await etcd.roles()
+            assert await etcd.count(prefix_of("uid-d")) == 0
+            assert await etcd.count(prefix_of("uid-a")) > 0
+        assert not _commands_with(str(folder))
+
+
+async def test_a_tenant_cannot_reach_into_another_ones_prefix(stage: Stage, root: Path) -> None:
+    await stage.up(stage.wish("a"))
+    await stage.up(stage.wish("b"))
+    pki, port = tenant_folder(root, "a") / "pki", planes(stage).etcd.ports.client
+    async with _as_tenant(pki, port) as etcd:
+        assert await etcd.count(prefix_of("uid-a")) > 0
+        await etcd.put(f"{prefix_of('uid-a')}mine", "x")
+        for there in (prefix_of("uid-b"), "/tenants/", "/", ""):
+            with pytest.raises(EtcdRefused):
+                await etcd.count(there)
+        with pytest.raises(EtcdRefused):
+            await etcd.put(f"{prefix_of('uid-b')}mine", "x")
+        with pytest.raises(EtcdRefused):
+            await etcd.forget("uid-b", prefix_of("uid-b"))
+        with pytest.raises(EtcdRefused):
+            await etcd.add_user("uid-x")
+        with pytest.raises(EtcdRefused):
+            await etcd.users()
+
+
+async def test_etcd_hears_nobody_without_its_certificate(stage: Stage, root: Path) -> None:
+    await stage.up(stage.wish("a"))
+    pki, port = tenant_folder(root, "a") / "pki", planes(stage).etcd.ports.client
+    admin = [(pki / f"admin-client.{end}").read_bytes() for end in ("crt", "key")]
+    ca = (pki / "etcd-ca.crt").read_bytes()
+    async with Etcd(port, ca=ca, certificate=admin[0], key=admin[1]) as etcd:
+        with pytest.raises(Unreachable):  # the tenant's own authority is none here
+            await etcd.count("/")
+
+
+async def test_no_secret_is_in_a_command_line_and_files_are_ones_own(
+    stage: Stage, root: Path
+) -> None:
+    await stage.up(stage.wish("a"))
+    folder = tenant_folder(root, "a")
+    for path in [p for p in _all_files(root) if p.parent.name != "member"]:
+        with suppress(FileNotFoundError):  # a draft that has its name by now
+            assert path.stat().st_mode & 0o077 == 0, path
+    words = " ".join(_commands_with(str(folder)))
+    assert words.count(str(folder)) > 10
+    assert "PRIVATE" not in words
+    assert not re.search(r"token=|password|client-key-data", words)
+
+
+async def test_a_killed_program_comes_back_and_the_status_tells(stage: Stage, root: Path) -> None:
+    told: list[Key] = []
+    plane = await stage.up(stage.wish("a"))
+    planes(stage).changed = told.append
+    for stem in ("kube-apiserver", "kube-scheduler"):
+        life = process.find(tenant_folder(root, "a") / f"{stem}.run")
+        assert life is not None
+        os.kill(life.pid, signal.SIGKILL)
+        seen = await _unwell(stage, root, stem, life)
+        assert seen is None or stem in seen.says
+        assert seen is None or seen.known  # it was ready before: not being provisioned
+        await _started_again(root, stem, life)
+        again = await stage.up(stage.wish("a"))
+        assert again == plane
+    assert Key("team", "a") in told
+
+
+def _pid(root: Path, stem: str) -> int:
+    life = process.find(tenant_folder(root, "a") / f"{stem}.run")
+    return life.pid if life is not None else 0
+
+
+async def _unwell(stage: Stage, root: Path, stem: str, killed: process.Life) -> Plane | None:
+    """How the plane is while a program is away; None where it is back before anybody looked."""
+    while _pid(root, stem) in (0, killed.pid):
+        if not (seen := await stage.planes.ensure(stage.wish("a"))).ready:
+            return seen
+        await asyncio.sleep(0.05)
+    return None
+
+
+async def _started_again(root: Path, stem: str, killed: process.Life) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while _pid(root, stem) in (0, killed.pid):
+            await asyncio.sleep(0.1)
+
+
+async def test_a_version_that_is_not_installed_is_refused_and_what_runs_runs_on(
+    stage: Stage,
+) -> None:
+    plane = await stage.up(stage.wish("a"))
+    major, minor, _ = stage.version.split(".")
+    newer = f"{major}.{int(minor) + 1}.0"
+    with pytest.raises(ReleaseMissing) as refused:
+        await stage.planes.ensure(replace(stage.wish("a"), version=newer))
+    assert f"Kubernetes {newer} is not installed (installed: {stage.version}, " in str(
+        refused.value
+    )
+    assert f"into {cache()}/{newer}" in str(refused.value)
+    async with client(plane, stage.clock) as kube:
+        assert (await kube.version()).git_version == stage.version
+
+
+def _as_tenant(pki: Path, port: int) -> Etcd:
+    return Etcd(
+        port,
+        ca=(pki / "etcd-ca.crt").read_bytes(),
+        certificate=(pki / "etcd-client.crt").read_bytes(),
+        key=(pki / "etcd-client.key").read_bytes(),
+    )
+
+
+def _all_files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
+def _commands_with(text: str) -> list[str]:
+    """Command lines of living processes that name a text."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in words and str(os.getpid()) != file.parent.name:
+            found.append(words)
+    return found

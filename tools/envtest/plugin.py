@@ -1,0 +1,124 @@
+"""
+pytest fixtures over the envtest, and the loud line about what was skipped.
+
+Out, for any test under ``tests/``: ``rig_program`` (the path of an installed program),
+``genuine`` (one control plane per worker, shared), ``own_genuine`` (a fresh one for a module),
+``capi`` (one with Cluster API, shared: all its tests are on one worker). A test that needs what is
+not installed is skipped, and the summary says so in capitals; with ``CI=true`` it fails instead.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from envtest import browser, control_plane, locate, managers
+from envtest.control_plane import ControlPlane
+
+KUBERNETES = (*control_plane.PROGRAMS, "kube-controller-manager", "kube-scheduler")
+CAPI = tuple(manager.name for manager in managers.ALL)
+LOUD = "LOUD: "
+
+
+def require(*names: str) -> None:
+    """Go on only where the programs are installed."""
+    absent = locate.missing(names)
+    if absent:
+        need_or_skip(f"{', '.join(absent)} not installed: run `make envtest`")
+
+
+def need_or_skip(reason: str) -> NoReturn:
+    """What a test cannot do without is missing: fail under CI, skip loudly elsewhere."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(LOUD + reason)
+
+
+def skip_here(reason: str) -> NoReturn:
+    """What this machine's kernel or rights refuse cannot be installed: skip loudly, everywhere."""
+    pytest.skip(LOUD + reason)
+
+
+@pytest.fixture(scope="session")
+def rig_program() -> Callable[[str], Path]:
+    """``rig_program("csi-sanity")``: where it is, or a loud skip."""
+
+    def find(name: str) -> Path:
+        require(name)
+        return locate.program(name)
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def browser_program() -> Path:
+    """A chromium, or a loud skip."""
+    found = browser.find()
+    if found is None:
+        need_or_skip("no chromium: run `make test` where apt may install it")
+    return found
+
+
+def _started(folder: Path) -> Iterator[ControlPlane]:
+    require(*KUBERNETES)
+    with ControlPlane(folder) as plane:
+        plane.start()
+        plane.start_controller_manager()
+        control_plane.wait_default_account(plane)
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd, kube-apiserver and kube-controller-manager, shared by the tests of a worker.
+
+    Leave nothing cluster-scoped behind; a story that must own the cluster takes ``own_genuine``.
+    """
+    yield from _started(tmp_path_factory.mktemp("genuine"))
+
+
+@pytest.fixture(scope="module")
+def own_genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The same, fresh for one module; ``start_scheduler`` and ``start_program`` add to it."""
+    yield from _started(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="session")
+def capi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with Cluster API core, kubeadm bootstrap and in-cluster IPAM.
+
+    Modules share it: each keeps to a namespace of its own (``plane.namespace``).
+    """
+    require(*CAPI)
+    for plane in _started(tmp_path_factory.mktemp("capi")):
+        managers.start(plane)
+        yield plane
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a control plane stay on one worker, or each would start one."""
+    for item in items:
+        names = set(getattr(item, "fixturenames", ()))
+        if not names & {"own_genuine", "capi"} or item.get_closest_marker("xdist_group"):
+            continue
+        group = "capi" if "capi" in names else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _reason(report: object) -> str:
+    text = getattr(report, "longrepr", None)
+    return str(text[2]) if isinstance(text, tuple) else str(text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line that cannot be overlooked for each reason why something did not run."""
+    counts: dict[str, int] = {}
+    for report in terminalreporter.getreports("skipped"):
+        _, found, reason = _reason(report).partition(LOUD)
+        if found:
+            counts[reason] = counts.get(reason, 0) + 1
+    for reason, count in sorted(counts.items()):
+        terminalreporter.write_line(f"NOT RUN: {count} tests: {reason}", red=True, bold=True)

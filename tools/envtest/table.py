@@ -1,0 +1,147 @@
+"""
+The one table of pinned programs: what is built, from which Go module, at which version.
+
+Nothing flows in. Out comes :data:`TOOLS`, read by :mod:`envtest.install` and :mod:`envtest.locate`.
+The surprising fact: some modules cannot be built from their module path alone, because their
+``go.mod`` replaces neighbours by folders that a module archive does not carry; ``siblings`` says
+which published version stands in for such a folder (``*`` is every folder of the archive).
+"""
+
+from dataclasses import dataclass
+
+KUBERNETES = "v1.36.3"
+OLDEST_KUBECTL = "v1.29.15"  # the oldest that the embedded API promises to serve
+CLUSTER_API = "v1.13.6"
+SNAPSHOTTER = "v8.3.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One program: where its source is, and what of the source is kept beside it."""
+
+    name: str
+    module: str
+    version: str
+    package: str = ""
+    stamps: tuple[str, ...] = ()
+    siblings: tuple[tuple[str, str], ...] = ()
+    keep: tuple[str, ...] = ()
+    keep_from: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def target(self) -> str:
+        """The Go package that holds ``main``."""
+        return f"{self.module}/{self.package}" if self.package else self.module
+
+    @property
+    def folder(self) -> str:
+        return f"{self.name}-{self.version}"
+
+
+def _kubernetes_stamps(version: str) -> tuple[str, ...]:
+    major, minor, _ = version.removeprefix("v").split(".")
+    facts = {
+        "gitVersion": version,
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+    }
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return tuple(f"{p}.{k}={v}" for p in packages for k, v in facts.items())
+
+
+def _kubernetes(name: str, version: str = KUBERNETES, *, known_as: str = "") -> Tool:
+    return Tool(
+        known_as or name,
+        "k8s.io/kubernetes",
+        version,
+        f"cmd/{name}",
+        stamps=_kubernetes_stamps(version),
+        siblings=(("*", version.replace("v1.", "v0.", 1)),),
+    )
+
+
+def _cluster_api_stamps(version: str) -> tuple[str, ...]:
+    major, minor, _ = version.removeprefix("v").split(".")
+    facts = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return tuple(f"sigs.k8s.io/cluster-api/version.{k}={v}" for k, v in facts.items())
+
+
+def _snapshotter(name: str) -> Tool:
+    client = "github.com/kubernetes-csi/external-snapshotter/client/v8"
+    return Tool(
+        name,
+        "github.com/kubernetes-csi/external-snapshotter/v8",
+        SNAPSHOTTER,
+        f"cmd/{name}",
+        siblings=((client, "v8.2.0"),),
+        keep_from=((client, "v8.2.0", "config/crd"),),
+    )
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool("etcd", "go.etcd.io/etcd/server/v3", "v3.6.10"),
+    _kubernetes("kube-apiserver"),
+    _kubernetes("kubectl"),
+    _kubernetes("kube-controller-manager"),
+    _kubernetes("kube-scheduler"),
+    _kubernetes("kubectl", OLDEST_KUBECTL, known_as="kubectl-oldest"),
+    Tool(
+        "helm",
+        "helm.sh/helm/v4",
+        "v4.3.1",
+        "cmd/helm",
+        stamps=("helm.sh/helm/v4/internal/version.version=v4.3.1",),
+    ),
+    Tool(
+        "cluster-api",
+        "sigs.k8s.io/cluster-api",
+        CLUSTER_API,
+        keep=("config/crd/bases", "config/webhook"),
+    ),
+    Tool(
+        "kubeadm-bootstrap",
+        "sigs.k8s.io/cluster-api",
+        CLUSTER_API,
+        "bootstrap/kubeadm",
+        keep=("bootstrap/kubeadm/config/crd/bases", "bootstrap/kubeadm/config/webhook"),
+    ),
+    Tool(
+        "kubeadm-control-plane",
+        "sigs.k8s.io/cluster-api",
+        CLUSTER_API,
+        "controlplane/kubeadm",
+        keep=("controlplane/kubeadm/config/crd/bases", "controlplane/kubeadm/config/webhook"),
+    ),
+    Tool(
+        "clusterctl",
+        "sigs.k8s.io/cluster-api",
+        CLUSTER_API,
+        "cmd/clusterctl",
+        stamps=_cluster_api_stamps(CLUSTER_API),
+        keep=("cmd/clusterctl/config/manifest",),
+    ),
+    Tool(
+        "in-cluster-ipam",
+        "sigs.k8s.io/cluster-api-ipam-provider-in-cluster",
+        "v1.1.0",
+        keep=("config/crd/bases", "config/webhook"),
+    ),
+    Tool("csi-sanity", "github.com/kubernetes-csi/csi-test/v5", "v5.6.0", "cmd/csi-sanity"),
+    Tool(
+        "csi-provisioner",
+        "github.com/kubernetes-csi/external-provisioner/v5",
+        "v5.1.0",
+        "cmd/csi-provisioner",
+    ),
+    Tool(
+        "csi-resizer",
+        "github.com/kubernetes-csi/external-resizer",
+        "v1.14.0",
+        "cmd/csi-resizer",
+    ),
+    _snapshotter("csi-snapshotter"),
+    _snapshotter("snapshot-controller"),
+)
+BY_NAME = {tool.name: tool for tool in TOOLS}
