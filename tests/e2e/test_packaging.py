@@ -62,7 +62,7 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(built: Path) -> None
         for p in (source / "moxwell").rglob("*")
         if p.is_file() and (p.suffix == ".py" or p.name.endswith(DATA))
     }
-    assert {"moxwell/py.typed", "moxwell/app/lab.yaml"} <= wanted <= names
+    assert {"moxwell/py.typed", "moxwell/lab/lab.yaml"} <= wanted <= names
     tops = {name.split("/")[0] for name in names}
     assert tops == {"moxwell", f"moxwell-{moxwell.__version__}.dist-info"}
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -1,9 +1,10 @@
 """
-What a controller would do next, as a value that can be printed, compared and refused.
+What a controller does next, as a value that can be printed, compared and refused.
 
-A plan is a pure function to a ``Move``: one of the controller's own steps, ``Wait`` or ``Settled``.
-Each controller closes its union itself (``Move = Clone | Start | Wait | Settled``), so that a type
-checker sees a forgotten branch; steps on Proxmox come from ``pve.steps``. Nothing is done here.
+``plan`` returns one ``Move``: one of the controller's own moves (a step on Proxmox from
+``pve.steps``, a ``Writes`` on Kubernetes, a frozen value of its own), ``Wait`` or ``Done``. Each
+controller closes its union itself (``Move = Clone | Start | Wait | Done``), so that a type checker
+finds a missing branch. Nothing is executed here.
 """
 
 from dataclasses import dataclass, fields, is_dataclass
@@ -13,20 +14,29 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do until something else happens; ``reason`` becomes the condition's."""
+    """
+    Nothing to do until something else happens.
+
+    ``reason`` is a member of the controller's Reason enum and becomes the reason of the condition.
+    ``requeue_after`` is the number of seconds until the next pass if no event causes one earlier;
+    None leaves it to the resync.
+    """
 
     reason: str
     message: str = ""
+    requeue_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """The world is as asked; for an object being deleted: nothing of it is left."""
+class Done:
+    """The observed state is the desired state; for an object being deleted: nothing is left."""
+
+    requeue_after: float | None = None
 
 
 def as_text(move: object) -> str:
     """A move in one line for a person: ``Clone(vmid=101)``, ``waiting: TaskRunning``."""
-    if isinstance(move, Settled):
+    if isinstance(move, Done):
         return "nothing to do"
     if isinstance(move, Wait):
         return f"waiting: {move.reason}" + (f" ({move.message})" if move.message else "")

@@ -1,40 +1,49 @@
 """
 The contract between a controller and the runtime.
 
-A controller says what one object needs now and returns; everything around that is done for it by
-:mod:`moxwell.runtime.worker`: fetching, the finalizer, the log context, errors as conditions, the
-status write, the end of a deletion, the counting. Failure raises, success returns; never both.
+A controller has four parts, and :mod:`moxwell.runtime.worker` calls them in this order:
+
+- ``see(obj, reader)`` reads what the decision needs. ``reader`` has no write methods.
+- ``plan(obj, seen)`` decides the one next move. It is pure: no I/O, no clock, no state.
+- ``act(move)`` executes a move that is neither ``Wait`` nor ``Done``.
+- ``describe(obj, seen, move)`` computes the status from scratch. It is pure.
+
+The worker fetches the object, adds and removes the finalizer, binds the log context, turns an error
+into a condition, writes the status and counts. Failure raises, success returns.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, TypeVar
 
+from moxwell.kube.reader import Reader
+from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.watches import Watch
 
-K_contra = TypeVar("K_contra", contravariant=True)
-S_co = TypeVar("S_co", covariant=True)
+K = TypeVar("K")  # the kind: a declared kind, or a dict where only a Resource is known
+Seen = TypeVar("Seen")  # what see returns
+M = TypeVar("M")  # the union of moves
+S = TypeVar("S")  # the status
+
+STEP_SECONDS = 3.0  # until the next pass after a move, if no event causes one earlier
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An event for the people who watch the object; equal notes are counted, not repeated."""
+    """A Kubernetes event for the object; the recorder counts equal ones instead of repeating."""
 
     reason: str  # CamelCase, from the controller's closed set
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
 
 
+S_co = TypeVar("S_co", covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[S_co]):
-    """
-    What a pass found.
-
-    ``status`` holds the fields this controller owns, computed from scratch; None leaves it alone.
-    ``again`` asks for another look in that many seconds; a change brings one in any case.
-    ``settled`` with an object being deleted means: nothing of it is left, let it go.
-    ``left`` is the object as the pass itself wrote it, if it did: status is written over that.
-    """
+    """The result of the old ``reconcile`` form; removed when no controller uses it."""
 
     status: S_co | None
     again: float | None = None
@@ -43,25 +52,49 @@ class Outcome(Generic[S_co]):
     left: Any = None
 
 
-@runtime_checkable
-class Reconciler(Protocol[K_contra, S_co]):
+class Reconciler(ABC, Generic[K, Seen, M, S]):
     """
-    One loop over one kind.
+    One control loop over one kind.
 
-    ``finalizer`` is put on the object before the first pass; empty for a controller that leaves
-    nothing behind outside Kubernetes. ``watches`` are other kinds whose changes concern ours.
+    ``finalizer`` is added before the first pass; it is empty for a controller that creates nothing
+    outside Kubernetes. ``watches`` are the other kinds whose changes cause a pass.
     """
 
-    @property
-    def kind(self) -> Any: ...  # a kind declared by ``@kind``, or a ``Resource``
-    @property
-    def finalizer(self) -> str: ...
-    @property
-    def watches(self) -> Sequence[Watch]: ...
+    kind: Any  # a kind declared by ``@kind``, or a ``Resource``
+    finalizer: str = ""
+    watches: Sequence[Watch] = ()
 
-    async def reconcile(self, obj: K_contra) -> Outcome[S_co]:
-        """One look and at most one step; never waits."""
-        ...
+    @abstractmethod
+    async def see(self, obj: K, reader: Reader) -> Seen:
+        """Read what the decision needs. No decision and no effect here."""
+
+    @abstractmethod
+    def plan(self, obj: K, seen: Seen) -> M:
+        """Decide the one next move. Pure."""
+
+    @abstractmethod
+    async def act(self, move: M) -> Any:
+        """
+        Execute a move other than Wait and Done; never wait for its outcome.
+
+        Returns the reconciled object if the move wrote that object itself, else None: the status is
+        then written on top of that version.
+        """
+
+    @abstractmethod
+    def describe(self, obj: K, seen: Seen, move: M) -> S | None:
+        """Compute the status from scratch; None leaves it as it is. Pure; own status is no input."""
+
+    def events(self, obj: K, seen: Seen, move: M) -> Sequence[Note]:
+        """Kubernetes events to record for this pass. Pure."""
+        return ()
+
+    def requeue_after(self, obj: K, seen: Seen, move: M) -> float | None:
+        """Seconds until the next pass if no event causes one earlier; None: the resync. Pure."""
+        after: float | None = getattr(move, "requeue_after", None)
+        if after is None and not isinstance(move, Wait | Done):
+            return STEP_SECONDS
+        return after
 
 
 def no_share(obj: Any) -> str:
@@ -83,7 +116,7 @@ class Controller:
     """
 
     name: str
-    reconciler: Reconciler[Any, Any]
+    reconciler: Any  # Reconciler[Any, Any, Any, Any] when all controllers are in that form
     share: Callable[[Any], str] = no_share
     condition: str | None = None
     owns: Collection[str] = ()

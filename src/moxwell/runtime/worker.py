@@ -29,6 +29,7 @@ from moxwell.runtime.events import Recorder
 from moxwell.runtime.failure import Failure
 from moxwell.runtime.key import Key
 from moxwell.runtime.metrics import ControllerMetrics
+from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.objects import as_tree, key_of, meta_of, version_of
 from moxwell.runtime.own_writes import Echoes
 from moxwell.runtime.queue import LOW, NORMAL, Item, Queue
@@ -228,7 +229,7 @@ class Worker:
         if not deleting and self._finalizer and not finalizer.has(obj, self._finalizer):
             obj = await finalizer.add(self._kube, self._kind, obj, self._finalizer)
             self._echoes.wrote(key_of(obj), version_of(obj))
-        outcome: Outcome[Any] = await self.controller.reconciler.reconcile(obj)
+        outcome = await self._reconcile(obj)
         for note in outcome.notes:
             self._recorder.note(self.controller.name, self._kind, obj, note)
         if deleting and outcome.settled:
@@ -238,6 +239,23 @@ class Worker:
             self._echoes.wrote(key_of(obj), version_of(outcome.left))
         await self._write(outcome.left or obj, outcome.status, "")
         return outcome
+
+    async def _reconcile(self, obj: Any) -> Outcome[Any]:
+        """See, plan, act, describe."""
+        reconciler = self.controller.reconciler
+        if hasattr(reconciler, "reconcile"):  # the old form
+            old: Outcome[Any] = await reconciler.reconcile(obj)
+            return old
+        seen = await reconciler.see(obj, self._kube)
+        move = reconciler.plan(obj, seen)
+        left = None if isinstance(move, Wait | Done) else await reconciler.act(move)
+        return Outcome(
+            status=reconciler.describe(obj, seen, move),
+            again=reconciler.requeue_after(obj, seen, move),
+            settled=isinstance(move, Done),
+            notes=tuple(reconciler.events(obj, seen, move)),
+            left=left,
+        )
 
     def _sees_deleting(self, obj: Any) -> bool:
         if self._finalizer:

@@ -56,7 +56,7 @@ def _cluster(
         "regions": regions,
         "state": state,
         "headline": headline,
-        "sentence": headline or "Settled",
+        "sentence": headline or "Done",
         "since": cluster.since,
         "unknown": unknown,
         "endpoint": cluster.endpoint,
@@ -103,7 +103,7 @@ def _state(
 
 def _group(group: Any, machines: Sequence[Machine]) -> Record:
     old = sum(m.outdated for m in machines if m.group == group.name)
-    then = "Settled"
+    then = "Done"
     if old:
         then = f"{old} to roll, {group.surge} at a time"
     elif group.ready < group.want:

@@ -120,7 +120,7 @@ def say(machine: Machine, progress: float | None = None) -> Words:
             "trouble", stage, text, "Trouble", text, "", "Be replaced", "By its health check."
         )
     if not stage:
-        return _words("ready", "", "Settled", "", "Settled", "Nothing to do.", "Nothing", "")
+        return _words("ready", "", "Done", "", "Done", "Nothing to do.", "Nothing", "")
     return _under_way(machine, stage, progress)
 
 

@@ -17,7 +17,7 @@ from moxwell.api.meta import Value
 from moxwell.errors import Bug, Busy, Conflict, Invalid, Unreachable
 from moxwell.runtime import failure
 from moxwell.runtime.key import Key
-from moxwell.runtime.move import Settled, Wait, as_text
+from moxwell.runtime.move import Done, Wait, as_text
 from moxwell.runtime.own_writes import Echoes
 from moxwell.runtime.status import status_patch
 from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus
@@ -214,7 +214,7 @@ class Clone(Value, frozen=True, kw_only=True):
 @pytest.mark.parametrize(
     "move, text",
     [
-        (Settled(), "nothing to do"),
+        (Done(), "nothing to do"),
         (Wait("TaskRunning"), "waiting: TaskRunning"),
         (Wait("NoAddress", "the pool is empty"), "waiting: NoAddress (the pool is empty)"),
         (Start(101), "Start(vmid=101)"),

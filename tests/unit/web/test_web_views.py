@@ -38,7 +38,7 @@ MACHINE = Machine(
 @pytest.mark.parametrize(
     "machine, state, words",
     [
-        pytest.param(MACHINE, "ready", "Settled", id="settled"),
+        pytest.param(MACHINE, "ready", "Done", id="settled"),
         pytest.param(
             replace(
                 MACHINE,

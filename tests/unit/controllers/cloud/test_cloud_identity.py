@@ -14,7 +14,7 @@ from moxwell.controllers.cloud.guest_lookup import Gone, NotOurs, Unknown
 from moxwell.controllers.cloud.identity import Place
 from moxwell.controllers.cloud.node import plan
 from moxwell.pve import config
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 
 SHARED = Path(__file__).parents[5] / "shared" / "manifests" / "ccm"
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -185,7 +185,7 @@ KEPT = (
 @pytest.mark.parametrize(
     "subject, answer, place, move",
     [
-        pytest.param(node(plan.TAINT), NotOurs(), None, Settled, id="another cloud's node"),
+        pytest.param(node(plan.TAINT), NotOurs(), None, Done, id="another cloud's node"),
         pytest.param(node(plan.TAINT), Unknown("silent"), None, Wait, id="a silent region"),
         pytest.param(node(plan.TAINT), Gone("guest 101"), None, Wait, id="no guest, no identity"),
         pytest.param(node(plan.TAINT), "found", PLACE, plan.Initialize, id="a new node"),
@@ -193,7 +193,7 @@ KEPT = (
             node(addresses=KEPT, provider="proxmox://r1/101"),
             "found",
             PLACE,
-            Settled,
+            Done,
             id="an old node, nothing new",
         ),
         pytest.param(
@@ -262,7 +262,7 @@ MOVED = {identity.ZONE: "pve9", identity.REGION: "r1"}
 @pytest.mark.parametrize(
     "force, pinned, move",
     [
-        pytest.param(False, False, Settled, id="not asked to"),
+        pytest.param(False, False, Done, id="not asked to"),
         pytest.param(True, False, plan.Relabel, id="asked to"),
         pytest.param(True, True, Wait, id="a local volume holds it"),
     ],

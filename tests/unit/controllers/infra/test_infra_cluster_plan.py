@@ -36,7 +36,7 @@ from moxwell.pve.model import GuestSeen
 from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Regions
 from moxwell.runtime.key import Key
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling.zone_settings import MadePool
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_transport import ScriptedTransport
@@ -116,7 +116,7 @@ def obj(deleting: bool = False, **spec: Any) -> ProxmoxCluster:
             PutEndpoint(Endpoint(host="10.9.9.9", port=6443)),
             id="the pool has answered",
         ),
-        pytest.param(obj(**HERE), Seen(regions=(UP,)), Settled, id="all is well"),
+        pytest.param(obj(**HERE), Seen(regions=(UP,)), Done, id="all is well"),
         pytest.param(obj(**HERE), Seen(regions=(UP, DOWN)), "RegionUnreachable", id="one is down"),
         pytest.param(obj(True), Seen(machines=("m",)), "WaitingForMachines", id="machines left"),
         pytest.param(obj(True), Seen(owned_claims=("x",)), GiveBack(("x",)), id="address left"),
@@ -127,7 +127,7 @@ def obj(deleting: bool = False, **spec: Any) -> ProxmoxCluster:
             id="addresses of the pool are still given",
         ),
         pytest.param(obj(True), Seen(pools_unwanted=("p",)), PutPools((), ("p",)), id="pool left"),
-        pytest.param(obj(True), Seen(), Settled, id="nothing left"),
+        pytest.param(obj(True), Seen(), Done, id="nothing left"),
     ],
 )
 def test_next_move(cluster: ProxmoxCluster, seen: Seen, expected: Any) -> None:

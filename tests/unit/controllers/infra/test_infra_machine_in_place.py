@@ -34,7 +34,7 @@ from moxwell.pve.steps import (
     Resize,
     SetFirewall,
 )
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling.guest_hardware import meaning
 
 UID = "11111111-2222-4333-8444-555555555555"
@@ -228,7 +228,7 @@ def test_it_is_up_to_date_again_once_the_disk_is_gone() -> None:
 def test_a_machine_that_never_lacked_anything_has_no_such_condition() -> None:
     obj = machine(Applied())
     seen = Seen(guest=guest(), bootstrapped=True)
-    assert next_move(obj, seen) == Settled()
+    assert next_move(obj, seen) == Done()
     assert "UpToDate" not in told(obj, guest())
 
 

@@ -57,7 +57,7 @@ from moxwell.pve.steps import (
     Stop,
     UploadIso,
 )
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling.placement import Placement
 
 UID = "11111111-2222-4333-8444-555555555555"
@@ -222,7 +222,7 @@ READY = {"iso_there": True, "addresses": AddressesSeen((WANT,))}
             Configure,
             id="the seed is gone: eject and say so",
         ),
-        pytest.param(obj(provider_id=NAMED), seen(guest=guest("running")), Settled, id="it lives"),
+        pytest.param(obj(provider_id=NAMED), seen(guest=guest("running")), Done, id="it lives"),
         pytest.param(obj(provider_id=NAMED), seen(guest=guest()), "Stopped", id="stopped by hand"),
         pytest.param(
             obj(provider_id=NAMED, when_stopped="Start"),
@@ -257,7 +257,7 @@ READY = {"iso_there": True, "addresses": AddressesSeen((WANT,))}
                     config=GuestConfig({"cores": "4", "tags": MARK.tags(), "digest": "d"}),
                 )
             ),
-            Settled,
+            Done,
             id="changed, pending until it restarts",
         ),
     ],
@@ -282,10 +282,10 @@ def check(move: Move, expected: Any) -> None:
         pytest.param(
             obj(True, region=None, virtual_machine_id=None, claim=None),
             seen(gone=True, iso_there=False),
-            Settled,
+            Done,
             id="never claimed",
         ),
-        pytest.param(obj(True), seen(gone=True, iso_there=False), Settled, id="nothing left"),
+        pytest.param(obj(True), seen(gone=True, iso_there=False), Done, id="nothing left"),
         pytest.param(obj(True), seen(), "WaitingForGuest", id="there, but not visible yet"),
         pytest.param(obj(True), seen(stuck=Wait("RegionUnreachable")), Wait, id="region down"),
         pytest.param(obj(True), seen(guest=guest("running")), Shutdown, id="running"),
@@ -311,7 +311,7 @@ def check(move: Move, expected: Any) -> None:
         pytest.param(
             obj(True),
             seen(guest=guest("running", marked=False, ours=False), gone=True, iso_there=False),
-            Settled,
+            Done,
             id="a stranger is never touched",
         ),
         pytest.param(
@@ -348,7 +348,7 @@ def check(move: Move, expected: Any) -> None:
             id="kept, with its addresses",
         ),
         pytest.param(
-            obj(True, {KEEP: "true"}), seen(guest=guest("running", KEPT)), Settled, id="kept"
+            obj(True, {KEEP: "true"}), seen(guest=guest("running", KEPT)), Done, id="kept"
         ),
         pytest.param(
             obj(True, provider_id=NAMED),
@@ -412,7 +412,7 @@ def test_status(machine: ProxmoxMachine, world: Seen, truth: str, provisioned: b
 
 def test_provisioned_is_for_ever() -> None:
     machine = obj(provider_id=NAMED)
-    made = describe(machine, seen(guest=guest("running"), bootstrapped=True), Settled())
+    made = describe(machine, seen(guest=guest("running"), bootstrapped=True), Done())
     later = structs.replace(machine, status=made)
     assert is_provisioned(later, seen())
     lost = seen(stuck=Wait("RegionUnreachable"), region_down="gone")
@@ -479,7 +479,7 @@ def test_it_settles_from_any_state_of_making(
     world = Pretended(start, iso, named=False, deleting=deleting)
     for _ in range(12):
         move = next_move(world.object(), world.look())
-        if move == Settled():
+        if move == Done():
             assert (world.guest is None) == deleting
             assert not world.iso
             return

@@ -17,7 +17,7 @@ from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import GuestSeen
 from moxwell.pve.ownership import Mark
 from moxwell.pve.steps import Guest, RemoveCarcass
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 
 UID = "11111111-2222-4333-8444-555555555555"
 MARK = Mark(UID)
@@ -52,7 +52,7 @@ NAMED: dict[str, Any] = {"provider_id": "proxmox://r/101"}
 @pytest.mark.parametrize(
     "machine, seen, move",
     [
-        pytest.param(obj(**NAMED), Seen(guest=LIVES), Settled(), id="nothing was ever left"),
+        pytest.param(obj(**NAMED), Seen(guest=LIVES), Done(), id="nothing was ever left"),
         pytest.param(
             obj("r/55", **NAMED), Seen(guest=LIVES, carcasses=(FREE,)), remove(), id="unlocked"
         ),
@@ -86,7 +86,7 @@ NAMED: dict[str, Any] = {"provider_id": "proxmox://r/101"}
         pytest.param(
             obj(deleting=True, kept=True),
             Seen(guest=DYING, dead=True, carcasses=(Carcass("r", 101, "locked", "a"),)),
-            Settled(),
+            Done(),
             id="deleted, but to be kept",
         ),
         pytest.param(

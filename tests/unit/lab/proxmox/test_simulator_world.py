@@ -64,7 +64,7 @@ def test_a_mistake_is_told_with_line_and_field(
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param("src/moxwell/sim/worlds/lab.yaml", id="the lab"),
+        pytest.param("src/moxwell/lab/proxmox/worlds/lab.yaml", id="the lab"),
         pytest.param("tests/conformance/worlds/pve-8.4.yaml", id="the recordings on 8.4"),
         pytest.param("tests/conformance/worlds/pve-9.2.yaml", id="the recordings on 9.2"),
     ],
@@ -76,7 +76,7 @@ def test_the_worlds_we_ship_are_good(path: str) -> None:
 
 
 def test_state_is_saved_and_resumed(tmp_path: Path) -> None:
-    regions = load_world(ROOT / "src/moxwell/sim/worlds/lab.yaml", 1000)
+    regions = load_world(ROOT / "src/moxwell/lab/proxmox/worlds/lab.yaml", 1000)
     task = Task("UPID:x", "east1", 1, 1, 1, "qmclone", "9000", "root@pam")
     regions["east"].tasks[task.upid] = task
     state_file.save_file(regions, tmp_path / "state.json")

@@ -7,7 +7,7 @@ import msgspec
 
 from moxwell.api.core.nodes import Node
 from moxwell.controllers.cloud.guest_lookup import Answer, Found, Gone, Unknown
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 
@@ -26,7 +26,7 @@ class SetTaints:
     taints: tuple[dict[str, Any], ...]
 
 
-Move = Delete | SetTaints | Wait | Settled
+Move = Delete | SetTaints | Wait | Done
 
 
 def is_tainted(node: Node) -> bool:
@@ -44,18 +44,18 @@ def next_move(node: Node, answer: Answer | None) -> Move:
         return Wait("GuestUnknown", answer.why)
     if isinstance(answer, Found) and answer.guest.status == "stopped":
         return _taint(node)
-    return Settled()
+    return Done()
 
 
 def _taint(node: Node) -> Move:
     if is_tainted(node):
-        return Settled()
+        return Done()
     rows = [msgspec.to_builtins(t) for t in node.spec.taints]
     return SetTaints((*rows, {"key": SHUTDOWN, "effect": "NoSchedule"}))
 
 
 def _untaint(node: Node) -> Move:
     if not is_tainted(node):
-        return Settled()
+        return Done()
     kept = [msgspec.to_builtins(t) for t in node.spec.taints if t.key != SHUTDOWN]
     return SetTaints(tuple(kept))

@@ -11,7 +11,7 @@ from moxwell.controllers.cloud import identity
 from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.guest_lookup import Answer, Gone, NotOurs, Unknown, guest_of
 from moxwell.controllers.cloud.identity import Place
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 
 TAINT = "node.cloudprovider.kubernetes.io/uninitialized"
 RESERVED = ("kubernetes.io", "k8s.io")
@@ -46,7 +46,7 @@ class Refresh:
     addresses: tuple[NodeAddress, ...]
 
 
-Move = Initialize | Relabel | Refresh | Wait | Settled
+Move = Initialize | Relabel | Refresh | Wait | Done
 
 
 def is_new(node: Node) -> bool:
@@ -59,7 +59,7 @@ def next_move(
 ) -> Move:
     """``pinned``: volumes are attached that can only be where the node was."""
     if isinstance(answer, NotOurs):
-        return Wait("GuestNotFound", answer.why) if answer.why and is_new(node) else Settled()
+        return Wait("GuestNotFound", answer.why) if answer.why and is_new(node) else Done()
     if isinstance(answer, Gone):
         return Wait("GuestGone", f"{answer.what} is not there any more")
     if isinstance(answer, Unknown) or place is None:
@@ -96,7 +96,7 @@ def _keep(node: Node, place: Place, features: Features, pinned: bool) -> Move:
         return Relabel(placement(node, place, features), rows, where)
     if behind := generations(node.metadata.labels):
         return Relabel(behind, rows)
-    return Refresh(rows) if rows != node.status.addresses else Settled()
+    return Refresh(rows) if rows != node.status.addresses else Done()
 
 
 def has_moved(node: Node, place: Place, features: Features) -> bool:

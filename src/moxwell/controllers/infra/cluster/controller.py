@@ -36,7 +36,7 @@ from moxwell.pve.model import Event, Health, HostSeen
 from moxwell.pve.regions import Regions
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.reconciler import Outcome
 from moxwell.runtime.watches import Watch
 from moxwell.scheduling.zone_settings import MadePool
@@ -80,7 +80,7 @@ class ClusterReconciler:
         seen = await self._eyes.see(obj)
         move = next_move(obj, seen)
         await self._take(obj, move)
-        settled = isinstance(move, Settled)
+        settled = isinstance(move, Done)
         if settled and obj.deleting:
             self._book.drop(Key(obj.namespace, obj.name))
         return Outcome(describe(obj, seen, move), _again(obj, move), settled)
@@ -203,7 +203,7 @@ def _is_coming_or_going(old: Any, new: Any) -> bool:
 
 def _again(obj: ProxmoxCluster, move: Move) -> float | None:
     brings = obj.spec.credentials_ref is not None or bool(obj.spec.regions)
-    if isinstance(move, Settled):
+    if isinstance(move, Done):
         return CREDENTIALS if brings else None
     if isinstance(move, Wait) and not obj.deleting:
         return MENDED if brings else SAFETY

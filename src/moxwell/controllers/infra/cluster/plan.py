@@ -20,7 +20,7 @@ from moxwell.api.infra.cluster import (
 from moxwell.api.infra.machine import Initialization
 from moxwell.api.infra.network import PoolRef
 from moxwell.controllers.infra.cluster.see import GRACE_SECONDS, Seen
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling.zone_settings import MadePool
 
 API_PORT = 6443
@@ -71,9 +71,7 @@ class GiveBack:
     claims: tuple[str, ...]
 
 
-Move = (
-    PutPools | HoldSecrets | ReleaseSecrets | AskEndpoint | PutEndpoint | GiveBack | Wait | Settled
-)
+Move = PutPools | HoldSecrets | ReleaseSecrets | AskEndpoint | PutEndpoint | GiveBack | Wait | Done
 
 
 def next_move(obj: ProxmoxCluster, seen: Seen) -> Move:
@@ -103,7 +101,7 @@ def _unmake(seen: Seen) -> Move:
         return PutPools((), seen.pools_unwanted)
     if seen.secrets_held:
         return ReleaseSecrets(seen.secrets_held)
-    return Settled()
+    return Done()
 
 
 def _endpoint(obj: ProxmoxCluster, seen: Seen) -> Move | None:
@@ -137,14 +135,14 @@ def _regions(seen: Seen) -> Move:
     if down:
         said = "; ".join(_told(r) for r in down)
         return Wait("RegionUnreachable", said)
-    return Settled()
+    return Done()
 
 
 def describe(obj: ProxmoxCluster, seen: Seen, move: Move) -> ClusterStatus:
     """What is true of the ground."""
     usable = any(r.available for r in seen.regions) and not seen.problem
     made = bool(obj.status.initialization.provisioned) or (
-        usable and (isinstance(move, Settled) or _only_down(move))
+        usable and (isinstance(move, Done) or _only_down(move))
     )
     known = obj.status.failure_domains if seen.problem else ()
     return ClusterStatus(
@@ -182,7 +180,7 @@ def _verdict(obj: ProxmoxCluster, move: Move) -> tuple[Truth, str, str]:
         return ("Unknown" if move.reason in UNKNOWN else "False"), move.reason, move.message
     if obj.deleting:
         return "False", "Deleting", f"next: {_next(move)}"
-    if isinstance(move, Settled):
+    if isinstance(move, Done):
         return "True", "Provisioned", ""
     return "False", type(move).__name__, f"next: {_next(move)}"
 
@@ -220,6 +218,6 @@ def _zone_refs(seen: Seen) -> tuple[ZoneRef, ...]:
 
 
 def _next(move: Move) -> str:
-    if isinstance(move, Settled):
+    if isinstance(move, Done):
         return ""
     return f"wait: {move.reason}" if isinstance(move, Wait) else type(move).__name__

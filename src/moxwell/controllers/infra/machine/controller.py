@@ -38,7 +38,7 @@ from moxwell.pve.steps import DeleteVolume, Step, UploadIso
 from moxwell.pve.tasks import Ended
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 from moxwell.runtime.reconciler import Note, Outcome
 from moxwell.runtime.watches import Watch
 
@@ -89,7 +89,7 @@ class MachineReconciler:
         seen = await self._eyes.see(obj)
         move = next_move(obj, seen)
         again = await self._take(obj, seen, move)
-        settled = isinstance(move, Settled)
+        settled = isinstance(move, Done)
         if settled or isinstance(move, plan.NameIt | plan.TakeClaim):
             self._setbacks.forget(Key(obj.namespace, obj.name))
             self._carcasses.forget(obj)
@@ -103,7 +103,7 @@ class MachineReconciler:
     async def _take(self, obj: ProxmoxMachine, seen: Seen, move: Move) -> float | None:
         """Take the move; answers when to look again if nothing wakes us before."""
         match move:
-            case Settled():
+            case Done():
                 return None
             case Wait():
                 return _pause(seen, move)

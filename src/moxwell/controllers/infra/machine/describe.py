@@ -19,7 +19,7 @@ from moxwell.api.infra.machine import (
 from moxwell.controllers.infra.machine import in_place
 from moxwell.controllers.infra.machine.observed import Seen
 from moxwell.controllers.infra.machine.plan import LEFT_BEHIND, WAITING_FOR_NODE, Move
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling import guest_hardware
 
 READY, PROVISIONED, TIDY = "Ready", "VirtualMachineProvisioned", "Tidy"
@@ -116,7 +116,7 @@ def _sameness(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Condition, .
             ),
         )
     read = seen.guest is not None and seen.guest.marked and seen.guest.config is not None
-    if not before or not read or not isinstance(move, Settled):
+    if not before or not read or not isinstance(move, Done):
         return tuple(before)
     return (
         Condition(type=UP_TO_DATE, status="True", reason="AsAsked", observed_generation=generation),
@@ -152,7 +152,7 @@ def _verdict(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Truth, str, s
         return ("Unknown" if move.reason in UNKNOWN else "False"), move.reason, move.message
     if obj.deleting:
         return "False", "Deleting", f"next: {_next(move)}"
-    if isinstance(move, Settled) or well:
+    if isinstance(move, Done) or well:
         return "True", "Provisioned", ""
     name = type(move).__name__
     message = f"next: {name}"
@@ -162,7 +162,7 @@ def _verdict(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Truth, str, s
 
 
 def _next(move: Move) -> str:
-    if isinstance(move, Settled):
+    if isinstance(move, Done):
         return ""
     return f"wait: {move.reason}" if isinstance(move, Wait) else type(move).__name__
 

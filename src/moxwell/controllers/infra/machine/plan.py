@@ -31,7 +31,7 @@ from moxwell.pve.steps import (
     Step,
     Stop,
 )
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 
 SHUTDOWN_SECONDS = 60
 WAITING_FOR_NODE = "WaitingForNode"  # nothing is missing on our side
@@ -82,7 +82,7 @@ class ForgetCarcass:
     left: tuple[str, ...]  # what it still remembers
 
 
-Move = ForgetCarcass | TakeClaim | Adopt | AskAddresses | NameIt | GiveBack | Step | Wait | Settled
+Move = ForgetCarcass | TakeClaim | Adopt | AskAddresses | NameIt | GiveBack | Step | Wait | Done
 
 
 def next_move(obj: ProxmoxMachine, seen: Seen) -> Move:
@@ -227,7 +227,7 @@ def _live(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> M
         return _boot(obj, claim, seen, guest)
     if obj.spec.changes == "InPlace" and (change := in_place.change(obj, guest)):
         return change  # what a running guest cannot take stays pending until it restarts
-    return _tidy(obj, seen) or Settled()
+    return _tidy(obj, seen) or Done()
 
 
 def _boot(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
@@ -285,7 +285,7 @@ def _unmake(obj: ProxmoxMachine, seen: Seen) -> Move:
     if seen.dead and not is_kept(obj):
         return _tidy(obj, seen) or Wait("Deleting", "the clone is gone; looking again")
     if seen.dead:
-        return Settled()
+        return Done()
     if guest is None or not (guest.ours or guest.arriving):
         if not seen.gone:
             return Wait("WaitingForGuest", f"{obj.spec.virtual_machine_id} exists, not visible yet")
@@ -327,7 +327,7 @@ def _keep(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
         return Configure(steps.guest(obj, guest), changes={"tags": tags})
     if seen.owned_claims:
         return GiveBack(seen.owned_claims, keep=True)
-    return Settled()
+    return Done()
 
 
 def _leftovers(obj: ProxmoxMachine, seen: Seen) -> Move:
@@ -344,4 +344,4 @@ def _leftovers(obj: ProxmoxMachine, seen: Seen) -> Move:
         )
     if seen.owned_claims:
         return GiveBack(seen.owned_claims)
-    return Settled() if is_kept(obj) else _tidy(obj, seen) or Settled()
+    return Done() if is_kept(obj) else _tidy(obj, seen) or Done()

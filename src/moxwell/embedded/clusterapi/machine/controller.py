@@ -13,7 +13,7 @@ from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.errors import Busy, Missing
 from moxwell.kube.client import Kube
 from moxwell.runtime.key import Key
-from moxwell.runtime.move import Settled
+from moxwell.runtime.move import Done
 from moxwell.runtime.reconciler import Outcome
 from moxwell.runtime.watches import Watch
 
@@ -50,7 +50,7 @@ class Machines:
         move = plan.next_move(machine, seen, now)
         await self._take(machine, move)
         status = plan.describe(machine, seen, move, now)
-        settled = isinstance(move, Settled)
+        settled = isinstance(move, Done)
         return Outcome(status, again=LOOK_SECONDS if settled else WAIT_SECONDS, settled=settled)
 
     async def _take(self, machine: Machine, move: plan.Move) -> None:

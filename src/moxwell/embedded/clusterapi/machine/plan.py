@@ -20,7 +20,7 @@ from moxwell.api.capi.core import (
 from moxwell.api.capi.shared import UNINITIALIZED_TAINT, MachineAddress
 from moxwell.api.conditions import Condition, Truth
 from moxwell.embedded.clusterapi.references import condition, is_provisioned
-from moxwell.runtime.move import Settled, Wait
+from moxwell.runtime.move import Done, Wait
 
 Json = dict[str, Any]
 _TRUTHS: Mapping[str, Truth] = {"True": "True", "False": "False"}
@@ -79,7 +79,7 @@ class DeleteNode:
     node: str
 
 
-Move = Link | Greet | Drain | DeleteInfrastructure | DeleteBootstrap | DeleteNode | Wait | Settled
+Move = Link | Greet | Drain | DeleteInfrastructure | DeleteBootstrap | DeleteNode | Wait | Done
 
 
 def next_move(machine: Machine, seen: Seen, now: datetime) -> Move:
@@ -93,7 +93,7 @@ def next_move(machine: Machine, seen: Seen, now: datetime) -> Move:
     if seen.node is None:
         return Wait("WaitingForNode", f"no node with provider ID {machine.spec.provider_id} yet")
     change = _greeting(machine, seen.node)
-    return Greet(seen.node["metadata"]["name"], change) if change else Settled()
+    return Greet(seen.node["metadata"]["name"], change) if change else Done()
 
 
 def _links(machine: Machine, seen: Seen) -> Json:
@@ -140,7 +140,7 @@ def _unmake(machine: Machine, seen: Seen, now: datetime) -> Move:
         return DeleteBootstrap()
     if node and not seen.cluster_deleting:
         return DeleteNode(node)
-    return Settled()
+    return Done()
 
 
 def _drain(machine: Machine, seen: Seen, node: str, now: datetime) -> Move | None:

@@ -35,7 +35,7 @@ function facts(c, key) {
     cell("Control plane", c.control_plane, c.control_plane_says), cell("Nodes", `${c.ready} of ${c.want} ready`, c.nodes_say),
     cell("Spans", c.regions.join(", ") || "nowhere yet", c.spans_say), cell("Addresses", c.addresses || "none", c.addresses_say), cell("Volumes", c.volumes || "none", c.volumes_say));
 }
-const mark = (m, c) => h("span", { key: m.key, class: `mark h${c.hue} ${m.mark}`, title: `${m.name}: ${m.sentence || "Settled"}`, style: { "--edge": `var(--c${c.hue})` } });
+const mark = (m, c) => h("span", { key: m.key, class: `mark h${c.hue} ${m.mark}`, title: `${m.name}: ${m.sentence || "Done"}`, style: { "--edge": `var(--c${c.hue})` } });
 function rollout(c, machines) {
   const rows = c.groups.map((g) => {
     const own = machines.filter((m) => m.group === g.name).sort((a, b) => (a.mark === "new" ? 0 : 1) - (b.mark === "new" ? 0 : 1) || a.name.localeCompare(b.name));

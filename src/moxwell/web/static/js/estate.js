@@ -93,7 +93,7 @@ function say(g, c) {
   const size = `${g.cpus} vCPU, ${gib(g.memory_mib)} GiB`;
   if (!g.ours) return `${g.name}: not ours. ${where}, ${size}`;
   const used = g.mem_used === null ? "" : `, memory ${percent(g.mem_used)} used, cpu ${percent(g.cpu_used)}`;
-  return `${g.name}${c ? ` of ${c.name}` : ""}: ${g.sentence || "Settled"}. ${where}, ${size}${used}${g.pods ? `, ${plural(g.pods, "pod")}` : ""}`;
+  return `${g.name}${c ? ` of ${c.name}` : ""}: ${g.sentence || "Done"}. ${where}, ${size}${used}${g.pods ? `, ${plural(g.pods, "pod")}` : ""}`;
 }
 // Machines of a plan, in the first free cells of the emptiest block of their host.
 function landing(x, b, i, mine) {

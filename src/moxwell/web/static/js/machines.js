@@ -21,7 +21,7 @@ export function machineTable(rows, withCluster) {
         const c = get(`cluster/${m.cluster}`);
         return h("tr", { key: m.key, tabindex: 0, "data-href": `/machine/${m.key.slice(8)}` }, h("td", { class: "icon" }, glyph(m.state)), h("td", {}, h("a", { href: `/machine/${m.key.slice(8)}` }, h("b", {}, m.name))), withCluster && h("td", {}, c && [square(c), " ", c.name]),
           h("td", {}, m.group), h("td", {}, m.host ? [h("span", { class: "faint" }, `${m.region}/`), m.host] : h("span", { class: "faint" }, "not yet")), h("td", { class: "num" }, m.vmid || ""), h("td", {}, m.address || h("span", { class: "faint" }, "not yet")), h("td", {}, m.version),
-          h("td", { class: `wide ${settled(m.state) ? "dim" : ""}` }, m.sentence || "Settled", m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } }))), h("td", { class: "num" }, since(m.since)));
+          h("td", { class: `wide ${settled(m.state) ? "dim" : ""}` }, m.sentence || "Done", m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } }))), h("td", { class: "num" }, since(m.since)));
       }))));
 }
 
@@ -35,7 +35,7 @@ export function machine(key) {
       h("span", { class: "dim" }, [m.host && `${m.region}/${m.host}`, m.vmid && `VMID ${m.vmid}`, m.address, m.version].filter(Boolean).join(", ")),
       h("span", { class: "right" }, h("button", { class: "btn", onclick: () => yaml(key) }, "YAML"), h("button", { class: "btn", onclick: () => commands(m.name, doings(m, key)) }, "Commands"))),
     h("div", { class: "card now", style: { "--edge": settled(m.state) ? "var(--ok)" : m.state === "waiting" ? "var(--waiting)" : m.state === "trouble" ? "var(--trouble)" : "var(--moving)" } },
-      part("Now", m.now || m.sentence || "Settled", m.now_says), part("Next", m.next || "Nothing", m.next_says), part("Why it is made", m.why, m.why_says)),
+      part("Now", m.now || m.sentence || "Done", m.now_says), part("Next", m.next || "Nothing", m.next_says), part("Why it is made", m.why, m.why_says)),
     h("div", { class: "side" }, h("div", { class: "stack" }, timeline(m), placement(m, key)), h("div", { class: "stack" }, disks(m), conditions(m), related(m)))));
 }
 const part = (label, head, text) => h("div", { key: label }, h("span", { class: "sub" }, label), h("b", {}, head || ""), h("span", { class: "dim" }, text || ""));
