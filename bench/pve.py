@@ -100,25 +100,25 @@ def ours(folder: Path) -> float:
     from moxwell.clock import SystemClock
     from moxwell.pve.caller import Calls
     from moxwell.pve.config import RegionConfig, TokenAuth
-    from moxwell.pve.endpoints.cluster import Resource
+    from moxwell.pve.endpoints.cluster import ClusterResource
     from moxwell.pve.endpoints.guest import GuestRow, GuestStatus
-    from moxwell.pve.transport import HttpTransport
-    from moxwell.pve.values import Secret
+    from moxwell.pve.transport import PveHttpTransport
+    from moxwell.pve.values import SecretValue
 
     config = RegionConfig(
         region="r1",
         urls=((folder / "url").read_text(),),
-        auth=TokenAuth(TOKEN_ID, Secret(SECRET)),
+        auth=TokenAuth(TOKEN_ID, SecretValue(SECRET)),
         ca_pem=(folder / "ca.pem").read_text(),
         concurrency=AT_ONCE,
     )
     kinds: dict[str, Any] = {
-        "qemu": tuple[GuestRow, ...], "resources": tuple[Resource, ...],
+        "qemu": tuple[GuestRow, ...], "resources": tuple[ClusterResource, ...],
         "config": dict[str, Any], "current": GuestStatus,
     }  # fmt: skip
 
     async def run() -> float:
-        wire = HttpTransport(config, SystemClock())
+        wire = PveHttpTransport(config, SystemClock())
         calls = Calls(wire)
         queue = iter(paths())
 
@@ -163,7 +163,7 @@ def idle(guests: int) -> float:
     from moxwell.lab.proxmox.engine import Engine
     from moxwell.pve.config import RegionConfig, TokenAuth
     from moxwell.pve.regions import Region
-    from moxwell.pve.values import Secret
+    from moxwell.pve.values import SecretValue
     from moxwell.testing.loop import LoopClock, run_virtual
     from moxwell.testing.pve import SimTransport
 
@@ -173,7 +173,7 @@ def idle(guests: int) -> float:
         clock = LoopClock()
         engine = Engine({"r1": region(guests)}, clock)
         wire = SimTransport(engine, "r1", token=f"{TOKEN_ID}={SECRET}")
-        auth = TokenAuth(TOKEN_ID, Secret(SECRET))
+        auth = TokenAuth(TOKEN_ID, SecretValue(SECRET))
         watched = Region(RegionConfig(region="r1", urls=("https://x",), auth=auth), wire, clock)
         runner = asyncio.create_task(watched.run())
         await watched.inventory.wait_synced()

@@ -11,16 +11,16 @@ from moxwell.lab.proxmox.fault_injection import REQUEST_KINDS, TASK_KINDS
 from moxwell.pve import errors, steps
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.inventory import Inventory
-from moxwell.pve.model import Change
+from moxwell.pve.model import InventoryChange
 from moxwell.pve.ownership import Foreign
 from moxwell.pve.regions import Region
-from moxwell.pve.steps import Guest
-from moxwell.pve.values import Secret
+from moxwell.pve.steps import GuestRef
+from moxwell.pve.values import SecretValue
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.small_region import OURS, SimStage
 
-G = Guest("r1", "pve1", 100, OURS)
-NEW = Guest("r1", "pve1", 300, OURS)
+G = GuestRef("r1", "pve1", 100, OURS)
+NEW = GuestRef("r1", "pve1", 300, OURS)
 CLONE = steps.Clone(NEW, template=9000, template_host="pve1", name="new")
 TRIED: set[str] = set()
 
@@ -58,26 +58,26 @@ async def test_latency_below_the_deadline_is_borne_above_it_is_not(stage: SimSta
     stage.fault("latency", seconds=120)
     with pytest.raises(errors.RegionUnreachable):
         await stage.pve.version()
-    with pytest.raises(errors.Uncertain):
+    with pytest.raises(errors.OutcomeUnknown):
         await stage.pve.qemu.start("pve1", 100)
 
 
 @fault("cut-before")
 async def test_a_cut_before_the_effect_is_uncertain_and_repeating_is_safe(stage: SimStage) -> None:
     stage.fault("cut-before", method="POST", times=1)
-    with pytest.raises(errors.Uncertain):
-        await CLONE.take(stage.pve)
+    with pytest.raises(errors.OutcomeUnknown):
+        await CLONE.perform(stage.pve)
     assert 300 not in stage.region.guests
-    assert await stage.done(await CLONE.take(stage.pve)) == "OK"
+    assert await stage.done(await CLONE.perform(stage.pve)) == "OK"
 
 
 @fault("cut-after")
 async def test_a_cut_after_the_effect_makes_no_second_guest(stage: SimStage) -> None:
     stage.fault("cut-after", method="POST", times=1)
-    with pytest.raises(errors.Uncertain):
-        await CLONE.take(stage.pve)
+    with pytest.raises(errors.OutcomeUnknown):
+        await CLONE.perform(stage.pve)
     await asyncio.sleep(60)
-    assert await CLONE.take(stage.pve) is None  # it is there, and ours
+    assert await CLONE.perform(stage.pve) is None  # it is there, and ours
     assert sorted(stage.region.guests) == [100, 200, 300, 9000]
 
 
@@ -87,8 +87,8 @@ async def test_statuses_become_their_classes(stage: SimStage) -> None:
         (595, errors.HostUnreachable),
         (596, errors.HostUnreachable),
         (503, errors.Overloaded),
-        (500, errors.Unexplained),
-        (401, errors.Unauthenticated),
+        (500, errors.UnknownPveError),
+        (401, errors.CredentialsRefused),
     ):
         stage.engine.faults["r1"].remove()
         stage.fault("status", status=status, text="simulated")
@@ -99,8 +99,8 @@ async def test_statuses_become_their_classes(stage: SimStage) -> None:
 @fault("task-fail")
 async def test_a_failing_task_is_told_with_its_text(stage: SimStage) -> None:
     stage.fault("task-fail", task="qmclone", text="clone failed: no space left on device")
-    exit_text = await stage.done(await CLONE.take(stage.pve))
-    assert isinstance(errors.explain_exit(exit_text), errors.StorageFull)
+    exit_text = await stage.done(await CLONE.perform(stage.pve))
+    assert isinstance(errors.classify_exit(exit_text), errors.StorageFull)
 
 
 @fault("task-slow")
@@ -110,7 +110,7 @@ async def test_a_slow_task_is_followed_to_its_end(stage: SimStage) -> None:
     runner = asyncio.create_task(region.run())
     ended: list[object] = []
     region.tasks.subscribe(lambda event: ended.append(event.owner))
-    await region.take(steps.Start(G), "me")
+    await region.perform(steps.Start(G), "me")
     await asyncio.sleep(60)
     assert ended == []
     await asyncio.sleep(60)
@@ -125,7 +125,7 @@ async def test_a_lost_host_is_lost_alone(stage: SimStage) -> None:
     await seen.refresh()
     stage.mischief("host-down", node="pve1")
     with pytest.raises(errors.HostUnreachable):
-        await steps.Destroy(G).take(stage.pve)
+        await steps.Destroy(G).perform(stage.pve)
     await asyncio.sleep(310)  # for five minutes the cluster repeats what the host last said
     await seen.refresh()
     assert seen.health.reachable  # the region answers through the other host
@@ -156,12 +156,12 @@ async def test_a_lock_is_busy_until_it_goes(stage: SimStage) -> None:
         steps.Configure(G, changes={"cores": "2"}),
         steps.Start(G),
         steps.Destroy(G),
-        steps.Resize(G, slot="scsi0", size_gib=9),
+        steps.ResizeDisk(G, slot="scsi0", size_gib=9),
     ):
         with pytest.raises(errors.Locked, match="backup"):
-            await step.take(stage.pve)
+            await step.perform(stage.pve)
     stage.mischief("lock", vmid=100, lock="")
-    await steps.Configure(G, changes={"cores": "2"}).take(stage.pve)
+    await steps.Configure(G, changes={"cores": "2"}).perform(stage.pve)
 
 
 @fault("hold-file")
@@ -169,9 +169,9 @@ async def test_a_held_lock_file_is_busy(stage: SimStage) -> None:
     stage.mischief("hold-file", vmid=100, seconds=60)
     await asyncio.sleep(1)
     with pytest.raises(errors.Locked, match="can't lock file"):
-        await steps.Configure(G, changes={"cores": "2"}).take(stage.pve)
+        await steps.Configure(G, changes={"cores": "2"}).perform(stage.pve)
     await asyncio.sleep(60)
-    await steps.Configure(G, changes={"cores": "2"}).take(stage.pve)
+    await steps.Configure(G, changes={"cores": "2"}).perform(stage.pve)
 
 
 @fault("fill-storage", "free-storage")
@@ -180,21 +180,21 @@ async def test_a_full_storage_is_busy_until_there_is_room(stage: SimStage) -> No
         NEW, template=9000, template_host="pve1", name="new", full=True, storage="shared"
     )
     stage.mischief("fill-storage", storage="shared")
-    exit_text = await stage.done(await full.take(stage.pve))
-    error = errors.explain_exit(exit_text)
+    exit_text = await stage.done(await full.perform(stage.pve))
+    error = errors.classify_exit(exit_text)
     assert isinstance(error, Retryable), exit_text
     assert 300 not in stage.region.guests
     stage.mischief("free-storage", storage="shared")
-    assert await stage.done(await full.take(stage.pve)) == "OK"
+    assert await stage.done(await full.perform(stage.pve)) == "OK"
 
 
 @fault("take-vmid")
 async def test_an_id_taken_by_a_stranger_is_refused_and_the_stranger_lives(stage: SimStage) -> None:
     stage.mischief("take-vmid", vmid=300)
     with pytest.raises(Foreign, match="bears no mark"):
-        await CLONE.take(stage.pve)
+        await CLONE.perform(stage.pve)
     with pytest.raises(Foreign):
-        await steps.Destroy(NEW).take(stage.pve)
+        await steps.Destroy(NEW).perform(stage.pve)
     assert stage.conf(300)["name"] == "stranger"
 
 
@@ -208,11 +208,11 @@ async def test_a_guest_deleted_behind_our_back_is_seen_and_destroying_it_is_done
     seen.subscribe(changes.append)
     stage.mischief("delete-guest", vmid=100)
     await seen.refresh()
-    assert [c.after for c in changes if isinstance(c, Change)] == [None]
+    assert [c.after for c in changes if isinstance(c, InventoryChange)] == [None]
     assert await seen.is_gone(100)
-    assert await steps.Destroy(G).take(stage.pve) is None
+    assert await steps.Destroy(G).perform(stage.pve) is None
     with pytest.raises(errors.GuestMissing):
-        await steps.Configure(G, changes={"cores": "2"}).take(stage.pve)
+        await steps.Configure(G, changes={"cores": "2"}).perform(stage.pve)
 
 
 @fault("move-guest")
@@ -223,7 +223,7 @@ async def test_a_guest_migrated_behind_our_back_is_missing_there_and_seen_elsewh
     await seen.refresh()
     stage.mischief("move-guest", vmid=100, node="pve2")
     with pytest.raises(Missing):
-        await steps.Start(G).take(stage.pve)
+        await steps.Start(G).perform(stage.pve)
     await seen.refresh()
     assert seen.guests[100].host == "pve2"
     assert not await seen.is_gone(100)
@@ -231,9 +231,11 @@ async def test_a_guest_migrated_behind_our_back_is_missing_there_and_seen_elsewh
 
 @fault("stop-guest")
 async def test_a_guest_that_stopped_by_itself_is_seen(stage: SimStage) -> None:
-    assert await stage.done(await steps.Start(G).take(stage.pve)) == "OK"
+    assert await stage.done(await steps.Start(G).perform(stage.pve)) == "OK"
     stage.mischief("stop-guest", vmid=100)
-    assert await steps.Stop(G).take(stage.pve) is None  # asked of its host, not of the stale list
+    assert (
+        await steps.Stop(G).perform(stage.pve) is None
+    )  # asked of its host, not of the stale list
     seen = Inventory(stage.pve, stage.clock)
     await asyncio.sleep(15)
     await seen.refresh()
@@ -242,9 +244,9 @@ async def test_a_guest_that_stopped_by_itself_is_seen(stage: SimStage) -> None:
 
 @fault("silence-agent", "wake-agent")
 async def test_a_silent_agent_is_unreachable(stage: SimStage) -> None:
-    assert await stage.done(await steps.Start(G).take(stage.pve)) == "OK"
+    assert await stage.done(await steps.Start(G).perform(stage.pve)) == "OK"
     stage.mischief("silence-agent", vmid=100)
-    with pytest.raises(errors.AgentSilent) as caught:
+    with pytest.raises(errors.AgentNotRunning) as caught:
         await stage.pve.agent.ping("pve1", 100)
     assert isinstance(caught.value, Unreachable)
     stage.mischief("wake-agent", vmid=100)
@@ -256,7 +258,7 @@ async def test_a_stale_list_is_corrected_by_what_we_know(stage: SimStage) -> Non
     runner = asyncio.create_task(region.run())
     await region.inventory.wait_synced()
     stage.mischief("stale", seconds=300)
-    await region.take(steps.Start(G), "me")
+    await region.perform(steps.Start(G), "me")
     await asyncio.sleep(4)
     listed = {row.vmid: row.status for row in await stage.pve.cluster.resources("vm")}
     assert listed[100] == "stopped"
@@ -270,16 +272,16 @@ async def test_a_slow_clone_keeps_the_guest_busy_meanwhile(stage: SimStage) -> N
     full = steps.Clone(
         NEW, template=9000, template_host="pve1", name="new", full=True, storage="shared"
     )
-    upid = await full.take(stage.pve)
+    upid = await full.perform(stage.pve)
     await asyncio.sleep(2)
     with pytest.raises((errors.Locked, Conflict)):
-        await full.take(stage.pve)
+        await full.perform(stage.pve)
     assert await stage.done(upid) == "OK"
-    assert await full.take(stage.pve) is None
+    assert await full.perform(stage.pve) is None
 
 
 def over(stage: SimStage) -> Region:
     """A region over the stage's wire."""
-    auth = TokenAuth("moxwell@pve!test", Secret("x"))
+    auth = TokenAuth("moxwell@pve!test", SecretValue("x"))
     config = RegionConfig(region="r1", urls=("https://x",), auth=auth)
     return Region(config, stage.transport, stage.clock)

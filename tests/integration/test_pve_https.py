@@ -11,16 +11,16 @@ from moxwell.lab.proxmox import certs, chaos
 from moxwell.lab.proxmox.simulator import Simulator
 from moxwell.lab.proxmox.world import read_world
 from moxwell.pve import errors, steps
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
-from moxwell.pve.steps import Guest, Shelf
-from moxwell.pve.transport import HttpTransport, Untrusted, Upload
-from moxwell.pve.values import Blob, Secret
+from moxwell.pve.steps import GuestRef, StorageOnHost
+from moxwell.pve.transport import CertificateRefused, FileUpload, PveHttpTransport
+from moxwell.pve.values import Blob, SecretValue
 from moxwell.testing.loop import LoopClock, VirtualLoop
 from moxwell.testing.small_region import FEATURES, OURS, TOKEN, grant, world_text
 
-G = Guest("r1", "pve1", 100, OURS)
+G = GuestRef("r1", "pve1", 100, OURS)
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ async def simulated(folder: Path) -> AsyncIterator[tuple[Simulator, RegionConfig
     config = RegionConfig(
         region="r1",
         urls=tuple(url for (name, _), url in simulator.urls.items() if name == "r1"),
-        auth=TokenAuth(token_id, Secret(secret)),
+        auth=TokenAuth(token_id, SecretValue(secret)),
         fingerprint=made.fingerprint().replace(":", "").lower(),
     )
     try:
@@ -58,9 +58,9 @@ def test_a_machine_s_life_through_a_region(tmp_path: Path) -> None:
             runner = asyncio.create_task(regions.run())
             region = regions["r1"]
             await region.inventory.wait_synced()
-            new = Guest("r1", "pve2", 300, OURS)
+            new = GuestRef("r1", "pve2", 300, OURS)
             iso = steps.UploadIso(
-                shelf=Shelf("r1", "pve2", "shared"),
+                shelf=StorageOnHost("r1", "pve2", "shared"),
                 mark=OURS,
                 filename=steps.iso_name(OURS),
                 content=Blob(bytes(range(256)) * 1024),
@@ -72,14 +72,14 @@ def test_a_machine_s_life_through_a_region(tmp_path: Path) -> None:
                     new,
                     changes={"cores": "2", "ide2": f"{iso.volid},media=cdrom", "tags": OURS.tags()},
                 ),
-                steps.Resize(new, slot="scsi0", size_gib=4),
+                steps.ResizeDisk(new, slot="scsi0", size_gib=4),
                 steps.Start(new),
                 steps.EjectIso(new, slot="ide2"),
                 steps.DeleteVolume(shelf=iso.shelf, mark=OURS, volid=iso.volid),
                 steps.Stop(new),
                 steps.Destroy(new),
             ):
-                upid = await region.take(step, "m1")
+                upid = await region.perform(step, "m1")
                 if upid is not None:
                     assert (await region.tasks.wait_ended(upid)).ok
             assert region.inventory.find(300) is None
@@ -95,8 +95,8 @@ def test_an_upload_arrives_byte_for_byte(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with simulated(tmp_path) as (simulator, config):
-            wire = HttpTransport(config, LoopClock())
-            await Pve(wire).storage.upload("pve1", "shared", Upload.of("a.iso", data))
+            wire = PveHttpTransport(config, LoopClock())
+            await PveWriter(wire).storage.upload("pve1", "shared", FileUpload.of("a.iso", data))
             await asyncio.sleep(5)
             shelf = simulator.regions["r1"].storages["shared"].shelf("pve1")
             (volume,) = [v for v in shelf.values() if v.name == "iso/a.iso"]
@@ -109,16 +109,16 @@ def test_an_upload_arrives_byte_for_byte(tmp_path: Path) -> None:
 def test_a_user_with_a_password(tmp_path: Path) -> None:
     async def story() -> None:
         async with simulated(tmp_path) as (_, config):
-            good = PasswordAuth("moxwell@pve", Secret("hunter2"))
-            wire = HttpTransport(_with(config, good), LoopClock())
-            await Pve(wire).qemu.configure("pve1", 100, {"cores": 2})
-            assert (await Pve(wire).qemu.config("pve1", 100)).cores == 2
+            good = PasswordAuth("moxwell@pve", SecretValue("hunter2"))
+            wire = PveHttpTransport(_with(config, good), LoopClock())
+            await PveWriter(wire).qemu.configure("pve1", 100, {"cores": 2})
+            assert (await PveWriter(wire).qemu.config("pve1", 100)).cores == 2
             await wire.close()
-            wrong = HttpTransport(
-                _with(config, PasswordAuth("moxwell@pve", Secret("x"))), LoopClock()
+            wrong = PveHttpTransport(
+                _with(config, PasswordAuth("moxwell@pve", SecretValue("x"))), LoopClock()
             )
-            with pytest.raises(errors.Unauthenticated):
-                await Pve(wrong).version()
+            with pytest.raises(errors.CredentialsRefused):
+                await PveWriter(wrong).version()
             await wrong.close()
 
     play(story())
@@ -127,17 +127,17 @@ def test_a_user_with_a_password(tmp_path: Path) -> None:
 def test_a_wrong_token_and_a_wrong_certificate(tmp_path: Path) -> None:
     async def story() -> None:
         async with simulated(tmp_path) as (_, config):
-            wrong = _with(config, TokenAuth("moxwell@pve!test", Secret("nope-nope")))
-            wire = HttpTransport(wrong, LoopClock())
-            with pytest.raises(errors.Unauthenticated) as caught:
-                await Pve(wire).version()
+            wrong = _with(config, TokenAuth("moxwell@pve!test", SecretValue("nope-nope")))
+            wire = PveHttpTransport(wrong, LoopClock())
+            with pytest.raises(errors.CredentialsRefused) as caught:
+                await PveWriter(wire).version()
             assert "nope-nope" not in str(caught.value)
             await wire.close()
-            verified = HttpTransport(
+            verified = PveHttpTransport(
                 RegionConfig(region="r1", urls=config.urls, auth=config.auth), LoopClock()
             )
-            with pytest.raises(Untrusted):
-                await Pve(verified).version()
+            with pytest.raises(CertificateRefused):
+                await PveWriter(verified).version()
             await verified.close()
 
     play(story())
@@ -147,8 +147,8 @@ def test_the_preferred_host_is_lost_and_comes_back(tmp_path: Path) -> None:
     async def story() -> None:
         async with simulated(tmp_path) as (simulator, config):
             desk = simulator.engine.desks["r1"]
-            wire = HttpTransport(config, LoopClock())
-            pve = Pve(wire)
+            wire = PveHttpTransport(config, LoopClock())
+            pve = PveWriter(wire)
             chaos.perform(desk, "host-down", {"node": "pve1"})
             assert await pve.version()  # answered by the other
             with pytest.raises(errors.HostUnreachable):

@@ -67,7 +67,7 @@ async def live(estate: Estate, region: str) -> None:
     assert estate.isos(region) == []
 
 
-async def _checked(program: Program, region: str) -> preflight.Report:
+async def _checked(program: Program, region: str) -> preflight.PreflightReport:
     return await preflight.check(program.regions[region].pve, MACHINES)
 
 

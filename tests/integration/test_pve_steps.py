@@ -8,18 +8,18 @@ import pytest
 
 from moxwell.errors import Bug
 from moxwell.pve import errors, steps
-from moxwell.pve.endpoints.firewall import Rule
+from moxwell.pve.endpoints.firewall import FirewallRule
 from moxwell.pve.ownership import Foreign
-from moxwell.pve.steps import Guest, Shelf, Step
+from moxwell.pve.steps import GuestRef, Step, StorageOnHost
 from moxwell.pve.values import Blob
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.pve import check_refusal, check_step
 from moxwell.testing.small_region import OURS, THEIRS, SimStage
 
 RELEASES = ("8.4.21", "9.2.11")
-G = Guest("r1", "pve1", 100, OURS)
-NEW = Guest("r1", "pve1", 300, OURS)
-SHELF = Shelf("r1", "pve1", "shared")
+G = GuestRef("r1", "pve1", 100, OURS)
+NEW = GuestRef("r1", "pve1", 300, OURS)
+SHELF = StorageOnHost("r1", "pve1", "shared")
 ISO = steps.iso_name(OURS)
 PVC = "shared:9999/vm-9999-pvc-a.raw"
 
@@ -41,20 +41,20 @@ async def volume(stage: SimStage) -> None:
 
 async def with_disk(stage: SimStage) -> None:
     await volume(stage)
-    await stage.settle(await steps.AttachDisk(G, slot="scsi1", volid=PVC).take(stage.pve))
+    await stage.settle(await steps.AttachDisk(G, slot="scsi1", volid=PVC).perform(stage.pve))
 
 
 async def with_iso(stage: SimStage) -> None:
-    await stage.settle(await UPLOAD.take(stage.pve))
+    await stage.settle(await UPLOAD.perform(stage.pve))
 
 
 async def with_drive(stage: SimStage) -> None:
     await with_iso(stage)
-    await steps.AttachIso(G, slot="ide2", volid=UPLOAD.volid).take(stage.pve)
+    await steps.AttachIso(G, slot="ide2", volid=UPLOAD.volid).perform(stage.pve)
 
 
 async def with_ha(stage: SimStage) -> None:
-    await steps.RegisterHa(G, state="stopped").take(stage.pve)
+    await steps.RegisterHa(G, state="stopped").perform(stage.pve)
 
 
 async def with_rule(stage: SimStage) -> None:
@@ -65,16 +65,16 @@ async def with_rule(stage: SimStage) -> None:
 
 
 async def with_group(stage: SimStage) -> None:
-    rules = (Rule(type="group", action="kube", enable=1),)
-    await steps.SetFirewall(G, options={"enable": True}, rules=rules).take(stage.pve)
+    rules = (FirewallRule(type="group", action="kube", enable=1),)
+    await steps.SetFirewall(G, options={"enable": True}, rules=rules).perform(stage.pve)
 
 
 async def with_own_disk(stage: SimStage) -> None:
-    await stage.settle(await steps.Configure(G, changes={"scsi1": "shared:2"}).take(stage.pve))
+    await stage.settle(await steps.Configure(G, changes={"scsi1": "shared:2"}).perform(stage.pve))
 
 
 async def with_snapshot(stage: SimStage) -> None:
-    await stage.settle(await steps.TakeSnapshot(G, name="before").take(stage.pve))
+    await stage.settle(await steps.CreateSnapshot(G, name="before").perform(stage.pve))
 
 
 def carcass(stage: SimStage) -> None:
@@ -101,13 +101,13 @@ class Case:
 
 CASES = [
     Case(steps.Clone(NEW, template=9000, template_host="pve1", name="new")),
-    Case(steps.Clone(Guest("r1", "pve2", 301, OURS), template=9000, template_host="pve1",
+    Case(steps.Clone(GuestRef("r1", "pve2", 301, OURS), template=9000, template_host="pve1",
                      name="there", full=True, storage="shared", pool="team")),
-    Case(steps.Create(NEW, name="made", config={"memory": "512", "scsi0": "shared:1"})),
+    Case(steps.CreateGuest(NEW, name="made", config={"memory": "512", "scsi0": "shared:1"})),
     Case(steps.MakeTemplate(G)),
     Case(steps.Migrate(G, target="pve2")),
     Case(steps.Destroy(G)),
-    Case(steps.RemoveCarcass(G), carcass),
+    Case(steps.RemoveStaleClone(G), carcass),
     Case(steps.Start(G)),
     Case(steps.Shutdown(G, timeout_seconds=5, force=True), running),
     Case(steps.Stop(G), running),
@@ -115,33 +115,33 @@ CASES = [
                                      "net0": "virtio,bridge=vmbr0,tag=7",
                                      "tags": OURS.tags(["web"])}, delete=("agent",))),
     Case(steps.Configure(G, changes={"scsi1": "shared:2", "scsi2": "shared:3"})),
-    Case(steps.Resize(G, slot="scsi0", size_gib=5)),
+    Case(steps.ResizeDisk(G, slot="scsi0", size_gib=5)),
     Case(steps.AttachIso(G, slot="ide2", volid=UPLOAD.volid), with_iso),
     Case(steps.EjectIso(G, slot="ide2", volid=UPLOAD.volid), with_drive),
     Case(steps.AttachDisk(G, slot="scsi1", volid=PVC, options={"backup": "0"}), volume),
     Case(steps.DetachDisk(G, volid=PVC), with_disk),
     Case(steps.RemoveDisk(G, slot="scsi1", volid="shared:100/vm-100-disk-1.raw"), with_own_disk),
     Case(steps.MoveDisk(G, slot="scsi0", storage="local")),
-    Case(steps.Revert(G, keys=("cores",)), with_pending),
+    Case(steps.RevertPending(G, keys=("cores",)), with_pending),
     Case(steps.RegisterHa(G, state="stopped", max_restart=2)),
     Case(steps.RemoveHa(G), with_ha),
-    Case(steps.JoinHaRule(G, rule="near", nodes="pve1"), with_ha, only="9.2.11"),
+    Case(steps.AddToHaRule(G, rule="near", nodes="pve1"), with_ha, only="9.2.11"),
     Case(steps.SetFirewall(G, options={"enable": 1, "policy_in": "DROP"},
-                           rules=(Rule(type="in", action="ACCEPT", enable=1, proto="tcp",
-                                       dport="6443"),
-                                  Rule(type="in", action="ACCEPT", enable=1, macro="SSH")))),
-    Case(steps.LeaveHaRule(G, rule="near"), with_rule, only="9.2.11"),
-    Case(steps.DropFirewallGroup(G, group="kube"), with_group),
-    Case(steps.JoinPool(G, pool="team")),
-    Case(steps.TakeSnapshot(G, name="before")),
-    Case(steps.RemoveSnapshot(G, name="before"), with_snapshot),
+                           rules=(
+            FirewallRule(type="in", action="ACCEPT", enable=1, proto="tcp", dport="6443"),
+            FirewallRule(type="in", action="ACCEPT", enable=1, macro="SSH")))),
+    Case(steps.RemoveFromHaRule(G, rule="near"), with_rule, only="9.2.11"),
+    Case(steps.RemoveFirewallGroup(G, group="kube"), with_group),
+    Case(steps.AddToPool(G, pool="team")),
+    Case(steps.CreateSnapshot(G, name="before")),
+    Case(steps.DeleteSnapshot(G, name="before"), with_snapshot),
     Case(UPLOAD),
-    Case(steps.Download(shelf=SHELF, mark=OURS, url="https://images.example/a.qcow2",
+    Case(steps.DownloadImage(shelf=SHELF, mark=OURS, url="https://images.example/a.qcow2",
                         filename=f"{OURS.key}.qcow2")),
     Case(steps.DeleteVolume(shelf=SHELF, mark=OURS, volid=UPLOAD.volid), with_iso),
 ]  # fmt: skip
 APART = {steps.Reboot}  # tried below: nothing in the world shows that it happened
-FOREIGN_NAMES = {steps.UploadIso, steps.Download, steps.DeleteVolume}
+FOREIGN_NAMES = {steps.UploadIso, steps.DownloadImage, steps.DeleteVolume}
 
 
 def name(case: Case) -> str:
@@ -186,11 +186,11 @@ def test_a_foreign_mark_is_refused(case: Case, release: str) -> None:
         if case.step.vmid == 300:  # the id is taken by a stranger
             stage.mischief("take-vmid", vmid=300)
             with pytest.raises(Foreign):
-                await case.step.take(stage.pve)
+                await case.step.perform(stage.pve)
         elif case.step.vmid == 301:  # taken on another host: Proxmox finds out in the task
             stage.mischief("take-vmid", vmid=301, node="pve2")
-            exit_text = await stage.done(await case.step.take(stage.pve))
-            assert isinstance(errors.explain_exit(exit_text), errors.Exists)
+            exit_text = await stage.done(await case.step.perform(stage.pve))
+            assert isinstance(errors.classify_exit(exit_text), errors.Exists)
             assert stage.conf(301)["name"] == "stranger"
         else:
             await check_refusal(case.step, stage)
@@ -217,7 +217,7 @@ def test_every_step_is_tried() -> None:
     "step",
     [
         steps.UploadIso(shelf=SHELF, mark=OURS, filename="debian.iso", content=Blob(b"")),
-        steps.Download(shelf=SHELF, mark=OURS, url="https://x/y", filename="debian.qcow2"),
+        steps.DownloadImage(shelf=SHELF, mark=OURS, url="https://x/y", filename="debian.qcow2"),
         steps.DeleteVolume(shelf=SHELF, mark=OURS, volid="shared:200/vm-200-disk-0.qcow2"),
         steps.DeleteVolume(shelf=SHELF, mark=OURS, volid=f"shared:iso/{steps.iso_name(THEIRS)}"),
     ],
@@ -227,7 +227,7 @@ def test_a_volume_without_our_mark_is_refused(step: Step) -> None:
     async def story() -> None:
         stage = SimStage()
         with pytest.raises(Foreign):
-            await step.take(stage.pve)
+            await step.perform(stage.pve)
         assert stage.transport.sent == []
 
     run_virtual(story())
@@ -237,7 +237,7 @@ def test_a_step_for_another_region_is_a_bug() -> None:
     async def story() -> None:
         stage = SimStage()
         with pytest.raises(Bug, match="region r2"):
-            await steps.Destroy(Guest("r2", "pve1", 100, OURS)).take(stage.pve)
+            await steps.Destroy(GuestRef("r2", "pve1", 100, OURS)).perform(stage.pve)
         assert stage.transport.sent == []
 
     run_virtual(story())
@@ -248,9 +248,9 @@ def test_a_reboot_is_not_done_again_after_it_happened() -> None:
         stage = SimStage()
         running(stage)
         step = steps.Reboot(G, up_at_least_seconds=60, timeout_seconds=5)
-        assert await step.take(stage.pve) is None  # up for too short a time
+        assert await step.perform(stage.pve) is None  # up for too short a time
         await stage.clock.sleep(60)
-        assert await step.take(stage.pve) is not None
+        assert await step.perform(stage.pve) is not None
         await stage.close()
 
     run_virtual(story())
@@ -259,9 +259,9 @@ def test_a_reboot_is_not_done_again_after_it_happened() -> None:
 # ------------------------------------------------------------------ single rules
 
 
-async def cloned(stage: SimStage) -> Guest:
+async def cloned(stage: SimStage) -> GuestRef:
     step = steps.Clone(NEW, template=9000, template_host="pve1", name="new")
-    assert await stage.done(await step.take(stage.pve)) == "OK"
+    assert await stage.done(await step.perform(stage.pve)) == "OK"
     return NEW
 
 
@@ -282,13 +282,13 @@ def test_a_clone_in_progress_is_busy_not_foreign() -> None:
         stage = SimStage()
         stage.mischief("pace", bandwidth=20e6)
         step = steps.Clone(NEW, template=9000, template_host="pve1", name="new", full=True)
-        upid = await step.take(stage.pve)
+        upid = await step.perform(stage.pve)
         await stage.clock.sleep(1)
         for again in (step, steps.Configure(NEW, changes={"cores": "2"}), steps.Destroy(NEW)):
             with pytest.raises(errors.Locked):
-                await again.take(stage.pve)
+                await again.perform(stage.pve)
         assert await stage.done(upid) == "OK"
-        assert await step.take(stage.pve) is None
+        assert await step.perform(stage.pve) is None
         await stage.close()
 
     run_virtual(story())
@@ -298,16 +298,16 @@ def test_config_changes_are_one_request_with_a_digest() -> None:
     async def story() -> None:
         stage = SimStage()
         changes = {"cores": "2", "memory": "1024", "tags": OURS.tags(["a"]), "onboot": "1"}
-        await steps.Configure(G, changes=changes).take(stage.pve)
+        await steps.Configure(G, changes=changes).perform(stage.pve)
         assert [method for method, _ in stage.transport.sent] == ["GET", "PUT"]
         stage.transport.sent.clear()
         seen = await stage.pve.qemu.config("pve1", 100)
         step = steps.Configure(G, changes={"cores": "4"}, digest=seen.digest)
         assert step.is_needed(seen)
-        await step.take(stage.pve)  # nothing is read again
+        await step.perform(stage.pve)  # nothing is read again
         assert [method for method, _ in stage.transport.sent] == ["GET", "PUT"]
         with pytest.raises(errors.ConfigChanged):
-            await step.take(stage.pve)
+            await step.perform(stage.pve)
         await stage.close()
 
     run_virtual(story())
@@ -318,11 +318,11 @@ def test_the_boot_order_waits_for_a_new_drive() -> None:
         stage = SimStage()
         wanted = {"scsi1": "shared:1", "boot": "order=scsi1;scsi0"}
         step = steps.Configure(G, changes=wanted)
-        await stage.settle(await step.take(stage.pve))
+        await stage.settle(await step.perform(stage.pve))
         assert stage.conf(100)["boot"] != wanted["boot"]
-        await stage.settle(await step.take(stage.pve))
+        await stage.settle(await step.perform(stage.pve))
         assert stage.conf(100)["boot"] == wanted["boot"]
-        assert await step.take(stage.pve) is None
+        assert await step.perform(stage.pve) is None
         await stage.close()
 
     run_virtual(story())
@@ -341,7 +341,7 @@ def test_a_taken_slot_is_a_conflict(step: Step) -> None:
         stage = SimStage()
         await volume(stage)
         with pytest.raises(steps.SlotTaken):
-            await step.take(stage.pve)
+            await step.perform(stage.pve)
 
     run_virtual(story())
 
@@ -350,11 +350,11 @@ def test_a_missing_disk_is_told() -> None:
     async def story() -> None:
         stage = SimStage()
         for step in (
-            steps.Resize(G, slot="scsi7", size_gib=9),
+            steps.ResizeDisk(G, slot="scsi7", size_gib=9),
             steps.MoveDisk(G, slot="scsi7", storage="local"),
         ):
             with pytest.raises(errors.ObjectMissing, match="scsi7"):
-                await step.take(stage.pve)
+                await step.perform(stage.pve)
 
     run_virtual(story())
 
@@ -363,13 +363,13 @@ def test_a_guest_that_is_elsewhere_is_not_gone() -> None:
     async def story() -> None:
         stage = SimStage()
         stage.mischief("move-guest", vmid=100, node="pve2")
-        assert await steps.Destroy(G).take(stage.pve) is None
+        assert await steps.Destroy(G).perform(stage.pve) is None
         assert 100 in stage.region.guests
-        assert await steps.Migrate(G, target="pve2").take(stage.pve) is None
+        assert await steps.Migrate(G, target="pve2").perform(stage.pve) is None
         with pytest.raises(errors.GuestMissing):
-            await steps.Start(G).take(stage.pve)
+            await steps.Start(G).perform(stage.pve)
         with pytest.raises(errors.Exists):  # its HA entry is not dropped from the wrong place
-            await steps.RemoveHa(G).take(stage.pve)
+            await steps.RemoveHa(G).perform(stage.pve)
 
     run_virtual(story())
 
@@ -380,7 +380,7 @@ def test_with_its_last_group_a_firewall_goes_off_unless_it_has_a_policy() -> Non
         await with_group(stage)
         if policy:
             await stage.pve.firewall.set_options("pve1", 100, {"policy_in": policy})
-        await steps.DropFirewallGroup(G, group="kube").take(stage.pve)
+        await steps.RemoveFirewallGroup(G, group="kube").perform(stage.pve)
         have = await stage.pve.firewall.options("pve1", 100)
         rules = await stage.pve.firewall.rules("pve1", 100)
         await stage.close()
@@ -394,9 +394,9 @@ def test_other_rules_stay_and_keep_the_firewall_on() -> None:
     async def story() -> None:
         stage = SimStage()
         await with_group(stage)
-        theirs = Rule(type="in", action="ACCEPT", enable=1, macro="SSH")
+        theirs = FirewallRule(type="in", action="ACCEPT", enable=1, macro="SSH")
         await stage.pve.firewall.add_rule("pve1", 100, theirs)
-        await steps.DropFirewallGroup(G, group="kube").take(stage.pve)
+        await steps.RemoveFirewallGroup(G, group="kube").perform(stage.pve)
         assert (await stage.pve.firewall.options("pve1", 100))["enable"] == 1
         assert [r.macro for r in await stage.pve.firewall.rules("pve1", 100)] == ["SSH"]
         await stage.close()
@@ -409,7 +409,7 @@ def test_another_volume_in_the_slot_is_not_removed() -> None:
         stage = SimStage()
         await with_disk(stage)
         step = steps.RemoveDisk(G, slot="scsi1", volid="shared:100/vm-100-disk-1.raw")
-        assert await step.take(stage.pve) is None
+        assert await step.perform(stage.pve) is None
         assert PVC in stage.conf(100)["scsi1"]
         await stage.close()
 
@@ -421,8 +421,8 @@ def test_the_last_resource_does_not_leave_its_rule() -> None:
         stage = SimStage("9.2.11")
         await with_ha(stage)
         await stage.pve.ha.create_rule("near", "node-affinity", ("vm:100",), nodes="pve1")
-        with pytest.raises(steps.LastInRule, match="last resource"):
-            await steps.LeaveHaRule(G, rule="near").take(stage.pve)
+        with pytest.raises(steps.LastHaRuleResource, match="last resource"):
+            await steps.RemoveFromHaRule(G, rule="near").perform(stage.pve)
         await stage.close()
 
     run_virtual(story())
@@ -432,8 +432,8 @@ def test_a_group_that_is_not_asked_for_any_more_is_left() -> None:
     async def story() -> None:
         stage = SimStage("8.4.21")
         await stage.pve.ha.create_group("near", nodes="pve1")
-        await steps.RegisterHa(G, state="stopped", group="near").take(stage.pve)
-        await steps.RegisterHa(G, state="stopped").take(stage.pve)
+        await steps.RegisterHa(G, state="stopped", group="near").perform(stage.pve)
+        await steps.RegisterHa(G, state="stopped").perform(stage.pve)
         assert (await stage.pve.ha.resource("vm:100")).group == ""
         await stage.close()
 

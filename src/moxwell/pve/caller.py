@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 import msgspec
 
 from moxwell.pve import errors
-from moxwell.pve.transport import DEADLINE_SECONDS, Transport, Upload
+from moxwell.pve.transport import DEADLINE_SECONDS, FileUpload, Transport
 from moxwell.pve.values import Params, Upid
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ def decode(answer: type[T], body: bytes, where: str) -> Envelope[T]:
     try:
         return cast(Envelope[T], decoder(cast(Any, answer)).decode(body))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise errors.Unexplained(f"answer not understood: {error}", where=where) from error
+        raise errors.UnknownPveError(f"answer not understood: {error}", where=where) from error
 
 
 class Calls:
@@ -99,7 +99,7 @@ class Calls:
         data = decode(object, body, path).data
         return Upid(data) if isinstance(data, str) and data.startswith("UPID:") else None
 
-    async def upload(self, path: str, params: Params, file: Upload) -> Upid:
+    async def upload(self, path: str, params: Params, file: FileUpload) -> Upid:
         """Send a file."""
         body = await self._transport.upload(path, params, file)
         return Upid(decode(str, body, path).data)

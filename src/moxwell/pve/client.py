@@ -9,7 +9,7 @@ The surprise: a ``Pve`` is bound to its region for good. There is no default reg
 from moxwell.pve.caller import Calls
 from moxwell.pve.endpoints.access import Access, Pools
 from moxwell.pve.endpoints.agent import Agent
-from moxwell.pve.endpoints.cluster import Cluster, Replication, Version
+from moxwell.pve.endpoints.cluster import Cluster, PveVersion, Replication
 from moxwell.pve.endpoints.firewall import Firewall
 from moxwell.pve.endpoints.ha import Ha
 from moxwell.pve.endpoints.lxc import Lxc
@@ -21,7 +21,7 @@ from moxwell.pve.endpoints.storage import Storage
 from moxwell.pve.transport import Transport
 
 
-class Pve:
+class PveWriter:
     """One Proxmox VE cluster."""
 
     def __init__(self, transport: Transport) -> None:
@@ -46,7 +46,7 @@ class Pve:
     def region(self) -> str:
         return self._transport.region
 
-    async def version(self) -> Version:
+    async def version(self) -> PveVersion:
         """What answers there; also the cheapest way to see whether anything does."""
         return await self.cluster.version()
 

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from moxwell.errors import Invalid
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 
 KEYS = frozenset(
     {
@@ -44,14 +44,14 @@ class TokenAuth(msgspec.Struct, frozen=True):
     """An API token: ``user@realm!name`` and its secret."""
 
     token_id: str
-    secret: Secret
+    secret: SecretValue
 
 
 class PasswordAuth(msgspec.Struct, frozen=True):
     """A user with a password, who gets a ticket that must be renewed."""
 
     username: str
-    password: Secret
+    password: SecretValue
 
 
 class RegionConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,12 +249,12 @@ class _Block:
         if (token_id or secret) and (username or password):
             self.fail("give a token or a user, not both")
         if username and password:
-            return PasswordAuth(username, Secret(password))
+            return PasswordAuth(username, SecretValue(password))
         if not token_id or not secret:
             self.fail("token_id and token_secret, or username and password, are missing")
         if not _TOKEN_ID.fullmatch(token_id):
             self.fail("token_id must look like user@realm!name")
-        return TokenAuth(token_id, Secret(secret))
+        return TokenAuth(token_id, SecretValue(secret))
 
     def fingerprint(self) -> str:
         text = self.text("fingerprint").replace(":", "").lower()

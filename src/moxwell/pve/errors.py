@@ -54,7 +54,7 @@ class RegionUnreachable(PveError, Unreachable):
     reason = "RegionUnreachable"
 
 
-class Uncertain(PveError, Unreachable):
+class OutcomeUnknown(PveError, Unreachable):
     """The connection broke after a change was sent: it may or may not have happened."""
 
     reason = "OutcomeUnknown"
@@ -66,10 +66,10 @@ class HostUnreachable(PveError, Unreachable):
     reason = "HostUnreachable"
 
 
-class AgentSilent(PveError, Unreachable):
+class AgentNotRunning(PveError, Unreachable):
     """The guest agent does not answer (yet)."""
 
-    reason = "AgentSilent"
+    reason = "AgentNotRunning"
 
 
 class Locked(PveError, Busy):
@@ -150,13 +150,13 @@ class ObjectMissing(PveError, Missing):
     reason = "NotFound"
 
 
-class Unauthenticated(PveError, Denied):
+class CredentialsRefused(PveError, Denied):
     """The credentials are wrong, expired or disabled."""
 
     reason = "CredentialsRefused"
 
 
-class Forbidden(PveError, Denied):
+class PermissionDenied(PveError, Denied):
     """These credentials lack a privilege; the message names it."""
 
     reason = "PermissionDenied"
@@ -168,13 +168,13 @@ class Protected(PveError, Denied):
     reason = "Protected"
 
 
-class CannotHere(PveError, Unsupported):
+class NotSupported(PveError, Unsupported):
     """This storage, guest or release cannot do that."""
 
     reason = "Unsupported"
 
 
-class BadRequest(PveError, Invalid):
+class InvalidParameter(PveError, Invalid):
     """A parameter is wrong."""
 
     reason = "InvalidParameter"
@@ -186,7 +186,7 @@ class StartFailed(PveError, Retryable):
     reason = "StartFailed"
 
 
-class ShutdownIgnored(PveError, Retryable):
+class ShutdownTimedOut(PveError, Retryable):
     """The guest did not turn itself off in time."""
 
     reason = "ShutdownTimedOut"
@@ -198,14 +198,14 @@ class TaskAborted(PveError, Retryable):
     reason = "TaskAborted"
 
 
-class Unexplained(PveError, Retryable):
+class UnknownPveError(PveError, Retryable):
     """Proxmox failed in a way this table does not know."""
 
     reason = "ProxmoxError"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorPattern:
     """Statuses it applies to (empty: any) and a pattern searched in message and fields."""
 
     statuses: frozenset[int]
@@ -213,29 +213,30 @@ class Row:
     error: type[PveError]
 
 
-def _rows(rows: Iterable[tuple[tuple[int, ...], str, type[PveError]]]) -> tuple[Row, ...]:
-    return tuple(Row(frozenset(s), re.compile(p, re.IGNORECASE), e) for s, p, e in rows)
+def _rows(rows: Iterable[tuple[tuple[int, ...], str, type[PveError]]]) -> tuple[ErrorPattern, ...]:
+    return tuple(ErrorPattern(frozenset(s), re.compile(p, re.IGNORECASE), e) for s, p, e in rows)
 
 
-TABLE: tuple[Row, ...] = _rows(
+TABLE: tuple[ErrorPattern, ...] = _rows(
     [
-        ((401,), r"", Unauthenticated),
+        ((401,), r"", CredentialsRefused),
         ((403,), r"pool '.*' does not exist", ObjectMissing),
-        ((403,), r"", Forbidden),
-        ((501,), r"for data too large", BadRequest),
-        ((501,), r"", CannotHere),
+        ((403,), r"", PermissionDenied),
+        ((501,), r"for data too large", InvalidParameter),
+        ((501,), r"", NotSupported),
         ((595, 596, 599), r"", HostUnreachable),
         ((), r"hostname lookup '.*' failed|no such cluster node|Target '.*' does not exist",
          HostMissing),
         ((429, 502, 503, 504), r"", Overloaded),
-        ((), r"guest agent is not running|agent.*got timeout|qga command .* timeout", AgentSilent),
-        ((), r"No QEMU guest agent configured", CannotHere),
-        ((), r"Agent error", BadRequest),
+        ((), r"guest agent is not running|agent.*got timeout|qga command .* timeout",
+         AgentNotRunning),
+        ((), r"No QEMU guest agent configured", NotSupported),
+        ((), r"Agent error", InvalidParameter),
         ((), r"checksum mismatch|detected modified configuration", ConfigChanged),
         ((), r"(VM|CT) is locked|can't lock file|cfs-lock .* error|got lock timeout"
              r"|unable to acquire .* lock|got lock request timeout", Locked),
         ((), r"protection mode enabled", Protected),
-        ((), r"only root can", Forbidden),
+        ((), r"only root can", PermissionDenied),
         ((), r"used in HA resources and purge", InUse),
         ((), r"still in use|is not empty|is used by|if subnets exists", InUse),
         ((), r"no space left|not enough (free )?space|out of (disk )?space|insufficient free space"
@@ -258,25 +259,25 @@ TABLE: tuple[Row, ...] = _rows(
              r"|not allowed for linked clones|\(VM uses local storage\)"
              r"|can't clone to non-shared storage|migrated to rules|No replicatable volumes"
              r"|is not supported|if it's a template|a template to a template|contains snapshots"
-             r"|vcpus allowed per VM|host NUMA node\d+ doesn't exist", CannotHere),
+             r"|vcpus allowed per VM|host NUMA node\d+ doesn't exist", NotSupported),
         ((), r"does not exist|no such |not HA managed|no rule at position",
          ObjectMissing),
         ((), r"start failed|QEMU exited with code", StartFailed),
         ((TASK,), r"^(interrupted by signal|received interrupt|unexpected status"
                   r"|job (errors|cancelled)|aborted)", TaskAborted),
-        ((), r"quit/powerdown failed", ShutdownIgnored),
+        ((), r"quit/powerdown failed", ShutdownTimedOut),
         ((), r"got timeout|timed out|timeout", Overloaded),
-        ((400,), r"", BadRequest),
+        ((400,), r"", InvalidParameter),
         ((), r"validation error|unable to parse|invalid |not a multiple|missing value for required"
              r"|must be equal to vm static memory|need to define a policy|needs to be enabled"
              r"|no options specified|you can't |cannot use |boundary rule broken"
              r"|Parameter verification failed|unmanaged resource|must not be identical"
-             r"|reserved name|unknown section type", BadRequest),
+             r"|reserved name|unknown section type", InvalidParameter),
     ]
 )  # fmt: skip
 
 
-def find_row(status: int, text: str) -> Row | None:
+def find_pattern(status: int, text: str) -> ErrorPattern | None:
     """The first row of the table that fits."""
     for row in TABLE:
         if (not row.statuses or status in row.statuses) and row.pattern.search(text):
@@ -284,21 +285,21 @@ def find_row(status: int, text: str) -> Row | None:
     return None
 
 
-def explain(
+def classify(
     status: int, message: str, *, where: str = "", fields: Mapping[str, str] | None = None
 ) -> PveError:
     """The error that an answer stands for."""
     text = "\n".join([message, *(fields or {}).values()])
-    row = find_row(status, text)
-    error = row.error if row else Unexplained
+    row = find_pattern(status, text)
+    error = row.error if row else UnknownPveError
     return error(message, status=status, where=where, fields=fields)
 
 
-def explain_exit(exit_text: str, *, where: str = "") -> PveError | None:
+def classify_exit(exit_text: str, *, where: str = "") -> PveError | None:
     """The error that a task's exit text stands for; None if it went well."""
     if exit_text == "OK" or exit_text.startswith("WARNINGS:"):
         return None
-    return explain(TASK, exit_text, where=where)
+    return classify(TASK, exit_text, where=where)
 
 
 class _Body(msgspec.Struct):
@@ -309,10 +310,10 @@ class _Body(msgspec.Struct):
 _BODY = msgspec.json.Decoder(_Body, strict=False)
 
 
-def from_answer(status: int, reason: str, body: bytes, *, where: str) -> PveError:
+def from_response(status: int, reason: str, body: bytes, *, where: str) -> PveError:
     """The error of an HTTP answer; the reason phrase stands in for an empty or foreign body."""
     try:
         told = _BODY.decode(body) if body else _Body()
     except (msgspec.MsgspecError, UnicodeDecodeError):
         told = _Body()
-    return explain(status, told.message or reason, where=where, fields=told.errors)
+    return classify(status, told.message or reason, where=where, fields=told.errors)

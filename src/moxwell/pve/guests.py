@@ -64,7 +64,7 @@ class GuestConfig:
         return self.get("lock")
 
     @property
-    def is_carcass(self) -> bool:
+    def is_stale_clone(self) -> bool:
         """Is it what a clone leaves that died with its host: an empty file, no name, no hardware?
 
         While a clone runs it looks the same; who asks must know that none does.

@@ -25,19 +25,19 @@ class NotSent(Unreachable):
     """No connection came about: the server certainly did not get the request."""
 
 
-class BadCertificate(NotSent):
+class CertificateRejected(NotSent):
     """The server's certificate is not the expected one."""
 
 
-class Lost(Unreachable):
+class ConnectionLost(Unreachable):
     """The request was sent, but no whole answer came back."""
 
 
-class Late(Lost):
+class DeadlineExceeded(ConnectionLost):
     """No answer came in time."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """What the server said."""
 
     status: int
@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[HttpResponse] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._reset()
@@ -143,15 +143,15 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, body: bytes) -> None:
         assert self._answer is not None
-        self._answer.set_result(Answer(self._status, self._reason, body))
+        self._answer.set_result(HttpResponse(self._status, self._reason, body))
 
     def _fail(self, why: str) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Lost(why))
+            self._answer.set_exception(ConnectionLost(why))
 
     def _expire(self) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Late("no answer in time"))
+            self._answer.set_exception(DeadlineExceeded("no answer in time"))
 
     # ------------------------------------------------------------------ what the pool calls
 
@@ -175,11 +175,11 @@ class Connection(asyncio.Protocol):
 
     async def exchange(
         self, head: bytes, body: AsyncIterator[bytes] | None, until: float
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send a request and wait for its answer until a time of the loop."""
         loop = asyncio.get_running_loop()
         self._reset()
-        answer: asyncio.Future[Answer] = loop.create_future()
+        answer: asyncio.Future[HttpResponse] = loop.create_future()
         self._answer = answer
         timer = loop.call_at(until, self._expire)
         try:
@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         if self._transport is None:
-            raise Lost("connection closed")
+            raise ConnectionLost("connection closed")
         self._transport.write(data)
 
     async def _send(self, body: AsyncIterator[bytes]) -> None:
@@ -243,7 +243,7 @@ class Origin:
 
     async def exchange(
         self, head: bytes, body: AsyncIterator[bytes] | None, until: float
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send a request over an idle or a new connection."""
         connection = self._reuse() or await self._connect(until)
         answer = await connection.exchange(head, body, until)
@@ -275,7 +275,9 @@ class Origin:
                     happy_eyeballs_delay=0.25,
                 )
         except ssl.SSLError as error:
-            kind = BadCertificate if isinstance(error, ssl.SSLCertVerificationError) else NotSent
+            kind = (
+                CertificateRejected if isinstance(error, ssl.SSLCertVerificationError) else NotSent
+            )
             raise kind(f"{self.authority}: {error.reason or type(error).__name__}") from error
         except (OSError, TimeoutError) as error:
             raise NotSent(f"{self.authority}: {_why(error)}") from error
@@ -287,7 +289,7 @@ class Origin:
             return
         if hashlib.sha256(connection.certificate()).hexdigest() != self._fingerprint:
             connection.abort()
-            raise BadCertificate(f"{self.authority}: another certificate than the pinned one")
+            raise CertificateRejected(f"{self.authority}: another certificate than the pinned one")
 
     def close(self) -> None:
         while self._idle:

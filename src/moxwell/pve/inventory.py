@@ -15,18 +15,18 @@ from typing import Any
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
 from moxwell.pve import errors
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.model import (
-    Event,
-    GuestSeen,
-    Health,
-    HostSeen,
-    StorageSeen,
-    View,
+    InventoryEvent,
+    InventoryHealth,
+    InventoryView,
+    ObservedGuest,
+    ObservedHost,
+    ObservedStorage,
     differences,
     view_of,
 )
-from moxwell.pve.uuid_index import Uuids
+from moxwell.pve.uuid_index import UuidIndex
 
 IDLE_SECONDS = 30.0
 BUSY_SECONDS = 3.0
@@ -35,7 +35,7 @@ LOST_SECONDS = 10.0
 STALE_SECONDS = 12.0  # the list's own age, and a little
 FORGET_FREED_SECONDS = 3600.0
 
-Listener = Callable[[Event], None]
+Listener = Callable[[InventoryEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,20 @@ class _Known:
 class Inventory:
     """The hosts, storages and guests of one region."""
 
-    def __init__(self, pve: Pve, clock: Clock, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, pve: PveWriter, clock: Clock, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._pve = pve
         self._clock = clock
         self._idle_seconds = idle_seconds
-        self._listed = View()
-        self._view = View()
+        self._listed = InventoryView()
+        self._view = InventoryView()
         self._known: dict[int, _Known] = {}
         self._freed: dict[int, float] = {}
         self._listeners: list[Listener] = []
         self._busy_until = 0.0
         self._wake = asyncio.Event()
         self._first = asyncio.Event()
-        self.health = Health(pve.region, False, 0.0, "not looked at yet")
-        self.uuids = Uuids(pve)
+        self.health = InventoryHealth(pve.region, False, 0.0, "not looked at yet")
+        self.uuids = UuidIndex(pve)
 
     # ------------------------------------------------------------------ looking
 
@@ -71,20 +71,20 @@ class Inventory:
         return self._pve.region
 
     @property
-    def view(self) -> View:
+    def view(self) -> InventoryView:
         """Everything, as known now."""
         return self._view
 
     @property
-    def hosts(self) -> Mapping[str, HostSeen]:
+    def hosts(self) -> Mapping[str, ObservedHost]:
         return self._view.hosts
 
     @property
-    def storages(self) -> Mapping[tuple[str, str], StorageSeen]:
+    def storages(self) -> Mapping[tuple[str, str], ObservedStorage]:
         return self._view.storages
 
     @property
-    def guests(self) -> Mapping[int, GuestSeen]:
+    def guests(self) -> Mapping[int, ObservedGuest]:
         return self._view.guests
 
     @property
@@ -97,23 +97,23 @@ class Inventory:
         """Was the region listed at least once?"""
         return self._first.is_set()
 
-    def find(self, vmid: int) -> GuestSeen | None:
+    def find(self, vmid: int) -> ObservedGuest | None:
         return self._view.guests.get(vmid)
 
-    def find_by_name(self, name: str) -> tuple[GuestSeen, ...]:
+    def find_by_name(self, name: str) -> tuple[ObservedGuest, ...]:
         return self._view.by_name.get(name, ())
 
-    def find_by_owner(self, key: str) -> tuple[GuestSeen, ...]:
+    def find_by_owner(self, key: str) -> tuple[ObservedGuest, ...]:
         """Guests whose tags name this owner (``Mark.key``); verify before touching one."""
         return self._view.by_owner.get(key, ())
 
-    def on_host(self, host: str) -> tuple[GuestSeen, ...]:
+    def on_host(self, host: str) -> tuple[ObservedGuest, ...]:
         return self._view.by_host.get(host, ())
 
-    def storage(self, host: str, name: str) -> StorageSeen | None:
+    def storage(self, host: str, name: str) -> ObservedStorage | None:
         return self._view.storages.get((host, name))
 
-    async def find_by_uuid(self, uuid: str) -> GuestSeen | None:
+    async def find_by_uuid(self, uuid: str) -> ObservedGuest | None:
         """The guest with this SMBIOS UUID; reads the configurations it has not read yet."""
         vmid = await self.uuids.find(uuid, self._view)
         return self._view.guests.get(vmid) if vmid is not None else None
@@ -224,16 +224,16 @@ class Inventory:
     def _set_health(self, reachable: bool, error: str) -> None:
         was = self.health
         since = was.since if was.reachable == reachable else self._clock.monotonic()
-        self.health = Health(self.region, reachable, since, error)
+        self.health = InventoryHealth(self.region, reachable, since, error)
         if was.reachable != reachable:
             self._tell(self.health)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: InventoryEvent) -> None:
         for listener in tuple(self._listeners):
             listener(event)
 
 
-def _agrees(listed: GuestSeen | None, known: _Known) -> bool:
+def _agrees(listed: ObservedGuest | None, known: _Known) -> bool:
     if known.fields is None:
         return listed is None
     return listed is not None and all(
@@ -241,7 +241,7 @@ def _agrees(listed: GuestSeen | None, known: _Known) -> bool:
     )
 
 
-def _corrected(listed: View, known: Mapping[int, _Known]) -> View:
+def _corrected(listed: InventoryView, known: Mapping[int, _Known]) -> InventoryView:
     if not known:
         return listed
     guests = dict(listed.guests)
@@ -251,5 +251,5 @@ def _corrected(listed: View, known: Mapping[int, _Known]) -> View:
         elif vmid in guests:
             guests[vmid] = replace(guests[vmid], **fact.fields)
         elif "host" in fact.fields:
-            guests[vmid] = GuestSeen(vmid=vmid, **fact.fields)
-    return View(listed.hosts, listed.storages, guests, listed.pools)
+            guests[vmid] = ObservedGuest(vmid=vmid, **fact.fields)
+    return InventoryView(listed.hosts, listed.storages, guests, listed.pools)

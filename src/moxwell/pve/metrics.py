@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from moxwell.clock import Clock
-from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Transport, Upload
+from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, FileUpload, Transport
 from moxwell.pve.values import Params
 
 Tell = Callable[[str, str, float, bool], None]
@@ -31,7 +31,12 @@ class CountedTransport:
         return await self._timed(method, path, sent)
 
     async def upload(
-        self, path: str, params: Params, file: Upload, *, deadline_seconds: float = UPLOAD_SECONDS
+        self,
+        path: str,
+        params: Params,
+        file: FileUpload,
+        *,
+        deadline_seconds: float = UPLOAD_SECONDS,
     ) -> bytes:
         sent = self._inner.upload(path, params, file, deadline_seconds=deadline_seconds)
         return await self._timed("POST", path, sent)

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Literal, TypeVar
 
 from moxwell.pve import ownership, property_strings
-from moxwell.pve.endpoints.cluster import Resource
+from moxwell.pve.endpoints.cluster import ClusterResource
 
 
 @dataclass(frozen=True, slots=True)
-class HostSeen:
+class ObservedHost:
     """A host."""
 
     name: str
@@ -28,7 +28,7 @@ class HostSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class StorageSeen:
+class ObservedStorage:
     """A storage as one host has it."""
 
     name: str
@@ -46,7 +46,7 @@ class StorageSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class GuestSeen:
+class ObservedGuest:
     """A guest; ``status`` is running, stopped or unknown (its host is down, or it is too new)."""
 
     vmid: int
@@ -76,13 +76,13 @@ class GuestSeen:
         return ownership.keys_in_tags(self.tags)
 
 
-Seen = HostSeen | StorageSeen | GuestSeen
+Seen = ObservedHost | ObservedStorage | ObservedGuest
 K = TypeVar("K")
-S = TypeVar("S", HostSeen, StorageSeen, GuestSeen)
+S = TypeVar("S", ObservedHost, ObservedStorage, ObservedGuest)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InventoryChange:
     """Something came (no ``before``), went (no ``after``) or became different."""
 
     region: str
@@ -91,7 +91,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class InventoryHealth:
     """Whether the region answers, since when, and if not, why not."""
 
     region: str
@@ -100,44 +100,46 @@ class Health:
     error: str = field(default="", compare=False)
 
 
-Event = Change | Health
+InventoryEvent = InventoryChange | InventoryHealth
 
 
 @dataclass(frozen=True)
-class View:
+class InventoryView:
     """A region at one moment; indices are made when first asked for."""
 
-    hosts: Mapping[str, HostSeen] = field(default_factory=dict)
-    storages: Mapping[tuple[str, str], StorageSeen] = field(default_factory=dict)  # (host, name)
-    guests: Mapping[int, GuestSeen] = field(default_factory=dict)
+    hosts: Mapping[str, ObservedHost] = field(default_factory=dict)
+    storages: Mapping[tuple[str, str], ObservedStorage] = field(
+        default_factory=dict
+    )  # (host, name)
+    guests: Mapping[int, ObservedGuest] = field(default_factory=dict)
     pools: frozenset[str] = frozenset()
 
     @cached_property
-    def by_name(self) -> Mapping[str, tuple[GuestSeen, ...]]:
+    def by_name(self) -> Mapping[str, tuple[ObservedGuest, ...]]:
         return _grouped((guest.name, guest) for guest in self.guests.values())
 
     @cached_property
-    def by_host(self) -> Mapping[str, tuple[GuestSeen, ...]]:
+    def by_host(self) -> Mapping[str, tuple[ObservedGuest, ...]]:
         return _grouped((guest.host, guest) for guest in self.guests.values())
 
     @cached_property
-    def by_owner(self) -> Mapping[str, tuple[GuestSeen, ...]]:
+    def by_owner(self) -> Mapping[str, tuple[ObservedGuest, ...]]:
         return _grouped((key, guest) for guest in self.guests.values() for key in guest.owner_keys)
 
     @cached_property
-    def templates(self) -> tuple[GuestSeen, ...]:
+    def templates(self) -> tuple[ObservedGuest, ...]:
         return tuple(guest for guest in self.guests.values() if guest.template)
 
 
-def _grouped(pairs: Iterable[tuple[str, GuestSeen]]) -> dict[str, tuple[GuestSeen, ...]]:
-    groups: dict[str, list[GuestSeen]] = {}
+def _grouped(pairs: Iterable[tuple[str, ObservedGuest]]) -> dict[str, tuple[ObservedGuest, ...]]:
+    groups: dict[str, list[ObservedGuest]] = {}
     for key, guest in pairs:
         groups.setdefault(key, []).append(guest)
     return {key: tuple(guests) for key, guests in groups.items()}
 
 
-def guest_of(row: Resource) -> GuestSeen:
-    return GuestSeen(
+def guest_of(row: ClusterResource) -> ObservedGuest:
+    return ObservedGuest(
         vmid=row.vmid,
         host=row.node,
         kind="lxc" if row.type == "lxc" else "qemu",
@@ -157,12 +159,14 @@ def guest_of(row: Resource) -> GuestSeen:
     )
 
 
-def host_of(row: Resource) -> HostSeen:
-    return HostSeen(row.node, row.status == "online", int(row.maxcpu), row.maxmem, row.mem, row.cpu)
+def host_of(row: ClusterResource) -> ObservedHost:
+    return ObservedHost(
+        row.node, row.status == "online", int(row.maxcpu), row.maxmem, row.mem, row.cpu
+    )
 
 
-def storage_of(row: Resource) -> StorageSeen:
-    return StorageSeen(
+def storage_of(row: ClusterResource) -> ObservedStorage:
+    return ObservedStorage(
         name=row.storage,
         host=row.node,
         type=row.plugintype,
@@ -174,11 +178,11 @@ def storage_of(row: Resource) -> StorageSeen:
     )
 
 
-def view_of(rows: Iterable[Resource]) -> View:
+def view_of(rows: Iterable[ClusterResource]) -> InventoryView:
     """The rows of one poll, indexed."""
-    hosts: dict[str, HostSeen] = {}
-    storages: dict[tuple[str, str], StorageSeen] = {}
-    guests: dict[int, GuestSeen] = {}
+    hosts: dict[str, ObservedHost] = {}
+    storages: dict[tuple[str, str], ObservedStorage] = {}
+    guests: dict[int, ObservedGuest] = {}
     pools: set[str] = set()
     for row in rows:
         if row.type in {"qemu", "lxc"}:
@@ -189,21 +193,21 @@ def view_of(rows: Iterable[Resource]) -> View:
             storages[row.node, row.storage] = storage_of(row)
         elif row.type == "pool":
             pools.add(row.pool or row.id.removeprefix("/pool/"))
-    return View(hosts, storages, guests, frozenset(pools))
+    return InventoryView(hosts, storages, guests, frozenset(pools))
 
 
-def differences(region: str, old: View, new: View) -> Iterator[Change]:
+def differences(region: str, old: InventoryView, new: InventoryView) -> Iterator[InventoryChange]:
     """What became different from one view to the next."""
     yield from _compared(region, old.hosts, new.hosts)
     yield from _compared(region, old.storages, new.storages)
     yield from _compared(region, old.guests, new.guests)
 
 
-def _compared(region: str, old: Mapping[K, S], new: Mapping[K, S]) -> Iterator[Change]:
+def _compared(region: str, old: Mapping[K, S], new: Mapping[K, S]) -> Iterator[InventoryChange]:
     for key, value in new.items():
         was = old.get(key)
         if was is not value and was != value:
-            yield Change(region, was, value)
+            yield InventoryChange(region, was, value)
     for key, value in old.items():
         if key not in new:
-            yield Change(region, value, None)
+            yield InventoryChange(region, value, None)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 
 ROLE = "Moxwell"
 Feature = Literal[
@@ -105,7 +105,7 @@ NEEDS: tuple[Need, ...] = (
 )  # fmt: skip
 
 
-class Report(Struct, frozen=True):
+class PreflightReport(Struct, frozen=True):
     """What the preflight found in a region."""
 
     region: str
@@ -167,8 +167,10 @@ def missing(
     return tuple(n for n in needs(major, features) if n.privilege not in held(permissions, n.path))
 
 
-async def check(pve: Pve, features: Collection[Feature] = FEATURES) -> Report:
+async def check(pve: PveWriter, features: Collection[Feature] = FEATURES) -> PreflightReport:
     """Ask the region what our credentials may do: two requests, no change."""
     version = await pve.version()
     permissions = await pve.access.permissions()
-    return Report(pve.region, version.version, missing(permissions, version.major, features))
+    return PreflightReport(
+        pve.region, version.version, missing(permissions, version.major, features)
+    )

@@ -11,14 +11,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from moxwell.clock import Clock
 from moxwell.errors import Missing
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.config import RegionConfig
 from moxwell.pve.inventory import Inventory
-from moxwell.pve.model import Event
+from moxwell.pve.model import InventoryEvent
 from moxwell.pve.steps.contract import Expectation, Step, same_region
-from moxwell.pve.switchable_transport import Wire
-from moxwell.pve.tasks import Ended, Tasks
-from moxwell.pve.transport import HttpTransport, Transport
+from moxwell.pve.switchable_transport import SwitchableTransport
+from moxwell.pve.tasks import TaskEnded, TaskPoller
+from moxwell.pve.transport import PveHttpTransport, Transport
 from moxwell.pve.values import Upid
 
 Connect = Callable[[RegionConfig], Transport]
@@ -35,10 +35,10 @@ class Region:
 
     def __init__(self, config: RegionConfig, transport: Transport, clock: Clock) -> None:
         self.config = config
-        self._wire = Wire(transport)
-        self.pve = pve = Pve(self._wire)
+        self._wire = SwitchableTransport(transport)
+        self.pve = pve = PveWriter(self._wire)
         self.inventory = Inventory(pve, clock)
-        self.tasks = Tasks(pve, clock)
+        self.tasks = TaskPoller(pve, clock)
         self._expected: dict[Upid, Expectation] = {}
         self.tasks.subscribe(self._task_ended)
 
@@ -55,11 +55,11 @@ class Region:
         """The zone of a host, by configuration."""
         return self.config.zone_of(host)
 
-    async def take(self, step: Step, owner: Hashable) -> Upid | None:
+    async def perform(self, step: Step, owner: Hashable) -> Upid | None:
         """Take a step, follow its task for ``owner``, and let the inventory know."""
         same_region(self.pve, step.region)
         self.inventory.work_is_under_way()  # also if it fails: it may have happened
-        upid = await step.take(self.pve)
+        upid = await step.perform(self.pve)
         expected = step.expects()
         if upid is not None:
             self.tasks.follow(upid, owner)
@@ -69,7 +69,7 @@ class Region:
             self._believe(expected)
         return upid
 
-    def _task_ended(self, ended: Ended) -> None:
+    def _task_ended(self, ended: TaskEnded) -> None:
         expected = self._expected.pop(ended.upid, None)
         self.inventory.work_is_under_way()
         if expected is not None and ended.ok:
@@ -102,10 +102,10 @@ class Regions:
         connect: Connect | None = None,
     ) -> None:
         self._clock = clock
-        self._connect = connect or (lambda config: HttpTransport(config, clock))
+        self._connect = connect or (lambda config: PveHttpTransport(config, clock))
         self._regions: dict[str, Region] = {}
-        self._inventory_listeners: list[Callable[[Event], None]] = []
-        self._task_listeners: list[Callable[[Ended], None]] = []
+        self._inventory_listeners: list[Callable[[InventoryEvent], None]] = []
+        self._task_listeners: list[Callable[[TaskEnded], None]] = []
         self._changed = asyncio.Event()
         self.reload(configs)
 
@@ -158,7 +158,7 @@ class Regions:
             region.tasks.subscribe(on_end)
         return region
 
-    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[InventoryEvent], None]) -> Callable[[], None]:
         """Be told of changes in every region, also in those that come later; answers the end."""
         self._inventory_listeners.append(listener)
         for region in self._regions.values():
@@ -172,7 +172,7 @@ class Regions:
 
         return stop
 
-    def subscribe_tasks(self, listener: Callable[[Ended], None]) -> None:
+    def subscribe_tasks(self, listener: Callable[[TaskEnded], None]) -> None:
         """Be told of ended tasks in every region, also in those that come later."""
         self._task_listeners.append(listener)
         for region in self._regions.values():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class Reservation:
     """An id on a host, and how much of it."""
 
     owner: str  # the UID of whoever it was promised to
@@ -27,13 +27,13 @@ class Promise:
     zone: str = ""
 
 
-class Ledger:
+class Reservations:
     """The open promises of this process."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Promise] = {}
+        self._open: dict[str, Reservation] = {}
 
-    def promise(self, promise: Promise) -> None:
+    def promise(self, promise: Reservation) -> None:
         """Note one; a former one of the same owner is forgotten."""
         self._open[promise.owner] = promise
 
@@ -41,7 +41,7 @@ class Ledger:
         """It has become visible, or came to nothing."""
         self._open.pop(owner, None)
 
-    def open(self, *, besides: Collection[str] = ()) -> tuple[Promise, ...]:
+    def open(self, *, besides: Collection[str] = ()) -> tuple[Reservation, ...]:
         """All open promises, without those of some owners."""
         return tuple(p for p in self._open.values() if p.owner not in besides)
 

@@ -7,11 +7,11 @@ closed only when its last request was answered, so that a rotation loses nothing
 
 import asyncio
 
-from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Transport, Upload
+from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, FileUpload, Transport
 from moxwell.pve.values import Params
 
 
-class Wire:
+class SwitchableTransport:
     """The transport in use, and those that are being retired."""
 
     def __init__(self, transport: Transport) -> None:
@@ -46,7 +46,7 @@ class Wire:
         self,
         path: str,
         params: Params,
-        file: Upload,
+        file: FileUpload,
         *,
         deadline_seconds: float = UPLOAD_SECONDS,
     ) -> bytes:

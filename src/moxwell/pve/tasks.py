@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from moxwell.clock import Clock
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve import errors
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.endpoints.cluster import TaskRow
 from moxwell.pve.values import Upid
 
@@ -29,7 +29,7 @@ SINGLES = 8  # tasks asked for one by one in a round, at most
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TaskEnded:
     """A task ended; ``error`` is what its exit text means, None if it went well."""
 
     upid: Upid
@@ -49,18 +49,18 @@ class _Followed:
     unlisted: int = 0
 
 
-Listener = Callable[[Ended], None]
+Listener = Callable[[TaskEnded], None]
 
 
-class Tasks:
+class TaskPoller:
     """The tasks of one region that somebody waits for."""
 
-    def __init__(self, pve: Pve, clock: Clock) -> None:
+    def __init__(self, pve: PveWriter, clock: Clock) -> None:
         self._pve = pve
         self._clock = clock
         self._followed: dict[Upid, _Followed] = {}
         self._listeners: list[Listener] = []
-        self._waiting: dict[Upid, list[asyncio.Future[Ended]]] = {}
+        self._waiting: dict[Upid, list[asyncio.Future[TaskEnded]]] = {}
         self._wake = asyncio.Event()
         self._blind = 0  # rounds for which the common list is not asked for
 
@@ -83,9 +83,9 @@ class Tasks:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    async def wait_ended(self, upid: Upid) -> Ended:
+    async def wait_ended(self, upid: Upid) -> TaskEnded:
         """Until a task ended; for callers that must answer somebody (never for a controller)."""
-        future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[TaskEnded] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(upid, []).append(future)
         self.follow(upid, upid)
         return await future
@@ -168,7 +168,7 @@ class Tasks:
         if task is None:
             return
         where = f"region {self._pve.region}: task {upid.type} {upid.target}"
-        event = Ended(upid, task.owner, exit_text, errors.explain_exit(exit_text, where=where))
+        event = TaskEnded(upid, task.owner, exit_text, errors.classify_exit(exit_text, where=where))
         for future in self._waiting.pop(upid, ()):
             if not future.done():
                 future.set_result(event)

@@ -14,7 +14,7 @@ import msgspec
 from moxwell.clock import Clock
 from moxwell.errors import Unsupported
 from moxwell.pve import errors
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 
 RENEW_SECONDS = 3600.0  # half of a ticket's life
 
@@ -37,7 +37,7 @@ _DECODER = msgspec.json.Decoder(_Envelope, strict=False)
 class Tickets:
     """The current ticket; one login at a time."""
 
-    def __init__(self, username: str, password: Secret, clock: Clock, login: Login) -> None:
+    def __init__(self, username: str, password: SecretValue, clock: Clock, login: Login) -> None:
         self._username = username
         self._password = password
         self._clock = clock
@@ -65,13 +65,13 @@ class Tickets:
         try:
             ticket = _DECODER.decode(body).data
         except msgspec.MsgspecError as error:
-            raise errors.Unauthenticated("the login answer holds no ticket") from error
+            raise errors.CredentialsRefused("the login answer holds no ticket") from error
         if ticket.need_tfa:
             raise Unsupported(
                 f"user {self._username} needs a second factor; use an API token instead"
             )
         if not (ticket.ticket + ticket.csrf).isprintable():
-            raise errors.Unauthenticated("the login answer holds an odd ticket")
+            raise errors.CredentialsRefused("the login answer holds an odd ticket")
         read = f"Cookie: PVEAuthCookie={ticket.ticket}\r\n"
         self._current = (read, f"{read}CSRFPreventionToken: {ticket.csrf}\r\n")
         self._renew_at = self._clock.monotonic() + RENEW_SECONDS

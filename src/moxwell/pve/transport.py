@@ -21,7 +21,14 @@ from moxwell.pve import errors
 from moxwell.pve.breaker import Breaker
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.failover import Failover
-from moxwell.pve.http import Answer, BadCertificate, Late, Lost, NotSent, Origin
+from moxwell.pve.http import (
+    CertificateRejected,
+    ConnectionLost,
+    DeadlineExceeded,
+    HttpResponse,
+    NotSent,
+    Origin,
+)
 from moxwell.pve.tickets import Tickets
 from moxwell.pve.values import Params, as_fields
 
@@ -31,14 +38,14 @@ TRY_SECONDS = 30.0  # for a GET that another URL could answer; pveproxy itself g
 HIDDEN = ("password", "cipassword", "input-data", "content", "token", "secret")
 
 
-class Untrusted(errors.PveError, Denied):
+class CertificateRefused(errors.PveError, Denied):
     """The server's certificate is not the expected one."""
 
     reason = "CertificateRefused"
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class FileUpload:
     """A file to send; ``open`` gives its bytes anew for each try."""
 
     filename: str
@@ -46,7 +53,7 @@ class Upload:
     open: Callable[[], AsyncIterator[bytes]]
 
     @classmethod
-    def of(cls, filename: str, data: bytes) -> "Upload":
+    def of(cls, filename: str, data: bytes) -> "FileUpload":
         """An upload of bytes in memory."""
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -75,7 +82,7 @@ class Transport(Protocol):
         self,
         path: str,
         params: Params,
-        file: Upload,
+        file: FileUpload,
         *,
         deadline_seconds: float = UPLOAD_SECONDS,
     ) -> bytes: ...
@@ -84,7 +91,7 @@ class Transport(Protocol):
 
 
 @dataclass(slots=True)
-class Outgoing:
+class OutgoingRequest:
     """A request, independent of URL and credentials; a stream is opened anew for each try."""
 
     method: str
@@ -100,7 +107,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class TransportStatistics:
     """What the transport did so far."""
 
     sent: int
@@ -109,16 +116,18 @@ class Statistics:
     url: str
 
 
-def outgoing(method: str, path: str, params: Params | None, deadline_seconds: float) -> Outgoing:
+def outgoing(
+    method: str, path: str, params: Params | None, deadline_seconds: float
+) -> OutgoingRequest:
     """Parameters go to the query of GET and DELETE, to the form of POST and PUT."""
     if not path.isprintable() or " " in path:
         raise Bug(f"{path!r} is no path")
     form = urlencode(as_fields(params)) if params else ""
     if method in {"GET", "DELETE"}:
-        return Outgoing(method, f"{path}?{form}" if form else path, "", deadline_seconds)
+        return OutgoingRequest(method, f"{path}?{form}" if form else path, "", deadline_seconds)
     data = form.encode()
     headers = f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(data)}\r\n"
-    return Outgoing(method, path, headers, deadline_seconds, data)
+    return OutgoingRequest(method, path, headers, deadline_seconds, data)
 
 
 def tls(config: RegionConfig) -> ssl.SSLContext | None:
@@ -132,7 +141,7 @@ def tls(config: RegionConfig) -> ssl.SSLContext | None:
     return context
 
 
-class HttpTransport:
+class PveHttpTransport:
     """The genuine wire, on aiohttp."""
 
     def __init__(self, config: RegionConfig, clock: Clock, *, breaker_threshold: int = 3) -> None:
@@ -155,9 +164,9 @@ class HttpTransport:
     def region(self) -> str:
         return self._config.region
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> TransportStatistics:
         """Numbers for metrics and for the doctor."""
-        return Statistics(
+        return TransportStatistics(
             self._sent, self._unanswered, self._breaker.is_open, self._failover.current
         )
 
@@ -178,12 +187,12 @@ class HttpTransport:
         self,
         path: str,
         params: Params,
-        file: Upload,
+        file: FileUpload,
         *,
         deadline_seconds: float = UPLOAD_SECONDS,
     ) -> bytes:
         headers, stream = multipart(params, file)
-        out = Outgoing("POST", path, headers, deadline_seconds, stream=stream)
+        out = OutgoingRequest("POST", path, headers, deadline_seconds, stream=stream)
         answer = await self._authorised(out)
         if answer.status == 200:
             return answer.body
@@ -194,16 +203,16 @@ class HttpTransport:
             origin.close()
         await asyncio.sleep(0)  # the loop's own turn to close them
 
-    def _refusal(self, answer: Answer, what: str, params: Params | None) -> errors.PveError:
+    def _refusal(self, answer: HttpResponse, what: str, params: Params | None) -> errors.PveError:
         where = f"region {self.region}: {what}"
-        error = errors.from_answer(answer.status, answer.reason, answer.body, where=where)
+        error = errors.from_response(answer.status, answer.reason, answer.body, where=where)
         hidden = [str(v) for k, v in (params or {}).items() if k in HIDDEN and v]
         if any(text in str(error) for text in hidden):
             # Proxmox quotes the value it refuses.
             return type(error)("(the answer quotes a secret)", status=answer.status, where=where)
         return error
 
-    async def _authorised(self, out: Outgoing) -> Answer:
+    async def _authorised(self, out: OutgoingRequest) -> HttpResponse:
         if self._token:
             return await self._guarded(out, self._token)
         assert self._tickets is not None
@@ -223,7 +232,7 @@ class HttpTransport:
             return answer.body
         raise self._refusal(answer, "POST /access/ticket", form)
 
-    async def _guarded(self, out: Outgoing, auth: str) -> Answer:
+    async def _guarded(self, out: OutgoingRequest, auth: str) -> HttpResponse:
         end = asyncio.get_running_loop().time() + out.deadline_seconds
         await self._take_slot(end)
         try:
@@ -245,7 +254,7 @@ class HttpTransport:
                 where=f"region {self.region}",
             ) from error
 
-    async def _through_breaker(self, out: Outgoing, auth: str, end: float) -> Answer:
+    async def _through_breaker(self, out: OutgoingRequest, auth: str, end: float) -> HttpResponse:
         if not self._breaker.enter():
             raise errors.RegionUnreachable(
                 f"nobody answered; next try in {self._breaker.retry_after:.0f} s",
@@ -262,9 +271,9 @@ class HttpTransport:
         self._breaker.succeeded()
         return answer
 
-    async def _failing_over(self, out: Outgoing, auth: str, end: float) -> Answer:
+    async def _failing_over(self, out: OutgoingRequest, auth: str, end: float) -> HttpResponse:
         """Try the URLs in turn until one answers."""
-        last: Answer | None = None
+        last: HttpResponse | None = None
         problem: Unreachable | None = None
         order = self._failover.order()
         if len(order) == 1 and out.repeatable:
@@ -281,7 +290,7 @@ class HttpTransport:
                 self._failover.failed(url)
                 problem = error
                 if not out.repeatable and not isinstance(error, NotSent):
-                    raise errors.Uncertain(
+                    raise errors.OutcomeUnknown(
                         f"no answer ({error}); it may have happened",
                         where=f"region {self.region}: {out.method} {out.path.partition('?')[0]}",
                     ) from error
@@ -299,14 +308,14 @@ class HttpTransport:
 
     def _unreachable(self, problem: Unreachable | None) -> errors.PveError:
         where = f"region {self.region}"
-        if isinstance(problem, BadCertificate):
-            return Untrusted(
+        if isinstance(problem, CertificateRejected):
+            return CertificateRefused(
                 f"certificate refused ({problem}): set ca_file or fingerprint", where=where
             )
         return errors.RegionUnreachable(f"no URL answers ({problem})", where=where)
 
     @staticmethod
-    async def _try(origin: Origin, out: Outgoing, auth: str, until: float) -> Answer:
+    async def _try(origin: Origin, out: OutgoingRequest, auth: str, until: float) -> HttpResponse:
         head = (
             f"{out.method} {origin.prefix}{out.path} HTTP/1.1\r\n"
             f"Host: {origin.authority}\r\n{auth}{out.headers}\r\n"
@@ -318,11 +327,11 @@ class HttpTransport:
 
 def _broke(error: Unreachable) -> bool:
     """Did a connection break, rather than not come about or stay silent?"""
-    return isinstance(error, Lost) and not isinstance(error, Late)
+    return isinstance(error, ConnectionLost) and not isinstance(error, DeadlineExceeded)
 
 
 def multipart(
-    params: Params, file: Upload, boundary: str = "moxwell-8d1f5c0e7a9b4d3f"
+    params: Params, file: FileUpload, boundary: str = "moxwell-8d1f5c0e7a9b4d3f"
 ) -> tuple[str, Callable[[], AsyncIterator[bytes]]]:
     """A multipart form whose last part is the file; its length is known, as pveproxy demands."""
     if not file.filename.isprintable() or '"' in file.filename:

@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Sequence
 
 from moxwell.errors import MoxwellError, Unreachable
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.model import GuestSeen, View
+from moxwell.pve.model import InventoryView, ObservedGuest
 
 AT_ONCE = 8
 
 
-class Uuids:
+class UuidIndex:
     """The UUID index of one region."""
 
-    def __init__(self, pve: Pve) -> None:
+    def __init__(self, pve: PveWriter) -> None:
         self._pve = pve
         self._by_vmid: dict[int, str] = {}
         self._by_uuid: dict[str, int] = {}
@@ -37,7 +37,7 @@ class Uuids:
         """The UUID of a guest, if it is known."""
         return self._by_vmid.get(vmid)
 
-    def forget_absent(self, view: View) -> None:
+    def forget_absent(self, view: InventoryView) -> None:
         """Forget guests that are gone: their VMIDs will be used again."""
         for vmid in self._by_vmid.keys() - view.guests.keys():
             self._forget(vmid)
@@ -47,7 +47,7 @@ class Uuids:
         if uuid and self._by_uuid.get(uuid) == vmid:
             del self._by_uuid[uuid]
 
-    async def find(self, uuid: str, view: View) -> int | None:
+    async def find(self, uuid: str, view: InventoryView) -> int | None:
         """The VMID of the guest with this UUID."""
         wanted = uuid.lower()
         async with self._lock:
@@ -60,7 +60,7 @@ class Uuids:
             ]
             return await self._search(wanted, unread)
 
-    async def _search(self, wanted: str, unread: Sequence[GuestSeen]) -> int | None:
+    async def _search(self, wanted: str, unread: Sequence[ObservedGuest]) -> int | None:
         unreadable: list[int] = []
         for start in range(0, len(unread), AT_ONCE):
             async with asyncio.TaskGroup() as group:
@@ -75,7 +75,7 @@ class Uuids:
             )
         return None
 
-    async def _read(self, guest: GuestSeen, unreadable: list[int]) -> None:
+    async def _read(self, guest: ObservedGuest, unreadable: list[int]) -> None:
         try:
             config = await self._pve.qemu.config(guest.host, guest.vmid)
         except MoxwellError:  # a missing one may have moved since: the next view tells

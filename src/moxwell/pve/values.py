@@ -24,7 +24,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)")
 _FACTOR = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-class Secret:
+class SecretValue:
     """A text that prints as stars; ``reveal`` is the only way in."""
 
     __slots__ = ("_text",)
@@ -44,7 +44,7 @@ class Secret:
         return bool(self._text)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._text == self._text
+        return isinstance(other, SecretValue) and other._text == self._text
 
     def __hash__(self) -> int:
         return hash(self._text)

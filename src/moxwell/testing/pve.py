@@ -16,10 +16,10 @@ from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.message import SimRequest, SimResponse
 from moxwell.lab.proxmox.request_context import Upload as SimUpload
 from moxwell.pve import errors
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.ownership import Foreign
 from moxwell.pve.steps import Step
-from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Upload
+from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, FileUpload
 from moxwell.pve.values import Params, Upid, as_fields
 
 ROOT = "root@pam"
@@ -61,7 +61,7 @@ class SimTransport:
         self,
         path: str,
         params: Params,
-        file: Upload,
+        file: FileUpload,
         *,
         deadline_seconds: float = UPLOAD_SECONDS,
     ) -> bytes:
@@ -91,7 +91,7 @@ class SimTransport:
         if answer.cut:
             raise self._lost(method, where)
         if answer.status != 200:
-            raise errors.from_answer(answer.status, answer.reason, answer.body, where=where)
+            raise errors.from_response(answer.status, answer.reason, answer.body, where=where)
         return answer.body
 
     async def _anywhere(
@@ -117,7 +117,7 @@ class SimTransport:
     def _lost(method: str, where: str) -> errors.PveError:
         if method == "GET":
             return errors.RegionUnreachable("no answer", where=where)
-        return errors.Uncertain("no answer; it may have happened", where=where)
+        return errors.OutcomeUnknown("no answer; it may have happened", where=where)
 
 
 def _form(params: Params | None) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _form(params: Params | None) -> dict[str, Any]:
 class Stage(Protocol):
     """Where a step is tried: a world that can be made anew, looked at and taken over."""
 
-    pve: Pve
+    pve: PveWriter
 
     async def settle(self, upid: Upid | None) -> None:
         """Let a task end."""
@@ -154,12 +154,12 @@ class Stage(Protocol):
 async def check_step(step: Step, stage: Stage, *, budget_seconds: float = 1.0) -> None:
     """Harmless twice, makes progress, never waits; raises AssertionError otherwise."""
     before = stage.snapshot()
-    await stage.settle(await step.take(stage.pve))
+    await stage.settle(await step.perform(stage.pve))
     after = stage.snapshot()
     assert after != before, f"{step} made no progress"
     started = asyncio.get_running_loop().time()
     try:
-        upid = await step.take(stage.pve)
+        upid = await step.perform(stage.pve)
     except Retryable:
         upid = None
     waited = asyncio.get_running_loop().time() - started
@@ -173,7 +173,7 @@ async def check_refusal(step: Step, stage: Stage) -> None:
     stage.steal()
     before = stage.snapshot()
     try:
-        upid = await step.take(stage.pve)
+        upid = await step.perform(stage.pve)
     except Foreign:
         upid = None
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, Upload
+from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, FileUpload
 from moxwell.pve.values import Params
 
 Answerer = Callable[[str, str, dict[str, Any]], Any | Awaitable[Any]]
@@ -48,7 +48,7 @@ class ScriptedTransport:
         self,
         path: str,
         params: Params,
-        file: Upload,
+        file: FileUpload,
         *,
         deadline_seconds: float = UPLOAD_SECONDS,
     ) -> bytes:

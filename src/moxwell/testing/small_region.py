@@ -16,9 +16,9 @@ from moxwell.lab.proxmox.fault_injection import Fault
 from moxwell.lab.proxmox.state import Acl, Region
 from moxwell.lab.proxmox.world import read_world
 from moxwell.pve import preflight
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.ownership import Mark
-from moxwell.pve.steps import Guest
+from moxwell.pve.steps import GuestRef
 from moxwell.pve.values import Upid
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
@@ -101,8 +101,8 @@ class SimStage:
         grant(regions["r1"], "moxwell@pve", FEATURES)
         self.engine = Engine(regions, self.clock)
         self.transport = SimTransport(self.engine, "r1", token=TOKEN)
-        self.pve = Pve(self.transport)
-        self.guest = Guest("r1", "pve1", 100, OURS)
+        self.pve = PveWriter(self.transport)
+        self.guest = GuestRef("r1", "pve1", 100, OURS)
 
     @property
     def region(self) -> Region:

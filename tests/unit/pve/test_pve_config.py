@@ -6,7 +6,7 @@ import pytest
 
 from moxwell.pve import config
 from moxwell.pve.config import InvalidConfig, PasswordAuth, TokenAuth
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 
 GOOD = """
 clusters:
@@ -26,7 +26,7 @@ def test_the_file_of_the_documentation() -> None:
     region = one(GOOD)
     assert region.region == "region-1"
     assert region.urls == ("https://pve-a.example:8006",)
-    assert region.auth == TokenAuth("kubernetes@pve!moxwell", Secret("s3cret"))
+    assert region.auth == TokenAuth("kubernetes@pve!moxwell", SecretValue("s3cret"))
     assert not region.insecure
     assert region.zone_of("pve2") == "rack-a"
     assert region.zone_of("pve9") == "pve9"
@@ -44,7 +44,7 @@ def test_several_urls_the_first_preferred_and_none_twice() -> None:
         "'https://a:8006/api2/json/'], username: root@pam, password: p}]"
     )
     assert region.urls == ("https://a:8006", "https://b:8006")
-    assert region.auth == PasswordAuth("root@pam", Secret("p"))
+    assert region.auth == PasswordAuth("root@pam", SecretValue("p"))
 
 
 def test_secrets_and_ca_from_files_beside_it(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_secrets_and_ca_from_files_beside_it(tmp_path: Path) -> None:
         "ca_file: ca.pem, fingerprint: '" + ":".join(["AB"] * 32) + "', concurrency: 3}]"
     )
     (region,) = config.load(tmp_path / "config.yaml")
-    assert region.auth == TokenAuth("u@pve!t", Secret("hidden"))
+    assert region.auth == TokenAuth("u@pve!t", SecretValue("hidden"))
     assert (region.ca_pem, region.fingerprint, region.concurrency) == ("PEM", "ab" * 32, 3)
 
 
@@ -137,7 +137,7 @@ def test_the_secret_of_capmox() -> None:
         "a", {"url": "https://a:8006", "token": "u@pve!t", "secret": "x", "root_ca": "PEM"}
     )
     assert (region.region, region.ca_pem, region.insecure) == ("a", "PEM", False)
-    assert region.auth == TokenAuth("u@pve!t", Secret("x"))
+    assert region.auth == TokenAuth("u@pve!t", SecretValue("x"))
 
 
 @pytest.mark.parametrize(

@@ -17,23 +17,23 @@ from moxwell.errors import (  # fmt: skip
 from moxwell.pve import errors as e
 
 CASES: list[tuple[int, str, type[e.PveError]]] = [
-    (401, "No ticket", e.Unauthenticated),
-    (401, "Authentication failed!", e.Unauthenticated),
-    (401, "Permission denied - invalid csrf token", e.Unauthenticated),
+    (401, "No ticket", e.CredentialsRefused),
+    (401, "Authentication failed!", e.CredentialsRefused),
+    (401, "Permission denied - invalid csrf token", e.CredentialsRefused),
     (403, "Permission check failed (pool 'nosuch' does not exist)", e.ObjectMissing),
-    (403, "Permission check failed (/vms/100, VM.Audit)", e.Forbidden),
-    (403, "Permission check failed", e.Forbidden),
-    (501, "for data too large", e.BadRequest),
-    (501, "Method 'GET /nope' not implemented", e.CannotHere),
+    (403, "Permission check failed (/vms/100, VM.Audit)", e.PermissionDenied),
+    (403, "Permission check failed", e.PermissionDenied),
+    (501, "for data too large", e.InvalidParameter),
+    (501, "Method 'GET /nope' not implemented", e.NotSupported),
     (595, "Connection refused", e.HostUnreachable),
     (596, "Connection timed out", e.HostUnreachable),
     (500, "hostname lookup 'x' failed - failed to get address info for: x", e.HostMissing),
     (500, "no such cluster node 'nosuch'", e.HostMissing),
     (500, "Target 'nosuch' does not exist.", e.HostMissing),
     (503, "Service Unavailable", e.Overloaded),
-    (500, "QEMU guest agent is not running", e.AgentSilent),
-    (500, "No QEMU guest agent configured", e.CannotHere),
-    (500, "Agent error: Invalid parameter 'pid'", e.BadRequest),
+    (500, "QEMU guest agent is not running", e.AgentNotRunning),
+    (500, "No QEMU guest agent configured", e.NotSupported),
+    (500, "Agent error: Invalid parameter 'pid'", e.InvalidParameter),
     (500, "checksum mismatch (file change by other user?)", e.ConfigChanged),
     (500, "update storage failed: detected modified configuration - file changed by other user?",
      e.ConfigChanged),
@@ -42,7 +42,7 @@ CASES: list[tuple[int, str, type[e.PveError]]] = [
     (500, "can't lock file '/var/lock/qemu-server/lock-9.conf' - got timeout", e.Locked),
     (500, "cfs-lock 'storage-x' error: got lock request timeout", e.Locked),
     (500, "can't remove VM 9 - protection mode enabled", e.Protected),
-    (500, "only root can set 'args' config", e.Forbidden),
+    (500, "only root can set 'args' config", e.PermissionDenied),
     (500, "unable to remove VM 9 - used in HA resources and purge parameter not set.", e.InUse),
     (0, "base volume 'a:base-9-disk-0' is still in use by linked cloned", e.InUse),
     (500, "delete pool failed: pool 'p' is not empty (contains VM 9)", e.InUse),
@@ -67,40 +67,40 @@ CASES: list[tuple[int, str, type[e.PveError]]] = [
     (400, "Parameter verification failed.\nnet2: hotplug problem - x", e.HotplugRefused),
     (0, "volume 'shared:9/vm-9-pvc.raw' does not exist", e.VolumeMissing),
     (500, "volume_size_info on 'a:b' failed - no format", e.VolumeMissing),
-    (500, "Linked clone feature is not supported for 'a:b' (scsi0)", e.CannotHere),
-    (500, "can't clone VM to node 'a' (VM uses local storage)", e.CannotHere),
-    (500, "cannot index groups: ha groups have been migrated to rules", e.CannotHere),
-    (0, "shrinking disks is not supported", e.CannotHere),
-    (0, "you can't start a vm if it's a template", e.CannotHere),
-    (0, "MAX 2 vcpus allowed per VM on this node", e.CannotHere),
+    (500, "Linked clone feature is not supported for 'a:b' (scsi0)", e.NotSupported),
+    (500, "can't clone VM to node 'a' (VM uses local storage)", e.NotSupported),
+    (500, "cannot index groups: ha groups have been migrated to rules", e.NotSupported),
+    (0, "shrinking disks is not supported", e.NotSupported),
+    (0, "you can't start a vm if it's a template", e.NotSupported),
+    (0, "MAX 2 vcpus allowed per VM on this node", e.NotSupported),
     (500, "storage 'nosuch' does not exist", e.ObjectMissing),
     (500, "no such resource 'vm:9'", e.ObjectMissing),
     (500, "cannot delete service 'vm:9', not HA managed!", e.ObjectMissing),
     (0, "start failed: QEMU exited with code 1", e.StartFailed),
     (0, "interrupted by signal", e.TaskAborted),
-    (0, "VM quit/powerdown failed - got timeout", e.ShutdownIgnored),
+    (0, "VM quit/powerdown failed - got timeout", e.ShutdownTimedOut),
     (500, "command 'x' failed: got timeout", e.Overloaded),
-    (400, "Parameter verification failed.", e.BadRequest),
-    (500, "SSH public key validation error", e.BadRequest),
-    (500, "no options specified", e.BadRequest),
-    (500, "unable to parse volume filename 'x y'", e.BadRequest),
-    (500, "you can't move a cdrom", e.BadRequest),
-    (500, "something nobody has seen before", e.Unexplained),
+    (400, "Parameter verification failed.", e.InvalidParameter),
+    (500, "SSH public key validation error", e.InvalidParameter),
+    (500, "no options specified", e.InvalidParameter),
+    (500, "unable to parse volume filename 'x y'", e.InvalidParameter),
+    (500, "you can't move a cdrom", e.InvalidParameter),
+    (500, "something nobody has seen before", e.UnknownPveError),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("status", "message", "error"), CASES)
 def test_a_text_becomes_a_class(status: int, message: str, error: type[e.PveError]) -> None:
-    assert type(e.explain(status, message)) is error
+    assert type(e.classify(status, message)) is error
 
 
 def test_every_row_of_the_table_is_reached() -> None:
-    reached = {id(e.find_row(status, message)) for status, message, _ in CASES}
+    reached = {id(e.find_pattern(status, message)) for status, message, _ in CASES}
     assert [row for row in e.TABLE if id(row) not in reached] == []
 
 
 def test_every_class_is_reached_and_has_a_branch() -> None:
-    direct = {e.RegionUnreachable, e.Uncertain}  # raised by the transport itself
+    direct = {e.RegionUnreachable, e.OutcomeUnknown}  # raised by the transport itself
     classes = set(e.PveError.__subclasses__()) - {
         c for c in e.PveError.__subclasses__() if c.__module__ != e.__name__
     }
@@ -118,7 +118,7 @@ def test_reasons_are_camel_case_words() -> None:
 def test_an_answer_is_told_with_its_fields() -> None:
     body = {"data": None, "message": "Parameter verification failed.\n",
             "errors": {"memory": "value must be positive\n"}}  # fmt: skip
-    error = e.from_answer(400, "x", json.dumps(body).encode(), where="region r: PUT /x")
+    error = e.from_response(400, "x", json.dumps(body).encode(), where="region r: PUT /x")
     assert str(error) == (
         "region r: PUT /x: Parameter verification failed. memory: value must be positive"
     )
@@ -128,16 +128,16 @@ def test_an_answer_is_told_with_its_fields() -> None:
 
 def test_fields_decide_too() -> None:
     body = b'{"message":"Parameter verification failed.","errors":{"vmid":"VM 100 already exists"}}'
-    assert isinstance(e.from_answer(400, "", body, where=""), e.Exists)
+    assert isinstance(e.from_response(400, "", body, where=""), e.Exists)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff\xfe", b"[]"])
 def test_an_empty_or_foreign_body_leaves_the_reason(body: bytes) -> None:
-    error = e.from_answer(595, "Connection refused", body, where="")
+    error = e.from_response(595, "Connection refused", body, where="")
     assert isinstance(error, e.HostUnreachable)
     assert error.message == "Connection refused"
 
 
 @pytest.mark.parametrize("text", ["OK", "WARNINGS: 3"])
 def test_a_task_that_went_well_is_no_error(text: str) -> None:
-    assert e.explain_exit(text) is None
+    assert e.classify_exit(text) is None

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moxwell.pve.http import KEEPALIVE_SECONDS, Answer, Connection, Lost, NotSent, Origin
+from moxwell.pve.http import (
+    KEEPALIVE_SECONDS,
+    Connection,
+    ConnectionLost,
+    HttpResponse,
+    NotSent,
+    Origin,
+)
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.scripted_proxmox import closed_url
 
@@ -64,12 +71,12 @@ class Server:
             await asyncio.sleep(0.01)  # let everybody notice
 
 
-async def ask(origin: Origin, head: bytes = GET, seconds: float = 9) -> Answer:
+async def ask(origin: Origin, head: bytes = GET, seconds: float = 9) -> HttpResponse:
     return await origin.exchange(head, None, asyncio.get_running_loop().time() + seconds)
 
 
-def once(server: Server) -> Answer:
-    async def play() -> Answer:
+def once(server: Server) -> HttpResponse:
+    async def play() -> HttpResponse:
         async with server.origin() as origin:
             return await ask(origin)
 
@@ -79,28 +86,28 @@ def once(server: Server) -> Answer:
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
-        pytest.param(OK, Answer(200, "OK", b"hi"), id="with a length"),
+        pytest.param(OK, HttpResponse(200, "OK", b"hi"), id="with a length"),
         pytest.param(b"HTTP/1.1 595 Connection refused\r\nContent-Length: 0\r\n\r\n",
-                     Answer(595, "Connection refused", b""), id="a reason and no body"),
-        pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", Answer(204, "No Content", b""),
+                     HttpResponse(595, "Connection refused", b""), id="a reason and no body"),
+        pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", HttpResponse(204, "No Content", b""),
                      id="no content has no length"),
-        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + OK, Answer(200, "OK", b"hi"),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + OK, HttpResponse(200, "OK", b"hi"),
                      id="an interim answer before it"),
         pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
                      b"2;x=y\r\nhi\r\n3\r\n all\r\n0\r\n\r\n".replace(b"3\r\n all", b"4\r\n all"),
-                     Answer(200, "OK", b"hi all"), id="in chunks"),
-        pytest.param(b"HTTP/1.1 200\r\ncontent-LENGTH:2\r\n\r\nhi", Answer(200, "", b"hi"),
+                     HttpResponse(200, "OK", b"hi all"), id="in chunks"),
+        pytest.param(b"HTTP/1.1 200\r\ncontent-LENGTH:2\r\n\r\nhi", HttpResponse(200, "", b"hi"),
                      id="no reason, odd case"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("pieces", [0, 1, 7])
-def test_an_answer_is_read(said: bytes, answer: Answer, pieces: int) -> None:
+def test_an_answer_is_read(said: bytes, answer: HttpResponse, pieces: int) -> None:
     assert once(Server(said, pieces=pieces)) == answer
 
 
 def test_a_body_without_a_length_ends_with_the_connection() -> None:
     said = b"HTTP/1.0 200 OK\r\n\r\nall of it"
-    assert once(Server(said, close=True)) == Answer(200, "OK", b"all of it")
+    assert once(Server(said, close=True)) == HttpResponse(200, "OK", b"all of it")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +124,7 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_lost(said: bytes, told: str) -> None:
-    with pytest.raises(Lost, match=told):
+    with pytest.raises(ConnectionLost, match=told):
         once(Server(said, close=True))
 
 
@@ -131,7 +138,7 @@ def test_a_silent_server_is_given_up_in_time() -> None:
         server.serve = mute  # type: ignore[method-assign]
         async with server.origin() as origin:
             start = asyncio.get_running_loop().time()
-            with pytest.raises(Lost, match="in time"):
+            with pytest.raises(ConnectionLost, match="in time"):
                 await ask(origin, seconds=20)
             assert asyncio.get_running_loop().time() - start == pytest.approx(20, abs=1)
 
@@ -234,7 +241,7 @@ def test_any_body_in_any_pieces(body: bytes, pieces: int, chunked: bool, size: i
     else:
         said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
-    async def play() -> Answer:
+    async def play() -> HttpResponse:
         connection = Connection()
         connection.connection_made(Pipe())
         asked = asyncio.create_task(connection.exchange(GET, None, 60))

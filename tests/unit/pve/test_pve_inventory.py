@@ -7,9 +7,15 @@ import pytest
 
 from moxwell.errors import Unreachable
 from moxwell.pve import errors
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.inventory import Inventory
-from moxwell.pve.model import Change, Event, GuestSeen, Health, HostSeen
+from moxwell.pve.model import (
+    InventoryChange,
+    InventoryEvent,
+    InventoryHealth,
+    ObservedGuest,
+    ObservedHost,
+)
 from moxwell.pve.ownership import Mark
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_transport import ScriptedTransport
@@ -39,8 +45,8 @@ class World:
         self.configs: dict[int, Any] = {}
         self.down = False
         self.transport = ScriptedTransport(self.answer)
-        self.inventory = Inventory(Pve(self.transport), LoopClock())
-        self.events: list[Event] = []
+        self.inventory = Inventory(PveWriter(self.transport), LoopClock())
+        self.events: list[InventoryEvent] = []
         self.inventory.subscribe(self.events.append)
 
     def answer(self, method: str, path: str, params: dict[str, Any]) -> Any:
@@ -56,7 +62,7 @@ class World:
 
     @property
     def changes(self) -> list[tuple[object, object]]:
-        return [(e.before, e.after) for e in self.events if isinstance(e, Change)]
+        return [(e.before, e.after) for e in self.events if isinstance(e, InventoryChange)]
 
     async def refreshed(self) -> Inventory:
         await self.inventory.refresh()
@@ -94,19 +100,19 @@ async def test_changes_become_events_and_figures_do_not() -> None:
     world.rows = [{**HOST, "status": "offline"}, guest(100, status="stopped"), guest(101)]
     await world.refreshed()
     kinds = [(type(a).__name__, bool(b)) for b, a in world.changes]
-    assert kinds == [("HostSeen", True), ("GuestSeen", True), ("GuestSeen", False)]
+    assert kinds == [("ObservedHost", True), ("ObservedGuest", True), ("ObservedGuest", False)]
     world.rows = [HOST]
     world.events.clear()
     await world.refreshed()
     host, *gone = world.changes
-    assert isinstance(host[1], HostSeen)
+    assert isinstance(host[1], ObservedHost)
     assert [after for _, after in gone] == [None, None]
     assert set(world.inventory.freed) == {100, 101}
 
 
 async def test_a_listener_can_leave() -> None:
     world = World(guest(100))
-    heard: list[Event] = []
+    heard: list[InventoryEvent] = []
     world.inventory.subscribe(heard.append)()
     await world.refreshed()
     assert heard == []
@@ -183,7 +189,7 @@ async def test_a_region_that_is_lost_keeps_its_last_view_and_says_so() -> None:
     assert set(seen.guests) == {100}
     world.down = False
     await seen.refresh()
-    told = [e.reachable for e in world.events if isinstance(e, Health)]
+    told = [e.reachable for e in world.events if isinstance(e, InventoryHealth)]
     assert told == [True, False, True]
 
 
@@ -257,12 +263,12 @@ async def test_a_vmid_that_came_again_is_read_again() -> None:
 
 async def test_none_is_only_said_when_all_could_be_read() -> None:
     world = World(guest(100), guest(101))
-    world.configs = {100: errors.Forbidden("no", status=403), 101: config("b")}
+    world.configs = {100: errors.PermissionDenied("no", status=403), 101: config("b")}
     seen = await world.refreshed()
     assert _vmid(await seen.find_by_uuid("b")) == 101
     with pytest.raises(Unreachable, match="1 could not be read"):
         await seen.find_by_uuid("a")
 
 
-def _vmid(found: GuestSeen | None) -> int | None:
+def _vmid(found: ObservedGuest | None) -> int | None:
     return found.vmid if found else None

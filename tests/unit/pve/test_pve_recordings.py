@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from moxwell.pve import caller, errors
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.values import Upid
 from moxwell.testing.scripted_transport import ScriptedTransport
 
@@ -119,10 +119,10 @@ def test_a_typed_answer_reads_what_was_recorded(
     for where, verb, path, data in answers():
         if verb == "GET" and re.fullmatch(pattern, path):
             tried += 1
-            pve = Pve(ScriptedTransport(lambda *_, data=data: data))
+            pve = PveWriter(ScriptedTransport(lambda *_, data=data: data))
             try:
                 finish(getattr(getattr(pve, group), name)(*arguments))
-            except errors.Unexplained as error:
+            except errors.UnknownPveError as error:
                 pytest.fail(f"{where}: {error} in {json.dumps(data)[:300]}")
     assert tried, "nothing was recorded for it"
 
@@ -151,7 +151,7 @@ def test_every_recorded_refusal_is_explained() -> None:
     unexplained = {
         text
         for _, status, text, fields in refusals()
-        if isinstance(errors.explain(status, text, fields=fields), errors.Unexplained)
+        if isinstance(errors.classify(status, text, fields=fields), errors.UnknownPveError)
         and not any(re.search(pattern, text) for pattern in UNCLASSED)
     }
     assert unexplained == set()
@@ -167,5 +167,5 @@ def test_every_recorded_task_is_a_upid() -> None:
 
 
 def test_nothing_is_read_that_is_not_there() -> None:
-    with pytest.raises(errors.Unexplained):
+    with pytest.raises(errors.UnknownPveError):
         caller.decode(int, msgspec.json.encode({"data": "x"}), "/x")

@@ -7,16 +7,16 @@ import pytest
 
 from moxwell.errors import Bug, Missing
 from moxwell.pve import errors, preflight
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.config import RegionConfig, TokenAuth
-from moxwell.pve.model import Event
+from moxwell.pve.model import InventoryEvent
 from moxwell.pve.ownership import Mark
-from moxwell.pve.preflight import Report
+from moxwell.pve.preflight import PreflightReport
 from moxwell.pve.regions import Region, Regions, UnknownRegion
-from moxwell.pve.steps import Destroy, Guest, Start
-from moxwell.pve.tasks import Ended
-from moxwell.pve.transport import HttpTransport
-from moxwell.pve.values import Secret
+from moxwell.pve.steps import Destroy, GuestRef, Start
+from moxwell.pve.tasks import TaskEnded
+from moxwell.pve.transport import PveHttpTransport
+from moxwell.pve.values import SecretValue
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_transport import ScriptedTransport
 
@@ -25,7 +25,7 @@ UPID = "UPID:pve1:00000001:00000001:6AFA23F8:qmstart:100:u@pve:"
 
 
 def config(name: str, secret: str = "s", **more: Any) -> RegionConfig:
-    auth = TokenAuth("u@pve!t", Secret(secret))
+    auth = TokenAuth("u@pve!t", SecretValue(secret))
     return RegionConfig(region=name, urls=("https://x",), auth=auth, **more)
 
 
@@ -66,26 +66,26 @@ async def test_a_region_by_name_and_never_by_default() -> None:
 async def test_the_genuine_wire_unless_told_otherwise() -> None:
     regions = Regions([config("a", zones={"z": ("pve1",)})], LoopClock())
     assert regions["a"].zone_of("pve1") == "z"
-    assert isinstance(regions["a"]._wire._current, HttpTransport)
+    assert isinstance(regions["a"]._wire._current, PveHttpTransport)
     await regions.close()
 
 
 def test_a_step_taken_through_a_region_is_followed_and_believed() -> None:
     async def story() -> None:
-        wires, ended = Wires(), list[Ended]()
+        wires, ended = Wires(), list[TaskEnded]()
         regions = Regions([config("a")], LoopClock(), connect=wires)
         regions.subscribe_tasks(ended.append)
         runner = asyncio.create_task(regions.run())
         region = regions["a"]
         await region.inventory.wait_synced()
-        step = Start(Guest("a", "pve1", 100, MARK))
-        assert await region.take(step, "owner") == UPID
+        step = Start(GuestRef("a", "pve1", 100, MARK))
+        assert await region.perform(step, "owner") == UPID
         assert not region.inventory.guests[100].running  # the task still runs
         await asyncio.sleep(2)
         assert [(event.owner, event.ok) for event in ended] == [("owner", True)]
         assert region.inventory.guests[100].running  # though the list says stopped
         with pytest.raises(Bug):
-            await region.take(Start(Guest("b", "pve1", 100, MARK)), "owner")
+            await region.perform(Start(GuestRef("b", "pve1", 100, MARK)), "owner")
         runner.cancel()
 
     run_virtual(story())
@@ -99,7 +99,7 @@ def test_a_step_whose_task_failed_is_not_believed() -> None:
         runner = asyncio.create_task(regions.run())
         region = regions["a"]
         await region.inventory.wait_synced()
-        await region.take(Start(Guest("a", "pve1", 100, MARK)), "owner")
+        await region.perform(Start(GuestRef("a", "pve1", 100, MARK)), "owner")
         await asyncio.sleep(3)
         assert not region.inventory.guests[100].running
         runner.cancel()
@@ -120,7 +120,7 @@ def test_nothing_to_do_here_does_not_mean_gone() -> None:
         wires.answer = moved  # type: ignore[method-assign]
         region = Regions([config("a")], LoopClock(), connect=wires)["a"]
         await region.inventory.refresh()
-        assert await region.take(Destroy(Guest("a", "pve1", 100, MARK)), "owner") is None
+        assert await region.perform(Destroy(GuestRef("a", "pve1", 100, MARK)), "owner") is None
         assert region.inventory.find(100) is not None
 
     run_virtual(story())
@@ -128,7 +128,7 @@ def test_nothing_to_do_here_does_not_mean_gone() -> None:
 
 def test_a_reload_keeps_what_is_known_and_takes_the_new_credentials() -> None:
     async def story() -> None:
-        wires, events = Wires(), list[Event]()
+        wires, events = Wires(), list[InventoryEvent]()
         regions = Regions([config("a"), config("b")], LoopClock(), connect=wires)
         regions.subscribe(events.append)
         runner = asyncio.create_task(regions.run())
@@ -220,13 +220,13 @@ async def test_the_preflight_names_what_is_missing_and_for_what() -> None:
     def answer(method: str, path: str, params: dict[str, Any]) -> Any:
         return {"version": "8.4.21"} if path == "/version" else granted
 
-    pve = Pve(ScriptedTransport(answer))
+    pve = PveWriter(ScriptedTransport(answer))
     report = await preflight.check(pve)
     assert report.ok
     assert "all privileges are there" in str(report)
     del granted["/storage"]["Datastore.Allocate"]
     report = await preflight.check(pve)
-    assert isinstance(report, Report)
+    assert isinstance(report, PreflightReport)
     assert "Datastore.Allocate on /storage: to delete bootstrap ISOs" in str(report)
 
 

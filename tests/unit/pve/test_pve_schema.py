@@ -10,10 +10,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from moxwell.pve.client import Pve
-from moxwell.pve.endpoints.firewall import Rule
-from moxwell.pve.transport import Upload
-from moxwell.pve.values import Secret, Upid
+from moxwell.pve.client import PveWriter
+from moxwell.pve.endpoints.firewall import FirewallRule
+from moxwell.pve.transport import FileUpload
+from moxwell.pve.values import SecretValue, Upid
 from moxwell.testing.scripted_transport import ScriptedTransport
 
 FOLDER = Path(__file__).parents[4] / "shared" / "pve"
@@ -24,7 +24,7 @@ GROUPS = (
 )  # fmt: skip
 ONLY_9 = re.compile(r"/cluster/ha/rules(/.*)?")  # HA rules took the place of HA groups
 UPID = Upid("UPID:pve1:000039FE:0007D90C:6AFA23F8:qmstart:100:u@pve:")
-RULE = Rule(
+RULE = FirewallRule(
     type="in", action="ACCEPT", pos=0, enable=1, macro="SSH", proto="tcp", source="10.0.0.0/8",
     dest="10.0.0.1", sport="1", dport="2", iface="net0", log="info", comment="c", icmp_type="0",
 )  # fmt: skip
@@ -67,8 +67,9 @@ def argument(hint: Any, keys: Sequence[str]) -> Iterator[Any]:
         yield from argument(options[0], keys)
     else:
         yield {
-            str: "x", int: 1, float: 1.5, bool: True, Upid: UPID, Secret: Secret("s"), Rule: RULE,
-            Upload: Upload.of("a.iso", b""),
+            str: "x", int: 1, float: 1.5, bool: True, Upid: UPID, SecretValue: SecretValue("s"),
+            FirewallRule: RULE,
+            FileUpload: FileUpload.of("a.iso", b""),
         }[hint]  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def calls() -> list[tuple[str, str, str, dict[str, Any]]]:
     found: list[tuple[str, str, str, dict[str, Any]]] = []
     for group in GROUPS:
         for name, method in inspect.getmembers(
-            type(getattr(Pve(ScriptedTransport(lambda *_: Sent())), group)),
+            type(getattr(PveWriter(ScriptedTransport(lambda *_: Sent())), group)),
             inspect.iscoroutinefunction,
         ):
             if not name.startswith("_"):
@@ -96,7 +97,7 @@ def sent_by(group: str, name: str, method: Any) -> Iterator[tuple[str, str, str,
             given["kind"] = kind
         transport = ScriptedTransport(lambda *_: Sent())
         with pytest.raises(Sent):
-            drive(getattr(getattr(Pve(transport), group), name)(**given))
+            drive(getattr(getattr(PveWriter(transport), group), name)(**given))
         ((verb, path, params),) = transport.sent
         yield f"{group}.{name}", "POST" if verb == "UPLOAD" else verb, path, params
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from moxwell.pve import errors
-from moxwell.pve.client import Pve
-from moxwell.pve.tasks import Ended, Tasks
+from moxwell.pve.client import PveWriter
+from moxwell.pve.tasks import TaskEnded, TaskPoller
 from moxwell.pve.values import Upid
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_transport import ScriptedTransport
@@ -24,8 +24,8 @@ class Server:
         self.ends = ends
         self.unlisted = unlisted or set()
         self.transport = ScriptedTransport(self.answer)
-        self.tasks = Tasks(Pve(self.transport), LoopClock())
-        self.ended: list[Ended] = []
+        self.tasks = TaskPoller(PveWriter(self.transport), LoopClock())
+        self.ended: list[TaskEnded] = []
         self.tasks.subscribe(self.ended.append)
 
     def status(self, task: Upid) -> str | None:

@@ -17,15 +17,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from moxwell.pve import errors
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
-from moxwell.pve.transport import HttpTransport, Untrusted, Upload
-from moxwell.pve.values import Secret
+from moxwell.pve.transport import CertificateRefused, FileUpload, PveHttpTransport
+from moxwell.pve.values import SecretValue
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_proxmox import Arrived, Peer, Say, always, closed_url, serving
 
 VERSION = Say(body='{"data":{"version":"8.4.21"}}')
-TOKEN = TokenAuth("u@pve!t", Secret("hunter2-token"))
+TOKEN = TokenAuth("u@pve!t", SecretValue("hunter2-token"))
 UPID = "UPID:pve1:000039FE:0007D90C:6AFA23F8:qmstart:100:u@pve!t:"
 
 
@@ -33,12 +33,12 @@ def config(*urls: str, auth: TokenAuth | PasswordAuth = TOKEN, **more: object) -
     return RegionConfig(region="r1", urls=urls, auth=auth, **more)  # type: ignore[arg-type]
 
 
-def tried(*urls: str, **more: object) -> HttpTransport:
-    return HttpTransport(config(*urls, **more), LoopClock())  # type: ignore[arg-type]
+def tried(*urls: str, **more: object) -> PveHttpTransport:
+    return PveHttpTransport(config(*urls, **more), LoopClock())  # type: ignore[arg-type]
 
 
 async def with_peer(
-    say: Say, use: Callable[[HttpTransport, Peer], Awaitable[None]], **more: object
+    say: Say, use: Callable[[PveHttpTransport, Peer], Awaitable[None]], **more: object
 ) -> None:
     async with serving(always(say)) as peer:
         wire = tried(peer.url, **more)
@@ -47,8 +47,8 @@ async def with_peer(
 
 
 def test_a_token_goes_with_every_request() -> None:
-    async def use(wire: HttpTransport, peer: Peer) -> None:
-        assert (await Pve(wire).version()).major == 8
+    async def use(wire: PveHttpTransport, peer: Peer) -> None:
+        assert (await PveWriter(wire).version()).major == 8
         (arrived,) = peer.arrived
         assert arrived.headers["authorization"] == "PVEAPIToken=u@pve!t=hunter2-token"
         assert (arrived.method, arrived.path) == ("GET", "/version")
@@ -57,7 +57,7 @@ def test_a_token_goes_with_every_request() -> None:
 
 
 def test_parameters_of_get_and_delete_are_a_query_of_post_and_put_a_form() -> None:
-    async def use(wire: HttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: Peer) -> None:
         for method in ("GET", "DELETE", "POST", "PUT"):
             await wire.request(method, "/x", {"a": "1 2&ä", "b": True, "c": None})
         assert all(seen.fields == {"a": "1 2&ä", "b": "1"} for seen in peer.arrived)
@@ -67,7 +67,7 @@ def test_parameters_of_get_and_delete_are_a_query_of_post_and_put_a_form() -> No
 
 
 def test_a_refusal_becomes_its_class_and_names_the_place() -> None:
-    async def use(wire: HttpTransport, _: Peer) -> None:
+    async def use(wire: PveHttpTransport, _: Peer) -> None:
         with pytest.raises(errors.Locked, match="region r1: PUT /x: VM is locked") as caught:
             await wire.request("PUT", "/x")
         assert "hunter2" not in str(caught.value) + repr(caught.value)
@@ -76,8 +76,8 @@ def test_a_refusal_becomes_its_class_and_names_the_place() -> None:
 
 
 def test_a_refusal_that_quotes_a_secret_is_not_repeated() -> None:
-    async def use(wire: HttpTransport, _: Peer) -> None:
-        with pytest.raises(errors.BadRequest) as caught:
+    async def use(wire: PveHttpTransport, _: Peer) -> None:
+        with pytest.raises(errors.InvalidParameter) as caught:
             await wire.request("PUT", "/x", {"cipassword": "hunter2", "cores": 1})
         assert "hunter2" not in str(caught.value)
         assert caught.value.fields == {}
@@ -88,7 +88,7 @@ def test_a_refusal_that_quotes_a_secret_is_not_repeated() -> None:
 
 async def first_then_second(
     first: Say | None, method: str = "GET"
-) -> tuple[str, int, int, HttpTransport]:
+) -> tuple[str, int, int, PveHttpTransport]:
     """One request to two URLs, of which the first is odd (None: nobody listens)."""
     async with (
         serving(always(first or Say())) as a,
@@ -109,16 +109,18 @@ async def first_then_second(
         pytest.param(None, "GET", "b", 1, id="refused, a read: the next URL"),
         pytest.param(None, "POST", "b", 1, id="refused, a change was never sent: the next URL"),
         pytest.param(Say(cut=True), "GET", "b", 1, id="cut, a read: the next URL"),
-        pytest.param(Say(cut=True), "POST", "Uncertain", 0, id="cut, a change: never twice"),
-        pytest.param(Say(cut=True), "PUT", "Uncertain", 0, id="cut, a PUT: never twice"),
-        pytest.param(Say(cut=True), "DELETE", "Uncertain", 0, id="cut, a DELETE: never twice"),
+        pytest.param(Say(cut=True), "POST", "OutcomeUnknown", 0, id="cut, a change: never twice"),
+        pytest.param(Say(cut=True), "PUT", "OutcomeUnknown", 0, id="cut, a PUT: never twice"),
+        pytest.param(Say(cut=True), "DELETE", "OutcomeUnknown", 0, id="cut, a DELETE: never twice"),
         pytest.param(Say(silent=True), "GET", "b", 1, id="silence, a read: the next URL"),
-        pytest.param(Say(silent=True), "POST", "Uncertain", 0, id="silence, a change: never twice"),
+        pytest.param(
+            Say(silent=True), "POST", "OutcomeUnknown", 0, id="silence, a change: never twice"
+        ),
         pytest.param(Say(595, ""), "GET", "b", 1, id="595, a read: another way to the host"),
         pytest.param(Say(595, ""), "POST", "b", 1, id="595, a change that was not delivered"),
         pytest.param(Say(596, ""), "GET", "b", 1, id="596, a read: another way"),
         pytest.param(Say(596, ""), "POST", "HostUnreachable", 0, id="596, a change: never twice"),
-        pytest.param(Say(500, "{}"), "GET", "Unexplained", 0, id="an answer is an answer"),
+        pytest.param(Say(500, "{}"), "GET", "UnknownPveError", 0, id="an answer is an answer"),
     ],
 )
 def test_failover(first: Say | None, method: str, outcome: str, asked: int) -> None:
@@ -133,7 +135,7 @@ def test_a_broken_connection_is_forgiven_to_a_read_on_the_only_url() -> None:
         async with serving(lambda _: says.pop(0)) as peer:
             wire = tried(peer.url)
             await wire.request("GET", "/x")
-            with pytest.raises(errors.Uncertain):
+            with pytest.raises(errors.OutcomeUnknown):
                 await wire.request("POST", "/x")
             await wire.request("GET", "/x")
             with pytest.raises(errors.RegionUnreachable):
@@ -165,7 +167,7 @@ def test_a_dead_preferred_url_is_left_and_returned_to() -> None:
 
 
 def test_a_dead_host_opens_no_breaker() -> None:
-    async def use(wire: HttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: Peer) -> None:
         for _ in range(10):
             with pytest.raises(errors.HostUnreachable):
                 await wire.request("GET", "/nodes/dead/status")
@@ -197,7 +199,7 @@ def test_a_dead_region_fails_at_once_and_recovers() -> None:
 
 
 def test_a_deadline_is_kept_and_no_longer() -> None:
-    async def use(wire: HttpTransport, _: Peer) -> None:
+    async def use(wire: PveHttpTransport, _: Peer) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
         with pytest.raises(errors.RegionUnreachable):
@@ -231,7 +233,7 @@ def test_a_region_gets_only_so_many_requests_at_once() -> None:
 
 
 def test_the_time_in_the_queue_counts() -> None:
-    async def use(wire: HttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: Peer) -> None:
         first = asyncio.create_task(wire.request("GET", "/x", deadline_seconds=60))
         await asyncio.sleep(1)
         with pytest.raises(errors.Overloaded, match="1 other requests"):
@@ -243,7 +245,7 @@ def test_the_time_in_the_queue_counts() -> None:
 
 
 def test_giving_up_a_request_gives_its_place_back() -> None:
-    async def use(wire: HttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: Peer) -> None:
         for _ in range(3):
             task = asyncio.create_task(wire.request("GET", "/x"))
             await asyncio.sleep(0.1)
@@ -296,8 +298,8 @@ def test_a_ticket_is_fetched_once_used_with_csrf_and_renewed() -> None:
         door = Door()
         async with serving(door) as peer:
             clock = SkipClock()
-            auth = PasswordAuth("root@pam", Secret("hunter2"))
-            wire = HttpTransport(config(peer.url, auth=auth), clock)
+            auth = PasswordAuth("root@pam", SecretValue("hunter2"))
+            wire = PveHttpTransport(config(peer.url, auth=auth), clock)
             async with asyncio.TaskGroup() as group:
                 for method in ("GET", "POST", "PUT", "DELETE", "GET"):
                     group.create_task(wire.request(method, "/x"))
@@ -316,8 +318,8 @@ def test_a_ticket_is_fetched_once_used_with_csrf_and_renewed() -> None:
 def test_a_wrong_password_is_told_without_it() -> None:
     async def story() -> None:
         async with serving(Door()) as peer:
-            wire = tried(peer.url, auth=PasswordAuth("root@pam", Secret("wrong-hunter3")))
-            with pytest.raises(errors.Unauthenticated) as caught:
+            wire = tried(peer.url, auth=PasswordAuth("root@pam", SecretValue("wrong-hunter3")))
+            with pytest.raises(errors.CredentialsRefused) as caught:
                 await wire.request("GET", "/x")
             assert "hunter3" not in f"{caught.value!r}{caught.value}"
             await wire.close()
@@ -333,11 +335,11 @@ def test_a_wrong_password_is_told_without_it() -> None:
     ],
 )
 def test_a_login_that_gives_no_usable_ticket(data: dict[str, object], error: str) -> None:
-    async def use(wire: HttpTransport, _: Peer) -> None:
+    async def use(wire: PveHttpTransport, _: Peer) -> None:
         with pytest.raises(Exception, match=error):
             await wire.request("GET", "/x")
 
-    auth = PasswordAuth("root@pam", Secret("p"))
+    auth = PasswordAuth("root@pam", SecretValue("p"))
     run_virtual(with_peer(Say(body=json.dumps({"data": data})), use, auth=auth))
 
 
@@ -352,9 +354,9 @@ def test_an_upload_is_streamed_with_its_length_and_the_file_last() -> None:
             taken.append(n)
             yield bytes([n]) * 16384
 
-    async def use(wire: HttpTransport, peer: Peer) -> None:
-        file = Upload("a.iso", 64 * 16384, chunks)
-        upid = await Pve(wire).storage.upload("pve1", "local", file, checksum="c")
+    async def use(wire: PveHttpTransport, peer: Peer) -> None:
+        file = FileUpload("a.iso", 64 * 16384, chunks)
+        upid = await PveWriter(wire).storage.upload("pve1", "local", file, checksum="c")
         assert upid == UPID
         (arrived,) = peer.arrived
         assert arrived.path == "/nodes/pve1/storage/local/upload"
@@ -425,9 +427,9 @@ def test_tls(how: str, trusted: bool, tmp_path: Path) -> None:
         async with serving(always(VERSION), tls=context) as peer:
             wire = tried(peer.url, **ways[how])
             if trusted:
-                assert (await Pve(wire).version()).version == "8.4.21"
+                assert (await PveWriter(wire).version()).version == "8.4.21"
             else:
-                with pytest.raises(Untrusted, match="set ca_file or fingerprint"):
+                with pytest.raises(CertificateRefused, match="set ca_file or fingerprint"):
                     await wire.request("POST", "/x")
                 assert peer.arrived == []
             await wire.close()
@@ -437,9 +439,9 @@ def test_tls(how: str, trusted: bool, tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_no_json_is_told_without_quoting_it() -> None:
-    async def use(wire: HttpTransport, _: Peer) -> None:
-        with pytest.raises(errors.Unexplained, match="answer not understood") as caught:
-            await Pve(wire).version()
+    async def use(wire: PveHttpTransport, _: Peer) -> None:
+        with pytest.raises(errors.UnknownPveError, match="answer not understood") as caught:
+            await PveWriter(wire).version()
         assert "hunter2" not in str(caught.value)
 
     run_virtual(with_peer(Say(body="<html>hunter2</html>"), use))

@@ -11,13 +11,13 @@ from moxwell.errors import Bug, Invalid
 from moxwell.pve import property_strings, values
 from moxwell.pve.endpoints.access import NewToken
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.values import Blob, Secret, Upid
+from moxwell.pve.values import Blob, SecretValue, Upid
 
 UPID = "UPID:pve1:000039FE:0007D90C:6AFA23F8:qmclone:9030:root@pam!tok:"
 
 
 def test_a_secret_shows_nowhere() -> None:
-    token = NewToken("a@pve!t", Secret("hunter2"))
+    token = NewToken("a@pve!t", SecretValue("hunter2"))
     texts = [repr(token), str(token), f"{token.secret}", repr(token.secret), f"{token!r}"]
     assert not any("hunter2" in text for text in texts)
     assert token.secret.reveal() == "hunter2"
@@ -25,9 +25,9 @@ def test_a_secret_shows_nowhere() -> None:
 
 def test_a_secret_cannot_be_written() -> None:
     with pytest.raises(Bug):
-        pickle.dumps(Secret("x"))
+        pickle.dumps(SecretValue("x"))
     with pytest.raises(TypeError):
-        msgspec.json.encode(NewToken("a@pve!t", Secret("x")))
+        msgspec.json.encode(NewToken("a@pve!t", SecretValue("x")))
 
 
 def test_a_blob_prints_as_its_size() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from moxwell.pve.caller import Calls
-from moxwell.pve.values import Params, Secret, path
+from moxwell.pve.values import Params, SecretValue, path
 
 Permissions = dict[str, dict[str, int]]
 
@@ -54,7 +54,7 @@ class NewToken(Struct, frozen=True):
     """A token's secret, which Proxmox tells once."""
 
     token_id: str
-    secret: Secret
+    secret: SecretValue
 
 
 class PoolRow(Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class Access:
         self,
         userid: str,
         *,
-        password: Secret | None = None,
+        password: SecretValue | None = None,
         comment: str | None = None,
         groups: str | None = None,
     ) -> None:
@@ -114,7 +114,7 @@ class Access:
         params: Params = {"privsep": privsep, "comment": comment, "expire": expire}
         where = path("access", "users", userid, "token", tokenid)
         token = await self._calls.ask(_NewToken, "POST", where, params)
-        return NewToken(token.full or f"{userid}!{tokenid}", Secret(token.value))
+        return NewToken(token.full or f"{userid}!{tokenid}", SecretValue(token.value))
 
     async def delete_token(self, userid: str, tokenid: str) -> None:
         await self._calls.send("DELETE", path("access", "users", userid, "token", tokenid))

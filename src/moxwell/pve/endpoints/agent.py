@@ -16,7 +16,7 @@ from moxwell.pve.values import Params, path
 R = TypeVar("R")
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class AgentAddress(Struct, frozen=True, kw_only=True):
     ip: str = field(name="ip-address")
     family: str = field(name="ip-address-type", default="ipv4")
     prefix: int = 0
@@ -27,7 +27,7 @@ class AgentInterface(Struct, frozen=True, kw_only=True):
 
     name: str
     mac: str = field(name="hardware-address", default="")
-    addresses: tuple[Address, ...] = field(name="ip-addresses", default=())
+    addresses: tuple[AgentAddress, ...] = field(name="ip-addresses", default=())
 
 
 class OsInfo(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class OsInfo(Struct, frozen=True, kw_only=True):
     machine: str = ""
 
 
-class Exit(Struct, frozen=True, kw_only=True):
+class CommandStatus(Struct, frozen=True, kw_only=True):
     """How far a command is; ``code`` is there once it ended by itself."""
 
     exited: bool
@@ -111,9 +111,9 @@ class Agent:
         where = asked(host, vmid, "exec")
         return (await self._calls.ask(_Pid, "POST", where, params)).pid
 
-    async def exit(self, host: str, vmid: int, pid: int) -> Exit:
+    async def exit(self, host: str, vmid: int, pid: int) -> CommandStatus:
         """How a command ended; can be read once after that."""
-        return await self._calls.read(Exit, asked(host, vmid, "exec-status"), {"pid": pid})
+        return await self._calls.read(CommandStatus, asked(host, vmid, "exec-status"), {"pid": pid})
 
     async def read_file(self, host: str, vmid: int, file: str) -> FileContent:
         where = asked(host, vmid, "file-read")

@@ -11,7 +11,7 @@ from moxwell.pve.caller import Calls
 from moxwell.pve.values import Params, Upid, path
 
 
-class Version(Struct, frozen=True):
+class PveVersion(Struct, frozen=True):
     """What the API server is."""
 
     version: str
@@ -23,7 +23,7 @@ class Version(Struct, frozen=True):
         return int(self.version.partition(".")[0])
 
 
-class Resource(Struct, frozen=True, kw_only=True):
+class ClusterResource(Struct, frozen=True, kw_only=True):
     """A row of ``/cluster/resources``: a host, guest, storage, pool, SDN zone or network."""
 
     id: str
@@ -56,7 +56,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     network: str = ""
 
 
-class Member(Struct, frozen=True, kw_only=True):
+class ClusterMember(Struct, frozen=True, kw_only=True):
     """A row of ``/cluster/status``: the cluster itself or one of its hosts."""
 
     id: str
@@ -102,15 +102,17 @@ class Cluster:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
-    async def version(self) -> Version:
-        return await self._calls.read(Version, "/version")
+    async def version(self) -> PveVersion:
+        return await self._calls.read(PveVersion, "/version")
 
-    async def resources(self, type: str | None = None) -> tuple[Resource, ...]:
+    async def resources(self, type: str | None = None) -> tuple[ClusterResource, ...]:
         """Everything there is, or only ``vm``, ``storage``, ``node`` or ``sdn``."""
-        return await self._calls.read(tuple[Resource, ...], "/cluster/resources", {"type": type})
+        return await self._calls.read(
+            tuple[ClusterResource, ...], "/cluster/resources", {"type": type}
+        )
 
-    async def status(self) -> tuple[Member, ...]:
-        return await self._calls.read(tuple[Member, ...], "/cluster/status")
+    async def status(self) -> tuple[ClusterMember, ...]:
+        return await self._calls.read(tuple[ClusterMember, ...], "/cluster/status")
 
     async def nextid(self, vmid: int | None = None) -> int:
         """A free VMID, or ``vmid`` if it is free; reserves nothing."""
@@ -131,7 +133,7 @@ class Cluster:
         await self._calls.send("PUT", "/cluster/options", params)
 
 
-class Replica(Struct, frozen=True, kw_only=True):
+class ReplicationJob(Struct, frozen=True, kw_only=True):
     """A replication job."""
 
     id: str
@@ -146,7 +148,7 @@ class Replica(Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-class ReplicaStatus(Struct, frozen=True, kw_only=True):
+class ReplicationStatus(Struct, frozen=True, kw_only=True):
     """How a host's replication job fares."""
 
     id: str
@@ -167,11 +169,11 @@ class Replication:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
-    async def list(self) -> tuple[Replica, ...]:
-        return await self._calls.read(tuple[Replica, ...], "/cluster/replication")
+    async def list(self) -> tuple[ReplicationJob, ...]:
+        return await self._calls.read(tuple[ReplicationJob, ...], "/cluster/replication")
 
-    async def get(self, job: str) -> Replica:
-        return await self._calls.read(Replica, path("cluster", "replication", job))
+    async def get(self, job: str) -> ReplicationJob:
+        return await self._calls.read(ReplicationJob, path("cluster", "replication", job))
 
     async def create(
         self,
@@ -209,9 +211,11 @@ class Replication:
         params: Params = {"keep": keep, "force": force}
         await self._calls.send("DELETE", path("cluster", "replication", job), params)
 
-    async def on_host(self, host: str, *, guest: int | None = None) -> tuple[ReplicaStatus, ...]:
+    async def on_host(
+        self, host: str, *, guest: int | None = None
+    ) -> tuple[ReplicationStatus, ...]:
         where = path("nodes", host, "replication")
-        return await self._calls.read(tuple[ReplicaStatus, ...], where, {"guest": guest})
+        return await self._calls.read(tuple[ReplicationStatus, ...], where, {"guest": guest})
 
     async def run_now(self, host: str, job: str) -> Upid | None:
         return await self._calls.perhaps(

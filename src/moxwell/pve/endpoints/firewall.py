@@ -16,7 +16,7 @@ from moxwell.pve.values import Params, Value, path
 Kind = Literal["qemu", "lxc"]
 
 
-class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FirewallRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A firewall rule; ``type`` is ``in``, ``out``, ``forward`` or ``group``."""
 
     type: str
@@ -46,7 +46,7 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {key: value for key, value in form.items() if value not in ("", None)}
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class SecurityGroup(Struct, frozen=True, kw_only=True):
     group: str
     comment: str = ""
     digest: str = ""
@@ -72,8 +72,8 @@ class Firewall:
     async def cluster_options(self) -> dict[str, Any]:
         return await self._calls.read(dict[str, Any], "/cluster/firewall/options")
 
-    async def groups(self) -> tuple[Group, ...]:
-        return await self._calls.read(tuple[Group, ...], "/cluster/firewall/groups")
+    async def groups(self) -> tuple[SecurityGroup, ...]:
+        return await self._calls.read(tuple[SecurityGroup, ...], "/cluster/firewall/groups")
 
     async def create_group(self, group: str, *, comment: str | None = None) -> None:
         params: Params = {"group": group, "comment": comment}
@@ -82,11 +82,11 @@ class Firewall:
     async def delete_group(self, group: str) -> None:
         await self._calls.send("DELETE", path("cluster", "firewall", "groups", group))
 
-    async def group_rules(self, group: str) -> tuple[Rule, ...]:
+    async def group_rules(self, group: str) -> tuple[FirewallRule, ...]:
         where = path("cluster", "firewall", "groups", group)
-        return await self._calls.read(tuple[Rule, ...], where)
+        return await self._calls.read(tuple[FirewallRule, ...], where)
 
-    async def add_group_rule(self, group: str, rule: Rule) -> None:
+    async def add_group_rule(self, group: str, rule: FirewallRule) -> None:
         where = path("cluster", "firewall", "groups", group)
         await self._calls.send("POST", where, rule.params())
 
@@ -102,10 +102,12 @@ class Firewall:
     ) -> None:
         await self._calls.send("PUT", _of(host, kind, vmid, "options"), options)
 
-    async def rules(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[Rule, ...]:
-        return await self._calls.read(tuple[Rule, ...], _of(host, kind, vmid, "rules"))
+    async def rules(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[FirewallRule, ...]:
+        return await self._calls.read(tuple[FirewallRule, ...], _of(host, kind, vmid, "rules"))
 
-    async def add_rule(self, host: str, vmid: int, rule: Rule, *, kind: Kind = "qemu") -> None:
+    async def add_rule(
+        self, host: str, vmid: int, rule: FirewallRule, *, kind: Kind = "qemu"
+    ) -> None:
         await self._calls.send("POST", _of(host, kind, vmid, "rules"), rule.params())
 
     async def delete_rule(

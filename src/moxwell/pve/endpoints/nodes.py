@@ -63,7 +63,7 @@ class HostStatus(Struct, frozen=True, kw_only=True):
     loadavg: tuple[str, ...] = ()
 
 
-class Interface(Struct, frozen=True, kw_only=True):
+class HostInterface(Struct, frozen=True, kw_only=True):
     """A network interface of a host."""
 
     iface: str = ""
@@ -96,7 +96,7 @@ class HostStorage(Struct, frozen=True, kw_only=True):
         return content in self.content.split(",")
 
 
-class PciDevice(Struct, frozen=True, kw_only=True):
+class HostPciDevice(Struct, frozen=True, kw_only=True):
     """A PCI device of a host."""
 
     id: str
@@ -144,12 +144,12 @@ class Nodes:
         where = path("nodes", host, "certificates", "info")
         return await self._calls.read(tuple[Certificate, ...], where)
 
-    async def network(self, host: str, *, type: str | None = None) -> tuple[Interface, ...]:
+    async def network(self, host: str, *, type: str | None = None) -> tuple[HostInterface, ...]:
         where = path("nodes", host, "network")
-        return await self._calls.read(tuple[Interface, ...], where, {"type": type})
+        return await self._calls.read(tuple[HostInterface, ...], where, {"type": type})
 
-    async def interface(self, host: str, name: str) -> Interface:
-        return await self._calls.read(Interface, path("nodes", host, "network", name))
+    async def interface(self, host: str, name: str) -> HostInterface:
+        return await self._calls.read(HostInterface, path("nodes", host, "network", name))
 
     async def storages(
         self,
@@ -166,9 +166,9 @@ class Nodes:
         where = path("nodes", host, "storage")
         return await self._calls.read(tuple[HostStorage, ...], where, params)
 
-    async def pci(self, host: str) -> tuple[PciDevice, ...]:
+    async def pci(self, host: str) -> tuple[HostPciDevice, ...]:
         where = path("nodes", host, "hardware", "pci")
-        return await self._calls.read(tuple[PciDevice, ...], where)
+        return await self._calls.read(tuple[HostPciDevice, ...], where)
 
     async def backup(
         self,

@@ -14,7 +14,7 @@ from moxwell.pve.caller import Calls
 from moxwell.pve.values import Params, Upid, Value, path
 
 
-class Zone(Struct, frozen=True, kw_only=True):
+class SdnZone(Struct, frozen=True, kw_only=True):
     zone: str
     type: str = ""
     nodes: str = ""
@@ -25,7 +25,7 @@ class Zone(Struct, frozen=True, kw_only=True):
     pending: dict[str, Any] | None = None
 
 
-class Vnet(Struct, frozen=True, kw_only=True):
+class SdnVnet(Struct, frozen=True, kw_only=True):
     vnet: str
     zone: str = ""
     type: str = ""
@@ -34,7 +34,7 @@ class Vnet(Struct, frozen=True, kw_only=True):
     state: str = ""
 
 
-class Subnet(Struct, frozen=True, kw_only=True):
+class SdnSubnet(Struct, frozen=True, kw_only=True):
     subnet: str
     cidr: str = ""
     network: str = ""
@@ -46,12 +46,12 @@ class Subnet(Struct, frozen=True, kw_only=True):
     dhcp_range: tuple[Any, ...] = field(name="dhcp-range", default=())
 
 
-class Ipam(Struct, frozen=True, kw_only=True):
+class SdnIpam(Struct, frozen=True, kw_only=True):
     ipam: str
     type: str = ""
 
 
-class Lease(Struct, frozen=True, kw_only=True):
+class IpamEntry(Struct, frozen=True, kw_only=True):
     """An address that an IPAM knows."""
 
     ip: str = ""
@@ -72,12 +72,12 @@ class Sdn:
 
     async def zones(
         self, *, type: str | None = None, pending: bool | None = None, running: bool | None = None
-    ) -> tuple[Zone, ...]:
+    ) -> tuple[SdnZone, ...]:
         params: Params = {"type": type, "pending": pending, "running": running}
-        return await self._calls.read(tuple[Zone, ...], "/cluster/sdn/zones", params)
+        return await self._calls.read(tuple[SdnZone, ...], "/cluster/sdn/zones", params)
 
-    async def zone(self, zone: str) -> Zone:
-        return await self._calls.read(Zone, path("cluster", "sdn", "zones", zone))
+    async def zone(self, zone: str) -> SdnZone:
+        return await self._calls.read(SdnZone, path("cluster", "sdn", "zones", zone))
 
     async def create_zone(self, zone: str, type: str, options: Mapping[str, Value]) -> None:
         form = {"zone": zone, "type": type, **options}
@@ -88,12 +88,12 @@ class Sdn:
 
     async def vnets(
         self, *, pending: bool | None = None, running: bool | None = None
-    ) -> tuple[Vnet, ...]:
+    ) -> tuple[SdnVnet, ...]:
         params: Params = {"pending": pending, "running": running}
-        return await self._calls.read(tuple[Vnet, ...], "/cluster/sdn/vnets", params)
+        return await self._calls.read(tuple[SdnVnet, ...], "/cluster/sdn/vnets", params)
 
-    async def vnet(self, vnet: str) -> Vnet:
-        return await self._calls.read(Vnet, path("cluster", "sdn", "vnets", vnet))
+    async def vnet(self, vnet: str) -> SdnVnet:
+        return await self._calls.read(SdnVnet, path("cluster", "sdn", "vnets", vnet))
 
     async def create_vnet(
         self,
@@ -114,9 +114,9 @@ class Sdn:
     async def delete_vnet(self, vnet: str) -> None:
         await self._calls.send("DELETE", path("cluster", "sdn", "vnets", vnet))
 
-    async def subnets(self, vnet: str) -> tuple[Subnet, ...]:
+    async def subnets(self, vnet: str) -> tuple[SdnSubnet, ...]:
         where = path("cluster", "sdn", "vnets", vnet, "subnets")
-        return await self._calls.read(tuple[Subnet, ...], where)
+        return await self._calls.read(tuple[SdnSubnet, ...], where)
 
     async def create_subnet(
         self,
@@ -140,12 +140,12 @@ class Sdn:
     async def delete_subnet(self, vnet: str, subnet: str) -> None:
         await self._calls.send("DELETE", path("cluster", "sdn", "vnets", vnet, "subnets", subnet))
 
-    async def ipams(self) -> tuple[Ipam, ...]:
-        return await self._calls.read(tuple[Ipam, ...], "/cluster/sdn/ipams")
+    async def ipams(self) -> tuple[SdnIpam, ...]:
+        return await self._calls.read(tuple[SdnIpam, ...], "/cluster/sdn/ipams")
 
-    async def leases(self, ipam: str) -> tuple[Lease, ...]:
+    async def leases(self, ipam: str) -> tuple[IpamEntry, ...]:
         where = path("cluster", "sdn", "ipams", ipam, "status")
-        return await self._calls.read(tuple[Lease, ...], where)
+        return await self._calls.read(tuple[IpamEntry, ...], where)
 
     async def reserve(self, vnet: str, *, zone: str, ip: str, mac: str) -> None:
         params: Params = {"zone": zone, "ip": ip, "mac": mac}

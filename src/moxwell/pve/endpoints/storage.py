@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from moxwell.pve.caller import Calls
 from moxwell.pve.endpoints.nodes import HostStorage
-from moxwell.pve.transport import Upload
+from moxwell.pve.transport import FileUpload
 from moxwell.pve.values import Params, Upid, path
 
 
@@ -29,7 +29,7 @@ class StorageDefinition(Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-class Volume(Struct, frozen=True, kw_only=True):
+class VolumeRow(Struct, frozen=True, kw_only=True):
     """A volume in a list."""
 
     volid: str
@@ -78,10 +78,12 @@ class Storage:
 
     async def content(
         self, host: str, storage: str, *, content: str | None = None, vmid: int | None = None
-    ) -> tuple[Volume, ...]:
+    ) -> tuple[VolumeRow, ...]:
         """The volumes on a storage, of one kind or of one guest."""
         where = path("nodes", host, "storage", storage, "content")
-        return await self._calls.read(tuple[Volume, ...], where, {"content": content, "vmid": vmid})
+        return await self._calls.read(
+            tuple[VolumeRow, ...], where, {"content": content, "vmid": vmid}
+        )
 
     async def volume(self, host: str, storage: str, volid: str) -> VolumeDetail:
         return await self._calls.read(VolumeDetail, _volume(host, storage, volid))
@@ -132,7 +134,7 @@ class Storage:
         self,
         host: str,
         storage: str,
-        file: Upload,
+        file: FileUpload,
         *,
         content: str = "iso",
         checksum: str | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from moxwell.errors import Conflict
 from moxwell.pve import errors, property_strings
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.steps.contract import (
     Expectation,
@@ -30,7 +30,7 @@ class SlotTaken(Conflict):
     reason = "SlotTaken"
 
 
-def differing(config: GuestConfig, wanted: Mapping[str, str]) -> dict[str, str]:
+def changed_values(config: GuestConfig, wanted: Mapping[str, str]) -> dict[str, str]:
     """The wanted values that are not true yet."""
     return {
         key: value
@@ -39,7 +39,7 @@ def differing(config: GuestConfig, wanted: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def lingering(config: GuestConfig, unwanted: tuple[str, ...]) -> tuple[str, ...]:
+def keys_to_delete(config: GuestConfig, unwanted: tuple[str, ...]) -> tuple[str, ...]:
     """The unwanted keys that are still there."""
     return tuple(key for key in unwanted if key in config)
 
@@ -58,15 +58,15 @@ class Configure(GuestStep, frozen=True, kw_only=True):
 
     def is_needed(self, config: GuestConfig) -> bool:
         """Would it change anything?"""
-        return bool(differing(config, self.changes) or lingering(config, self.delete))
+        return bool(changed_values(config, self.changes) or keys_to_delete(config, self.delete))
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         if self.digest:
             same_region(pve, self.guest.region)
             return await _write(pve, self, _boot_apart(self.changes, {}), self.delete, self.digest)
         config = await own_free_config(pve, self.guest)
-        changes = _boot_apart(differing(config, self.changes), config.raw)
-        delete = lingering(config, self.delete)
+        changes = _boot_apart(changed_values(config, self.changes), config.raw)
+        delete = keys_to_delete(config, self.delete)
         if not changes and not delete:
             return None
         return await _write(pve, self, changes, delete, config.digest)
@@ -87,7 +87,7 @@ def _boot_apart(changes: Mapping[str, str], current: Mapping[str, str]) -> dict[
 
 
 async def _write(
-    pve: Pve,
+    pve: PveWriter,
     step: GuestStep,
     changes: Mapping[str, str],
     delete: tuple[str, ...],
@@ -114,7 +114,7 @@ class AttachIso(GuestStep, frozen=True, kw_only=True):
     slot: str
     volid: str
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_free_config(pve, self.guest)
         held = config.get(self.slot)
         if property_strings.volume(held) == self.volid:
@@ -130,7 +130,7 @@ class EjectIso(GuestStep, frozen=True, kw_only=True):
     slot: str
     volid: str = ""  # only this medium, if told
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_free_config(pve, self.guest)
         held = property_strings.volume(config.get(self.slot))
         if held in {"", "none"} or (self.volid and held != self.volid):
@@ -138,7 +138,7 @@ class EjectIso(GuestStep, frozen=True, kw_only=True):
         return await _write(pve, self, {self.slot: EMPTY_DRIVE}, (), config.digest)
 
 
-class Resize(GuestStep, frozen=True, kw_only=True):
+class ResizeDisk(GuestStep, frozen=True, kw_only=True):
     """Grow a disk to a size; never shrinks."""
 
     slot: str
@@ -148,7 +148,7 @@ class Resize(GuestStep, frozen=True, kw_only=True):
     def is_needed(self, config: GuestConfig) -> bool:
         return config.size_bytes(self.slot) < self.size_gib << 30
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         digest = self.digest
         if not digest:
             config = await own_free_config(pve, self.guest)
@@ -170,7 +170,7 @@ class AttachDisk(GuestStep, frozen=True, kw_only=True):
     volid: str
     options: Mapping[str, str] = {}
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_free_config(pve, self.guest)
         value = property_strings.render(self.volid, self.options)
         where = config.slot_of(self.volid)
@@ -191,7 +191,7 @@ class DetachDisk(GuestStep, frozen=True, kw_only=True):
 
     volid: str
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_free_config(pve, self.guest)
         slot = config.slot_of(self.volid)
         if slot is None:
@@ -208,7 +208,7 @@ class RemoveDisk(GuestStep, frozen=True, kw_only=True):
     slot: str
     volid: str
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_free_config(pve, self.guest)
         if self.slot not in config or property_strings.volume(config[self.slot]) != self.volid:
             return None
@@ -230,7 +230,7 @@ class MoveDisk(GuestStep, frozen=True, kw_only=True):
     storage: str
     format: str = ""
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_free_config(pve, self.guest)
         if self.slot not in config:
             raise errors.ObjectMissing(f"{self.guest} has no disk {self.slot}")
@@ -247,12 +247,12 @@ class MoveDisk(GuestStep, frozen=True, kw_only=True):
         )
 
 
-class Revert(GuestStep, frozen=True, kw_only=True):
+class RevertPending(GuestStep, frozen=True, kw_only=True):
     """Take back pending changes that a running guest refused."""
 
     keys: tuple[str, ...]
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_config(pve, self.guest)
         rows = await pve.qemu.pending(self.guest.host, self.guest.vmid)
         waiting = tuple(row.key for row in rows if row.key in self.keys and row.waits)

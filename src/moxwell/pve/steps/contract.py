@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from moxwell.errors import Bug
 from moxwell.pve import errors, ownership
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.endpoints.guest import GuestStatus
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.ownership import Mark
 from moxwell.pve.values import Upid
 
 
-class Guest(Struct, frozen=True):
+class GuestRef(Struct, frozen=True):
     """A guest as a step names it."""
 
     region: str
@@ -46,7 +46,7 @@ class Step(Struct, frozen=True, tag=True, tag_field="step"):
 
     certain: ClassVar[bool] = False  # does "nothing to do" prove that what it expects is true?
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         """Make the change unless it is made; a task if it goes on as one."""
         raise NotImplementedError
 
@@ -68,7 +68,7 @@ class Step(Struct, frozen=True, tag=True, tag_field="step"):
 class GuestStep(Step, frozen=True):
     """A step on one guest."""
 
-    guest: Guest
+    guest: GuestRef
 
     @property
     def region(self) -> str:
@@ -79,13 +79,13 @@ class GuestStep(Step, frozen=True):
         return self.guest.vmid
 
 
-def same_region(pve: Pve, region: str) -> None:
+def same_region(pve: PveWriter, region: str) -> None:
     """A step never reaches another region than its own."""
     if pve.region != region:
         raise Bug(f"a step for region {region} met the client of region {pve.region}")
 
 
-async def own_config(pve: Pve, guest: Guest) -> GuestConfig:
+async def own_config(pve: PveWriter, guest: GuestRef) -> GuestConfig:
     """The guest's configuration, after a look at its mark."""
     same_region(pve, guest.region)
     config = await pve.qemu.config(guest.host, guest.vmid)
@@ -93,7 +93,7 @@ async def own_config(pve: Pve, guest: Guest) -> GuestConfig:
     return config
 
 
-async def own_free_config(pve: Pve, guest: Guest) -> GuestConfig:
+async def own_free_config(pve: PveWriter, guest: GuestRef) -> GuestConfig:
     """The same, of a guest that nobody has locked: Proxmox would let us wait for the lock."""
     config = await own_config(pve, guest)
     if config.lock:
@@ -101,7 +101,7 @@ async def own_free_config(pve: Pve, guest: Guest) -> GuestConfig:
     return config
 
 
-async def own_status(pve: Pve, guest: Guest) -> GuestStatus:
+async def own_status(pve: PveWriter, guest: GuestRef) -> GuestStatus:
     """The guest's power state, after a look at its mark; one request if its tags tell."""
     same_region(pve, guest.region)
     status = await pve.qemu.status(guest.host, guest.vmid)

@@ -10,8 +10,8 @@ from typing import TypedDict
 
 from moxwell.errors import Conflict, Missing
 from moxwell.pve import errors
-from moxwell.pve.client import Pve
-from moxwell.pve.endpoints.firewall import Rule
+from moxwell.pve.client import PveWriter
+from moxwell.pve.endpoints.firewall import FirewallRule
 from moxwell.pve.steps.contract import GuestStep, own_config, own_free_config
 from moxwell.pve.values import Upid, as_field
 
@@ -33,7 +33,7 @@ class RegisterHa(GuestStep, frozen=True, kw_only=True):
     max_restart: int = 1
     max_relocate: int = 1
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_config(pve, self.guest)
         sid = f"vm:{self.guest.vmid}"
         wanted: _Care = {
@@ -63,7 +63,7 @@ class RegisterHa(GuestStep, frozen=True, kw_only=True):
 class RemoveHa(GuestStep, frozen=True):
     """Take a guest out of HA's care; the guest may be gone already."""
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         try:
             await own_config(pve, self.guest)
         except errors.GuestMissing:
@@ -74,12 +74,12 @@ class RemoveHa(GuestStep, frozen=True):
             return None
         return None
 
-    async def _refuse_stranger(self, pve: Pve) -> None:
+    async def _refuse_stranger(self, pve: PveWriter) -> None:
         """A guest that lives on another host is not ours to unregister from here."""
         await pve.cluster.nextid(self.guest.vmid)  # raises Exists unless the id is free
 
 
-class JoinHaRule(GuestStep, frozen=True, kw_only=True):
+class AddToHaRule(GuestStep, frozen=True, kw_only=True):
     """Add a guest to an HA rule of 9; a node-affinity rule is made if it has ``nodes``."""
 
     rule: str
@@ -88,7 +88,7 @@ class JoinHaRule(GuestStep, frozen=True, kw_only=True):
     affinity: str = ""
     strict: bool = False
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         await own_config(pve, self.guest)
         sid = f"vm:{self.guest.vmid}"
         try:
@@ -110,18 +110,18 @@ class JoinHaRule(GuestStep, frozen=True, kw_only=True):
         return None
 
 
-class LastInRule(Conflict):
+class LastHaRuleResource(Conflict):
     """A rule of HA cannot be left by its last resource: Proxmox keeps no empty ones."""
 
     reason = "HARuleKept"
 
 
-class LeaveHaRule(GuestStep, frozen=True, kw_only=True):
+class RemoveFromHaRule(GuestStep, frozen=True, kw_only=True):
     """Take a guest out of an HA rule of 9; the rule itself stays."""
 
     rule: str
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         await own_config(pve, self.guest)
         sid = f"vm:{self.guest.vmid}"
         try:
@@ -132,7 +132,7 @@ class LeaveHaRule(GuestStep, frozen=True, kw_only=True):
             return None
         others = tuple(other for other in there.sids if other != sid)
         if not others:
-            raise LastInRule(f"{self.guest} is the last resource of HA rule {self.rule}")
+            raise LastHaRuleResource(f"{self.guest} is the last resource of HA rule {self.rule}")
         await pve.ha.update_rule(self.rule, there.type, resources=others, digest=there.digest)
         return None
 
@@ -141,9 +141,9 @@ class SetFirewall(GuestStep, frozen=True, kw_only=True):
     """Options of a guest's firewall, and rules that must be among its rules."""
 
     options: Mapping[str, str | int | bool] = {}
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FirewallRule, ...] = ()
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         await own_config(pve, self.guest)
         host, vmid = self.guest.host, self.guest.vmid
         have = await pve.firewall.options(host, vmid)
@@ -161,7 +161,7 @@ class SetFirewall(GuestStep, frozen=True, kw_only=True):
         return None
 
 
-class DropFirewallGroup(GuestStep, frozen=True, kw_only=True):
+class RemoveFirewallGroup(GuestStep, frozen=True, kw_only=True):
     """
     Take a security group off a guest, one of its rules in each take.
 
@@ -171,7 +171,7 @@ class DropFirewallGroup(GuestStep, frozen=True, kw_only=True):
 
     group: str
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         await own_config(pve, self.guest)
         host, vmid = self.guest.host, self.guest.vmid
         rules = await pve.firewall.rules(host, vmid)
@@ -187,17 +187,17 @@ class DropFirewallGroup(GuestStep, frozen=True, kw_only=True):
         return None
 
 
-def _essence(rule: Rule) -> tuple[tuple[str, object], ...]:
+def _essence(rule: FirewallRule) -> tuple[tuple[str, object], ...]:
     """A rule without its position."""
     return tuple(sorted((k, v) for k, v in rule.params().items() if k != "pos"))
 
 
-class JoinPool(GuestStep, frozen=True, kw_only=True):
+class AddToPool(GuestStep, frozen=True, kw_only=True):
     """Put a guest into a pool, out of any other."""
 
     pool: str
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         await own_config(pve, self.guest)
         pool = await pve.pools.get(self.pool)
         if all(member.get("vmid") != self.guest.vmid for member in pool.members):
@@ -205,14 +205,14 @@ class JoinPool(GuestStep, frozen=True, kw_only=True):
         return None
 
 
-class TakeSnapshot(GuestStep, frozen=True, kw_only=True):
+class CreateSnapshot(GuestStep, frozen=True, kw_only=True):
     """Take a snapshot, unless one of that name is there."""
 
     name: str
     description: str = ""
     memory: bool = False
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         await own_free_config(pve, self.guest)
         host, vmid = self.guest.host, self.guest.vmid
         if any(row.name == self.name for row in await pve.snapshots.list(host, vmid)):
@@ -226,12 +226,12 @@ class TakeSnapshot(GuestStep, frozen=True, kw_only=True):
         )
 
 
-class RemoveSnapshot(GuestStep, frozen=True, kw_only=True):
+class DeleteSnapshot(GuestStep, frozen=True, kw_only=True):
     """Remove a snapshot, if it is there."""
 
     name: str
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         await own_free_config(pve, self.guest)
         host, vmid = self.guest.host, self.guest.vmid
         if all(row.name != self.name for row in await pve.snapshots.list(host, vmid)):

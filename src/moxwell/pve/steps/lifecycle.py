@@ -9,10 +9,10 @@ whether that means gone is decided by who sees the whole region.
 from collections.abc import Mapping
 
 from moxwell.pve import errors, ownership
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.steps.contract import (
     Expectation,
-    Guest,
+    GuestRef,
     GuestStep,
     own_config,
     own_free_config,
@@ -37,7 +37,7 @@ class Clone(GuestStep, frozen=True, kw_only=True):
     pool: str = ""
     snapshot: str = ""
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         same_region(pve, self.guest.region)
         moved = self.guest.host != self.template_host
         try:
@@ -63,7 +63,7 @@ class Clone(GuestStep, frozen=True, kw_only=True):
         return Expectation(self.guest.vmid, {**fields, "template": False})
 
 
-class Create(GuestStep, frozen=True, kw_only=True):
+class CreateGuest(GuestStep, frozen=True, kw_only=True):
     """Make a guest from a configuration, marked from birth; disks may be ``import-from``."""
 
     name: str
@@ -71,7 +71,7 @@ class Create(GuestStep, frozen=True, kw_only=True):
     description: str = ""
     tags: tuple[str, ...] = ()
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         same_region(pve, self.guest.region)
         mark = self.guest.mark
         form = {
@@ -96,7 +96,7 @@ class MakeTemplate(GuestStep, frozen=True):
 
     certain = True
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_free_config(pve, self.guest)
         if config.template:
             return None
@@ -116,7 +116,7 @@ class Migrate(GuestStep, frozen=True, kw_only=True):
     with_local_disks: bool = False
     target_storage: str = ""
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         if self.guest.host == self.target:
             return None
         try:
@@ -133,15 +133,15 @@ class Migrate(GuestStep, frozen=True, kw_only=True):
             targetstorage=self.target_storage or None,
         )
 
-    async def _arrived(self, pve: Pve) -> None:
-        there = Guest(self.guest.region, self.target, self.guest.vmid, self.guest.mark)
+    async def _arrived(self, pve: PveWriter) -> None:
+        there = GuestRef(self.guest.region, self.target, self.guest.vmid, self.guest.mark)
         await own_config(pve, there)
 
     def expects(self) -> Expectation:
         return Expectation(self.guest.vmid, {"host": self.target})
 
 
-class RemoveCarcass(GuestStep, frozen=True, kw_only=True):
+class RemoveStaleClone(GuestStep, frozen=True, kw_only=True):
     """
     Remove what a clone left that died with its host, at an id that was claimed for it.
 
@@ -152,13 +152,13 @@ class RemoveCarcass(GuestStep, frozen=True, kw_only=True):
 
     skip_lock: bool = False
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         same_region(pve, self.guest.region)
         try:
             config = await pve.qemu.config(self.guest.host, self.guest.vmid)
         except errors.GuestMissing:
             return None
-        if not config.is_carcass:
+        if not config.is_stale_clone:
             ownership.verify(config, self.guest.mark, str(self.guest))
         if config.lock and not self.skip_lock:
             raise errors.Locked(f"{self.guest} is locked ({config.lock})")
@@ -179,7 +179,7 @@ class Destroy(GuestStep, frozen=True, kw_only=True):
 
     unreferenced_disks: bool = False
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         try:
             await own_free_config(pve, self.guest)
         except errors.GuestMissing:

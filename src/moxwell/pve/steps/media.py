@@ -8,10 +8,10 @@ deletion of nothing with success; uploading over an existing file replaces it.
 
 from msgspec import Struct
 
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.ownership import Foreign, Mark
 from moxwell.pve.steps.contract import Step, same_region
-from moxwell.pve.transport import Upload
+from moxwell.pve.transport import FileUpload
 from moxwell.pve.values import Blob, Upid
 
 
@@ -20,7 +20,7 @@ def iso_name(mark: Mark, purpose: str = "user-data") -> str:
     return f"moxwell-{purpose}-{mark.key}.iso"
 
 
-class Shelf(Struct, frozen=True):
+class StorageOnHost(Struct, frozen=True):
     """A storage as reached through a host."""
 
     region: str
@@ -31,7 +31,7 @@ class Shelf(Struct, frozen=True):
 class VolumeStep(Step, frozen=True, kw_only=True):
     """A step on a volume that is named after its owner."""
 
-    shelf: Shelf
+    shelf: StorageOnHost
     mark: Mark
 
     @property
@@ -54,14 +54,14 @@ class UploadIso(VolumeStep, frozen=True, kw_only=True):
     def volid(self) -> str:
         return f"{self.shelf.storage}:iso/{self.filename}"
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         same_region(pve, self.shelf.region)
         self.refuse_foreign(self.filename)
-        file = Upload.of(self.filename, self.content.data)
+        file = FileUpload.of(self.filename, self.content.data)
         return await pve.storage.upload(self.shelf.host, self.shelf.storage, file)
 
 
-class Download(VolumeStep, frozen=True, kw_only=True):
+class DownloadImage(VolumeStep, frozen=True, kw_only=True):
     """Let the host fetch an image from a URL, unless the file is there."""
 
     url: str
@@ -75,7 +75,7 @@ class Download(VolumeStep, frozen=True, kw_only=True):
     def volid(self) -> str:
         return f"{self.shelf.storage}:{self.content}/{self.filename}"
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         same_region(pve, self.shelf.region)
         self.refuse_foreign(self.filename)
         there = await pve.storage.content(self.shelf.host, self.shelf.storage, content=self.content)
@@ -98,7 +98,7 @@ class DeleteVolume(VolumeStep, frozen=True, kw_only=True):
 
     volid: str
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         same_region(pve, self.shelf.region)
         self.refuse_foreign(self.volid)
         return await pve.storage.delete(self.shelf.host, self.shelf.storage, self.volid)

@@ -6,7 +6,7 @@ state is asked of the guest's own host first, in the same request that shows its
 """
 
 from moxwell.pve import errors
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveWriter
 from moxwell.pve.endpoints.guest import GuestStatus
 from moxwell.pve.steps.contract import Expectation, GuestStep, own_status
 from moxwell.pve.values import Upid
@@ -22,7 +22,7 @@ class Start(GuestStep, frozen=True):
 
     certain = True
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         status = await own_status(pve, self.guest)
         if status.running:
             return None
@@ -41,7 +41,7 @@ class Shutdown(GuestStep, frozen=True, kw_only=True):
     timeout_seconds: int = 60
     force: bool = False
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         status = await own_status(pve, self.guest)
         if not status.running:
             return None
@@ -62,7 +62,7 @@ class Stop(GuestStep, frozen=True):
 
     certain = True
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         if not (await own_status(pve, self.guest)).running:
             return None
         return await pve.qemu.stop(self.guest.host, self.guest.vmid, overrule_shutdown=True)
@@ -80,7 +80,7 @@ class Reboot(GuestStep, frozen=True, kw_only=True):
     up_at_least_seconds: int
     timeout_seconds: int = 60
 
-    async def take(self, pve: Pve) -> Upid | None:
+    async def perform(self, pve: PveWriter) -> Upid | None:
         status = await own_status(pve, self.guest)
         if not status.running or status.uptime < self.up_at_least_seconds:
             return None
