@@ -18,15 +18,15 @@ from moxwell.api import json_merge, kinds
 from moxwell.api.kinds import Object
 from moxwell.errors import Invalid, Unsupported
 
-Tree = dict[str, Any]
-Step = Callable[[Tree], Tree]
+JsonObject = dict[str, Any]
+Convert = Callable[[JsonObject], JsonObject]
 HUB_DATA = "cluster.x-k8s.io/conversion-data"
 SPOKE_DATA = "moxwell.dev/conversion-data-"
 H = TypeVar("H", bound=Object)
 S = TypeVar("S", bound=Object)
 
 
-class NoSuchVersion(Unsupported):
+class UnknownVersion(Unsupported):
     """A version that is not served."""
 
     reason = "VersionUnknown"
@@ -38,7 +38,7 @@ class NotConvertible(Invalid):
     reason = "NotConvertible"
 
 
-def as_is(tree: Tree) -> Tree:
+def unchanged(tree: JsonObject) -> JsonObject:
     """For forms that have only one way to say a thing."""
     return tree
 
@@ -48,22 +48,22 @@ class Spoke:
     """A version beside the hub. ``canon`` writes an object in the one way it is compared in."""
 
     version: str
-    up: Step
-    down: Step
-    canon: Step = as_is
+    up: Convert
+    down: Convert
+    canon: Convert = unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class KindConversion:
     """All versions of one kind."""
 
     group: str
     kind: str
     hub: str
     spokes: tuple[Spoke, ...] = ()
-    canon: Step = as_is
+    canon: Convert = unchanged
 
-    def convert(self, obj: Tree, version: str) -> Tree:
+    def convert(self, obj: JsonObject, version: str) -> JsonObject:
         """The same object in another version."""
         here = str(obj.get("apiVersion", "")).rpartition("/")[2]
         if here == version:
@@ -76,9 +76,9 @@ class Family:
             if spoke.version == version:
                 return spoke
         known = ", ".join([self.hub, *(spoke.version for spoke in self.spokes)])
-        raise NoSuchVersion(f"{self.kind} has no version {version!r}; it has {known}")
+        raise UnknownVersion(f"{self.kind} has no version {version!r}; it has {known}")
 
-    def _up(self, obj: Tree, spoke: Spoke) -> Tree:
+    def _up(self, obj: JsonObject, spoke: Spoke) -> JsonObject:
         kept, plain = _take(obj, HUB_DATA)
         hub = self._step(spoke.up, plain, self.hub)
         if kept is not None:
@@ -86,10 +86,10 @@ class Family:
             back = self._step(spoke.down, whole, spoke.version)
             hub = _graft(whole, self._step(spoke.up, back, self.hub), hub)
         back = self._step(spoke.down, hub, spoke.version)
-        lost = not json_merge.same(_said(spoke.canon(plain)), _said(spoke.canon(back)))
+        lost = not json_merge.json_equal(_said(spoke.canon(plain)), _said(spoke.canon(back)))
         return _note(hub, SPOKE_DATA + spoke.version, _said(plain) if lost else None)
 
-    def _down(self, hub: Tree, spoke: Spoke) -> Tree:
+    def _down(self, hub: JsonObject, spoke: Spoke) -> JsonObject:
         kept, plain = _take(hub, SPOKE_DATA + spoke.version)
         obj = self._step(spoke.down, plain, spoke.version)
         if kept is not None:
@@ -97,29 +97,31 @@ class Family:
             there = self._step(spoke.up, whole, self.hub)
             obj = _graft(whole, self._step(spoke.down, there, spoke.version), obj)
         there = self._step(spoke.up, obj, self.hub)
-        lost = not json_merge.same(_said(self.canon(plain)), _said(self.canon(there)))
+        lost = not json_merge.json_equal(_said(self.canon(plain)), _said(self.canon(there)))
         return _note(obj, HUB_DATA, _said(plain) if lost else None)
 
-    def _step(self, step: Step, obj: Tree, version: str) -> Tree:
+    def _step(self, step: Convert, obj: JsonObject, version: str) -> JsonObject:
         """One function, with the version set and the metadata carried along."""
         made = step(obj)
         head = {"apiVersion": f"{self.group}/{version}", "kind": self.kind}
         return head | {"metadata": obj.get("metadata", {})} | _said(made)
 
 
-def typed(spoke: type[S], hub: type[H], up: Callable[[S], H], down: Callable[[H], S]) -> Spoke:
+def typed_spoke(
+    spoke: type[S], hub: type[H], up: Callable[[S], H], down: Callable[[H], S]
+) -> Spoke:
     """A spoke whose two functions are written on Structs."""
     return Spoke(
         version=spoke.resource.version,
-        up=lambda tree: kinds.as_dict(up(read(spoke, tree))),
-        down=lambda tree: kinds.as_dict(down(read(hub, tree))),
-        canon=canon_of(spoke),
+        up=lambda tree: kinds.as_dict(up(decode_object(spoke, tree))),
+        down=lambda tree: kinds.as_dict(down(decode_object(hub, tree))),
+        canon=canonical_form(spoke),
     )
 
 
-def canon_of(kind: type[Object]) -> Step:
+def canonical_form(kind: type[Object]) -> Convert:
     """All fields of the Struct, defaults too: so written, equal objects are equal trees."""
-    return lambda tree: dict(_full(read(kind, tree)))
+    return lambda tree: dict(_full(decode_object(kind, tree)))
 
 
 def _full(value: Any) -> Any:
@@ -133,7 +135,7 @@ def _full(value: Any) -> Any:
     return value
 
 
-def read(kind: type[H], tree: Mapping[str, Any]) -> H:
+def decode_object(kind: type[H], tree: Mapping[str, Any]) -> H:
     """A plain object as a Struct."""
     try:
         return msgspec.convert(json_merge.without_nulls(tree), kind)
@@ -142,20 +144,20 @@ def read(kind: type[H], tree: Mapping[str, Any]) -> H:
         raise NotConvertible(f"{kind.resource.kind} {name!r} is malformed: {error}") from error
 
 
-def _said(obj: Tree) -> Tree:
+def _said(obj: JsonObject) -> JsonObject:
     return {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
 
 
-def _with(obj: Tree, said: Tree) -> Tree:
+def _with(obj: JsonObject, said: JsonObject) -> JsonObject:
     head = {k: obj[k] for k in ("apiVersion", "kind", "metadata") if k in obj}
     return head | said
 
 
-def _graft(full: Tree, shown: Tree, now: Tree) -> Tree:
-    return _with(now, json_merge.graft(_said(full), _said(shown), _said(now)))
+def _graft(full: JsonObject, shown: JsonObject, now: JsonObject) -> JsonObject:
+    return _with(now, json_merge.three_way_merge(_said(full), _said(shown), _said(now)))
 
 
-def _take(obj: Tree, annotation: str) -> tuple[Tree | None, Tree]:
+def _take(obj: JsonObject, annotation: str) -> tuple[JsonObject | None, JsonObject]:
     """What an annotation keeps, and the object without it."""
     metadata = dict(obj.get("metadata") or {})
     annotations = dict(metadata.get("annotations") or {})
@@ -172,7 +174,7 @@ def _take(obj: Tree, annotation: str) -> tuple[Tree | None, Tree]:
     return (_said(kept) if isinstance(kept, dict) else None), {**obj, "metadata": metadata}
 
 
-def _note(obj: Tree, annotation: str, kept: Tree | None) -> Tree:
+def _note(obj: JsonObject, annotation: str, kept: JsonObject | None) -> JsonObject:
     if kept is None:
         return obj
     metadata = dict(obj.get("metadata") or {})

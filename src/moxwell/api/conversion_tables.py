@@ -14,53 +14,53 @@ from typing import Any
 
 from moxwell.api.conversion import NotConvertible
 
-Tree = dict[str, Any]
-Turn = Callable[[Any], Any]
+JsonObject = dict[str, Any]
+ConvertValue = Callable[[Any], Any]
 _PART = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 
 
-def as_is(value: Any) -> Any:
+def unchanged(value: Any) -> Any:
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class FieldMove:
     """``old`` in the older form is ``new`` in the newer, perhaps written differently."""
 
     old: str
     new: str
-    up: Turn = as_is
-    down: Turn = as_is
+    up: ConvertValue = unchanged
+    down: ConvertValue = unchanged
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class ConversionTable:
     """A table of moves, applied to copies."""
 
-    rows: Sequence[Move]
+    rows: Sequence[FieldMove]
 
-    def up(self, tree: Tree) -> Tree:
+    def up(self, tree: JsonObject) -> JsonObject:
         """From the older form to the newer."""
         out = copy.deepcopy(tree)
         for row in self.rows:
-            shift(out, row.old, row.new, row.up)
+            move_value(out, row.old, row.new, row.up)
         return out
 
-    def down(self, tree: Tree) -> Tree:
+    def down(self, tree: JsonObject) -> JsonObject:
         """From the newer form to the older."""
         out = copy.deepcopy(tree)
         for row in reversed(self.rows):
-            shift(out, row.new, row.old, row.down)
+            move_value(out, row.new, row.old, row.down)
         return out
 
 
-def within(path: str, rows: Sequence[Move]) -> tuple[Move, ...]:
+def below(path: str, rows: Sequence[FieldMove]) -> tuple[FieldMove, ...]:
     """The same moves somewhere deeper."""
-    return tuple(Move(f"{path}.{r.old}", f"{path}.{r.new}", r.up, r.down) for r in rows)
+    return tuple(FieldMove(f"{path}.{r.old}", f"{path}.{r.new}", r.up, r.down) for r in rows)
 
 
-def shift(tree: Tree, source: str, target: str, turn: Turn) -> None:
+def move_value(tree: JsonObject, source: str, target: str, turn: ConvertValue) -> None:
     """Take a value from one path and put it at another; an absent or null one stays absent."""
     found = _pop(tree, source.split("."))
     if found is not None:
@@ -79,7 +79,7 @@ def _pop(tree: Any, path: list[str]) -> Any:
     return found
 
 
-def _put(tree: Tree, path: list[str], value: Any) -> None:
+def _put(tree: JsonObject, path: list[str], value: Any) -> None:
     for part in path[:-1]:
         inner = tree.get(part)
         if not isinstance(inner, dict):

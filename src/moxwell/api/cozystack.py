@@ -25,13 +25,13 @@ READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status')
 QuantityText = str | int
 
 
-class BadNodeGroups(Invalid):
+class InvalidNodeGroups(Invalid):
     """Node groups that cannot be read."""
 
     reason = "InvalidNodeGroups"
 
 
-class Resources(Value, frozen=True, kw_only=True):
+class NodeGroupResources(Value, frozen=True, kw_only=True):
     """How much of each."""
 
     cpu: QuantityText | None = None
@@ -42,7 +42,7 @@ class Gpu(Value, frozen=True, kw_only=True):
     name: str
 
 
-class Kubelet(Value, frozen=True, kw_only=True):
+class NodeGroupKubelet(Value, frozen=True, kw_only=True):
     """What each node keeps for itself."""
 
     system_reserved_memory: str = field(name="systemReservedMemory", default="")
@@ -64,9 +64,9 @@ class NodeGroup(Value, frozen=True, kw_only=True):
     disk_size: QuantityText | None = field(name="diskSize", default=None)
     storage_class: str = field(name="storageClass", default="")
     roles: tuple[str, ...] = ()
-    resources: Resources = field(default_factory=Resources)
+    resources: NodeGroupResources = field(default_factory=NodeGroupResources)
     gpus: tuple[Gpu, ...] = ()
-    kubelet: Kubelet = field(default_factory=Kubelet)
+    kubelet: NodeGroupKubelet = field(default_factory=NodeGroupKubelet)
     max_unhealthy: int | str | None = field(name="maxUnhealthy", default=None)
     node_startup_timeout: str = field(name="nodeStartupTimeout", default="")
     # beyond both forms: where on Proxmox, and from what
@@ -87,7 +87,7 @@ class NodeGroup(Value, frozen=True, kw_only=True):
         return self.replicas is None and self.max_replicas is not None
 
 
-class ControlPlane(Value, frozen=True, kw_only=True):
+class KubernetesControlPlane(Value, frozen=True, kw_only=True):
     """The hosted control plane."""
 
     replicas: int | None = None
@@ -98,7 +98,7 @@ class ControlPlane(Value, frozen=True, kw_only=True):
     data_store: str = field(name="dataStore", default="")
 
 
-class Addresses(Value, frozen=True, kw_only=True):
+class NodeAddressRanges(Value, frozen=True, kw_only=True):
     """Addresses for nodes."""
 
     addresses: tuple[str, ...] = ()
@@ -132,12 +132,14 @@ class KubernetesSpec(Value, frozen=True, kw_only=True):
     host: str = ""
     storage_class: str = field(name="storageClass", default="")
     node_groups: Any = field(name="nodeGroups", default=None)
-    control_plane: ControlPlane = field(name="controlPlane", default_factory=ControlPlane)
+    control_plane: KubernetesControlPlane = field(
+        name="controlPlane", default_factory=KubernetesControlPlane
+    )
     addons: Mapping[str, Any] = field(default_factory=dict)
     node_health_check: NodeHealthCheck | None = field(name="nodeHealthCheck", default=None)
     max_node_provision_time: str = field(name="maxNodeProvisionTime", default="")
     regions: tuple[str, ...] = ()
-    network: Addresses = field(default_factory=Addresses)
+    network: NodeAddressRanges = field(default_factory=NodeAddressRanges)
     credentials_ref: CredentialsRef | None = field(name="credentialsRef", default=None)
 
     @property
@@ -247,14 +249,14 @@ def read_groups(written: Any) -> tuple[NodeGroup, ...]:
     elif isinstance(written, list | tuple):
         rows = list(written)
     else:
-        raise BadNodeGroups("spec.nodeGroups must be a list of groups or a map by name")
+        raise InvalidNodeGroups("spec.nodeGroups must be a list of groups or a map by name")
     try:
         groups = tuple(msgspec.convert(row, NodeGroup) for row in rows)
     except msgspec.ValidationError as error:
-        raise BadNodeGroups(f"spec.nodeGroups cannot be read: {error}") from error
+        raise InvalidNodeGroups(f"spec.nodeGroups cannot be read: {error}") from error
     names = [group.name for group in groups]
     if "" in names or len(set(names)) < len(names):
-        raise BadNodeGroups("every group in spec.nodeGroups needs a name of its own")
+        raise InvalidNodeGroups("every group in spec.nodeGroups needs a name of its own")
     return groups
 
 

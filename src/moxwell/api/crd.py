@@ -16,12 +16,12 @@ from moxwell.api import schema
 from moxwell.api.kinds import Column, Kind, Object
 from moxwell.errors import Bug
 
-Tree = dict[str, Any]
+JsonObject = dict[str, Any]
 Kinds = Iterable[type[Object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class ConversionWebhook:
     """Where an apiserver finds our conversion webhook: a service, or a URL."""
 
     service: str = ""
@@ -33,7 +33,7 @@ class Webhook:
     annotations: Mapping[str, str] | None = None  # such as cert-manager's CA injection
 
 
-def crds(kinds: Kinds, webhook: Webhook | None = None) -> tuple[Tree, ...]:
+def crds(kinds: Kinds, webhook: ConversionWebhook | None = None) -> tuple[JsonObject, ...]:
     """One CRD per kind that is not built in, ordered by name."""
     families: dict[str, list[type[Object]]] = {}
     for kind in kinds:
@@ -42,12 +42,12 @@ def crds(kinds: Kinds, webhook: Webhook | None = None) -> tuple[Tree, ...]:
     return tuple(crd(families[name], webhook) for name in sorted(families))
 
 
-def crd(versions: Sequence[type[Object]], webhook: Webhook | None = None) -> Tree:
+def crd(versions: Sequence[type[Object]], webhook: ConversionWebhook | None = None) -> JsonObject:
     """The CRD of one kind, from its versions."""
     stored = _stored(versions)
     resource, declared = stored.resource, stored.declared
     several = sum(version.declared.served for version in versions) > 1
-    metadata: Tree = {"name": resource.group_resource}
+    metadata: JsonObject = {"name": resource.group_resource}
     if declared.labels:
         metadata["labels"] = dict(declared.labels)
     if several and webhook and webhook.annotations:
@@ -84,9 +84,9 @@ def _stored(versions: Sequence[type[Object]]) -> type[Object]:
     return stored[0]
 
 
-def _names(declared: Kind) -> Tree:
+def _names(declared: Kind) -> JsonObject:
     resource = declared.resource
-    names: Tree = {
+    names: JsonObject = {
         "kind": resource.kind,
         "listKind": declared.list_kind,
         "plural": resource.plural,
@@ -99,9 +99,9 @@ def _names(declared: Kind) -> Tree:
     return names
 
 
-def _version(kind: type[Object]) -> Tree:
+def _version(kind: type[Object]) -> JsonObject:
     declared = kind.declared
-    out: Tree = {
+    out: JsonObject = {
         "name": kind.resource.version,
         "served": declared.served,
         "storage": declared.storage,
@@ -118,8 +118,8 @@ def _version(kind: type[Object]) -> Tree:
     return out
 
 
-def _subresources(declared: Kind) -> Tree:
-    out: Tree = {"status": {}} if declared.status else {}
+def _subresources(declared: Kind) -> JsonObject:
+    out: JsonObject = {"status": {}} if declared.status else {}
     if scale := declared.scale:
         out["scale"] = {"specReplicasPath": scale.spec, "statusReplicasPath": scale.status}
         if scale.selector:
@@ -127,8 +127,8 @@ def _subresources(declared: Kind) -> Tree:
     return out
 
 
-def _column(column: Column) -> Tree:
-    out: Tree = {"name": column.name, "type": column.type, "jsonPath": column.path}
+def _column(column: Column) -> JsonObject:
+    out: JsonObject = {"name": column.name, "type": column.type, "jsonPath": column.path}
     if column.priority:
         out["priority"] = column.priority
     if column.description:
@@ -136,8 +136,8 @@ def _column(column: Column) -> Tree:
     return out
 
 
-def _conversion(webhook: Webhook) -> Tree:
-    client: Tree = {"url": webhook.url} if webhook.url else {"service": _service(webhook)}
+def _conversion(webhook: ConversionWebhook) -> JsonObject:
+    client: JsonObject = {"url": webhook.url} if webhook.url else {"service": _service(webhook)}
     if webhook.ca:
         client["caBundle"] = webhook.ca
     return {
@@ -146,7 +146,7 @@ def _conversion(webhook: Webhook) -> Tree:
     }
 
 
-def _service(webhook: Webhook) -> Tree:
+def _service(webhook: ConversionWebhook) -> JsonObject:
     return {
         "name": webhook.service,
         "namespace": webhook.namespace,

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field
 
-from moxwell.api.capi.convert import CONDITIONS
+from moxwell.api.capi.convert import CONDITION_MOVES
 from moxwell.api.conditions import Condition, LegacyCondition
-from moxwell.api.conversion import Family, Spoke
-from moxwell.api.conversion_tables import Moves
+from moxwell.api.conversion import KindConversion, Spoke
+from moxwell.api.conversion_tables import ConversionTable
 from moxwell.api.kinds import Column, Object, kind
 from moxwell.api.meta import Value
 
@@ -21,7 +21,7 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 CONTRACT = {"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2"}
 
 
-class PoolRef(Value, frozen=True, kw_only=True):
+class IPPoolReference(Value, frozen=True, kw_only=True):
     """A pool, of any kind."""
 
     api_group: str = field(name="apiGroup", default="")
@@ -37,7 +37,7 @@ class IPAddressClaimSpec(Value, frozen=True, kw_only=True):
     """An address from this pool, please."""
 
     cluster_name: str = field(name="clusterName", default="")
-    pool_ref: PoolRef = field(name="poolRef")
+    pool_ref: IPPoolReference = field(name="poolRef")
 
 
 class IPAddressClaimStatus(Value, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class IPAddressClaimStatus(Value, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class OldIPAddressClaimStatus(Value, frozen=True, kw_only=True):
+class IPAddressClaimStatusV1Beta1(Value, frozen=True, kw_only=True):
     """The answer, in v1beta1."""
 
     address_ref: NameRef = field(name="addressRef", default_factory=NameRef)
@@ -84,7 +84,7 @@ class IPAddressClaimV1Beta1(Object, frozen=True, kw_only=True):
     """A wish for one address."""
 
     spec: IPAddressClaimSpec
-    status: OldIPAddressClaimStatus = field(default_factory=OldIPAddressClaimStatus)
+    status: IPAddressClaimStatusV1Beta1 = field(default_factory=IPAddressClaimStatusV1Beta1)
 
 
 @kind(version="v1alpha1", storage=False, deprecated="use v1beta2", **CLAIM)
@@ -92,14 +92,14 @@ class IPAddressClaimV1Alpha1(Object, frozen=True, kw_only=True):
     """A wish for one address."""
 
     spec: IPAddressClaimSpec
-    status: OldIPAddressClaimStatus = field(default_factory=OldIPAddressClaimStatus)
+    status: IPAddressClaimStatusV1Beta1 = field(default_factory=IPAddressClaimStatusV1Beta1)
 
 
 class IPAddressSpec(Value, frozen=True, kw_only=True):
     """An address, given to a claim."""
 
     claim_ref: NameRef = field(name="claimRef")
-    pool_ref: PoolRef = field(name="poolRef")
+    pool_ref: IPPoolReference = field(name="poolRef")
     address: str
     prefix: Annotated[int, Meta(ge=0, le=128)] | None = None
     gateway: str = ""
@@ -201,12 +201,12 @@ class GlobalInClusterIPPool(Object, frozen=True, kw_only=True):
     status: PoolStatus = field(default_factory=PoolStatus)
 
 
-_MOVES = Moves(CONDITIONS)
+_MOVES = ConversionTable(CONDITION_MOVES)
 _SPOKES = tuple(
     Spoke(version=version, up=_MOVES.up, down=_MOVES.down) for version in ("v1beta1", "v1alpha1")
 )
-FAMILIES: tuple[Family, ...] = tuple(
-    Family(group=GROUP, kind=kind, hub="v1beta2", spokes=_SPOKES)
+CONVERSIONS: tuple[KindConversion, ...] = tuple(
+    KindConversion(group=GROUP, kind=kind, hub="v1beta2", spokes=_SPOKES)
     for kind in ("IPAddressClaim", "IPAddress")
 )
 KINDS: tuple[type[Object], ...] = (

@@ -21,12 +21,12 @@ def merge_diff(old: Tree, new: Tree) -> dict[str, Any]:
         elif isinstance(value, Mapping) and isinstance(old[key], Mapping):
             if inner := merge_diff(old[key], value):
                 out[key] = inner
-        elif not same(old[key], value):
+        elif not json_equal(old[key], value):
             out[key] = value
     return out
 
 
-def merge(target: Any, patch: Any) -> Any:
+def apply_merge_patch(target: Any, patch: Any) -> Any:
     """RFC 7386: what a server makes of a merge patch."""
     if not isinstance(patch, Mapping):
         return patch
@@ -35,16 +35,16 @@ def merge(target: Any, patch: Any) -> Any:
         if value is None:
             out.pop(key, None)
         else:
-            out[key] = merge(out.get(key), value)
+            out[key] = apply_merge_patch(out.get(key), value)
     return out
 
 
-def same(one: Any, other: Any) -> bool:
+def json_equal(one: Any, other: Any) -> bool:
     """Equal as JSON: unlike in Python, true is not 1."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(v, other[k]) for k, v in one.items())
+        return one.keys() == other.keys() and all(json_equal(v, other[k]) for k, v in one.items())
     if _is_list(one) and _is_list(other):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(json_equal, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
@@ -57,7 +57,7 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def graft(full: Any, shown: Any, now: Any) -> Any:
+def three_way_merge(full: Any, shown: Any, now: Any) -> Any:
     """
     ``full`` with the change from ``shown`` to ``now`` applied.
 
@@ -65,7 +65,7 @@ def graft(full: Any, shown: Any, now: Any) -> Any:
     What the poorer form cannot express stays as it is in ``full``. Elements of lists are paired by
     their name (or similar), else by place while the length is unchanged.
     """
-    if same(shown, now):
+    if json_equal(shown, now):
         return full
     if all(isinstance(tree, Mapping) for tree in (full, shown, now)):
         return _graft_maps(full, shown, now)
@@ -81,7 +81,7 @@ def _graft_maps(full: Tree, shown: Tree, now: Tree) -> dict[str, Any]:
             if key not in shown:
                 out[key] = full[key]
         elif key in full and key in shown:
-            out[key] = graft(full[key], shown[key], now[key])
+            out[key] = three_way_merge(full[key], shown[key], now[key])
         else:
             out[key] = now[key]
     return out
@@ -92,13 +92,13 @@ def _graft_lists(full: Sequence[Any], shown: Sequence[Any], now: Sequence[Any]) 
     if key:
         fulls, showns = ({item[key]: item for item in tree} for tree in (full, shown))
         return [
-            graft(fulls[item[key]], showns[item[key]], item)
+            three_way_merge(fulls[item[key]], showns[item[key]], item)
             if item[key] in fulls and item[key] in showns
             else item
             for item in now
         ]
     if len(full) == len(shown) == len(now):
-        return [graft(*parts) for parts in zip(full, shown, now, strict=True)]
+        return [three_way_merge(*parts) for parts in zip(full, shown, now, strict=True)]
     return list(now)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from moxwell.api.conditions import Condition
-from moxwell.api.kinds import Column, Object, Scale, kind
+from moxwell.api.kinds import Column, Object, ScalePaths, kind
 from moxwell.api.meta import Value
 
 GROUP = "kamaji.clastix.io"
@@ -32,18 +32,18 @@ Phase = Literal[
 ]
 
 
-class Kubelet(Value, frozen=True, kw_only=True):
+class KubeletSpec(Value, frozen=True, kw_only=True):
     """What the kubelets of the tenant are told."""
 
     cgroupfs: str = ""
     preferred_address_types: tuple[str, ...] = field(name="preferredAddressTypes", default=())
 
 
-class Kubernetes(Value, frozen=True, kw_only=True):
+class TenantKubernetesSpec(Value, frozen=True, kw_only=True):
     """Which Kubernetes the tenant has."""
 
     version: str
-    kubelet: Kubelet = field(default_factory=Kubelet)
+    kubelet: KubeletSpec = field(default_factory=KubeletSpec)
     admission_controllers: tuple[str, ...] = field(name="admissionControllers", default=())
 
 
@@ -61,7 +61,7 @@ class NetworkProfile(Value, frozen=True, kw_only=True):
     load_balancer_class: str = field(name="loadBalancerClass", default="")
 
 
-class Deployment(Value, frozen=True, kw_only=True):
+class TenantDeploymentSpec(Value, frozen=True, kw_only=True):
     """How many times the control plane runs; 0 is asleep."""
 
     replicas: Annotated[int, Meta(ge=0)] = 2
@@ -69,7 +69,7 @@ class Deployment(Value, frozen=True, kw_only=True):
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Service(Value, frozen=True, kw_only=True):
+class TenantServiceSpec(Value, frozen=True, kw_only=True):
     """How the tenant's API is reached."""
 
     service_type: str = field(name="serviceType", default="LoadBalancer")
@@ -78,8 +78,8 @@ class Service(Value, frozen=True, kw_only=True):
 class ControlPlane(Value, frozen=True, kw_only=True):
     """How the control plane runs."""
 
-    deployment: Deployment = field(default_factory=Deployment)
-    service: Service = field(default_factory=Service)
+    deployment: TenantDeploymentSpec = field(default_factory=TenantDeploymentSpec)
+    service: TenantServiceSpec = field(default_factory=TenantServiceSpec)
 
 
 class TenantControlPlaneSpec(Value, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class TenantControlPlaneSpec(Value, frozen=True, kw_only=True):
     data_store: str = field(name="dataStore", default="")
     data_store_schema: str = field(name="dataStoreSchema", default="")
     data_store_username: str = field(name="dataStoreUsername", default="")
-    kubernetes: Kubernetes
+    kubernetes: TenantKubernetesSpec
     network_profile: NetworkProfile = field(name="networkProfile", default_factory=NetworkProfile)
     control_plane: ControlPlane = field(name="controlPlane", default_factory=ControlPlane)
     addons: Mapping[str, Any] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class VersionStatus(Value, frozen=True, kw_only=True):
     status: Phase = ""
 
 
-class DeploymentStatus(Value, frozen=True, kw_only=True):
+class TenantDeploymentStatus(Value, frozen=True, kw_only=True):
     """How many run."""
 
     name: str = ""
@@ -113,11 +113,11 @@ class DeploymentStatus(Value, frozen=True, kw_only=True):
     available_replicas: int = field(name="availableReplicas", default=0)
 
 
-class KubernetesStatus(Value, frozen=True, kw_only=True):
+class TenantKubernetesStatus(Value, frozen=True, kw_only=True):
     """What runs."""
 
     version: VersionStatus = field(default_factory=VersionStatus)
-    deployment: DeploymentStatus = field(default_factory=DeploymentStatus)
+    deployment: TenantDeploymentStatus = field(default_factory=TenantDeploymentStatus)
 
 
 class KubeconfigStatus(Value, frozen=True, kw_only=True):
@@ -144,8 +144,8 @@ class StorageStatus(Value, frozen=True, kw_only=True):
 class TenantControlPlaneStatus(Value, frozen=True, kw_only=True):
     """What is seen of a hosted control plane."""
 
-    kubernetes_resources: KubernetesStatus = field(
-        name="kubernetesResources", default_factory=KubernetesStatus
+    kubernetes_resources: TenantKubernetesStatus = field(
+        name="kubernetesResources", default_factory=TenantKubernetesStatus
     )
     control_plane_endpoint: str = field(name="controlPlaneEndpoint", default="")
     kubeconfig: KubeconfigsStatus = field(default_factory=KubeconfigsStatus)
@@ -162,7 +162,7 @@ class TenantControlPlaneStatus(Value, frozen=True, kw_only=True):
     categories=("kamaji",),
     status=True,
     open=True,
-    scale=Scale(
+    scale=ScalePaths(
         ".spec.controlPlane.deployment.replicas",
         ".status.kubernetesResources.deployment.replicas",
         ".status.kubernetesResources.deployment.selector",

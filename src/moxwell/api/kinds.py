@@ -65,7 +65,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScalePaths:
     """Where the scale subresource finds its numbers."""
 
     spec: str = ".spec.replicas"
@@ -74,7 +74,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ValidationRule:
     """
     One validation rule: as CEL for Kubernetes, and the same in Python.
 
@@ -103,7 +103,7 @@ class Kind:
     categories: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     status: bool = False
-    scale: Scale | None = None
+    scale: ScalePaths | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     selectable: tuple[str, ...] = ()
     served: bool = True
@@ -192,7 +192,9 @@ def as_dict(obj: Object) -> dict[str, Any]:
     return head | body
 
 
-def own(owner: Object, *, controller: bool = True, block: bool = True) -> OwnerReference:
+def owner_reference(
+    owner: Object, *, controller: bool = True, block: bool = True
+) -> OwnerReference:
     """A reference that makes ``owner`` the owner of whatever carries it."""
     return OwnerReference(
         api_version=owner.resource.api_version,

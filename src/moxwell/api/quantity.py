@@ -26,7 +26,7 @@ _FACTORS = {s: Decimal(10) ** e for e, s in _DECIMAL.items()} | {
 }
 
 
-class Family(Enum):
+class QuantityFormat(Enum):
     """Which suffixes a quantity is written with."""
 
     DECIMAL = "DecimalSI"
@@ -34,7 +34,7 @@ class Family(Enum):
     EXPONENT = "DecimalExponent"
 
 
-class BadQuantity(Invalid):
+class InvalidQuantity(Invalid):
     """A text that is no quantity."""
 
     reason = "InvalidQuantity"
@@ -46,15 +46,15 @@ class Quantity:
     """An exact amount; equal amounts are equal however they are written."""
 
     nano: int
-    family: Family = Family.DECIMAL
+    family: QuantityFormat = QuantityFormat.DECIMAL
 
     @classmethod
     def parse(cls, text: str | int | float) -> "Quantity":
         """Read what a manifest holds; a bare number counts as its text."""
         found = _SHAPE.match(str(text))
-        factor, family = _suffix(found[2]) if found else (None, Family.DECIMAL)
+        factor, family = _suffix(found[2]) if found else (None, QuantityFormat.DECIMAL)
         if found is None or factor is None:
-            raise BadQuantity(f"{text!r} is not a quantity: write it like 500m, 2, 1.5 or 4Gi")
+            raise InvalidQuantity(f"{text!r} is not a quantity: write it like 500m, 2, 1.5 or 4Gi")
         exact = _EXACT.multiply(_EXACT.multiply(Decimal(found[1]), factor), Decimal(NANO))
         nano = int(exact.to_integral_value(rounding=ROUND_UP))
         return cls(max(-LIMIT, min(LIMIT, nano)), family)
@@ -70,9 +70,13 @@ class Quantity:
         return _away(self.nano, NANO // 1000)
 
     def __str__(self) -> str:
-        if self.family is Family.BINARY and abs(self.nano) >= 1024 * NANO and not self.nano % NANO:
+        if (
+            self.family is QuantityFormat.BINARY
+            and abs(self.nano) >= 1024 * NANO
+            and not self.nano % NANO
+        ):
             return _binary(self.nano // NANO)
-        return _decimal(self.nano, self.family is Family.EXPONENT)
+        return _decimal(self.nano, self.family is QuantityFormat.EXPONENT)
 
     def __add__(self, other: "Quantity") -> "Quantity":
         return Quantity(self.nano + other.nano, (self if self.nano else other).family)
@@ -90,10 +94,10 @@ class Quantity:
         return hash(self.nano)
 
 
-def _suffix(text: str) -> tuple[Decimal | None, Family]:
+def _suffix(text: str) -> tuple[Decimal | None, QuantityFormat]:
     if exponent := _EXPONENT.match(text):
-        return _EXACT.power(Decimal(10), int(exponent[1])), Family.EXPONENT
-    family = Family.BINARY if text.endswith("i") else Family.DECIMAL
+        return _EXACT.power(Decimal(10), int(exponent[1])), QuantityFormat.EXPONENT
+    family = QuantityFormat.BINARY if text.endswith("i") else QuantityFormat.DECIMAL
     return _FACTORS.get(text), family
 
 

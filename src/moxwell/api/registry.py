@@ -9,9 +9,9 @@ from typing import Any
 
 from moxwell.api import cozystack, crd, ipam, kamaji, reference
 from moxwell.api.capi import bootstrap, controlplane, convert, core, machinesets, v1beta1
-from moxwell.api.conversion import Family
+from moxwell.api.conversion import KindConversion
 from moxwell.api.core import events, nodes, pods, resources, storage
-from moxwell.api.crd import Webhook
+from moxwell.api.crd import ConversionWebhook
 from moxwell.api.infra import convert as infra
 from moxwell.api.kinds import Object
 
@@ -33,27 +33,27 @@ UPSTREAM: tuple[type[Object], ...] = (
 )
 OURS: tuple[type[Object], ...] = (*infra.KINDS, *cozystack.KINDS)
 KINDS: tuple[type[Object], ...] = (*BUILTIN, *UPSTREAM, *OURS)
-FAMILIES: tuple[Family, ...] = (
-    *infra.FAMILIES,
-    *convert.FAMILIES,
-    *controlplane.FAMILIES,
-    *ipam.FAMILIES,
+CONVERSIONS: tuple[KindConversion, ...] = (
+    *infra.CONVERSIONS,
+    *convert.CONVERSIONS,
+    *controlplane.CONVERSIONS,
+    *ipam.CONVERSIONS,
 )
 
 
-def find_family(group: str, kind: str) -> Family | None:
+def find_conversion(group: str, kind: str) -> KindConversion | None:
     """The conversions of a kind, if it has several versions."""
-    return next((f for f in FAMILIES if (f.group, f.kind) == (group, kind)), None)
+    return next((f for f in CONVERSIONS if (f.group, f.kind) == (group, kind)), None)
 
 
 def make_crds(
-    *, upstream: bool = True, webhook: Webhook | None = None
+    *, upstream: bool = True, webhook: ConversionWebhook | None = None
 ) -> tuple[dict[str, Any], ...]:
     """Our CRDs; with ``upstream`` those of Cluster API and Kamaji too, for lab and standalone."""
     return crd.crds((*OURS, *UPSTREAM) if upstream else OURS, webhook)
 
 
-def render_crds(*, upstream: bool = False, webhook: Webhook | None = None) -> str:
+def render_crds(*, upstream: bool = False, webhook: ConversionWebhook | None = None) -> str:
     """The same as YAML."""
     return crd.render(make_crds(upstream=upstream, webhook=webhook))
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class User:
+class UserInfo:
     """Who asks: as proven by a certificate or a token."""
 
     name: str
@@ -30,7 +30,7 @@ class Request:
     query: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    user: User | None = None  # None: not proven yet, the answering side decides
+    user: UserInfo | None = None  # None: not proven yet, the answering side decides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Meta, inspect
 
 from moxwell.api.conditions import Condition, LegacyCondition
-from moxwell.api.kinds import Object, Rule
+from moxwell.api.kinds import Object, ValidationRule
 from moxwell.api.meta import ObjectMeta
 from moxwell.errors import Bug
 
@@ -42,7 +42,7 @@ def atomic(**more: Any) -> Meta:
     return Meta(extra_json_schema={"x-kubernetes-list-type": "atomic"}, **more)
 
 
-def says(description: str, **more: Any) -> Meta:
+def described_as(description: str, **more: Any) -> Meta:
     """What ``kubectl explain`` tells of a field, and bounds if any."""
     return Meta(description=description, **more)
 
@@ -168,7 +168,7 @@ def _enum(values: list[Any]) -> Schema:
     return {"type": _PLAIN[types.pop()], "enum": sorted(values)}
 
 
-def _rule(rule: Rule) -> Schema:
+def _rule(rule: ValidationRule) -> Schema:
     named = {"fieldPath": rule.field_path, "reason": rule.reason}
     return {"rule": rule.cel, "message": rule.message} | {k: v for k, v in named.items() if v}
 

@@ -27,7 +27,7 @@ _TERM = re.compile(
 _OPS: dict[str, Operator] = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
 
 
-class BadSelector(Invalid):
+class InvalidSelector(Invalid):
     """A text or object that is no selector."""
 
     reason = "InvalidSelector"
@@ -133,11 +133,11 @@ def parse_labels(text: str) -> Selector:
     while at < len(text):
         term = _TERM.match(text, at)
         if term is None or term.end() == at:
-            raise BadSelector(f"cannot read the label selector {text!r} from {text[at:]!r} on")
+            raise InvalidSelector(f"cannot read the label selector {text!r} from {text[at:]!r} on")
         found.append(_term(term))
         at = term.end()
     if text.rstrip().endswith(","):
-        raise BadSelector(f"the label selector {text!r} ends in a comma")
+        raise InvalidSelector(f"the label selector {text!r} ends in a comma")
     return Selector(tuple(sorted(found, key=lambda r: r.key)))
 
 
@@ -158,11 +158,11 @@ def _checked(key: str, operator: Operator, values: Iterable[str]) -> Requirement
     for value in values:
         check_label_value(value)
     if operator in ("In", "NotIn") and not values:
-        raise BadSelector(f"the selector on {key!r} needs at least one value")
+        raise InvalidSelector(f"the selector on {key!r} needs at least one value")
     if operator in ("Exists", "DoesNotExist") and values:
-        raise BadSelector(f"the selector on {key!r} takes no values")
+        raise InvalidSelector(f"the selector on {key!r} takes no values")
     if operator in ("Gt", "Lt") and not values[0].lstrip("-").isdigit():
-        raise BadSelector(f"the selector on {key!r} compares with a number, not {values[0]!r}")
+        raise InvalidSelector(f"the selector on {key!r} compares with a number, not {values[0]!r}")
     return Requirement(key, operator, values)
 
 
@@ -171,13 +171,13 @@ def check_label_key(key: str) -> None:
     prefix, slash, name = key.rpartition("/")
     good = _NAME.match(name) and (not slash or (len(prefix) <= 253 and _PREFIX.match(prefix)))
     if not good:
-        raise BadSelector(f"{key!r} is not a label key")
+        raise InvalidSelector(f"{key!r} is not a label key")
 
 
 def check_label_value(value: str) -> None:
     """Empty, or at most 63 of letters, digits, ``-_.`` with letters or digits at the ends."""
     if value and not _NAME.match(value):
-        raise BadSelector(f"{value!r} is not a label value")
+        raise InvalidSelector(f"{value!r} is not a label value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +212,9 @@ def parse_fields(text: str) -> FieldSelector:
 def _field_term(text: str) -> FieldTerm:
     split = re.match(r"^([^=!\\]+?)(==|!=|=)(.*)$", text, re.DOTALL)
     if split is None or re.search(r"(?<!\\)=", split[3]):
-        raise BadSelector(f"cannot read the field selector term {text!r}")
+        raise InvalidSelector(f"cannot read the field selector term {text!r}")
     if re.search(r"\\(?![\\,=])", re.sub(r"\\\\", "", split[3])):
-        raise BadSelector(f"the field selector term {text!r} has a stray backslash")
+        raise InvalidSelector(f"the field selector term {text!r} has a stray backslash")
     return FieldTerm(split[1].strip(), re.sub(r"\\(.)", r"\1", split[3]), split[2] != "!=")
 
 

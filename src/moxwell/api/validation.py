@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from moxwell.api.kinds import Object, Rule
+from moxwell.api.kinds import Object, ValidationRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _walk(value: Any, old: Any, path: str) -> Iterator[Violation]:
 
 
 def _broken(value: Struct, old: Any, path: str) -> Iterator[Violation]:
-    rules: tuple[Rule, ...] = getattr(type(value), "rules", ())
+    rules: tuple[ValidationRule, ...] = getattr(type(value), "rules", ())
     for rule in rules:
         if rule.transition and old is None:
             continue

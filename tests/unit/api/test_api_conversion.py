@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec import field
 
 from moxwell.api import conversion, conversion_tables, json_merge, registry
-from moxwell.api.conversion import HUB_DATA, Family, NoSuchVersion, NotConvertible
-from moxwell.api.conversion_tables import Move, Moves
+from moxwell.api.conversion import HUB_DATA, KindConversion, NotConvertible, UnknownVersion
+from moxwell.api.conversion_tables import ConversionTable, FieldMove
 from moxwell.api.kinds import Object, kind
 from moxwell.api.meta import ObjectMeta, Value
 from moxwell.testing.objects import objects
@@ -21,14 +21,14 @@ QUICK = settings(
 )
 PAIRS = [
     (family, kind_)
-    for family in registry.FAMILIES
+    for family in registry.CONVERSIONS
     for kind_ in registry.UPSTREAM
     if (family.group, family.kind) == (kind_.resource.group, kind_.resource.kind)
 ]
 
 
 def named(value: object) -> str:
-    if isinstance(value, Family):
+    if isinstance(value, KindConversion):
         return value.kind
     return value.resource.version if isinstance(value, type) else ""  # type: ignore[attr-defined]
 
@@ -37,18 +37,18 @@ def named(value: object) -> str:
 @QUICK
 @given(data=st.data())
 def test_there_and_back_is_where_it_was(
-    family: Family, here: type[Object], data: st.DataObject
+    family: KindConversion, here: type[Object], data: st.DataObject
 ) -> None:
     obj = data.draw(objects(here))
     for version in (family.hub, *(spoke.version for spoke in family.spokes)):
         there = family.convert(obj, version)
         assert there["apiVersion"] == f"{family.group}/{version}"
         back = family.convert(there, here.resource.version)
-        assert json_merge.same(json_merge.without_nulls(back), json_merge.without_nulls(obj))
+        assert json_merge.json_equal(json_merge.without_nulls(back), json_merge.without_nulls(obj))
 
 
 def convert(kind_: str, version: str, spec: Any, **more: Any) -> dict[str, Any]:
-    family = next(f for f in registry.FAMILIES if f.kind == kind_)
+    family = next(f for f in registry.CONVERSIONS if f.kind == kind_)
     old = "v1beta1" if version == "v1beta2" else "v1beta2"
     obj = {"apiVersion": f"{family.group}/{old}", "kind": kind_, "metadata": {"name": "x"}}
     return family.convert({**obj, "spec": spec, **more}, version)
@@ -122,9 +122,9 @@ def test_fields_we_do_not_know_pass_through() -> None:
 
 
 def test_an_edit_in_the_older_form_keeps_what_only_the_newer_has() -> None:
-    family = next(f for f in registry.FAMILIES if f.kind == "Machine")
+    family = next(f for f in registry.CONVERSIONS if f.kind == "Machine")
     checks = {"unhealthyMachineConditions": [{"type": "A", "status": "False"}]}
-    health = next(f for f in registry.FAMILIES if f.kind == "MachineHealthCheck")
+    health = next(f for f in registry.CONVERSIONS if f.kind == "MachineHealthCheck")
     new = {
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "MachineHealthCheck",
@@ -159,13 +159,13 @@ class NewBox(Object, frozen=True, kw_only=True):
     spec: NewSpec = field(default_factory=NewSpec)
 
 
-BOXES = Family(
+BOXES = KindConversion(
     group="toys.example",
     kind="Box",
     hub="v2",
-    canon=conversion.canon_of(NewBox),
+    canon=conversion.canonical_form(NewBox),
     spokes=(
-        conversion.typed(
+        conversion.typed_spoke(
             OldBox,
             NewBox,
             lambda old: NewBox(
@@ -216,7 +216,7 @@ def test_a_broken_annotation_is_passed_over() -> None:
 
 
 def test_an_unknown_version_is_named() -> None:
-    with pytest.raises(NoSuchVersion, match=r"v9.*it has v2, v1"):
+    with pytest.raises(UnknownVersion, match=r"v9.*it has v2, v1"):
         BOXES.convert(box("v1"), "v9")
 
 
@@ -245,7 +245,7 @@ def test_durations_come_back(whole: int) -> None:
 
 
 def test_a_move_leaves_no_empty_shell_and_touches_no_input() -> None:
-    table = Moves((Move("a.b", "c.d"),))
+    table = ConversionTable((FieldMove("a.b", "c.d"),))
     tree = {"a": {"b": 1}, "x": 2}
     assert table.up(tree) == {"c": {"d": 1}, "x": 2}
     assert table.down(table.up(tree)) == tree

@@ -9,8 +9,8 @@ from msgspec import Meta, field
 from moxwell.api import crd, registry, schema
 from moxwell.api import validation as rules
 from moxwell.api.conditions import Condition
-from moxwell.api.crd import Webhook
-from moxwell.api.kinds import Column, Object, Rule, Scale, kind
+from moxwell.api.crd import ConversionWebhook
+from moxwell.api.kinds import Column, Object, ScalePaths, ValidationRule, kind
 from moxwell.api.meta import ObjectMeta, Value
 from moxwell.errors import Bug
 
@@ -18,8 +18,8 @@ from moxwell.errors import Bug
 class Disk(Value, frozen=True, kw_only=True):
     """A disk."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "self.sizeGb >= oldSelf.sizeGb",
             "a disk cannot shrink",
             lambda new, old: new.size_gb >= old.size_gb,
@@ -32,8 +32,8 @@ class Disk(Value, frozen=True, kw_only=True):
 class ToySpec(Value, frozen=True, kw_only=True):
     """What a toy is."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "!has(self.color) || self.cores > 1",
             "only large toys have a color",
             lambda new, old: not new.color or new.cores > 1,
@@ -65,7 +65,7 @@ FACTS: dict[str, Any] = {
     "short": ("ty",),
     "categories": ("all",),
     "status": True,
-    "scale": Scale(selector=".status.selector"),
+    "scale": ScalePaths(selector=".status.selector"),
     "labels": {"contract": "v1"},
     "selectable": (".spec.color",),
     "columns": (Column("Cores", ".spec.cores", "integer", 1, "how many"),),
@@ -158,7 +158,9 @@ def test_conditions_are_a_map_by_type_and_whole() -> None:
 
 
 def test_a_crd_has_all_its_parts() -> None:
-    hook = Webhook(service="hook", namespace="ns", ca="Q0E=", annotations={"inject": "ca"})
+    hook = ConversionWebhook(
+        service="hook", namespace="ns", ca="Q0E=", annotations={"inject": "ca"}
+    )
     made = crd.crd((Toy, OldToy), hook)
     assert made["metadata"] == {
         "name": "toys.toys.example",
@@ -192,7 +194,7 @@ def test_a_crd_has_all_its_parts() -> None:
 
 
 def test_a_webhook_may_be_a_url() -> None:
-    made = crd.crd((Toy, OldToy), Webhook(url="https://127.0.0.1:9443/convert"))
+    made = crd.crd((Toy, OldToy), ConversionWebhook(url="https://127.0.0.1:9443/convert"))
     assert made["spec"]["conversion"]["webhook"]["clientConfig"] == {
         "url": "https://127.0.0.1:9443/convert"
     }

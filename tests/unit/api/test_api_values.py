@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from moxwell.api import quantity, selectors
 from moxwell.api.meta import micro_time, parse_time
-from moxwell.api.quantity import BadQuantity, Quantity
-from moxwell.api.selectors import BadSelector, LabelSelector, LabelSelectorRequirement
+from moxwell.api.quantity import InvalidQuantity, Quantity
+from moxwell.api.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
 QUICK = settings(max_examples=60, deadline=None)
@@ -65,7 +65,7 @@ def test_a_quantity_is_written_as_kubernetes_writes_it(text: str, canonical: str
     "text", ["", "Gi", "1 Gi", "1gi", "1K", "1e", "1.2.3", "--1", "1e1Ki", "٣"]
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(BadQuantity, match="write it like"):
+    with pytest.raises(InvalidQuantity, match="write it like"):
         Quantity.parse(text)
 
 
@@ -135,7 +135,7 @@ def test_label_selectors(text: str, matches: bool) -> None:
     ["a=b,", ",a", "a=b=c", "a in x", "a in (", "=b", "a b", "a>x", "-a=b", "a=b c", "x/y/z=1"],
 )
 def test_broken_label_selectors_are_refused(text: str) -> None:
-    with pytest.raises(BadSelector):
+    with pytest.raises(InvalidSelector):
         selectors.parse_labels(text)
 
 
@@ -156,7 +156,7 @@ def test_a_selector_object_with_odd_values_is_refused(
     operator: str, values: tuple[str, ...]
 ) -> None:
     one = LabelSelectorRequirement(key="a", operator=operator, values=values)  # type: ignore[arg-type]
-    with pytest.raises(BadSelector):
+    with pytest.raises(InvalidSelector):
         selectors.from_object(LabelSelector(match_expressions=(one,)))
 
 
@@ -188,7 +188,7 @@ def test_field_selectors(text: str, matches: bool) -> None:
 
 @pytest.mark.parametrize("text", ["a", "a=b=c", r"a=\x", "=x"])
 def test_broken_field_selectors_are_refused(text: str) -> None:
-    with pytest.raises(BadSelector):
+    with pytest.raises(InvalidSelector):
         selectors.parse_fields(text)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from moxwell.api.capi.shared import BOOTSTRAP, CONTRACT, UPSTREAM, Taint
+from moxwell.api.capi.shared import BOOTSTRAP, CONTRACT, UPSTREAM, MachineTaint
 from moxwell.api.conditions import Condition, LegacyCondition
 from moxwell.api.kinds import Column, Object, kind
 from moxwell.api.meta import TemplateMeta, Value
@@ -30,7 +30,7 @@ class NodeRegistration(Value, frozen=True, kw_only=True):
 
     name: str = ""
     cri_socket: str = field(name="criSocket", default="")
-    taints: tuple[Taint, ...] | None = None
+    taints: tuple[MachineTaint, ...] | None = None
     kubelet_extra_args: tuple[Arg, ...] = field(name="kubeletExtraArgs", default=())
     ignore_preflight_errors: tuple[str, ...] = field(name="ignorePreflightErrors", default=())
     image_pull_policy: str = field(name="imagePullPolicy", default="")
@@ -45,7 +45,7 @@ class BootstrapToken(Value, frozen=True, kw_only=True):
     unsafe_skip_ca_verification: bool | None = field(name="unsafeSkipCAVerification", default=None)
 
 
-class Discovery(Value, frozen=True, kw_only=True):
+class KubeadmDiscovery(Value, frozen=True, kw_only=True):
     """Where the control plane is."""
 
     bootstrap_token: BootstrapToken | None = field(name="bootstrapToken", default=None)
@@ -60,7 +60,7 @@ class JoinConfiguration(Value, frozen=True, kw_only=True):
         name="nodeRegistration", default_factory=NodeRegistration
     )
     ca_cert_path: str = field(name="caCertPath", default="")
-    discovery: Discovery = field(default_factory=Discovery)
+    discovery: KubeadmDiscovery = field(default_factory=KubeadmDiscovery)
     control_plane: Mapping[str, Any] | None = field(name="controlPlane", default=None)
     skip_phases: tuple[str, ...] = field(name="skipPhases", default=())
 
@@ -90,7 +90,7 @@ class PasswdFrom(Value, frozen=True, kw_only=True):
     secret: SecretKey
 
 
-class User(Value, frozen=True, kw_only=True):
+class CloudInitUser(Value, frozen=True, kw_only=True):
     """A person who may log in."""
 
     name: str
@@ -128,7 +128,7 @@ class KubeadmConfigSpec(Value, frozen=True, kw_only=True):
     boot_commands: tuple[str, ...] = field(name="bootCommands", default=())
     pre_kubeadm_commands: tuple[str, ...] = field(name="preKubeadmCommands", default=())
     post_kubeadm_commands: tuple[str, ...] = field(name="postKubeadmCommands", default=())
-    users: tuple[User, ...] = ()
+    users: tuple[CloudInitUser, ...] = ()
     ntp: Ntp | None = None
     format: Literal["", "cloud-config", "ignition"] = ""
     verbosity: int | None = None
@@ -169,13 +169,13 @@ class KubeadmConfig(Object, frozen=True, kw_only=True):
     status: KubeadmConfigStatus = field(default_factory=KubeadmConfigStatus)
 
 
-class ConfigTemplate(Value, frozen=True, kw_only=True):
+class KubeadmConfigTemplateResource(Value, frozen=True, kw_only=True):
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: KubeadmConfigSpec = field(default_factory=KubeadmConfigSpec)
 
 
-class ConfigTemplateSpec(Value, frozen=True, kw_only=True):
-    template: ConfigTemplate = field(default_factory=ConfigTemplate)
+class KubeadmConfigTemplateSpec(Value, frozen=True, kw_only=True):
+    template: KubeadmConfigTemplateResource = field(default_factory=KubeadmConfigTemplateResource)
 
 
 TEMPLATE = {**UPSTREAM, "status": False}
@@ -192,10 +192,10 @@ TEMPLATE = {**UPSTREAM, "status": False}
 class KubeadmConfigTemplate(Object, frozen=True, kw_only=True):
     """What the machines of a MachineDeployment do on first boot."""
 
-    spec: ConfigTemplateSpec = field(default_factory=ConfigTemplateSpec)
+    spec: KubeadmConfigTemplateSpec = field(default_factory=KubeadmConfigTemplateSpec)
 
 
-class OldNodeRegistration(NodeRegistration, frozen=True, kw_only=True):
+class NodeRegistrationV1Beta1(NodeRegistration, frozen=True, kw_only=True):
     """How a node presents itself, in v1beta1: flags are a map."""
 
     kubelet_extra_args: Mapping[str, str] = field(  # type: ignore[assignment]
@@ -203,22 +203,24 @@ class OldNodeRegistration(NodeRegistration, frozen=True, kw_only=True):
     )
 
 
-class OldJoinConfiguration(JoinConfiguration, frozen=True, kw_only=True):
+class JoinConfigurationV1Beta1(JoinConfiguration, frozen=True, kw_only=True):
     """Of ``kubeadm join``, in v1beta1."""
 
-    node_registration: OldNodeRegistration = field(
-        name="nodeRegistration", default_factory=OldNodeRegistration
+    node_registration: NodeRegistrationV1Beta1 = field(
+        name="nodeRegistration", default_factory=NodeRegistrationV1Beta1
     )
 
 
-class OldKubeadmConfigSpec(KubeadmConfigSpec, frozen=True, kw_only=True):
+class KubeadmConfigSpecV1Beta1(KubeadmConfigSpec, frozen=True, kw_only=True):
     """What happens on first boot, in v1beta1."""
 
-    join_configuration: OldJoinConfiguration | None = field(name="joinConfiguration", default=None)
+    join_configuration: JoinConfigurationV1Beta1 | None = field(
+        name="joinConfiguration", default=None
+    )
     use_experimental_retry_join: bool | None = field(name="useExperimentalRetryJoin", default=None)
 
 
-class OldKubeadmConfigStatus(Value, frozen=True, kw_only=True):
+class KubeadmConfigStatusV1Beta1(Value, frozen=True, kw_only=True):
     """Where the data is, in v1beta1."""
 
     ready: bool = False
@@ -227,13 +229,15 @@ class OldKubeadmConfigStatus(Value, frozen=True, kw_only=True):
     observed_generation: int = field(name="observedGeneration", default=0)
 
 
-class OldConfigTemplate(Value, frozen=True, kw_only=True):
+class KubeadmConfigTemplateResourceV1Beta1(Value, frozen=True, kw_only=True):
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
-    spec: OldKubeadmConfigSpec = field(default_factory=OldKubeadmConfigSpec)
+    spec: KubeadmConfigSpecV1Beta1 = field(default_factory=KubeadmConfigSpecV1Beta1)
 
 
-class OldConfigTemplateSpec(Value, frozen=True, kw_only=True):
-    template: OldConfigTemplate = field(default_factory=OldConfigTemplate)
+class KubeadmConfigTemplateSpecV1Beta1(Value, frozen=True, kw_only=True):
+    template: KubeadmConfigTemplateResourceV1Beta1 = field(
+        default_factory=KubeadmConfigTemplateResourceV1Beta1
+    )
 
 
 OLDER: dict[str, Any] = {"storage": False, "labels": CONTRACT, "columns": (AGE,)}
@@ -250,8 +254,8 @@ OLDER: dict[str, Any] = {"storage": False, "labels": CONTRACT, "columns": (AGE,)
 class KubeadmConfigV1Beta1(Object, frozen=True, kw_only=True):
     """What one machine does on first boot."""
 
-    spec: OldKubeadmConfigSpec = field(default_factory=OldKubeadmConfigSpec)
-    status: OldKubeadmConfigStatus = field(default_factory=OldKubeadmConfigStatus)
+    spec: KubeadmConfigSpecV1Beta1 = field(default_factory=KubeadmConfigSpecV1Beta1)
+    status: KubeadmConfigStatusV1Beta1 = field(default_factory=KubeadmConfigStatusV1Beta1)
 
 
 @kind(
@@ -265,7 +269,7 @@ class KubeadmConfigV1Beta1(Object, frozen=True, kw_only=True):
 class KubeadmConfigTemplateV1Beta1(Object, frozen=True, kw_only=True):
     """What the machines of a MachineDeployment do on first boot."""
 
-    spec: OldConfigTemplateSpec = field(default_factory=OldConfigTemplateSpec)
+    spec: KubeadmConfigTemplateSpecV1Beta1 = field(default_factory=KubeadmConfigTemplateSpecV1Beta1)
 
 
 KINDS: tuple[type[Object], ...] = (

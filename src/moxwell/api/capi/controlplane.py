@@ -14,15 +14,16 @@ from msgspec import field
 from moxwell.api.capi.bootstrap import KubeadmConfigSpec
 from moxwell.api.capi.core import MachineDeletion
 from moxwell.api.capi.machinesets import AGE, SCALE
-from moxwell.api.capi.shared import CONTROL_PLANE, UPSTREAM, ContractRef, Endpoint
+from moxwell.api.capi.shared import CONTROL_PLANE, UPSTREAM, APIEndpoint, ContractRef
 from moxwell.api.conditions import Condition
-from moxwell.api.conversion import Family, Spoke
-from moxwell.api.conversion_tables import Move, Moves
+from moxwell.api.conversion import KindConversion, Spoke
+from moxwell.api.conversion_tables import ConversionTable, FieldMove
+from moxwell.api.kamaji import KubeletSpec
 from moxwell.api.kinds import Column, Object, kind
 from moxwell.api.meta import TemplateMeta, Value
 
 
-class Network(Value, frozen=True, kw_only=True):
+class NetworkComponent(Value, frozen=True, kw_only=True):
     """How a hosted control plane is reached."""
 
     service_type: str = field(name="serviceType", default="")
@@ -34,13 +35,6 @@ class Network(Value, frozen=True, kw_only=True):
     dns_service_ips: tuple[str, ...] = field(name="dnsServiceIPs", default=())
 
 
-class Kubelet(Value, frozen=True, kw_only=True):
-    """What the kubelets of the tenant are told."""
-
-    cgroupfs: str = ""
-    preferred_address_types: tuple[str, ...] = field(name="preferredAddressTypes", default=())
-
-
 class KamajiControlPlaneSpec(Value, frozen=True, kw_only=True):
     """A control plane that runs as pods or processes, not on machines."""
 
@@ -49,13 +43,15 @@ class KamajiControlPlaneSpec(Value, frozen=True, kw_only=True):
     version: str = ""
     addons: Mapping[str, Any] = field(default_factory=dict)
     admission_controllers: tuple[str, ...] = field(name="admissionControllers", default=())
-    network: Network = field(default_factory=Network)
-    kubelet: Kubelet = field(default_factory=Kubelet)
+    network: NetworkComponent = field(default_factory=NetworkComponent)
+    kubelet: KubeletSpec = field(default_factory=KubeletSpec)
     deployment: Mapping[str, Any] = field(default_factory=dict)
-    control_plane_endpoint: Endpoint = field(name="controlPlaneEndpoint", default_factory=Endpoint)
+    control_plane_endpoint: APIEndpoint = field(
+        name="controlPlaneEndpoint", default_factory=APIEndpoint
+    )
 
 
-class PlaneInitialization(Value, frozen=True, kw_only=True):
+class ControlPlaneInitialization(Value, frozen=True, kw_only=True):
     """What has happened once, and stays so."""
 
     control_plane_initialized: bool | None = field(name="controlPlaneInitialized", default=None)
@@ -65,7 +61,7 @@ class ControlPlaneStatus(Value, frozen=True, kw_only=True):
     """What is seen of a control plane."""
 
     conditions: tuple[Condition, ...] = ()
-    initialization: PlaneInitialization = field(default_factory=PlaneInitialization)
+    initialization: ControlPlaneInitialization = field(default_factory=ControlPlaneInitialization)
     ready: bool | None = None
     external_managed_control_plane: bool | None = field(
         name="externalManagedControlPlane", default=None
@@ -79,7 +75,7 @@ class ControlPlaneStatus(Value, frozen=True, kw_only=True):
     observed_generation: int = field(name="observedGeneration", default=0)
 
 
-class OldKamajiStatus(Value, frozen=True, kw_only=True):
+class KamajiControlPlaneStatusV1Alpha1(Value, frozen=True, kw_only=True):
     """What is seen of a control plane, in v1alpha1."""
 
     initialized: bool = False
@@ -125,22 +121,24 @@ class KamajiControlPlaneV1Alpha1(Object, frozen=True, kw_only=True):
     """A hosted control plane."""
 
     spec: KamajiControlPlaneSpec = field(default_factory=KamajiControlPlaneSpec)
-    status: OldKamajiStatus = field(default_factory=OldKamajiStatus)
+    status: KamajiControlPlaneStatusV1Alpha1 = field(
+        default_factory=KamajiControlPlaneStatusV1Alpha1
+    )
 
 
-class PlaneMachineSpec(Value, frozen=True, kw_only=True):
+class ControlPlaneMachineSpec(Value, frozen=True, kw_only=True):
     """What each control plane machine is made from."""
 
     infrastructure_ref: ContractRef = field(name="infrastructureRef")
     deletion: MachineDeletion = field(default_factory=MachineDeletion)
 
 
-class PlaneMachineTemplate(Value, frozen=True, kw_only=True):
+class ControlPlaneMachineTemplate(Value, frozen=True, kw_only=True):
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
-    spec: PlaneMachineSpec
+    spec: ControlPlaneMachineSpec
 
 
-class PlaneRollout(Value, frozen=True, kw_only=True):
+class ControlPlaneRollout(Value, frozen=True, kw_only=True):
     """When and how control plane machines are replaced."""
 
     after: datetime | None = None
@@ -152,11 +150,11 @@ class KubeadmControlPlaneSpec(Value, frozen=True, kw_only=True):
 
     replicas: int | None = None
     version: str
-    machine_template: PlaneMachineTemplate = field(name="machineTemplate")
+    machine_template: ControlPlaneMachineTemplate = field(name="machineTemplate")
     kubeadm_config_spec: KubeadmConfigSpec = field(
         name="kubeadmConfigSpec", default_factory=KubeadmConfigSpec
     )
-    rollout: PlaneRollout = field(default_factory=PlaneRollout)
+    rollout: ControlPlaneRollout = field(default_factory=ControlPlaneRollout)
 
 
 KUBEADM: dict[str, Any] = {
@@ -179,7 +177,7 @@ class KubeadmControlPlane(Object, frozen=True, kw_only=True):
     status: ControlPlaneStatus = field(default_factory=ControlPlaneStatus)
 
 
-class OldKubeadmControlPlaneSpec(Value, frozen=True, kw_only=True):
+class KubeadmControlPlaneSpecV1Beta1(Value, frozen=True, kw_only=True):
     """A control plane on machines, in v1beta1."""
 
     replicas: int | None = None
@@ -192,18 +190,18 @@ class OldKubeadmControlPlaneSpec(Value, frozen=True, kw_only=True):
 class KubeadmControlPlaneV1Beta1(Object, frozen=True, kw_only=True):
     """A control plane made of machines by kubeadm."""
 
-    spec: OldKubeadmControlPlaneSpec
+    spec: KubeadmControlPlaneSpecV1Beta1
     status: Mapping[str, Any] = field(default_factory=dict)
 
 
-_MOVES = Moves(
+_MOVES = ConversionTable(
     (
-        Move("status.initialized", "status.initialization.controlPlaneInitialized"),
-        Move("status.updatedReplicas", "status.upToDateReplicas"),
+        FieldMove("status.initialized", "status.initialization.controlPlaneInitialized"),
+        FieldMove("status.updatedReplicas", "status.upToDateReplicas"),
     )
 )
-FAMILIES: tuple[Family, ...] = (
-    Family(
+CONVERSIONS: tuple[KindConversion, ...] = (
+    KindConversion(
         group=CONTROL_PLANE,
         kind="KamajiControlPlane",
         hub="v1alpha2",

@@ -10,19 +10,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moxwell.api.capi import shared
-from moxwell.api.conversion import Family, Spoke
-from moxwell.api.conversion_tables import Move, Moves, Tree, duration, seconds, within
+from moxwell.api.conversion import KindConversion, Spoke
+from moxwell.api.conversion_tables import (
+    ConversionTable,
+    FieldMove,
+    JsonObject,
+    below,
+    duration,
+    seconds,
+)
 
 OLD, HUB = "v1beta1", "v1beta2"
 
 
-def ref_up(ref: Tree) -> Tree:
+def ref_up(ref: JsonObject) -> JsonObject:
     """``apiVersion`` becomes ``apiGroup``; the namespace is that of the object anyway."""
     group = str(ref.get("apiVersion", "")).rpartition("/")[0]
     return {"apiGroup": group, "kind": ref.get("kind", ""), "name": ref.get("name", "")}
 
 
-def ref_down(ref: Tree) -> Tree:
+def ref_down(ref: JsonObject) -> JsonObject:
     """``apiGroup`` becomes an ``apiVersion``: the newest of its kind, as upstream chooses."""
     kind = str(ref.get("kind", ""))
     version = "v1alpha2" if kind.startswith("Kamaji") else HUB
@@ -45,11 +52,11 @@ def domains_down(domains: Any) -> Any:
     return {d["name"]: {k: v for k, v in d.items() if k != "name"} for d in domains}
 
 
-def node_up(ref: Tree) -> Tree:
+def node_up(ref: JsonObject) -> JsonObject:
     return {"name": ref.get("name", "")}
 
 
-def node_down(ref: Tree) -> Tree:
+def node_down(ref: JsonObject) -> JsonObject:
     return {"apiVersion": "v1", "kind": "Node", "name": ref.get("name", "")}
 
 
@@ -64,97 +71,97 @@ def args_down(args: Any) -> Any:
     return {arg["name"]: arg.get("value", "") for arg in args}
 
 
-def _each(turn: Callable[[Tree], Tree]) -> Callable[[Any], Any]:
+def _each(turn: Callable[[JsonObject], JsonObject]) -> Callable[[Any], Any]:
     return lambda items: [turn(item) for item in items]
 
 
-def _check_up(condition: Tree) -> Tree:
+def _check_up(condition: JsonObject) -> JsonObject:
     rest = {k: v for k, v in condition.items() if k != "timeout"}
     return rest | {"timeoutSeconds": seconds(condition.get("timeout", "0"))}
 
 
-def _check_down(condition: Tree) -> Tree:
+def _check_down(condition: JsonObject) -> JsonObject:
     rest = {k: v for k, v in condition.items() if k != "timeoutSeconds"}
     return rest | {"timeout": duration(condition.get("timeoutSeconds", 0))}
 
 
-def _time(old: str, new: str) -> Move:
-    return Move(old, new, seconds, duration)
+def _time(old: str, new: str) -> FieldMove:
+    return FieldMove(old, new, seconds, duration)
 
 
-CONDITIONS = (
-    Move("status.conditions", "status.deprecated.v1beta1.conditions"),
-    Move("status.v1beta2.conditions", "status.conditions"),
-    Move("status.failureReason", "status.deprecated.v1beta1.failureReason"),
-    Move("status.failureMessage", "status.deprecated.v1beta1.failureMessage"),
+CONDITION_MOVES = (
+    FieldMove("status.conditions", "status.deprecated.v1beta1.conditions"),
+    FieldMove("status.v1beta2.conditions", "status.conditions"),
+    FieldMove("status.failureReason", "status.deprecated.v1beta1.failureReason"),
+    FieldMove("status.failureMessage", "status.deprecated.v1beta1.failureMessage"),
 )
-MACHINE = (
-    Move("bootstrap.configRef", "bootstrap.configRef", ref_up, ref_down),
-    Move("infrastructureRef", "infrastructureRef", ref_up, ref_down),
+MACHINE_MOVES = (
+    FieldMove("bootstrap.configRef", "bootstrap.configRef", ref_up, ref_down),
+    FieldMove("infrastructureRef", "infrastructureRef", ref_up, ref_down),
     _time("nodeDrainTimeout", "deletion.nodeDrainTimeoutSeconds"),
     _time("nodeVolumeDetachTimeout", "deletion.nodeVolumeDetachTimeoutSeconds"),
     _time("nodeDeletionTimeout", "deletion.nodeDeletionTimeoutSeconds"),
 )
-FLEET = (
-    *within("spec.template.spec", MACHINE),
-    Move("spec.machineNamingStrategy", "spec.machineNaming"),
-    Move("spec.minReadySeconds", "spec.template.spec.minReadySeconds"),
-    Move("status.updatedReplicas", "status.upToDateReplicas"),
-    *CONDITIONS,
+MACHINE_SET_MOVES = (
+    *below("spec.template.spec", MACHINE_MOVES),
+    FieldMove("spec.machineNamingStrategy", "spec.machineNaming"),
+    FieldMove("spec.minReadySeconds", "spec.template.spec.minReadySeconds"),
+    FieldMove("status.updatedReplicas", "status.upToDateReplicas"),
+    *CONDITION_MOVES,
 )
-TABLES: dict[str, Sequence[Move]] = {
+CORE_TABLES: dict[str, Sequence[FieldMove]] = {
     "Cluster": (
-        Move("spec.controlPlaneRef", "spec.controlPlaneRef", ref_up, ref_down),
-        Move("spec.infrastructureRef", "spec.infrastructureRef", ref_up, ref_down),
-        Move("status.infrastructureReady", "status.initialization.infrastructureProvisioned"),
-        Move("status.controlPlaneReady", "status.initialization.controlPlaneInitialized"),
-        Move("status.failureDomains", "status.failureDomains", domains_up, domains_down),
-        *CONDITIONS,
+        FieldMove("spec.controlPlaneRef", "spec.controlPlaneRef", ref_up, ref_down),
+        FieldMove("spec.infrastructureRef", "spec.infrastructureRef", ref_up, ref_down),
+        FieldMove("status.infrastructureReady", "status.initialization.infrastructureProvisioned"),
+        FieldMove("status.controlPlaneReady", "status.initialization.controlPlaneInitialized"),
+        FieldMove("status.failureDomains", "status.failureDomains", domains_up, domains_down),
+        *CONDITION_MOVES,
     ),
     "Machine": (
-        *within("spec", MACHINE),
-        Move("status.infrastructureReady", "status.initialization.infrastructureProvisioned"),
-        Move("status.bootstrapReady", "status.initialization.bootstrapDataSecretCreated"),
-        Move("status.nodeRef", "status.nodeRef", node_up, node_down),
-        *CONDITIONS,
+        *below("spec", MACHINE_MOVES),
+        FieldMove("status.infrastructureReady", "status.initialization.infrastructureProvisioned"),
+        FieldMove("status.bootstrapReady", "status.initialization.bootstrapDataSecretCreated"),
+        FieldMove("status.nodeRef", "status.nodeRef", node_up, node_down),
+        *CONDITION_MOVES,
     ),
-    "MachineSet": (Move("spec.deletePolicy", "spec.deletion.order"), *FLEET),
+    "MachineSet": (FieldMove("spec.deletePolicy", "spec.deletion.order"), *MACHINE_SET_MOVES),
     "MachineDeployment": (
-        Move("spec.rolloutAfter", "spec.rollout.after"),
-        Move("spec.strategy.remediation", "spec.remediation"),
-        Move("spec.strategy.rollingUpdate.deletePolicy", "spec.deletion.order"),
-        Move("spec.strategy", "spec.rollout.strategy"),
-        *FLEET,
+        FieldMove("spec.rolloutAfter", "spec.rollout.after"),
+        FieldMove("spec.strategy.remediation", "spec.remediation"),
+        FieldMove("spec.strategy.rollingUpdate.deletePolicy", "spec.deletion.order"),
+        FieldMove("spec.strategy", "spec.rollout.strategy"),
+        *MACHINE_SET_MOVES,
     ),
     "MachineHealthCheck": (
-        Move(
+        FieldMove(
             "spec.unhealthyConditions",
             "spec.checks.unhealthyNodeConditions",
             _each(_check_up),
             _each(_check_down),
         ),
         _time("spec.nodeStartupTimeout", "spec.checks.nodeStartupTimeoutSeconds"),
-        Move("spec.maxUnhealthy", "spec.remediation.triggerIf.unhealthyLessThanOrEqualTo"),
-        Move("spec.unhealthyRange", "spec.remediation.triggerIf.unhealthyInRange"),
-        Move("spec.remediationTemplate", "spec.remediation.templateRef"),
-        *CONDITIONS,
+        FieldMove("spec.maxUnhealthy", "spec.remediation.triggerIf.unhealthyLessThanOrEqualTo"),
+        FieldMove("spec.unhealthyRange", "spec.remediation.triggerIf.unhealthyInRange"),
+        FieldMove("spec.remediationTemplate", "spec.remediation.templateRef"),
+        *CONDITION_MOVES,
     ),
 }
-KUBEADM = (
-    Move(
+KUBEADM_MOVES = (
+    FieldMove(
         "initConfiguration.nodeRegistration.kubeletExtraArgs",
         "initConfiguration.nodeRegistration.kubeletExtraArgs",
         args_up,
         args_down,
     ),
-    Move(
+    FieldMove(
         "joinConfiguration.nodeRegistration.kubeletExtraArgs",
         "joinConfiguration.nodeRegistration.kubeletExtraArgs",
         args_up,
         args_down,
     ),
     *(
-        Move(
+        FieldMove(
             f"clusterConfiguration.{part}.extraArgs",
             f"clusterConfiguration.{part}.extraArgs",
             args_up,
@@ -163,18 +170,18 @@ KUBEADM = (
         for part in ("apiServer", "controllerManager", "scheduler", "etcd.local")
     ),
 )
-KUBEADM_TABLES: dict[str, Sequence[Move]] = {
+KUBEADM_TABLES: dict[str, Sequence[FieldMove]] = {
     "KubeadmConfig": (
-        *within("spec", KUBEADM),
-        Move("status.ready", "status.initialization.dataSecretCreated"),
-        *CONDITIONS,
+        *below("spec", KUBEADM_MOVES),
+        FieldMove("status.ready", "status.initialization.dataSecretCreated"),
+        *CONDITION_MOVES,
     ),
-    "KubeadmConfigTemplate": within("spec.template.spec", KUBEADM),
+    "KubeadmConfigTemplate": below("spec.template.spec", KUBEADM_MOVES),
 }
-PLANE_TABLES: dict[str, Sequence[Move]] = {
+CONTROL_PLANE_TABLES: dict[str, Sequence[FieldMove]] = {
     "KubeadmControlPlane": (
-        *within("spec.kubeadmConfigSpec", KUBEADM),
-        Move(
+        *below("spec.kubeadmConfigSpec", KUBEADM_MOVES),
+        FieldMove(
             "spec.machineTemplate.infrastructureRef",
             "spec.machineTemplate.spec.infrastructureRef",
             ref_up,
@@ -192,23 +199,23 @@ PLANE_TABLES: dict[str, Sequence[Move]] = {
             "spec.machineTemplate.nodeDeletionTimeout",
             "spec.machineTemplate.spec.deletion.nodeDeletionTimeoutSeconds",
         ),
-        Move("spec.rolloutAfter", "spec.rollout.after"),
-        Move("spec.rolloutStrategy", "spec.rollout.strategy"),
-        Move("status.initialized", "status.initialization.controlPlaneInitialized"),
-        Move("status.updatedReplicas", "status.upToDateReplicas"),
-        *CONDITIONS,
+        FieldMove("spec.rolloutAfter", "spec.rollout.after"),
+        FieldMove("spec.rolloutStrategy", "spec.rollout.strategy"),
+        FieldMove("status.initialized", "status.initialization.controlPlaneInitialized"),
+        FieldMove("status.updatedReplicas", "status.upToDateReplicas"),
+        *CONDITION_MOVES,
     ),
 }
 
 
-def _family(group: str, kind: str, rows: Sequence[Move]) -> Family:
-    moves = Moves(rows)
+def _family(group: str, kind: str, rows: Sequence[FieldMove]) -> KindConversion:
+    moves = ConversionTable(rows)
     spoke = Spoke(version=OLD, up=moves.up, down=moves.down)
-    return Family(group=group, kind=kind, hub=HUB, spokes=(spoke,))
+    return KindConversion(group=group, kind=kind, hub=HUB, spokes=(spoke,))
 
 
-FAMILIES: tuple[Family, ...] = (
-    *(_family(shared.GROUP, kind, rows) for kind, rows in TABLES.items()),
+CONVERSIONS: tuple[KindConversion, ...] = (
+    *(_family(shared.GROUP, kind, rows) for kind, rows in CORE_TABLES.items()),
     *(_family(shared.BOOTSTRAP, kind, rows) for kind, rows in KUBEADM_TABLES.items()),
-    *(_family(shared.CONTROL_PLANE, kind, rows) for kind, rows in PLANE_TABLES.items()),
+    *(_family(shared.CONTROL_PLANE, kind, rows) for kind, rows in CONTROL_PLANE_TABLES.items()),
 )

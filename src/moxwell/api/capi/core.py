@@ -15,12 +15,12 @@ from moxwell.api.capi.shared import (
     CONTRACT,
     GROUP,
     UPSTREAM,
-    Blocks,
+    APIEndpoint,
     ContractRef,
-    Endpoint,
     FailureDomain,
     MachineAddress,
-    Taint,
+    MachineTaint,
+    NetworkRanges,
 )
 from moxwell.api.conditions import Condition
 from moxwell.api.kinds import Column, Object, kind
@@ -34,8 +34,8 @@ class ClusterNetwork(Value, frozen=True, kw_only=True):
     """The addresses inside a cluster."""
 
     api_server_port: int | None = field(name="apiServerPort", default=None)
-    services: Blocks = field(default_factory=Blocks)
-    pods: Blocks = field(default_factory=Blocks)
+    services: NetworkRanges = field(default_factory=NetworkRanges)
+    pods: NetworkRanges = field(default_factory=NetworkRanges)
     service_domain: str = field(name="serviceDomain", default="")
 
 
@@ -44,7 +44,9 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
 
     paused: bool | None = None
     cluster_network: ClusterNetwork = field(name="clusterNetwork", default_factory=ClusterNetwork)
-    control_plane_endpoint: Endpoint = field(name="controlPlaneEndpoint", default_factory=Endpoint)
+    control_plane_endpoint: APIEndpoint = field(
+        name="controlPlaneEndpoint", default_factory=APIEndpoint
+    )
     control_plane_ref: ContractRef | None = field(name="controlPlaneRef", default=None)
     infrastructure_ref: ContractRef | None = field(name="infrastructureRef", default=None)
     topology: Mapping[str, Any] | None = None
@@ -133,7 +135,7 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     failure_domain: str = field(name="failureDomain", default="")
     min_ready_seconds: int | None = field(name="minReadySeconds", default=None)
     deletion: MachineDeletion = field(default_factory=MachineDeletion)
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[MachineTaint, ...] = ()
 
 
 class MachineInitialization(Value, frozen=True, kw_only=True):
@@ -145,7 +147,7 @@ class MachineInitialization(Value, frozen=True, kw_only=True):
     )
 
 
-class NodeRef(Value, frozen=True, kw_only=True):
+class MachineNodeReference(Value, frozen=True, kw_only=True):
     """The node a machine became."""
 
     name: str
@@ -165,7 +167,7 @@ class MachineStatus(Value, frozen=True, kw_only=True):
 
     conditions: tuple[Condition, ...] = ()
     initialization: MachineInitialization = field(default_factory=MachineInitialization)
-    node_ref: NodeRef | None = field(name="nodeRef", default=None)
+    node_ref: MachineNodeReference | None = field(name="nodeRef", default=None)
     node_info: Mapping[str, Any] | None = field(name="nodeInfo", default=None)
     last_updated: datetime | None = field(name="lastUpdated", default=None)
     addresses: tuple[MachineAddress, ...] = ()

@@ -14,9 +14,9 @@ from msgspec import field
 from moxwell.api.capi.core import VERSION, MachineSpec
 from moxwell.api.capi.shared import CONTRACT, GROUP, UPSTREAM, ObjectReference
 from moxwell.api.conditions import Condition
-from moxwell.api.kinds import Column, Object, Scale, kind
+from moxwell.api.kinds import Column, Object, ScalePaths, kind
 from moxwell.api.meta import TemplateMeta, Value
-from moxwell.api.schema import says
+from moxwell.api.schema import described_as
 from moxwell.api.selectors import LabelSelector
 
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
@@ -28,7 +28,7 @@ COUNTS = (
     Column("Available", ".status.availableReplicas", "integer"),
     Column("Up-to-date", ".status.upToDateReplicas", "integer"),
 )
-SCALE = Scale(selector=".status.selector")
+SCALE = ScalePaths(selector=".status.selector")
 
 
 class MachineTemplate(Value, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class MachineSetSpec(Value, frozen=True, kw_only=True):
     deletion: DeletionOrder = field(default_factory=DeletionOrder)
 
 
-class FleetStatus(Value, frozen=True, kw_only=True):
+class MachineReplicaStatus(Value, frozen=True, kw_only=True):
     """Machines counted."""
 
     conditions: tuple[Condition, ...] = ()
@@ -88,7 +88,7 @@ class MachineSet(Object, frozen=True, kw_only=True):
     """Keeps a number of equal machines."""
 
     spec: MachineSetSpec
-    status: FleetStatus = field(default_factory=FleetStatus)
+    status: MachineReplicaStatus = field(default_factory=MachineReplicaStatus)
 
 
 class RollingUpdate(Value, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class RollingUpdate(Value, frozen=True, kw_only=True):
     max_surge: int | str | None = field(name="maxSurge", default=None)
 
 
-class Strategy(Value, frozen=True, kw_only=True):
+class RolloutStrategy(Value, frozen=True, kw_only=True):
     """How a new template reaches the machines."""
 
     type: Literal["RollingUpdate", "OnDelete"] = "RollingUpdate"
@@ -109,7 +109,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     """When and how machines are replaced."""
 
     after: datetime | None = None
-    strategy: Strategy = field(default_factory=Strategy)
+    strategy: RolloutStrategy = field(default_factory=RolloutStrategy)
 
 
 class Remediation(Value, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class MachineDeployment(Object, frozen=True, kw_only=True):
     """Rolls machines from one template to the next."""
 
     spec: MachineDeploymentSpec
-    status: FleetStatus = field(default_factory=FleetStatus)
+    status: MachineReplicaStatus = field(default_factory=MachineReplicaStatus)
 
 
 class UnhealthyCondition(Value, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class UnhealthyCondition(Value, frozen=True, kw_only=True):
     timeout_seconds: int = field(name="timeoutSeconds", default=0)
 
 
-class Checks(Value, frozen=True, kw_only=True):
+class MachineHealthCheckChecks(Value, frozen=True, kw_only=True):
     """What counts as broken."""
 
     node_startup_timeout_seconds: int | None = field(name="nodeStartupTimeoutSeconds", default=None)
@@ -175,7 +175,7 @@ class TriggerIf(Value, frozen=True, kw_only=True):
     unhealthy_less_than_or_equal_to: int | str | None = field(
         name="unhealthyLessThanOrEqualTo", default=None
     )
-    unhealthy_in_range: Annotated[str, says("such as [1-3]")] = field(
+    unhealthy_in_range: Annotated[str, described_as("such as [1-3]")] = field(
         name="unhealthyInRange", default=""
     )
 
@@ -192,7 +192,7 @@ class MachineHealthCheckSpec(Value, frozen=True, kw_only=True):
 
     cluster_name: str = field(name="clusterName")
     selector: LabelSelector = field(default_factory=LabelSelector)
-    checks: Checks = field(default_factory=Checks)
+    checks: MachineHealthCheckChecks = field(default_factory=MachineHealthCheckChecks)
     remediation: HealthRemediation = field(default_factory=HealthRemediation)
 
 

@@ -48,7 +48,7 @@ class ObjectReference(Value, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class Endpoint(Value, frozen=True, kw_only=True):
+class APIEndpoint(Value, frozen=True, kw_only=True):
     """Where an API server answers."""
 
     host: str = ""
@@ -65,7 +65,7 @@ class MachineAddress(Value, frozen=True, kw_only=True):
     address: str
 
 
-class Taint(Value, frozen=True, kw_only=True):
+class MachineTaint(Value, frozen=True, kw_only=True):
     """What keeps pods off a node."""
 
     key: str
@@ -74,7 +74,7 @@ class Taint(Value, frozen=True, kw_only=True):
     propagation: str = ""
 
 
-class Blocks(Value, frozen=True, kw_only=True):
+class NetworkRanges(Value, frozen=True, kw_only=True):
     """Address ranges."""
 
     cidr_blocks: tuple[str, ...] = field(name="cidrBlocks", default=())

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from moxwell.api.capi.core import ClusterNetwork
-from moxwell.api.capi.machinesets import AGE, SCALE, Naming
+from moxwell.api.capi.machinesets import AGE, SCALE, Naming, Remediation
 from moxwell.api.capi.shared import (
     CONTRACT,
     GROUP,
     UPSTREAM,
-    Endpoint,
+    APIEndpoint,
     MachineAddress,
     ObjectReference,
 )
@@ -32,18 +32,20 @@ OLDER: dict[str, Any] = {**UPSTREAM, "storage": False, "labels": CONTRACT}
 PHASE = Column("Phase", ".status.phase")
 
 
-class ClusterSpec(Value, frozen=True, kw_only=True):
+class ClusterSpecV1Beta1(Value, frozen=True, kw_only=True):
     """What a cluster is made of."""
 
     paused: bool = False
     cluster_network: ClusterNetwork | None = field(name="clusterNetwork", default=None)
-    control_plane_endpoint: Endpoint = field(name="controlPlaneEndpoint", default_factory=Endpoint)
+    control_plane_endpoint: APIEndpoint = field(
+        name="controlPlaneEndpoint", default_factory=APIEndpoint
+    )
     control_plane_ref: ObjectReference | None = field(name="controlPlaneRef", default=None)
     infrastructure_ref: ObjectReference | None = field(name="infrastructureRef", default=None)
     topology: Mapping[str, Any] | None = None
 
 
-class ClusterStatus(Value, frozen=True, kw_only=True):
+class ClusterStatusV1Beta1(Value, frozen=True, kw_only=True):
     """What is seen of a cluster."""
 
     failure_domains: Mapping[str, Mapping[str, Any]] = field(
@@ -56,26 +58,28 @@ class ClusterStatus(Value, frozen=True, kw_only=True):
     observed_generation: int = field(name="observedGeneration", default=0)
 
 
-@kind(group=GROUP, version=VERSION, plural="clusters", columns=(PHASE, AGE), **OLDER)
-class Cluster(Object, frozen=True, kw_only=True):
+@kind(
+    name="Cluster", group=GROUP, version=VERSION, plural="clusters", columns=(PHASE, AGE), **OLDER
+)
+class ClusterV1Beta1(Object, frozen=True, kw_only=True):
     """A Kubernetes cluster."""
 
-    spec: ClusterSpec = field(default_factory=ClusterSpec)
-    status: ClusterStatus = field(default_factory=ClusterStatus)
+    spec: ClusterSpecV1Beta1 = field(default_factory=ClusterSpecV1Beta1)
+    status: ClusterStatusV1Beta1 = field(default_factory=ClusterStatusV1Beta1)
 
 
-class Bootstrap(Value, frozen=True, kw_only=True):
+class BootstrapV1Beta1(Value, frozen=True, kw_only=True):
     """Where the data comes from that makes a machine a node."""
 
     config_ref: ObjectReference | None = field(name="configRef", default=None)
     data_secret_name: str | None = field(name="dataSecretName", default=None)
 
 
-class MachineSpec(Value, frozen=True, kw_only=True):
+class MachineSpecV1Beta1(Value, frozen=True, kw_only=True):
     """One machine."""
 
     cluster_name: str = field(name="clusterName")
-    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    bootstrap: BootstrapV1Beta1 = field(default_factory=BootstrapV1Beta1)
     infrastructure_ref: ObjectReference | None = field(name="infrastructureRef", default=None)
     version: str | None = None
     provider_id: str | None = field(name="providerID", default=None)
@@ -87,7 +91,7 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     node_deletion_timeout: Duration | None = field(name="nodeDeletionTimeout", default=None)
 
 
-class MachineStatus(Value, frozen=True, kw_only=True):
+class MachineStatusV1Beta1(Value, frozen=True, kw_only=True):
     """What is seen of a machine."""
 
     node_ref: ObjectReference | None = field(name="nodeRef", default=None)
@@ -100,22 +104,24 @@ class MachineStatus(Value, frozen=True, kw_only=True):
     conditions: tuple[LegacyCondition, ...] = ()
 
 
-@kind(group=GROUP, version=VERSION, plural="machines", columns=(PHASE, AGE), **OLDER)
-class Machine(Object, frozen=True, kw_only=True):
+@kind(
+    name="Machine", group=GROUP, version=VERSION, plural="machines", columns=(PHASE, AGE), **OLDER
+)
+class MachineV1Beta1(Object, frozen=True, kw_only=True):
     """One machine of a cluster."""
 
-    spec: MachineSpec
-    status: MachineStatus = field(default_factory=MachineStatus)
+    spec: MachineSpecV1Beta1
+    status: MachineStatusV1Beta1 = field(default_factory=MachineStatusV1Beta1)
 
 
-class MachineTemplate(Value, frozen=True, kw_only=True):
+class MachineTemplateV1Beta1(Value, frozen=True, kw_only=True):
     """What each machine is made from."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
-    spec: MachineSpec
+    spec: MachineSpecV1Beta1
 
 
-class FleetStatus(Value, frozen=True, kw_only=True):
+class MachineReplicaStatusV1Beta1(Value, frozen=True, kw_only=True):
     """Machines counted."""
 
     selector: str = ""
@@ -130,7 +136,7 @@ class FleetStatus(Value, frozen=True, kw_only=True):
     conditions: tuple[LegacyCondition, ...] = ()
 
 
-class MachineSetSpec(Value, frozen=True, kw_only=True):
+class MachineSetSpecV1Beta1(Value, frozen=True, kw_only=True):
     """A number of equal machines."""
 
     cluster_name: str = field(name="clusterName")
@@ -138,11 +144,12 @@ class MachineSetSpec(Value, frozen=True, kw_only=True):
     min_ready_seconds: int = field(name="minReadySeconds", default=0)
     delete_policy: str = field(name="deletePolicy", default="")
     selector: LabelSelector = field(default_factory=LabelSelector)
-    template: MachineTemplate
+    template: MachineTemplateV1Beta1
     machine_naming_strategy: Naming | None = field(name="machineNamingStrategy", default=None)
 
 
 @kind(
+    name="MachineSet",
     group=GROUP,
     version=VERSION,
     plural="machinesets",
@@ -150,14 +157,14 @@ class MachineSetSpec(Value, frozen=True, kw_only=True):
     columns=(Column("Replicas", ".status.replicas", "integer"), AGE),
     **OLDER,
 )
-class MachineSet(Object, frozen=True, kw_only=True):
+class MachineSetV1Beta1(Object, frozen=True, kw_only=True):
     """Keeps a number of equal machines."""
 
-    spec: MachineSetSpec
-    status: FleetStatus = field(default_factory=FleetStatus)
+    spec: MachineSetSpecV1Beta1
+    status: MachineReplicaStatusV1Beta1 = field(default_factory=MachineReplicaStatusV1Beta1)
 
 
-class RollingUpdate(Value, frozen=True, kw_only=True):
+class RollingUpdateV1Beta1(Value, frozen=True, kw_only=True):
     """How many more and how many fewer there may be meanwhile."""
 
     max_unavailable: int | str | None = field(name="maxUnavailable", default=None)
@@ -165,29 +172,23 @@ class RollingUpdate(Value, frozen=True, kw_only=True):
     delete_policy: str | None = field(name="deletePolicy", default=None)
 
 
-class Remediation(Value, frozen=True, kw_only=True):
-    """How many broken machines are replaced at a time."""
-
-    max_in_flight: int | str | None = field(name="maxInFlight", default=None)
-
-
-class Strategy(Value, frozen=True, kw_only=True):
+class RolloutStrategyV1Beta1(Value, frozen=True, kw_only=True):
     """How a new template reaches the machines."""
 
     type: str = ""
-    rolling_update: RollingUpdate | None = field(name="rollingUpdate", default=None)
+    rolling_update: RollingUpdateV1Beta1 | None = field(name="rollingUpdate", default=None)
     remediation: Remediation | None = None
 
 
-class MachineDeploymentSpec(Value, frozen=True, kw_only=True):
+class MachineDeploymentSpecV1Beta1(Value, frozen=True, kw_only=True):
     """Machines that follow a template."""
 
     cluster_name: str = field(name="clusterName")
     replicas: int | None = None
     rollout_after: datetime | None = field(name="rolloutAfter", default=None)
     selector: LabelSelector = field(default_factory=LabelSelector)
-    template: MachineTemplate
-    strategy: Strategy | None = None
+    template: MachineTemplateV1Beta1
+    strategy: RolloutStrategyV1Beta1 | None = None
     machine_naming_strategy: Naming | None = field(name="machineNamingStrategy", default=None)
     min_ready_seconds: int | None = field(name="minReadySeconds", default=None)
     revision_history_limit: int | None = field(name="revisionHistoryLimit", default=None)
@@ -196,6 +197,7 @@ class MachineDeploymentSpec(Value, frozen=True, kw_only=True):
 
 
 @kind(
+    name="MachineDeployment",
     group=GROUP,
     version=VERSION,
     plural="machinedeployments",
@@ -203,14 +205,14 @@ class MachineDeploymentSpec(Value, frozen=True, kw_only=True):
     columns=(Column("Replicas", ".status.replicas", "integer"), PHASE, AGE),
     **OLDER,
 )
-class MachineDeployment(Object, frozen=True, kw_only=True):
+class MachineDeploymentV1Beta1(Object, frozen=True, kw_only=True):
     """Rolls machines from one template to the next."""
 
-    spec: MachineDeploymentSpec
-    status: FleetStatus = field(default_factory=FleetStatus)
+    spec: MachineDeploymentSpecV1Beta1
+    status: MachineReplicaStatusV1Beta1 = field(default_factory=MachineReplicaStatusV1Beta1)
 
 
-class UnhealthyCondition(Value, frozen=True, kw_only=True):
+class UnhealthyConditionV1Beta1(Value, frozen=True, kw_only=True):
     """A condition that, lasting so long, means broken."""
 
     type: str
@@ -218,12 +220,12 @@ class UnhealthyCondition(Value, frozen=True, kw_only=True):
     timeout: Duration
 
 
-class MachineHealthCheckSpec(Value, frozen=True, kw_only=True):
+class MachineHealthCheckSpecV1Beta1(Value, frozen=True, kw_only=True):
     """Which machines are watched, for what."""
 
     cluster_name: str = field(name="clusterName")
     selector: LabelSelector = field(default_factory=LabelSelector)
-    unhealthy_conditions: tuple[UnhealthyCondition, ...] = field(
+    unhealthy_conditions: tuple[UnhealthyConditionV1Beta1, ...] = field(
         name="unhealthyConditions", default=()
     )
     max_unhealthy: int | str | None = field(name="maxUnhealthy", default=None)
@@ -232,7 +234,7 @@ class MachineHealthCheckSpec(Value, frozen=True, kw_only=True):
     remediation_template: ObjectReference | None = field(name="remediationTemplate", default=None)
 
 
-class MachineHealthCheckStatus(Value, frozen=True, kw_only=True):
+class MachineHealthCheckStatusV1Beta1(Value, frozen=True, kw_only=True):
     """How many are well."""
 
     expected_machines: int = field(name="expectedMachines", default=0)
@@ -243,18 +245,25 @@ class MachineHealthCheckStatus(Value, frozen=True, kw_only=True):
     conditions: tuple[LegacyCondition, ...] = ()
 
 
-@kind(group=GROUP, version=VERSION, plural="machinehealthchecks", columns=(AGE,), **OLDER)
-class MachineHealthCheck(Object, frozen=True, kw_only=True):
+@kind(
+    name="MachineHealthCheck",
+    group=GROUP,
+    version=VERSION,
+    plural="machinehealthchecks",
+    columns=(AGE,),
+    **OLDER,
+)
+class MachineHealthCheckV1Beta1(Object, frozen=True, kw_only=True):
     """Has broken machines replaced."""
 
-    spec: MachineHealthCheckSpec
-    status: MachineHealthCheckStatus = field(default_factory=MachineHealthCheckStatus)
+    spec: MachineHealthCheckSpecV1Beta1
+    status: MachineHealthCheckStatusV1Beta1 = field(default_factory=MachineHealthCheckStatusV1Beta1)
 
 
 KINDS: tuple[type[Object], ...] = (
-    Cluster,
-    Machine,
-    MachineSet,
-    MachineDeployment,
-    MachineHealthCheck,
+    ClusterV1Beta1,
+    MachineV1Beta1,
+    MachineSetV1Beta1,
+    MachineDeploymentV1Beta1,
+    MachineHealthCheckV1Beta1,
 )

@@ -14,7 +14,7 @@ class EventSource(Value, frozen=True, kw_only=True):
     host: str = ""
 
 
-class Involved(ObjectReference, frozen=True, kw_only=True):
+class InvolvedObject(ObjectReference, frozen=True, kw_only=True):
     """What an event is about."""
 
     resource_version: str = field(name="resourceVersion", default="")
@@ -25,7 +25,7 @@ class Involved(ObjectReference, frozen=True, kw_only=True):
 class Event(Object, frozen=True, kw_only=True):
     """Something that happened."""
 
-    involved_object: Involved = field(name="involvedObject", default_factory=Involved)
+    involved_object: InvolvedObject = field(name="involvedObject", default_factory=InvolvedObject)
     reason: str = ""
     message: str = ""
     type: str = ""

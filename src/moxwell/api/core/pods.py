@@ -50,7 +50,7 @@ class Toleration(Value, frozen=True, kw_only=True):
     toleration_seconds: int | None = field(name="tolerationSeconds", default=None)
 
 
-class TopologySpread(Value, frozen=True, kw_only=True):
+class TopologySpreadConstraint(Value, frozen=True, kw_only=True):
     """How evenly pods lie over domains."""
 
     max_skew: int = field(name="maxSkew")
@@ -60,7 +60,7 @@ class TopologySpread(Value, frozen=True, kw_only=True):
     min_domains: int | None = field(name="minDomains", default=None)
 
 
-class ClaimSource(Value, frozen=True, kw_only=True):
+class PersistentVolumeClaimSource(Value, frozen=True, kw_only=True):
     claim_name: str = field(name="claimName")
     read_only: bool = field(name="readOnly", default=False)
 
@@ -69,7 +69,9 @@ class Volume(Value, frozen=True, kw_only=True):
     """A volume; only claims are read."""
 
     name: str
-    persistent_volume_claim: ClaimSource | None = field(name="persistentVolumeClaim", default=None)
+    persistent_volume_claim: PersistentVolumeClaimSource | None = field(
+        name="persistentVolumeClaim", default=None
+    )
     ephemeral: Mapping[str, Any] | None = None
 
 
@@ -82,7 +84,7 @@ class PodSpec(Value, frozen=True, kw_only=True):
     node_selector: Mapping[str, str] = field(name="nodeSelector", default_factory=dict)
     affinity: Mapping[str, Any] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    topology_spread_constraints: tuple[TopologySpread, ...] = field(
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = field(
         name="topologySpreadConstraints", default=()
     )
     volumes: tuple[Volume, ...] = ()
@@ -140,7 +142,7 @@ class Pod(Object, frozen=True, kw_only=True):
         return self.status.phase in ("Succeeded", "Failed")
 
 
-class BudgetSpec(Value, frozen=True, kw_only=True):
+class PodDisruptionBudgetSpec(Value, frozen=True, kw_only=True):
     """How many pods may be missing."""
 
     min_available: int | str | None = field(name="minAvailable", default=None)
@@ -151,7 +153,7 @@ class BudgetSpec(Value, frozen=True, kw_only=True):
     )
 
 
-class BudgetStatus(Value, frozen=True, kw_only=True):
+class PodDisruptionBudgetStatus(Value, frozen=True, kw_only=True):
     """How many may go now."""
 
     disruptions_allowed: int = field(name="disruptionsAllowed", default=0)
@@ -165,8 +167,8 @@ class BudgetStatus(Value, frozen=True, kw_only=True):
 class PodDisruptionBudget(Object, frozen=True, kw_only=True):
     """How many pods of a set may be missing at a time."""
 
-    spec: BudgetSpec = field(default_factory=BudgetSpec)
-    status: BudgetStatus = field(default_factory=BudgetStatus)
+    spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
+    status: PodDisruptionBudgetStatus = field(default_factory=PodDisruptionBudgetStatus)
 
 
 KINDS: tuple[type[Object], ...] = (Pod, PodDisruptionBudget)

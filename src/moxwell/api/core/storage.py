@@ -71,7 +71,7 @@ class PersistentVolume(Object, frozen=True, kw_only=True):
     status: PhaseStatus = field(default_factory=PhaseStatus)
 
 
-class ClaimResources(Value, frozen=True, kw_only=True):
+class VolumeResourceRequirements(Value, frozen=True, kw_only=True):
     requests: Mapping[str, QuantityText] = field(default_factory=dict)
     limits: Mapping[str, QuantityText] = field(default_factory=dict)
 
@@ -80,14 +80,14 @@ class PersistentVolumeClaimSpec(Value, frozen=True, kw_only=True):
     """A wish for a volume."""
 
     access_modes: tuple[str, ...] = field(name="accessModes", default=())
-    resources: ClaimResources = field(default_factory=ClaimResources)
+    resources: VolumeResourceRequirements = field(default_factory=VolumeResourceRequirements)
     storage_class_name: str | None = field(name="storageClassName", default=None)
     volume_name: str = field(name="volumeName", default="")
     volume_mode: str | None = field(name="volumeMode", default=None)
     data_source: Mapping[str, Any] | None = field(name="dataSource", default=None)
 
 
-class ClaimStatus(Value, frozen=True, kw_only=True):
+class PersistentVolumeClaimStatus(Value, frozen=True, kw_only=True):
     phase: str = ""
     capacity: Mapping[str, QuantityText] = field(default_factory=dict)
     access_modes: tuple[str, ...] = field(name="accessModes", default=())
@@ -98,7 +98,7 @@ class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
     """A wish for a volume."""
 
     spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
-    status: ClaimStatus = field(default_factory=ClaimStatus)
+    status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
 
 
 class TopologyExpression(Value, frozen=True, kw_only=True):
@@ -125,14 +125,14 @@ class StorageClass(Object, frozen=True, kw_only=True):
     allowed_topologies: tuple[TopologyTerm, ...] = field(name="allowedTopologies", default=())
 
 
-class AttachmentSource(Value, frozen=True, kw_only=True):
+class VolumeAttachmentSource(Value, frozen=True, kw_only=True):
     persistent_volume_name: str | None = field(name="persistentVolumeName", default=None)
 
 
 class VolumeAttachmentSpec(Value, frozen=True, kw_only=True):
     attacher: str
     node_name: str = field(name="nodeName")
-    source: AttachmentSource = field(default_factory=AttachmentSource)
+    source: VolumeAttachmentSource = field(default_factory=VolumeAttachmentSource)
 
 
 class VolumeAttachmentStatus(Value, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ class VolumeAttachment(Object, frozen=True, kw_only=True):
     status: VolumeAttachmentStatus = field(default_factory=VolumeAttachmentStatus)
 
 
-class Allocatable(Value, frozen=True, kw_only=True):
+class VolumeNodeResources(Value, frozen=True, kw_only=True):
     count: int | None = None
 
 
@@ -165,7 +165,7 @@ class CsiNodeDriver(Value, frozen=True, kw_only=True):
     name: str
     node_id: str = field(name="nodeID")
     topology_keys: tuple[str, ...] = field(name="topologyKeys", default=())
-    allocatable: Allocatable | None = None
+    allocatable: VolumeNodeResources | None = None
 
 
 class CsiNodeSpec(Value, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
-from moxwell.api.infra.address_ranges import Range, parse_ranges
-from moxwell.api.infra.cluster import ClusterSpec, ProxmoxCluster, ProxmoxClusterTemplate
-from moxwell.api.infra.machine import MachineSpec, ProxmoxMachine, ProxmoxMachineTemplate
+from moxwell.api.infra.address_ranges import AddressRange, parse_address_ranges
+from moxwell.api.infra.cluster import ProxmoxCluster, ProxmoxClusterSpec, ProxmoxClusterTemplate
+from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec, ProxmoxMachineTemplate
 from moxwell.api.infra.network import IPConfig, NetworkSpec, PolicySpec, RouteSpec, VrfSpec
 from moxwell.api.kinds import Object
 from moxwell.api.validation import violations
@@ -32,7 +32,9 @@ _OURS = frozenset({"provider_id", "virtual_machine_id", "region", "claim"})
 _FREE = frozenset({"when_stopped", "changes", "shutdown_seconds", "checks"})
 
 
-def refusals(obj: Object, old: Object | None = None, *, dry_run: bool = False) -> tuple[str, ...]:
+def validation_errors(
+    obj: Object, old: Object | None = None, *, dry_run: bool = False
+) -> tuple[str, ...]:
     """Why the object cannot be accepted; empty if it can."""
     said = [str(v) for v in violations(obj, old)]
     match obj:
@@ -55,7 +57,7 @@ def refusals(obj: Object, old: Object | None = None, *, dry_run: bool = False) -
 # ---- clusters
 
 
-def _cluster(spec: ClusterSpec) -> Iterator[str]:
+def _cluster(spec: ProxmoxClusterSpec) -> Iterator[str]:
     yield from _ip_config("spec.ipv4Config", spec.ipv4_config, 4)
     yield from _ip_config("spec.ipv6Config", spec.ipv6_config, 6)
     for zone in spec.zone_config:
@@ -70,7 +72,7 @@ def _ip_config(path: str, config: IPConfig | None, version: int) -> Iterator[str
     if config is None:
         return
     try:
-        ranges = parse_ranges(config.addresses)
+        ranges = parse_address_ranges(config.addresses)
     except Invalid as error:
         yield f"{path}.addresses: {error}"
         return
@@ -82,7 +84,7 @@ def _ip_config(path: str, config: IPConfig | None, version: int) -> Iterator[str
         yield f"{path}.gateway: {config.gateway!r} is not an IPv{version} address"
 
 
-def _endpoint(spec: ClusterSpec) -> Iterator[str]:
+def _endpoint(spec: ProxmoxClusterSpec) -> Iterator[str]:
     endpoint = spec.control_plane_endpoint
     if endpoint is None or not endpoint.host:
         return
@@ -100,13 +102,13 @@ def _endpoint(spec: ClusterSpec) -> Iterator[str]:
         )
 
 
-def _all_ranges(spec: ClusterSpec) -> Iterator[Range]:
+def _all_ranges(spec: ProxmoxClusterSpec) -> Iterator[AddressRange]:
     zones = spec.zone_config
     configs = [spec.ipv4_config, spec.ipv6_config]
     configs += [c for z in zones for c in (z.ipv4_config, z.ipv6_config)]
     for config in configs:
         try:
-            yield from parse_ranges(config.addresses) if config else ()
+            yield from parse_address_ranges(config.addresses) if config else ()
         except Invalid:
             continue  # told elsewhere
 
@@ -121,7 +123,7 @@ def _ip_version(text: str) -> int:
 # ---- machines
 
 
-def _machine(spec: MachineSpec) -> Iterator[str]:
+def _machine(spec: ProxmoxMachineSpec) -> Iterator[str]:
     if spec.network is not None:
         yield from _network(spec.network)
     disks = spec.disks
@@ -182,11 +184,11 @@ def _policies(path: str, policies: Iterable[PolicySpec], table: int | None) -> I
             yield f"{where}.priority: {policy.priority} belongs to the kernel; choose another"
 
 
-def _machine_changes(old: MachineSpec, new: MachineSpec) -> Iterator[str]:
+def _machine_changes(old: ProxmoxMachineSpec, new: ProxmoxMachineSpec) -> Iterator[str]:
     """A made guest keeps what it was made with; what Proxmox can change needs permission."""
     if not old.provider_id:
         return
-    for field in structs.fields(MachineSpec):
+    for field in structs.fields(ProxmoxMachineSpec):
         was, now = getattr(old, field.name), getattr(new, field.name)
         if was == now or field.name in _FREE:
             continue
@@ -206,7 +208,7 @@ def _machine_changes(old: MachineSpec, new: MachineSpec) -> Iterator[str]:
     yield from _shrinking(old, new)
 
 
-def _shrinking(old: MachineSpec, new: MachineSpec) -> Iterator[str]:
+def _shrinking(old: ProxmoxMachineSpec, new: ProxmoxMachineSpec) -> Iterator[str]:
     was = old.disks.boot_volume.size_gb if old.disks and old.disks.boot_volume else 0
     now = new.disks.boot_volume.size_gb if new.disks and new.disks.boot_volume else was
     if now < was:
@@ -225,10 +227,10 @@ def _shrinking(old: MachineSpec, new: MachineSpec) -> Iterator[str]:
 # ---- templates
 
 
-def _not_in_template(spec: MachineSpec) -> Iterator[str]:
+def _not_in_template(spec: ProxmoxMachineSpec) -> Iterator[str]:
     for name in ("provider_id", "virtual_machine_id", "claim"):
         if getattr(spec, name):
-            wire = {f.name: f.encode_name for f in structs.fields(MachineSpec)}[name]
+            wire = {f.name: f.encode_name for f in structs.fields(ProxmoxMachineSpec)}[name]
             yield f"spec.template.spec.{wire}: belongs to one machine and cannot be in a template"
 
 

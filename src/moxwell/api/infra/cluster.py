@@ -6,23 +6,23 @@ bridge, the pools and the template that are right there. A cluster without zones
 which must be named unless there is only one. Nothing ever falls back to another region.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
 
+from moxwell.api.capi.shared import FailureDomain
 from moxwell.api.conditions import Condition
 from moxwell.api.infra.machine import CONTRACT, GROUP, HUB, Initialization
 from moxwell.api.infra.network import IPConfig, PoolRef, Vlan, ZoneName
 from moxwell.api.infra.template import TemplateSelector, VmidRangeSpec
-from moxwell.api.kinds import Column, Object, Rule, kind
+from moxwell.api.kinds import Column, Object, ValidationRule, kind
 from moxwell.api.meta import TemplateMeta, Value
 from moxwell.api.schema import keyed, unique
 
 ProviderIDFormat = Literal["RegionVMID", "UUID"]
 
 
-class Endpoint(Value, frozen=True, kw_only=True):
+class ControlPlaneEndpoint(Value, frozen=True, kw_only=True):
     """Where the cluster's API server answers."""
 
     host: Annotated[str, Meta(max_length=512)] = ""
@@ -83,10 +83,12 @@ class ZoneConfig(Value, frozen=True, kw_only=True):
     dns_servers: tuple[str, ...] = field(name="dnsServers", default=())
 
 
-class ClusterSpec(Value, frozen=True, kw_only=True):
+class ProxmoxClusterSpec(Value, frozen=True, kw_only=True):
     """The ground one Kubernetes cluster stands on."""
 
-    control_plane_endpoint: Endpoint | None = field(name="controlPlaneEndpoint", default=None)
+    control_plane_endpoint: ControlPlaneEndpoint | None = field(
+        name="controlPlaneEndpoint", default=None
+    )
     control_plane_endpoint_pool: PoolRef | None = field(
         name="controlPlaneEndpointPool", default=None
     )
@@ -110,8 +112,8 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
     pool: str | None = None
     provider_id_format: ProviderIDFormat | None = field(name="providerIDFormat", default=None)
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "!has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || "
             "self.controlPlaneEndpoint.host == '' || "
             "(has(self.controlPlaneEndpoint.port) && self.controlPlaneEndpoint.port > 0)",
@@ -125,7 +127,7 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
             ),
             ".controlPlaneEndpoint",
         ),
-        Rule(
+        ValidationRule(
             "[has(self.region), has(self.server), has(self.credentialsRef)]"
             ".filter(x, x).size() <= 1 || !has(self.server)",
             "server names a configured region by its address: do not give region or "
@@ -136,14 +138,6 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
             ".server",
         ),
     )
-
-
-class FailureDomain(Value, frozen=True, kw_only=True):
-    """A zone as Cluster API spreads machines over it."""
-
-    name: str
-    control_plane: bool | None = field(name="controlPlane", default=None)
-    attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 class LocalRef(Value, frozen=True, kw_only=True):
@@ -171,7 +165,7 @@ class RegionHealth(Value, frozen=True, kw_only=True):
     hosts_online: int = field(name="hostsOnline", default=0)
 
 
-class ClusterStatus(Value, frozen=True, kw_only=True):
+class ProxmoxClusterStatus(Value, frozen=True, kw_only=True):
     """What is true of the ground."""
 
     conditions: tuple[Condition, ...] = ()
@@ -204,21 +198,21 @@ class ClusterStatus(Value, frozen=True, kw_only=True):
 class ProxmoxCluster(Object, frozen=True, kw_only=True):
     """The Proxmox clusters, zones, addresses and endpoint of one Kubernetes cluster."""
 
-    spec: ClusterSpec = field(default_factory=ClusterSpec)
-    status: ClusterStatus = field(default_factory=ClusterStatus)
+    spec: ProxmoxClusterSpec = field(default_factory=ProxmoxClusterSpec)
+    status: ProxmoxClusterStatus = field(default_factory=ProxmoxClusterStatus)
 
 
-class ClusterResource(Value, frozen=True, kw_only=True):
+class ProxmoxClusterTemplateResource(Value, frozen=True, kw_only=True):
     """What a cluster from this template looks like."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
-    spec: ClusterSpec = field(default_factory=ClusterSpec)
+    spec: ProxmoxClusterSpec = field(default_factory=ProxmoxClusterSpec)
 
 
-class ClusterTemplateSpec(Value, frozen=True, kw_only=True):
+class ProxmoxClusterTemplateSpec(Value, frozen=True, kw_only=True):
     """The mould."""
 
-    template: ClusterResource = field(default_factory=ClusterResource)
+    template: ProxmoxClusterTemplateResource = field(default_factory=ProxmoxClusterTemplateResource)
 
 
 @kind(
@@ -232,7 +226,7 @@ class ClusterTemplateSpec(Value, frozen=True, kw_only=True):
 class ProxmoxClusterTemplate(Object, frozen=True, kw_only=True):
     """The mould of clusters, for ClusterClass."""
 
-    spec: ClusterTemplateSpec = field(default_factory=ClusterTemplateSpec)
+    spec: ProxmoxClusterTemplateSpec = field(default_factory=ProxmoxClusterTemplateSpec)
 
 
 KINDS = (ProxmoxCluster, ProxmoxClusterTemplate)

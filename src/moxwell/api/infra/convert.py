@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from moxwell.api import json_merge
-from moxwell.api.conversion import Family, Spoke
+from moxwell.api.conversion import KindConversion, Spoke
 from moxwell.api.infra import cluster, convert_v1alpha1, machine, v1alpha1, v1alpha2, v1beta1
 from moxwell.api.infra.convert_v1alpha1 import Json
 from moxwell.api.infra.machine import GROUP, HUB
@@ -145,16 +145,16 @@ def _spoken(obj: Json) -> Json:
     return {k: v for k, v in obj.items() if v}
 
 
-def _family(kind: str) -> Family:
+def _family(kind: str) -> KindConversion:
     spokes = [
         Spoke(version=version, up=form.up, down=form.down, canon=_spoken)
         for (version, named), form in _FORMS.items()
         if named == kind
     ]
-    return Family(group=GROUP, kind=kind, hub=HUB, spokes=tuple(spokes), canon=_spoken)
+    return KindConversion(group=GROUP, kind=kind, hub=HUB, spokes=tuple(spokes), canon=_spoken)
 
 
-FAMILIES: tuple[Family, ...] = tuple(
+CONVERSIONS: tuple[KindConversion, ...] = tuple(
     _family(cls.resource.kind) for cls in (*cluster.KINDS, *machine.KINDS)
 )
 
@@ -162,7 +162,7 @@ FAMILIES: tuple[Family, ...] = tuple(
 def convert(obj: Json, version: str) -> Json:
     """The object in another version; ``version`` without the group."""
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
-    for family in FAMILIES:
+    for family in CONVERSIONS:
         if (group, obj.get("kind")) == (family.group, family.kind):
             return family.convert(json_merge.without_nulls(obj), version)
     raise Invalid(f"{obj.get('apiVersion')} {obj.get('kind')} is not a kind of {GROUP}")

@@ -11,20 +11,22 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
 
+from moxwell.api.capi.shared import MachineAddress
 from moxwell.api.conditions import Condition
 from moxwell.api.infra.network import NetworkSpec
 from moxwell.api.infra.template import (
-    Checks,
     Claim,
-    Disks,
     HighAvailability,
+    LastApplied,
+    MachineDisks,
     MetadataSettings,
-    PciDevice,
+    PciDeviceSpec,
+    ProxmoxMachineChecks,
     Tag,
     TemplateSelector,
     VmidRangeSpec,
 )
-from moxwell.api.kinds import Column, Object, Rule, kind
+from moxwell.api.kinds import Column, Object, ValidationRule, kind
 from moxwell.api.meta import TemplateMeta, Value
 from moxwell.api.schema import unique
 
@@ -37,7 +39,7 @@ CONTRACT = {
 }
 
 
-class MachineSpec(Value, frozen=True, kw_only=True):
+class ProxmoxMachineSpec(Value, frozen=True, kw_only=True):
     """One guest."""
 
     # which template
@@ -70,9 +72,9 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     balloon_mib: Annotated[int, Meta(ge=0)] | None = field(name="balloonMiB", default=None)
     machine_type: str | None = field(name="machineType", default=None)
     bios: Literal["seabios", "ovmf"] | None = None
-    disks: Disks | None = None
+    disks: MachineDisks | None = None
     network: NetworkSpec | None = None
-    pci_devices: tuple[PciDevice, ...] = field(name="pciDevices", default=())
+    pci_devices: tuple[PciDeviceSpec, ...] = field(name="pciDevices", default=())
     # how it is known
     description: str | None = None
     tags: Annotated[tuple[Tag, ...], unique()] = ()
@@ -86,27 +88,27 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     shutdown_seconds: Annotated[int, Meta(ge=0, le=3600)] | None = field(
         name="shutdownSeconds", default=None
     )
-    checks: Checks | None = None
+    checks: ProxmoxMachineChecks | None = None
     # written by us, before and while it is made
     region: str | None = None
     virtual_machine_id: int | None = field(name="virtualMachineID", default=None)
     claim: Claim | None = None
     provider_id: Annotated[str, Meta(max_length=512)] = field(name="providerID", default="")
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "[has(self.templateID), has(self.templateName), has(self.templateSelector)]"
             ".filter(x, x).size() <= 1",
             "name the template in one way: templateID, templateName or templateSelector",
             lambda self, old: _ways(self) <= 1,
         ),
-        Rule(
+        ValidationRule(
             "!has(self.storage) || !has(self.full) || self.full",
             "a linked clone lies where its template does: leave out storage or set full: true",
             lambda self, old: self.storage is None or self.full is not False,
             ".storage",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.format) || !has(self.full) || self.full",
             "a linked clone has its template's format: leave out format or set full: true",
             lambda self, old: self.format is None or self.full is not False,
@@ -115,16 +117,9 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     )
 
 
-def _ways(spec: MachineSpec) -> int:
+def _ways(spec: ProxmoxMachineSpec) -> int:
     given = (spec.template_id, spec.template_name, spec.template_selector)
     return sum(way is not None for way in given)
-
-
-class MachineAddress(Value, frozen=True, kw_only=True):
-    """One way to reach a machine."""
-
-    type: Literal["Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS"]
-    address: str
 
 
 class IPAddresses(Value, frozen=True, kw_only=True):
@@ -141,23 +136,7 @@ class Initialization(Value, frozen=True, kw_only=True):
     provisioned: bool | None = None
 
 
-class AppliedDisk(Value, frozen=True, kw_only=True):
-    """A further disk, and the volume that was seen in its slot."""
-
-    disk: str
-    volume: str = ""
-
-
-class Applied(Value, frozen=True, kw_only=True):
-    """What was put on the guest at the word of the spec: what is taken out there leaves it too."""
-
-    tags: tuple[str, ...] = ()
-    firewall_groups: tuple[str, ...] = field(name="firewallGroups", default=())
-    disks: tuple[AppliedDisk, ...] = ()
-    ha_group: str = field(name="haGroup", default="")
-
-
-class MachineStatus(Value, frozen=True, kw_only=True):
+class ProxmoxMachineStatus(Value, frozen=True, kw_only=True):
     """What is true of a guest, computed anew in every pass."""
 
     conditions: tuple[Condition, ...] = ()
@@ -171,9 +150,10 @@ class MachineStatus(Value, frozen=True, kw_only=True):
     ha_state: str = field(name="haState", default="")
     bootstrap_data_provided: bool | None = field(name="bootstrapDataProvided", default=None)
     next_move: str = field(name="nextMove", default="")
-    hardware: str = ""  # what was asked for when the guest was last seen to have it (InPlace)
-    applied: Applied = field(default_factory=Applied)
     observed_generation: int = field(name="observedGeneration", default=0)
+    # earlier places of spec.claim.applied and its hash: read once, never written
+    hardware: str = ""
+    applied: LastApplied = field(default_factory=LastApplied)
 
 
 @kind(
@@ -199,21 +179,21 @@ class MachineStatus(Value, frozen=True, kw_only=True):
 class ProxmoxMachine(Object, frozen=True, kw_only=True):
     """A virtual machine in Proxmox that is, or becomes, a Kubernetes node."""
 
-    spec: MachineSpec = field(default_factory=MachineSpec)
-    status: MachineStatus = field(default_factory=MachineStatus)
+    spec: ProxmoxMachineSpec = field(default_factory=ProxmoxMachineSpec)
+    status: ProxmoxMachineStatus = field(default_factory=ProxmoxMachineStatus)
 
 
-class MachineResource(Value, frozen=True, kw_only=True):
+class ProxmoxMachineTemplateResource(Value, frozen=True, kw_only=True):
     """What a machine from this template looks like."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
-    spec: MachineSpec = field(default_factory=MachineSpec)
+    spec: ProxmoxMachineSpec = field(default_factory=ProxmoxMachineSpec)
 
 
-class MachineTemplateSpec(Value, frozen=True, kw_only=True):
+class ProxmoxMachineTemplateSpec(Value, frozen=True, kw_only=True):
     """The mould."""
 
-    template: MachineResource = field(default_factory=MachineResource)
+    template: ProxmoxMachineTemplateResource = field(default_factory=ProxmoxMachineTemplateResource)
 
 
 class NodeInfo(Value, frozen=True, kw_only=True):
@@ -223,7 +203,7 @@ class NodeInfo(Value, frozen=True, kw_only=True):
     operating_system: str = field(name="operatingSystem", default="")
 
 
-class MachineTemplateStatus(Value, frozen=True, kw_only=True):
+class ProxmoxMachineTemplateStatus(Value, frozen=True, kw_only=True):
     """What an autoscaler needs to know to scale from zero."""
 
     capacity: Mapping[str, str] = field(default_factory=dict)
@@ -247,8 +227,8 @@ class MachineTemplateStatus(Value, frozen=True, kw_only=True):
 class ProxmoxMachineTemplate(Object, frozen=True, kw_only=True):
     """The mould of machines."""
 
-    spec: MachineTemplateSpec = field(default_factory=MachineTemplateSpec)
-    status: MachineTemplateStatus = field(default_factory=MachineTemplateStatus)
+    spec: ProxmoxMachineTemplateSpec = field(default_factory=ProxmoxMachineTemplateSpec)
+    status: ProxmoxMachineTemplateStatus = field(default_factory=ProxmoxMachineTemplateStatus)
 
 
 KINDS = (ProxmoxMachine, ProxmoxMachineTemplate)

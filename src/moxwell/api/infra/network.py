@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from moxwell.api.kinds import Rule
+from moxwell.api.kinds import ValidationRule
 from moxwell.api.meta import Value
 from moxwell.api.schema import keyed
 
@@ -69,8 +69,8 @@ class VrfSpec(Value, frozen=True, kw_only=True):
     routes: tuple[RouteSpec, ...] = ()
     routing_policy: tuple[PolicySpec, ...] = field(name="routingPolicy", default=())
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "!(self.table in [254, 255])",
             "tables 254 and 255 belong to the kernel; choose another for the VRF",
             lambda self, old: self.table not in (254, 255),
@@ -101,14 +101,14 @@ class NetworkDevice(Value, frozen=True, kw_only=True):
     routes: tuple[RouteSpec, ...] = ()
     routing_policy: tuple[PolicySpec, ...] = field(name="routingPolicy", default=())
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "!has(self.mtu) || self.mtu == 1 || self.mtu >= 576",
             "mtu must be 1 (as the bridge) or between 576 and 65520",
             lambda self, old: self.mtu is None or self.mtu == 1 or self.mtu >= 576,
             ".mtu",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.linkMtu) || self.linkMtu == 1 || self.linkMtu >= 576",
             "linkMtu must be 1 or between 576 and 65520",
             lambda self, old: self.link_mtu is None or self.link_mtu == 1 or self.link_mtu >= 576,

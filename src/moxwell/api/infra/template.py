@@ -3,8 +3,9 @@
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
+from msgspec.structs import force_setattr
 
-from moxwell.api.kinds import Rule
+from moxwell.api.kinds import ValidationRule
 from moxwell.api.meta import Value
 
 Tag = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_][a-zA-Z0-9_\-\+\.]*$")]
@@ -45,7 +46,7 @@ class ExtraDisk(Value, frozen=True, kw_only=True):
     serial: str | None = None
 
 
-class Disks(Value, frozen=True, kw_only=True):
+class MachineDisks(Value, frozen=True, kw_only=True):
     """All disks of a machine."""
 
     boot_volume: BootVolume | None = field(name="bootVolume", default=None)
@@ -54,7 +55,7 @@ class Disks(Value, frozen=True, kw_only=True):
     when_removed: Literal["Keep", "Delete"] | None = field(name="whenRemoved", default=None)
 
 
-class PciDevice(Value, frozen=True, kw_only=True):
+class PciDeviceSpec(Value, frozen=True, kw_only=True):
     """A device of the host given to the guest: by resource mapping, or by its address."""
 
     mapping: str | None = None
@@ -64,8 +65,8 @@ class PciDevice(Value, frozen=True, kw_only=True):
     primary_gpu: bool | None = field(name="primaryGPU", default=None)
     rombar: bool | None = None
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "has(self.mapping) != has(self.host)",
             "name a PCI device either by mapping or by host address",
             lambda self, old: (self.mapping is None) != (self.host is None),
@@ -87,8 +88,8 @@ class VmidRangeSpec(Value, frozen=True, kw_only=True):
     start: Annotated[int, Meta(ge=100, le=999_999_999)]
     end: Annotated[int, Meta(ge=100, le=999_999_999)]
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "self.end >= self.start",
             "the end of the range must not be below its start",
             lambda self, old: self.end >= self.start,
@@ -96,7 +97,7 @@ class VmidRangeSpec(Value, frozen=True, kw_only=True):
     )
 
 
-class Checks(Value, frozen=True, kw_only=True):
+class ProxmoxMachineChecks(Value, frozen=True, kw_only=True):
     """What not to wait for before a machine counts as ready."""
 
     skip_cloud_init_status: bool | None = field(name="skipCloudInitStatus", default=None)
@@ -109,12 +110,34 @@ class MetadataSettings(Value, frozen=True, kw_only=True):
     provider_id_injection: bool | None = field(name="providerIDInjection", default=None)
 
 
+class AppliedDisk(Value, frozen=True, kw_only=True):
+    """An extra disk, and the volume observed in its slot."""
+
+    disk: str
+    volume: str = ""
+
+
+class LastApplied(Value, frozen=True, kw_only=True):
+    """
+    What Moxwell set on the guest because the spec said so.
+
+    Settings that are removed from the spec are removed from the guest only if they are listed here.
+    """
+
+    tags: tuple[str, ...] = ()
+    firewall_groups: tuple[str, ...] = field(name="firewallGroups", default=())
+    disks: tuple[AppliedDisk, ...] = ()
+    ha_group: str = field(name="haGroup", default="")
+    hardware_hash: str = field(name="hardwareHash", default="")  # of the spec the guest matched
+
+
 class Claim(Value, frozen=True, kw_only=True):
     """
-    What was decided for a machine before anything was made; written once, by us.
+    What the controller decided for a machine before it created anything, and what it applied since.
 
-    It stands in the spec because a move to another manager drops status, and with it the only
-    trace of a guest.
+    It is part of the spec because ``clusterctl move`` drops the status, and with it the only
+    reference to the guest. ``detour`` and ``left`` are earlier names of ``migrateAfterClone`` and
+    ``staleClones``; they are converted when an object is read and never written.
     """
 
     host: str
@@ -125,5 +148,19 @@ class Claim(Value, frozen=True, kw_only=True):
     storage: str = ""
     iso_storage: str = field(name="isoStorage", default="")
     linked: bool = False
-    detour: bool = False  # cloned beside its template, then migrated
-    left: tuple[str, ...] = ()  # region/VMID of clones given up, until they are known to be gone
+    # the clone is created on the template's host, then migrated
+    migrate_after_clone: bool = field(name="migrateAfterClone", default=False)
+    # region/VMID of abandoned clones, until they are known to be deleted
+    stale_clones: tuple[str, ...] = field(name="staleClones", default=())
+    applied: LastApplied | None = None
+    detour: bool = False
+    left: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.detour:
+            force_setattr(self, "migrate_after_clone", True)
+            force_setattr(self, "detour", False)
+        if self.left:
+            both = tuple(dict.fromkeys([*self.stale_clones, *self.left]))
+            force_setattr(self, "stale_clones", both)
+            force_setattr(self, "left", ())

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from moxwell.api.capi.shared import MachineAddress
 from moxwell.api.conditions import LegacyCondition
-from moxwell.api.infra.cluster import Endpoint, LocalRef, SchedulerHints, SecretRef
-from moxwell.api.infra.machine import CONTRACT, GROUP, MachineAddress
+from moxwell.api.infra.cluster import ControlPlaneEndpoint, LocalRef, SchedulerHints, SecretRef
+from moxwell.api.infra.machine import CONTRACT, GROUP
 from moxwell.api.infra.network import (
     IPConfig,
     Model,
@@ -25,9 +26,9 @@ from moxwell.api.infra.network import (
     ZoneName,
 )
 from moxwell.api.infra.template import (
-    Checks,
-    Disks,
+    MachineDisks,
     MetadataSettings,
+    ProxmoxMachineChecks,
     Tag,
     TemplateSelector,
     VmidRangeSpec,
@@ -39,7 +40,7 @@ VERSION = "v1alpha1"
 DEPRECATED = f"{GROUP}/v1alpha1 is deprecated; use {GROUP}/v1beta2"
 
 
-class Device(Value, frozen=True, kw_only=True):
+class NetworkDeviceV1Alpha1(Value, frozen=True, kw_only=True):
     """A network device; the default one has no name."""
 
     name: Annotated[str, Meta(pattern=r"^net[0-9]+$")] | None = None
@@ -56,16 +57,18 @@ class Device(Value, frozen=True, kw_only=True):
     routing_policy: tuple[PolicySpec, ...] = field(name="routingPolicy", default=())
 
 
-class Network(Value, frozen=True, kw_only=True):
+class NetworkSpecV1Alpha1(Value, frozen=True, kw_only=True):
     """The default device, and more."""
 
     zone: ZoneName | None = None
-    default: Device | None = None
-    additional_devices: tuple[Device, ...] = field(name="additionalDevices", default=())
+    default: NetworkDeviceV1Alpha1 | None = None
+    additional_devices: tuple[NetworkDeviceV1Alpha1, ...] = field(
+        name="additionalDevices", default=()
+    )
     vrfs: tuple[VrfSpec, ...] = ()
 
 
-class MachineSpec(Value, frozen=True, kw_only=True):
+class ProxmoxMachineSpecV1Alpha1(Value, frozen=True, kw_only=True):
     """One guest."""
 
     source_node: str | None = field(name="sourceNode", default=None)
@@ -85,23 +88,23 @@ class MachineSpec(Value, frozen=True, kw_only=True):
     memory_mib: Annotated[int, Meta(ge=0, multiple_of=8)] | None = field(
         name="memoryMiB", default=None
     )
-    disks: Disks | None = None
-    network: Network | None = None
+    disks: MachineDisks | None = None
+    network: NetworkSpecV1Alpha1 | None = None
     vm_id_range: VmidRangeSpec | None = field(name="vmIDRange", default=None)
-    checks: Checks | None = None
+    checks: ProxmoxMachineChecks | None = None
     metadata_settings: MetadataSettings | None = field(name="metadataSettings", default=None)
     allowed_nodes: tuple[str, ...] = field(name="allowedNodes", default=())
     tags: tuple[Tag, ...] = ()
 
 
-class IPAddress(Value, frozen=True, kw_only=True):
+class DeviceAddressesV1Alpha1(Value, frozen=True, kw_only=True):
     """The addresses of one device."""
 
     ipv4: str = ""
     ipv6: str = ""
 
 
-class MachineStatus(Value, frozen=True, kw_only=True):
+class ProxmoxMachineStatusV1Alpha1(Value, frozen=True, kw_only=True):
     """What is true of a guest, in the words of contract v1beta1."""
 
     ready: bool | None = None
@@ -109,7 +112,9 @@ class MachineStatus(Value, frozen=True, kw_only=True):
     addresses: tuple[MachineAddress, ...] = ()
     vm_status: Literal["", "notfound", "pending", "ready"] = field(name="vmStatus", default="")
     bootstrap_data_provided: bool | None = field(name="bootstrapDataProvided", default=None)
-    ip_addresses: Mapping[str, IPAddress] = field(name="ipAddresses", default_factory=dict)
+    ip_addresses: Mapping[str, DeviceAddressesV1Alpha1] = field(
+        name="ipAddresses", default_factory=dict
+    )
     proxmox_node: str | None = field(name="proxmoxNode", default=None)
     failure_domain: str = field(name="failureDomain", default="")
     task_ref: str | None = field(name="taskRef", default=None)
@@ -121,15 +126,19 @@ class MachineStatus(Value, frozen=True, kw_only=True):
 class CloneSpec(Value, frozen=True, kw_only=True):
     """Machine moulds that a ClusterClass patches from; never read by a controller."""
 
-    machine_spec: Mapping[str, MachineSpec] = field(name="machineSpec", default_factory=dict)
+    machine_spec: Mapping[str, ProxmoxMachineSpecV1Alpha1] = field(
+        name="machineSpec", default_factory=dict
+    )
     ssh_authorized_keys: tuple[str, ...] = field(name="sshAuthorizedKeys", default=())
     virtual_ip_network_interface: str | None = field(name="virtualIPNetworkInterface", default=None)
 
 
-class ClusterSpec(Value, frozen=True, kw_only=True):
+class ProxmoxClusterSpecV1Alpha1(Value, frozen=True, kw_only=True):
     """The ground one Kubernetes cluster stands on."""
 
-    control_plane_endpoint: Endpoint | None = field(name="controlPlaneEndpoint", default=None)
+    control_plane_endpoint: ControlPlaneEndpoint | None = field(
+        name="controlPlaneEndpoint", default=None
+    )
     external_managed_control_plane: bool | None = field(
         name="externalManagedControlPlane", default=None
     )
@@ -142,7 +151,7 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
     credentials_ref: SecretRef | None = field(name="credentialsRef", default=None)
 
 
-class FailureDomain(Value, frozen=True, kw_only=True):
+class FailureDomainV1Alpha1(Value, frozen=True, kw_only=True):
     """A zone, in the map of contract v1beta1."""
 
     control_plane: bool | None = field(name="controlPlane", default=None)
@@ -163,12 +172,12 @@ class NodeLocations(Value, frozen=True, kw_only=True):
     workers: tuple[NodeLocation, ...] = ()
 
 
-class ClusterStatus(Value, frozen=True, kw_only=True):
+class ProxmoxClusterStatusV1Alpha1(Value, frozen=True, kw_only=True):
     """What is true of the ground, in the words of contract v1beta1."""
 
     ready: bool | None = None
     conditions: tuple[LegacyCondition, ...] = ()
-    failure_domains: Mapping[str, FailureDomain] = field(
+    failure_domains: Mapping[str, FailureDomainV1Alpha1] = field(
         name="failureDomains", default_factory=dict
     )
     in_cluster_ip_pool_ref: tuple[LocalRef, ...] = field(name="inClusterIpPoolRef", default=())
@@ -188,67 +197,102 @@ _FACTS: dict[str, Any] = {
 _READY = Column("Ready", ".status.ready", "string")
 
 
-@kind(plural="proxmoxclusters", short=("moxc",), status=True, columns=(_READY,), **_FACTS)
-class ProxmoxCluster(Object, frozen=True, kw_only=True):
+@kind(
+    name="ProxmoxCluster",
+    plural="proxmoxclusters",
+    short=("moxc",),
+    status=True,
+    columns=(_READY,),
+    **_FACTS,
+)
+class ProxmoxClusterV1Alpha1(Object, frozen=True, kw_only=True):
     """A cluster as CAPMOX v1alpha1 writes it."""
 
-    spec: ClusterSpec = field(default_factory=ClusterSpec)
-    status: ClusterStatus = field(default_factory=ClusterStatus)
+    spec: ProxmoxClusterSpecV1Alpha1 = field(default_factory=ProxmoxClusterSpecV1Alpha1)
+    status: ProxmoxClusterStatusV1Alpha1 = field(default_factory=ProxmoxClusterStatusV1Alpha1)
 
 
-class ClusterResource(Value, frozen=True, kw_only=True):
+class ProxmoxClusterTemplateResourceV1Alpha1(Value, frozen=True, kw_only=True):
     """What a cluster from this template looks like."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
-    spec: ClusterSpec = field(default_factory=ClusterSpec)
+    spec: ProxmoxClusterSpecV1Alpha1 = field(default_factory=ProxmoxClusterSpecV1Alpha1)
 
 
-class ClusterTemplateSpec(Value, frozen=True, kw_only=True):
+class ProxmoxClusterTemplateSpecV1Alpha1(Value, frozen=True, kw_only=True):
     """The mould."""
 
-    template: ClusterResource = field(default_factory=ClusterResource)
+    template: ProxmoxClusterTemplateResourceV1Alpha1 = field(
+        default_factory=ProxmoxClusterTemplateResourceV1Alpha1
+    )
 
 
-@kind(plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
-class ProxmoxClusterTemplate(Object, frozen=True, kw_only=True):
+@kind(name="ProxmoxClusterTemplate", plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
+class ProxmoxClusterTemplateV1Alpha1(Object, frozen=True, kw_only=True):
     """A mould of clusters as CAPMOX v1alpha1 writes it."""
 
-    spec: ClusterTemplateSpec = field(default_factory=ClusterTemplateSpec)
+    spec: ProxmoxClusterTemplateSpecV1Alpha1 = field(
+        default_factory=ProxmoxClusterTemplateSpecV1Alpha1
+    )
 
 
-@kind(plural="proxmoxmachines", short=("moxm",), status=True, columns=(_READY,), **_FACTS)
-class ProxmoxMachine(Object, frozen=True, kw_only=True):
+@kind(
+    name="ProxmoxMachine",
+    plural="proxmoxmachines",
+    short=("moxm",),
+    status=True,
+    columns=(_READY,),
+    **_FACTS,
+)
+class ProxmoxMachineV1Alpha1(Object, frozen=True, kw_only=True):
     """A machine as CAPMOX v1alpha1 writes it."""
 
-    spec: MachineSpec = field(default_factory=MachineSpec)
-    status: MachineStatus = field(default_factory=MachineStatus)
+    spec: ProxmoxMachineSpecV1Alpha1 = field(default_factory=ProxmoxMachineSpecV1Alpha1)
+    status: ProxmoxMachineStatusV1Alpha1 = field(default_factory=ProxmoxMachineStatusV1Alpha1)
 
 
-class MachineResource(Value, frozen=True, kw_only=True):
+class ProxmoxMachineTemplateResourceV1Alpha1(Value, frozen=True, kw_only=True):
     """What a machine from this template looks like."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
-    spec: MachineSpec = field(default_factory=MachineSpec)
+    spec: ProxmoxMachineSpecV1Alpha1 = field(default_factory=ProxmoxMachineSpecV1Alpha1)
 
 
-class MachineTemplateSpec(Value, frozen=True, kw_only=True):
+class ProxmoxMachineTemplateSpecV1Alpha1(Value, frozen=True, kw_only=True):
     """The mould."""
 
-    template: MachineResource = field(default_factory=MachineResource)
+    template: ProxmoxMachineTemplateResourceV1Alpha1 = field(
+        default_factory=ProxmoxMachineTemplateResourceV1Alpha1
+    )
 
 
-class MachineTemplateStatus(Value, frozen=True, kw_only=True):
+class ProxmoxMachineTemplateStatusV1Alpha1(Value, frozen=True, kw_only=True):
     """What an autoscaler needs to know to scale from zero."""
 
     capacity: Mapping[str, str] = field(default_factory=dict)
 
 
-@kind(plural="proxmoxmachinetemplates", short=("pmt",), status=True, **_FACTS)
-class ProxmoxMachineTemplate(Object, frozen=True, kw_only=True):
+@kind(
+    name="ProxmoxMachineTemplate",
+    plural="proxmoxmachinetemplates",
+    short=("pmt",),
+    status=True,
+    **_FACTS,
+)
+class ProxmoxMachineTemplateV1Alpha1(Object, frozen=True, kw_only=True):
     """A mould of machines as CAPMOX v1alpha1 writes it."""
 
-    spec: MachineTemplateSpec = field(default_factory=MachineTemplateSpec)
-    status: MachineTemplateStatus = field(default_factory=MachineTemplateStatus)
+    spec: ProxmoxMachineTemplateSpecV1Alpha1 = field(
+        default_factory=ProxmoxMachineTemplateSpecV1Alpha1
+    )
+    status: ProxmoxMachineTemplateStatusV1Alpha1 = field(
+        default_factory=ProxmoxMachineTemplateStatusV1Alpha1
+    )
 
 
-KINDS = (ProxmoxCluster, ProxmoxClusterTemplate, ProxmoxMachine, ProxmoxMachineTemplate)
+KINDS = (
+    ProxmoxClusterV1Alpha1,
+    ProxmoxClusterTemplateV1Alpha1,
+    ProxmoxMachineV1Alpha1,
+    ProxmoxMachineTemplateV1Alpha1,
+)

@@ -19,35 +19,41 @@ from moxwell.api.kinds import Column, Object, kind
 VERSION = "v1alpha2"
 
 
-class MachineStatus(machine.MachineStatus, frozen=True, kw_only=True):
+class ProxmoxMachineStatusV1Alpha2(machine.ProxmoxMachineStatus, frozen=True, kw_only=True):
     """What is true of a guest, and what CAPMOX noted."""
 
     task_ref: str | None = field(name="taskRef", default=None)
     retry_after: str | None = field(name="retryAfter", default=None)
 
 
-class ClusterStatus(cluster.ClusterStatus, frozen=True, kw_only=True):
+class ProxmoxClusterStatusV1Alpha2(cluster.ProxmoxClusterStatus, frozen=True, kw_only=True):
     """What is true of the ground, and what CAPMOX noted."""
 
     node_locations: NodeLocations | None = field(name="nodeLocations", default=None)
 
 
-class MouldSpec(cluster.ClusterSpec, frozen=True, kw_only=True):
+class TemplatedClusterSpecV1Alpha2(cluster.ProxmoxClusterSpec, frozen=True, kw_only=True):
     """A cluster in a mould. CAPMOX's classes also say ``cloneSpec`` there, which nobody reads."""
 
     clone_spec: Any = field(name="cloneSpec", default=None)
 
 
-class MouldResource(cluster.ClusterResource, frozen=True, kw_only=True):
+class ProxmoxClusterTemplateResourceV1Alpha2(
+    cluster.ProxmoxClusterTemplateResource, frozen=True, kw_only=True
+):
     """What a cluster from this mould looks like."""
 
-    spec: MouldSpec = field(default_factory=MouldSpec)
+    spec: TemplatedClusterSpecV1Alpha2 = field(default_factory=TemplatedClusterSpecV1Alpha2)
 
 
-class MouldTemplateSpec(cluster.ClusterTemplateSpec, frozen=True, kw_only=True):
+class ProxmoxClusterTemplateSpecV1Alpha2(
+    cluster.ProxmoxClusterTemplateSpec, frozen=True, kw_only=True
+):
     """The mould."""
 
-    template: MouldResource = field(default_factory=MouldResource)
+    template: ProxmoxClusterTemplateResourceV1Alpha2 = field(
+        default_factory=ProxmoxClusterTemplateResourceV1Alpha2
+    )
 
 
 _FACTS: dict[str, Any] = {
@@ -60,35 +66,66 @@ _FACTS: dict[str, Any] = {
 _READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
 
 
-@kind(plural="proxmoxclusters", short=("moxc",), status=True, columns=(_READY,), **_FACTS)
-class ProxmoxCluster(Object, frozen=True, kw_only=True):
+@kind(
+    name="ProxmoxCluster",
+    plural="proxmoxclusters",
+    short=("moxc",),
+    status=True,
+    columns=(_READY,),
+    **_FACTS,
+)
+class ProxmoxClusterV1Alpha2(Object, frozen=True, kw_only=True):
     """A cluster as CAPMOX v1alpha2 writes it."""
 
-    spec: cluster.ClusterSpec = field(default_factory=cluster.ClusterSpec)
-    status: ClusterStatus = field(default_factory=ClusterStatus)
+    spec: cluster.ProxmoxClusterSpec = field(default_factory=cluster.ProxmoxClusterSpec)
+    status: ProxmoxClusterStatusV1Alpha2 = field(default_factory=ProxmoxClusterStatusV1Alpha2)
 
 
-@kind(plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
-class ProxmoxClusterTemplate(Object, frozen=True, kw_only=True):
+@kind(name="ProxmoxClusterTemplate", plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
+class ProxmoxClusterTemplateV1Alpha2(Object, frozen=True, kw_only=True):
     """A mould of clusters as CAPMOX v1alpha2 writes it."""
 
-    spec: MouldTemplateSpec = field(default_factory=MouldTemplateSpec)
+    spec: ProxmoxClusterTemplateSpecV1Alpha2 = field(
+        default_factory=ProxmoxClusterTemplateSpecV1Alpha2
+    )
 
 
-@kind(plural="proxmoxmachines", short=("moxm",), status=True, columns=(_READY,), **_FACTS)
-class ProxmoxMachine(Object, frozen=True, kw_only=True):
+@kind(
+    name="ProxmoxMachine",
+    plural="proxmoxmachines",
+    short=("moxm",),
+    status=True,
+    columns=(_READY,),
+    **_FACTS,
+)
+class ProxmoxMachineV1Alpha2(Object, frozen=True, kw_only=True):
     """A machine as CAPMOX v1alpha2 writes it."""
 
-    spec: machine.MachineSpec = field(default_factory=machine.MachineSpec)
-    status: MachineStatus = field(default_factory=MachineStatus)
+    spec: machine.ProxmoxMachineSpec = field(default_factory=machine.ProxmoxMachineSpec)
+    status: ProxmoxMachineStatusV1Alpha2 = field(default_factory=ProxmoxMachineStatusV1Alpha2)
 
 
-@kind(plural="proxmoxmachinetemplates", short=("pmt",), status=True, **_FACTS)
-class ProxmoxMachineTemplate(Object, frozen=True, kw_only=True):
+@kind(
+    name="ProxmoxMachineTemplate",
+    plural="proxmoxmachinetemplates",
+    short=("pmt",),
+    status=True,
+    **_FACTS,
+)
+class ProxmoxMachineTemplateV1Alpha2(Object, frozen=True, kw_only=True):
     """A mould of machines as CAPMOX v1alpha2 writes it."""
 
-    spec: machine.MachineTemplateSpec = field(default_factory=machine.MachineTemplateSpec)
-    status: machine.MachineTemplateStatus = field(default_factory=machine.MachineTemplateStatus)
+    spec: machine.ProxmoxMachineTemplateSpec = field(
+        default_factory=machine.ProxmoxMachineTemplateSpec
+    )
+    status: machine.ProxmoxMachineTemplateStatus = field(
+        default_factory=machine.ProxmoxMachineTemplateStatus
+    )
 
 
-KINDS = (ProxmoxCluster, ProxmoxClusterTemplate, ProxmoxMachine, ProxmoxMachineTemplate)
+KINDS = (
+    ProxmoxClusterV1Alpha2,
+    ProxmoxClusterTemplateV1Alpha2,
+    ProxmoxMachineV1Alpha2,
+    ProxmoxMachineTemplateV1Alpha2,
+)

@@ -17,7 +17,7 @@ from moxwell.api.meta import TemplateMeta, Value
 VERSION = "v1beta1"
 
 
-class MachineSpec(machine.MachineSpec, frozen=True, kw_only=True):
+class ProxmoxMachineSpecV1Beta1(machine.ProxmoxMachineSpec, frozen=True, kw_only=True):
     """One guest, in few words."""
 
     node_name: str | None = field(name="nodeName", default=None)  # the Proxmox host
@@ -37,48 +37,81 @@ _FACTS: dict[str, Any] = {
 _READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
 
 
-@kind(plural="proxmoxclusters", short=("moxc",), status=True, columns=(_READY,), **_FACTS)
-class ProxmoxCluster(Object, frozen=True, kw_only=True):
+@kind(
+    name="ProxmoxCluster",
+    plural="proxmoxclusters",
+    short=("moxc",),
+    status=True,
+    columns=(_READY,),
+    **_FACTS,
+)
+class ProxmoxClusterV1Beta1(Object, frozen=True, kw_only=True):
     """A cluster in few words: ``server`` and an endpoint."""
 
-    spec: cluster.ClusterSpec = field(default_factory=cluster.ClusterSpec)
-    status: cluster.ClusterStatus = field(default_factory=cluster.ClusterStatus)
+    spec: cluster.ProxmoxClusterSpec = field(default_factory=cluster.ProxmoxClusterSpec)
+    status: cluster.ProxmoxClusterStatus = field(default_factory=cluster.ProxmoxClusterStatus)
 
 
-@kind(plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
-class ProxmoxClusterTemplate(Object, frozen=True, kw_only=True):
+@kind(name="ProxmoxClusterTemplate", plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
+class ProxmoxClusterTemplateV1Beta1(Object, frozen=True, kw_only=True):
     """A mould of clusters."""
 
-    spec: cluster.ClusterTemplateSpec = field(default_factory=cluster.ClusterTemplateSpec)
+    spec: cluster.ProxmoxClusterTemplateSpec = field(
+        default_factory=cluster.ProxmoxClusterTemplateSpec
+    )
 
 
-@kind(plural="proxmoxmachines", short=("moxm",), status=True, columns=(_READY,), **_FACTS)
-class ProxmoxMachine(Object, frozen=True, kw_only=True):
+@kind(
+    name="ProxmoxMachine",
+    plural="proxmoxmachines",
+    short=("moxm",),
+    status=True,
+    columns=(_READY,),
+    **_FACTS,
+)
+class ProxmoxMachineV1Beta1(Object, frozen=True, kw_only=True):
     """A machine in few words."""
 
-    spec: MachineSpec = field(default_factory=MachineSpec)
-    status: machine.MachineStatus = field(default_factory=machine.MachineStatus)
+    spec: ProxmoxMachineSpecV1Beta1 = field(default_factory=ProxmoxMachineSpecV1Beta1)
+    status: machine.ProxmoxMachineStatus = field(default_factory=machine.ProxmoxMachineStatus)
 
 
-class MachineResource(Value, frozen=True, kw_only=True):
+class ProxmoxMachineTemplateResourceV1Beta1(Value, frozen=True, kw_only=True):
     """What a machine from this template looks like."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
-    spec: MachineSpec = field(default_factory=MachineSpec)
+    spec: ProxmoxMachineSpecV1Beta1 = field(default_factory=ProxmoxMachineSpecV1Beta1)
 
 
-class MachineTemplateSpec(Value, frozen=True, kw_only=True):
+class ProxmoxMachineTemplateSpecV1Beta1(Value, frozen=True, kw_only=True):
     """The mould."""
 
-    template: MachineResource = field(default_factory=MachineResource)
+    template: ProxmoxMachineTemplateResourceV1Beta1 = field(
+        default_factory=ProxmoxMachineTemplateResourceV1Beta1
+    )
 
 
-@kind(plural="proxmoxmachinetemplates", short=("pmt",), status=True, **_FACTS)
-class ProxmoxMachineTemplate(Object, frozen=True, kw_only=True):
+@kind(
+    name="ProxmoxMachineTemplate",
+    plural="proxmoxmachinetemplates",
+    short=("pmt",),
+    status=True,
+    **_FACTS,
+)
+class ProxmoxMachineTemplateV1Beta1(Object, frozen=True, kw_only=True):
     """A mould of machines, in few words."""
 
-    spec: MachineTemplateSpec = field(default_factory=MachineTemplateSpec)
-    status: machine.MachineTemplateStatus = field(default_factory=machine.MachineTemplateStatus)
+    spec: ProxmoxMachineTemplateSpecV1Beta1 = field(
+        default_factory=ProxmoxMachineTemplateSpecV1Beta1
+    )
+    status: machine.ProxmoxMachineTemplateStatus = field(
+        default_factory=machine.ProxmoxMachineTemplateStatus
+    )
 
 
-KINDS = (ProxmoxCluster, ProxmoxClusterTemplate, ProxmoxMachine, ProxmoxMachineTemplate)
+KINDS = (
+    ProxmoxClusterV1Beta1,
+    ProxmoxClusterTemplateV1Beta1,
+    ProxmoxMachineV1Beta1,
+    ProxmoxMachineTemplateV1Beta1,
+)

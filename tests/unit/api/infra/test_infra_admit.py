@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from moxwell.api.infra.admission import DRY_RUN, refusals
+from moxwell.api.infra.admission import DRY_RUN, validation_errors
 from moxwell.api.infra.cluster import ProxmoxCluster, ProxmoxClusterTemplate
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
 from moxwell.api.kinds import Object
@@ -53,7 +53,7 @@ GOOD = [
 
 @pytest.mark.parametrize("obj", GOOD)
 def test_accepted(obj: Object) -> None:
-    assert refusals(obj) == ()
+    assert validation_errors(obj) == ()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_accepted(obj: Object) -> None:
     ],
 )
 def test_refused_with_a_sentence(obj: Object, sentence: str) -> None:
-    assert sentence in " | ".join(refusals(obj))
+    assert sentence in " | ".join(validation_errors(obj))
 
 
 MADE = {"providerID": "proxmox://r/100", "virtualMachineID": 100, "numCores": 2}
@@ -208,14 +208,14 @@ ELSEWHERE = {"disk": "scsi1", "storage": "ceph"}
     ],
 )
 def test_changes_of_a_machine(old: dict[str, Any], new: dict[str, Any], sentence: str) -> None:
-    said = " | ".join(refusals(machine(**new), machine(**old)))
+    said = " | ".join(validation_errors(machine(**new), machine(**old)))
     assert sentence in said if sentence else said == ""
 
 
 def test_templates_do_not_change_but_may_be_asked() -> None:
     old = template(numCores=2)
-    assert "does not change" in refusals(template(numCores=4), old)[0]
+    assert "does not change" in validation_errors(template(numCores=4), old)[0]
     asked = template({DRY_RUN: ""}, numCores=4)
-    assert refusals(asked, old, dry_run=True) == ()
-    assert refusals(asked, old, dry_run=False) != ()
-    assert refusals(ProxmoxClusterTemplate(), ProxmoxClusterTemplate()) == ()
+    assert validation_errors(asked, old, dry_run=True) == ()
+    assert validation_errors(asked, old, dry_run=False) != ()
+    assert validation_errors(ProxmoxClusterTemplate(), ProxmoxClusterTemplate()) == ()

@@ -290,7 +290,7 @@ def test_what_is_not_ours_is_refused(obj: Json, version: str) -> None:
 
 
 def test_typed_hub_objects_survive() -> None:
-    made = machine.ProxmoxMachine(spec=machine.MachineSpec(num_cores=4))
+    made = machine.ProxmoxMachine(spec=machine.ProxmoxMachineSpec(num_cores=4))
     assert msgspec.convert(as_dict(made), machine.ProxmoxMachine) == made
     assert {m.VERSION for m in (v1alpha1, v1alpha2, v1beta1)} | {HUB} == set(VERSIONS)
     assert len(KINDS) == 16

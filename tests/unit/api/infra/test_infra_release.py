@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from moxwell.api import registry
-from moxwell.api.infra.admission import refusals
+from moxwell.api.infra.admission import validation_errors
 
 RELEASE = Path(__file__).parents[4] / "release"
 VALUES = {
@@ -88,7 +88,7 @@ def test_cluster_templates_are_accepted(path: Path) -> None:
     assert ours
     for document in ours:
         made = msgspec.convert(document, kinds[document["apiVersion"], document["kind"]])
-        assert refusals(made) == ()
+        assert validation_errors(made) == ()
     named = {(d["kind"], d["metadata"]["name"]) for d in documents}
     for document in documents:
         for kind, name in _references(document):
