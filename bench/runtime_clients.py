@@ -151,8 +151,8 @@ async def ours(url: str, usage: Usage, *, indexed: bool = False) -> None:
 
     from moxwell.clock import SystemClock
     from moxwell.kube.client import Kube
-    from moxwell.kube.kubeconfig import Access
-    from moxwell.kube.transport import HttpTransport
+    from moxwell.kube.kubeconfig import ApiAccess
+    from moxwell.kube.transport import KubeTransport
     from moxwell.runtime import index
     from moxwell.runtime.backoff import Backoff, Pace
     from moxwell.runtime.cache import Cache
@@ -164,16 +164,16 @@ async def ours(url: str, usage: Usage, *, indexed: bool = False) -> None:
     indexes = {"owner": index.by_owner, "provider": index.by_provider_id} if indexed else {}
     usage.start()
     cache: Cache[Machine] = Cache(Machine, indexes)
-    queue = Queue(clock, Backoff(clock, Pace(), rng))
+    queue = Queue(clock, Backoff(clock, BackoffSettings(), rng))
 
     def heard(old: Any, new: Any, listed: bool) -> None:
         if indexed:
-            queue.add(key_of(new), share=new.spec.region)
+            queue.add(key_of(new), shard=new.spec.region)
         if new is not None and new.metadata.resource_version == usage.last:
             done.set()
 
     cache.subscribe(heard)
-    async with HttpTransport(Access(server=url)) as transport:
+    async with KubeTransport(ApiAccess(server=url)) as transport:
         reflector = Reflector(Kube(transport), clock, cache, rng=rng, page_size=0)
         task = asyncio.create_task(reflector.run())
         await cache.wait_synced()

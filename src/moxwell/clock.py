@@ -1,8 +1,8 @@
 """
-Time: the only module that reads a clock.
+The only module that reads a clock.
 
-Whatever needs time gets a ``Clock`` through its constructor. ``SystemClock`` sleeps on the running
-event loop, so that on the virtual loop of :mod:`moxwell.testing.loop` an hour passes in no time.
+Code that needs time gets a ``Clock`` through its constructor. ``SystemClock`` sleeps on the running
+event loop, so the virtual loop of :mod:`moxwell.testing.loop` skips the time.
 """
 
 import asyncio
@@ -12,23 +12,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, how long something took, and waiting."""
+    """Wall clock, monotonic clock and sleep."""
 
     def now(self) -> datetime:
-        """The time of day, in UTC."""
+        """The current time in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; only differences mean anything."""
+        """Monotonic seconds; only differences are meaningful."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for a duration."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of this machine."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -24,21 +24,21 @@ from typing import ClassVar
 
 
 class MoxwellError(Exception):
-    """The root: catch this to catch everything Moxwell raises on purpose."""
+    """The root of all errors that Moxwell raises on purpose."""
 
     reason: ClassVar[str] = "Error"
     exit_code: ClassVar[int] = 1
 
 
 class Retryable(MoxwellError):
-    """The same request may succeed later without anybody changing anything."""
+    """The same request may succeed later without any change."""
 
     reason = "Retryable"
     exit_code = 75
 
 
 class Unreachable(Retryable):
-    """Nobody answered, or not in time."""
+    """No answer, or none in time."""
 
     reason = "Unreachable"
 
@@ -50,43 +50,43 @@ class Busy(Retryable):
 
 
 class Conflict(Retryable):
-    """Somebody else wrote first: look again, then decide again."""
+    """Another writer was first; observe and plan again."""
 
     reason = "Conflict"
 
 
 class Terminal(MoxwellError):
-    """The same request fails until somebody changes something."""
+    """The same request fails until something changes."""
 
     reason = "Terminal"
 
 
 class Invalid(Terminal):
-    """The request or the input is wrong."""
+    """The request or the input is invalid."""
 
     reason = "Invalid"
 
 
 class Missing(Terminal):
-    """What was named does not exist."""
+    """The named thing does not exist."""
 
     reason = "NotFound"
 
 
 class Denied(Terminal):
-    """These credentials may not do that."""
+    """The credentials do not permit the request."""
 
     reason = "Denied"
 
 
 class Unsupported(Terminal):
-    """This server cannot do that at all."""
+    """The server does not support the request."""
 
     reason = "Unsupported"
 
 
 class Bug(MoxwellError):
-    """A broken invariant of ours: the pass is given up, the worker lives on."""
+    """A broken invariant in our code: the pass fails, the worker goes on."""
 
     reason = "InternalError"
     exit_code = 70

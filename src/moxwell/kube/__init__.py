@@ -1,1 +1,1 @@
-"""Kubernetes, the asking side: transport, credentials, typed reads and writes, watches."""
+"""The Kubernetes client: transport, credentials, typed reads and writes, watches."""

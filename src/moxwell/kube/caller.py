@@ -1,8 +1,8 @@
 """
-One request to an apiserver and its answer: deadline, errors, warnings, query words.
+Sends one request to an apiserver: deadline, error mapping, warnings, query parameters.
 
-Everything in :mod:`moxwell.kube` that asks goes through ``Caller``. It neither retries nor chooses:
-a failed answer becomes the error of :mod:`moxwell.kube.errors`, no answer in time ``Unreachable``.
+Every module of :mod:`moxwell.kube` sends through ``Caller``. It does not retry. A failed response
+becomes an error of :mod:`moxwell.kube.errors`, a missing one ``Unreachable``.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class NoAnswer(Unreachable):
 
 
 class Caller:
-    """Asks one apiserver."""
+    """Sends requests to one apiserver."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Caller:
         content: str = JSON,
         accept: str = JSON,
     ) -> Response:
-        """Ask; raises for every answer that is not a success."""
+        """Send a request; raises for every response that is not a success."""
         headers = {"accept": accept}
         if body:
             headers["content-type"] = content
@@ -78,7 +78,7 @@ class Caller:
 
 
 def words(**named: Any) -> list[tuple[str, str]]:
-    """Query parameters: what is empty is left out, booleans are written as Go wants them."""
+    """Query parameters: empty values are omitted, booleans are written as Go parses them."""
     out: list[tuple[str, str]] = []
     for name, value in named.items():
         if value is True:
@@ -89,7 +89,7 @@ def words(**named: Any) -> list[tuple[str, str]]:
 
 
 def selecting(labels: str | Mapping[str, str], fields: str | Mapping[str, str]) -> Query:
-    """The two selectors, each as text or as equalities."""
+    """Label and field selectors as query parameters, each from text or from equalities."""
     return words(labelSelector=_equalities(labels), fieldSelector=_equalities(fields))
 
 

@@ -1,10 +1,9 @@
 """
-``Kube``: everything one may ask of a Kubernetes API, typed or as dicts.
+``Kube``: the Kubernetes client, for typed objects and for dicts.
 
-A kind is a Struct class declared with ``@kind``, and then objects are its instances; or a
-``Resource``, and then objects are dicts. In: values; out: values, or an error of
-:mod:`moxwell.kube.errors`. Typed objects are never written whole over others' fields: ``update``
-sends the difference, ``apply`` the fields we own; only complete dicts can be replaced.
+A kind is a Struct class declared with ``@kind``, whose objects are instances, or a ``Resource``,
+whose objects are dicts. Typed objects hold only some fields, so they are never sent whole:
+``update`` sends the difference and ``apply`` the fields we own; only dicts can be replaced.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -18,12 +17,12 @@ from moxwell.errors import Bug
 from moxwell.kube import caller, patch
 from moxwell.kube.caller import Caller, selecting, words
 from moxwell.kube.codec import Codec, Page
-from moxwell.kube.discovery import Discovery
+from moxwell.kube.discovery import DiscoveryClient
 from moxwell.kube.errors import Gone, NotFound
 from moxwell.kube.options import Deleting, Listing, Patching, Terms, Watching
-from moxwell.kube.subresources import Subresources
-from moxwell.kube.tables import Tables
-from moxwell.kube.watch import Watch
+from moxwell.kube.subresources import SubresourceClient
+from moxwell.kube.tables import PrinterTables
+from moxwell.kube.watch import WatchStream
 
 K = TypeVar("K", bound=Object)
 T = TypeVar("T", bound=Object | dict[str, Any])
@@ -31,8 +30,8 @@ Json = dict[str, Any]
 PAGE = 500
 
 
-class Kube(Subresources, Discovery, Tables):
-    """A client of one Kubernetes API, over whatever answers requests."""
+class Kube(SubresourceClient, DiscoveryClient, PrinterTables):
+    """A client of one Kubernetes API over any request handler."""
 
     def __init__(
         self,
@@ -48,14 +47,14 @@ class Kube(Subresources, Discovery, Tables):
         self._keep = keep_managed_fields
         self._codecs: dict[Any, Codec[Any]] = {}
 
-    # Reading
+    # Reads
 
     @overload
     async def get(self, kind: type[K], name: str, namespace: str = "") -> K: ...
     @overload
     async def get(self, kind: Resource, name: str, namespace: str = "") -> Json: ...
     async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
-        """The object, or ``NotFound``."""
+        """The object; raises ``NotFound``."""
         codec = self._codec(kind)
         answer = await self._caller.call("GET", codec.resource.path(namespace, name))
         return codec.one(answer.body)
@@ -82,7 +81,7 @@ class Kube(Subresources, Discovery, Tables):
     async def pages(
         self, kind: Any, namespace: str = "", **options: Unpack[Listing]
     ) -> AsyncIterator[Any]:
-        """A list page by page; ``Gone`` where a page took so long that the list expired."""
+        """A list page by page; raises ``Gone`` when the continue token expired."""
         codec = self._codec(kind)
         path, more = codec.resource.path(namespace), ""
         select = selecting(options.get("labels", ""), options.get("fields", ""))
@@ -105,7 +104,9 @@ class Kube(Subresources, Discovery, Tables):
         self, kind: Resource, namespace: str = "", **options: Unpack[Listing]
     ) -> Page[Json]: ...
     async def list(self, kind: Any, namespace: str = "", **options: Unpack[Listing]) -> Any:
-        """All of a list; options as of ``pages``. An expired one is asked for again, whole."""
+        """
+        The whole list; options as for ``pages``. An expired list is requested again without paging.
+        """
         try:
             return _joined([page async for page in self.pages(kind, namespace, **options)])
         except Gone:
@@ -115,18 +116,20 @@ class Kube(Subresources, Discovery, Tables):
     @overload
     def watch(
         self, kind: type[K], namespace: str = "", **options: Unpack[Watching]
-    ) -> Watch[K]: ...
+    ) -> WatchStream[K]: ...
     @overload
     def watch(
         self, kind: Resource, namespace: str = "", **options: Unpack[Watching]
-    ) -> Watch[Json]: ...
-    def watch(self, kind: Any, namespace: str = "", **options: Unpack[Watching]) -> Watch[Any]:
+    ) -> WatchStream[Json]: ...
+    def watch(
+        self, kind: Any, namespace: str = "", **options: Unpack[Watching]
+    ) -> WatchStream[Any]:
         """
-        Changes from ``resource_version`` on; with ``initial`` (a streaming list) everything there
-        is comes first as ADDED, closed by a ``Bookmark`` with ``initial_end``.
+        Changes from ``resource_version`` on. With ``initial`` (a streaming list) every existing
+        object comes first as ADDED, followed by a ``Bookmark`` with ``initial_end``.
         """
         codec = self._codec(kind)
-        return Watch(
+        return WatchStream(
             self._caller,
             codec,
             codec.resource.path(namespace),
@@ -136,10 +139,10 @@ class Kube(Subresources, Discovery, Tables):
             lasting=options.get("lasting", timedelta(minutes=5)),
         )
 
-    # Writing
+    # Writes
 
     async def create(self, obj: T, at: Resource | None = None, *, dry_run: bool = False) -> T:
-        """Make it; ``at`` names the resource of a dict."""
+        """Create the object; ``at`` is the resource of a dict."""
         codec = self._codec(at or type(obj))
         path = codec.resource.path(_meta(obj, "namespace"))
         return await self._send(codec, "POST", path, obj, dry_run=dry_run)
@@ -147,7 +150,7 @@ class Kube(Subresources, Discovery, Tables):
     async def replace(
         self, obj: T, at: Resource | None = None, *, subresource: str = "", dry_run: bool = False
     ) -> T:
-        """Write it whole, over the version it was read as. Only dicts are whole."""
+        """Replace the object at the version that was read. Dicts only."""
         if isinstance(obj, Object):
             raise Bug(f"a typed {type(obj).__name__} is not whole: use update or apply")
         codec = self._codec(at or type(obj))
@@ -157,7 +160,10 @@ class Kube(Subresources, Discovery, Tables):
     async def update(
         self, old: T, new: T, at: Resource | None = None, **options: Unpack[Patching]
     ) -> T:
-        """Send what differs, refused if the object changed since ``old``; nothing, nothing sent."""
+        """
+        Send the difference; raises a conflict if the object changed since ``old``. Sends nothing if
+        equal.
+        """
         wanted = patch.changes(old, new)
         if not wanted:
             return new
@@ -166,7 +172,7 @@ class Kube(Subresources, Discovery, Tables):
         kind: Any = at or type(old)
         place = (
             _meta(old, "name"),
-            json_merge.merge(wanted, precondition),
+            json_merge.apply_merge_patch(wanted, precondition),
             _meta(old, "namespace"),
         )
         return cast(T, await self.merge(kind, *place, **options))
@@ -197,7 +203,7 @@ class Kube(Subresources, Discovery, Tables):
         namespace: str = "",
         **options: Unpack[Patching],
     ) -> Any:
-        """A JSON merge patch; ``subresource`` and ``dry_run`` by name."""
+        """A JSON merge patch; ``subresource`` and ``dry_run`` are options."""
         return await self._patch(kind, name, namespace, change, caller.MERGE, **options)
 
     @overload
@@ -226,7 +232,7 @@ class Kube(Subresources, Discovery, Tables):
         namespace: str = "",
         **options: Unpack[Patching],
     ) -> Any:
-        """A JSON patch of operations from :mod:`moxwell.kube.patch`."""
+        """A JSON patch with operations from :mod:`moxwell.kube.patch`."""
         return await self._patch(kind, name, namespace, ops, caller.JSON_PATCH, **options)
 
     async def apply(
@@ -239,7 +245,9 @@ class Kube(Subresources, Discovery, Tables):
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Server-side apply: these fields are ours. Others' raise ApplyConflict unless forced."""
+        """
+        Server-side apply; fields of other managers raise ApplyConflict unless ``force`` is set.
+        """
         codec = self._codec(at or type(obj))
         path = codec.resource.path(_meta(obj, "namespace"), _meta(obj, "name"), subresource)
         query = words(force=force, fieldManager=manager or self._manager)
@@ -269,7 +277,7 @@ class Kube(Subresources, Discovery, Tables):
         resource_version: str = "",
         **options: Unpack[Deleting],
     ) -> None:
-        """Ask for its end. ``uid`` guards against a namesake; more as ``delete_collection``."""
+        """Delete the object; ``uid`` is a precondition; options as for ``delete_collection``."""
         guard = {"uid": uid, "resourceVersion": resource_version}
         guard = {key: value for key, value in guard.items() if value}
         path = self._codec(kind).resource.path(namespace, name)
@@ -284,11 +292,13 @@ class Kube(Subresources, Discovery, Tables):
         fields: Terms = "",
         **options: Unpack[Deleting],
     ) -> None:
-        """All that match; ``propagation``: Background, Foreground or Orphan; ``grace``: seconds."""
+        """
+        Delete all matches; ``propagation``: Background, Foreground or Orphan; ``grace`` in seconds.
+        """
         path = self._codec(kind).resource.path(namespace)
         await self._delete(path, query=selecting(labels, fields), **options)
 
-    # Inner workings
+    # Internals
 
     async def _delete(
         self,

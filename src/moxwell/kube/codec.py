@@ -1,10 +1,10 @@
 """
-Bytes to objects and back, for one kind: typed Structs, or dicts where only a Resource is known.
+Encodes and decodes the objects of one kind: Structs, or dicts for a bare Resource.
 
-Typed reading goes straight from bytes to the Struct. Go programs write ``null`` for empty lists and
-maps in places, which a strict decoder refuses; such an object is read again without its nulls, so
-only those few pay. An object that still does not fit its declaration is ``Unreadable``: alone it
-raises, in a list or a watch it is set aside, since one bad object must not hide all the others.
+Typed objects are decoded straight from bytes. Go programs write ``null`` for some empty lists and
+maps, which a strict decoder rejects; such an object is decoded again without its nulls. An object
+that still does not match its declaration is ``UnreadableObject``: a single one raises, one in a
+list or watch is reported separately and does not hide the others.
 """
 
 from collections.abc import Mapping
@@ -24,25 +24,25 @@ Json = dict[str, Any]
 INITIAL_END = "k8s.io/initial-events-end"
 
 
-class NotReadable(Invalid):
-    """An object that does not fit the declaration of its kind."""
+class ObjectNotReadable(Invalid):
+    """An object does not match the declaration of its kind."""
 
-    reason = "Unreadable"
+    reason = "UnreadableObject"
 
     def __init__(self, kind: str, key: str, why: str) -> None:
         super().__init__(f"{kind} {key} cannot be read: {why}")
         self.kind, self.key = kind, key
 
 
-class Unreadable(Struct, frozen=True):
-    """Set aside: who it was, and why it could not be read."""
+class UnreadableObject(Struct, frozen=True):
+    """An object that could not be decoded, and why."""
 
     metadata: ObjectMeta
-    error: NotReadable
-    type: str = ""  # of the watch event it came with
+    error: ObjectNotReadable
+    type: str = ""  # of its watch event
 
 
-class Change(Struct, Generic[T], frozen=True):
+class WatchEvent(Struct, Generic[T], frozen=True):
     """One event of a watch."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -50,18 +50,18 @@ class Change(Struct, Generic[T], frozen=True):
 
 
 class Bookmark(Struct, frozen=True):
-    """All changes up to this version have been seen; or the initial events are over."""
+    """Every change up to this version was sent; or the initial events are complete."""
 
     resource_version: str
     initial_end: bool = False
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """Objects of a list, the version they are from, and where to go on."""
+    """The objects of a list page, its resource version and its continue token."""
 
     items: tuple[T, ...]
     metadata: ListMeta
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableObject, ...] = ()
 
     @property
     def resource_version(self) -> str:
@@ -90,7 +90,7 @@ _ANY = msgspec.json.Decoder()
 
 
 class Codec(Generic[T]):
-    """How objects of one kind are read."""
+    """Decodes and encodes objects of one kind."""
 
     def __init__(self, kind: type[T] | Resource, *, keep_managed_fields: bool = False) -> None:
         self.typed = not isinstance(kind, Resource)
@@ -98,17 +98,17 @@ class Codec(Generic[T]):
         self._type: Any = kind if self.typed else Json
         self._one: Any = msgspec.json.Decoder(self._type)
         self._list: Any = msgspec.json.Decoder(_of(_List, self._type))
-        self._change: Any = msgspec.json.Decoder(_of(Change, self._type))
+        self._change: Any = msgspec.json.Decoder(_of(WatchEvent, self._type))
         self._keep = keep_managed_fields or self.typed
 
     def one(self, raw: bytes | Raw) -> T:
-        """One object, or NotReadable."""
+        """One object; raises ObjectNotReadable."""
         try:
             found = self._one.decode(raw)
         except msgspec.ValidationError:
             return self._again(raw)
         except msgspec.DecodeError as error:
-            raise NotReadable(self.resource.kind, "", str(error)) from error
+            raise ObjectNotReadable(self.resource.kind, "", str(error)) from error
         return cast(T, found if self._keep else _without_managed_fields(found))
 
     def page(self, raw: bytes) -> Page[T]:
@@ -118,59 +118,59 @@ class Codec(Generic[T]):
         except msgspec.ValidationError:
             return self._page_apart(raw)
         except msgspec.DecodeError as error:
-            raise NotReadable(f"{self.resource.kind} list", "", str(error)) from error
+            raise ObjectNotReadable(f"{self.resource.kind} list", "", str(error)) from error
         items = found.items or []
         if not self.typed:
             self._complete(items)
         return Page(tuple(items), found.metadata)
 
-    def change(self, line: bytes) -> Change[T] | Bookmark | Unreadable:
-        """One line of a watch; raises what an ERROR event means."""
+    def change(self, line: bytes) -> WatchEvent[T] | Bookmark | UnreadableObject:
+        """One line of a watch; raises the error of an ERROR event."""
         try:
-            found: Change[T] = self._change.decode(line)
+            found: WatchEvent[T] = self._change.decode(line)
         except msgspec.DecodeError:
             return self._odd(line)
         if not self.typed:
             self._complete([found.object])
         return found
 
-    def _odd(self, line: bytes) -> Change[T] | Bookmark | Unreadable:
-        """A line that is no plain change: a bookmark, an error, or an object to be read again."""
+    def _odd(self, line: bytes) -> WatchEvent[T] | Bookmark | UnreadableObject:
+        """A line that is not a plain change: a bookmark, an error, or an object to decode again."""
         try:
             event = _EVENT.decode(line)
         except msgspec.DecodeError as error:
-            raise NotReadable(f"{self.resource.kind} watch event", "", str(error)) from error
+            raise ObjectNotReadable(f"{self.resource.kind} watch event", "", str(error)) from error
         if event.type == "BOOKMARK":
             meta = head(event.object)
             return Bookmark(meta.resource_version, meta.annotations.get(INITIAL_END) == "true")
         if event.type == "ERROR":
             raise error_for(_STATUS.decode(event.object))
         try:
-            return Change(cast(Any, event.type), self.one(event.object))
-        except NotReadable as error:
-            return Unreadable(head(event.object), error, event.type)
+            return WatchEvent(cast(Any, event.type), self.one(event.object))
+        except ObjectNotReadable as error:
+            return UnreadableObject(head(event.object), error, event.type)
 
     def _again(self, raw: bytes | Raw) -> T:
         plain = json_merge.without_nulls(_ANY.decode(raw))
         try:
             return cast(T, msgspec.convert(plain, self._type, str_keys=True))
         except msgspec.ValidationError as error:
-            raise NotReadable(self.resource.kind, head(raw).key, str(error)) from error
+            raise ObjectNotReadable(self.resource.kind, head(raw).key, str(error)) from error
 
     def _page_apart(self, raw: bytes) -> Page[T]:
-        """Item by item, when the whole page does not fit."""
+        """Decode item by item when the whole page does not match."""
         apart = _RAW_LIST.decode(raw)
         items: list[T] = []
-        bad: list[Unreadable] = []
+        bad: list[UnreadableObject] = []
         for item in apart.items or ():
             try:
                 items.append(self.one(item))
-            except NotReadable as error:
-                bad.append(Unreadable(head(item), error))
+            except ObjectNotReadable as error:
+                bad.append(UnreadableObject(head(item), error))
         return Page(tuple(items), apart.metadata, tuple(bad))
 
     def _complete(self, items: list[Any]) -> None:
-        """List items of built-in kinds come without apiVersion and kind."""
+        """List items of built-in kinds have no apiVersion and kind."""
         for item in items:
             item.setdefault("apiVersion", self.resource.api_version)
             item.setdefault("kind", self.resource.kind)
@@ -183,7 +183,7 @@ def _of(generic: Any, type_: Any) -> Any:
 
 
 def head(raw: bytes | Raw) -> ObjectMeta:
-    """Only the metadata; empty where even that is odd."""
+    """The metadata only; empty where it cannot be decoded."""
     try:
         return _HEAD.decode(raw).metadata
     except msgspec.DecodeError:
@@ -191,7 +191,7 @@ def head(raw: bytes | Raw) -> ObjectMeta:
 
 
 def body(obj: Object | Mapping[str, Any]) -> bytes:
-    """An object on its way out."""
+    """The JSON of an object."""
     return kinds.encode(obj) if isinstance(obj, Object) else msgspec.json.encode(obj)
 
 

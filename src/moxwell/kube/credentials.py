@@ -1,9 +1,10 @@
 """
-Credentials: who we are to an apiserver, fetched when needed and again when it says 401.
+Client credentials for an apiserver, obtained on demand and again after a 401.
 
-In: a token, a token file that somebody rotates, or an exec plugin; out: an ``Identity`` with an
-Authorization header and perhaps a client certificate. Secrets are held in ``Secret`` values that
-print as ``***`` and reach neither logs nor error texts; a plugin's own stderr is kept, short.
+The source is a token, a token file that is rotated, or an exec plugin. The result is an
+``ApiIdentity`` with an Authorization header and an optional client certificate. Secrets are
+``SecretText`` values that print as ``***``; they reach neither logs nor errors. The stderr of a
+plugin is kept, truncated.
 """
 
 import asyncio
@@ -25,8 +26,8 @@ PLUGIN_DEADLINE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Secret:
-    """A text that must not be shown."""
+class SecretText:
+    """A text that is never printed."""
 
     reveal: str
 
@@ -38,65 +39,65 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What a request or a connection is proven with."""
+class ApiIdentity:
+    """The Authorization header and client certificate of a request or connection."""
 
-    authorization: Secret = Secret("")
+    authorization: SecretText = SecretText("")
     certificate: str = ""
-    key: Secret = Secret("")
+    key: SecretText = SecretText("")
 
 
-class Credentials(Protocol):
-    """Gives the identity to use now."""
+class ApiCredentials(Protocol):
+    """Provides the current identity."""
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ApiIdentity:
         """The identity; may run a program or read a file."""
         ...
 
     def forget(self) -> None:
-        """The last one was refused: get a fresh one next time."""
+        """The apiserver rejected the identity: obtain a new one next time."""
         ...
 
 
 class NoCredentials(Denied):
-    """An identity could not be obtained."""
+    """No identity could be obtained."""
 
     reason = "CredentialsUnavailable"
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class StaticCredentials:
     """An identity that never changes; the empty one is anonymous."""
 
-    value: Identity = Identity()
+    value: ApiIdentity = ApiIdentity()
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ApiIdentity:
         return self.value
 
     def forget(self) -> None:
-        """Nothing to forget."""
+        """There is nothing to renew."""
 
 
-def token(text: str) -> Identity:
+def token(text: str) -> ApiIdentity:
     """A bearer token."""
-    return Identity(Secret(f"Bearer {text.strip()}"))
+    return ApiIdentity(SecretText(f"Bearer {text.strip()}"))
 
 
-def basic(user: str, password: str) -> Identity:
+def basic(user: str, password: str) -> ApiIdentity:
     """A user name and a password."""
     pair = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return Identity(Secret(f"Basic {pair}"))
+    return ApiIdentity(SecretText(f"Basic {pair}"))
 
 
 class TokenFile:
-    """A token in a file that is rotated under us, as in every pod: read again each minute."""
+    """A token file that is rotated, as in every pod; read again every minute."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path, self._clock = path, clock
-        self._kept: Identity | None = None
+        self._kept: ApiIdentity | None = None
         self._read_at = 0.0
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ApiIdentity:
         now = self._clock.monotonic()
         if self._kept is None or now - self._read_at >= RELOAD.total_seconds():
             self._kept, self._read_at = self._read(), now
@@ -105,7 +106,7 @@ class TokenFile:
     def forget(self) -> None:
         self._kept = None
 
-    def _read(self) -> Identity:
+    def _read(self) -> ApiIdentity:
         try:
             text = self._path.read_text()
         except OSError as error:
@@ -116,7 +117,7 @@ class TokenFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
+class ExecPlugin:
     """The exec plugin of a kubeconfig user."""
 
     command: str
@@ -138,16 +139,16 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     status: _Given | None = None
 
 
-class Exec:
-    """Runs a plugin for an identity and keeps it until shortly before it expires."""
+class ExecCredentials:
+    """Runs an exec plugin and caches its identity until shortly before it expires."""
 
-    def __init__(self, plugin: Plugin, clock: Clock) -> None:
+    def __init__(self, plugin: ExecPlugin, clock: Clock) -> None:
         self._plugin, self._clock = plugin, clock
-        self._kept: Identity | None = None
+        self._kept: ApiIdentity | None = None
         self._expires: datetime | None = None
         self._turn = asyncio.Lock()
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ApiIdentity:
         async with self._turn:
             if self._kept is None or self._is_old():
                 given = await self._run()
@@ -174,7 +175,7 @@ class Exec:
         return answer.status
 
 
-async def _output(plugin: Plugin) -> tuple[int, bytes, bytes]:
+async def _output(plugin: ExecPlugin) -> tuple[int, bytes, bytes]:
     try:
         process = await asyncio.create_subprocess_exec(
             plugin.command,
@@ -197,7 +198,7 @@ async def _output(plugin: Plugin) -> tuple[int, bytes, bytes]:
     return process.returncode or 0, out, err
 
 
-def _exec_info(plugin: Plugin) -> str:
+def _exec_info(plugin: ExecPlugin) -> str:
     spec: dict[str, object] = {"interactive": False}
     if plugin.cluster_info is not None:
         spec["cluster"] = plugin.cluster_info
@@ -205,8 +206,8 @@ def _exec_info(plugin: Plugin) -> str:
     return msgspec.json.encode(info).decode()
 
 
-def _as_identity(given: _Given, plugin: Plugin) -> Identity:
+def _as_identity(given: _Given, plugin: ExecPlugin) -> ApiIdentity:
     if not given.token and not given.certificate:
         raise NoCredentials(f"{plugin.command} gave neither a token nor a certificate")
-    authorization = token(given.token).authorization if given.token else Secret("")
-    return Identity(authorization, given.certificate, Secret(given.key))
+    authorization = token(given.token).authorization if given.token else SecretText("")
+    return ApiIdentity(authorization, given.certificate, SecretText(given.key))

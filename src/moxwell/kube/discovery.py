@@ -1,8 +1,8 @@
 """
-Discovery: which kinds an API serves, in which versions, with which verbs and subresources.
+Discovery: the kinds, versions, verbs and subresources that an API serves.
 
-The aggregated form answers in two requests; servers that do not know it are asked group by group.
-A group whose own server is down is left out: it must not hide the others.
+Aggregated discovery takes two requests; servers without it are queried group by group. A group
+whose API server is down is omitted.
 """
 
 from typing import Protocol
@@ -18,8 +18,8 @@ from moxwell.kube.errors import NotAcceptable, NotFound
 AGGREGATED = f"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,{JSON}"
 
 
-class Served(Struct, frozen=True, kw_only=True):
-    """One kind in one version, as served."""
+class ServedKind(Struct, frozen=True, kw_only=True):
+    """One served kind in one version."""
 
     resource: Resource
     singular: str = ""
@@ -30,8 +30,8 @@ class Served(Struct, frozen=True, kw_only=True):
     preferred: bool = True
 
 
-class Version(Struct, frozen=True, kw_only=True):
-    """What the server says of itself."""
+class ServerVersion(Struct, frozen=True, kw_only=True):
+    """The version of the server."""
 
     git_version: str = field(name="gitVersion", default="")
     major: str = ""
@@ -110,15 +110,15 @@ class _Asks(Protocol):
     _caller: Caller
 
 
-class Discovery:
-    """What there is to ask for."""
+class DiscoveryClient:
+    """Reads the discovery documents."""
 
-    async def version(self: _Asks) -> Version:
-        """The server's version; also the cheapest question whether it is there."""
+    async def version(self: _Asks) -> ServerVersion:
+        """The server version; also the cheapest availability check."""
         answer = await self._caller.call("GET", "/version")
-        return msgspec.json.decode(answer.body, type=Version)
+        return msgspec.json.decode(answer.body, type=ServerVersion)
 
-    async def discover(self: _Asks) -> tuple[Served, ...]:
+    async def discover(self: _Asks) -> tuple[ServedKind, ...]:
         """Every served kind."""
         try:
             found = [await _aggregated(self._caller, root) for root in ("/api", "/apis")]
@@ -138,7 +138,7 @@ async def _aggregated(caller: Caller, root: str) -> tuple[_FoundGroup, ...] | No
     return groups.items if groups.kind == "APIGroupDiscoveryList" else None
 
 
-def _served(groups: tuple[_FoundGroup, ...]) -> list[Served]:
+def _served(groups: tuple[_FoundGroup, ...]) -> list[ServedKind]:
     return [
         _from_found(group.metadata.name, version.version, found, preferred=version is first)
         for group in groups
@@ -148,9 +148,9 @@ def _served(groups: tuple[_FoundGroup, ...]) -> list[Served]:
     ]
 
 
-def _from_found(group: str, version: str, found: _Found, *, preferred: bool) -> Served:
+def _from_found(group: str, version: str, found: _Found, *, preferred: bool) -> ServedKind:
     kind = found.response_kind.kind if found.response_kind else ""
-    return Served(
+    return ServedKind(
         resource=Resource(group, version, found.resource, kind, found.scope == "Namespaced"),
         singular=found.singular,
         verbs=found.verbs,
@@ -161,11 +161,11 @@ def _from_found(group: str, version: str, found: _Found, *, preferred: bool) -> 
     )
 
 
-async def _one_by_one(caller: Caller) -> tuple[Served, ...]:
+async def _one_by_one(caller: Caller) -> tuple[ServedKind, ...]:
     answer = await caller.call("GET", "/apis")
     groups = msgspec.json.decode(answer.body, type=_OldGroups).groups
     v1 = _OldVersion(version="v1")
-    out: list[Served] = []
+    out: list[ServedKind] = []
     for group in (_OldGroup(name="", versions=(v1,), preferred=v1), *groups):
         for version in group.versions:
             best = group.preferred is None or group.preferred.version == version.version
@@ -175,7 +175,7 @@ async def _one_by_one(caller: Caller) -> tuple[Served, ...]:
 
 async def _old_version(
     caller: Caller, group: str, version: str, *, preferred: bool
-) -> list[Served]:
+) -> list[ServedKind]:
     path = f"/apis/{group}/{version}" if group else f"/api/{version}"
     try:
         answer = await caller.call("GET", path)
@@ -184,7 +184,7 @@ async def _old_version(
     found = msgspec.json.decode(answer.body, type=_OldResources).resources
     subs = [r.name.split("/", 1) for r in found if "/" in r.name]
     return [
-        Served(
+        ServedKind(
             resource=Resource(group, version, r.name, r.kind, r.namespaced),
             singular=r.singular,
             verbs=r.verbs,

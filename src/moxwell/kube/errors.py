@@ -1,9 +1,9 @@
 """
-From what an apiserver answered to one of our classes: one table, every row of it tested.
+Maps a response of an apiserver to an error class.
 
-A row is (code, reason, cause) and the first that fits wins; an empty field fits anything. The
-answer's own text is kept, since a Kubernetes ``Status`` is written for people; answers that are no
-``Status`` (a proxy's page) are cut short. Every class also says what the answer was, as ``status``.
+The table has rows of (code, reason, cause); the first match wins and an empty field matches
+anything. The message of a Kubernetes ``Status`` is kept; a body that is not a ``Status`` is
+truncated. Every class has the response as ``status``.
 """
 
 from typing import NamedTuple
@@ -25,36 +25,36 @@ from moxwell.errors import (
 )
 
 
-class Cause(Value, frozen=True, kw_only=True):
-    """One of several reasons for a refusal."""
+class StatusCause(Value, frozen=True, kw_only=True):
+    """One cause of a Status."""
 
     type: str = field(name="reason", default="")
     message: str = ""
     field: str = ""
 
 
-class Details(Value, frozen=True, kw_only=True):
-    """What a refusal is about."""
+class StatusDetails(Value, frozen=True, kw_only=True):
+    """The details of a Status."""
 
     name: str = ""
     group: str = ""
     kind: str = ""
     uid: str = ""
-    causes: tuple[Cause, ...] | None = ()
+    causes: tuple[StatusCause, ...] | None = ()
     retry_after_seconds: int = msgspec.field(name="retryAfterSeconds", default=0)
 
 
 class Status(Value, frozen=True, kw_only=True):
-    """The answer of an apiserver that is not an object."""
+    """A Status object."""
 
     status: str = ""
     code: int = 0
     reason: str = ""
     message: str = ""
-    details: Details | None = None
+    details: StatusDetails | None = None
 
     @property
-    def causes(self) -> tuple[Cause, ...]:
+    def causes(self) -> tuple[StatusCause, ...]:
         return (self.details and self.details.causes) or ()
 
     @property
@@ -62,8 +62,8 @@ class Status(Value, frozen=True, kw_only=True):
         return self.details.retry_after_seconds if self.details else 0
 
 
-class Answered(MoxwellError):
-    """Mixed into every class below: an apiserver answered, and this is what."""
+class ApiServerAnswer(MoxwellError):
+    """Mixed into every class below: the apiserver answered with this Status."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(status.message or f"the apiserver answered {status.code}")
@@ -74,158 +74,158 @@ class Answered(MoxwellError):
         return self.status.retry_after_seconds
 
 
-class BadRequest(Answered, Invalid):
+class KubeBadRequest(ApiServerAnswer, Invalid):
     reason = "BadRequest"
 
 
-class InvalidObject(Answered, Invalid):
+class InvalidObject(ApiServerAnswer, Invalid):
     reason = "InvalidObject"
 
 
-class TooLarge(Answered, Invalid):
+class TooLarge(ApiServerAnswer, Invalid):
     reason = "RequestEntityTooLarge"
 
 
-class Unauthorized(Answered, Denied):
+class Unauthorized(ApiServerAnswer, Denied):
     reason = "Unauthorized"
 
 
-class Forbidden(Answered, Denied):
+class KubeForbidden(ApiServerAnswer, Denied):
     reason = "Forbidden"
 
 
-class NamespaceTerminating(Answered, Denied):
-    """Nothing can be made in a namespace that is going away."""
+class NamespaceTerminating(ApiServerAnswer, Denied):
+    """The namespace is being deleted; nothing can be created in it."""
 
     reason = "NamespaceTerminating"
 
 
-class NotFound(Answered, Missing):
+class NotFound(ApiServerAnswer, Missing):
     reason = "NotFound"
 
 
-class NotAllowed(Answered, Unsupported):
+class NotAllowed(ApiServerAnswer, Unsupported):
     reason = "MethodNotAllowed"
 
 
-class NotAcceptable(Answered, Unsupported):
+class NotAcceptable(ApiServerAnswer, Unsupported):
     reason = "NotAcceptable"
 
 
-class UnsupportedMedia(Answered, Unsupported):
+class UnsupportedMedia(ApiServerAnswer, Unsupported):
     reason = "UnsupportedMediaType"
 
 
-class AlreadyExists(Answered, Conflict):
-    """Somebody made it first, perhaps we ourselves before a crash."""
+class AlreadyExists(ApiServerAnswer, Conflict):
+    """The object exists, possibly created by this process before a crash."""
 
     reason = "AlreadyExists"
 
 
-class WriteConflict(Answered, Conflict):
+class WriteConflict(ApiServerAnswer, Conflict):
     """The object changed since it was read."""
 
     reason = "Conflict"
 
 
-class ApplyConflict(Answered, Conflict):
-    """Another manager owns a field that was to be changed; ``status.causes`` names them."""
+class ApplyConflict(ApiServerAnswer, Conflict):
+    """Another field manager owns a field of the apply; ``status.causes`` names it."""
 
     reason = "FieldManagerConflict"
 
 
-class Gone(Answered, Retryable):
-    """The version or page asked for is no longer kept: list again."""
+class Gone(ApiServerAnswer, Retryable):
+    """The resource version or continue token expired: list again."""
 
     reason = "Expired"
 
 
-class NotYet(Answered, Retryable):
-    """The version asked for is newer than this server has seen."""
+class ResourceVersionTooNew(ApiServerAnswer, Retryable):
+    """The requested resource version is newer than the server's."""
 
     reason = "ResourceVersionTooLarge"
 
 
-class TooManyRequests(Answered, Busy):
+class TooManyRequests(ApiServerAnswer, Busy):
     reason = "TooManyRequests"
 
 
-class EvictionBlocked(Answered, Busy):
-    """A disruption budget does not allow this eviction now."""
+class EvictionBlocked(ApiServerAnswer, Busy):
+    """A PodDisruptionBudget does not allow this eviction now."""
 
     reason = "DisruptionBudget"
 
 
-class TimedOut(Answered, Unreachable):
+class TimedOut(ApiServerAnswer, Unreachable):
     reason = "Timeout"
 
 
-class Unavailable(Answered, Unreachable):
+class Unavailable(ApiServerAnswer, Unreachable):
     reason = "ServiceUnavailable"
 
 
-class ServerBroken(Answered, Retryable):
+class ServerBroken(ApiServerAnswer, Retryable):
     reason = "InternalError"
 
 
-class Refused(Answered, Invalid):
-    """A 4xx that no other row knows."""
+class UnknownClientError(ApiServerAnswer, Invalid):
+    """A 4xx that no other row matches."""
 
     reason = "Refused"
 
 
-class Row(NamedTuple):
+class StatusRow(NamedTuple):
     code: int
     reason: str
     cause: str
-    raises: type[Answered]
+    raises: type[ApiServerAnswer]
 
 
 TABLE = (
-    Row(400, "", "", BadRequest),
-    Row(401, "", "", Unauthorized),
-    Row(403, "", "NamespaceTerminating", NamespaceTerminating),
-    Row(403, "", "", Forbidden),
-    Row(404, "", "", NotFound),
-    Row(405, "", "", NotAllowed),
-    Row(406, "", "", NotAcceptable),
-    Row(408, "", "", TimedOut),
-    Row(409, "AlreadyExists", "", AlreadyExists),
-    Row(409, "", "FieldManagerConflict", ApplyConflict),
-    Row(409, "", "", WriteConflict),
-    Row(410, "", "", Gone),
-    Row(413, "", "", TooLarge),
-    Row(415, "", "", UnsupportedMedia),
-    Row(422, "", "", InvalidObject),
-    Row(429, "", "DisruptionBudget", EvictionBlocked),
-    Row(429, "", "", TooManyRequests),
-    Row(500, "", "", ServerBroken),
-    Row(503, "", "", Unavailable),
-    Row(504, "", "ResourceVersionTooLarge", NotYet),
-    Row(504, "", "", TimedOut),
+    StatusRow(400, "", "", KubeBadRequest),
+    StatusRow(401, "", "", Unauthorized),
+    StatusRow(403, "", "NamespaceTerminating", NamespaceTerminating),
+    StatusRow(403, "", "", KubeForbidden),
+    StatusRow(404, "", "", NotFound),
+    StatusRow(405, "", "", NotAllowed),
+    StatusRow(406, "", "", NotAcceptable),
+    StatusRow(408, "", "", TimedOut),
+    StatusRow(409, "AlreadyExists", "", AlreadyExists),
+    StatusRow(409, "", "FieldManagerConflict", ApplyConflict),
+    StatusRow(409, "", "", WriteConflict),
+    StatusRow(410, "", "", Gone),
+    StatusRow(413, "", "", TooLarge),
+    StatusRow(415, "", "", UnsupportedMedia),
+    StatusRow(422, "", "", InvalidObject),
+    StatusRow(429, "", "DisruptionBudget", EvictionBlocked),
+    StatusRow(429, "", "", TooManyRequests),
+    StatusRow(500, "", "", ServerBroken),
+    StatusRow(503, "", "", Unavailable),
+    StatusRow(504, "", "ResourceVersionTooLarge", ResourceVersionTooNew),
+    StatusRow(504, "", "", TimedOut),
 )
 
 _STATUS = msgspec.json.Decoder(Status)
 
 
-def error_for(status: Status) -> Answered:
-    """The error that a Status means."""
+def error_for(status: Status) -> ApiServerAnswer:
+    """The error of a Status."""
     causes = {cause.type for cause in status.causes}
     for row in TABLE:
         known = row.code == status.code and row.reason in ("", status.reason)
         if known and (row.cause in causes or not row.cause):
             return row.raises(status)
-    return (ServerBroken if status.code >= 500 else Refused)(status)
+    return (ServerBroken if status.code >= 500 else UnknownClientError)(status)
 
 
-def error_from(code: int, body: bytes, retry_after: str = "") -> Answered:
-    """The error that an answer means, whatever its body is."""
+def error_from(code: int, body: bytes, retry_after: str = "") -> ApiServerAnswer:
+    """The error of a response with any body."""
     try:
         status = _STATUS.decode(body)
     except msgspec.DecodeError:
         status = Status(message=_text(code, body))
     if retry_after.isdigit() and not status.retry_after_seconds:
-        details = status.details or Details()
+        details = status.details or StatusDetails()
         details = msgspec.structs.replace(details, retry_after_seconds=int(retry_after))
         status = msgspec.structs.replace(status, details=details)
     return error_for(msgspec.structs.replace(status, code=code))

@@ -1,9 +1,9 @@
 """
-Kubeconfig files, and the files of a pod: from where and as whom an apiserver is reached.
+Kubeconfig files and the in-cluster configuration of a pod.
 
-In: paths (several are merged, the first that names something wins), a context, the environment as
-a mapping; out: an ``Access``, all that :mod:`moxwell.kube.transport` needs. Relative paths count
-from the file that holds them. Nothing is read from ``os.environ`` here: the caller passes it.
+Several files are merged as kubectl merges them (the first that defines an entry wins); the result
+is an ``ApiAccess`` for :mod:`moxwell.kube.transport`. Relative paths are relative to the file that
+contains them. The environment is passed in, not read.
 """
 
 import base64
@@ -21,17 +21,17 @@ from msgspec import field as named
 from moxwell.clock import Clock
 from moxwell.errors import Invalid, Missing
 from moxwell.kube import credentials
-from moxwell.kube.credentials import Credentials, Fixed, Identity, Secret
+from moxwell.kube.credentials import ApiCredentials, ApiIdentity, SecretText, StaticCredentials
 
 POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """Where an apiserver is, how it proves itself, and as whom to ask."""
+class ApiAccess:
+    """Address, CA and credentials of an apiserver."""
 
     server: str
-    credentials: Credentials = field(default_factory=Fixed)
+    credentials: ApiCredentials = field(default_factory=StaticCredentials)
     ca: str = ""
     insecure: bool = False
     server_name: str = ""
@@ -40,13 +40,13 @@ class Access:
 
 
 class BadKubeconfig(Invalid):
-    """A kubeconfig that cannot be used."""
+    """The kubeconfig is invalid."""
 
     reason = "InvalidKubeconfig"
 
 
 class NoKubeconfig(Missing):
-    """There is no kubeconfig, or it lacks what was asked for."""
+    """There is no kubeconfig, or it lacks the requested context."""
 
     reason = "KubeconfigMissing"
 
@@ -55,7 +55,7 @@ class _Strict(Struct, frozen=True, kw_only=True, rename="kebab"):
     pass
 
 
-class Cluster(_Strict, frozen=True, kw_only=True):
+class KubeconfigCluster(_Strict, frozen=True, kw_only=True):
     server: str = ""
     certificate_authority: str = ""
     certificate_authority_data: str = ""
@@ -64,7 +64,7 @@ class Cluster(_Strict, frozen=True, kw_only=True):
     proxy_url: str = ""
 
 
-class EnvVar(Struct, frozen=True, kw_only=True):
+class ExecEnvVar(Struct, frozen=True, kw_only=True):
     name: str
     value: str = ""
 
@@ -72,13 +72,13 @@ class EnvVar(Struct, frozen=True, kw_only=True):
 class ExecSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     command: str
     args: tuple[str, ...] | None = ()
-    env: tuple[EnvVar, ...] | None = ()
+    env: tuple[ExecEnvVar, ...] | None = ()
     api_version: str = "client.authentication.k8s.io/v1"
     install_hint: str = ""
     provide_cluster_info: bool = False
 
 
-class User(_Strict, frozen=True, kw_only=True):
+class KubeconfigUser(_Strict, frozen=True, kw_only=True):
     client_certificate: str = ""
     client_certificate_data: str = ""
     client_key: str = ""
@@ -90,7 +90,7 @@ class User(_Strict, frozen=True, kw_only=True):
     exec: ExecSpec | None = None
 
 
-class Context(_Strict, frozen=True, kw_only=True):
+class KubeconfigContext(_Strict, frozen=True, kw_only=True):
     cluster: str = ""
     user: str = ""
     namespace: str = ""
@@ -98,21 +98,21 @@ class Context(_Strict, frozen=True, kw_only=True):
 
 class NamedCluster(Struct, frozen=True, kw_only=True):
     name: str
-    cluster: Cluster | None = None
+    cluster: KubeconfigCluster | None = None
 
 
 class NamedUser(Struct, frozen=True, kw_only=True):
     name: str
-    user: User | None = None
+    user: KubeconfigUser | None = None
 
 
 class NamedContext(Struct, frozen=True, kw_only=True):
     name: str
-    context: Context | None = None
+    context: KubeconfigContext | None = None
 
 
-class Config(_Strict, frozen=True, kw_only=True):
-    """One file as it is written."""
+class KubeconfigFile(_Strict, frozen=True, kw_only=True):
+    """One kubeconfig file."""
 
     current_context: str = ""
     clusters: tuple[NamedCluster, ...] | None = ()
@@ -125,27 +125,27 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """Several files as one; each entry remembers the folder of its file."""
+    """Several merged files; each entry keeps the directory of its file."""
 
     current: str
-    clusters: Mapping[str, tuple[Cluster, Path]] = field(repr=False)
-    users: Mapping[str, tuple[User, Path]] = field(repr=False)
-    contexts: Mapping[str, Context]
+    clusters: Mapping[str, tuple[KubeconfigCluster, Path]] = field(repr=False)
+    users: Mapping[str, tuple[KubeconfigUser, Path]] = field(repr=False)
+    contexts: Mapping[str, KubeconfigContext]
 
-    def access(self, clock: Clock, environ: Mapping[str, str], context: str = "") -> Access:
-        """How to reach the cluster of a context, the current one unless named."""
+    def access(self, clock: Clock, environ: Mapping[str, str], context: str = "") -> ApiAccess:
+        """The access of a context, by default the current one."""
         name = context or self.current
         if not name:
             raise NoKubeconfig("the kubeconfig has no current context: name one")
         chosen = _entry(self.contexts, name, "context")
         cluster, at = _entry(self.clusters, chosen.cluster, "cluster")
-        user, home = self.users.get(chosen.user, (User(), Path()))
+        user, home = self.users.get(chosen.user, (KubeconfigUser(), Path()))
         if chosen.user and chosen.user not in self.users:
             _entry(self.users, chosen.user, "user")
         if not cluster.server:
             raise BadKubeconfig(f"the cluster {chosen.cluster!r} in the kubeconfig has no server")
         ca = _inline_or_file(cluster.certificate_authority_data, cluster.certificate_authority, at)
-        return Access(
+        return ApiAccess(
             server=cluster.server.rstrip("/"),
             credentials=_credentials(user, home, clock, environ, _info(cluster, ca)),
             ca=ca,
@@ -157,7 +157,7 @@ class Kubeconfig:
 
 
 def load(paths: Sequence[Path]) -> Kubeconfig:
-    """Read and merge files; absent ones are skipped, as kubectl does, unless all are."""
+    """Read and merge files; missing ones are skipped as by kubectl, unless all are missing."""
     present = [path for path in paths if path.exists()]
     if not present:
         raise NoKubeconfig(f"no kubeconfig at {', '.join(map(str, paths)) or 'no path'}")
@@ -165,18 +165,18 @@ def load(paths: Sequence[Path]) -> Kubeconfig:
 
 
 def parse(text: str | bytes, home: Path = Path()) -> Kubeconfig:
-    """A kubeconfig that is not in a file, such as one in a Secret."""
+    """A kubeconfig from memory, for example from a Secret."""
     return _merged([(_config(text, "the kubeconfig"), home)])
 
 
-def in_cluster(clock: Clock, environ: Mapping[str, str], folder: Path = POD) -> Access:
-    """How a pod reaches its own cluster."""
+def in_cluster(clock: Clock, environ: Mapping[str, str], folder: Path = POD) -> ApiAccess:
+    """The in-cluster access of a pod."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not (folder / "token").exists():
         raise NoKubeconfig("this is not a pod: no service host or no token file")
     shown = f"[{host}]" if ":" in host else host
     space = folder / "namespace"
-    return Access(
+    return ApiAccess(
         server=f"https://{shown}:{port or 443}",
         credentials=credentials.TokenFile(folder / "token", clock),
         ca=(folder / "ca.crt").read_text(),
@@ -184,8 +184,8 @@ def in_cluster(clock: Clock, environ: Mapping[str, str], folder: Path = POD) -> 
     )
 
 
-def find(clock: Clock, environ: Mapping[str, str], path: str = "", context: str = "") -> Access:
-    """As kubectl looks: the path given, else KUBECONFIG, else ~/.kube/config, else the pod."""
+def find(clock: Clock, environ: Mapping[str, str], path: str = "", context: str = "") -> ApiAccess:
+    """kubectl's order: the given path, KUBECONFIG, ~/.kube/config, in-cluster."""
     listed = path or environ.get("KUBECONFIG", "")
     if listed:
         places = [Path(part) for part in listed.split(":" if not path else "\0") if part]
@@ -196,7 +196,7 @@ def find(clock: Clock, environ: Mapping[str, str], path: str = "", context: str 
     return in_cluster(clock, environ)
 
 
-def _read(path: Path) -> Config:
+def _read(path: Path) -> KubeconfigFile:
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -204,9 +204,9 @@ def _read(path: Path) -> Config:
     return _config(text, str(path))
 
 
-def _config(text: str | bytes, what: str) -> Config:
+def _config(text: str | bytes, what: str) -> KubeconfigFile:
     try:
-        return msgspec.convert(yaml.safe_load(text) or {}, Config)
+        return msgspec.convert(yaml.safe_load(text) or {}, KubeconfigFile)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" near line {mark.line + 1}" if mark else ""
@@ -215,17 +215,17 @@ def _config(text: str | bytes, what: str) -> Config:
         raise BadKubeconfig(f"{what} is no kubeconfig: {error}") from error
 
 
-def _merged(files: Sequence[tuple[Config, Path]]) -> Kubeconfig:
-    clusters: dict[str, tuple[Cluster, Path]] = {}
-    users: dict[str, tuple[User, Path]] = {}
-    contexts: dict[str, Context] = {}
+def _merged(files: Sequence[tuple[KubeconfigFile, Path]]) -> Kubeconfig:
+    clusters: dict[str, tuple[KubeconfigCluster, Path]] = {}
+    users: dict[str, tuple[KubeconfigUser, Path]] = {}
+    contexts: dict[str, KubeconfigContext] = {}
     for config, home in files:
         for c in config.clusters or ():
-            clusters.setdefault(c.name, (c.cluster or Cluster(), home))
+            clusters.setdefault(c.name, (c.cluster or KubeconfigCluster(), home))
         for u in config.users or ():
-            users.setdefault(u.name, (u.user or User(), home))
+            users.setdefault(u.name, (u.user or KubeconfigUser(), home))
         for x in config.contexts or ():
-            contexts.setdefault(x.name, x.context or Context())
+            contexts.setdefault(x.name, x.context or KubeconfigContext())
     current = next((c.current_context for c, _ in files if c.current_context), "")
     return Kubeconfig(current, clusters, users, contexts)
 
@@ -238,29 +238,33 @@ def _entry(entries: Mapping[str, V], name: str, what: str) -> V:
 
 
 def _credentials(
-    user: User, home: Path, clock: Clock, environ: Mapping[str, str], info: dict[str, object]
-) -> Credentials:
+    user: KubeconfigUser,
+    home: Path,
+    clock: Clock,
+    environ: Mapping[str, str],
+    info: dict[str, object],
+) -> ApiCredentials:
     if user.exec:
-        return credentials.Exec(_plugin(user.exec, home, environ, info), clock)
+        return credentials.ExecCredentials(_plugin(user.exec, home, environ, info), clock)
     if user.token_file and not user.token:
         return credentials.TokenFile(home / user.token_file, clock)
-    authorization = Secret("")
+    authorization = SecretText("")
     if user.token:
         authorization = credentials.token(user.token).authorization
     elif user.username:
         authorization = credentials.basic(user.username, user.password).authorization
     certificate = _inline_or_file(user.client_certificate_data, user.client_certificate, home)
-    key = Secret(_inline_or_file(user.client_key_data, user.client_key, home))
-    return Fixed(Identity(authorization, certificate, key))
+    key = SecretText(_inline_or_file(user.client_key_data, user.client_key, home))
+    return StaticCredentials(ApiIdentity(authorization, certificate, key))
 
 
 def _plugin(
     spec: ExecSpec, home: Path, environ: Mapping[str, str], info: dict[str, object]
-) -> credentials.Plugin:
+) -> credentials.ExecPlugin:
     command = spec.command
     if "/" in command and not command.startswith("/"):
-        command = str(home / command)  # a bare name is looked up in PATH instead
-    return credentials.Plugin(
+        command = str(home / command)  # a bare name is searched in PATH
+    return credentials.ExecPlugin(
         command=command,
         args=spec.args or (),
         api_version=spec.api_version,
@@ -270,7 +274,7 @@ def _plugin(
     )
 
 
-def _info(cluster: Cluster, ca: str) -> dict[str, Any]:
+def _info(cluster: KubeconfigCluster, ca: str) -> dict[str, Any]:
     info: dict[str, Any] = {"server": cluster.server}
     if ca:
         info["certificate-authority-data"] = base64.b64encode(ca.encode()).decode()

@@ -1,4 +1,4 @@
-"""How to list, watch, patch and delete: the named options of :class:`moxwell.kube.client.Kube`."""
+"""Options of list, watch, patch and delete calls of :class:`moxwell.kube.client.Kube`."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -8,7 +8,7 @@ Terms = str | Mapping[str, str]
 
 
 class Listing(TypedDict, total=False):
-    """How to list: selectors as text or equalities, page size, from which version."""
+    """Selectors as text or equalities, page size, resource version."""
 
     labels: Terms
     fields: Terms
@@ -17,7 +17,7 @@ class Listing(TypedDict, total=False):
 
 
 class Watching(TypedDict, total=False):
-    """How to watch: selectors, from which version, with initial events, for how long."""
+    """Selectors, resource version, initial events, timeout."""
 
     labels: Terms
     fields: Terms
@@ -27,14 +27,14 @@ class Watching(TypedDict, total=False):
 
 
 class Patching(TypedDict, total=False):
-    """How to patch: the object or a subresource, for real or not."""
+    """Subresource and dry run."""
 
     subresource: str
     dry_run: bool
 
 
 class Deleting(TypedDict, total=False):
-    """How to delete."""
+    """Propagation policy, grace period and dry run."""
 
     propagation: Literal["Background", "Foreground", "Orphan"]
     grace: int

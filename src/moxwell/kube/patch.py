@@ -1,9 +1,9 @@
 """
-Patches: the difference between two objects as a JSON merge patch, and JSON patch operations.
+JSON merge patches from the difference of two objects, and JSON patch operations.
 
-A typed object knows only some fields of the real one, so its difference touches only those: fields
-unknown to us survive every write. Lists are replaced whole by a merge patch; where others write
-into the same list, send a JSON patch with a test, or apply.
+A typed object has only some fields of the real one; its difference touches only those, so unknown
+fields survive. A merge patch replaces whole lists; where others write the same list, use a JSON
+patch with a test operation, or apply.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ Operation = dict[str, Any]
 
 
 def changes(old: Object | Json, new: Object | Json) -> dict[str, Any]:
-    """The merge patch that makes ``old`` into ``new``; empty if nothing differs."""
+    """The merge patch from ``old`` to ``new``; empty if they are equal."""
     return json_merge.merge_diff(_tree(old), _tree(new))
 
 
 def pointer(*parts: str | int) -> str:
-    """A JSON pointer, with ``~`` and ``/`` inside the parts escaped."""
+    """A JSON pointer, with ``~`` and ``/`` escaped."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
@@ -41,7 +41,7 @@ def put(path: str, value: Any) -> Operation:
 
 
 def expect(path: str, value: Any) -> Operation:
-    """The patch is refused unless this is still so."""
+    """A test operation: the patch fails unless the value is still this."""
     return {"op": "test", "path": path, "value": value}
 
 

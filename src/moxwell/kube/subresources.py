@@ -1,6 +1,4 @@
-"""
-Subresources: scale, eviction, binding, tokens. Each is one request with its own small body.
-"""
+"""Subresources: scale, eviction, binding and token requests."""
 
 from typing import Any, Protocol
 
@@ -26,8 +24,8 @@ class ScaleStatus(Value, frozen=True, kw_only=True):
     selector: str = ""
 
 
-class Scale(Value, frozen=True, kw_only=True):
-    """How many are wanted, how many there are."""
+class ScaleObject(Value, frozen=True, kw_only=True):
+    """The desired and current number of replicas."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: ScaleSpec = field(default_factory=ScaleSpec)
@@ -42,7 +40,7 @@ class _Token(Value, frozen=True, kw_only=True):
     status: _TokenStatus
 
 
-_SCALE = msgspec.json.Decoder(Scale)
+_SCALE = msgspec.json.Decoder(ScaleObject)
 _TOKEN = msgspec.json.Decoder(_Token)
 
 
@@ -52,20 +50,20 @@ class _Asks(Protocol):
     def _codec(self, kind: Any) -> Codec[Any]: ...
 
 
-class Subresources:
-    """What pods, accounts and scalable kinds offer beside themselves."""
+class SubresourceClient:
+    """Requests to subresources of pods, service accounts and scalable kinds."""
 
     async def get_scale(
         self: _Asks, kind: type[Object] | Resource, name: str, namespace: str = ""
-    ) -> Scale:
-        """Wanted and present replicas."""
+    ) -> ScaleObject:
+        """The desired and current replicas."""
         path = self._codec(kind).resource.path(namespace, name, "scale")
         return _SCALE.decode((await self._caller.call("GET", path)).body)
 
     async def scale(
         self: _Asks, kind: type[Object] | Resource, name: str, replicas: int, namespace: str = ""
-    ) -> Scale:
-        """Want this many."""
+    ) -> ScaleObject:
+        """Set the desired replicas."""
         path = self._codec(kind).resource.path(namespace, name, "scale")
         body = patch.encode({"spec": {"replicas": replicas}})
         answer = await self._caller.call("PATCH", path, body=body, content=caller.MERGE)
@@ -74,7 +72,7 @@ class Subresources:
     async def evict(
         self: _Asks, name: str, namespace: str, *, uid: str = "", grace: int | None = None
     ) -> None:
-        """Ask a pod to go; ``EvictionBlocked`` where a disruption budget forbids it now."""
+        """Evict a pod; raises ``EvictionBlocked`` when a PodDisruptionBudget forbids it."""
         options: dict[str, Any] = {}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -90,7 +88,7 @@ class Subresources:
         await self._caller.call("POST", path, body=patch.encode(eviction))
 
     async def bind(self: _Asks, name: str, namespace: str, node: str) -> None:
-        """Put a pod on a node, once and for all."""
+        """Bind a pod to a node."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -103,7 +101,7 @@ class Subresources:
     async def request_token(
         self: _Asks, account: str, namespace: str, *, seconds: int = 3600, audience: str = ""
     ) -> str:
-        """A short-lived token of a service account. Handle it as the secret it is."""
+        """A short-lived service account token; treat it as a secret."""
         spec: dict[str, Any] = {"expirationSeconds": seconds}
         if audience:
             spec["audiences"] = [audience]

@@ -1,4 +1,4 @@
-"""Tables: a list as the server would have it shown, as ``kubectl get`` does; for people."""
+"""Lists as tables with the server's printer columns, as ``kubectl get`` shows them."""
 
 from typing import Any, Protocol
 
@@ -27,22 +27,22 @@ class _Partial(Value, frozen=True, kw_only=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
-class Row(Struct, frozen=True, kw_only=True):
-    """One object."""
+class TableRow(Struct, frozen=True, kw_only=True):
+    """One row: the cells of an object."""
 
     cells: tuple[Any, ...] = ()
     object: _Partial = field(default_factory=_Partial)
 
 
-class Table(Struct, frozen=True, kw_only=True):
-    """What to show."""
+class PrinterTable(Struct, frozen=True, kw_only=True):
+    """Columns and rows."""
 
     columns: tuple[ColumnDefinition, ...] = field(name="columnDefinitions", default=())
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TableRow, ...] = ()
     metadata: ListMeta = field(default_factory=ListMeta)
 
 
-_TABLE = msgspec.json.Decoder(Table)
+_TABLE = msgspec.json.Decoder(PrinterTable)
 
 
 class _Asks(Protocol):
@@ -51,8 +51,8 @@ class _Asks(Protocol):
     def _codec(self, kind: Any) -> Codec[Any]: ...
 
 
-class Tables:
-    """Lists for people."""
+class PrinterTables:
+    """Reads tables."""
 
     async def table(
         self: _Asks,
@@ -62,11 +62,11 @@ class Tables:
         name: str = "",
         labels: Terms = "",
         fields: Terms = "",
-    ) -> Table:
-        """One object or a list, in the server's columns; all pages of it."""
+    ) -> PrinterTable:
+        """One object or a whole list as a table."""
         path = self._codec(kind).resource.path(namespace, name)
         select = () if name else selecting(labels, fields)
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         more = ""
         while True:
             query = [*words(includeObject="Metadata", continue_=more), *select]

@@ -1,10 +1,10 @@
 """
-HTTP to an apiserver: one aiohttp session that carries requests, answers and watches.
+HTTP transport to an apiserver on one aiohttp session.
 
-In: wire Requests; out: wire Responses, a watch as chunks that hold their connection until closed.
-A 401 makes the credentials forget and the request is sent once more, as it was not acted on. A new
-client certificate means a new session, since a connection keeps the identity it was opened with;
-the old one is closed when the last request or watch on it has ended.
+A watch is returned as chunks and keeps its connection until closed. After a 401 the credentials are
+renewed and the request is sent once more, since it was not executed. A new client certificate opens
+a new session, because a connection keeps its identity; the old session closes when its last request
+or watch has ended.
 """
 
 import asyncio
@@ -19,34 +19,34 @@ from yarl import URL
 
 from moxwell.api.requests import Request, Response
 from moxwell.errors import Denied, Invalid, Unreachable
-from moxwell.kube.credentials import Identity
-from moxwell.kube.kubeconfig import Access
+from moxwell.kube.credentials import ApiIdentity
+from moxwell.kube.kubeconfig import ApiAccess
 
 CONNECT_SECONDS = 10
 KEEP_SECONDS = 60
 CHUNK = 1 << 18
 
 
-class NotReached(Unreachable):
-    """No connection, or it broke."""
+class ApiServerUnreachable(Unreachable):
+    """The connection failed or broke."""
 
     reason = "Unreachable"
 
 
-class NotTrusted(Denied):
-    """The server's certificate is not signed by the authority we were given."""
+class UntrustedApiServer(Denied):
+    """The server certificate is not signed by the configured CA."""
 
     reason = "CertificateUntrusted"
 
 
-class BadCertificate(Invalid):
-    """A certificate or key that cannot be used."""
+class BadClientCertificate(Invalid):
+    """The client certificate or key is invalid."""
 
     reason = "InvalidCertificate"
 
 
 class _Line:
-    """A session, the identity it was opened with, and how many are using it."""
+    """A session, its identity and the number of its users."""
 
     def __init__(self, session: aiohttp.ClientSession, proof: tuple[str, str]) -> None:
         self.session, self.proof = session, proof
@@ -59,15 +59,15 @@ class _Line:
             await self.session.close()
 
 
-class HttpTransport:
+class KubeTransport:
     """A :class:`moxwell.api.requests.Handler` over the network."""
 
-    def __init__(self, access: Access, *, connections: int = 0) -> None:
+    def __init__(self, access: ApiAccess, *, connections: int = 0) -> None:
         self._access = access
         self._connections = connections
         self._lines: list[_Line] = []
 
-    async def __aenter__(self) -> "HttpTransport":
+    async def __aenter__(self) -> "KubeTransport":
         return self
 
     async def __aexit__(
@@ -83,10 +83,10 @@ class HttpTransport:
         lines, self._lines = self._lines, []
         for line in lines:
             await line.session.close()
-        await asyncio.sleep(0)  # what was aborted is gone only after the loop's next turn
+        await asyncio.sleep(0)  # aborted connections close in the next iteration of the loop
 
     async def handle(self, request: Request) -> Response:
-        """Carry one request over and its answer back."""
+        """Send a request and return the response."""
         response = await self._once(request)
         if response.status == 401:
             self._access.credentials.forget()
@@ -102,15 +102,19 @@ class HttpTransport:
             kept = _streams(request) and answer.status < 300
             return await self._taken(answer, line if kept else None)
         except aiohttp.ClientConnectorCertificateError as error:
-            raise NotTrusted(f"the certificate of {self._access.server} is not trusted") from error
+            raise UntrustedApiServer(
+                f"the certificate of {self._access.server} is not trusted"
+            ) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise NotReached(f"cannot reach {self._access.server}: {_said(error)}") from error
+            raise ApiServerUnreachable(
+                f"cannot reach {self._access.server}: {_said(error)}"
+            ) from error
         finally:
             if not kept:
                 await line.leave()
 
     async def _sent(
-        self, session: aiohttp.ClientSession, identity: Identity, request: Request
+        self, session: aiohttp.ClientSession, identity: ApiIdentity, request: Request
     ) -> aiohttp.ClientResponse:
         headers = dict(request.headers)
         if identity.authorization:
@@ -145,14 +149,14 @@ class HttpTransport:
             while chunk := await answer.content.readany():
                 yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise NotReached(f"the watch broke off: {_said(error)}") from error
+            raise ApiServerUnreachable(f"the watch broke off: {_said(error)}") from error
         finally:
             if answer.connection is not None and answer.connection.transport is not None:
-                answer.connection.transport.abort()  # a farewell in TLS would wait for the server
+                answer.connection.transport.abort()  # a TLS close_notify would wait for the server
             answer.close()
             await line.leave()
 
-    async def _joined(self, identity: Identity) -> _Line:
+    async def _joined(self, identity: ApiIdentity) -> _Line:
         proof = (identity.certificate, identity.key.reveal)
         if self._lines and self._lines[-1].proof == proof:
             self._lines[-1].users += 1
@@ -164,10 +168,10 @@ class HttpTransport:
         for line in older:
             line.users += 1
             line.retired = True
-            await line.leave()  # closes it where nobody else is on it
+            await line.leave()  # closes the session if this was its last user
         return made
 
-    def _open(self, identity: Identity) -> aiohttp.ClientSession:
+    def _open(self, identity: ApiIdentity) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             ssl=context(self._access, identity) if self._access.server[:5] == "https" else True,
             limit=self._connections,
@@ -183,8 +187,8 @@ class HttpTransport:
         )
 
 
-def context(access: Access, identity: Identity) -> ssl.SSLContext:
-    """The TLS side of an access."""
+def context(access: ApiAccess, identity: ApiIdentity) -> ssl.SSLContext:
+    """The TLS context of an access."""
     try:
         made = ssl.create_default_context(cadata=access.ca or None)
         made.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -193,12 +197,12 @@ def context(access: Access, identity: Identity) -> ssl.SSLContext:
         if identity.certificate:
             _load(made, f"{identity.certificate}\n{identity.key.reveal}")
     except ssl.SSLError as error:
-        raise BadCertificate(f"a certificate or key for {access.server} is bad") from error
+        raise BadClientCertificate(f"a certificate or key for {access.server} is bad") from error
     return made
 
 
 def _load(made: ssl.SSLContext, pem: str) -> None:
-    """OpenSSL wants a file: it gets one that exists in memory only."""
+    """OpenSSL reads certificates from files only: use an in-memory file."""
     memory = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:
         os.write(memory, pem.encode())

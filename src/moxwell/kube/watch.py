@@ -1,9 +1,9 @@
 """
-Watching: the changes of a kind as a stream of values, from a version on.
+A watch: the changes of a kind as an async iterator.
 
-A ``Watch`` remembers the last version it has seen; iterating it again resumes there. One iteration
-is one request and ends when the server ends it. A version that is no longer kept raises ``Gone``:
-whoever keeps a copy must list again. Reconnecting, waiting and listing are the reader's job.
+A ``WatchStream`` keeps the last resource version; iterating again resumes there. One iteration is
+one request and ends when the server ends it. An expired version raises ``Gone``: the caller must
+list again. Reconnecting and waiting are the caller's task.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from moxwell.kube.caller import Caller, NoAnswer, Query, words
-from moxwell.kube.codec import Bookmark, Change, Codec, Unreadable
+from moxwell.kube.codec import Bookmark, Codec, UnreadableObject, WatchEvent
 
 T = TypeVar("T")
-Event = Change[T] | Bookmark | Unreadable
+Event = WatchEvent[T] | Bookmark | UnreadableObject
 GRACE = timedelta(seconds=30)
 
 
-class Watch(Generic[T]):
+class WatchStream(Generic[T]):
     """The changes of one kind, in one namespace or all, from ``resource_version`` on."""
 
     def __init__(
@@ -39,14 +39,14 @@ class Watch(Generic[T]):
         self.resource_version = resource_version
 
     async def __aiter__(self) -> AsyncGenerator[Event[T], None]:
-        """Changes as they come; until the server ends the watch."""
+        """The changes until the server ends the watch."""
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
 
     async def batches(self) -> AsyncGenerator[Iterator[Event[T]], None]:
-        """The same, as many at a time as came at a time; take each batch before the next."""
+        """The changes in batches as they arrive; consume each batch before the next."""
         response = await self._caller.call("GET", self._path, query=self._ask())
         chunks = response.chunks or _whole(response.body)
         until = asyncio.get_running_loop().time() + (self._lasting + GRACE).total_seconds()
@@ -70,10 +70,10 @@ class Watch(Generic[T]):
                 self.resource_version = _version(found) or self.resource_version
             elif isinstance(found, Bookmark) and found.initial_end:
                 self.resource_version, self._initial = found.resource_version, False
-            yield found  # until that bookmark, events come in no order of versions
+            yield found  # before this bookmark, events are not ordered by version
 
     def _ask(self) -> Query:
-        """From where it left off; initial events only until they have all been seen."""
+        """The query of the next request; initial events only until they are complete."""
         seconds = max(1, int(self._lasting.total_seconds()))
         asked = words(watch=True, allowWatchBookmarks=True, timeoutSeconds=seconds)
         if self._initial:
@@ -82,7 +82,7 @@ class Watch(Generic[T]):
 
 
 def _version(found: Event[Any]) -> str:
-    if isinstance(found, Change):
+    if isinstance(found, WatchEvent):
         obj = found.object
         if type(obj) is dict:
             return str(obj["metadata"].get("resourceVersion", ""))
@@ -98,7 +98,7 @@ async def _whole(body: bytes) -> AsyncIterator[bytes]:
 
 
 async def _next(chunks: AsyncIterator[bytes], until: float) -> bytes:
-    """The next chunk that is not empty; empty at the end."""
+    """The next non-empty chunk; empty at the end."""
     try:
         async with asyncio.timeout_at(until):
             while not (chunk := await anext(chunks, None)):

@@ -1,1 +1,3 @@
-"""The loop around every controller: cache, queue, worker, leases, status, the manager."""
+"""
+What runs a controller: informer caches, work queue, worker, leases, status writer and manager.
+"""

@@ -1,9 +1,9 @@
 """
-How long to wait before trying again: per key, doubling; and per share, a bucket of tokens.
+Retry delays: exponential per key, and a token bucket per shard.
 
-``Backoff`` remembers how often each key failed in a row. ``Bucket`` keeps a thousand keys that fail
-at once from all coming back at once. Both answer a number of seconds and wait for nothing. There is
-one bucket per share, not one for all: a region that is down uses up only its own tokens.
+``Backoff`` counts consecutive failures per key. ``Bucket`` limits the rate at which many failing
+keys return. Both return a number of seconds and never wait. Each shard has its own bucket, so a
+region that is down uses only its own tokens.
 """
 
 import random
@@ -14,18 +14,18 @@ from moxwell.clock import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """The numbers of a backoff; the defaults suit a person who watches."""
+class BackoffSettings:
+    """Settings of the backoff."""
 
     first_seconds: float = 0.05
     cap_seconds: float = 300.0
-    jitter: float = 0.1  # up to this share is added, so that failures do not march in step
-    per_second: float = 10.0  # retries of one share in the long run
-    burst: int = 100  # and how many at once
+    jitter: float = 0.1  # jitter: up to this fraction is added
+    per_second: float = 10.0  # sustained retries per second of one shard
+    burst: int = 100  # burst size of one shard
 
 
 class Bucket:
-    """Tokens that refill at a steady rate; a debt is paid by waiting."""
+    """A token bucket that refills at a steady rate and may go into debt."""
 
     def __init__(self, clock: Clock, *, per_second: float, burst: int) -> None:
         self._clock, self._rate, self._burst = clock, per_second, float(burst)
@@ -33,7 +33,7 @@ class Bucket:
         self._at = clock.monotonic()
 
     def reserve(self) -> float:
-        """Take a token, now or in advance; the seconds until it is really there."""
+        """Take a token now or in advance; returns the seconds until it is available."""
         now = self._clock.monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now
@@ -41,7 +41,7 @@ class Bucket:
         return max(0.0, -self._tokens / self._rate)
 
     def take(self) -> bool:
-        """A token if there is one now, without going into debt."""
+        """Take a token only if one is available now."""
         if self.reserve() <= 0:
             return True
         self._tokens += 1
@@ -49,33 +49,39 @@ class Bucket:
 
 
 class Backoff:
-    """Failures in a row by key, and the wait that follows from them."""
+    """Consecutive failures per key and the resulting delay."""
 
-    def __init__(self, clock: Clock, pace: Pace, rng: random.Random) -> None:
-        self._clock, self._pace, self._rng = clock, pace, rng
+    def __init__(self, clock: Clock, backoff_settings: BackoffSettings, rng: random.Random) -> None:
+        self._clock, self._pace, self._rng = clock, backoff_settings, rng
         self._failures: dict[Hashable, int] = {}
         self._buckets: dict[str, Bucket] = {}
 
-    def failed(self, key: Hashable, share: str = "") -> float:
-        """Count one more failure; the seconds to wait before the next try."""
+    def failed(self, key: Hashable, shard: str = "") -> float:
+        """Record a failure; returns the seconds until the next try."""
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
-        pace = self._pace
-        own = min(pace.first_seconds * 2.0 ** min(count, 63), pace.cap_seconds)
-        return max(own * (1 + pace.jitter * self._rng.random()), self._bucket(share).reserve())
+        backoff_settings = self._pace
+        own = min(
+            backoff_settings.first_seconds * 2.0 ** min(count, 63), backoff_settings.cap_seconds
+        )
+        return max(
+            own * (1 + backoff_settings.jitter * self._rng.random()), self._bucket(shard).reserve()
+        )
 
     def failures(self, key: Hashable) -> int:
-        """How often ``key`` failed since it last succeeded."""
+        """The number of failures of ``key`` since its last success."""
         return self._failures.get(key, 0)
 
     def forget(self, key: Hashable) -> None:
-        """``key`` succeeded or is gone: its next failure is its first."""
+        """Reset the failure count of ``key``."""
         self._failures.pop(key, None)
 
-    def _bucket(self, share: str) -> Bucket:
-        bucket = self._buckets.get(share)
+    def _bucket(self, shard: str) -> Bucket:
+        bucket = self._buckets.get(shard)
         if bucket is None:
-            pace = self._pace
-            bucket = Bucket(self._clock, per_second=pace.per_second, burst=pace.burst)
-            self._buckets[share] = bucket
+            backoff_settings = self._pace
+            bucket = Bucket(
+                self._clock, per_second=backoff_settings.per_second, burst=backoff_settings.burst
+            )
+            self._buckets[shard] = bucket
         return bucket

@@ -1,10 +1,9 @@
 """
-Programs of others that Moxwell may start: kube-apiserver, etcd, kubectl, helm.
+Finds the programs of others that Moxwell starts: kube-apiserver, etcd, kubectl, helm.
 
-In: the folders to look into, first one first; ``app`` passes a configured folder and those of
-``PATH``. Out: a path, or :class:`ProgramMissing` with a sentence that says what to install. A
-folder may hold a program itself (``etcd``) or in a folder of its own per version
-(``etcd-v3.6.10/etcd``), of which the newest counts.
+The directories are searched in order; ``app`` passes a configured directory and those of ``PATH``.
+A directory holds a program itself (``etcd``) or a subdirectory per version (``etcd-v3.6.10/etcd``),
+of which the newest is used.
 """
 
 import os
@@ -16,7 +15,7 @@ from moxwell.errors import Missing
 
 
 class ProgramMissing(Missing):
-    """A program that must be started is on none of the folders."""
+    """No directory contains the program; the text says what to install."""
 
     reason = "ProgramMissing"
 
@@ -35,13 +34,13 @@ def _is_program(path: Path) -> bool:
 
 
 class Programs:
-    """Looks into its folders each time it is asked: what is installed later is found."""
+    """Searches the directories on every call, so a program that is installed later is found."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)
 
     def find(self, name: str) -> Path | None:
-        """Where ``name`` is, or None."""
+        """The path of ``name``, or None."""
         for folder in self._folders:
             versions = sorted(folder.glob(f"{name}-v*"), key=_version, reverse=True)
             here = (folder / name, *(v / name for v in versions))
@@ -51,7 +50,7 @@ class Programs:
         return None
 
     def get(self, name: str) -> Path:
-        """Where ``name`` is."""
+        """The path of ``name``; raises ProgramMissing."""
         found = self.find(name)
         if found is None:
             raise ProgramMissing(name, self._folders)

@@ -1,13 +1,12 @@
 """
-What the API holds of one kind, in memory and indexed; always a little behind, never wrong for long.
+The informer cache of one kind: its objects in memory, with indexes.
 
-:mod:`moxwell.runtime.reflector` puts objects in; controllers read; handlers hear of every change
-with the object as it was and as it is. A relist after lost history is compared with what was known,
-and what has vanished is told as a deletion, so nobody keeps a ghost. Objects are shared and frozen
-(dicts by agreement): nobody changes what a cache gave him.
+:mod:`moxwell.runtime.reflector` fills it and controllers read it. Handlers get every change with
+the object before and after. After a relist, objects that are no longer listed are reported as
+deleted. Objects are shared between readers and must not be changed.
 
-An object that cannot be read is set aside under ``unreadable`` and its last readable form is kept.
-Whoever deletes things for want of an object must look there first: unreadable is not gone.
+An object that cannot be decoded is recorded under ``unreadable`` and its last readable version
+stays. Code that deletes something because an object is missing must check ``unreadable`` first.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ from moxwell.runtime.key import Key
 from moxwell.runtime.objects import key_of, resource_of, version_of
 
 T = TypeVar("T")
-Handler = Callable[[Any, Any, bool], None]  # before, after, whether it is part of a list
+Handler = Callable[[Any, Any, bool], None]  # before, after, part of a list
 
 
 class NotCached(Missing):
-    """No such object in the cache."""
+    """The cache has no object with this key."""
 
 
 class Cache(Generic[T]):
@@ -39,7 +38,7 @@ class Cache(Generic[T]):
         self._handlers: list[Handler] = []
         self._indexers: dict[str, Indexer] = {}
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {}
-        self.changes = 0  # puts and removals so far
+        self.changes = 0  # number of changes so far
         self._missing_lists = 0
         self._synced = asyncio.Event()
         for name, indexer in (indexes or {}).items():
@@ -52,7 +51,7 @@ class Cache(Generic[T]):
         return self._objects.get(key)
 
     def get(self, key: Key) -> T:
-        """The object, or NotCached."""
+        """The object; raises NotCached."""
         found = self._objects.get(key)
         if found is None:
             raise NotCached(f"{self.resource.kind} {key} is not there")
@@ -64,20 +63,20 @@ class Cache(Generic[T]):
         return tuple(self._objects[key] for key in keys)
 
     def by(self, index: str, value: str) -> tuple[T, ...]:
-        """The objects an index has under ``value``, sorted by key."""
+        """The objects that an index holds under ``value``, sorted by key."""
         return tuple(self._objects[key] for key in sorted(self._indexes[index].get(value, ())))
 
     def keys(self) -> tuple[Key, ...]:
-        """All keys, in no order."""
+        """All keys, unordered."""
         return tuple(self._objects)
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    # ---- wiring
+    # ---- subscriptions
 
     def add_index(self, name: str, indexer: Indexer) -> None:
-        """Keep one more index; the same name twice means the same index."""
+        """Maintain an index; a second call with the same name has no effect."""
         if name in self._indexers:
             return
         self._indexers[name] = indexer
@@ -86,36 +85,38 @@ class Cache(Generic[T]):
             self._index(key, None, obj, only=name)
 
     def subscribe(self, handler: Handler) -> None:
-        """Hear of every change from now on; what is already there is told at once."""
+        """
+        Call ``handler`` for every change; objects that are already cached are reported at once.
+        """
         self._handlers.append(handler)
         for obj in tuple(self._objects.values()):
             handler(None, obj, True)
 
     def expect_list(self) -> None:
-        """One more reflector feeds this cache; it is not synced before that one has listed."""
+        """Register a reflector; the cache is synced when every reflector has listed once."""
         self._missing_lists += 1
         self._synced.clear()
 
     def listed(self) -> None:
-        """One reflector has listed for the first time."""
+        """A reflector has completed its first list."""
         self._missing_lists -= 1
         if self._missing_lists <= 0:
             self._synced.set()
 
     @property
     def synced(self) -> bool:
-        """Whether everything has been listed once."""
+        """Whether every reflector has listed once."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
-        """Wait until everything has been listed once."""
+        """Wait until every reflector has listed once."""
         await self._synced.wait()
 
-    # ---- feeding
+    # ---- updates by reflectors
 
     def put(self, obj: T, *, listed: bool = False) -> None:
-        """The object is now like this."""
-        if isinstance(obj, Object):  # spelled out: this line is most of what following costs
+        """Store the new version of an object."""
+        if isinstance(obj, Object):  # inlined: this line dominates the cost of a watch event
             meta = obj.metadata
             key, version = Key(meta.namespace, meta.name), meta.resource_version
         else:
@@ -133,7 +134,7 @@ class Cache(Generic[T]):
             handler(old, obj, listed)
 
     def remove(self, key: Key, last: T | None = None) -> None:
-        """The object is gone; ``last`` is how the API saw it last, if it said."""
+        """Remove an object; ``last`` is its final version, if the API sent one."""
         self.unreadable.pop(key, None)
         old = self._objects.pop(key, None)
         if old is None:
@@ -144,7 +145,7 @@ class Cache(Generic[T]):
             handler(old if last is None else last, None, False)
 
     def replace(self, objects: Iterable[T], unreadable: Mapping[Key, str], namespace: str) -> None:
-        """A whole list, of one namespace or of all: what is not in it is gone."""
+        """Replace the content by a list of one namespace or of all; missing objects are deleted."""
         found: set[Key] = set(unreadable)
         for obj in objects:
             found.add(key_of(obj))
@@ -156,7 +157,7 @@ class Cache(Generic[T]):
         self.unreadable.update(unreadable)
 
     def set_aside(self, key: Key, why: str) -> None:
-        """The object exists in a form nobody can read; its last readable one stays."""
+        """Record an object that cannot be decoded; its last readable version stays."""
         self.unreadable[key] = why
 
     def _index(self, key: Key, old: T | None, new: T | None, only: str = "") -> None:

@@ -1,8 +1,8 @@
 """
-One cache per kind, shared by everybody, and the reflectors that feed them.
+One informer cache per kind, shared by all controllers, and the reflectors that fill them.
 
-Asking for a cache is enough to have it kept. With several namespaces there is one reflector for
-each, into the same cache; kinds without namespace are followed whole.
+Asking for a cache starts it. With several namespaces there is one reflector per namespace; a
+cluster-scoped kind has one.
 """
 
 import asyncio
@@ -17,26 +17,31 @@ from moxwell.runtime.index import Indexer
 from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.objects import resource_of
 from moxwell.runtime.reflector import Reflector
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 
 
 class Caches:
     """The caches of one manager."""
 
     def __init__(
-        self, kube: Kube, clock: Clock, settings: Settings, metrics: Metrics, rng: random.Random
+        self,
+        kube: Kube,
+        clock: Clock,
+        settings: ManagerSettings,
+        metrics: Metrics,
+        rng: random.Random,
     ) -> None:
         self._kube, self._clock, self._settings = kube, clock, settings
         self._metrics, self._rng = metrics, rng
         self._caches: dict[Any, Cache[Any]] = {}
-        self._waiting: list[Reflector[Any]] = []  # not started yet
+        self._waiting: list[Reflector[Any]] = []  # reflectors that are not started yet
         self._wake = asyncio.Event()
         self._counted: dict[Any, int] = {}
 
     def of(
         self, kind: Any, indexes: Mapping[str, Indexer] | None = None, *, optional: bool = False
     ) -> Cache[Any]:
-        """The cache of a kind; one that is ``optional`` may be missing from the API."""
+        """The cache of a kind; an ``optional`` kind may be missing from the API."""
         cache = self._caches.get(kind)
         if cache is None:
             cache = self._caches[kind] = Cache(kind)
@@ -48,7 +53,7 @@ class Caches:
         return cache
 
     async def run(self) -> None:
-        """Keep all caches, also those asked for later, until cancelled."""
+        """Run all reflectors, including those added later, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
@@ -59,16 +64,16 @@ class Caches:
 
     @property
     def synced(self) -> bool:
-        """Whether every cache has been listed once."""
+        """Whether every cache is synced."""
         return all(cache.synced for cache in self._caches.values())
 
     async def wait_synced(self) -> None:
-        """Wait for that."""
+        """Wait until every cache is synced."""
         for cache in tuple(self._caches.values()):
             await cache.wait_synced()
 
     def sample(self) -> None:
-        """Set the gauges; called when somebody scrapes."""
+        """Set the gauges; called at each scrape."""
         for kind, cache in self._caches.items():
             name = cache.resource.group_resource
             self._metrics.cached.labels(name).set(len(cache))

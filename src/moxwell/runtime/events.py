@@ -1,10 +1,10 @@
 """
-Kubernetes events: what happened to an object, for the people who watch it.
+Records Kubernetes events.
 
-Equal events are counted on one object instead of repeated; many that differ only in their text are
-combined; an object that talks without end is silenced for a while, by client-go's numbers. Noting
-an event never waits and never fails a pass: a small buffer is written out by ``run``, and what does
-not fit or is refused is counted and dropped. Events are hints, conditions are the statement.
+Equal events increase a count, similar ones are combined and an object with too many events is
+rate-limited, with client-go's numbers. Recording never blocks and never fails a pass: events go
+into a bounded buffer that ``run`` writes out; what does not fit or is rejected is counted and
+dropped.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from moxwell.runtime.reconciler import Note
 
 EVENTS = Resource("", "v1", "events", "Event")
 BUFFER, REMEMBERED = 1000, 4096
-SAME_SECONDS = 600.0  # equal events within this are one
-SIMILAR = 10  # more different texts than this within that time are combined
-BURST, PER_SECOND = 25, 1 / 300  # of one object
+SAME_SECONDS = 600.0  # window in which equal events increase one count
+SIMILAR = 10  # more distinct messages than this in the window are combined
+BURST, PER_SECOND = 25, 1 / 300  # events per object
 LONGEST = 1024
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The object an event is about."""
+    """The object that an event refers to."""
 
     api_version: str
     kind: str
@@ -56,7 +56,7 @@ class _Known:
 
 
 class Recorder:
-    """Takes notes and writes them out."""
+    """Buffers events and writes them to the API."""
 
     def __init__(
         self, kube: Kube, clock: Clock, *, instance: str, metrics: Metrics | None = None
@@ -70,7 +70,7 @@ class Recorder:
         self._budgets: OrderedDict[str, Bucket] = OrderedDict()
 
     def note(self, controller: str, kind: Any, obj: Any, note: Note) -> None:
-        """Remember to tell this; at once, without waiting."""
+        """Add an event to the buffer; never blocks."""
         about = about_of(kind, obj)
         if len(self._buffer) >= BUFFER or not self._budget(about.uid).take():
             self._count("dropped")
@@ -79,13 +79,13 @@ class Recorder:
         self._ready.set()
 
     async def run(self) -> None:
-        """Write notes out until cancelled."""
+        """Write events until cancelled."""
         while True:
             await self._ready.wait()
             await self.flush()
 
     async def flush(self) -> None:
-        """Write out what there is."""
+        """Write the buffered events."""
         while self._buffer:
             controller, about, note = self._buffer.popleft()
             try:
@@ -109,7 +109,7 @@ class Recorder:
         _remember(self._known, key, _Known(event["metadata"]["name"], 1, now))
 
     async def _repeat(self, about: About, known: _Known) -> bool:
-        """Count one more of it; False if the event is no longer there."""
+        """Increase the count of an event; False if the event no longer exists."""
         change = {"count": known.count + 1, "lastTimestamp": _stamp(self._clock.now())}
         try:
             await self._kube.merge(EVENTS, known.name, change, about.namespace or "default")
@@ -119,7 +119,7 @@ class Recorder:
         return True
 
     def _combined(self, about: About, note: Note) -> Note:
-        """One of too many that differ only in their text is told under one text."""
+        """The combined event that replaces too many similar ones."""
         key, now = (about.uid, note.type, note.reason), self._clock.monotonic()
         since, texts = self._texts.get(key, (now, set[str]()))
         if now - since > SAME_SECONDS:
@@ -143,7 +143,7 @@ class Recorder:
 
 
 def about_of(kind: Any, obj: Any) -> About:
-    """Name the object of an event."""
+    """The reference to the object of an event."""
     meta, resource = meta_of(obj), resource_of(kind)
     return About(
         resource.api_version,
@@ -158,7 +158,7 @@ def about_of(kind: Any, obj: Any) -> About:
 def compose(
     about: About, note: Note, controller: str, instance: str, now: datetime
 ) -> dict[str, Any]:
-    """The event as the API wants it, named so that the same one is not made twice."""
+    """The event object, with a deterministic name so that it is not created twice."""
     text = "\n".join((about.uid, note.type, note.reason, note.message, now.isoformat()))
     mark = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     return {

@@ -1,9 +1,8 @@
 """
-From an error to what people see: the condition of the object, and whether and when to try again.
+Maps an error to the condition of the object and to the time of the next try.
 
-The class of the error decides (see :mod:`moxwell.errors`); its text is shown as it is, since no
-error of ours holds a secret. Of an exception that is not ours only the type is shown: nobody
-checked its text.
+The class of the error decides (see :mod:`moxwell.errors`). The message of our own errors is shown,
+since it never contains a secret; of any other exception only the type is shown.
 """
 
 import functools
@@ -19,18 +18,18 @@ Retry = Literal["soon", "change"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a failed pass means."""
+    """The consequences of a failed pass."""
 
     truth: Truth
     reason: str
     message: str
     retry: Retry
-    broken: bool = False  # an invariant of ours, not the world
-    quiet: bool = False  # ordinary at first: told only when it keeps happening
+    broken: bool = False  # a broken invariant in our code
+    quiet: bool = False  # reported only when it repeats
 
 
 def explain(error: BaseException) -> Failure:
-    """What an error means."""
+    """The consequences of an error."""
     if isinstance(error, Terminal):
         return Failure("False", error.reason, str(error), "change")
     if isinstance(error, Conflict):
@@ -44,13 +43,13 @@ def explain(error: BaseException) -> Failure:
 
 
 def condition_type(kind: Any) -> type[Condition] | type[LegacyCondition] | None:
-    """The form of conditions a kind declares; None for a kind that has none."""
+    """The condition type class that a kind declares; None for a kind without conditions."""
     if not isinstance(kind, type):
-        return Condition  # a Resource: the common form
+        return Condition  # a Resource: the common condition
     return _declared(kind)
 
 
-@functools.cache  # reading the hints of a kind takes longer than a pass
+@functools.cache  # cached: resolving type hints is slower than a pass
 def _declared(kind: type) -> type[Condition] | type[LegacyCondition] | None:
     status = typing.get_type_hints(kind).get("status")
     hints = typing.get_type_hints(status) if isinstance(status, type) else {}
@@ -61,7 +60,7 @@ def _declared(kind: type) -> type[Condition] | type[LegacyCondition] | None:
 
 
 def failure_condition(kind: Any, named: str | None) -> str:
-    """The condition type that tells of failures; empty where we have no say in conditions."""
+    """The condition type that reports failures; empty where the kind's conditions are not ours."""
     if named is not None:
         return named
     declared = getattr(kind, "declared", None)
@@ -71,7 +70,7 @@ def failure_condition(kind: Any, named: str | None) -> str:
 def as_condition(
     form: type[Condition] | type[LegacyCondition], type_: str, failure: Failure, generation: int
 ) -> Condition | LegacyCondition:
-    """The failure as a condition of the kind's own form."""
+    """The failure as a condition of the kind's own condition class."""
     if form is LegacyCondition:
         severity: Literal["", "Error", "Warning"] = ""
         if failure.truth == "False":

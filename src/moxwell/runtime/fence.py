@@ -1,10 +1,10 @@
 """
-The last check before a write: do we still hold the share this pass works for?
+The last check before a write: this replica still holds the lease of the pass's shard.
 
-Losing a lease cancels passes; the fence is for what cancelling cannot reach, such as a process that
-was stopped for a minute and wakes in the middle of a request. Every transport that has effects is
-wrapped, the one of Kubernetes by ``assemble``, those of Proxmox by ``app``. Reads pass. The share
-of a running pass is kept in its context, so nothing has to be handed through controllers.
+Losing a lease cancels passes. The fence stops what cancellation cannot reach, for example a process
+that was suspended for a minute in the middle of a request. Every transport with effects is wrapped:
+Kubernetes' by ``assemble``, Proxmox's by ``app``. Reads pass. The shard of a running pass is a
+context variable.
 """
 
 from collections.abc import Callable
@@ -19,39 +19,39 @@ READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class NotHeld(Retryable):
-    """Another replica may be working on this share: nothing was sent."""
+    """The lease of this shard is not held; nothing was sent."""
 
     reason = "NotHeld"
 
 
-def enter(share: str) -> None:
-    """This task works for ``share`` from now on."""
-    _SHARE.set(share)
+def enter(shard: str) -> None:
+    """Set the shard of the current task."""
+    _SHARE.set(shard)
 
 
 def current() -> str:
-    """The share this task works for."""
+    """The shard of the current task."""
     return _SHARE.get()
 
 
 class Fence:
-    """Asked before every effect; ``holds`` is the truth about leases."""
+    """Checked before every write; ``holds`` asks the leases."""
 
     def __init__(self, holds: Callable[[str], bool]) -> None:
         self.holds = holds
 
     def check(self) -> None:
-        """Raise NotHeld unless the running pass may have effects now."""
-        share = current()
-        if not self.holds(share):
-            raise NotHeld(f"the lease for {share or 'this work'} is not held")
+        """Raise NotHeld unless the current pass holds its shard."""
+        shard = current()
+        if not self.holds(shard):
+            raise NotHeld(f"the lease for {shard or 'this work'} is not held")
 
 
 class FencedTransport:
     """
-    A wire to Proxmox whose writes stop when the lease does.
+    A Proxmox transport whose writes require the lease.
 
-    It has the methods of ``pve.transport.Transport``, which this package may not know by name.
+    It has the methods of ``pve.transport.Transport``, which this package must not import.
     """
 
     def __init__(self, transport: Any, fence: Fence) -> None:
@@ -62,14 +62,14 @@ class FencedTransport:
         return str(self._transport.region)
 
     async def request(self, method: str, path: str, params: Any = None, **more: Any) -> bytes:
-        """Pass the request on; a write only while the share is held."""
+        """Send the request; a write only while the shard is held."""
         if method not in READS:
             self._fence.check()
         answer: bytes = await self._transport.request(method, path, params, **more)
         return answer
 
     async def upload(self, path: str, params: Any, file: Any, **more: Any) -> bytes:
-        """Pass the upload on while the share is held."""
+        """Send the upload while the shard is held."""
         self._fence.check()
         answer: bytes = await self._transport.upload(path, params, file, **more)
         return answer
@@ -79,13 +79,13 @@ class FencedTransport:
 
 
 class FencedHandler:
-    """A Kubernetes API whose writes stop when the lease does."""
+    """A Kubernetes transport whose writes require the lease."""
 
     def __init__(self, handler: Handler, fence: Fence) -> None:
         self._handler, self._fence = handler, fence
 
     async def handle(self, request: Request) -> Response:
-        """Pass the request on; a write only while the share is held."""
+        """Send the request; a write only while the shard is held."""
         if request.method not in READS:
             self._fence.check()
         return await self._handler.handle(request)

@@ -1,7 +1,8 @@
 """
-Finalizers: the only writer of them. Put on before the first effect, taken off after the last.
+Adds and removes finalizers; no other module does.
 
-Without one an object can vanish between two passes, and what it made outside is never cleaned up.
+The finalizer is added before the first effect and removed after the last. Without it an object
+could disappear between two passes and leave resources behind.
 """
 
 from typing import Any
@@ -15,17 +16,17 @@ TRIES = 4
 
 
 def has(obj: Any, finalizer: str) -> bool:
-    """Whether the object carries it."""
+    """Whether the object has the finalizer."""
     return finalizer in meta_of(obj).finalizers
 
 
 async def add(kube: Kube, kind: Any, obj: Any, finalizer: str) -> Any:
-    """The object with the finalizer on it; Conflict if it changed since it was read."""
+    """Add the finalizer; raises Conflict if the object changed since it was read."""
     return await _write(kube, kind, obj, [*meta_of(obj).finalizers, finalizer])
 
 
 async def remove(kube: Kube, kind: Any, obj: Any, finalizer: str) -> Any:
-    """Take it off whatever else changed; the object as left, or None if that was the end of it."""
+    """Remove the finalizer; returns the object, or None if it is gone."""
     key, uid = key_of(obj), meta_of(obj).uid
     for _ in range(TRIES):
         if obj is None or meta_of(obj).uid != uid or not has(obj, finalizer):

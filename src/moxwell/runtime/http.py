@@ -1,11 +1,10 @@
 """
-The manager's two small servers: health and metrics, and webhooks.
+The HTTP servers of the manager: health and metrics, and webhooks.
 
-The only sockets of the runtime. Health answers ``/healthz`` and ``/livez`` (the process is alive:
-nothing is asked), ``/readyz`` (every named check passes; ``?verbose`` lists them) and ``/metrics``;
-over TLS where probes expect it. The webhook server takes its certificate from memory and can be
-given a new one while it runs; the file exists only for the moment in which the TLS library reads
-it, readable by nobody else.
+``/healthz`` and ``/livez`` answer without a check, ``/readyz`` runs every named check (``?verbose``
+lists them), ``/metrics`` serves Prometheus text; with TLS where probes expect it. The webhook
+server loads its certificate from memory and can replace it while it runs; the temporary file that
+the TLS library needs has mode 0600.
 """
 
 import asyncio
@@ -21,10 +20,11 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from moxwell.runtime import webhook_certs
+from moxwell.pki import certificates
+from moxwell.pki import serving as serving_certificates
+from moxwell.pki.certificates import KeyPair
 from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import Listen
-from moxwell.runtime.webhook_certs import Pair
 from moxwell.runtime.webhooks import BadReview, Webhooks
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -99,30 +99,27 @@ def webhook_app(webhooks: Webhooks, metrics: Metrics) -> web.Application:
 
 
 class Tls:
-    """A server's TLS context whose certificate can be exchanged while it serves."""
+    """A server TLS context whose certificate can be replaced while it serves."""
 
     def __init__(self) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
 
-    def load(self, pair: Pair) -> None:
-        """Use this certificate for every connection from now on."""
+    def load(self, pair: KeyPair) -> None:
+        """Use this certificate for new connections."""
         with tempfile.NamedTemporaryFile(prefix="moxwell-", suffix=".pem") as file:  # mode 0600
-            file.write(pair.key + pair.cert)
+            file.write(pair.key + pair.certificate)
             file.flush()
             self.context.load_cert_chain(Path(file.name))
 
 
 def own_tls(listen: Listen, now: datetime) -> ssl.SSLContext | None:
-    """TLS under a certificate that nobody has signed, as probes accept it; None in the clear."""
+    """A TLS context with a self-signed certificate, as probes accept it; None without TLS."""
     if not listen.tls:
         return None
     tls = Tls()
-    tls.load(
-        webhook_certs.issue(
-            webhook_certs.make_authority("moxwell", now), ("localhost", "127.0.0.1"), now
-        )
-    )
+    ca = certificates.create_ca("moxwell", now)
+    tls.load(serving_certificates.issue(ca, ("localhost", "127.0.0.1"), now))
     return tls.context
 
 
@@ -144,6 +141,6 @@ async def serving(
         await runner.cleanup()
         for transport in open_:
             if transport is not None:
-                transport.abort()  # a farewell in TLS would wait for the other side
-        for _ in range(3):  # TLS over TCP: each layer is gone only after a turn of the loop
+                transport.abort()  # a TLS close_notify would wait for the peer
+        for _ in range(3):  # TLS over TCP: each layer needs one iteration of the loop to close
             await asyncio.sleep(0)

@@ -1,9 +1,4 @@
-"""
-Finding objects by something other than their name: functions from an object to index values.
-
-A cache keeps an index for each function it was given and updates it with every change. Only what
-somebody asked for is kept; an index costs a few sets per object.
-"""
+"""Index functions of informer caches: from an object to index values."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,7 +17,7 @@ def by_owner(obj: Any) -> Iterable[str]:
 
 
 def by_uid(obj: Any) -> Iterable[str]:
-    """Its own UID."""
+    """The UID."""
     return (meta_of(obj).uid,)
 
 
@@ -38,7 +33,7 @@ def by_label(name: str) -> Indexer:
 
 
 def by_field(path: str) -> Indexer:
-    """The value at a dotted path of wire names; absent and empty ones are not indexed."""
+    """The value at a dotted path of JSON names; absent and empty values are not indexed."""
 
     def values(obj: Any) -> Iterable[str]:
         value = field_of(obj, path)

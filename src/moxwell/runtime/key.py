@@ -1,15 +1,14 @@
 """
-The name of one object, and nothing else about it.
+Namespace and name of an object.
 
-A key is all that goes on a queue: never the event that put it there, so a controller cannot become
-edge-triggered by accident. What the object is now is looked up when its turn comes.
+The queue holds keys only, never events, so that controllers are level-triggered.
 """
 
 from typing import NamedTuple
 
 
 class Key(NamedTuple):
-    """``namespace`` is empty for what lives in none."""
+    """``namespace`` is empty for cluster-scoped objects."""
 
     namespace: str
     name: str

@@ -1,14 +1,14 @@
 """
-Who may work on which share: everybody, one leader, or each replica its own regions.
+Which shards this replica works on: all of them, all as the leader, or its own regions.
 
-``Leadership`` answers ``holds(share)`` from the leases themselves, at the moment of asking, and
-tells ``gained`` and ``lost`` (None means every share). Losing is told before the lease ends, and
-whoever is told has stopped when its callback returns; only then is a lease given back.
+``holds(shard)`` is computed from the leases at the time of the call. ``gained`` and ``lost`` are
+callbacks (None means every shard). ``lost`` runs before the lease ends, and its work has stopped
+when it returns; only then is a lease released.
 
-Shards: every replica renews a member lease, so all know who lives. Regions are dealt out over the
-members by a pure function that all compute alike; each region has its own lease, and that lease
-alone makes it safe. The deal is only a wish: two replicas that see different members may both try,
-and one of them gets it. When a replica dies its leases run out and the others deal again.
+With sharding every replica renews a member lease. A pure function distributes the regions over the
+members; every replica computes the same result. Each region has its own lease, and only that lease
+permits work: two replicas with different views of the members may both try, and one succeeds. When
+a replica dies, its leases expire and the others distribute the regions again.
 """
 
 import asyncio
@@ -25,54 +25,54 @@ import structlog
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
-from moxwell.runtime.lease import LEASES, Lease
+from moxwell.runtime.lease import LEASES, LeaderLease
 from moxwell.runtime.metrics import Metrics
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 
 LABEL = "moxwell.dev/lease-of"
-THIRD = 1 / 3  # of the deadline: a round of shards asks three times in a row
-JITTER = 1.2  # of the retry period while waiting for somebody else's lease
+THIRD = 1 / 3  # fraction of the deadline: a round of sharding makes three requests in sequence
+JITTER = 1.2  # fraction of the retry period while another replica holds the lease
 
 log = structlog.get_logger(__name__)
 
 
-async def _nothing(share: str | None) -> None:
-    """The callback of whoever does not care."""
+async def _nothing(shard: str | None) -> None:
+    """A callback that does nothing."""
 
 
 @dataclass(slots=True)
 class Callbacks:
-    """What to do when shares come and go; set once by the manager."""
+    """Called when shards are gained and lost; set once by the manager."""
 
     gained: Callable[[str | None], Awaitable[None]] = field(default=_nothing)
     lost: Callable[[str | None], Awaitable[None]] = field(default=_nothing)
 
 
 class Leadership(Protocol):
-    """Who may work on which share."""
+    """Decides which shards this replica works on."""
 
     on: Callbacks
 
-    def holds(self, share: str) -> bool:
-        """Whether we may have effects on this share, this very moment."""
+    def holds(self, shard: str) -> bool:
+        """Whether this replica may write for ``shard`` now."""
         ...
 
     async def run(self) -> None:
-        """Try to hold what we should until cancelled."""
+        """Acquire and renew leases until cancelled."""
         ...
 
     async def release(self) -> None:
-        """Give everything back; nothing of ours runs any more."""
+        """Release every lease."""
         ...
 
 
-class Alone:
+class NoElection:
     """No election: this process is the only one."""
 
     def __init__(self) -> None:
         self.on = Callbacks()
 
-    def holds(self, share: str) -> bool:
+    def holds(self, shard: str) -> bool:
         return True
 
     async def run(self) -> None:
@@ -83,18 +83,25 @@ class Alone:
         return
 
 
-class Keeper:
-    """Keeps one lease: tries, renews, and says when it is gained and lost."""
+class LeaseKeeper:
+    """Acquires and renews one lease and reports when it is gained and lost."""
 
     def __init__(
-        self, lease: Lease, clock: Clock, settings: Settings, rng: random.Random, metrics: Metrics
+        self,
+        lease: LeaderLease,
+        clock: Clock,
+        settings: ManagerSettings,
+        rng: random.Random,
+        metrics: Metrics,
     ) -> None:
         self.lease, self._clock, self._times, self._rng = lease, clock, settings.lease_times, rng
         self._gauge = metrics.leader.labels(lease.name)
         self.active = False
 
     async def step(self, share_of_deadline: float = 1.0) -> bool:
-        """One try, never longer than we may still act; whether we hold it now."""
+        """
+        One try, bounded by the time this replica may still act; returns whether it holds the lease.
+        """
         limit = self._times.renew_deadline * share_of_deadline
         if self.active:
             limit = max(0.0, min(limit, self.lease.seconds_left))
@@ -107,7 +114,7 @@ class Keeper:
         return self.lease.held
 
     def pause(self) -> float:
-        """Seconds until the next try: jittered, and never past the end of what we hold."""
+        """Seconds until the next try: jittered, and never later than the end of the held lease."""
         period = self._times.retry_period
         if not self.active:
             return period * (1 + JITTER * self._rng.random())
@@ -115,15 +122,20 @@ class Keeper:
 
 
 class Leader:
-    """One lease for everything."""
+    """One lease for all shards."""
 
     def __init__(
-        self, kube: Kube, clock: Clock, settings: Settings, rng: random.Random, metrics: Metrics
+        self,
+        kube: Kube,
+        clock: Clock,
+        settings: ManagerSettings,
+        rng: random.Random,
+        metrics: Metrics,
     ) -> None:
         settings.lease_times.check()
         self.on = Callbacks()
         self._clock = clock
-        lease = Lease(
+        lease = LeaderLease(
             kube,
             clock,
             namespace=settings.namespace,
@@ -131,9 +143,9 @@ class Leader:
             identity=settings.identity,
             times=settings.lease_times,
         )
-        self._keeper = Keeper(lease, clock, settings, rng, metrics)
+        self._keeper = LeaseKeeper(lease, clock, settings, rng, metrics)
 
-    def holds(self, share: str) -> bool:
+    def holds(self, shard: str) -> bool:
         return self._keeper.lease.held
 
     async def run(self) -> None:
@@ -156,9 +168,9 @@ class Leader:
 
 def deal(regions: Collection[str], members: Collection[str]) -> dict[str, str]:
     """
-    Which member should have which region: evenly, and with few moves when somebody comes or goes.
+    Distribute regions over members evenly, with few changes when the members change.
 
-    Each region ranks the members by a hash of both; it goes to the first that has room.
+    Each region ranks the members by a hash of both and goes to the first that has capacity.
     """
     if not members:
         return {}
@@ -172,10 +184,10 @@ def deal(regions: Collection[str], members: Collection[str]) -> dict[str, str]:
     return out
 
 
-def lease_name(prefix: str, word: str, share: str) -> str:
-    """A name Kubernetes accepts, different for different shares."""
-    plain = re.sub(r"[^a-z0-9-]+", "-", share.lower()).strip("-")[:40]
-    mark = hashlib.blake2b(share.encode(), digest_size=4).hexdigest()
+def lease_name(prefix: str, word: str, shard: str) -> str:
+    """A valid lease name, unique per shard."""
+    plain = re.sub(r"[^a-z0-9-]+", "-", shard.lower()).strip("-")[:40]
+    mark = hashlib.blake2b(shard.encode(), digest_size=4).hexdigest()
     return "-".join(part for part in (prefix, word, plain, mark) if part)
 
 
@@ -184,13 +196,13 @@ def _rank(region: str, member: str) -> bytes:
 
 
 class Shards:
-    """A lease per region, dealt out over the living replicas."""
+    """One lease per region, distributed over the live replicas."""
 
     def __init__(
         self,
         kube: Kube,
         clock: Clock,
-        settings: Settings,
+        settings: ManagerSettings,
         rng: random.Random,
         metrics: Metrics,
         *,
@@ -200,22 +212,22 @@ class Shards:
         self.on = Callbacks()
         self._kube, self._clock, self._settings = kube, clock, settings
         self._rng, self._metrics, self._regions = rng, metrics, regions
-        self._keepers: dict[str, Keeper] = {}
-        self._leases: dict[str, Lease] = {}  # all we have seen, ours and others', by name
+        self._keepers: dict[str, LeaseKeeper] = {}
+        self._leases: dict[str, LeaderLease] = {}  # every lease seen, by name
         self._member = self._keeper("member", settings.identity)
 
-    def holds(self, share: str) -> bool:
-        keeper = self._keepers.get(share)
+    def holds(self, shard: str) -> bool:
+        keeper = self._keepers.get(shard)
         return keeper is not None and keeper.active and keeper.lease.held
 
     async def run(self) -> None:
-        """Each round: say that we live, see who else does, keep what is dealt to us."""
+        """Each round: renew the member lease, list members, acquire or release regions."""
         while True:
             self._member.active = await self._member.step(THIRD)
             mine = await self._dealt()
             async with asyncio.TaskGroup() as group:
-                for share in sorted({*mine, *self._keepers}):
-                    group.create_task(self._tend(share, share in mine))
+                for shard in sorted({*mine, *self._keepers}):
+                    group.create_task(self._tend(shard, shard in mine))
             keepers = [self._member, *(k for k in self._keepers.values() if k.active)]
             await self._clock.sleep(min(keeper.pause() for keeper in keepers))
 
@@ -224,22 +236,22 @@ class Shards:
             await keeper.lease.release()
 
     async def _dealt(self) -> set[str]:
-        """The shares that should be ours; those we have, if nobody can be asked."""
+        """The shards assigned to this replica; the current ones if the API cannot be reached."""
         try:
             async with asyncio.timeout(self._settings.lease_times.renew_deadline * THIRD):
                 members = await self._members()
         except (MoxwellError, TimeoutError) as error:
             log.info("members unknown", error=str(error))
-            return {share for share, keeper in self._keepers.items() if keeper.active}
-        regions = {"", *self._regions()}  # the empty share: what belongs to no region
+            return {shard for shard, keeper in self._keepers.items() if keeper.active}
+        regions = {"", *self._regions()}  # the empty shard: objects without a region
         return {r for r, m in deal(regions, members).items() if m == self._settings.identity}
 
     async def _members(self) -> set[str]:
         """
-        Who lives: ourselves, and whoever's member lease has changed within its duration.
+        The live members: this replica, and each whose member lease changed within its duration.
 
-        Leases of regions are seen here too, so that a dead replica's have been watched for their
-        whole duration by the time they are dealt out anew.
+        Region leases are read here too, so that the leases of a dead replica have been observed for
+        their whole duration when they are distributed again.
         """
         labels = {LABEL: self._settings.lease_name}
         page = await self._kube.list(LEASES, self._settings.namespace, labels=labels)
@@ -252,33 +264,33 @@ class Shards:
         holders = {self._lease(name).holder for name in found if name.startswith(prefix)}
         return {self._settings.identity, *holders} - {""}
 
-    async def _tend(self, share: str, wanted: bool) -> None:
-        """Take or keep a share that is ours, hand over one that is not."""
-        keeper = self._keepers.get(share)
+    async def _tend(self, shard: str, wanted: bool) -> None:
+        """Acquire or keep an assigned shard, release another."""
+        keeper = self._keepers.get(shard)
         if keeper is None:
-            keeper = self._keepers[share] = self._keeper("region", share)
+            keeper = self._keepers[shard] = self._keeper("region", shard)
         if not wanted and not keeper.active:
-            del self._keepers[share]
+            del self._keepers[shard]
             return
         held = await keeper.step(THIRD)
         if held and wanted and not keeper.active:
             keeper.active = True
-            log.info("share gained", share=share)
-            await self.on.gained(share)
+            log.info("shard gained", shard=shard)
+            await self.on.gained(shard)
         elif keeper.active and not (held and wanted):
             keeper.active = False
-            log.info("share lost", share=share, held=held)
-            await self.on.lost(share)
+            log.info("shard lost", shard=shard, held=held)
+            await self.on.lost(shard)
             await keeper.lease.release()
 
-    def _keeper(self, word: str, share: str) -> Keeper:
-        lease = self._lease(lease_name(self._settings.lease_name, word, share))
-        return Keeper(lease, self._clock, self._settings, self._rng, self._metrics)
+    def _keeper(self, word: str, shard: str) -> LeaseKeeper:
+        lease = self._lease(lease_name(self._settings.lease_name, word, shard))
+        return LeaseKeeper(lease, self._clock, self._settings, self._rng, self._metrics)
 
-    def _lease(self, name: str) -> Lease:
+    def _lease(self, name: str) -> LeaderLease:
         settings, lease = self._settings, self._leases.get(name)
         if lease is None:
-            lease = self._leases[name] = Lease(
+            lease = self._leases[name] = LeaderLease(
                 self._kube,
                 self._clock,
                 namespace=settings.namespace,

@@ -1,12 +1,12 @@
 """
-One Lease, held by one process at a time: the genuine protocol of client-go's leader election.
+One LeaderLease under the leader election protocol of client-go.
 
-``attempt`` makes one try to take or renew it. A lease of somebody else is free when its record has
-not changed for its duration by *our* clock, counted from when *we* saw it change; nobody's wall
-clock is believed. What we hold, we hold until ``renew_deadline`` after the request of the last
-good renewal was *sent*: always earlier than the moment anybody else may take it.
+``attempt`` tries once to acquire or renew it. Another holder's lease is free when its record has
+not changed for its duration on *our* monotonic clock since *we* observed the change; wall clocks
+are not compared. We hold the lease until ``renew_deadline`` after the last successful renewal was
+*sent*, which is earlier than anyone else may acquire it.
 
-``identity`` must differ between processes, also between two lives of one pod.
+``identity`` must differ between processes, including two runs of one pod.
 """
 
 from typing import Any
@@ -24,8 +24,8 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 Json = dict[str, Any]
 
 
-class Lease:
-    """A named lease as this process sees it."""
+class LeaderLease:
+    """A named lease as this process observes it."""
 
     def __init__(
         self,
@@ -41,22 +41,22 @@ class Lease:
         self.name = name
         self._kube, self._clock, self._times = kube, clock, times
         self._namespace, self._identity, self._labels = namespace, identity, labels or {}
-        self._record: Json | None = None  # as last seen
+        self._record: Json | None = None  # the record as last observed
         self._seen_at = 0.0
         self._until = 0.0
 
     @property
     def held(self) -> bool:
-        """Whether we may act, this very moment."""
+        """Whether this process holds the lease now."""
         return self._clock.monotonic() < self._until
 
     @property
     def seconds_left(self) -> float:
-        """How long we may act if no renewal succeeds any more."""
+        """Seconds this process may act if no further renewal succeeds."""
         return self._until - self._clock.monotonic()
 
     async def attempt(self) -> bool:
-        """Take it, or renew it; False if somebody else has it or wrote first."""
+        """Acquire or renew the lease; False if another process holds it or wrote first."""
         sent = self._clock.monotonic()
         current = self._record
         if current is None or not self.held:
@@ -68,14 +68,14 @@ class Lease:
         try:
             written = await self._write(current)
         except (WriteConflict, AlreadyExists, NotFound):
-            self._record = None  # look again next time
+            self._record = None  # read it again in the next try
             return False
         self.observe(written)
         self._until = sent + self._times.renew_deadline
         return True
 
     async def release(self) -> None:
-        """Give it back at once, if it is ours, so that the next need not wait."""
+        """Release the lease if this process holds it."""
         current = self._record
         if (
             current is None
@@ -93,14 +93,14 @@ class Lease:
             self._record = None
 
     def observe(self, record: Json | None) -> None:
-        """Note how the lease looks now, and since when it has looked so."""
+        """Record the observed lease and when it last changed."""
         if record is None or self._record is None or record["spec"] != self._record["spec"]:
             self._seen_at = self._clock.monotonic()
         self._record = record
 
     @property
     def holder(self) -> str:
-        """Who holds it, as far as we can tell; empty if nobody does."""
+        """The current holder as far as observed; empty if there is none."""
         if self._record is None or self._is_expired(self._record):
             return ""
         return str(self._record["spec"].get("holderIdentity") or "")

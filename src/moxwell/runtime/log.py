@@ -1,9 +1,9 @@
 """
-Logging: one line per event, with who and which pass bound once by the runtime.
+Configures structlog: one line per event, with the controller, key and pass bound by the worker.
 
-``configure`` is called by ``app`` and nobody else. Every value passes through ``scrub`` before it
-is printed: whatever is under a name that sounds like a secret, and whatever looks like a token or a
-private key, is replaced. That is the last net, not the first: nothing should log a secret at all.
+``configure`` is called by ``app`` only. Every value passes through ``scrub``, which replaces values
+under secret-like names and texts that look like tokens or private keys. It is a safety net; nothing
+may log a secret in the first place.
 """
 
 import logging
@@ -33,12 +33,12 @@ _TEXTS = re.compile(
 
 
 def scrub_text(text: str) -> str:
-    """``text`` without what looks like a credential."""
+    """``text`` without credentials."""
     return _TEXTS.sub(HIDDEN, text)
 
 
 def scrub_value(name: str, value: Any) -> Any:
-    """``value`` as it may be printed under ``name``, however deeply nested."""
+    """``value`` as it may be printed under ``name``, recursively."""
     if _NAMES.search(name) and not _OPEN.match(name) and not isinstance(value, bool | int | None):
         return HIDDEN
     if isinstance(value, str):
@@ -51,12 +51,12 @@ def scrub_value(name: str, value: Any) -> Any:
 
 
 def scrub(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """The processor: every value of a log line, scrubbed."""
+    """The structlog processor that scrubs every value of a line."""
     return {name: scrub_value(name, value) for name, value in event.items()}
 
 
-class Unfailing:
-    """A stream that loses a line rather than end the program: a log lies on disks that fill up."""
+class LossyStream:
+    """A stream that drops a line when the write fails, for example on a full disk."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -79,7 +79,7 @@ class Unfailing:
 def configure(
     *, form: Literal["json", "console"] = "json", level: str = "info", stream: TextIO | None = None
 ) -> None:
-    """Set up structlog for the whole process, JSON for machines or console for people."""
+    """Configure structlog for the process: JSON or console."""
     out = stream or sys.stderr
     last: list[Processor]
     if form == "json":
@@ -99,6 +99,6 @@ def configure(
             *last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Unfailing(out))),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LossyStream(out))),
         cache_logger_on_first_use=False,
     )

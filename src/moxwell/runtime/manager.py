@@ -1,11 +1,11 @@
 """
-Everything that runs, started in order and stopped in reverse.
+Starts caches, controllers, background loops and servers in order and stops them in reverse.
 
-``assemble`` makes the parts in the one order that works: leadership over a plain client, then the
-fence, then the fenced client that controllers and caches get. The composition root adds controllers
-and other loops, then awaits ``run``. Caches and servers run on every replica; passes and loops only
-for shares that this one holds. ``stop`` hands out no more keys, lets passes finish for a while,
-gives the leases back and returns, so that the next replica need not wait for them to run out.
+``assemble`` creates the parts in the required order: leadership on a plain client, then the fence,
+then the fenced client for controllers and caches. The composition root adds controllers and loops
+and awaits ``run``. Caches and servers run on every replica; passes and loops only for shards that
+the replica holds. ``stop`` hands out no more keys, gives running passes a grace period and releases
+the leases, so that the next replica need not wait for them to expire.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from moxwell.runtime.caches import Caches
 from moxwell.runtime.events import Recorder
 from moxwell.runtime.fence import Fence, FencedHandler
 from moxwell.runtime.key import Key
-from moxwell.runtime.leadership import Alone, Leader, Leadership, Shards
+from moxwell.runtime.leadership import Leader, Leadership, NoElection, Shards
 from moxwell.runtime.metrics import ControllerMetrics, CountedHandler, Metrics
 from moxwell.runtime.queue import Queue
 from moxwell.runtime.reconciler import Controller
-from moxwell.runtime.settings import Settings
-from moxwell.runtime.webhook_ca import Trust
+from moxwell.runtime.settings import ManagerSettings
+from moxwell.runtime.webhook_ca import WebhookCA
 from moxwell.runtime.webhooks import Webhooks
 from moxwell.runtime.worker import Times, Worker, keep_running
 
@@ -44,23 +44,23 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """Something that runs beside the controllers; ``share`` None: on every replica, always."""
+class BackgroundLoop:
+    """A loop beside the controllers; with ``shard`` None it runs on every replica."""
 
     name: str
     run: Callable[[], Awaitable[None]]
-    share: str | None = None
+    shard: str | None = None
 
 
 class Manager:
-    """Runs controllers and loops."""
+    """Runs controllers and background loops."""
 
     def __init__(
         self,
         kube: Kube,
         clock: Clock,
         *,
-        settings: Settings,
+        settings: ManagerSettings,
         leadership: Leadership,
         metrics: Metrics,
         rng: random.Random,
@@ -68,16 +68,16 @@ class Manager:
         clusters: Any = pause.CLUSTERS,
     ) -> None:
         self.caches = Caches(kube, clock, settings, metrics, rng)
-        told = plain or kube  # events are written whatever is held
+        told = plain or kube  # events are written without a lease
         self.recorder = Recorder(told, clock, instance=settings.identity, metrics=metrics)
         self._kube, self._clock, self._settings = kube, clock, settings
         self._leadership, self._metrics, self._rng = leadership, metrics, rng
         self._cluster_kind = clusters
         self._workers: dict[str, Worker] = {}
-        self._loops: list[Loop] = []
-        self._running: dict[Loop, asyncio.Task[None]] = {}
+        self._loops: list[BackgroundLoop] = []
+        self._running: dict[BackgroundLoop, asyncio.Task[None]] = {}
         self._webhooks: Webhooks | None = None
-        self._trust: Trust | None = None
+        self._trust: WebhookCA | None = None
         self._undone: list[Callable[[], None]] = []
         self._tls = http.Tls()
         self._serving = asyncio.Event()
@@ -86,10 +86,10 @@ class Manager:
         self._group: asyncio.TaskGroup | None = None
         self.ports: dict[str, int] = {}
 
-    # ---- composing
+    # ---- composition
 
     def add(self, controller: Controller) -> None:
-        """Run a controller."""
+        """Add a controller."""
         if controller.name in self._workers:
             raise Bug(f"two controllers are called {controller.name}")
         worker = self._worker(controller)
@@ -102,36 +102,36 @@ class Manager:
             worker.watch(pause.watch_clusters(self._cluster_kind, own), clusters)
         worker.subscribe()
 
-    def also(
-        self, name: str, run: Callable[[], Awaitable[None]], *, share: str | None = None
+    def add_loop(
+        self, name: str, run: Callable[[], Awaitable[None]], *, shard: str | None = None
     ) -> None:
         """
-        Run something else: on every replica, or only where ``share`` is held.
+        Add a background loop: on every replica, or only where ``shard`` is held.
 
-        It may return when it is done; if it fails it is started again, each time a little later.
+        It may return; if it fails, it is restarted with backoff.
         """
-        self._loops.append(Loop(name, run, share))
+        self._loops.append(BackgroundLoop(name, run, shard))
 
     def afterwards(self, undo: Callable[[], None]) -> None:
-        """Undo something when ``run`` is over, however it ended."""
+        """Call ``undo`` when ``run`` ends, however it ends."""
         self._undone.append(undo)
 
-    def serve_webhooks(self, webhooks: Webhooks, trust: Trust) -> None:
-        """Answer admission and conversion reviews, under a certificate kept by ``trust``."""
+    def serve_webhooks(self, webhooks: Webhooks, trust: WebhookCA) -> None:
+        """Serve admission and conversion reviews with the certificate that ``trust`` keeps."""
         self._webhooks, self._trust = webhooks, trust
 
     def wake(self, controller: str, key: Key) -> None:
-        """Something outside Kubernetes concerns this object: a task ended, a guest appeared."""
+        """Enqueue a key for a reason outside Kubernetes, such as a finished Proxmox task."""
         self._workers[controller].wake(key)
 
     def worker(self, controller: str) -> Worker:
-        """The worker of a controller, for those who test or inspect."""
+        """The worker of a controller, for tests and inspection."""
         return self._workers[controller]
 
     # ---- running
 
     async def run(self) -> None:
-        """Run until ``stop`` is called; cancelling stops at once and gives nothing back."""
+        """Run until ``stop`` is called; cancellation stops at once and releases no lease."""
         self._leadership.on.gained, self._leadership.on.lost = self._gained, self._lost
         async with AsyncExitStack() as servers:
             for undo in self._undone:
@@ -154,29 +154,29 @@ class Manager:
                     task.cancel()
 
     def stop(self) -> None:
-        """Finish what runs, give back the leases, return from ``run``."""
+        """Finish the running passes, release the leases, return from ``run``."""
         self._stopping.set()
 
     @property
     def ready(self) -> bool:
-        """Whether every cache has been filled."""
+        """Whether every cache is synced."""
         return self.caches.synced
 
     async def wait_ready(self) -> None:
-        """Wait until it serves what it should, is trusted, and every cache is filled."""
+        """Wait until the servers listen, the CA is announced and every cache is synced."""
         await self._serving.wait()
         if self._webhooks is not None:
             await self._trusted.wait()
         await self.caches.wait_synced()
 
     def sample(self) -> None:
-        """Set the gauges; called when somebody scrapes."""
+        """Set the gauges; called at each scrape."""
         self.caches.sample()
         for worker in self._workers.values():
             worker.sample()
 
     async def _work(self) -> None:
-        """Once the caches are full: hand out keys, and try to hold what is ours."""
+        """Once the caches are synced, start the workers and the leader election."""
         await self.caches.wait_synced()
         log.info("caches filled", controllers=len(self._workers))
         async with asyncio.TaskGroup() as group:
@@ -201,42 +201,42 @@ class Manager:
         except (MoxwellError, TimeoutError) as error:
             log.warning("stopped without farewell", error=str(error))
 
-    async def _gained(self, share: str | None) -> None:
+    async def _gained(self, shard: str | None) -> None:
         for worker in self._workers.values():
-            worker.wake_share(share)
+            worker.wake_shard(shard)
             worker.queue.wake()
-        self._start(share)
+        self._start(shard)
 
-    async def _lost(self, share: str | None) -> None:
+    async def _lost(self, shard: str | None) -> None:
         ending = [
             task
             for loop, task in tuple(self._running.items())
-            if loop.share is not None and (share is None or loop.share == share)
+            if loop.shard is not None and (shard is None or loop.shard == shard)
         ]
         for task in ending:
             task.cancel()
         for worker in self._workers.values():
-            await worker.abandon(share)
+            await worker.abandon(shard)
         if ending:
             await asyncio.wait(ending)
 
-    def _start(self, share: str | None, *, only_always: bool = False) -> None:
-        """Start the loops of a share (None: of all) that do not run yet."""
+    def _start(self, shard: str | None, *, only_always: bool = False) -> None:
+        """Start the loops of a shard (None: of all) that do not run yet."""
         assert self._group is not None
         for loop in self._loops:
-            always = loop.share is None
+            always = loop.shard is None
             if loop in self._running or always != only_always:
                 continue
-            if always or share is None or loop.share == share:
+            if always or shard is None or loop.shard == shard:
                 task = self._group.create_task(self._run_loop(loop))
                 self._running[loop] = task
                 task.add_done_callback(partial(self._ended, loop))
 
-    def _ended(self, loop: Loop, _: asyncio.Task[None]) -> None:
+    def _ended(self, loop: BackgroundLoop, _: asyncio.Task[None]) -> None:
         self._running.pop(loop, None)
 
-    async def _run_loop(self, loop: Loop) -> None:
-        fence.enter(loop.share or "")
+    async def _run_loop(self, loop: BackgroundLoop) -> None:
+        fence.enter(loop.shard or "")
         structlog.contextvars.bind_contextvars(loop=loop.name)
         await keep_running(loop.name, loop.run, self._clock)
 
@@ -255,10 +255,10 @@ class Manager:
 
     def _checks(self) -> dict[str, Callable[[], bool]]:
         """
-        When a Service may send us requests.
+        When a Service may route requests here.
 
-        Who serves conversions does not wait for caches: filling them may need those conversions,
-        and the apiserver asks only those who are ready.
+        A replica that serves conversions does not wait for caches: filling them may need those
+        conversions, and the apiserver sends requests only to ready replicas.
         """
         if self._webhooks is not None and self._settings.webhooks is not None:
             return {"webhooks": self._trusted.is_set}
@@ -272,8 +272,8 @@ class Manager:
         settings = self._settings
         queue = Queue(
             self._clock,
-            Backoff(self._clock, settings.pace, self._rng),
-            per_share=controller.per_share or settings.concurrency,
+            Backoff(self._clock, settings.backoff_settings, self._rng),
+            per_shard=controller.per_shard or settings.concurrency,
             gate=self._leadership.holds,
             watcher=metrics,
         )
@@ -300,10 +300,10 @@ class Manager:
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """
-    The parts a composition root needs.
+    The parts that a composition root needs.
 
-    Controllers get ``kube``, transports of effects the ``fence``; ``plain`` writes whatever is held
-    and is for what every replica does (certificates).
+    Controllers get ``kube`` and transports with effects the ``fence``; ``plain`` is not fenced and
+    is for what every replica does (certificates).
     """
 
     kube: Kube
@@ -314,28 +314,28 @@ class Runtime:
 
 
 def no_regions() -> Collection[str]:
-    """The regions of a program that has none."""
+    """The regions of a program without regions."""
     return ()
 
 
 def assemble(
     handler: Handler,
     clock: Clock,
-    settings: Settings,
+    settings: ManagerSettings,
     *,
     registry: CollectorRegistry | None = None,
     rng: random.Random | None = None,
     regions: Callable[[], Collection[str]] = no_regions,
     clusters: Any = pause.CLUSTERS,
 ) -> Runtime:
-    """Make a manager and what goes with it over one Kubernetes API."""
+    """Create a manager and its parts on one Kubernetes API."""
     rng = rng or random.Random()
     metrics = Metrics(registry or CollectorRegistry())
     handler = CountedHandler(handler, metrics)
     plain = Kube(handler)
     leadership: Leadership
     if not settings.elect:
-        leadership = Alone()
+        leadership = NoElection()
     elif settings.shards:
         leadership = Shards(plain, clock, settings, rng, metrics, regions=regions)
     else:

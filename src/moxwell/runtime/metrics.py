@@ -1,9 +1,9 @@
 """
-What is counted, in a registry that is passed in.
+The Prometheus metrics of the runtime, in a registry that is passed in.
 
-Names are controller-runtime's where the meaning is the same, so its dashboards and alerts work
-unchanged; what only we have begins with ``moxwell_``. Children are bound to their labels once, per
-controller, because looking labels up is most of what counting costs.
+Names are controller-runtime's where the meaning is the same, so that its dashboards work unchanged;
+our own begin with ``moxwell_``. Children are bound to their labels once per controller, because the
+label lookup dominates the cost of counting.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -17,7 +17,7 @@ _RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
 class Metrics:
-    """Every metric of the runtime; made once per registry."""
+    """Every metric of the runtime; created once per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
@@ -35,7 +35,7 @@ class Metrics:
             "controller_runtime_reconcile_time_seconds", "Length of a pass", one
         )
         self.workers = self._gauge(
-            "controller_runtime_max_concurrent_reconciles", "Passes at a time, per share", one
+            "controller_runtime_max_concurrent_reconciles", "Passes at a time, per shard", one
         )
         self.active = self._gauge("controller_runtime_active_workers", "Passes now", one)
         self.depth = self._gauge("workqueue_depth", "Keys ready", (*work, "priority"))
@@ -85,14 +85,14 @@ class Metrics:
 
 
 class CountedHandler:
-    """A Kubernetes API whose answers are counted, by code and method."""
+    """A Kubernetes transport that counts responses by code and method."""
 
     def __init__(self, handler: Handler, metrics: Metrics, host: str = "") -> None:
         self._handler, self._metrics, self._host = handler, metrics, host
         self._children: dict[tuple[str, str], Counter] = {}
 
     async def handle(self, request: Request) -> Response:
-        """Pass the request on and count what comes back."""
+        """Send the request and count the response."""
         try:
             response = await self._handler.handle(request)
         except Unreachable:
@@ -109,7 +109,7 @@ class CountedHandler:
         child.inc()
 
 
-class ControllerMetrics(queue.Watcher):
+class ControllerMetrics(queue.QueueObserver):
     """The metrics of one controller and its queue."""
 
     def __init__(self, metrics: Metrics, controller: str) -> None:
@@ -142,7 +142,7 @@ class ControllerMetrics(queue.Watcher):
         self._retries.inc()
 
     def passed(self, result: str, seconds: float) -> None:
-        """One pass ended."""
+        """A pass ended."""
         self._passes["error" if result == "terminal" else result].inc()
         self._seconds.observe(seconds)
         if result in ("error", "terminal"):
@@ -151,18 +151,18 @@ class ControllerMetrics(queue.Watcher):
             self._terminal.inc()
 
     def broke(self) -> None:
-        """A pass met a broken invariant."""
+        """A pass failed on a broken invariant."""
         self._panics.inc()
 
     def status_written(self) -> None:
-        """A status differed and was written."""
+        """A status was written."""
         self._status_writes.inc()
 
     def sample(self, of: queue.Queue) -> None:
-        """Set the gauges from a queue; called when somebody scrapes."""
+        """Set the gauges from a queue; called at each scrape."""
         work = (self._name, self._name)
         running = of.running_seconds()
-        self._metrics.workers.labels(self._name).set(of.per_share)
+        self._metrics.workers.labels(self._name).set(of.per_shard)
         self._metrics.unfinished.labels(*work).set(sum(running))
         self._metrics.longest.labels(*work).set(max(running, default=0.0))
         for priority, count in of.ready_by_priority().items():

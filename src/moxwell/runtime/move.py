@@ -34,6 +34,16 @@ class Done:
     requeue_after: float | None = None
 
 
+def is_final(move: object) -> bool:
+    """
+    Whether the finalizer may be removed when the move has been executed.
+
+    True for ``Done`` and for a move whose class sets ``final = True``: an idempotent call whose
+    effect cannot be observed afterwards, such as DeleteVolume of a CSI driver.
+    """
+    return isinstance(move, Done) or bool(getattr(move, "final", False))
+
+
 def as_text(move: object) -> str:
     """A move in one line for a person: ``Clone(vmid=101)``, ``waiting: TaskRunning``."""
     if isinstance(move, Done):

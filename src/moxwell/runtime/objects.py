@@ -1,8 +1,7 @@
 """
-The few things the runtime asks of any object, typed or a plain dict.
+Accessors that work on a typed object and on a dict alike.
 
-Controllers work with typed kinds; caches of other people's kinds hold dicts. Everything else in the
-runtime goes through here and need not care which it has.
+Controllers use typed kinds; caches of kinds that Moxwell does not declare hold dicts.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ PAUSED_ANNOTATION = "cluster.x-k8s.io/paused"
 
 
 def resource_of(kind: Any) -> Resource:
-    """Where a kind lives; a ``Resource`` is its own answer."""
+    """The Resource of a kind."""
     if isinstance(kind, Resource):
         return kind
     found: Resource = kind.resource
@@ -34,27 +33,27 @@ def key_of(obj: Any) -> Key:
 
 
 def version_of(obj: Any) -> str:
-    """Its resource version."""
+    """The resource version."""
     if isinstance(obj, Object):
         return obj.metadata.resource_version
     return str(obj["metadata"].get("resourceVersion", ""))
 
 
 def meta_of(obj: Any) -> ObjectMeta:
-    """Its metadata, typed."""
+    """The metadata, typed."""
     if isinstance(obj, Object):
         return obj.metadata
     return msgspec.convert(obj["metadata"], ObjectMeta)
 
 
 def as_tree(obj: Any) -> dict[str, Any]:
-    """The whole object as plain JSON values; not to be changed."""
+    """The whole object as JSON values; read-only."""
     tree: dict[str, Any] = msgspec.to_builtins(obj) if isinstance(obj, msgspec.Struct) else obj
     return tree
 
 
 def field_of(obj: Any, path: str) -> Any:
-    """The value at a dotted path of wire names (``spec.providerID``), or None."""
+    """The value at a dotted path of JSON names (``spec.providerID``), or None."""
     value = obj
     for part in path.split("."):
         if isinstance(value, msgspec.Struct):
@@ -67,7 +66,7 @@ def field_of(obj: Any, path: str) -> Any:
 
 
 def _attribute(struct: type[msgspec.Struct], wire: str) -> str:
-    """The attribute behind a wire name."""
+    """The attribute name of a JSON name."""
     for attribute, name in zip(
         struct.__struct_fields__, struct.__struct_encode_fields__, strict=True
     ):
@@ -78,10 +77,10 @@ def _attribute(struct: type[msgspec.Struct], wire: str) -> str:
 
 def is_newer(version: str, than: str) -> bool:
     """
-    Whether one version of an object is later than another of it.
+    Whether one version of an object is later than another.
 
-    Versions are opaque by the old rule and ordered numbers by the new one; where they are no
-    numbers, different counts as newer.
+    Resource versions are compared as numbers; where they are not numbers, a different one counts as
+    newer.
     """
     if version.isdigit() and than.isdigit():
         return int(version) > int(than)

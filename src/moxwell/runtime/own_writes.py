@@ -1,22 +1,22 @@
 """
-Telling our own writes from other people's, and our own copy from the truth.
+Recognises watch events that this controller's own writes caused, and stale cache entries.
 
-A pass that writes status causes a watch event on its own object; looking again because of it would
-be work for nothing, for ever. So versions that we wrote are remembered, and their events are let
-by. Events that arrive while the pass still runs are judged at its end, when it is known which were
-its own. The other way round, a cache that has not yet seen our write is stale and says so.
+A status write causes a watch event on the same object; a pass for it would be useless and would
+repeat for ever. The versions that were written are recorded and their events ignored. Events that
+arrive during a pass are judged at its end, when its writes are known. A cache that does not have
+our last write yet is stale.
 """
 
 from moxwell.runtime.key import Key
 from moxwell.runtime.objects import is_newer
 
 
-class Echoes:
-    """What we wrote and have not seen again yet, by key."""
+class OwnWrites:
+    """Versions that this controller wrote and has not observed yet, by key."""
 
     def __init__(self) -> None:
         self._wrote: dict[Key, set[str]] = {}
-        self._early: dict[Key, set[str]] = {}  # of keys whose pass is running
+        self._early: dict[Key, set[str]] = {}  # versions observed during a running pass
 
     def begin(self, key: Key) -> None:
         """A pass starts."""
@@ -27,14 +27,14 @@ class Echoes:
         self._wrote.setdefault(key, set()).add(version)
 
     def end(self, key: Key) -> bool:
-        """The pass is over; whether somebody else changed the object meanwhile."""
+        """The pass ended; returns whether another writer changed the object meanwhile."""
         early, wrote = self._early.pop(key, set()), self._wrote.get(key, set())
         foreign = early - wrote
         self._settle(key, early & wrote)
         return bool(foreign)
 
-    def heard(self, key: Key, version: str) -> bool:
-        """An event came; whether it is news."""
+    def is_foreign(self, key: Key, version: str) -> bool:
+        """A watch event arrived; returns whether another writer caused it."""
         early = self._early.get(key)
         if early is not None:
             early.add(version)
@@ -46,19 +46,19 @@ class Echoes:
             self._settle(key, {version})
             return False
         if all(is_newer(version, than=ours) for ours in wrote):
-            del self._wrote[key]  # ours were skipped by a relist
+            del self._wrote[key]  # a relist skipped our versions
         return True
 
     def is_stale(self, key: Key, version: str) -> bool:
-        """Whether a cached version is older than what we wrote ourselves."""
+        """Whether a cached version is older than our last write."""
         return any(is_newer(ours, than=version) for ours in self._wrote.get(key, ()))
 
     def forget(self, key: Key) -> None:
-        """The object is gone."""
+        """The object was deleted."""
         self._wrote.pop(key, None)
 
     def _settle(self, key: Key, seen: set[str]) -> None:
-        """These have come back, and with them everything we wrote before them."""
+        """These versions were observed; forget them and all earlier ones."""
         wrote = self._wrote.get(key)
         if wrote is None or not seen:
             return

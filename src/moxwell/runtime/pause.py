@@ -1,8 +1,8 @@
 """
-Paused objects, by Cluster API's rules: nothing is done for them, not even their deletion.
+Paused objects by the rules of Cluster API: no pass runs for them, not even for a deletion.
 
-An object is paused by its own annotation, whatever its value, or by ``spec.paused`` of the Cluster
-it belongs to (by label, or by owner reference). Either way a ``Paused`` condition says so.
+An object is paused by its own annotation, whatever its value, or by ``spec.paused`` of its Cluster
+(by label or owner reference). The ``Paused`` condition reports it.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def find_pause(obj: Any, clusters: Cache[Any] | None) -> str:
 
 
 def cluster_of(obj: Any) -> Key | None:
-    """The Cluster an object belongs to."""
+    """The Cluster of an object."""
     meta = meta_of(obj)
     if CLUSTER_LABEL in meta.labels:
         return Key(meta.namespace, meta.labels[CLUSTER_LABEL])
@@ -44,13 +44,13 @@ def cluster_of(obj: Any) -> Key | None:
 
 
 def by_cluster(obj: Any) -> Iterable[str]:
-    """Index function: the Cluster's key, by label or by owner."""
+    """Index function: the key of the Cluster, by label or owner reference."""
     key = cluster_of(obj)
     return () if key is None else (str(key),)
 
 
 def watch_clusters(kind: Any, cache: Cache[Any]) -> Watch:
-    """Wake what belongs to a Cluster whose ``paused`` changed."""
+    """A watch that enqueues the objects of a Cluster whose ``paused`` changed."""
     cache.add_index(INDEX, by_cluster)
     return Watch(
         kind,
@@ -62,7 +62,7 @@ def watch_clusters(kind: Any, cache: Cache[Any]) -> Watch:
 def pause_condition(
     form: type[Condition] | type[LegacyCondition], why: str, generation: int
 ) -> Condition | LegacyCondition:
-    """The ``Paused`` condition, in the form of the kind."""
+    """The ``Paused`` condition in the kind's condition class."""
     truth: Truth = "True" if why else "False"
     reason = "Paused" if why else "NotPaused"
     if form is LegacyCondition:

@@ -83,7 +83,7 @@ class Reconciler(ABC, Generic[K, Seen, M, S]):
 
     @abstractmethod
     def describe(self, obj: K, seen: Seen, move: M) -> S | None:
-        """Compute the status from scratch; None leaves it as it is. Pure; own status is no input."""
+        """Compute the status from scratch; None leaves it. Pure; own status is no input."""
 
     def events(self, obj: K, seen: Seen, move: M) -> Sequence[Note]:
         """Kubernetes events to record for this pass. Pure."""
@@ -97,31 +97,31 @@ class Reconciler(ABC, Generic[K, Seen, M, S]):
         return after
 
 
-def no_share(obj: Any) -> str:
-    """All objects in one share: for controllers that do not touch a region."""
+def no_shard(obj: Any) -> str:
+    """The shard of controllers that do not work on a region."""
     return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
     """
-    A reconciler and how it is run: the entry of one line in the composition root.
+    A reconciler and how it runs: one line of the composition root.
 
-    ``name`` is its address (``infra.machine``) in logs, metrics and events. ``share`` names the
-    region of an object. ``condition`` is the type that tells of a failed pass: ``Ready`` for kinds
-    of ours, none for others' unless named here (the Ready of a Node is the kubelet's). ``owns``
-    lists condition types that disappear when a pass does not mention them. ``pausable`` kinds
-    follow Cluster API's rules for paused objects. A controller without finalizer does not see
-    objects that are being deleted, unless ``sees_deleting``.
+    ``name`` (``infra.machine``) identifies it in logs, metrics and events. ``shard`` returns the
+    region of an object. ``condition`` is the condition type that reports a failed pass: ``Ready``
+    for our kinds, none for others unless set here (the Ready of a Node is the kubelet's). ``owns``
+    lists condition types that are removed when a pass does not return them. ``pausable`` kinds
+    follow Cluster API's pause rules. A controller without a finalizer does not get objects that are
+    being deleted, unless ``sees_deleting`` is set.
     """
 
     name: str
     reconciler: Any  # Reconciler[Any, Any, Any, Any] when all controllers are in that form
-    share: Callable[[Any], str] = no_share
+    shard: Callable[[Any], str] = no_shard
     condition: str | None = None
     owns: Collection[str] = ()
     pausable: bool = False
     sees_deleting: bool = False
-    per_share: int | None = None  # None: as the settings say
+    per_shard: int | None = None  # None: the default of the settings
     resync_seconds: float | None = None
-    needs: Callable[[Any], bool] | None = None  # objects it does not concern are left alone
+    needs: Callable[[Any], bool] | None = None  # False: no pass for the object

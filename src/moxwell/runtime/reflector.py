@@ -1,10 +1,9 @@
 """
-Keeps a cache like the API: one list, then a watch, for ever.
+Fills a cache from the API: one list, then a watch.
 
-The list comes in pages, or as a stream of initial events where the server offers that. A watch that
-ends is resumed from the last version seen; a version no longer kept (410) means listing again, and
-the cache works out what has vanished meanwhile. Waits between failed tries double and carry jitter,
-so a restarted apiserver does not meet all its clients in one instant.
+The list is paged, or streamed as initial events where the server supports it. A watch that ends
+resumes at the last version; 410 Gone causes a relist, and the cache reports what was deleted
+meanwhile. Failed tries back off with jitter.
 """
 
 import random
@@ -18,9 +17,9 @@ import structlog
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError, Terminal
 from moxwell.kube.client import Kube
-from moxwell.kube.codec import Change, Unreadable
+from moxwell.kube.codec import UnreadableObject, WatchEvent
 from moxwell.kube.errors import Gone, NotFound
-from moxwell.kube.watch import Event, Watch
+from moxwell.kube.watch import Event, WatchStream
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.metrics import Metrics
@@ -28,13 +27,13 @@ from moxwell.runtime.objects import key_of
 
 T = TypeVar("T")
 FIRST_SECONDS, CAP_SECONDS = 0.8, 30.0
-QUICK_SECONDS = 5.0  # a watch that ends sooner counts as failed
+QUICK_SECONDS = 5.0  # a watch that ends earlier counts as failed
 
 log = structlog.get_logger(__name__)
 
 
 class Reflector(Generic[T]):
-    """One kind, in one namespace or in all, kept in one cache."""
+    """One kind in one namespace or in all, for one cache."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class Reflector(Generic[T]):
         cache.expect_list()
 
     async def run(self) -> None:
-        """Follow the API until cancelled."""
+        """List and watch until cancelled."""
         while True:
             started = self._clock.monotonic()
             try:
@@ -80,10 +79,10 @@ class Reflector(Generic[T]):
             await self._pause()
 
     async def _round(self) -> None:
-        """One list if needed, then one watch until it ends."""
+        """List if needed, then watch until the watch ends."""
         if not self._version and not self._streaming:
             await self._list()
-        watch: Watch[Any] = self._kube.watch(
+        watch: WatchStream[Any] = self._kube.watch(
             self._cache.kind,
             self._namespace,
             labels=self._labels,
@@ -104,8 +103,8 @@ class Reflector(Generic[T]):
         aside = {_key(bad): str(bad.error) for bad in page.unreadable}
         self._listed(page.items, aside, page.resource_version)
 
-    async def _fill(self, watch: Watch[Any]) -> None:
-        """A streaming list: initial events until the server says they are over."""
+    async def _fill(self, watch: WatchStream[Any]) -> None:
+        """A streaming list: initial events up to the bookmark that ends them."""
         items: list[Any] = []
         aside: dict[Key, str] = {}
         async with aclosing(watch.batches()) as batches:
@@ -114,16 +113,16 @@ class Reflector(Generic[T]):
                     self._take(batch)
                     continue
                 for event in batch:
-                    if isinstance(event, Change):
+                    if isinstance(event, WatchEvent):
                         items.append(event.object)
-                    elif isinstance(event, Unreadable):
+                    elif isinstance(event, UnreadableObject):
                         aside[_key(event)] = str(event.error)
                     elif event.initial_end:
                         self._listed(items, aside, event.resource_version)
-                        self._take(batch)  # the rest of it
+                        self._take(batch)  # the watch that follows
                         break
 
-    async def _follow(self, watch: Watch[Any]) -> None:
+    async def _follow(self, watch: WatchStream[Any]) -> None:
         async with aclosing(watch.batches()) as batches:
             async for batch in batches:
                 self._take(batch)
@@ -131,15 +130,15 @@ class Reflector(Generic[T]):
     def _take(self, batch: Iterable[Event[Any]]) -> None:
         put = self._cache.put
         for event in batch:
-            if isinstance(event, Change):
+            if isinstance(event, WatchEvent):
                 if event.type == "DELETED":
                     self._cache.remove(key_of(event.object), event.object)
                 else:
                     put(event.object)
-            elif isinstance(event, Unreadable):
+            elif isinstance(event, UnreadableObject):
                 self._set_aside(event)
 
-    def _set_aside(self, event: Unreadable) -> None:
+    def _set_aside(self, event: UnreadableObject) -> None:
         if event.type == "DELETED":
             self._cache.remove(_key(event))
             return
@@ -162,7 +161,7 @@ class Reflector(Generic[T]):
         self._version, self._why = "", why
 
     def _not_served(self, error: NotFound) -> None:
-        """The kind is not there: for an optional one that is an answer, for now."""
+        """The API does not serve the kind: an optional one is empty."""
         self._failed(None if self._optional else error)
         if self._optional:
             self._listed((), {}, "")
@@ -172,13 +171,13 @@ class Reflector(Generic[T]):
         if error is None:
             return
         if not self._version and self._streaming and isinstance(error, Terminal):
-            self._streaming = False  # this server does not stream lists
+            self._streaming = False  # the server does not stream lists
             log.info("streaming list refused", kind=self._kind, why=str(error))
             return
         log.warning("watch failed", kind=self._kind, error=str(error), reason=error.reason)
 
     async def _pause(self) -> None:
-        """Not at all after a good watch; doubling, with jitter, after bad ones."""
+        """No delay after a good watch, exponential with jitter after a failed one."""
         if self._quick_failures <= 1:
             await self._clock.sleep(self._rng.random() * 0.1)
             return
@@ -190,5 +189,5 @@ class Reflector(Generic[T]):
         return self._cache.resource.kind
 
 
-def _key(bad: Unreadable) -> Key:
+def _key(bad: UnreadableObject) -> Key:
     return Key(bad.metadata.namespace, bad.metadata.name)

@@ -1,15 +1,15 @@
 """
-What a manager is told from outside, as one frozen value.
+The settings of a manager as one frozen value.
 
-Flags and files are read by ``cli`` and ``app``; the runtime reads neither. The lease numbers are
-those of the genuine protocol, and ``check`` keeps their order: whoever cannot renew stops
-(``renew_deadline``) before anybody else may begin (``lease_duration``).
+``cli`` and ``app`` read flags and files; the runtime does not. ``check`` enforces the order of the
+lease times: a replica that cannot renew stops (``renew_deadline``) before another may start
+(``lease_duration``).
 """
 
 from dataclasses import dataclass, field
 
 from moxwell.errors import Invalid
-from moxwell.runtime.backoff import Pace
+from moxwell.runtime.backoff import BackoffSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class LeaseTimes:
     retry_period: float = 2.0
 
     def check(self) -> None:
-        """Refuse numbers that would let two hold one lease."""
+        """Refuse times that would let two replicas hold one lease."""
         if not self.lease_duration > self.renew_deadline > self.retry_period * 1.2 > 0:
             raise Invalid(
                 "lease times must satisfy lease_duration > renew_deadline > 1.2 * retry_period > 0"
@@ -30,7 +30,9 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where a server listens; port 0 takes any free one; ``tls`` with a certificate of its own."""
+    """
+    Where a server listens; port 0 selects a free port; ``tls`` uses a self-signed certificate.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -38,21 +40,21 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How the manager and all its controllers run."""
+class ManagerSettings:
+    """How the manager and its controllers run."""
 
-    identity: str = "moxwell"  # this replica; must differ between replicas
-    namespace: str = "moxwell-system"  # where leases and the webhook certificate live
-    namespaces: tuple[str, ...] = ()  # work only in these; empty: in all
-    concurrency: int = 4  # passes at a time, per controller and region
-    elect: bool = True  # hold a lease before working
-    shards: bool = False  # share the regions among replicas
+    identity: str = "moxwell"  # of this replica; unique among replicas
+    namespace: str = "moxwell-system"  # of the leases and the webhook certificate
+    namespaces: tuple[str, ...] = ()  # watch only these; empty: all
+    concurrency: int = 4  # concurrent passes per controller and region
+    elect: bool = True  # require a lease
+    shards: bool = False  # distribute the regions over the replicas
     lease_name: str = "moxwell"
     lease_times: LeaseTimes = field(default_factory=LeaseTimes)
-    pace: Pace = field(default_factory=Pace)
+    backoff_settings: BackoffSettings = field(default_factory=BackoffSettings)
     resync_seconds: float = 3600.0
-    terminal_seconds: float = 300.0  # a refused object is looked at again after this
-    grace_seconds: float = 20.0  # how long passes may finish when stopping
+    terminal_seconds: float = 300.0  # retry interval of a terminal error
+    grace_seconds: float = 20.0  # grace period for passes at shutdown
     page_size: int = 500
     streaming_lists: bool = False
     health: Listen | None = None

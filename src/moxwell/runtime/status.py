@@ -1,13 +1,13 @@
 """
-Status: the only writer of it, once per pass and only if something differs.
+Writes the status subresource; no other module does.
 
-In goes the object as it was read and the fields a controller owns, computed from scratch; out goes
-one merge patch on the status subresource, or nothing. A controller owns the fields its status type
-declares and the conditions it names; fields and conditions of others are kept. The transition time
-of a condition is set here and moves only with its status, so a controller cannot get it wrong.
+The input is the object as read and the status fields that the controller owns, computed from
+scratch; the output is one merge patch, or nothing. A controller owns the fields of its status type
+and the condition types it returns; other fields and conditions stay. The transition time of a
+condition is set here and changes only with its status.
 
-A write is bound to the version it was computed from. If somebody wrote in between, the live object
-is read and the same statement is merged into it: what a pass found depends on no one else's fields.
+A write carries the resource version. After a conflict the live object is read and the same status
+is merged into it.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,7 +28,7 @@ TRIES = 4
 
 
 def status_patch(have: Json, want: Any, *, owns: Collection[str] = (), now: datetime) -> Json:
-    """The merge patch from the status that is there to the one wanted; empty if none is needed."""
+    """The merge patch from the current status to the wanted one; empty if they are equal."""
     wanted = as_tree(want)
     target = {**have, **_blend(have, wanted, owns, now)}
     for name in _declared(want):
@@ -42,7 +42,7 @@ def status_patch(have: Json, want: Any, *, owns: Collection[str] = (), now: date
 def merge_conditions(
     have: Collection[Json], want: Collection[Json], owns: Collection[str], now: datetime
 ) -> list[Json]:
-    """Those wanted, in place of the old ones of their type; others' stay, each where it stood."""
+    """The wanted conditions replace those of their type; the others stay in place."""
     wanted = {c["type"]: c for c in want}
     out: list[Json] = []
     for old in have:
@@ -55,13 +55,13 @@ def merge_conditions(
 
 
 class StatusWriter:
-    """Writes status for one controller."""
+    """Writes the status for one controller."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube, self._clock = kube, clock
 
     async def write(self, kind: Any, obj: Any, want: Any, *, owns: Collection[str] = ()) -> Any:
-        """The object as written, ``obj`` itself if nothing differed, None if it is gone."""
+        """Returns the object as written, ``obj`` itself if nothing changed, None if it is gone."""
         now, uid = self._clock.now(), meta_of(obj).uid
         for _ in range(TRIES):
             have = as_tree(field_of(obj, "status") or {})
@@ -86,7 +86,7 @@ class StatusWriter:
 
 
 def _blend(have: Mapping[str, Any], want: Json, owns: Collection[str], now: datetime) -> Json:
-    """``want`` with its conditions, at whatever depth, merged into those that are there."""
+    """``want`` with its conditions, at any depth, merged into the current ones."""
     out = dict(want)
     for name, value in want.items():
         old = have.get(name)
@@ -105,7 +105,7 @@ def _timed(old: Json | None, new: Json, now: datetime) -> Json:
 
 
 def _declared(want: Any) -> Collection[str]:
-    """The fields a status type owns; conditions are owned by type, not as a whole."""
+    """The fields that a status type owns; conditions are owned by type."""
     names = want.__struct_encode_fields__ if isinstance(want, msgspec.Struct) else tuple(want)
     return [name for name in names if name != "conditions"]
 

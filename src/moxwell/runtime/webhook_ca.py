@@ -1,12 +1,10 @@
 """
-The webhook certificate in the cluster: kept in a Secret, announced to those who must trust it.
+Keeps the webhook certificate in a Secret and its CA in the configurations that must trust it.
 
-All replicas share one Secret; whoever comes first makes it, and a renewal is bound to the version
-it was computed from. The authority goes as ``caBundle`` into our webhook configurations and into
-the conversion settings of our CRDs, and again within half a minute when somebody has removed it (a
-manifest applied anew takes it out, and until it is back nobody converts). A new authority is
-announced beside the old one, and used only after the apiservers had time to hear of it; see
-:mod:`moxwell.runtime.webhook_certs`.
+All replicas share one Secret; the first one creates it, and a renewal is bound to the resource
+version. The CA is written as ``caBundle`` into our webhook configurations and the conversion
+settings of our CRDs, and again within 30 seconds when an applied manifest removed it. A new CA is
+added beside the old one and used only after the apiservers had time to load it.
 """
 
 import base64
@@ -18,11 +16,12 @@ import structlog
 
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
-from moxwell.errors import Conflict, MoxwellError
+from moxwell.errors import Conflict, Invalid, MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists, WriteConflict
-from moxwell.runtime import webhook_certs
-from moxwell.runtime.webhook_certs import Kept, Pair
+from moxwell.pki import serving
+from moxwell.pki.certificates import KeyPair
+from moxwell.pki.serving import ServingCertificates
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CRDS = Resource(
@@ -44,24 +43,24 @@ MUTATING = Resource(
 )
 CHECK_SECONDS = 30.0
 RETRY_SECONDS = 5.0
-HEARD_SECONDS = 5.0  # apiservers learn of a changed bundle through a watch
-EXCHANGE_SECONDS = 15.0  # here nobody waits for us, and one that is slow would refuse us
+HEARD_SECONDS = 5.0  # apiservers load a changed bundle through a watch
+EXCHANGE_SECONDS = 15.0  # grace period: a slow apiserver would reject our certificate
 Json = dict[str, Any]
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trusting:
-    """Who must be told of our authority, by name."""
+class WebhookTargets:
+    """The names of the objects that carry the CA bundle."""
 
     validating: tuple[str, ...] = ()
     mutating: tuple[str, ...] = ()
     crds: tuple[str, ...] = ()
 
 
-class Trust:
-    """Keeps the certificate and everybody's trust in it."""
+class WebhookCA:
+    """Keeps the certificate and the CA bundles up to date."""
 
     def __init__(
         self,
@@ -71,33 +70,33 @@ class Trust:
         namespace: str,
         secret: str,
         names: Sequence[str],
-        trusting: Trusting,
+        trusting: WebhookTargets,
     ) -> None:
         self._kube, self._clock = kube, clock
         self._namespace, self._secret = namespace, secret
         self._names, self._trusting = tuple(names), trusting
 
-    async def ensure(self) -> Kept:
-        """The certificates to use now, renewed and stored if that was due."""
+    async def ensure(self) -> ServingCertificates:
+        """The certificates to use now; renews and stores them when due."""
         for _ in range(4):
             secret = await self._kube.find(SECRETS, self._secret, self._namespace)
             kept = None if secret is None else read_secret(secret)
-            wanted = webhook_certs.renew(kept, self._names, self._clock.now())
+            wanted = serving.renew(kept, self._names, self._clock.now())
             if wanted is kept:
                 return wanted
             try:
                 await self._store(secret, wanted)
             except (AlreadyExists, WriteConflict):
-                continue  # another replica was first: use what it made
+                continue  # another replica was first: use its certificates
             log.info("webhook certificate made", names=list(self._names))
             return wanted
         raise Conflict(f"the Secret {self._namespace}/{self._secret} keeps changing")
 
     async def announce(self, bundle: bytes) -> bool:
         """
-        Put the bundle wherever it is missing; whether it was missing anywhere.
+        Write the bundle wherever it is missing; returns whether it was missing anywhere.
 
-        Who cannot be told keeps nobody from hearing.
+        A failure for one object does not stop the others.
         """
         text = base64.b64encode(bundle).decode()
         told = self._trusting
@@ -121,17 +120,17 @@ class Trust:
         return missing
 
     async def run(
-        self, use: Callable[[Pair], None], heard: Callable[[], None] = lambda: None
+        self, use: Callable[[KeyPair], None], announced: Callable[[], None] = lambda: None
     ) -> None:
         """
-        Look after both until cancelled; ``use`` gets each new serving certificate.
+        Maintain both until cancelled; ``use`` gets each new serving certificate.
 
-        ``heard`` is called once apiservers know whom to trust: until then they refuse us.
+        ``announced`` is called once the apiservers have the CA bundle.
         """
-        using: Kept | None = None
+        using: ServingCertificates | None = None
         while True:
             try:
-                using = await self._turn(using, use, heard)
+                using = await self._turn(using, use, announced)
             except MoxwellError as error:
                 log.warning("webhook certificate not kept", error=str(error), reason=error.reason)
                 await self._clock.sleep(RETRY_SECONDS)
@@ -139,24 +138,24 @@ class Trust:
             await self._clock.sleep(CHECK_SECONDS)
 
     async def _turn(
-        self, using: Kept | None, use: Callable[[Pair], None], heard: Callable[[], None]
-    ) -> Kept:
+        self, using: ServingCertificates | None, use: Callable[[KeyPair], None], announced: Callable[[], None]
+    ) -> ServingCertificates:
         kept = await self.ensure()
-        if using is None:  # nothing else could be served, and our own lists may need it
+        if using is None:  # start serving at once: our own lists may need the conversion webhook
             use(kept.serving)
         missing = await self.announce(kept.bundle)
         if using is None:
             if missing:
                 await self._clock.sleep(HEARD_SECONDS)
-            heard()
+            announced()
         if using is not None and kept.serving != using.serving:
-            if using.authority.cert in kept.bundle and kept.authority != using.authority:
+            if using.ca.certificate in kept.bundle and kept.ca != using.ca:
                 await self._clock.sleep(EXCHANGE_SECONDS)
             use(kept.serving)
             log.info("webhook certificate exchanged")
         return kept
 
-    async def _store(self, old: Json | None, kept: Kept) -> None:
+    async def _store(self, old: Json | None, kept: ServingCertificates) -> None:
         secret = write_secret(self._secret, self._namespace, kept)
         if old is None:
             await self._kube.create(secret, SECRETS)
@@ -164,27 +163,26 @@ class Trust:
             await self._kube.replace({**old, "data": secret["data"]}, SECRETS)
 
 
-def read_secret(secret: Json) -> Kept | None:
-    """What a Secret holds; None if anything is missing or unreadable."""
+def read_secret(secret: Json) -> ServingCertificates | None:
+    """The certificates of a Secret; None if anything is missing or unreadable."""
     data = secret.get("data") or {}
     try:
-        ca, key, cert, serving, bundle = (
+        ca, ca_key, certificate, key, bundle = (
             base64.b64decode(data[name], validate=True)
             for name in ("ca.crt", "ca.key", "tls.crt", "tls.key", "bundle.crt")
         )
-        kept = Kept(Pair(ca, key), Pair(cert, serving), bundle)
-        webhook_certs.check(kept)
-    except (KeyError, ValueError):
+        kept = ServingCertificates(KeyPair(ca, ca_key), KeyPair(certificate, key), bundle)
+        return kept if serving.is_usable(kept) else None
+    except (KeyError, ValueError, Invalid):
         return None
-    return kept
 
 
-def write_secret(name: str, namespace: str, kept: Kept) -> Json:
+def write_secret(name: str, namespace: str, kept: ServingCertificates) -> Json:
     """The Secret that holds these certificates."""
     data = {
-        "ca.crt": kept.authority.cert,
-        "ca.key": kept.authority.key,
-        "tls.crt": kept.serving.cert,
+        "ca.crt": kept.ca.certificate,
+        "ca.key": kept.ca.key,
+        "tls.crt": kept.serving.certificate,
         "tls.key": kept.serving.key,
         "bundle.crt": kept.bundle,
     }
@@ -198,7 +196,7 @@ def write_secret(name: str, namespace: str, kept: Kept) -> Json:
 
 
 def webhook_patch(configuration: Json, bundle: str) -> list[Json]:
-    """JSON patch operations that put the bundle into every webhook that lacks it."""
+    """JSON patch operations that set the bundle in every webhook that lacks it."""
     return [
         {"op": "add", "path": f"/webhooks/{n}/clientConfig/caBundle", "value": bundle}
         for n, hook in enumerate(configuration.get("webhooks") or ())
@@ -207,7 +205,7 @@ def webhook_patch(configuration: Json, bundle: str) -> list[Json]:
 
 
 def crd_patch(crd: Json, bundle: str) -> list[Json]:
-    """The same for a CRD that converts by webhook; others are left alone."""
+    """The same for a CRD with a conversion webhook; None for others."""
     conversion = crd.get("spec", {}).get("conversion") or {}
     config = (conversion.get("webhook") or {}).get("clientConfig")
     if conversion.get("strategy") != "Webhook" or config is None:

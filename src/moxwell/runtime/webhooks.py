@@ -1,9 +1,9 @@
 """
-Admission and conversion reviews: bytes of a question in, bytes of the answer out.
+Answers AdmissionReview and ConversionReview requests: bytes in, bytes out.
 
-The functions asked are plain and pure; the socket is in :mod:`moxwell.runtime.http`. A refusal is a
-``Deny`` or a raised ``Terminal`` (its text reaches whoever ran kubectl). Anything else that goes
-wrong becomes a 500, and the failure policy in the cluster decides.
+The review functions are pure; the socket is in :mod:`moxwell.runtime.http`. A rejection is a
+``Deny`` or a raised ``Terminal``, whose message the user sees. Any other error is a 500, and the
+failure policy decides.
 """
 
 import base64
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What somebody wants to do."""
+    """An admission request."""
 
     operation: str  # CREATE, UPDATE, DELETE, CONNECT
     kind: str
@@ -38,7 +38,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """Let it pass, perhaps with changes (JSON patch operations) and warnings."""
+    """Allow the request, with optional JSON patch operations and warnings."""
 
     patch: tuple[Json, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """Refuse it, and say why."""
+    """Reject the request with a message."""
 
     message: str
     code: int = 422
@@ -54,7 +54,7 @@ class Deny:
 
 
 Admit = Callable[[Admission], Allow | Deny]
-Convert = Callable[[Json, str], Json]  # an object and the apiVersion wanted
+Convert = Callable[[Json, str], Json]  # an object and the requested apiVersion
 
 
 class _Gvk(Struct):
@@ -97,22 +97,22 @@ class _ConversionReview(Struct, rename="camel"):
 
 
 class BadReview(Invalid):
-    """Not a review at all."""
+    """The request body is not a review."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhooks:
-    """The questions answered here, by path; conversions all go to ``/convert``."""
+    """The review functions by path; conversions are served at ``/convert``."""
 
     admissions: Mapping[str, Admit]
     convert: Convert | None = None
 
     def answers(self, path: str) -> bool:
-        """Whether questions are asked there."""
+        """Whether the path is served."""
         return path in self.admissions or (path == "/convert" and self.convert is not None)
 
     def answer(self, path: str, body: bytes) -> bytes | None:
-        """The answer, or None for a path nobody answers."""
+        """The response, or None for an unknown path."""
         if path == "/convert" and self.convert is not None:
             return review_conversion(body, self.convert)
         admit = self.admissions.get(path)
@@ -132,7 +132,9 @@ def review_admission(body: bytes, admit: Admit) -> bytes:
 
 
 def review_conversion(body: bytes, convert: Convert) -> bytes:
-    """Answer one ConversionReview; one bad object fails all, as the API demands."""
+    """
+    Answer one ConversionReview; one failing object fails the whole review, as the API requires.
+    """
     review = _decode(body, _ConversionReview)
     wanted = review.request.desired_api_version
     response: Json = {"uid": review.request.uid}

@@ -1,13 +1,12 @@
 """
-The pass: everything that is done around a controller so that no controller has to.
+Runs the passes of one controller.
 
-A key comes from the queue. The object is fetched (from the cache, or live where the cache has not
-yet seen our own last write), the finalizer is put on before anything else, the reconciler looks and
-takes at most one step, the status is written if it differs. An error becomes a condition, an event,
-a count and a later try. One pass, one task: cancelling it is always safe, because every pass starts
-from what is true.
+A pass takes a key from the queue, fetches the object (from the cache, or live when the cache does
+not have our last write yet), adds the finalizer, calls see, plan, act and describe, and writes the
+status if it changed. An error becomes a condition, an event, a count and a retry. A pass is one
+task and may be cancelled at any time, because every pass starts from the observed state.
 
-This is the one place in Moxwell that catches everything: a broken controller must not stop others.
+This is the only module that catches every exception: a broken controller must not stop others.
 """
 
 import asyncio
@@ -29,15 +28,15 @@ from moxwell.runtime.events import Recorder
 from moxwell.runtime.failure import Failure
 from moxwell.runtime.key import Key
 from moxwell.runtime.metrics import ControllerMetrics
-from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.move import Done, Wait, is_final
 from moxwell.runtime.objects import as_tree, key_of, meta_of, version_of
-from moxwell.runtime.own_writes import Echoes
+from moxwell.runtime.own_writes import OwnWrites
 from moxwell.runtime.queue import LOW, NORMAL, Item, Queue
 from moxwell.runtime.reconciler import Controller, Note, Outcome
 from moxwell.runtime.status import StatusWriter
 from moxwell.runtime.watches import Watch
 
-QUIET_FAILURES = 3  # conflicts below this are nobody's business
+QUIET_FAILURES = 3  # conflicts below this count are not reported
 LOOP_CAP_SECONDS = 60.0
 CONTEXT = ("controller", "key", "pass")
 
@@ -46,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """When to look again without being asked."""
+    """Intervals of passes without an event."""
 
     resync_seconds: float
     terminal_seconds: float
@@ -75,19 +74,19 @@ class Worker:
         self._clusters = clusters
         self._kind, self._finalizer = controller.reconciler.kind, controller.reconciler.finalizer
         self._status = StatusWriter(kube, clock)
-        self._echoes = Echoes()
+        self._own_writes = OwnWrites()
         self._form = failures.condition_type(self._kind)
         self._condition = failures.failure_condition(self._kind, controller.condition)
         self._tasks: dict[asyncio.Task[None], str] = {}
 
-    # ---- what wakes it
+    # ---- events that enqueue keys
 
     def subscribe(self) -> None:
-        """Hear of changes of our own kind."""
+        """Enqueue the key of every changed object of our kind."""
         self._cache.subscribe(self._changed)
 
     def watch(self, watch: Watch, cache: Cache[Any]) -> None:
-        """Hear of changes of another kind."""
+        """Enqueue the keys that a change of another kind maps to."""
 
         def changed(old: Any, new: Any, listed: bool) -> None:
             try:
@@ -101,32 +100,32 @@ class Worker:
         cache.subscribe(changed)
 
     def wake(self, key: Key) -> None:
-        """Somebody else has reason to think this key needs a look."""
+        """Enqueue a key for a reason outside Kubernetes."""
         self._add(key, NORMAL)
 
-    def wake_share(self, share: str | None) -> None:
-        """Everything of a share (None: of all) needs a look: it has just become ours."""
+    def wake_shard(self, shard: str | None) -> None:
+        """Enqueue every object of a shard (None: of all), which this replica has just gained."""
         for obj in self._cache.list():
-            its = self._share(obj)
-            if share is None or its == share:
-                self.queue.add(key_of(obj), share=its, priority=LOW)
+            its = self._shard(obj)
+            if shard is None or its == shard:
+                self.queue.add(key_of(obj), shard=its, priority=LOW)
 
     def _add(self, key: Key, priority: int) -> None:
         obj = self._cache.find(key)
-        share = self._share(obj) if obj is not None else ""
-        self.queue.add(key, share=share, priority=priority)
+        shard = self._shard(obj) if obj is not None else ""
+        self.queue.add(key, shard=shard, priority=priority)
 
     def _changed(self, old: Any, new: Any, listed: bool) -> None:
         obj = old if new is None else new
         key = key_of(obj)
-        if new is None or self._echoes.heard(key, version_of(new)):
-            self.queue.add(key, share=self._share(obj), priority=LOW if listed else NORMAL)
+        if new is None or self._own_writes.is_foreign(key, version_of(new)):
+            self.queue.add(key, shard=self._shard(obj), priority=LOW if listed else NORMAL)
 
-    def _share(self, obj: Any) -> str:
+    def _shard(self, obj: Any) -> str:
         try:
-            return self.controller.share(obj)
+            return self.controller.shard(obj)
         except Exception as error:  # noqa: BLE001 - asked from inside a cache
-            self._broke("share broken", error, key=str(key_of(obj)))
+            self._broke("shard broken", error, key=str(key_of(obj)))
             return ""
 
     def _broke(self, event: str, error: Exception, **more: Any) -> None:
@@ -134,45 +133,47 @@ class Worker:
         log.error(event, controller=self.controller.name, exc_info=error, **more)
 
     def sample(self) -> None:
-        """Set the gauges; called when somebody scrapes."""
+        """Set the gauges; called at each scrape."""
         self._metrics.sample(self.queue)
 
     # ---- running
 
     async def run(self) -> None:
-        """Hand out keys to passes until the queue is shut; then wait for those that run."""
+        """
+        Start a pass for each key until the queue is shut down; then wait for the running ones.
+        """
         async with asyncio.TaskGroup() as group:
             while (item := await self.queue.get()) is not None:
                 task = group.create_task(self.handle(item))
-                self._tasks[task] = item.share
+                self._tasks[task] = item.shard
                 task.add_done_callback(self._tasks.pop)
 
-    async def abandon(self, share: str | None) -> None:
-        """Cancel the passes of a share (None: all) and wait until they have stopped."""
-        ours = [t for t, its in self._tasks.items() if share is None or its == share]
+    async def abandon(self, shard: str | None) -> None:
+        """Cancel the passes of a shard (None: all) and wait until they have stopped."""
+        ours = [t for t, its in self._tasks.items() if shard is None or its == shard]
         for task in ours:
             task.cancel()
         if ours:
             await asyncio.wait(ours)
 
     async def handle(self, item: Item) -> None:
-        """One key, from the queue and back; never raises but for cancellation."""
-        fence.enter(item.share)
+        """One pass; raises nothing but cancellation."""
+        fence.enter(item.shard)
         structlog.contextvars.bind_contextvars(
             **{"controller": self.controller.name, "key": str(item.key), "pass": self._pass_id()}
         )
         started, result = self._clock.monotonic(), "cancelled"
-        self._echoes.begin(item.key)
+        self._own_writes.begin(item.key)
         try:
             result = await self._attempt(item)
         except Exception as error:  # noqa: BLE001 - even telling of a failure may fail
             result = "error"
             self._broke("pass broken", error)
-            self.queue.retry(item.key, share=item.share)
+            self.queue.retry(item.key, shard=item.shard)
         finally:
-            news = self._echoes.end(item.key)
+            news = self._own_writes.end(item.key)
             if news or result == "cancelled":
-                self.queue.add(item.key, share=item.share)
+                self.queue.add(item.key, shard=item.shard)
             self.queue.done(item)
             structlog.contextvars.unbind_contextvars(*CONTEXT)
         self._metrics.passed(result, self._clock.monotonic() - started)
@@ -184,8 +185,8 @@ class Worker:
             if obj is None:
                 self.queue.forget(item.key)
                 return "success"
-            if (share := self._share(obj)) != item.share:  # it has moved: its holder's turn
-                self.queue.add(item.key, share=share)
+            if (shard := self._shard(obj)) != item.shard:  # the object moved to another shard
+                self.queue.add(item.key, shard=shard)
                 return "success"
             try:
                 outcome = await self._pass(obj)
@@ -198,26 +199,26 @@ class Worker:
         return self._schedule(item, outcome)
 
     async def _fetch(self, key: Key) -> Any:
-        """The object as it is: from the cache unless we know better."""
+        """The object from the cache, or live if the cache is stale."""
         obj = self._cache.find(key)
-        if self._echoes.is_stale(key, version_of(obj) if obj is not None else "0"):
+        if self._own_writes.is_stale(key, version_of(obj) if obj is not None else "0"):
             obj = await self._kube.find(self._kind, key.name, key.namespace)
         if obj is None:
-            self._echoes.forget(key)
+            self._own_writes.forget(key)
         return obj
 
     async def _anew(self, key: Key, error: WriteConflict) -> Any:
         """
-        The object as the server has it, after a write that somebody else's came before.
+        The live object after a write conflict.
 
-        The cache had not heard of that other write yet; the pass begins again from what is true,
-        and only if it meets a conflict once more has it failed.
+        The cache did not have the other write yet. The pass starts again; a second conflict fails
+        it.
         """
         log.debug("pass begun again", reason=error.reason, error=str(error))
         return await self._kube.find(self._kind, key.name, key.namespace)
 
     async def _pass(self, obj: Any) -> Outcome[Any] | None:
-        """The whole pass for one object; None where there is nothing to look at again."""
+        """The whole pass of one object; None if no further pass is needed."""
         if self.controller.needs is not None and not self.controller.needs(obj):
             return None
         if self.controller.pausable and (why := pause.find_pause(obj, self._clusters)):
@@ -228,20 +229,20 @@ class Worker:
             return None
         if not deleting and self._finalizer and not finalizer.has(obj, self._finalizer):
             obj = await finalizer.add(self._kube, self._kind, obj, self._finalizer)
-            self._echoes.wrote(key_of(obj), version_of(obj))
+            self._own_writes.wrote(key_of(obj), version_of(obj))
         outcome = await self._reconcile(obj)
         for note in outcome.notes:
             self._recorder.note(self.controller.name, self._kind, obj, note)
         if deleting and outcome.settled:
-            await self._let_go(obj)
+            await self._release(obj)
             return None
         if outcome.left is not None:
-            self._echoes.wrote(key_of(obj), version_of(outcome.left))
+            self._own_writes.wrote(key_of(obj), version_of(outcome.left))
         await self._write(outcome.left or obj, outcome.status, "")
         return outcome
 
     async def _reconcile(self, obj: Any) -> Outcome[Any]:
-        """See, plan, act, describe."""
+        """Call see, plan, act and describe."""
         reconciler = self.controller.reconciler
         if hasattr(reconciler, "reconcile"):  # the old form
             old: Outcome[Any] = await reconciler.reconcile(obj)
@@ -252,7 +253,7 @@ class Worker:
         return Outcome(
             status=reconciler.describe(obj, seen, move),
             again=reconciler.requeue_after(obj, seen, move),
-            settled=isinstance(move, Done),
+            settled=is_final(move),
             notes=tuple(reconciler.events(obj, seen, move)),
             left=left,
         )
@@ -262,23 +263,23 @@ class Worker:
             return finalizer.has(obj, self._finalizer)
         return self.controller.sees_deleting
 
-    async def _let_go(self, obj: Any) -> None:
+    async def _release(self, obj: Any) -> None:
         if not self._finalizer:
             return
         left = await finalizer.remove(self._kube, self._kind, obj, self._finalizer)
         if left is not None:
-            self._echoes.wrote(key_of(left), version_of(left))
+            self._own_writes.wrote(key_of(left), version_of(left))
         log.info("object released")
 
     async def _write(self, obj: Any, status: Any, paused: str) -> None:
-        """Write status if it differs, with the ``Paused`` condition of kinds that have one."""
+        """Write the status if it changed, with the ``Paused`` condition of pausable kinds."""
         want = self._wanted(obj, status, paused)
         if want is None:
             return
         owns = () if paused else self.controller.owns
         left = await self._status.write(self._kind, obj, want, owns=owns)
         if left is not None and left is not obj:
-            self._echoes.wrote(key_of(left), version_of(left))
+            self._own_writes.wrote(key_of(left), version_of(left))
             self._metrics.status_written()
 
     def _wanted(self, obj: Any, status: Any, paused: str) -> Any:
@@ -290,37 +291,37 @@ class Worker:
         return tree
 
     def _schedule(self, item: Item, outcome: Outcome[Any] | None) -> str:
-        """When to look again."""
+        """Schedule the next pass."""
         if outcome is None:
             return "success"
         if outcome.again is not None:
-            self.queue.add_after(item.key, outcome.again, share=item.share)
+            self.queue.add_after(item.key, outcome.again, shard=item.shard)
             return "requeue_after"
         resync = self.controller.resync_seconds or self._times.resync_seconds
-        self.queue.add_after(item.key, self._jittered(resync), share=item.share, priority=LOW)
+        self.queue.add_after(item.key, self._jittered(resync), shard=item.shard, priority=LOW)
         return "success"
 
     # ---- failing
 
     async def _failed(self, item: Item, obj: Any, error: Exception) -> str:
-        """Count it, tell it, try again when its class says."""
+        """Count and report the failure; schedule the retry that its class asks for."""
         failure = failures.explain(error)
         ordinary = failure.quiet and self.queue.failures(item.key) + 1 < QUIET_FAILURES
         self._log(failure, error, ordinary=ordinary)
         if failure.retry == "change":
             self.queue.forget(item.key)
             seconds = self._jittered(self._times.terminal_seconds)
-            self.queue.add_after(item.key, seconds, share=item.share, priority=LOW)
+            self.queue.add_after(item.key, seconds, shard=item.shard, priority=LOW)
         else:
-            self.queue.retry(item.key, share=item.share)
+            self.queue.retry(item.key, shard=item.shard)
         if failure.broken:
             self._metrics.broke()
         told = not failure.quiet or self.queue.failures(item.key) >= QUIET_FAILURES
         if obj is not None and told and not isinstance(error, fence.NotHeld):
-            await self._tell(obj, failure)
+            await self._report_failure(obj, failure)
         return "terminal" if failure.retry == "change" else "error"
 
-    async def _tell(self, obj: Any, failure: Failure) -> None:
+    async def _report_failure(self, obj: Any, failure: Failure) -> None:
         note = Note(failure.reason, failure.message, "Warning")
         self._recorder.note(self.controller.name, self._kind, obj, note)
         if self._form is None or not self._condition:
@@ -330,7 +331,7 @@ class Worker:
         try:
             left = await self._status.write(self._kind, obj, {"conditions": [as_tree(said)]})
             if left is not None and left is not obj:
-                self._echoes.wrote(key_of(left), version_of(left))
+                self._own_writes.wrote(key_of(left), version_of(left))
         except MoxwellError as error:
             log.warning("failure not told", reason=error.reason, error=str(error))
 
@@ -350,7 +351,7 @@ class Worker:
 
 
 async def keep_running(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run a loop beside the controllers; one that breaks is told of and started again, later."""
+    """Run a background loop; restart it with backoff when it fails."""
     failures_in_a_row = 0
     while True:
         started = clock.monotonic()
@@ -359,7 +360,7 @@ async def keep_running(name: str, run: Callable[[], Awaitable[None]], clock: Clo
             return
         except MoxwellError as error:
             log.warning("loop failed", loop=name, reason=error.reason, error=str(error))
-        except Exception as error:  # a broken loop must not stop the others
+        except Exception as error:  # a failing loop must not stop the others
             log.error("loop broken", loop=name, exc_info=error)
         lasted = clock.monotonic() - started
         failures_in_a_row = 1 if lasted > LOOP_CAP_SECONDS else failures_in_a_row + 1
@@ -367,7 +368,7 @@ async def keep_running(name: str, run: Callable[[], Awaitable[None]], clock: Clo
 
 
 def _explicit(status: Any) -> dict[str, Any]:
-    """A status as a tree in which absent fields of its type are told as absent."""
+    """A status as a tree in which unset fields of its type are explicit nulls."""
     if status is None:
         return {}
     names = getattr(status, "__struct_encode_fields__", ())

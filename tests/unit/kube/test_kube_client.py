@@ -15,7 +15,7 @@ from moxwell.api.requests import Request, Response
 from moxwell.errors import Bug, Unreachable
 from moxwell.kube import errors, patch
 from moxwell.kube.client import Kube
-from moxwell.kube.codec import Bookmark, Change, Unreadable
+from moxwell.kube.codec import Bookmark, UnreadableObject, WatchEvent
 from moxwell.testing.loop import run_virtual
 
 
@@ -325,7 +325,7 @@ async def test_a_watch_yields_changes_whatever_the_chunks_and_resumes_where_it_w
     script = Script(stream(text[:30], text[30:90], text[90:]), stream())
     watch = Kube(script).watch(Toy, "n", resource_version="10")
     seen = [e async for e in watch]
-    assert [(e.type, e.object.name) for e in seen if isinstance(e, Change)] == [
+    assert [(e.type, e.object.name) for e in seen if isinstance(e, WatchEvent)] == [
         ("ADDED", "a"),
         ("MODIFIED", "a"),
     ]
@@ -381,19 +381,19 @@ async def test_an_unreadable_change_is_set_aside_and_the_watch_goes_on() -> None
     bad = toy("x", "13") | {"spec": {"size": []}}
     watch = Kube(Script(stream(event("ADDED", bad) + event("DELETED", toy("y", "14"))))).watch(Toy)
     seen = [e async for e in watch]
-    assert isinstance(seen[0], Unreadable)
+    assert isinstance(seen[0], UnreadableObject)
     assert seen[0].metadata.name == "x"
-    assert isinstance(seen[1], Change)
+    assert isinstance(seen[1], WatchEvent)
 
 
 async def test_an_event_written_in_another_order_is_read_too() -> None:
     line = b'{ "object": {"metadata": {"name": "a"}}, "type": "ADDED" }\n'
     seen = [e async for e in Kube(Script(stream(line))).watch(Toy)]
-    assert seen == [Change("ADDED", Toy(metadata=ObjectMeta(name="a")))]
+    assert seen == [WatchEvent("ADDED", Toy(metadata=ObjectMeta(name="a")))]
 
 
 async def test_a_watch_by_resource_gives_dicts() -> None:
     watch = Kube(Script(stream(event("ADDED", toy("a", "3"))))).watch(PODS)
     pod = toy("a", "3") | {"apiVersion": "v1", "kind": "Pod"}
-    assert [e async for e in watch] == [Change("ADDED", pod)]
+    assert [e async for e in watch] == [WatchEvent("ADDED", pod)]
     assert watch.resource_version == "3"

@@ -8,14 +8,21 @@ import msgspec
 import pytest
 
 from moxwell.kube import credentials
-from moxwell.kube.credentials import Exec, Identity, NoCredentials, Plugin, Secret, TokenFile
+from moxwell.kube.credentials import (
+    ApiIdentity,
+    ExecCredentials,
+    ExecPlugin,
+    NoCredentials,
+    SecretText,
+    TokenFile,
+)
 from moxwell.testing.loop import START, LoopClock, run_virtual
 
 
 def test_a_secret_is_not_shown() -> None:
     identity = credentials.token("t0p")
     assert "t0p" not in f"{identity} {identity!r} {identity.authorization}"
-    assert not Secret("")
+    assert not SecretText("")
 
 
 def test_a_token_file_is_read_again_each_minute_and_after_a_refusal(tmp_path: Path) -> None:
@@ -65,9 +72,11 @@ def answer(**status: object) -> str:
 async def test_a_plugin_gives_a_token_once_for_many(tmp_path: Path) -> None:
     count = tmp_path / "count"
     command = script(tmp_path, f"echo x >> {count}; echo '{answer(token='t0p')}'")
-    source = Exec(Plugin(command=command, env={"PATH": "/bin:/usr/bin"}), LoopClock())
+    source = ExecCredentials(
+        ExecPlugin(command=command, env={"PATH": "/bin:/usr/bin"}), LoopClock()
+    )
     found = await asyncio.gather(source.identity(), source.identity())
-    assert list(found) == [Identity(Secret("Bearer t0p"))] * 2
+    assert list(found) == [ApiIdentity(SecretText("Bearer t0p"))] * 2
     assert count.read_text() == "x\n"
     source.forget()
     await source.identity()
@@ -76,8 +85,8 @@ async def test_a_plugin_gives_a_token_once_for_many(tmp_path: Path) -> None:
 
 async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
     given = answer(clientCertificateData="CERT", clientKeyData="KEY")
-    source = Exec(Plugin(command=script(tmp_path, f"echo '{given}'")), LoopClock())
-    assert await source.identity() == Identity(Secret(""), "CERT", Secret("KEY"))
+    source = ExecCredentials(ExecPlugin(command=script(tmp_path, f"echo '{given}'")), LoopClock())
+    assert await source.identity() == ApiIdentity(SecretText(""), "CERT", SecretText("KEY"))
 
 
 async def test_a_plugin_knows_its_cluster_if_it_wants_to(tmp_path: Path) -> None:
@@ -85,7 +94,7 @@ async def test_a_plugin_knows_its_cluster_if_it_wants_to(tmp_path: Path) -> None
         tmp_path, f"""echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info; echo '{answer(token="t")}'"""
     )
     info = {"server": "https://a"}
-    await Exec(Plugin(command=command, cluster_info=info), LoopClock()).identity()
+    await ExecCredentials(ExecPlugin(command=command, cluster_info=info), LoopClock()).identity()
     told = msgspec.json.decode((tmp_path / "info").read_bytes())
     assert told["spec"] == {"interactive": False, "cluster": info}
 
@@ -110,7 +119,7 @@ async def test_a_plugin_is_asked_again_shortly_before_its_answer_expires(tmp_pat
     count, clock = tmp_path / "count", Wall()
     given = answer(token="t", expirationTimestamp="2026-01-01T01:00:00Z")
     command = script(tmp_path, f"echo x >> {count}; echo '{given}'")
-    source = Exec(Plugin(command=command, env={"PATH": "/bin:/usr/bin"}), clock)
+    source = ExecCredentials(ExecPlugin(command=command, env={"PATH": "/bin:/usr/bin"}), clock)
     for minute, runs in ((0, 1), (59, 1), (60, 2)):
         clock.at = datetime(2026, 1, 1, minute // 60, minute % 60, tzinfo=UTC)
         await source.identity()
@@ -130,9 +139,11 @@ async def test_a_plugin_is_asked_again_shortly_before_its_answer_expires(tmp_pat
 )
 async def test_a_plugin_that_fails_is_told(tmp_path: Path, lines: str, told: str) -> None:
     with pytest.raises(NoCredentials, match=told):
-        await Exec(Plugin(command=script(tmp_path, lines)), LoopClock()).identity()
+        await ExecCredentials(ExecPlugin(command=script(tmp_path, lines)), LoopClock()).identity()
 
 
 async def test_an_absent_plugin_is_told_with_its_hint() -> None:
     with pytest.raises(NoCredentials, match=r"cannot run /absent: No such file.*; get it"):
-        await Exec(Plugin(command="/absent", install_hint="get it"), LoopClock()).identity()
+        await ExecCredentials(
+            ExecPlugin(command="/absent", install_hint="get it"), LoopClock()
+        ).identity()

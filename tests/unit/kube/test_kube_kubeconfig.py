@@ -8,7 +8,7 @@ import yaml
 
 from moxwell.clock import SystemClock
 from moxwell.kube import credentials, kubeconfig
-from moxwell.kube.credentials import Fixed, Identity, Secret
+from moxwell.kube.credentials import ApiIdentity, SecretText, StaticCredentials
 from moxwell.kube.kubeconfig import BadKubeconfig, NoKubeconfig
 
 CLOCK = SystemClock()
@@ -37,7 +37,7 @@ def config(user: object = None, cluster: object = None, **more: object) -> str:
     )
 
 
-async def identity(text: str, home: Path = Path()) -> Identity:
+async def identity(text: str, home: Path = Path()) -> ApiIdentity:
     access = kubeconfig.parse(text, home).access(CLOCK, {})
     return await access.credentials.identity()
 
@@ -50,7 +50,7 @@ def test_the_current_context_is_taken() -> None:
 def test_a_named_context_is_taken_instead() -> None:
     access = kubeconfig.parse(config()).access(CLOCK, {}, "bare")
     assert access.namespace == "default"
-    assert access.credentials == Fixed()
+    assert access.credentials == StaticCredentials()
 
 
 @pytest.mark.parametrize(
@@ -67,17 +67,17 @@ def test_what_is_missing_is_named(context: str, told: str) -> None:
 
 
 async def test_a_token_becomes_a_header() -> None:
-    assert (await identity(config({"token": "t0p\n"}))).authorization == Secret("Bearer t0p")
+    assert (await identity(config({"token": "t0p\n"}))).authorization == SecretText("Bearer t0p")
 
 
 async def test_a_password_becomes_a_header() -> None:
     found = await identity(config({"username": "a", "password": "b"}))
-    assert found.authorization == Secret("Basic YTpi")
+    assert found.authorization == SecretText("Basic YTpi")
 
 
 async def test_certificates_inline() -> None:
     user = {"client-certificate-data": encoded("CERT"), "client-key-data": encoded("KEY")}
-    assert await identity(config(user)) == Identity(Secret(""), "CERT", Secret("KEY"))
+    assert await identity(config(user)) == ApiIdentity(SecretText(""), "CERT", SecretText("KEY"))
 
 
 async def test_files_count_from_the_folder_of_the_kubeconfig(tmp_path: Path) -> None:
@@ -89,7 +89,9 @@ async def test_files_count_from_the_folder_of_the_kubeconfig(tmp_path: Path) -> 
     (tmp_path / "config").write_text(config(user, cluster))
     access = kubeconfig.load([tmp_path / "config"]).access(CLOCK, {})
     assert access.ca == "CA"
-    assert await access.credentials.identity() == Identity(Secret(""), "CRT", Secret("KEY"))
+    assert await access.credentials.identity() == ApiIdentity(
+        SecretText(""), "CRT", SecretText("KEY")
+    )
 
 
 def test_the_first_file_that_names_something_wins(tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ async def test_a_pod_finds_its_cluster(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     access = kubeconfig.in_cluster(CLOCK, environ, pod(tmp_path))
     assert (access.server, access.namespace, access.ca) == ("https://[fd00::1]:443", "mine", "CA")
-    assert (await access.credentials.identity()).authorization == Secret("Bearer t1")
+    assert (await access.credentials.identity()).authorization == SecretText("Bearer t1")
 
 
 def test_what_is_no_pod_is_told_so(tmp_path: Path) -> None:
@@ -190,4 +192,4 @@ def test_an_exec_plugin_gets_its_arguments_and_environment(tmp_path: Path) -> No
         "provideClusterInfo": True,
     }
     found = kubeconfig.parse(config({"exec": plugin}), tmp_path).access(CLOCK, {"PATH": "/p"})
-    assert isinstance(found.credentials, credentials.Exec)
+    assert isinstance(found.credentials, credentials.ExecCredentials)

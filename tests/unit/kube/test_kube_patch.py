@@ -48,7 +48,7 @@ def test_a_patch_makes_the_new_and_keeps_the_unknown(
     stored = kinds.as_dict(old)
     stored["spec"] |= unknown
     stored["metadata"] |= {"managedFields": [{}]}
-    after = json_merge.merge(stored, patch.changes(old, new))
+    after = json_merge.apply_merge_patch(stored, patch.changes(old, new))
     assert msgspec.convert(after, Toy) == new
     assert {k: after["spec"][k] for k in unknown} == unknown
     assert after["metadata"]["managedFields"] == [{}]
@@ -60,7 +60,10 @@ def test_an_unchanged_object_needs_no_patch(toy: Toy) -> None:
     again = msgspec.json.decode(kinds.encode(toy), type=Toy)
     assert patch.changes(toy, toy) == {}
     assert (
-        msgspec.convert(json_merge.merge(kinds.as_dict(toy), patch.changes(toy, again)), Toy) == toy
+        msgspec.convert(
+            json_merge.apply_merge_patch(kinds.as_dict(toy), patch.changes(toy, again)), Toy
+        )
+        == toy
     )
 
 

@@ -20,12 +20,17 @@ from cryptography.x509.oid import NameOID
 from moxwell.api.requests import Request
 from moxwell.errors import Denied, Unreachable
 from moxwell.kube.client import Kube
-from moxwell.kube.credentials import Fixed, Identity, Secret, token
+from moxwell.kube.credentials import ApiIdentity, SecretText, StaticCredentials, token
 from moxwell.kube.discovery import AGGREGATED
 from moxwell.kube.errors import Gone, Unauthorized
-from moxwell.kube.kubeconfig import Access
+from moxwell.kube.kubeconfig import ApiAccess
 from moxwell.kube.subresources import PODS
-from moxwell.kube.transport import BadCertificate, HttpTransport, NotReached, NotTrusted
+from moxwell.kube.transport import (
+    ApiServerUnreachable,
+    BadClientCertificate,
+    KubeTransport,
+    UntrustedApiServer,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -59,7 +64,7 @@ async def echo(request: web.Request) -> web.Response:
 
 
 async def ask(server: str, request: Request, **more: Any) -> dict[str, Any]:
-    async with HttpTransport(Access(server=server, **more)) as transport:
+    async with KubeTransport(ApiAccess(server=server, **more)) as transport:
         response = await transport.handle(request)
     found: dict[str, Any] = msgspec.json.decode(response.body)
     return found
@@ -74,7 +79,7 @@ async def test_a_request_arrives_as_it_was_meant() -> None:
         body=b"{}",
     )
     async with serving(echo) as server:
-        found = await ask(server + "/prefix/", request, credentials=Fixed(token("t0p")))
+        found = await ask(server + "/prefix/", request, credentials=StaticCredentials(token("t0p")))
     assert found["path"] == "/prefix/api/v1/a%20b/%C3%BC:x"
     assert found["query"] == [["labelSelector", "a in (b,c)"], ["labelSelector", "x=1&y"]]
     assert (found["auth"], found["type"], found["body"]) == (
@@ -88,7 +93,7 @@ async def test_a_refused_identity_is_fetched_again_once() -> None:
     class Rotating:
         turn = 0
 
-        async def identity(self) -> Identity:
+        async def identity(self) -> ApiIdentity:
             return token(f"t{self.turn}")
 
         def forget(self) -> None:
@@ -102,7 +107,9 @@ async def test_a_refused_identity_is_fetched_again_once() -> None:
     async with serving(guard) as server:
         found = await ask(server, Request(method="GET", path="/x"), credentials=Rotating())
         assert found["auth"] == "Bearer t1"
-        async with HttpTransport(Access(server=server, credentials=Fixed(token("no")))) as t:
+        async with KubeTransport(
+            ApiAccess(server=server, credentials=StaticCredentials(token("no")))
+        ) as t:
             with pytest.raises(Unauthorized):
                 await Kube(t).get(PODS, "x", "n")
 
@@ -110,9 +117,9 @@ async def test_a_refused_identity_is_fetched_again_once() -> None:
 async def test_nobody_there_is_unreachable() -> None:
     async with serving(echo) as server:
         pass
-    with pytest.raises(NotReached, match=r"cannot reach http://127\.0\.0\.1"):
+    with pytest.raises(ApiServerUnreachable, match=r"cannot reach http://127\.0\.0\.1"):
         await ask(server, Request(method="GET", path="/"))
-    assert issubclass(NotReached, Unreachable)
+    assert issubclass(ApiServerUnreachable, Unreachable)
 
 
 async def test_an_answer_cut_short_is_unreachable() -> None:
@@ -125,7 +132,7 @@ async def test_an_answer_cut_short_is_unreachable() -> None:
         return response
 
     async with serving(cut) as server:
-        with pytest.raises(NotReached):
+        with pytest.raises(ApiServerUnreachable):
             await ask(server, Request(method="GET", path="/"))
 
 
@@ -146,7 +153,7 @@ async def test_a_watch_flows_and_its_connection_is_given_back() -> None:
             gone.set()
         return response
 
-    async with serving(flow) as server, HttpTransport(Access(server=server)) as transport:
+    async with serving(flow) as server, KubeTransport(ApiAccess(server=server)) as transport:
         watch = aiter(Kube(transport).watch(PODS))
         seen = [await anext(watch) for _ in range(3)]
         await watch.aclose()
@@ -165,9 +172,9 @@ async def test_a_watch_that_breaks_off_is_unreachable_and_can_be_resumed() -> No
         request.transport.close()
         return response
 
-    async with serving(broken) as server, HttpTransport(Access(server=server)) as transport:
+    async with serving(broken) as server, KubeTransport(ApiAccess(server=server)) as transport:
         watch = Kube(transport).watch(PODS)
-        with pytest.raises(NotReached):
+        with pytest.raises(ApiServerUnreachable):
             [e async for e in watch]
         assert watch.resource_version == "7"
 
@@ -176,7 +183,7 @@ async def test_a_refused_watch_raises_its_error() -> None:
     async def refuse(request: web.Request) -> web.Response:
         return web.json_response({"reason": "Expired"}, status=410)
 
-    async with serving(refuse) as server, HttpTransport(Access(server=server)) as transport:
+    async with serving(refuse) as server, KubeTransport(ApiAccess(server=server)) as transport:
         with pytest.raises(Gone):
             [e async for e in Kube(transport).watch(PODS, resource_version="1")]
 
@@ -189,7 +196,7 @@ async def test_warnings_of_several_headers_all_arrive() -> None:
         return response
 
     heard: list[str] = []
-    async with serving(warn) as server, HttpTransport(Access(server=server)) as transport:
+    async with serving(warn) as server, KubeTransport(ApiAccess(server=server)) as transport:
         await Kube(transport, warn=heard.append).get(PODS, "x")
     assert heard == ["one", "two"]
 
@@ -248,18 +255,18 @@ async def whoami(request: web.Request) -> web.Response:
     return web.json_response({"name": dict(part[0] for part in peer["subject"])["commonName"]})
 
 
-def as_user(pki: Pki, name: str) -> Identity:
+def as_user(pki: Pki, name: str) -> ApiIdentity:
     certificate, key = pki.issue(name)
-    return Identity(Secret(""), certificate, Secret(key))
+    return ApiIdentity(SecretText(""), certificate, SecretText(key))
 
 
 class Changing:
     """Credentials that somebody changes under us."""
 
-    def __init__(self, value: Identity) -> None:
+    def __init__(self, value: ApiIdentity) -> None:
         self.value = value
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ApiIdentity:
         return self.value
 
     def forget(self) -> None: ...
@@ -270,8 +277,8 @@ async def test_a_client_certificate_proves_who_asks_and_a_new_one_is_taken_up(
 ) -> None:
     source = Changing(as_user(pki, "anna"))
     async with serving(whoami, tls) as server:
-        access = Access(server=server, ca=pki.ca, server_name="kube.example", credentials=source)
-        async with HttpTransport(access) as transport:
+        access = ApiAccess(server=server, ca=pki.ca, server_name="kube.example", credentials=source)
+        async with KubeTransport(access) as transport:
             first = await transport.handle(Request(method="GET", path="/"))
             source.value = as_user(pki, "bert")
             second = await transport.handle(Request(method="GET", path="/"))
@@ -295,8 +302,8 @@ async def test_a_watch_outlives_the_certificate_it_began_with(
 
     source = Changing(as_user(pki, "anna"))
     async with serving(serve, tls) as server:
-        access = Access(server=server, ca=pki.ca, server_name="kube.example", credentials=source)
-        async with HttpTransport(access) as transport:
+        access = ApiAccess(server=server, ca=pki.ca, server_name="kube.example", credentials=source)
+        async with KubeTransport(access) as transport:
             watch = aiter(Kube(transport).watch(PODS))
             await anext(watch)
             source.value = as_user(pki, "bert")
@@ -309,30 +316,32 @@ async def test_a_watch_outlives_the_certificate_it_began_with(
 
 async def test_a_server_of_another_authority_is_not_trusted(pki: Pki, tls: ssl.SSLContext) -> None:
     async with serving(whoami, tls) as server:
-        access = Access(server=server, ca=Pki().ca, server_name="kube.example")
-        async with HttpTransport(access) as transport:
-            with pytest.raises(NotTrusted, match="not trusted"):
+        access = ApiAccess(server=server, ca=Pki().ca, server_name="kube.example")
+        async with KubeTransport(access) as transport:
+            with pytest.raises(UntrustedApiServer, match="not trusted"):
                 await transport.handle(Request(method="GET", path="/"))
         wrong_name = replace(access, ca=pki.ca, server_name="")
-        async with HttpTransport(wrong_name) as transport:
-            with pytest.raises(NotTrusted):
+        async with KubeTransport(wrong_name) as transport:
+            with pytest.raises(UntrustedApiServer):
                 await transport.handle(Request(method="GET", path="/"))
-    assert issubclass(NotTrusted, Denied)
+    assert issubclass(UntrustedApiServer, Denied)
 
 
 async def test_insecure_trusts_anybody(pki: Pki, tls: ssl.SSLContext) -> None:
     async with serving(whoami, tls) as server:
-        access = Access(server=server, insecure=True, credentials=Fixed(as_user(pki, "anna")))
-        async with HttpTransport(access) as transport:
+        access = ApiAccess(
+            server=server, insecure=True, credentials=StaticCredentials(as_user(pki, "anna"))
+        )
+        async with KubeTransport(access) as transport:
             assert (await transport.handle(Request(method="GET", path="/"))).status == 200
 
 
 async def test_a_bad_key_is_told_without_showing_it(pki: Pki) -> None:
     certificate, _ = pki.issue("anna")
-    identity = Identity(Secret(""), certificate, Secret("-----BEGIN NONSENSE-----"))
-    access = Access(server="https://127.0.0.1:1", credentials=Fixed(identity))
-    async with HttpTransport(access) as transport:
-        with pytest.raises(BadCertificate) as error:
+    identity = ApiIdentity(SecretText(""), certificate, SecretText("-----BEGIN NONSENSE-----"))
+    access = ApiAccess(server="https://127.0.0.1:1", credentials=StaticCredentials(identity))
+    async with KubeTransport(access) as transport:
+        with pytest.raises(BadClientCertificate) as error:
             await transport.handle(Request(method="GET", path="/"))
     assert "NONSENSE" not in str(error.value)
 
@@ -391,7 +400,7 @@ async def test_discovery_tells_the_same_either_way(modern: bool) -> None:
             return web.json_response({}, status=503)
         return web.json_response(OLD[request.path])
 
-    async with serving(serve) as server, HttpTransport(Access(server=server)) as transport:
+    async with serving(serve) as server, KubeTransport(ApiAccess(server=server)) as transport:
         [pods] = await Kube(transport).discover()
     assert pods.resource == PODS
     assert (pods.short, pods.verbs, pods.subresources) == (("po",), ("get",), ("eviction",))

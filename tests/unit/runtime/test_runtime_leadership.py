@@ -16,10 +16,10 @@ from moxwell.errors import Invalid, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.runtime.fence import Fence, FencedHandler, FencedTransport, NotHeld, enter
 from moxwell.runtime.leadership import deal, lease_name
-from moxwell.runtime.lease import LEASES, Lease
+from moxwell.runtime.lease import LEASES, LeaderLease
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller, Outcome
-from moxwell.runtime.settings import LeaseTimes, Settings
+from moxwell.runtime.settings import LeaseTimes, ManagerSettings
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.sample_kind import THINGS, Thing, thing
@@ -27,8 +27,10 @@ from moxwell.testing.sample_kind import THINGS, Thing, thing
 TIMES = LeaseTimes()
 
 
-def lease(fake: FakeKube, identity: str) -> Lease:
-    return Lease(Kube(fake), LoopClock(), namespace="ns", name="l", identity=identity, times=TIMES)
+def lease(fake: FakeKube, identity: str) -> LeaderLease:
+    return LeaderLease(
+        Kube(fake), LoopClock(), namespace="ns", name="l", identity=identity, times=TIMES
+    )
 
 
 def spec(fake: FakeKube) -> Any:
@@ -225,12 +227,12 @@ def start(
     name: str, fake: FakeKube, log: Log, regions: Callable[[], list[str]], *, shards: bool
 ) -> Replica:
     wire = Wire(fake)
-    chosen = Settings(identity=name, shards=shards)
+    chosen = ManagerSettings(identity=name, shards=shards)
     rng = random.Random(name)
     runtime = assemble(wire, LoopClock(), chosen, rng=rng, regions=regions)
     runtime.manager.add(
         Controller(
-            name="test.tick", reconciler=Ticking(name, log), share=lambda t: str(t.spec.region)
+            name="test.tick", reconciler=Ticking(name, log), shard=lambda t: str(t.spec.region)
         )
     )
     log.holds.append(runtime.fence.holds)
@@ -292,7 +294,7 @@ def test_a_pass_under_way_is_cancelled_when_the_lease_is_lost() -> None:
 
         await make_things(fake, [""])
         wire = Wire(fake)
-        runtime = assemble(wire, LoopClock(), Settings(identity="a"), rng=random.Random(1))
+        runtime = assemble(wire, LoopClock(), ManagerSettings(identity="a"), rng=random.Random(1))
         runtime.manager.add(Controller(name="test.hang", reconciler=Hanging("a", Log())))
         task = asyncio.create_task(runtime.manager.run())
         await asyncio.sleep(20)

@@ -19,7 +19,7 @@ from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.objects import PAUSED_ANNOTATION
 from moxwell.runtime.pause import CLUSTERS
 from moxwell.runtime.reconciler import Controller, Note, Outcome
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.runtime.watches import Watch
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -63,13 +63,13 @@ def describe(obj: Thing, truth: str, reason: str) -> ThingStatus:
 
 
 def make(fake: FakeKube, growing: Growing, *, pausable: bool = False, **settings: Any) -> Runtime:
-    chosen = Settings(**{"elect": False, **settings})
+    chosen = ManagerSettings(**{"elect": False, **settings})
     runtime = assemble(fake, LoopClock(), chosen, rng=random.Random(1))
     runtime.manager.add(
         Controller(
             name="test.thing",
             reconciler=growing,
-            share=lambda thing: str(thing.spec.region),
+            shard=lambda thing: str(thing.spec.region),
             pausable=pausable,
         )
     )
@@ -355,8 +355,8 @@ def test_a_loop_of_a_share_runs_only_while_it_is_held() -> None:
                 beats[name] += 1
                 await asyncio.sleep(1)
 
-        runtime.manager.also("always", lambda: beat("always"))
-        runtime.manager.also("leader", lambda: beat("leader"), share="")
+        runtime.manager.add_loop("always", lambda: beat("always"))
+        runtime.manager.add_loop("leader", lambda: beat("leader"), shard="")
         async with running(runtime):
             await asyncio.sleep(9.5)
             assert beats["leader"] == 10
@@ -382,7 +382,7 @@ def test_a_loop_that_breaks_is_started_again_and_stops_nobody() -> None:
             beats.append(LoopClock().monotonic())
             raise ZeroDivisionError if len(beats) % 2 else Busy("not now")
 
-        runtime.manager.also("breaks", break_off)
+        runtime.manager.add_loop("breaks", break_off)
         async with running(runtime):
             await Kube(fake).create(thing("one", size=1), THINGS)
             await asyncio.sleep(40)
@@ -396,8 +396,8 @@ def test_a_broken_map_or_share_stops_no_cache() -> None:
     async def story() -> None:
         fake = FakeKube(LoopClock())
         growing = Growing(watches=(Watch(CLUSTERS, lambda c: [Key("ns", c["spec"]["thing"])]),))
-        runtime = assemble(fake, LoopClock(), Settings(elect=False), rng=random.Random(1))
-        broken = Controller(name="t", reconciler=growing, share=lambda t: str(t.spec.nowhere))
+        runtime = assemble(fake, LoopClock(), ManagerSettings(elect=False), rng=random.Random(1))
+        broken = Controller(name="t", reconciler=growing, shard=lambda t: str(t.spec.nowhere))
         runtime.manager.add(broken)
         head = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster"}
         await Kube(fake).create({**head, "metadata": {"name": "c", "namespace": "ns"}}, CLUSTERS)
@@ -412,12 +412,12 @@ def test_a_broken_map_or_share_stops_no_cache() -> None:
 def test_an_object_that_moves_to_a_region_held_elsewhere_is_left_to_its_holder() -> None:
     async def story() -> None:
         fake, growing = FakeKube(LoopClock()), Growing()
-        settings = Settings(elect=False)
+        settings = ManagerSettings(elect=False)
         runtime = assemble(fake, LoopClock(), settings, rng=random.Random(1))
-        controller = Controller(name="t", reconciler=growing, share=lambda t: str(t.spec.region))
+        controller = Controller(name="t", reconciler=growing, shard=lambda t: str(t.spec.region))
         runtime.manager.add(controller)
         queue = runtime.manager.worker("t").queue
-        queue._gate = lambda share: share == ""
+        queue._gate = lambda shard: shard == ""
         async with running(runtime):
             await Kube(fake).create(thing("one", size=9), THINGS)
             await asyncio.sleep(11)

@@ -20,7 +20,7 @@ from moxwell.kube.client import Kube
 from moxwell.runtime import log
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller, Outcome
-from moxwell.runtime.settings import Listen, Settings
+from moxwell.runtime.settings import Listen, ManagerSettings
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.sample_kind import THINGS, Thing, thing
 
@@ -46,7 +46,7 @@ class Nothing:
 
 @asynccontextmanager
 async def serving(fake: FakeKube, nothing: Nothing) -> AsyncIterator[Runtime]:
-    chosen = Settings(identity="a", health=Listen())
+    chosen = ManagerSettings(identity="a", health=Listen())
     runtime = assemble(fake, SystemClock(), chosen, rng=random.Random(1))
     runtime.manager.add(Controller(name="test.nothing", reconciler=nothing))
     started = asyncio.Event()
@@ -54,7 +54,7 @@ async def serving(fake: FakeKube, nothing: Nothing) -> AsyncIterator[Runtime]:
     async def start() -> None:
         started.set()
 
-    runtime.manager.also("started", start)
+    runtime.manager.add_loop("started", start)
     running = asyncio.create_task(runtime.manager.run())
     await started.wait()
     try:

@@ -1,4 +1,4 @@
-"""The queue's promises: no key lost, none in two hands, none starved, each share its own places."""
+"""The queue's promises: no key lost, none in two hands, none starved, each shard its own places."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moxwell.runtime.backoff import Backoff, Bucket, Pace
+from moxwell.runtime.backoff import Backoff, BackoffSettings, Bucket
 from moxwell.runtime.key import Key
 from moxwell.runtime.queue import HIGH, LOW, OLDEST_EVERY, Item, Queue, always
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -18,11 +18,14 @@ A, B, C = (Key("ns", name) for name in "abc")
 
 
 def make(
-    *, per_share: int = 4, gate: Callable[[str], bool] = always, pace: Pace | None = None
+    *,
+    per_shard: int = 4,
+    gate: Callable[[str], bool] = always,
+    backoff_settings: BackoffSettings | None = None,
 ) -> Queue:
     clock = LoopClock()
-    backoff = Backoff(clock, pace or Pace(jitter=0), random.Random(1))
-    return Queue(clock, backoff, per_share=per_share, gate=gate)
+    backoff = Backoff(clock, backoff_settings or BackoffSettings(jitter=0), random.Random(1))
+    return Queue(clock, backoff, per_shard=per_shard, gate=gate)
 
 
 async def ready(queue: Queue) -> Item | None:
@@ -121,7 +124,7 @@ def test_a_timer_keeps_the_earliest_time_and_dies_when_the_key_is_handed_out() -
 
 def test_backoff_doubles_until_the_key_succeeds() -> None:
     async def story() -> None:
-        queue = make(pace=Pace(first_seconds=1, cap_seconds=5, jitter=0))
+        queue = make(backoff_settings=BackoffSettings(first_seconds=1, cap_seconds=5, jitter=0))
         assert [queue.retry(A) for _ in range(5)] == [1, 2, 4, 5, 5]
         assert queue.failures(A) == 5
         queue.forget(A)
@@ -132,11 +135,11 @@ def test_backoff_doubles_until_the_key_succeeds() -> None:
 
 def test_a_dead_region_uses_up_only_its_own_retries() -> None:
     async def story() -> None:
-        pace = Pace(first_seconds=0, jitter=0, per_second=1, burst=2)
-        queue = make(pace=pace)
-        waits = [queue.retry(Key("ns", str(n)), share="dead") for n in range(10)]
+        backoff_settings = BackoffSettings(first_seconds=0, jitter=0, per_second=1, burst=2)
+        queue = make(backoff_settings=backoff_settings)
+        waits = [queue.retry(Key("ns", str(n)), shard="dead") for n in range(10)]
         assert waits == [0, 0, 1, 2, 3, 4, 5, 6, 7, 8]
-        assert queue.retry(A, share="alive") == 0
+        assert queue.retry(A, shard="alive") == 0
 
     run_virtual(story())
 
@@ -153,12 +156,12 @@ def test_a_bucket_refills_with_time() -> None:
 
 def test_a_region_whose_passes_hang_fills_only_its_own_places() -> None:
     async def story() -> None:
-        queue = make(per_share=2)
+        queue = make(per_shard=2)
         for n in range(50):
-            queue.add(Key("dead", str(n)), share="dead")
-        queue.add(A, share="alive")
+            queue.add(Key("dead", str(n)), shard="dead")
+        queue.add(A, shard="alive")
         held = [await ready(queue) for _ in range(3)]
-        assert Counter(i.share for i in held if i) == {"dead": 2, "alive": 1}
+        assert Counter(i.shard for i in held if i) == {"dead": 2, "alive": 1}
         assert queue.statistics().ready_by_share == {"dead": 48, "alive": 0}
 
     run_virtual(story())
@@ -167,8 +170,8 @@ def test_a_region_whose_passes_hang_fills_only_its_own_places() -> None:
 def test_a_shut_gate_keeps_its_keys_until_it_opens() -> None:
     async def story() -> None:
         held: set[str] = set()
-        queue = make(gate=lambda share: share in held)
-        queue.add(A, share="r1")
+        queue = make(gate=lambda shard: shard in held)
+        queue.add(A, shard="r1")
         getting = asyncio.create_task(queue.get())
         await asyncio.sleep(5)
         assert not getting.done()
@@ -224,7 +227,7 @@ def test_no_key_is_lost_none_overlaps_and_every_add_is_followed_by_a_pass(
     adds: list[tuple[int, str, int, float, float]], workers: int, seed: int
 ) -> None:
     async def story() -> None:
-        queue, clock, rng = make(per_share=workers), LoopClock(), random.Random(seed)
+        queue, clock, rng = make(per_shard=workers), LoopClock(), random.Random(seed)
         running: set[Key] = set()
         asked: dict[Key, float] = {}
         started: dict[Key, float] = {}
@@ -239,7 +242,7 @@ def test_no_key_is_lost_none_overlaps_and_every_add_is_followed_by_a_pass(
                 running.discard(item.key)
                 if fails[item.key]:
                     fails[item.key] -= 1
-                    queue.retry(item.key, share=item.share)
+                    queue.retry(item.key, shard=item.shard)
                 else:
                     queue.forget(item.key)
                 queue.done(item)
@@ -247,9 +250,9 @@ def test_no_key_is_lost_none_overlaps_and_every_add_is_followed_by_a_pass(
         async with asyncio.TaskGroup() as group:
             for _ in range(workers * 3):
                 group.create_task(work())
-            for n, share, priority, delay, pause in adds:
+            for n, shard, priority, delay, pause in adds:
                 key = Key("", str(n))
-                queue.add_after(key, delay, share=share, priority=priority)
+                queue.add_after(key, delay, shard=shard, priority=priority)
                 asked[key] = clock.monotonic()
                 await asyncio.sleep(pause)
             await asyncio.sleep(600)
@@ -262,23 +265,23 @@ def test_no_key_is_lost_none_overlaps_and_every_add_is_followed_by_a_pass(
 
 
 @settings(deadline=None, max_examples=30)
-@given(shares=st.integers(2, 5), per_share=st.integers(1, 3), keys=st.integers(1, 30))
+@given(shards=st.integers(2, 5), per_shard=st.integers(1, 3), keys=st.integers(1, 30))
 def test_each_living_share_gets_through_whatever_the_dead_ones_do(
-    shares: int, per_share: int, keys: int
+    shards: int, per_shard: int, keys: int
 ) -> None:
     async def story() -> None:
-        queue = make(per_share=per_share)
+        queue = make(per_shard=per_shard)
         finished: Counter[str] = Counter()
-        names = [f"r{n}" for n in range(shares)]
+        names = [f"r{n}" for n in range(shards)]
         for n in range(keys):
             for name in names:
-                queue.add(Key(name, str(n)), share=name)
+                queue.add(Key(name, str(n)), shard=name)
 
         async def one(item: Item) -> None:
-            if item.share == "r0":
+            if item.shard == "r0":
                 await asyncio.sleep(10_000)  # the region does not answer
             await asyncio.sleep(1)
-            finished[item.share] += 1
+            finished[item.shard] += 1
             queue.done(item)
 
         async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""What a pass found, as the smallest write; and what errors, echoes and moves mean."""
+"""What a pass found, as the smallest write; and what errors, writes and moves mean."""
 
 from dataclasses import dataclass
 from dataclasses import field as field_
@@ -18,7 +18,7 @@ from moxwell.errors import Bug, Busy, Conflict, Invalid, Unreachable
 from moxwell.runtime import failure
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait, as_text
-from moxwell.runtime.own_writes import Echoes
+from moxwell.runtime.own_writes import OwnWrites
 from moxwell.runtime.status import status_patch
 from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus
 
@@ -101,7 +101,7 @@ def test_what_was_written_once_is_not_written_again(
 ) -> None:
     before = {"conditions": [said(t, s, OLD) for t, s in have]}
     status = want(*wanted)
-    after = json_merge.merge(before, status_patch(before, status, now=NOW))
+    after = json_merge.apply_merge_patch(before, status_patch(before, status, now=NOW))
     assert status_patch(after, status, now=datetime(2027, 1, 1, tzinfo=UTC)) == {}
     assert {c["type"] for c in after["conditions"]} == {t for t, _ in (*have, *wanted)}
 
@@ -165,38 +165,38 @@ A = Key("ns", "a")
 
 
 def test_own_writes_are_told_from_others_also_when_they_arrive_early() -> None:
-    echoes = Echoes()
-    echoes.begin(A)
-    assert not echoes.heard(A, "5")  # judged at the end
-    echoes.wrote(A, "5")
-    assert not echoes.end(A)
-    echoes.begin(A)
-    assert not echoes.heard(A, "6")
-    echoes.wrote(A, "7")
-    assert not echoes.heard(A, "7")
-    assert echoes.end(A)  # somebody else's 6
+    writes = OwnWrites()
+    writes.begin(A)
+    assert not writes.is_foreign(A, "5")  # judged at the end
+    writes.wrote(A, "5")
+    assert not writes.end(A)
+    writes.begin(A)
+    assert not writes.is_foreign(A, "6")
+    writes.wrote(A, "7")
+    assert not writes.is_foreign(A, "7")
+    assert writes.end(A)  # somebody else's 6
 
 
 def test_own_writes_that_arrive_late_are_let_by_and_others_are_news() -> None:
-    echoes = Echoes()
-    echoes.begin(A)
-    echoes.wrote(A, "5")
-    echoes.wrote(A, "6")
-    assert not echoes.end(A)
-    assert echoes.is_stale(A, "4")
-    assert not echoes.heard(A, "5")
-    assert echoes.is_stale(A, "5")
-    assert not echoes.heard(A, "6")
-    assert not echoes.is_stale(A, "6")
-    assert echoes.heard(A, "7")
+    writes = OwnWrites()
+    writes.begin(A)
+    writes.wrote(A, "5")
+    writes.wrote(A, "6")
+    assert not writes.end(A)
+    assert writes.is_stale(A, "4")
+    assert not writes.is_foreign(A, "5")
+    assert writes.is_stale(A, "5")
+    assert not writes.is_foreign(A, "6")
+    assert not writes.is_stale(A, "6")
+    assert writes.is_foreign(A, "7")
 
 
 def test_own_writes_skipped_by_a_relist_are_forgotten() -> None:
-    echoes = Echoes()
-    echoes.wrote(A, "5")
-    assert echoes.heard(A, "9")
-    assert not echoes.is_stale(A, "9")
-    assert echoes.heard(A, "10")
+    writes = OwnWrites()
+    writes.wrote(A, "5")
+    assert writes.is_foreign(A, "9")
+    assert not writes.is_stale(A, "9")
+    assert writes.is_foreign(A, "10")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry
 
 from moxwell.errors import Invalid
 from moxwell.kube.client import Kube
-from moxwell.runtime import http, webhook_certs
+from moxwell.pki import serving
+from moxwell.runtime import http
 from moxwell.runtime.metrics import Metrics
 from moxwell.runtime.settings import Listen
 from moxwell.runtime.webhook_ca import (
@@ -24,8 +25,8 @@ from moxwell.runtime.webhook_ca import (
     RETRY_SECONDS,
     SECRETS,
     VALIDATING,
-    Trust,
-    Trusting,
+    WebhookCA,
+    WebhookTargets,
     read_secret,
 )
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
@@ -118,33 +119,33 @@ def test_a_path_nobody_answers_is_none() -> None:
 
 
 def test_certificates_stay_until_something_is_due() -> None:
-    kept = webhook_certs.renew(None, NAMES, NOW)
-    webhook_certs.check(kept)
-    assert webhook_certs.renew(kept, NAMES, NOW + timedelta(days=200)) is kept
+    kept = serving.renew(None, NAMES, NOW)
+    assert serving.is_usable(kept)
+    assert serving.renew(kept, NAMES, NOW + timedelta(days=200)) is kept
     assert "PRIVATE" not in repr(kept)
 
 
 def test_a_serving_certificate_is_renewed_in_time_or_for_a_new_name() -> None:
-    kept = webhook_certs.renew(None, NAMES, NOW)
-    later = webhook_certs.renew(kept, NAMES, NOW + timedelta(days=250))
-    assert later.authority == kept.authority
+    kept = serving.renew(None, NAMES, NOW)
+    later = serving.renew(kept, NAMES, NOW + timedelta(days=250))
+    assert later.ca == kept.ca
     assert later.serving != kept.serving
-    renamed = webhook_certs.renew(kept, (*NAMES, "other"), NOW)
-    assert webhook_certs.covers(renamed.serving.cert, ["other", "127.0.0.1"])
+    renamed = serving.renew(kept, (*NAMES, "other"), NOW)
+    assert serving.covers(renamed.serving.certificate, ["other", "127.0.0.1"])
 
 
 def test_a_new_authority_is_trusted_beside_the_old_one() -> None:
-    kept = webhook_certs.renew(None, NAMES, NOW)
-    later = webhook_certs.renew(kept, NAMES, NOW + timedelta(days=2500))
+    kept = serving.renew(None, NAMES, NOW)
+    later = serving.renew(kept, NAMES, NOW + timedelta(days=2500))
     bundle = x509.load_pem_x509_certificates(later.bundle)
-    assert later.authority != kept.authority
+    assert later.ca != kept.ca
     assert len(bundle) == 2
-    assert kept.authority.cert in later.bundle
+    assert kept.ca.certificate in later.bundle
 
 
-def trust(fake: FakeKube) -> Trust:
-    trusting = Trusting(validating=("moxwell",), crds=("things.g", "plain.g", "absent.g"))
-    return Trust(
+def trust(fake: FakeKube) -> WebhookCA:
+    trusting = WebhookTargets(validating=("moxwell",), crds=("things.g", "plain.g", "absent.g"))
+    return WebhookCA(
         Kube(fake), LoopClock(), namespace="ns", secret="certs", names=NAMES, trusting=trusting
     )
 
@@ -182,10 +183,10 @@ async def converted(kube: Kube) -> None:
 
 async def heard_after(fake: FakeKube) -> float:
     """Seconds until a start says that it is trusted; the certificate is used at once."""
-    loop, used, heard = asyncio.get_running_loop(), list[float](), asyncio.Event()
+    loop, used, announced = asyncio.get_running_loop(), list[float](), asyncio.Event()
     start = loop.time()
-    task = asyncio.create_task(trust(fake).run(lambda _: used.append(loop.time()), heard.set))
-    await heard.wait()
+    task = asyncio.create_task(trust(fake).run(lambda _: used.append(loop.time()), announced.set))
+    await announced.wait()
     took = loop.time() - start
     task.cancel()
     assert used[0] == start
@@ -232,7 +233,7 @@ def context(bundle: bytes) -> ssl.SSLContext:
 
 async def test_reviews_are_answered_over_tls_and_the_certificate_can_be_exchanged() -> None:
     now = datetime.now(UTC)
-    first, second = (webhook_certs.renew(None, NAMES, now) for _ in range(2))
+    first, second = (serving.renew(None, NAMES, now) for _ in range(2))
     tls, metrics = http.Tls(), Metrics(CollectorRegistry())
     tls.load(first.serving)
     async with (
