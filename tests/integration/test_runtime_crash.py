@@ -1,16 +1,17 @@
 """Killed between any two writes, a program picks up where the world is."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
 from moxwell.api.conditions import Condition
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.manager import Manager, assemble
-from moxwell.runtime.reconciler import Controller, Outcome
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.move import Done
+from moxwell.runtime.reconciler import Controller, Reconciler
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.reconcile import SETTINGS, Unsettled, Wires, crash_after_each_effect
@@ -44,38 +45,66 @@ class Cloud:
         return None
 
 
-class Maker:
-    """One guest per thing, found again by its mark."""
+@dataclass(frozen=True)
+class CloudRequest:
+    method: str
+    path: str
+    body: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class ObservedGuest:
+    name: str | None = None
+    size: str = ""
+
+
+class Maker(Reconciler[Thing, ObservedGuest, CloudRequest | Done, ThingStatus]):
+    """One guest per thing, found again by its owner."""
 
     kind = Thing
     finalizer = "test.moxwell.dev/guest"
-    watches: Sequence[Watch] = ()
 
     def __init__(self, cloud: Cloud, *, forgetful: bool = False) -> None:
         self._cloud, self._forgetful = cloud, forgetful
 
-    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+    async def see(self, obj: Thing, reader: Reader) -> ObservedGuest:
         guests = await self._cloud.request("GET", "/guests")
         assert isinstance(guests, dict)
-        mine = [n for n, g in guests.items() if g.get("owner") == obj.uid]
         if self._forgetful and not obj.status.ready:
-            mine = []  # believes its own status instead of the world
+            return ObservedGuest()  # trusts its own status: the defect that the harness must find
+        mine = [n for n, g in guests.items() if g.get("owner") == obj.uid]
+        return ObservedGuest(mine[0], guests[mine[0]].get("size", "")) if mine else ObservedGuest()
+
+    def plan(self, obj: Thing, seen: ObservedGuest) -> CloudRequest | Done:
         if obj.deleting:
-            if mine:
-                await self._cloud.request("DELETE", f"/guests/{mine[0]}")
-            return Outcome(None, again=1, settled=not mine)
-        if not mine:
-            await self._cloud.request("POST", "/guests", {"owner": obj.uid})
-        elif guests[mine[0]].get("size") != str(obj.spec.size):
-            await self._cloud.request("PUT", f"/guests/{mine[0]}", {"size": str(obj.spec.size)})
-        else:
-            return Outcome(described("True", "Made"), settled=True)
-        return Outcome(described("True" if self._forgetful else "False", "Making"), again=1)
+            return CloudRequest("DELETE", f"/guests/{seen.name}") if seen.name else Done()
+        if seen.name is None:
+            return CloudRequest("POST", "/guests", {"owner": obj.uid})
+        size = str(obj.spec.size)
+        if seen.size != size:
+            return CloudRequest("PUT", f"/guests/{seen.name}", {"size": size})
+        return Done()
 
+    async def act(self, move: CloudRequest | Done) -> None:
+        assert isinstance(move, CloudRequest)
+        await self._cloud.request(move.method, move.path, dict(move.body or {}))
 
-def described(truth: str, reason: str) -> ThingStatus:
-    said = Condition(type="Ready", status=truth, reason=reason)  # type: ignore[arg-type]
-    return ThingStatus(ready=truth == "True", conditions=(said,))
+    def describe(
+        self, obj: Thing, seen: ObservedGuest, move: CloudRequest | Done
+    ) -> ThingStatus | None:
+        if obj.deleting:
+            return None
+        done = isinstance(move, Done)
+        ready = done or self._forgetful
+        condition = Condition(
+            type="Ready", status="True" if ready else "False", reason="Made" if done else "Making"
+        )
+        return ThingStatus(ready=ready, conditions=(condition,))
+
+    def requeue_after(
+        self, obj: Thing, seen: ObservedGuest, move: CloudRequest | Done
+    ) -> float | None:
+        return None if isinstance(move, Done) else 1.0
 
 
 @dataclass

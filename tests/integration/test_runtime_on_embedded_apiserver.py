@@ -13,14 +13,15 @@ from moxwell.api.conditions import Condition
 from moxwell.api.requests import Handler
 from moxwell.embedded.apiserver.server import Store
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.lease import LEASES
 from moxwell.runtime.manager import Manager, assemble
+from moxwell.runtime.move import Done
 from moxwell.runtime.objects import key_of, version_of
-from moxwell.runtime.reconciler import Controller, Note, Outcome
+from moxwell.runtime.reconciler import Controller, Note, Reconciler
 from moxwell.runtime.reflector import Reflector
-from moxwell.runtime.settings import Settings
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing import kube_contract
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -45,29 +46,51 @@ def test_the_embedded_api_keeps_the_contract() -> None:
     run_virtual(story())
 
 
-class Copying:
-    """Keeps a note about each thing in a world outside, one step per pass."""
+@dataclass(frozen=True)
+class Copy:
+    uid: str
+    size: int | None  # None removes the copy
+
+
+class Copying(Reconciler[Thing, int | None, Copy | Done, ThingStatus]):
+    """Copies the size of each thing to a dict outside Kubernetes, one step per pass."""
 
     kind = Thing
     finalizer = "test.moxwell.dev/note"
-    watches: Sequence[Watch] = ()
 
     def __init__(self, notes: dict[str, int]) -> None:
         self._notes = notes
 
-    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+    async def see(self, obj: Thing, reader: Reader) -> int | None:
+        return self._notes.get(obj.uid)
+
+    def plan(self, obj: Thing, seen: int | None) -> Copy | Done:
+        goal = None if obj.deleting else obj.spec.size
+        return Done() if seen == goal else Copy(obj.uid, goal)
+
+    async def act(self, move: Copy | Done) -> None:
+        assert isinstance(move, Copy)
+        if move.size is None:
+            del self._notes[move.uid]
+        else:
+            self._notes[move.uid] = move.size
+
+    def describe(self, obj: Thing, seen: int | None, move: Copy | Done) -> ThingStatus | None:
         if obj.deleting:
-            gone = self._notes.pop(obj.uid, None) is None
-            return Outcome(None, again=1, settled=gone)
-        if self._notes.get(obj.uid) != obj.spec.size:
-            self._notes[obj.uid] = obj.spec.size
-            return Outcome(said("False", "Writing"), again=1)
-        return Outcome(said("True", "Written"), settled=True, notes=(Note("Written", "done"),))
+            return None
+        done = isinstance(move, Done)
+        ready = Condition(
+            type="Ready",
+            status="True" if done else "False",
+            reason="Written" if done else "Writing",
+        )
+        return ThingStatus(ready=done, conditions=(ready,))
 
+    def events(self, obj: Thing, seen: int | None, move: Copy | Done) -> Sequence[Note]:
+        return (Note("Written", "done"),) if isinstance(move, Done) and not obj.deleting else ()
 
-def said(truth: str, reason: str) -> ThingStatus:
-    condition = Condition(type="Ready", status=truth, reason=reason)  # type: ignore[arg-type]
-    return ThingStatus(ready=truth == "True", conditions=(condition,))
+    def requeue_after(self, obj: Thing, seen: int | None, move: Copy | Done) -> float | None:
+        return None if isinstance(move, Done) else 1.0
 
 
 @asynccontextmanager
@@ -108,7 +131,7 @@ def kube_events() -> Any:
 def test_leader_election_works_on_the_embedded_api() -> None:
     async def story() -> None:
         async with stored() as (store, kube):
-            settings = [Settings(identity=who, namespace=NS) for who in "ab"]
+            settings = [ManagerSettings(identity=who, namespace=NS) for who in "ab"]
             runtimes = [assemble(store, LoopClock(), s, rng=random.Random(1)) for s in settings]
             tasks = [asyncio.create_task(r.manager.run()) for r in runtimes]
             await asyncio.sleep(10)

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
@@ -12,10 +13,11 @@ from moxwell.api.conditions import Condition
 from moxwell.api.requests import Request
 from moxwell.errors import Unreachable
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.manager import assemble
-from moxwell.runtime.reconciler import Controller, Outcome
-from moxwell.runtime.settings import Settings
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.move import Done
+from moxwell.runtime.reconciler import Controller, Reconciler
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
@@ -31,42 +33,63 @@ class Outside:
     fails: int = 0
 
 
-class Sizing:
-    """Brings the size outside to the one asked for, one step of one per pass."""
+@dataclass(frozen=True)
+class Resize:
+    uid: str
+    size: int
+
+
+class Sizing(Reconciler[Thing, int, Resize | Done, ThingStatus]):
+    """Changes a size outside Kubernetes towards the requested one, by one per pass."""
 
     kind = Thing
     finalizer = "test.moxwell.dev/size"
-    watches: Sequence[Watch] = ()
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
 
-    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+    async def see(self, obj: Thing, reader: Reader) -> int:
+        async with self._working(obj.uid):
+            if self._outside.fails:
+                self._outside.fails -= 1
+                raise Unreachable("the region does not answer")
+            return self._outside.sizes.get(obj.uid, 0)
+
+    def plan(self, obj: Thing, seen: int) -> Resize | Done:
+        goal = 0 if obj.deleting else obj.spec.size
+        return Done() if seen == goal else Resize(obj.uid, seen + (1 if goal > seen else -1))
+
+    async def act(self, move: Resize | Done) -> None:
+        assert isinstance(move, Resize)
+        async with self._working(move.uid):
+            self._outside.sizes[move.uid] = move.size
+            if move.size == 0:
+                del self._outside.sizes[move.uid]
+
+    def describe(self, obj: Thing, seen: int, move: Resize | Done) -> ThingStatus:
+        done = isinstance(move, Done)
+        ready = Condition(
+            type="Ready",
+            status="True" if done else "False",
+            reason="UpToDate" if done else "Sizing",
+        )
+        size = move.size if isinstance(move, Resize) else seen
+        return ThingStatus(ready=done, size=size, conditions=(ready,))
+
+    def requeue_after(self, obj: Thing, seen: int, move: Resize | Done) -> float | None:
+        return None if isinstance(move, Done) else 1.0
+
+    @asynccontextmanager
+    async def _working(self, uid: str) -> AsyncIterator[None]:
+        """Count passes of one object that overlap."""
         out = self._outside
-        out.overlaps += obj.uid in out.at_work
-        out.at_work.add(obj.uid)
+        out.overlaps += uid in out.at_work
+        out.at_work.add(uid)
         try:
-            await asyncio.sleep(0.2)
-            return self._step(obj)
+            await asyncio.sleep(0.1)
+            yield
         finally:
-            out.at_work.discard(obj.uid)
-
-    def _step(self, obj: Thing) -> Outcome[ThingStatus]:
-        out = self._outside
-        if out.fails:
-            out.fails -= 1
-            raise Unreachable("the region is away")
-        now, goal = out.sizes.get(obj.uid, 0), 0 if obj.deleting else obj.spec.size
-        if now == goal:
-            out.sizes.pop(obj.uid, None) if goal == 0 else None
-            return Outcome(said("True", "AsAsked", now), settled=True)
-        out.sizes[obj.uid] = now + (1 if goal > now else -1)
-        return Outcome(said("False", "Sizing", out.sizes[obj.uid]), again=1)
-
-
-def said(truth: str, reason: str, size: int) -> ThingStatus:
-    condition = Condition(type="Ready", status=truth, reason=reason)  # type: ignore[arg-type]
-    return ThingStatus(ready=truth == "True", size=size, conditions=(condition,))
+            out.at_work.discard(uid)
 
 
 async def act(kube: Kube, fake: FakeKube, out: Outside, what: str, name: str, size: int) -> None:
@@ -122,13 +145,13 @@ def test_every_object_settles_and_nothing_overlaps(
         kube = Kube(fake, manager="user")
 
         def live() -> asyncio.Task[None]:
-            chosen = Settings(elect=False, concurrency=2)
+            chosen = ManagerSettings(elect=False, concurrency=2)
             runtime = assemble(fake, LoopClock(), chosen, rng=random.Random(seed))
             runtime.manager.add(
                 Controller(
                     name="test.size",
                     reconciler=Sizing(out),
-                    share=lambda t: str(t.spec.region),
+                    shard=lambda t: str(t.spec.region),
                 )
             )
             return asyncio.create_task(runtime.manager.run())

@@ -15,19 +15,20 @@ from moxwell.api.conditions import Condition
 from moxwell.clock import SystemClock
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.errors import Answered
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.errors import ApiServerAnswer
+from moxwell.kube.reader import Reader
+from moxwell.kube.transport import KubeTransport
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.events import EVENTS
 from moxwell.runtime.leadership import lease_name
 from moxwell.runtime.lease import LEASES
 from moxwell.runtime.manager import Runtime, assemble
+from moxwell.runtime.move import Done
 from moxwell.runtime.objects import key_of, version_of
-from moxwell.runtime.reconciler import Controller, Note, Outcome
+from moxwell.runtime.reconciler import Controller, Note, Reconciler
 from moxwell.runtime.reflector import Reflector
-from moxwell.runtime.settings import LeaseTimes, Listen, Settings
-from moxwell.runtime.watches import Watch
-from moxwell.runtime.webhook_ca import VALIDATING, Trust, Trusting
+from moxwell.runtime.settings import LeaseTimes, Listen, ManagerSettings
+from moxwell.runtime.webhook_ca import VALIDATING, WebhookCA, WebhookTargets
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
 from moxwell.testing import kube_contract
 from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
@@ -45,30 +46,38 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-async def transport(plane: ControlPlane) -> AsyncIterator[HttpTransport]:
+async def transport(plane: ControlPlane) -> AsyncIterator[KubeTransport]:
     access = kubeconfig.load([Path(plane.kubeconfig)]).access(SystemClock(), {})
-    async with HttpTransport(access) as made:
+    async with KubeTransport(access) as made:
         await kube_contract.install(Kube(made))
         yield made
         await kube_contract.clear(Kube(made))
 
 
-class Telling:
-    """Says that each thing is ready; tells when it said it."""
+class Telling(Reconciler[Thing, None, Done, ThingStatus]):
+    """Sets Ready on each thing and reports each pass to the test."""
 
     kind = Thing
     finalizer = "test.moxwell.dev/told"
-    watches: Sequence[Watch] = ()
 
     def __init__(self) -> None:
         self.told: asyncio.Queue[str] = asyncio.Queue()
 
-    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+    async def see(self, obj: Thing, reader: Reader) -> None:
         self.told.put_nowait(f"{obj.name} {'gone' if obj.deleting else obj.spec.size}")
-        said = Condition(type="Ready", status="True", reason="Told")
-        return Outcome(
-            ThingStatus(ready=True, conditions=(said,)), settled=True, notes=(Note("Told", "so"),)
-        )
+
+    def plan(self, obj: Thing, seen: None) -> Done:
+        return Done()
+
+    async def act(self, move: Done) -> None:
+        raise AssertionError("Done is not executed")
+
+    def describe(self, obj: Thing, seen: None, move: Done) -> ThingStatus:
+        ready = Condition(type="Ready", status="True", reason="Told")
+        return ThingStatus(ready=True, conditions=(ready,))
+
+    def events(self, obj: Thing, seen: None, move: Done) -> Sequence[Note]:
+        return (Note("Told", "so"),)
 
 
 @asynccontextmanager
@@ -83,15 +92,17 @@ async def running(runtime: Runtime) -> AsyncIterator[None]:
         await task
 
 
-async def test_a_genuine_apiserver_keeps_the_contract(transport: HttpTransport) -> None:
+async def test_a_genuine_apiserver_keeps_the_contract(transport: KubeTransport) -> None:
     await kube_contract.check(transport)
 
 
 async def test_a_controller_holds_a_lease_writes_status_and_events_and_lets_go(
-    transport: HttpTransport,
+    transport: KubeTransport,
 ) -> None:
     kube, telling = Kube(transport), Telling()
-    settings = Settings(identity="me", namespace=NS, lease_name="runtime", lease_times=LeaseTimes())
+    settings = ManagerSettings(
+        identity="me", namespace=NS, lease_name="runtime", lease_times=LeaseTimes()
+    )
     runtime = assemble(transport, SystemClock(), settings, rng=random.Random(1))
     runtime.manager.add(Controller(name="test.tell", reconciler=telling, owns=("Ready",)))
     async with running(runtime):
@@ -122,7 +133,7 @@ async def gone(kube: Kube, name: str) -> None:
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["paged", "streamed"])
-async def test_a_cache_is_what_the_apiserver_has(transport: HttpTransport, streaming: bool) -> None:
+async def test_a_cache_is_what_the_apiserver_has(transport: KubeTransport, streaming: bool) -> None:
     kube, cache = Kube(transport), Cache[Any](THINGS)
     for number in range(7):
         await kube.create(thing(f"c{number}", namespace=NS), THINGS)
@@ -173,17 +184,17 @@ def configuration(port: int) -> dict[str, Any]:
     }
 
 
-async def test_our_webhook_is_trusted_and_asked(transport: HttpTransport) -> None:
+async def test_our_webhook_is_trusted_and_asked(transport: KubeTransport) -> None:
     kube = Kube(transport)
-    settings = Settings(elect=False, webhooks=Listen(), namespace=NS)
+    settings = ManagerSettings(elect=False, webhooks=Listen(), namespace=NS)
     runtime = assemble(transport, SystemClock(), settings, rng=random.Random(1))
-    trust = Trust(
+    trust = WebhookCA(
         runtime.plain,
         SystemClock(),
         namespace=NS,
         secret="runtime-certs",
         names=("127.0.0.1",),
-        trusting=Trusting(validating=("runtime",)),
+        trusting=WebhookTargets(validating=("runtime",)),
     )
     runtime.manager.serve_webhooks(Webhooks({"/validate": admit}), trust)
     async with running(runtime):
@@ -206,7 +217,7 @@ async def refusal(kube: Kube) -> str:
     while True:
         try:
             await kube.create(thing("large", namespace=NS, size=11), THINGS)
-        except Answered as error:
+        except ApiServerAnswer as error:
             if "denied the request" in str(error):
                 return str(error)
         else:
@@ -219,7 +230,7 @@ async def forgotten(kube: Kube) -> None:
     while True:
         try:
             await kube.create(thing("large", namespace=NS, size=11), THINGS, dry_run=True)
-        except Answered:
+        except ApiServerAnswer:
             await asyncio.sleep(0.2)
         else:
             return
@@ -231,7 +242,7 @@ class Regional(Telling):
     finalizer = ""
 
 
-async def test_a_killed_replica_gives_its_regions_to_the_other(transport: HttpTransport) -> None:
+async def test_a_killed_replica_gives_its_regions_to_the_other(transport: KubeTransport) -> None:
     kube = Kube(transport)
     regions = ("east", "north", "south", "west")
     times = LeaseTimes(lease_duration=3, renew_deadline=2.0, retry_period=0.5)
@@ -240,7 +251,7 @@ async def test_a_killed_replica_gives_its_regions_to_the_other(transport: HttpTr
     replicas: dict[str, Regional] = {}
     tasks: dict[str, asyncio.Task[None]] = {}
     for name in ("one", "two"):
-        settings = Settings(
+        settings = ManagerSettings(
             identity=name, namespace=NS, lease_name="shards", lease_times=times, shards=True
         )
         runtime = assemble(
@@ -251,7 +262,7 @@ async def test_a_killed_replica_gives_its_regions_to_the_other(transport: HttpTr
             Controller(
                 name="test.shard",
                 reconciler=replicas[name],
-                share=lambda obj: obj.name if obj.name in regions else "",
+                shard=lambda obj: obj.name if obj.name in regions else "",
                 owns=("Ready",),
             )
         )

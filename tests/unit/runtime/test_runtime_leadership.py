@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from moxwell.api.requests import Request, Response
 from moxwell.errors import Invalid, Unreachable
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.fence import Fence, FencedHandler, FencedTransport, NotHeld, enter
 from moxwell.runtime.leadership import deal, lease_name
 from moxwell.runtime.lease import LEASES, LeaderLease
 from moxwell.runtime.manager import Runtime, assemble
-from moxwell.runtime.reconciler import Controller, Outcome
+from moxwell.runtime.reconciler import Controller, Reconciler
 from moxwell.runtime.settings import LeaseTimes, ManagerSettings
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -196,19 +197,28 @@ class Log:
         return [t for t, who, _ in self.at if who == replica and t >= since]
 
 
-class Ticking:
+class Ticking(Reconciler[Thing, None, str, None]):
     """Has an effect on each object every second."""
 
     kind = Thing
-    finalizer = ""
-    watches = ()
 
     def __init__(self, name: str, log: Log) -> None:
         self._name, self._log = name, log
 
-    async def reconcile(self, obj: Thing) -> Outcome[None]:
-        self._log.add(self._name, obj.spec.region)
-        return Outcome(None, again=1)
+    async def see(self, obj: Thing, reader: Reader) -> None:
+        return None
+
+    def plan(self, obj: Thing, seen: None) -> str:
+        return obj.spec.region
+
+    async def act(self, move: str) -> None:
+        self._log.add(self._name, move)
+
+    def describe(self, obj: Thing, seen: None, move: str) -> None:
+        return None
+
+    def requeue_after(self, obj: Thing, seen: None, move: str) -> float:
+        return 1.0
 
 
 @dataclass
@@ -284,13 +294,12 @@ def test_a_pass_under_way_is_cancelled_when_the_lease_is_lost() -> None:
         fake, ended = FakeKube(LoopClock()), []
 
         class Hanging(Ticking):
-            async def reconcile(self, obj: Thing) -> Outcome[None]:
+            async def see(self, obj: Thing, reader: Reader) -> None:
                 try:
                     await asyncio.sleep(10_000)
                 except asyncio.CancelledError:
                     ended.append(LoopClock().monotonic())
                     raise
-                return Outcome(None)
 
         await make_things(fake, [""])
         wire = Wire(fake)

@@ -14,11 +14,13 @@ from moxwell.api.conditions import Condition
 from moxwell.api.requests import Request
 from moxwell.errors import Busy, Conflict, Denied, Unreachable
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime, assemble
+from moxwell.runtime.move import Done
 from moxwell.runtime.objects import PAUSED_ANNOTATION
 from moxwell.runtime.pause import CLUSTERS
-from moxwell.runtime.reconciler import Controller, Note, Outcome
+from moxwell.runtime.reconciler import Controller, Note, Reconciler
 from moxwell.runtime.settings import ManagerSettings
 from moxwell.runtime.watches import Watch
 from moxwell.testing.kube import FakeKube
@@ -28,9 +30,15 @@ from moxwell.testing.sample_kind import THINGS, Thing, ThingStatus, thing
 FINALIZER = "test.moxwell.dev/thing"
 
 
-@dataclass
-class Growing:
-    """Makes what its object asks for in a world outside Kubernetes, one step per pass."""
+@dataclass(frozen=True)
+class Grow:
+    uid: str
+    size: int
+
+
+@dataclass(eq=False)
+class Growing(Reconciler[Thing, int, "Grow | Done", ThingStatus]):
+    """Changes a size outside Kubernetes towards the size of its object, by one per pass."""
 
     world: dict[str, int] = field(default_factory=dict)
     passes: list[str] = field(default_factory=list)
@@ -39,27 +47,34 @@ class Growing:
     finalizer = FINALIZER
     watches: Sequence[Watch] = ()
 
-    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+    async def see(self, obj: Thing, reader: Reader) -> int:
         self.passes.append(obj.name)
         if self.errors:
             raise self.errors.pop(0)
-        now = self.world.get(obj.uid, 0)
+        return self.world.get(obj.uid, 0)
+
+    def plan(self, obj: Thing, seen: int) -> "Grow | Done":
         goal = 0 if obj.deleting else obj.spec.size
-        if now != goal:
-            self.world[obj.uid] = now + (1 if goal > now else -1)
-            if not self.world[obj.uid]:
-                del self.world[obj.uid]
-            return Outcome(describe(obj, "False", "Growing"), again=5)
-        return Outcome(
-            describe(obj, "True", "Grown"),
-            settled=True,
-            notes=(Note("Grown", "as large as asked"),),
+        return Done() if seen == goal else Grow(obj.uid, seen + (1 if goal > seen else -1))
+
+    async def act(self, move: "Grow | Done") -> None:
+        assert isinstance(move, Grow)
+        self.world[move.uid] = move.size
+        if not move.size:
+            del self.world[move.uid]
+
+    def describe(self, obj: Thing, seen: int, move: "Grow | Done") -> ThingStatus:
+        done = isinstance(move, Done)
+        ready = Condition(
+            type="Ready", status="True" if done else "False", reason="Grown" if done else "Growing"
         )
+        return ThingStatus(ready=done, size=obj.spec.size, conditions=(ready,))
 
+    def events(self, obj: Thing, seen: int, move: "Grow | Done") -> Sequence[Note]:
+        return (Note("Grown", "size reached"),) if isinstance(move, Done) else ()
 
-def describe(obj: Thing, truth: str, reason: str) -> ThingStatus:
-    said = Condition(type="Ready", status=truth, reason=reason)  # type: ignore[arg-type]
-    return ThingStatus(ready=truth == "True", size=obj.spec.size, conditions=(said,))
+    def requeue_after(self, obj: Thing, seen: int, move: "Grow | Done") -> float | None:
+        return None if isinstance(move, Done) else 5.0
 
 
 def make(fake: FakeKube, growing: Growing, *, pausable: bool = False, **settings: Any) -> Runtime:
@@ -210,13 +225,13 @@ def test_a_first_conflict_is_nobodys_business() -> None:
 
 def test_a_pass_that_lost_a_race_begins_again_at_once_from_what_is_there() -> None:
     class Racing(Growing):
-        async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+        async def see(self, obj: Thing, reader: Reader) -> int:
             if not self.passes:  # a write under the version it was shown, which is old by now
                 await kube.merge(THINGS, "one", {"spec": {"size": 1}}, "ns")
                 self.passes.append("lost")
                 stale = {"metadata": {"resourceVersion": obj.metadata.resource_version}}
                 await kube.merge(THINGS, "one", stale, "ns")
-            return await super().reconcile(obj)
+            return await super().see(obj, reader)
 
     async def story() -> None:
         async with running(make(fake, racing)):
@@ -333,16 +348,16 @@ def test_stopping_lets_passes_finish_and_gives_the_lease_back() -> None:
     run_virtual(story())
 
 
-@dataclass
+@dataclass(eq=False)
 class Slow(Growing):
     started: int = 0
     finished: int = 0
 
-    async def reconcile(self, obj: Thing) -> Outcome[ThingStatus]:
+    async def see(self, obj: Thing, reader: Reader) -> int:
         self.started += 1
         await asyncio.sleep(5)
         self.finished += 1
-        return Outcome(describe(obj, "True", "Grown"), settled=True)
+        return 0 if obj.deleting else obj.spec.size
 
 
 def test_a_loop_of_a_share_runs_only_while_it_is_held() -> None:

@@ -17,9 +17,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from moxwell.clock import SystemClock
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime import log
 from moxwell.runtime.manager import Runtime, assemble
-from moxwell.runtime.reconciler import Controller, Outcome
+from moxwell.runtime.move import Done
+from moxwell.runtime.reconciler import Controller, Reconciler
 from moxwell.runtime.settings import Listen, ManagerSettings
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.sample_kind import THINGS, Thing, thing
@@ -31,17 +33,23 @@ async def ask(runtime: Runtime, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-class Nothing:
+class Nothing(Reconciler[Thing, None, Done, None]):
     kind = Thing
-    finalizer = ""
-    watches = ()
 
     def __init__(self) -> None:
         self.seen = asyncio.Event()
 
-    async def reconcile(self, obj: Thing) -> Outcome[None]:
+    async def see(self, obj: Thing, reader: Reader) -> None:
         self.seen.set()
-        return Outcome(None)
+
+    def plan(self, obj: Thing, seen: None) -> Done:
+        return Done()
+
+    async def act(self, move: Done) -> None:
+        raise AssertionError("Done is not executed")
+
+    def describe(self, obj: Thing, seen: None, move: Done) -> None:
+        return None
 
 
 @asynccontextmanager
