@@ -44,7 +44,7 @@ def cpu_seconds() -> float:
 
 def region(guests: int) -> Any:
     """A region with so many guests, each with a configuration and a disk as in life."""
-    from moxwell.lab.proxmox.state import Guest, Volume
+    from moxwell.lab.proxmox.state import SimGuest, SimVolume
     from moxwell.lab.proxmox.world import read_world
 
     text = f"""
@@ -55,10 +55,10 @@ regions:
     access: {{tokens: [{{token: {TOKEN_ID!r}, secret: {SECRET}, privsep: false}}]}}
 """
     made = read_world(text, "bench", 1.7e9)["r1"]
-    shelf = made.storages["local"].shelf("pve1")
+    shelf = made.storages["local"].volumes_on("pve1")
     for vmid in range(100, 100 + guests):
         name = f"{vmid}/vm-{vmid}-disk-0.qcow2"
-        shelf[name] = Volume(name, "qcow2", "images", 32 << 30, vmid=vmid)
+        shelf[name] = SimVolume(name, "qcow2", "images", 32 << 30, vmid=vmid)
         conf: dict[str, Any] = {
             "name": f"guest-{vmid}", "memory": "2048", "cores": 2, "sockets": 1, "agent": "1",
             "boot": "order=scsi0", "scsihw": "virtio-scsi-single", "tags": f"moxwell;mox-{vmid:x}",
@@ -67,7 +67,7 @@ regions:
                     "bridge=vmbr0",
             "smbios1": f"uuid=00000000-0000-4000-8000-{vmid:012x}",
         }  # fmt: skip
-        made.guests[vmid] = Guest(vmid, "qemu", "pve1", conf)
+        made.guests[vmid] = SimGuest(vmid, "qemu", "pve1", conf)
         made.changed.add(vmid)
     return made
 
@@ -98,7 +98,7 @@ def serve(folder: Path) -> None:
 def ours(folder: Path) -> float:
     """CPU seconds of our client for the mix."""
     from moxwell.clock import SystemClock
-    from moxwell.pve.caller import Calls
+    from moxwell.pve.caller import ReadCaller
     from moxwell.pve.config import RegionConfig, TokenAuth
     from moxwell.pve.endpoints.cluster import ClusterResource
     from moxwell.pve.endpoints.guest import GuestRow, GuestStatus
@@ -119,14 +119,14 @@ def ours(folder: Path) -> float:
 
     async def run() -> float:
         wire = PveHttpTransport(config, SystemClock())
-        calls = Calls(wire)
+        caller = ReadCaller(wire)
         queue = iter(paths())
 
         async def work() -> None:
             for path in queue:
-                await calls.read(kinds[path.rpartition("/")[2]], path)
+                await caller.read(kinds[path.rpartition("/")[2]], path)
 
-        await calls.read(dict[str, Any], "/version")
+        await caller.read(dict[str, Any], "/version")
         start = cpu_seconds()
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):

@@ -29,7 +29,7 @@ def running(stage: SimStage) -> None:
     guest.running, guest.live, guest.started = (
         True,
         dict(guest.conf),
-        stage.engine.desks["r1"].now(),
+        stage.engine.runtimes["r1"].now(),
     )
 
 
@@ -205,7 +205,7 @@ def all_steps() -> set[type[Step]]:
     while queue:
         children = queue.pop().__subclasses__()
         queue.extend(children)
-        found.update(c for c in children if c.take is not Step.take)
+        found.update(c for c in children if c.perform is not Step.perform)
     return found
 
 

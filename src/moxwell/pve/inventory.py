@@ -15,7 +15,7 @@ from typing import Any
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
 from moxwell.pve import errors
-from moxwell.pve.client import PveWriter
+from moxwell.pve.client import PveReader
 from moxwell.pve.model import (
     InventoryEvent,
     InventoryHealth,
@@ -49,7 +49,7 @@ class _Known:
 class Inventory:
     """The hosts, storages and guests of one region."""
 
-    def __init__(self, pve: PveWriter, clock: Clock, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, pve: PveReader, clock: Clock, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._pve = pve
         self._clock = clock
         self._idle_seconds = idle_seconds

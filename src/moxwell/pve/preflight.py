@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from moxwell.pve.client import PveWriter
+from moxwell.pve.client import PveReader
 
 ROLE = "Moxwell"
 Feature = Literal[
@@ -29,7 +29,7 @@ Feature = Literal[
     "volume-copies",
     "volume-moves",
     "volume-replicas",
-    "volume-news",
+    "volume-foreign-tasks",
 ]
 FEATURES: tuple[Feature, ...] = (
     "machines", "machine-moves", "machine-addresses", "volumes", "metadata",
@@ -95,7 +95,7 @@ NEEDS: tuple[Need, ...] = (
     ),
     *_needs("volume-replicas", "/vms", "replicate volumes", "VM.Replicate", majors=(9,)),
     *_needs("volume-replicas", "/storage", "replicate volumes", "Datastore.Allocate"),
-    *_needs("volume-news", "/", "see what others do to guests at once", "Sys.Audit"),
+    *_needs("volume-foreign-tasks", "/", "see what others do to guests at once", "Sys.Audit"),
     *_needs("templates", "/nodes", "fetch images", "Sys.AccessNetwork"),
     *_needs("templates", "/storage", "keep images", "Datastore.AllocateTemplate"),
     *_needs("snapshots", "/vms", "take snapshots", "VM.Audit", "VM.Snapshot"),
@@ -167,7 +167,7 @@ def missing(
     return tuple(n for n in needs(major, features) if n.privilege not in held(permissions, n.path))
 
 
-async def check(pve: PveWriter, features: Collection[Feature] = FEATURES) -> PreflightReport:
+async def check(pve: PveReader, features: Collection[Feature] = FEATURES) -> PreflightReport:
     """Ask the region what our credentials may do: two requests, no change."""
     version = await pve.version()
     permissions = await pve.access.permissions()

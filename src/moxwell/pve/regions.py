@@ -11,8 +11,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from moxwell.clock import Clock
 from moxwell.errors import Missing
-from moxwell.pve.client import PveWriter
+from moxwell.pve.client import PveReader, PveWriter
 from moxwell.pve.config import RegionConfig
+from moxwell.pve.effects import Effects, Owned
 from moxwell.pve.inventory import Inventory
 from moxwell.pve.model import InventoryEvent
 from moxwell.pve.steps.contract import Expectation, Step, same_region
@@ -31,14 +32,22 @@ class UnknownRegion(Missing):
 
 
 class Region:
-    """One region: how to talk to it, what is in it, what runs in it."""
+    """One region: its client, inventory and task poller."""
 
-    def __init__(self, config: RegionConfig, transport: Transport, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: RegionConfig,
+        transport: Transport,
+        clock: Clock,
+        effects: Effects | None = None,
+    ) -> None:
         self.config = config
-        self._wire = SwitchableTransport(transport)
-        self.pve = pve = PveWriter(self._wire)
-        self.inventory = Inventory(pve, clock)
-        self.tasks = TaskPoller(pve, clock)
+        self._transport = SwitchableTransport(transport)
+        self._effects = effects or Effects(clock=clock)
+        self.reader = PveReader(self._transport)
+        self.pve = PveWriter(self._transport, self._effects)
+        self.inventory = Inventory(self.reader, clock)
+        self.tasks = TaskPoller(self.reader, clock)
         self._expected: dict[Upid, Expectation] = {}
         self.tasks.subscribe(self._task_ended)
 
@@ -49,17 +58,21 @@ class Region:
     def reconnect(self, config: RegionConfig, transport: Transport) -> None:
         """Use new credentials or URLs from now on; what is known of the region stays."""
         self.config = config
-        self._wire.replace(transport)
+        self._transport.replace(transport)
 
     def zone_of(self, host: str) -> str:
         """The zone of a host, by configuration."""
         return self.config.zone_of(host)
 
+    def writer(self, owned: Owned) -> PveWriter:
+        """Return a client that may write to what the caller owns; prefer a step."""
+        return PveWriter(self._transport, self._effects, owned)
+
     async def perform(self, step: Step, owner: Hashable) -> Upid | None:
-        """Take a step, follow its task for ``owner``, and let the inventory know."""
-        same_region(self.pve, step.region)
-        self.inventory.work_is_under_way()  # also if it fails: it may have happened
-        upid = await step.perform(self.pve)
+        """Perform a step, follow its task for ``owner`` and tell the inventory what to expect."""
+        same_region(self.reader, step.region)
+        self.inventory.work_is_under_way()  # also if it fails: the change may have happened
+        upid = await step.perform(self.writer(step.owned))
         expected = step.expects()
         if upid is not None:
             self.tasks.follow(upid, owner)
@@ -88,7 +101,7 @@ class Region:
                 group.create_task(self.inventory.run())
                 group.create_task(self.tasks.run())
         finally:
-            await self.pve.close()
+            await self.reader.close()
 
 
 class Regions:
@@ -100,8 +113,10 @@ class Regions:
         clock: Clock,
         *,
         connect: Connect | None = None,
+        effects: Effects | None = None,
     ) -> None:
         self._clock = clock
+        self.effects = effects or Effects(clock=clock)
         self._connect = connect or (lambda config: PveHttpTransport(config, clock))
         self._regions: dict[str, Region] = {}
         self._inventory_listeners: list[Callable[[InventoryEvent], None]] = []
@@ -151,7 +166,7 @@ class Regions:
         return tuple(touched)
 
     def _make(self, config: RegionConfig) -> Region:
-        region = Region(config, self._connect(config), self._clock)
+        region = Region(config, self._connect(config), self._clock, self.effects)
         for on_event in self._inventory_listeners:
             region.inventory.subscribe(on_event)
         for on_end in self._task_listeners:
@@ -194,7 +209,7 @@ class Regions:
     async def close(self) -> None:
         """Close all wires; for regions that were never run."""
         for region in self._regions.values():
-            await region.pve.close()
+            await region.reader.close()
 
 
 async def _end(task: asyncio.Task[None]) -> None:

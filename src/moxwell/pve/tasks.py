@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from moxwell.clock import Clock
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve import errors
-from moxwell.pve.client import PveWriter
+from moxwell.pve.client import PveReader
 from moxwell.pve.endpoints.cluster import TaskRow
 from moxwell.pve.values import Upid
 
@@ -55,7 +55,7 @@ Listener = Callable[[TaskEnded], None]
 class TaskPoller:
     """The tasks of one region that somebody waits for."""
 
-    def __init__(self, pve: PveWriter, clock: Clock) -> None:
+    def __init__(self, pve: PveReader, clock: Clock) -> None:
         self._pve = pve
         self._clock = clock
         self._followed: dict[Upid, _Followed] = {}

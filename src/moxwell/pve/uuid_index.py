@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from moxwell.errors import MoxwellError, Unreachable
-from moxwell.pve.client import PveWriter
+from moxwell.pve.client import PveReader
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.model import InventoryView, ObservedGuest
 
@@ -20,7 +20,7 @@ AT_ONCE = 8
 class UuidIndex:
     """The UUID index of one region."""
 
-    def __init__(self, pve: PveWriter) -> None:
+    def __init__(self, pve: PveReader) -> None:
         self._pve = pve
         self._by_vmid: dict[int, str] = {}
         self._by_uuid: dict[str, int] = {}

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from moxwell.errors import Retryable
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.message import SimRequest, SimResponse
-from moxwell.lab.proxmox.request_context import Upload as SimUpload
+from moxwell.lab.proxmox.request_context import UploadedFile as SimUpload
 from moxwell.pve import errors
 from moxwell.pve.client import PveWriter
 from moxwell.pve.ownership import Foreign
@@ -99,7 +99,7 @@ class SimTransport:
     ) -> SimResponse:
         """Ask the hosts in turn, as the genuine transport asks its URLs."""
         answer = SimResponse(595, "no hosts")
-        for host in self._engine.desks[self._region].region.hosts:
+        for host in self._engine.runtimes[self._region].region.hosts:
             request = SimRequest(
                 method,
                 tuple(unquote(path).strip("/").split("/")),

@@ -15,18 +15,19 @@ from moxwell.pve.preflight import PreflightReport
 from moxwell.pve.regions import Region, Regions, UnknownRegion
 from moxwell.pve.steps import Destroy, GuestRef, Start
 from moxwell.pve.tasks import TaskEnded
-from moxwell.pve.transport import PveHttpTransport
 from moxwell.pve.values import SecretValue
 from moxwell.testing.loop import LoopClock, run_virtual
+from moxwell.testing.scripted_proxmox import closed_url
 from moxwell.testing.scripted_transport import ScriptedTransport
 
+URL = closed_url()
 MARK = Mark("6f0a2c1e-8d5f-4a7b-9c3d-0e1f2a3b4c5d")
 UPID = "UPID:pve1:00000001:00000001:6AFA23F8:qmstart:100:u@pve:"
 
 
 def config(name: str, secret: str = "s", **more: Any) -> RegionConfig:
     auth = TokenAuth("u@pve!t", SecretValue(secret))
-    return RegionConfig(region=name, urls=("https://x",), auth=auth, **more)
+    return RegionConfig(region=name, urls=(URL,), auth=auth, **more)
 
 
 class Wires:
@@ -63,10 +64,11 @@ async def test_a_region_by_name_and_never_by_default() -> None:
         assert isinstance(caught.value, Missing)
 
 
-async def test_the_genuine_wire_unless_told_otherwise() -> None:
+async def test_a_region_is_reached_over_http_unless_a_transport_is_given() -> None:
     regions = Regions([config("a", zones={"z": ("pve1",)})], LoopClock())
     assert regions["a"].zone_of("pve1") == "z"
-    assert isinstance(regions["a"]._wire._current, PveHttpTransport)
+    with pytest.raises(errors.RegionUnreachable, match="no URL answers"):
+        await regions["a"].reader.version()
     await regions.close()
 
 

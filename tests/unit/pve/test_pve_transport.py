@@ -440,7 +440,7 @@ def test_tls(how: str, trusted: bool, tmp_path: Path) -> None:
 
 def test_an_answer_that_is_no_json_is_told_without_quoting_it() -> None:
     async def use(wire: PveHttpTransport, _: Peer) -> None:
-        with pytest.raises(errors.UnknownPveError, match="answer not understood") as caught:
+        with pytest.raises(errors.UnknownPveError, match="cannot decode the answer") as caught:
             await PveWriter(wire).version()
         assert "hunter2" not in str(caught.value)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.values import Params, SecretValue, path
 
 Permissions = dict[str, dict[str, int]]
@@ -63,23 +63,34 @@ class PoolRow(Struct, frozen=True, kw_only=True):
     members: tuple[dict[str, Any], ...] = ()
 
 
-class Access:
-    """``/access``."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class AccessReader(ReadEndpoints):
+    """GET requests below ``/access``."""
 
     async def permissions(
         self, *, path: str | None = None, userid: str | None = None
     ) -> Permissions:
         params: Params = {"path": path, "userid": userid}
-        return await self._calls.read(dict[str, dict[str, int]], "/access/permissions", params)
+        return await self._caller.read(dict[str, dict[str, int]], "/access/permissions", params)
 
     async def users(
         self, *, full: bool | None = None, enabled: bool | None = None
     ) -> tuple[UserRow, ...]:
         params: Params = {"full": full, "enabled": enabled}
-        return await self._calls.read(tuple[UserRow, ...], "/access/users", params)
+        return await self._caller.read(tuple[UserRow, ...], "/access/users", params)
+
+    async def tokens(self, userid: str) -> tuple[TokenRow, ...]:
+        where = path("access", "users", userid, "token")
+        return await self._caller.read(tuple[TokenRow, ...], where)
+
+    async def roles(self) -> tuple[RoleRow, ...]:
+        return await self._caller.read(tuple[RoleRow, ...], "/access/roles")
+
+    async def acl(self) -> tuple[AclRow, ...]:
+        return await self._caller.read(tuple[AclRow, ...], "/access/acl")
+
+
+class AccessWriter(WriteEndpoints, AccessReader):
+    """POST, PUT and DELETE requests below ``/access``."""
 
     async def create_user(
         self,
@@ -93,14 +104,10 @@ class Access:
             "userid": userid, "comment": comment, "groups": groups,
             "password": password.reveal() if password else None,
         }  # fmt: skip
-        await self._calls.send("POST", "/access/users", params)
+        await self._caller.write("POST", "/access/users", params)
 
     async def delete_user(self, userid: str) -> None:
-        await self._calls.send("DELETE", path("access", "users", userid))
-
-    async def tokens(self, userid: str) -> tuple[TokenRow, ...]:
-        where = path("access", "users", userid, "token")
-        return await self._calls.read(tuple[TokenRow, ...], where)
+        await self._caller.write("DELETE", path("access", "users", userid))
 
     async def create_token(
         self,
@@ -113,30 +120,24 @@ class Access:
     ) -> NewToken:
         params: Params = {"privsep": privsep, "comment": comment, "expire": expire}
         where = path("access", "users", userid, "token", tokenid)
-        token = await self._calls.ask(_NewToken, "POST", where, params)
+        token = await self._caller.write_for(_NewToken, "POST", where, params)
         return NewToken(token.full or f"{userid}!{tokenid}", SecretValue(token.value))
 
     async def delete_token(self, userid: str, tokenid: str) -> None:
-        await self._calls.send("DELETE", path("access", "users", userid, "token", tokenid))
-
-    async def roles(self) -> tuple[RoleRow, ...]:
-        return await self._calls.read(tuple[RoleRow, ...], "/access/roles")
+        await self._caller.write("DELETE", path("access", "users", userid, "token", tokenid))
 
     async def create_role(self, roleid: str, privileges: Sequence[str]) -> None:
         params: Params = {"roleid": roleid, "privs": ",".join(privileges)}
-        await self._calls.send("POST", "/access/roles", params)
+        await self._caller.write("POST", "/access/roles", params)
 
     async def update_role(
         self, roleid: str, privileges: Sequence[str], *, append: bool | None = None
     ) -> None:
         params: Params = {"privs": ",".join(privileges), "append": append}
-        await self._calls.send("PUT", path("access", "roles", roleid), params)
+        await self._caller.write("PUT", path("access", "roles", roleid), params)
 
     async def delete_role(self, roleid: str) -> None:
-        await self._calls.send("DELETE", path("access", "roles", roleid))
-
-    async def acl(self) -> tuple[AclRow, ...]:
-        return await self._calls.read(tuple[AclRow, ...], "/access/acl")
+        await self._caller.write("DELETE", path("access", "roles", roleid))
 
     async def set_acl(
         self,
@@ -153,24 +154,25 @@ class Access:
             "path": path, "roles": roles, "users": users, "tokens": tokens,
             "groups": groups, "propagate": propagate, "delete": delete,
         }  # fmt: skip
-        await self._calls.send("PUT", "/access/acl", params)
+        await self._caller.write("PUT", "/access/acl", params)
 
 
-class Pools:
-    """``/pools``."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class PoolsReader(ReadEndpoints):
+    """GET requests below ``/pools``."""
 
     async def list(self) -> tuple[PoolRow, ...]:
-        return await self._calls.read(tuple[PoolRow, ...], "/pools")
+        return await self._caller.read(tuple[PoolRow, ...], "/pools")
 
     async def get(self, pool: str) -> PoolRow:
         """A pool and its members."""
-        return await self._calls.read(PoolRow, path("pools", pool))
+        return await self._caller.read(PoolRow, path("pools", pool))
+
+
+class PoolsWriter(WriteEndpoints, PoolsReader):
+    """POST, PUT and DELETE requests below ``/pools``."""
 
     async def create(self, pool: str, *, comment: str | None = None) -> None:
-        await self._calls.send("POST", "/pools", {"poolid": pool, "comment": comment})
+        await self._caller.write("POST", "/pools", {"poolid": pool, "comment": comment})
 
     async def update(
         self,
@@ -187,7 +189,7 @@ class Pools:
             "vms": ",".join(map(str, vms)) or None, "storage": ",".join(storage) or None,
             "delete": delete, "allow-move": allow_move, "comment": comment,
         }  # fmt: skip
-        await self._calls.send("PUT", path("pools", pool), params)
+        await self._caller.write("PUT", path("pools", pool), params)
 
     async def delete(self, pool: str) -> None:
-        await self._calls.send("DELETE", path("pools", pool))
+        await self._caller.write("DELETE", path("pools", pool))

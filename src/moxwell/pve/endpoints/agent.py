@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.values import Params, path
 
 R = TypeVar("R")
@@ -78,30 +78,41 @@ def asked(host: str, vmid: int, name: str) -> str:
     return path("nodes", host, "qemu", vmid, "agent", name)
 
 
-class Agent:
-    """``/nodes/{node}/qemu/{vmid}/agent``."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    async def ping(self, host: str, vmid: int) -> None:
-        """Raises ``AgentSilent`` unless the agent answers."""
-        await self._calls.send("POST", asked(host, vmid, "ping"))
+class AgentReader(ReadEndpoints):
+    """GET requests below ``/nodes/{node}/qemu/{vmid}/agent``."""
 
     async def interfaces(self, host: str, vmid: int) -> tuple[AgentInterface, ...]:
         where = asked(host, vmid, "network-get-interfaces")
-        return (await self._calls.read(_Interfaces, where)).result
+        return (await self._caller.read(_Interfaces, where)).result
 
     async def osinfo(self, host: str, vmid: int) -> OsInfo:
-        return (await self._calls.read(_Os, asked(host, vmid, "get-osinfo"))).result
+        return (await self._caller.read(_Os, asked(host, vmid, "get-osinfo"))).result
 
     async def hostname(self, host: str, vmid: int) -> str:
-        answer = await self._calls.read(_Name, asked(host, vmid, "get-host-name"))
+        answer = await self._caller.read(_Name, asked(host, vmid, "get-host-name"))
         return answer.result.host_name
 
     async def fsinfo(self, host: str, vmid: int) -> tuple[dict[str, Any], ...]:
         where = asked(host, vmid, "get-fsinfo")
-        return tuple((await self._calls.read(dict[str, Any], where)).get("result", ()))
+        return tuple((await self._caller.read(dict[str, Any], where)).get("result", ()))
+
+    async def exit(self, host: str, vmid: int, pid: int) -> CommandStatus:
+        """How a command ended; can be read once after that."""
+        return await self._caller.read(
+            CommandStatus, asked(host, vmid, "exec-status"), {"pid": pid}
+        )
+
+    async def read_file(self, host: str, vmid: int, file: str) -> FileContent:
+        where = asked(host, vmid, "file-read")
+        return await self._caller.read(FileContent, where, {"file": file})
+
+
+class AgentWriter(WriteEndpoints, AgentReader):
+    """POST, PUT and DELETE requests below ``/nodes/{node}/qemu/{vmid}/agent``."""
+
+    async def ping(self, host: str, vmid: int) -> None:
+        """Raises ``AgentSilent`` unless the agent answers."""
+        await self._caller.write("POST", asked(host, vmid, "ping"))
 
     async def execute(
         self, host: str, vmid: int, command: Sequence[str], *, input_data: str | None = None
@@ -109,31 +120,23 @@ class Agent:
         """Start a command and answer its process id."""
         params: Params = {"command": tuple(command), "input-data": input_data}
         where = asked(host, vmid, "exec")
-        return (await self._calls.ask(_Pid, "POST", where, params)).pid
-
-    async def exit(self, host: str, vmid: int, pid: int) -> CommandStatus:
-        """How a command ended; can be read once after that."""
-        return await self._calls.read(CommandStatus, asked(host, vmid, "exec-status"), {"pid": pid})
-
-    async def read_file(self, host: str, vmid: int, file: str) -> FileContent:
-        where = asked(host, vmid, "file-read")
-        return await self._calls.read(FileContent, where, {"file": file})
+        return (await self._caller.write_for(_Pid, "POST", where, params)).pid
 
     async def write_file(
         self, host: str, vmid: int, file: str, content: str, *, encode: bool | None = None
     ) -> None:
         """Write a small file (60 KiB at most)."""
         params: Params = {"file": file, "content": content, "encode": encode}
-        await self._calls.send("POST", asked(host, vmid, "file-write"), params)
+        await self._caller.write("POST", asked(host, vmid, "file-write"), params)
 
     async def fstrim(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", asked(host, vmid, "fstrim"))
+        await self._caller.write("POST", asked(host, vmid, "fstrim"))
 
     async def freeze(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", asked(host, vmid, "fsfreeze-freeze"))
+        await self._caller.write("POST", asked(host, vmid, "fsfreeze-freeze"))
 
     async def thaw(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", asked(host, vmid, "fsfreeze-thaw"))
+        await self._caller.write("POST", asked(host, vmid, "fsfreeze-thaw"))
 
     async def shutdown(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", asked(host, vmid, "shutdown"))
+        await self._caller.write("POST", asked(host, vmid, "shutdown"))

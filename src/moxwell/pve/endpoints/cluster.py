@@ -7,7 +7,7 @@ re-created VMID wears its predecessor's name for a while. The inventory corrects
 
 from msgspec import Struct, field
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.values import Params, Upid, path
 
 
@@ -96,41 +96,42 @@ class PciMapping(Struct, frozen=True, kw_only=True):
     description: str = ""
 
 
-class Cluster:
-    """``/version`` and ``/cluster``."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class ClusterReader(ReadEndpoints):
+    """GET requests below ``/version`` and ``/cluster``."""
 
     async def version(self) -> PveVersion:
-        return await self._calls.read(PveVersion, "/version")
+        return await self._caller.read(PveVersion, "/version")
 
     async def resources(self, type: str | None = None) -> tuple[ClusterResource, ...]:
         """Everything there is, or only ``vm``, ``storage``, ``node`` or ``sdn``."""
-        return await self._calls.read(
+        return await self._caller.read(
             tuple[ClusterResource, ...], "/cluster/resources", {"type": type}
         )
 
     async def status(self) -> tuple[ClusterMember, ...]:
-        return await self._calls.read(tuple[ClusterMember, ...], "/cluster/status")
+        return await self._caller.read(tuple[ClusterMember, ...], "/cluster/status")
 
     async def nextid(self, vmid: int | None = None) -> int:
         """A free VMID, or ``vmid`` if it is free; reserves nothing."""
-        return await self._calls.read(int, "/cluster/nextid", {"vmid": vmid})
+        return await self._caller.read(int, "/cluster/nextid", {"vmid": vmid})
 
     async def tasks(self) -> tuple[TaskRow, ...]:
         """Recent tasks of all hosts, running ones included."""
-        return await self._calls.read(tuple[TaskRow, ...], "/cluster/tasks")
+        return await self._caller.read(tuple[TaskRow, ...], "/cluster/tasks")
 
     async def pci_mappings(self) -> tuple[PciMapping, ...]:
         """Those we may see: ``Mapping.Audit``, ``Mapping.Use`` or ``Mapping.Modify`` on each."""
-        return await self._calls.read(tuple[PciMapping, ...], "/cluster/mapping/pci")
+        return await self._caller.read(tuple[PciMapping, ...], "/cluster/mapping/pci")
 
     async def options(self) -> dict[str, object]:
-        return await self._calls.read(dict[str, object], "/cluster/options")
+        return await self._caller.read(dict[str, object], "/cluster/options")
+
+
+class ClusterWriter(WriteEndpoints, ClusterReader):
+    """The PUT request of ``/cluster/options``."""
 
     async def set_options(self, params: Params) -> None:
-        await self._calls.send("PUT", "/cluster/options", params)
+        await self._caller.write("PUT", "/cluster/options", params)
 
 
 class ReplicationJob(Struct, frozen=True, kw_only=True):
@@ -163,17 +164,24 @@ class ReplicationStatus(Struct, frozen=True, kw_only=True):
     remove_job: str = field(default="")
 
 
-class Replication:
-    """``/cluster/replication`` and each host's view of it."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class ReplicationReader(ReadEndpoints):
+    """GET requests below ``/cluster/replication`` and ``/nodes/{node}/replication``."""
 
     async def list(self) -> tuple[ReplicationJob, ...]:
-        return await self._calls.read(tuple[ReplicationJob, ...], "/cluster/replication")
+        return await self._caller.read(tuple[ReplicationJob, ...], "/cluster/replication")
 
     async def get(self, job: str) -> ReplicationJob:
-        return await self._calls.read(ReplicationJob, path("cluster", "replication", job))
+        return await self._caller.read(ReplicationJob, path("cluster", "replication", job))
+
+    async def on_host(
+        self, host: str, *, guest: int | None = None
+    ) -> tuple[ReplicationStatus, ...]:
+        where = path("nodes", host, "replication")
+        return await self._caller.read(tuple[ReplicationStatus, ...], where, {"guest": guest})
+
+
+class ReplicationWriter(WriteEndpoints, ReplicationReader):
+    """POST, PUT and DELETE requests below the same paths."""
 
     async def create(
         self,
@@ -189,7 +197,7 @@ class Replication:
             "id": job, "target": target, "type": "local",
             "schedule": schedule, "rate": rate, "comment": comment,
         }  # fmt: skip
-        await self._calls.send("POST", "/cluster/replication", params)
+        await self._caller.write("POST", "/cluster/replication", params)
 
     async def update(
         self,
@@ -203,21 +211,15 @@ class Replication:
         params: Params = {
             "schedule": schedule, "rate": rate, "disable": disable, "comment": comment,
         }  # fmt: skip
-        await self._calls.send("PUT", path("cluster", "replication", job), params)
+        await self._caller.write("PUT", path("cluster", "replication", job), params)
 
     async def delete(
         self, job: str, *, keep: bool | None = None, force: bool | None = None
     ) -> None:
         params: Params = {"keep": keep, "force": force}
-        await self._calls.send("DELETE", path("cluster", "replication", job), params)
-
-    async def on_host(
-        self, host: str, *, guest: int | None = None
-    ) -> tuple[ReplicationStatus, ...]:
-        where = path("nodes", host, "replication")
-        return await self._calls.read(tuple[ReplicationStatus, ...], where, {"guest": guest})
+        await self._caller.write("DELETE", path("cluster", "replication", job), params)
 
     async def run_now(self, host: str, job: str) -> Upid | None:
-        return await self._calls.perhaps(
+        return await self._caller.maybe_start_task(
             "POST", path("nodes", host, "replication", job, "schedule_now")
         )

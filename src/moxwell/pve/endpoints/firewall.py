@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.values import Params, Value, path
 
 Kind = Literal["qemu", "lxc"]
@@ -63,73 +63,74 @@ class IpSetEntry(Struct, frozen=True, kw_only=True):
     nomatch: bool = False
 
 
-class Firewall:
-    """``/cluster/firewall`` and ``/nodes/{node}/qemu|lxc/{vmid}/firewall``."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class FirewallReader(ReadEndpoints):
+    """GET requests below ``/cluster/firewall`` and ``/nodes/{node}/qemu|lxc/{vmid}/firewall``."""
 
     async def cluster_options(self) -> dict[str, Any]:
-        return await self._calls.read(dict[str, Any], "/cluster/firewall/options")
+        return await self._caller.read(dict[str, Any], "/cluster/firewall/options")
 
     async def groups(self) -> tuple[SecurityGroup, ...]:
-        return await self._calls.read(tuple[SecurityGroup, ...], "/cluster/firewall/groups")
-
-    async def create_group(self, group: str, *, comment: str | None = None) -> None:
-        params: Params = {"group": group, "comment": comment}
-        await self._calls.send("POST", "/cluster/firewall/groups", params)
-
-    async def delete_group(self, group: str) -> None:
-        await self._calls.send("DELETE", path("cluster", "firewall", "groups", group))
+        return await self._caller.read(tuple[SecurityGroup, ...], "/cluster/firewall/groups")
 
     async def group_rules(self, group: str) -> tuple[FirewallRule, ...]:
         where = path("cluster", "firewall", "groups", group)
-        return await self._calls.read(tuple[FirewallRule, ...], where)
+        return await self._caller.read(tuple[FirewallRule, ...], where)
+
+    async def options(self, host: str, vmid: int, *, kind: Kind = "qemu") -> dict[str, Any]:
+        return await self._caller.read(dict[str, Any], _of(host, kind, vmid, "options"))
+
+    async def rules(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[FirewallRule, ...]:
+        return await self._caller.read(tuple[FirewallRule, ...], _of(host, kind, vmid, "rules"))
+
+    async def ipsets(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[IpSet, ...]:
+        return await self._caller.read(tuple[IpSet, ...], _of(host, kind, vmid, "ipset"))
+
+    async def ipset(
+        self, host: str, vmid: int, name: str, *, kind: Kind = "qemu"
+    ) -> tuple[IpSetEntry, ...]:
+        return await self._caller.read(tuple[IpSetEntry, ...], _of(host, kind, vmid, "ipset", name))
+
+
+class FirewallWriter(WriteEndpoints, FirewallReader):
+    """POST, PUT and DELETE requests below the same paths."""
+
+    async def create_group(self, group: str, *, comment: str | None = None) -> None:
+        params: Params = {"group": group, "comment": comment}
+        await self._caller.write("POST", "/cluster/firewall/groups", params)
+
+    async def delete_group(self, group: str) -> None:
+        await self._caller.write("DELETE", path("cluster", "firewall", "groups", group))
 
     async def add_group_rule(self, group: str, rule: FirewallRule) -> None:
         where = path("cluster", "firewall", "groups", group)
-        await self._calls.send("POST", where, rule.params())
+        await self._caller.write("POST", where, rule.params())
 
     async def delete_group_rule(self, group: str, pos: int, *, digest: str | None = None) -> None:
         where = path("cluster", "firewall", "groups", group, pos)
-        await self._calls.send("DELETE", where, {"digest": digest})
-
-    async def options(self, host: str, vmid: int, *, kind: Kind = "qemu") -> dict[str, Any]:
-        return await self._calls.read(dict[str, Any], _of(host, kind, vmid, "options"))
+        await self._caller.write("DELETE", where, {"digest": digest})
 
     async def set_options(
         self, host: str, vmid: int, options: Mapping[str, Value], *, kind: Kind = "qemu"
     ) -> None:
-        await self._calls.send("PUT", _of(host, kind, vmid, "options"), options)
-
-    async def rules(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[FirewallRule, ...]:
-        return await self._calls.read(tuple[FirewallRule, ...], _of(host, kind, vmid, "rules"))
+        await self._caller.write("PUT", _of(host, kind, vmid, "options"), options)
 
     async def add_rule(
         self, host: str, vmid: int, rule: FirewallRule, *, kind: Kind = "qemu"
     ) -> None:
-        await self._calls.send("POST", _of(host, kind, vmid, "rules"), rule.params())
+        await self._caller.write("POST", _of(host, kind, vmid, "rules"), rule.params())
 
     async def delete_rule(
         self, host: str, vmid: int, pos: int, *, digest: str | None = None, kind: Kind = "qemu"
     ) -> None:
-        await self._calls.send(
+        await self._caller.write(
             "DELETE", _of(host, kind, vmid, "rules", str(pos)), {"digest": digest}
         )
-
-    async def ipsets(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[IpSet, ...]:
-        return await self._calls.read(tuple[IpSet, ...], _of(host, kind, vmid, "ipset"))
 
     async def create_ipset(
         self, host: str, vmid: int, name: str, *, comment: str | None = None, kind: Kind = "qemu"
     ) -> None:
         params: Params = {"name": name, "comment": comment}
-        await self._calls.send("POST", _of(host, kind, vmid, "ipset"), params)
-
-    async def ipset(
-        self, host: str, vmid: int, name: str, *, kind: Kind = "qemu"
-    ) -> tuple[IpSetEntry, ...]:
-        return await self._calls.read(tuple[IpSetEntry, ...], _of(host, kind, vmid, "ipset", name))
+        await self._caller.write("POST", _of(host, kind, vmid, "ipset"), params)
 
     async def add_to_ipset(
         self,
@@ -143,7 +144,7 @@ class Firewall:
         kind: Kind = "qemu",
     ) -> None:
         params: Params = {"cidr": cidr, "comment": comment, "nomatch": nomatch}
-        await self._calls.send("POST", _of(host, kind, vmid, "ipset", name), params)
+        await self._caller.write("POST", _of(host, kind, vmid, "ipset", name), params)
 
 
 def _of(host: str, kind: Kind, vmid: int, *more: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.values import Params, Upid, Value, path
 
@@ -69,40 +69,41 @@ class PendingRow(Struct, frozen=True, kw_only=True):
         return self.pending is not None or bool(self.delete)
 
 
-class Guests:
-    """``/nodes/{node}/{family}``."""
+class GuestReader(ReadEndpoints):
+    """GET requests below ``/nodes/{node}/{family}``."""
 
     _family: ClassVar[str]
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
 
     def _at(self, host: str, vmid: int, *more: str) -> str:
         return path("nodes", host, self._family, vmid, *more)
 
     async def list(self, host: str) -> tuple[GuestRow, ...]:
-        return await self._calls.read(tuple[GuestRow, ...], path("nodes", host, self._family))
+        return await self._caller.read(tuple[GuestRow, ...], path("nodes", host, self._family))
 
     async def config(
         self, host: str, vmid: int, *, current: bool | None = None, snapshot: str | None = None
     ) -> GuestConfig:
         """What the guest will be after its next stop; with ``current`` what it is now."""
         params: Params = {"current": current, "snapshot": snapshot}
-        data = await self._calls.read(dict[str, Any], self._at(host, vmid, "config"), params)
+        data = await self._caller.read(dict[str, Any], self._at(host, vmid, "config"), params)
         return GuestConfig.of(data)
 
     async def pending(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
-        return await self._calls.read(tuple[PendingRow, ...], self._at(host, vmid, "pending"))
+        return await self._caller.read(tuple[PendingRow, ...], self._at(host, vmid, "pending"))
+
+    async def status(self, host: str, vmid: int) -> GuestStatus:
+        return await self._caller.read(GuestStatus, self._at(host, vmid, "status", "current"))
+
+
+class GuestWriter(WriteEndpoints, GuestReader):
+    """POST, PUT and DELETE requests below ``/nodes/{node}/{family}``."""
 
     async def resize(
         self, host: str, vmid: int, disk: str, size: str, *, digest: str | None = None
     ) -> Upid | None:
         """Grow a disk to ``size`` (``32G``), or by it (``+4G``); never shrinks."""
         params: Params = {"disk": disk, "size": size, "digest": digest}
-        return await self._calls.perhaps("PUT", self._at(host, vmid, "resize"), params)
-
-    async def status(self, host: str, vmid: int) -> GuestStatus:
-        return await self._calls.read(GuestStatus, self._at(host, vmid, "status", "current"))
+        return await self._caller.maybe_start_task("PUT", self._at(host, vmid, "resize"), params)
 
     async def shutdown(
         self,
@@ -113,14 +114,18 @@ class Guests:
         force_stop: bool | None = None,
     ) -> Upid:
         params: Params = {"timeout": timeout_seconds, "forceStop": force_stop}
-        return await self._calls.start("POST", self._at(host, vmid, "status", "shutdown"), params)
+        return await self._caller.start_task(
+            "POST", self._at(host, vmid, "status", "shutdown"), params
+        )
 
     async def reboot(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
         params: Params = {"timeout": timeout_seconds}
-        return await self._calls.start("POST", self._at(host, vmid, "status", "reboot"), params)
+        return await self._caller.start_task(
+            "POST", self._at(host, vmid, "status", "reboot"), params
+        )
 
     async def resume(self, host: str, vmid: int) -> Upid:
-        return await self._calls.start("POST", self._at(host, vmid, "status", "resume"))
+        return await self._caller.start_task("POST", self._at(host, vmid, "status", "resume"))
 
 
 def merged(

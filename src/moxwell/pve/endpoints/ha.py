@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.values import Params, path
 
 
@@ -110,25 +110,38 @@ class HaManager(Struct, frozen=True, kw_only=True):
         )
 
 
-class Ha:
-    """``/cluster/ha``."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class HaReader(ReadEndpoints):
+    """GET requests below ``/cluster/ha``."""
 
     async def status(self) -> tuple[HaStatusRow, ...]:
-        return await self._calls.read(tuple[HaStatusRow, ...], "/cluster/ha/status/current")
+        return await self._caller.read(tuple[HaStatusRow, ...], "/cluster/ha/status/current")
 
     async def manager(self) -> HaManager:
         """The manager's notes, which tell of maintenance; no list that is polled does."""
-        return await self._calls.read(HaManager, "/cluster/ha/status/manager_status")
+        return await self._caller.read(HaManager, "/cluster/ha/status/manager_status")
 
     async def resources(self, *, type: str | None = None) -> tuple[HaResource, ...]:
         params: Params = {"type": type}
-        return await self._calls.read(tuple[HaResource, ...], "/cluster/ha/resources", params)
+        return await self._caller.read(tuple[HaResource, ...], "/cluster/ha/resources", params)
 
     async def resource(self, sid: str) -> HaResource:
-        return await self._calls.read(HaResource, path("cluster", "ha", "resources", sid))
+        return await self._caller.read(HaResource, path("cluster", "ha", "resources", sid))
+
+    async def groups(self) -> tuple[HaGroup, ...]:
+        return await self._caller.read(tuple[HaGroup, ...], "/cluster/ha/groups")
+
+    async def rules(
+        self, *, type: str | None = None, resource: str | None = None
+    ) -> tuple[HaRule, ...]:
+        params: Params = {"type": type, "resource": resource}
+        return await self._caller.read(tuple[HaRule, ...], "/cluster/ha/rules", params)
+
+    async def rule(self, rule: str) -> HaRule:
+        return await self._caller.read(HaRule, path("cluster", "ha", "rules", rule))
+
+
+class HaWriter(WriteEndpoints, HaReader):
+    """POST, PUT and DELETE requests below ``/cluster/ha``."""
 
     async def add_resource(
         self,
@@ -145,7 +158,7 @@ class Ha:
             "sid": sid, "state": state, "group": group, "comment": comment,
             "max_restart": max_restart, "max_relocate": max_relocate,
         }  # fmt: skip
-        await self._calls.send("POST", "/cluster/ha/resources", params)
+        await self._caller.write("POST", "/cluster/ha/resources", params)
 
     async def update_resource(
         self,
@@ -163,25 +176,22 @@ class Ha:
             "state": state, "group": group, "comment": comment, "max_restart": max_restart,
             "max_relocate": max_relocate, "delete": ",".join(delete) or None, "digest": digest,
         }  # fmt: skip
-        await self._calls.send("PUT", path("cluster", "ha", "resources", sid), params)
+        await self._caller.write("PUT", path("cluster", "ha", "resources", sid), params)
 
     async def delete_resource(self, sid: str) -> None:
-        await self._calls.send("DELETE", path("cluster", "ha", "resources", sid))
+        await self._caller.write("DELETE", path("cluster", "ha", "resources", sid))
 
     async def migrate(self, sid: str, host: str) -> None:
         """Ask HA to move a resource live."""
-        await self._calls.send(
+        await self._caller.write(
             "POST", path("cluster", "ha", "resources", sid, "migrate"), {"node": host}
         )
 
     async def relocate(self, sid: str, host: str) -> None:
         """Ask HA to stop a resource and start it elsewhere."""
-        await self._calls.send(
+        await self._caller.write(
             "POST", path("cluster", "ha", "resources", sid, "relocate"), {"node": host}
         )
-
-    async def groups(self) -> tuple[HaGroup, ...]:
-        return await self._calls.read(tuple[HaGroup, ...], "/cluster/ha/groups")
 
     async def create_group(
         self,
@@ -196,19 +206,10 @@ class Ha:
             "group": group, "nodes": nodes, "restricted": restricted,
             "nofailback": nofailback, "comment": comment,
         }  # fmt: skip
-        await self._calls.send("POST", "/cluster/ha/groups", params)
+        await self._caller.write("POST", "/cluster/ha/groups", params)
 
     async def delete_group(self, group: str) -> None:
-        await self._calls.send("DELETE", path("cluster", "ha", "groups", group))
-
-    async def rules(
-        self, *, type: str | None = None, resource: str | None = None
-    ) -> tuple[HaRule, ...]:
-        params: Params = {"type": type, "resource": resource}
-        return await self._calls.read(tuple[HaRule, ...], "/cluster/ha/rules", params)
-
-    async def rule(self, rule: str) -> HaRule:
-        return await self._calls.read(HaRule, path("cluster", "ha", "rules", rule))
+        await self._caller.write("DELETE", path("cluster", "ha", "groups", group))
 
     async def create_rule(
         self,
@@ -225,7 +226,7 @@ class Ha:
             "rule": rule, "type": type, "resources": ",".join(resources), "nodes": nodes,
             "affinity": affinity, "strict": strict, "comment": comment,
         }  # fmt: skip
-        await self._calls.send("POST", "/cluster/ha/rules", params)
+        await self._caller.write("POST", "/cluster/ha/rules", params)
 
     async def update_rule(
         self,
@@ -242,7 +243,7 @@ class Ha:
             "type": type, "resources": ",".join(resources) or None, "nodes": nodes,
             "disable": disable, "comment": comment, "digest": digest,
         }  # fmt: skip
-        await self._calls.send("PUT", path("cluster", "ha", "rules", rule), params)
+        await self._caller.write("PUT", path("cluster", "ha", "rules", rule), params)
 
     async def delete_rule(self, rule: str) -> None:
-        await self._calls.send("DELETE", path("cluster", "ha", "rules", rule))
+        await self._caller.write("DELETE", path("cluster", "ha", "rules", rule))

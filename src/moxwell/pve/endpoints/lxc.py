@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from moxwell.pve.endpoints.guest import Guests, merged
+from moxwell.pve.endpoints.guest import GuestReader, GuestWriter, merged
 from moxwell.pve.values import Params, Upid, Value, path
 
 
@@ -20,16 +20,26 @@ class ContainerInterface(Struct, frozen=True, kw_only=True):
     inet6: str = ""
 
 
-class Lxc(Guests):
-    """``/nodes/{node}/lxc``."""
+class LxcReader(GuestReader):
+    """GET requests below ``/nodes/{node}/lxc``."""
 
     _family = "lxc"
+
+    async def interfaces(self, host: str, vmid: int) -> tuple[ContainerInterface, ...]:
+        rows: tuple[ContainerInterface, ...] | None = await self._caller.read(
+            tuple[ContainerInterface, ...] | None, self._at(host, vmid, "interfaces")
+        )
+        return rows or ()
+
+
+class LxcWriter(GuestWriter, LxcReader):
+    """POST, PUT and DELETE requests below ``/nodes/{node}/lxc``."""
 
     async def create(
         self, host: str, vmid: int, ostemplate: str, params: Mapping[str, Value]
     ) -> Upid:
         form = {"vmid": vmid, "ostemplate": ostemplate, **params}
-        return await self._calls.start("POST", path("nodes", host, "lxc"), form)
+        return await self._caller.start_task("POST", path("nodes", host, "lxc"), form)
 
     async def clone(
         self,
@@ -49,7 +59,7 @@ class Lxc(Guests):
             "newid": newid, "hostname": hostname, "description": description, "full": full,
             "target": target, "storage": storage, "pool": pool, "snapname": snapname,
         }  # fmt: skip
-        return await self._calls.start("POST", self._at(host, vmid, "clone"), params)
+        return await self._caller.start_task("POST", self._at(host, vmid, "clone"), params)
 
     async def delete(
         self,
@@ -64,7 +74,7 @@ class Lxc(Guests):
             "purge": purge, "force": force,
             "destroy-unreferenced-disks": destroy_unreferenced_disks,
         }  # fmt: skip
-        return await self._calls.start("DELETE", self._at(host, vmid), params)
+        return await self._caller.start_task("DELETE", self._at(host, vmid), params)
 
     async def configure(
         self,
@@ -77,7 +87,7 @@ class Lxc(Guests):
         digest: str | None = None,
     ) -> None:
         params = merged(changes, delete, revert, digest)
-        await self._calls.send("PUT", self._at(host, vmid, "config"), params)
+        await self._caller.write("PUT", self._at(host, vmid, "config"), params)
 
     async def move_volume(
         self,
@@ -95,10 +105,10 @@ class Lxc(Guests):
             "volume": volume, "storage": storage, "delete": delete, "digest": digest,
             "target-vmid": target_vmid, "target-volume": target_volume,
         }  # fmt: skip
-        return await self._calls.start("POST", self._at(host, vmid, "move_volume"), params)
+        return await self._caller.start_task("POST", self._at(host, vmid, "move_volume"), params)
 
     async def template(self, host: str, vmid: int) -> None:
-        await self._calls.send("POST", self._at(host, vmid, "template"))
+        await self._caller.write("POST", self._at(host, vmid, "template"))
 
     async def migrate(
         self,
@@ -115,20 +125,14 @@ class Lxc(Guests):
             "target": target, "online": online, "restart": restart,
             "target-storage": target_storage, "timeout": timeout_seconds,
         }  # fmt: skip
-        return await self._calls.start("POST", self._at(host, vmid, "migrate"), params)
-
-    async def interfaces(self, host: str, vmid: int) -> tuple[ContainerInterface, ...]:
-        rows: tuple[ContainerInterface, ...] | None = await self._calls.read(
-            tuple[ContainerInterface, ...] | None, self._at(host, vmid, "interfaces")
-        )
-        return rows or ()
+        return await self._caller.start_task("POST", self._at(host, vmid, "migrate"), params)
 
     async def start(self, host: str, vmid: int) -> Upid:
-        return await self._calls.start("POST", self._at(host, vmid, "status", "start"))
+        return await self._caller.start_task("POST", self._at(host, vmid, "status", "start"))
 
     async def stop(self, host: str, vmid: int, *, overrule_shutdown: bool | None = None) -> Upid:
         params: Params = {"overrule-shutdown": overrule_shutdown}
-        return await self._calls.start("POST", self._at(host, vmid, "status", "stop"), params)
+        return await self._caller.start_task("POST", self._at(host, vmid, "status", "stop"), params)
 
     async def suspend(self, host: str, vmid: int) -> Upid:
-        return await self._calls.start("POST", self._at(host, vmid, "status", "suspend"))
+        return await self._caller.start_task("POST", self._at(host, vmid, "status", "suspend"))

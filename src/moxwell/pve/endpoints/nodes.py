@@ -7,7 +7,7 @@ was is an object on 8.4 and a list on 9.
 
 from msgspec import Struct, field
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.endpoints.cluster import TaskRow
 from moxwell.pve.values import Params, Upid, path
 
@@ -125,31 +125,28 @@ class Certificate(Struct, frozen=True, kw_only=True):
     notafter: int = 0
 
 
-class Nodes:
-    """``/nodes`` and what hosts tell about themselves."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class NodesReader(ReadEndpoints):
+    """GET requests below ``/nodes``."""
 
     async def list(self) -> tuple[HostRow, ...]:
-        return await self._calls.read(tuple[HostRow, ...], "/nodes")
+        return await self._caller.read(tuple[HostRow, ...], "/nodes")
 
     async def status(self, host: str) -> HostStatus:
-        return await self._calls.read(HostStatus, path("nodes", host, "status"))
+        return await self._caller.read(HostStatus, path("nodes", host, "status"))
 
     async def time(self, host: str) -> HostTime:
-        return await self._calls.read(HostTime, path("nodes", host, "time"))
+        return await self._caller.read(HostTime, path("nodes", host, "time"))
 
     async def certificates(self, host: str) -> tuple[Certificate, ...]:
         where = path("nodes", host, "certificates", "info")
-        return await self._calls.read(tuple[Certificate, ...], where)
+        return await self._caller.read(tuple[Certificate, ...], where)
 
     async def network(self, host: str, *, type: str | None = None) -> tuple[HostInterface, ...]:
         where = path("nodes", host, "network")
-        return await self._calls.read(tuple[HostInterface, ...], where, {"type": type})
+        return await self._caller.read(tuple[HostInterface, ...], where, {"type": type})
 
     async def interface(self, host: str, name: str) -> HostInterface:
-        return await self._calls.read(HostInterface, path("nodes", host, "network", name))
+        return await self._caller.read(HostInterface, path("nodes", host, "network", name))
 
     async def storages(
         self,
@@ -164,11 +161,15 @@ class Nodes:
             "content": content, "storage": storage, "enabled": enabled, "target": target,
         }  # fmt: skip
         where = path("nodes", host, "storage")
-        return await self._calls.read(tuple[HostStorage, ...], where, params)
+        return await self._caller.read(tuple[HostStorage, ...], where, params)
 
     async def pci(self, host: str) -> tuple[HostPciDevice, ...]:
         where = path("nodes", host, "hardware", "pci")
-        return await self._calls.read(tuple[HostPciDevice, ...], where)
+        return await self._caller.read(tuple[HostPciDevice, ...], where)
+
+
+class NodesWriter(WriteEndpoints, NodesReader):
+    """Backups of guests (vzdump)."""
 
     async def backup(
         self,
@@ -187,7 +188,7 @@ class Nodes:
             "vmid": str(vmid), "storage": storage, "mode": mode, "compress": compress,
             "notes-template": notes_template, "protected": protected, "remove": remove,
         }  # fmt: skip
-        return await self._calls.start("POST", path("nodes", host, "vzdump"), params)
+        return await self._caller.start_task("POST", path("nodes", host, "vzdump"), params)
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True):
@@ -212,11 +213,8 @@ class LogLine(Struct, frozen=True):
     t: str = ""
 
 
-class TaskCalls:
-    """``/nodes/{node}/tasks``: one request each; the poller is :mod:`moxwell.pve.tasks`."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class TasksReader(ReadEndpoints):
+    """GET requests below ``/nodes/{node}/tasks``; :mod:`moxwell.pve.tasks` polls them."""
 
     async def list(
         self,
@@ -233,16 +231,18 @@ class TaskCalls:
             "vmid": vmid, "source": source, "typefilter": typefilter,
             "since": since, "errors": errors, "limit": limit,
         }  # fmt: skip
-        return await self._calls.read(tuple[TaskRow, ...], path("nodes", host, "tasks"), params)
+        return await self._caller.read(tuple[TaskRow, ...], path("nodes", host, "tasks"), params)
 
     async def status(self, upid: Upid) -> TaskStatus:
-        return await self._calls.read(TaskStatus, path("nodes", upid.host, "tasks", upid, "status"))
+        return await self._caller.read(
+            TaskStatus, path("nodes", upid.host, "tasks", upid, "status")
+        )
 
     async def log(
         self, upid: Upid, *, start: int | None = None, limit: int | None = None
     ) -> tuple[str, ...]:
         """The lines of a task's log."""
-        lines: tuple[LogLine, ...] | LogLine = await self._calls.read(
+        lines: tuple[LogLine, ...] | LogLine = await self._caller.read(
             tuple[LogLine, ...] | LogLine,
             path("nodes", upid.host, "tasks", upid, "log"),
             {"start": start, "limit": limit},
@@ -250,6 +250,10 @@ class TaskCalls:
         rows = (lines,) if isinstance(lines, LogLine) else lines
         return tuple(line.t for line in rows)
 
+
+class TasksWriter(WriteEndpoints, TasksReader):
+    """The DELETE request below ``/nodes/{node}/tasks``."""
+
     async def stop(self, upid: Upid) -> None:
         """End a running task."""
-        await self._calls.send("DELETE", path("nodes", upid.host, "tasks", upid))
+        await self._caller.write("DELETE", path("nodes", upid.host, "tasks", upid))

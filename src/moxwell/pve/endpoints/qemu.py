@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from moxwell.pve.endpoints.guest import Guests, PendingRow, merged
+from moxwell.pve.endpoints.guest import GuestReader, GuestWriter, PendingRow, merged
 from moxwell.pve.values import Params, Upid, Value, path
 
 
@@ -25,14 +25,41 @@ class MigrateCheck(Struct, frozen=True, kw_only=True):
     local_resources: tuple[Any, ...] = ()
 
 
-class Qemu(Guests):
-    """``/nodes/{node}/qemu``."""
+class QemuReader(GuestReader):
+    """GET requests below ``/nodes/{node}/qemu``."""
 
     _family = "qemu"
 
+    async def feature(
+        self, host: str, vmid: int, feature: str, *, snapname: str | None = None
+    ) -> dict[str, Any]:
+        """Is ``clone``, ``copy`` or ``snapshot`` possible, and on which hosts?"""
+        params: Params = {"feature": feature, "snapname": snapname}
+        return await self._caller.read(dict[str, Any], self._at(host, vmid, "feature"), params)
+
+    async def migrate_check(
+        self, host: str, vmid: int, *, target: str | None = None
+    ) -> MigrateCheck:
+        return await self._caller.read(
+            MigrateCheck, self._at(host, vmid, "migrate"), {"target": target}
+        )
+
+    async def cloudinit(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
+        return await self._caller.read(tuple[PendingRow, ...], self._at(host, vmid, "cloudinit"))
+
+    async def cloudinit_dump(self, host: str, vmid: int, kind: str) -> str:
+        """What the cloud-init drive says: ``user``, ``network`` or ``meta``."""
+        return await self._caller.read(
+            str, self._at(host, vmid, "cloudinit", "dump"), {"type": kind}
+        )
+
+
+class QemuWriter(GuestWriter, QemuReader):
+    """POST, PUT and DELETE requests below ``/nodes/{node}/qemu``."""
+
     async def create(self, host: str, vmid: int, params: Mapping[str, Value]) -> Upid:
         """Make a guest from a configuration (``import-from`` included)."""
-        return await self._calls.start(
+        return await self._caller.start_task(
             "POST", path("nodes", host, "qemu"), {"vmid": vmid, **params}
         )
 
@@ -58,7 +85,7 @@ class Qemu(Guests):
             "target": target, "storage": storage, "format": format, "pool": pool,
             "snapname": snapname, "bwlimit": bwlimit_kib,
         }  # fmt: skip
-        return await self._calls.start("POST", self._at(host, vmid, "clone"), params)
+        return await self._caller.start_task("POST", self._at(host, vmid, "clone"), params)
 
     async def delete(
         self,
@@ -74,7 +101,7 @@ class Qemu(Guests):
             "purge": purge, "destroy-unreferenced-disks": destroy_unreferenced_disks,
             "skiplock": skiplock,
         }  # fmt: skip
-        return await self._calls.start("DELETE", self._at(host, vmid), params)
+        return await self._caller.start_task("DELETE", self._at(host, vmid), params)
 
     async def configure(
         self,
@@ -89,7 +116,7 @@ class Qemu(Guests):
     ) -> None:
         """Change the configuration; done when answered."""
         params = merged(changes, delete, revert, digest) | {"force": force}
-        await self._calls.send("PUT", self._at(host, vmid, "config"), params)
+        await self._caller.write("PUT", self._at(host, vmid, "config"), params)
 
     async def configure_task(
         self,
@@ -106,7 +133,7 @@ class Qemu(Guests):
         """Change the configuration as a task; with a delay (1..30 s) None if done by then."""
         params = merged(changes, delete, revert, digest)
         params |= {"force": force, "background_delay": background_delay}
-        return await self._calls.perhaps("POST", self._at(host, vmid, "config"), params)
+        return await self._caller.maybe_start_task("POST", self._at(host, vmid, "config"), params)
 
     async def move_disk(
         self,
@@ -128,31 +155,19 @@ class Qemu(Guests):
             "digest": digest, "target-vmid": target_vmid, "target-disk": target_disk,
             "bwlimit": bwlimit_kib,
         }  # fmt: skip
-        return await self._calls.start("POST", self._at(host, vmid, "move_disk"), params)
+        return await self._caller.start_task("POST", self._at(host, vmid, "move_disk"), params)
 
     async def unlink(
         self, host: str, vmid: int, slots: Sequence[str], *, force: bool | None = None
     ) -> None:
         """Detach drives; ``force`` deletes the volumes that the guest owns."""
         params: Params = {"idlist": ",".join(slots), "force": force}
-        await self._calls.send("PUT", self._at(host, vmid, "unlink"), params)
+        await self._caller.write("PUT", self._at(host, vmid, "unlink"), params)
 
     async def template(self, host: str, vmid: int, *, disk: str | None = None) -> Upid | None:
         """Make the guest a template, for good."""
-        return await self._calls.perhaps("POST", self._at(host, vmid, "template"), {"disk": disk})
-
-    async def feature(
-        self, host: str, vmid: int, feature: str, *, snapname: str | None = None
-    ) -> dict[str, Any]:
-        """Is ``clone``, ``copy`` or ``snapshot`` possible, and on which hosts?"""
-        params: Params = {"feature": feature, "snapname": snapname}
-        return await self._calls.read(dict[str, Any], self._at(host, vmid, "feature"), params)
-
-    async def migrate_check(
-        self, host: str, vmid: int, *, target: str | None = None
-    ) -> MigrateCheck:
-        return await self._calls.read(
-            MigrateCheck, self._at(host, vmid, "migrate"), {"target": target}
+        return await self._caller.maybe_start_task(
+            "POST", self._at(host, vmid, "template"), {"disk": disk}
         )
 
     async def migrate(
@@ -170,11 +185,13 @@ class Qemu(Guests):
             "target": target, "online": online, "with-local-disks": with_local_disks,
             "targetstorage": targetstorage, "bwlimit": bwlimit_kib,
         }  # fmt: skip
-        return await self._calls.start("POST", self._at(host, vmid, "migrate"), params)
+        return await self._caller.start_task("POST", self._at(host, vmid, "migrate"), params)
 
     async def start(self, host: str, vmid: int, *, timeout_seconds: int | None = None) -> Upid:
         params: Params = {"timeout": timeout_seconds}
-        return await self._calls.start("POST", self._at(host, vmid, "status", "start"), params)
+        return await self._caller.start_task(
+            "POST", self._at(host, vmid, "status", "start"), params
+        )
 
     async def stop(
         self,
@@ -185,10 +202,10 @@ class Qemu(Guests):
         overrule_shutdown: bool | None = None,
     ) -> Upid:
         params: Params = {"timeout": timeout_seconds, "overrule-shutdown": overrule_shutdown}
-        return await self._calls.start("POST", self._at(host, vmid, "status", "stop"), params)
+        return await self._caller.start_task("POST", self._at(host, vmid, "status", "stop"), params)
 
     async def reset(self, host: str, vmid: int) -> Upid:
-        return await self._calls.start("POST", self._at(host, vmid, "status", "reset"))
+        return await self._caller.start_task("POST", self._at(host, vmid, "status", "reset"))
 
     async def suspend(
         self,
@@ -199,13 +216,6 @@ class Qemu(Guests):
         statestorage: str | None = None,
     ) -> Upid:
         params: Params = {"todisk": todisk, "statestorage": statestorage}
-        return await self._calls.start("POST", self._at(host, vmid, "status", "suspend"), params)
-
-    async def cloudinit(self, host: str, vmid: int) -> tuple[PendingRow, ...]:
-        return await self._calls.read(tuple[PendingRow, ...], self._at(host, vmid, "cloudinit"))
-
-    async def cloudinit_dump(self, host: str, vmid: int, kind: str) -> str:
-        """What the cloud-init drive says: ``user``, ``network`` or ``meta``."""
-        return await self._calls.read(
-            str, self._at(host, vmid, "cloudinit", "dump"), {"type": kind}
+        return await self._caller.start_task(
+            "POST", self._at(host, vmid, "status", "suspend"), params
         )

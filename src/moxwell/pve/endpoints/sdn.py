@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.values import Params, Upid, Value, path
 
 
@@ -64,36 +64,48 @@ class IpamEntry(Struct, frozen=True, kw_only=True):
     gateway: bool = False
 
 
-class Sdn:
-    """``/cluster/sdn``."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class SdnReader(ReadEndpoints):
+    """GET requests below ``/cluster/sdn``."""
 
     async def zones(
         self, *, type: str | None = None, pending: bool | None = None, running: bool | None = None
     ) -> tuple[SdnZone, ...]:
         params: Params = {"type": type, "pending": pending, "running": running}
-        return await self._calls.read(tuple[SdnZone, ...], "/cluster/sdn/zones", params)
+        return await self._caller.read(tuple[SdnZone, ...], "/cluster/sdn/zones", params)
 
     async def zone(self, zone: str) -> SdnZone:
-        return await self._calls.read(SdnZone, path("cluster", "sdn", "zones", zone))
-
-    async def create_zone(self, zone: str, type: str, options: Mapping[str, Value]) -> None:
-        form = {"zone": zone, "type": type, **options}
-        await self._calls.send("POST", "/cluster/sdn/zones", form)
-
-    async def delete_zone(self, zone: str) -> None:
-        await self._calls.send("DELETE", path("cluster", "sdn", "zones", zone))
+        return await self._caller.read(SdnZone, path("cluster", "sdn", "zones", zone))
 
     async def vnets(
         self, *, pending: bool | None = None, running: bool | None = None
     ) -> tuple[SdnVnet, ...]:
         params: Params = {"pending": pending, "running": running}
-        return await self._calls.read(tuple[SdnVnet, ...], "/cluster/sdn/vnets", params)
+        return await self._caller.read(tuple[SdnVnet, ...], "/cluster/sdn/vnets", params)
 
     async def vnet(self, vnet: str) -> SdnVnet:
-        return await self._calls.read(SdnVnet, path("cluster", "sdn", "vnets", vnet))
+        return await self._caller.read(SdnVnet, path("cluster", "sdn", "vnets", vnet))
+
+    async def subnets(self, vnet: str) -> tuple[SdnSubnet, ...]:
+        where = path("cluster", "sdn", "vnets", vnet, "subnets")
+        return await self._caller.read(tuple[SdnSubnet, ...], where)
+
+    async def ipams(self) -> tuple[SdnIpam, ...]:
+        return await self._caller.read(tuple[SdnIpam, ...], "/cluster/sdn/ipams")
+
+    async def leases(self, ipam: str) -> tuple[IpamEntry, ...]:
+        where = path("cluster", "sdn", "ipams", ipam, "status")
+        return await self._caller.read(tuple[IpamEntry, ...], where)
+
+
+class SdnWriter(WriteEndpoints, SdnReader):
+    """POST, PUT and DELETE requests below ``/cluster/sdn``."""
+
+    async def create_zone(self, zone: str, type: str, options: Mapping[str, Value]) -> None:
+        form = {"zone": zone, "type": type, **options}
+        await self._caller.write("POST", "/cluster/sdn/zones", form)
+
+    async def delete_zone(self, zone: str) -> None:
+        await self._caller.write("DELETE", path("cluster", "sdn", "zones", zone))
 
     async def create_vnet(
         self,
@@ -109,14 +121,10 @@ class Sdn:
             "vnet": vnet, "zone": zone, "tag": tag, "alias": alias,
             "vlanaware": vlanaware, "isolate-ports": isolate_ports,
         }  # fmt: skip
-        await self._calls.send("POST", "/cluster/sdn/vnets", params)
+        await self._caller.write("POST", "/cluster/sdn/vnets", params)
 
     async def delete_vnet(self, vnet: str) -> None:
-        await self._calls.send("DELETE", path("cluster", "sdn", "vnets", vnet))
-
-    async def subnets(self, vnet: str) -> tuple[SdnSubnet, ...]:
-        where = path("cluster", "sdn", "vnets", vnet, "subnets")
-        return await self._calls.read(tuple[SdnSubnet, ...], where)
+        await self._caller.write("DELETE", path("cluster", "sdn", "vnets", vnet))
 
     async def create_subnet(
         self,
@@ -135,32 +143,25 @@ class Sdn:
             "dhcp-range": tuple(dhcp_ranges) or None, "dhcp-dns-server": dhcp_dns_server,
             "dnszoneprefix": dnszoneprefix,
         }  # fmt: skip
-        await self._calls.send("POST", path("cluster", "sdn", "vnets", vnet, "subnets"), params)
+        await self._caller.write("POST", path("cluster", "sdn", "vnets", vnet, "subnets"), params)
 
     async def delete_subnet(self, vnet: str, subnet: str) -> None:
-        await self._calls.send("DELETE", path("cluster", "sdn", "vnets", vnet, "subnets", subnet))
-
-    async def ipams(self) -> tuple[SdnIpam, ...]:
-        return await self._calls.read(tuple[SdnIpam, ...], "/cluster/sdn/ipams")
-
-    async def leases(self, ipam: str) -> tuple[IpamEntry, ...]:
-        where = path("cluster", "sdn", "ipams", ipam, "status")
-        return await self._calls.read(tuple[IpamEntry, ...], where)
+        await self._caller.write("DELETE", path("cluster", "sdn", "vnets", vnet, "subnets", subnet))
 
     async def reserve(self, vnet: str, *, zone: str, ip: str, mac: str) -> None:
         params: Params = {"zone": zone, "ip": ip, "mac": mac}
-        await self._calls.send("POST", path("cluster", "sdn", "vnets", vnet, "ips"), params)
+        await self._caller.write("POST", path("cluster", "sdn", "vnets", vnet, "ips"), params)
 
     async def update_reservation(
         self, vnet: str, *, zone: str, ip: str, mac: str, vmid: int | None = None
     ) -> None:
         params: Params = {"zone": zone, "ip": ip, "mac": mac, "vmid": vmid}
-        await self._calls.send("PUT", path("cluster", "sdn", "vnets", vnet, "ips"), params)
+        await self._caller.write("PUT", path("cluster", "sdn", "vnets", vnet, "ips"), params)
 
     async def release(self, vnet: str, *, zone: str, ip: str, mac: str) -> None:
         params: Params = {"zone": zone, "ip": ip, "mac": mac}
-        await self._calls.send("DELETE", path("cluster", "sdn", "vnets", vnet, "ips"), params)
+        await self._caller.write("DELETE", path("cluster", "sdn", "vnets", vnet, "ips"), params)
 
     async def apply(self) -> Upid | None:
         """Bring pending changes to the hosts."""
-        return await self._calls.perhaps("PUT", "/cluster/sdn")
+        return await self._caller.maybe_start_task("PUT", "/cluster/sdn")

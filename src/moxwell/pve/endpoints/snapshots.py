@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.values import Params, Upid, path
 
 Kind = Literal["qemu", "lxc"]
@@ -25,16 +25,23 @@ class SnapshotRow(Struct, frozen=True, kw_only=True):
     vmstate: bool = False
 
 
-class Snapshots:
-    """``/nodes/{node}/qemu|lxc/{vmid}/snapshot``."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class SnapshotsReader(ReadEndpoints):
+    """GET requests below ``/nodes/{node}/qemu|lxc/{vmid}/snapshot``."""
 
     async def list(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[SnapshotRow, ...]:
         where = path("nodes", host, kind, vmid, "snapshot")
-        rows = await self._calls.read(tuple[SnapshotRow, ...], where)
+        rows = await self._caller.read(tuple[SnapshotRow, ...], where)
         return tuple(row for row in rows if row.name != "current")
+
+    async def config(
+        self, host: str, vmid: int, name: str, *, kind: Kind = "qemu"
+    ) -> dict[str, Any]:
+        where = path("nodes", host, kind, vmid, "snapshot", name, "config")
+        return await self._caller.read(dict[str, Any], where)
+
+
+class SnapshotsWriter(WriteEndpoints, SnapshotsReader):
+    """POST, PUT and DELETE requests below ``/nodes/{node}/qemu|lxc/{vmid}/snapshot``."""
 
     async def create(
         self,
@@ -49,28 +56,24 @@ class Snapshots:
         params: Params = {"snapname": name, "description": description}
         if kind == "qemu":
             params = {**params, "vmstate": vmstate}
-        return await self._calls.start("POST", path("nodes", host, kind, vmid, "snapshot"), params)
-
-    async def config(
-        self, host: str, vmid: int, name: str, *, kind: Kind = "qemu"
-    ) -> dict[str, Any]:
-        where = path("nodes", host, kind, vmid, "snapshot", name, "config")
-        return await self._calls.read(dict[str, Any], where)
+        return await self._caller.start_task(
+            "POST", path("nodes", host, kind, vmid, "snapshot"), params
+        )
 
     async def describe(
         self, host: str, vmid: int, name: str, description: str, *, kind: Kind = "qemu"
     ) -> None:
         where = path("nodes", host, kind, vmid, "snapshot", name, "config")
-        await self._calls.send("PUT", where, {"description": description})
+        await self._caller.write("PUT", where, {"description": description})
 
     async def rollback(
         self, host: str, vmid: int, name: str, *, start: bool | None = None, kind: Kind = "qemu"
     ) -> Upid:
         where = path("nodes", host, kind, vmid, "snapshot", name, "rollback")
-        return await self._calls.start("POST", where, {"start": start})
+        return await self._caller.start_task("POST", where, {"start": start})
 
     async def delete(
         self, host: str, vmid: int, name: str, *, force: bool | None = None, kind: Kind = "qemu"
     ) -> Upid:
         where = path("nodes", host, kind, vmid, "snapshot", name)
-        return await self._calls.start("DELETE", where, {"force": force})
+        return await self._caller.start_task("DELETE", where, {"force": force})

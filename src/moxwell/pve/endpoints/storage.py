@@ -7,7 +7,7 @@ guest still names is fine too, and so is deleting one that is not there. Whoever
 
 from msgspec import Struct
 
-from moxwell.pve.caller import Calls
+from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
 from moxwell.pve.endpoints.nodes import HostStorage
 from moxwell.pve.transport import FileUpload
 from moxwell.pve.values import Params, Upid, path
@@ -59,20 +59,17 @@ def _volume(host: str, storage: str, volid: str) -> str:
     return path("nodes", host, "storage", storage, "content") + path(volid).replace("%2F", "/")
 
 
-class Storage:
-    """``/storage`` and ``/nodes/{node}/storage/{storage}``."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class StorageReader(ReadEndpoints):
+    """GET requests below ``/storage`` and ``/nodes/{node}/storage/{storage}``."""
 
     async def definitions(self, *, type: str | None = None) -> tuple[StorageDefinition, ...]:
-        return await self._calls.read(tuple[StorageDefinition, ...], "/storage", {"type": type})
+        return await self._caller.read(tuple[StorageDefinition, ...], "/storage", {"type": type})
 
     async def definition(self, storage: str) -> StorageDefinition:
-        return await self._calls.read(StorageDefinition, path("storage", storage))
+        return await self._caller.read(StorageDefinition, path("storage", storage))
 
     async def status(self, host: str, storage: str) -> HostStorage:
-        return await self._calls.read(
+        return await self._caller.read(
             HostStorage, path("nodes", host, "storage", storage, "status")
         )
 
@@ -81,12 +78,16 @@ class Storage:
     ) -> tuple[VolumeRow, ...]:
         """The volumes on a storage, of one kind or of one guest."""
         where = path("nodes", host, "storage", storage, "content")
-        return await self._calls.read(
+        return await self._caller.read(
             tuple[VolumeRow, ...], where, {"content": content, "vmid": vmid}
         )
 
     async def volume(self, host: str, storage: str, volid: str) -> VolumeDetail:
-        return await self._calls.read(VolumeDetail, _volume(host, storage, volid))
+        return await self._caller.read(VolumeDetail, _volume(host, storage, volid))
+
+
+class StorageWriter(WriteEndpoints, StorageReader):
+    """POST, PUT and DELETE requests below ``/storage`` and ``/nodes/{node}/storage/{storage}``."""
 
     async def allocate(
         self,
@@ -101,14 +102,14 @@ class Storage:
         """Make an empty disk and answer its volume id; ``size`` as ``1G`` or in KiB."""
         params: Params = {"vmid": vmid, "filename": filename, "size": size, "format": format}
         where = path("nodes", host, "storage", storage, "content")
-        return await self._calls.ask(str, "POST", where, params)
+        return await self._caller.write_for(str, "POST", where, params)
 
     async def copy(
         self, host: str, storage: str, volid: str, target: str, *, target_host: str | None = None
     ) -> Upid:
         """Copy a volume (root@pam only)."""
         params: Params = {"target": target, "target_node": target_host}
-        return await self._calls.start("POST", _volume(host, storage, volid), params)
+        return await self._caller.start_task("POST", _volume(host, storage, volid), params)
 
     async def annotate(
         self,
@@ -121,14 +122,14 @@ class Storage:
     ) -> None:
         """Notes and protection of a backup."""
         params: Params = {"notes": notes, "protected": protected}
-        await self._calls.send("PUT", _volume(host, storage, volid), params)
+        await self._caller.write("PUT", _volume(host, storage, volid), params)
 
     async def delete(
         self, host: str, storage: str, volid: str, *, delay_seconds: int | None = None
     ) -> Upid | None:
         """Delete a volume; with a delay (1..30 s) nothing is answered if it is done by then."""
         params: Params = {"delay": delay_seconds}
-        return await self._calls.perhaps("DELETE", _volume(host, storage, volid), params)
+        return await self._caller.maybe_start_task("DELETE", _volume(host, storage, volid), params)
 
     async def upload(
         self,
@@ -144,7 +145,7 @@ class Storage:
         params: Params = {
             "content": content, "checksum": checksum, "checksum-algorithm": checksum_algorithm,
         }  # fmt: skip
-        return await self._calls.upload(
+        return await self._caller.upload(
             path("nodes", host, "storage", storage, "upload"), params, file
         )
 
@@ -167,6 +168,6 @@ class Storage:
             "checksum-algorithm": checksum_algorithm, "compression": compression,
             "verify-certificates": verify_certificates,
         }  # fmt: skip
-        return await self._calls.start(
+        return await self._caller.start_task(
             "POST", path("nodes", host, "storage", storage, "download-url"), params
         )

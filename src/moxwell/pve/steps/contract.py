@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from moxwell.errors import Bug
 from moxwell.pve import errors, ownership
-from moxwell.pve.client import PveWriter
+from moxwell.pve.client import PveReader, PveWriter
+from moxwell.pve.effects import Owned
 from moxwell.pve.endpoints.guest import GuestStatus
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.ownership import Mark
@@ -60,6 +61,11 @@ class Step(Struct, frozen=True, tag=True, tag_field="step"):
         """The guest it changes, if any."""
         return None
 
+    @property
+    def owned(self) -> Owned:
+        """What it may touch; every write to anything else is refused."""
+        raise NotImplementedError
+
     def expects(self) -> Expectation | None:
         """What the inventory may believe when it went well."""
         return None
@@ -78,14 +84,23 @@ class GuestStep(Step, frozen=True):
     def vmid(self) -> int | None:
         return self.guest.vmid
 
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        """The pools and HA rules that it changes beside its guest."""
+        return ()
 
-def same_region(pve: PveWriter, region: str) -> None:
+    @property
+    def owned(self) -> Owned:
+        return Owned(self.guest.mark.line, vmids=(self.guest.vmid,), names=self.shared_names)
+
+
+def same_region(pve: PveReader, region: str) -> None:
     """A step never reaches another region than its own."""
     if pve.region != region:
         raise Bug(f"a step for region {region} met the client of region {pve.region}")
 
 
-async def own_config(pve: PveWriter, guest: GuestRef) -> GuestConfig:
+async def own_config(pve: PveReader, guest: GuestRef) -> GuestConfig:
     """The guest's configuration, after a look at its mark."""
     same_region(pve, guest.region)
     config = await pve.qemu.config(guest.host, guest.vmid)
@@ -93,7 +108,7 @@ async def own_config(pve: PveWriter, guest: GuestRef) -> GuestConfig:
     return config
 
 
-async def own_free_config(pve: PveWriter, guest: GuestRef) -> GuestConfig:
+async def own_free_config(pve: PveReader, guest: GuestRef) -> GuestConfig:
     """The same, of a guest that nobody has locked: Proxmox would let us wait for the lock."""
     config = await own_config(pve, guest)
     if config.lock:
@@ -101,7 +116,7 @@ async def own_free_config(pve: PveWriter, guest: GuestRef) -> GuestConfig:
     return config
 
 
-async def own_status(pve: PveWriter, guest: GuestRef) -> GuestStatus:
+async def own_status(pve: PveReader, guest: GuestRef) -> GuestStatus:
     """The guest's power state, after a look at its mark; one request if its tags tell."""
     same_region(pve, guest.region)
     status = await pve.qemu.status(guest.host, guest.vmid)

@@ -88,6 +88,10 @@ class AddToHaRule(GuestStep, frozen=True, kw_only=True):
     affinity: str = ""
     strict: bool = False
 
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        return (self.rule,)
+
     async def perform(self, pve: PveWriter) -> Upid | None:
         await own_config(pve, self.guest)
         sid = f"vm:{self.guest.vmid}"
@@ -120,6 +124,10 @@ class RemoveFromHaRule(GuestStep, frozen=True, kw_only=True):
     """Take a guest out of an HA rule of 9; the rule itself stays."""
 
     rule: str
+
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        return (self.rule,)
 
     async def perform(self, pve: PveWriter) -> Upid | None:
         await own_config(pve, self.guest)
@@ -196,6 +204,10 @@ class AddToPool(GuestStep, frozen=True, kw_only=True):
     """Put a guest into a pool, out of any other."""
 
     pool: str
+
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        return (self.pool,)
 
     async def perform(self, pve: PveWriter) -> Upid | None:
         await own_config(pve, self.guest)

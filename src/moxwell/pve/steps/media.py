@@ -9,6 +9,7 @@ deletion of nothing with success; uploading over an existing file replaces it.
 from msgspec import Struct
 
 from moxwell.pve.client import PveWriter
+from moxwell.pve.effects import Owned
 from moxwell.pve.ownership import Foreign, Mark
 from moxwell.pve.steps.contract import Step, same_region
 from moxwell.pve.transport import FileUpload
@@ -37,6 +38,10 @@ class VolumeStep(Step, frozen=True, kw_only=True):
     @property
     def region(self) -> str:
         return self.shelf.region
+
+    @property
+    def owned(self) -> Owned:
+        return Owned(self.mark.line, volumes=(self.mark.key, self.mark.owner_uid))
 
     def refuse_foreign(self, name: str) -> None:
         keys = (self.mark.key, self.mark.owner_uid.lower())
