@@ -174,7 +174,7 @@ def deployment() -> list[Json]:
 
 def components() -> list[Json]:
     """Everything, in the order it is applied."""
-    hook = crd.Webhook(service=SERVICE, namespace=NAMESPACE)
+    hook = crd.ConversionWebhook(service=SERVICE, namespace=NAMESPACE)
     space = {"pod-security.kubernetes.io/enforce": "restricted"}
     namespace = named("Namespace", "v1", NAMESPACE, spaced=False)
     namespace["metadata"]["labels"] |= space

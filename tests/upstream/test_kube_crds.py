@@ -22,10 +22,10 @@ from moxwell.api.meta import ObjectMeta
 from moxwell.clock import SystemClock
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.codec import Change
-from moxwell.kube.errors import BadRequest, InvalidObject
-from moxwell.kube.transport import HttpTransport
-from moxwell.testing.objects import objects
+from moxwell.kube.codec import WatchEvent
+from moxwell.kube.errors import InvalidObject, KubeBadRequest
+from moxwell.kube.transport import KubeTransport
+from support.objects import objects
 
 pytestmark = pytest.mark.genuine
 CRDS = Resource(
@@ -48,8 +48,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield control_plane
 
 
-def transport(plane: ControlPlane) -> HttpTransport:
-    return HttpTransport(kubeconfig.load([Path(plane.kubeconfig)]).access(SystemClock(), {}))
+def transport(plane: ControlPlane) -> KubeTransport:
+    return KubeTransport(kubeconfig.load([Path(plane.kubeconfig)]).access(SystemClock(), {}))
 
 
 async def install(plane: ControlPlane) -> None:
@@ -60,7 +60,7 @@ async def install(plane: ControlPlane) -> None:
         async with asyncio.timeout(240):
             waiting = {tree["metadata"]["name"] for tree in registry.make_crds()}
             async for event in kube.watch(CRDS, initial=True):
-                if isinstance(event, Change) and established(event.object):
+                if isinstance(event, WatchEvent) and established(event.object):
                     waiting.discard(event.object["metadata"]["name"])
                 if not waiting:
                     return
@@ -194,5 +194,5 @@ async def test_a_wrong_type_is_refused(kube: Kube) -> None:
         "metadata": {"name": "p", "namespace": "default"},
         "spec": {"addresses": [], "prefix": "24"},
     }
-    with pytest.raises((InvalidObject, BadRequest), match=r"spec\.prefix"):
+    with pytest.raises((InvalidObject, KubeBadRequest), match=r"spec\.prefix"):
         await kube.create(tree, InClusterIPPool.resource)

@@ -36,19 +36,20 @@ from moxwell.api.infra import convert
 from moxwell.api.kinds import Object, Resource
 from moxwell.app import operator
 from moxwell.clock import SystemClock
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.errors import Answered, InvalidObject, WriteConflict
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.errors import ApiServerAnswer, InvalidObject, WriteConflict
+from moxwell.kube.transport import KubeTransport
+from moxwell.pki import certificates
+from moxwell.pki import serving as serving_certificates
+from moxwell.pki.serving import ServingCertificates
 from moxwell.pve import config
 from moxwell.pve.regions import Regions
-from moxwell.runtime import webhook_certs
 from moxwell.runtime.manager import Runtime, assemble
-from moxwell.runtime.settings import Listen, Settings
+from moxwell.runtime.settings import Listen, ManagerSettings
 from moxwell.runtime.webhook_ca import CRDS, SECRETS, VALIDATING, read_secret, write_secret
-from moxwell.runtime.webhook_certs import Kept
-from moxwell.testing.objects import objects
+from support.objects import objects
 
 pytestmark = [
     pytest.mark.genuine,
@@ -63,7 +64,7 @@ GROUP = "infrastructure.cluster.x-k8s.io"
 MACHINES = f"proxmoxmachines.{GROUP}"
 CONFIG = "clusters: [{url: 'https://127.0.0.1:1', region: r, token_id: a@pve!b, token_secret: c}]"
 Json = dict[str, Any]
-HOOK = crd.Webhook(service="moxwell-webhook-service", namespace=SPACE)
+HOOK = crd.ConversionWebhook(service="moxwell-webhook-service", namespace=SPACE)
 
 OLD_MACHINE: Json = {
     "sourceNode": "pve1",
@@ -196,8 +197,8 @@ def of(manifest: Json) -> Resource:
     return Resource(group, version, kind.lower() + "s", kind, spaced)
 
 
-def connect(path: Path | str) -> HttpTransport:
-    return HttpTransport(kubeconfig.load([Path(path)]).access(SystemClock(), {}))
+def connect(path: Path | str) -> KubeTransport:
+    return KubeTransport(kubeconfig.load([Path(path)]).access(SystemClock(), {}))
 
 
 async def established(kube: Kube, name: str) -> None:
@@ -216,7 +217,7 @@ async def serving(plane: ControlPlane, port: int) -> AsyncIterator[tuple[Kube, H
     path.write_text(CONFIG)
     wish = operator.Wish(
         config=path,
-        settings=Settings(elect=False, webhooks=Listen(port=port), namespace=SPACE),
+        settings=ManagerSettings(elect=False, webhooks=Listen(port=port), namespace=SPACE),
         controllers=("infra",),
     )
     groups = (f"system:serviceaccounts:{SPACE}", "system:serviceaccounts", "system:authenticated")
@@ -227,7 +228,7 @@ async def serving(plane: ControlPlane, port: int) -> AsyncIterator[tuple[Kube, H
         runtime = assemble(ours, clock, wish.settings, rng=random.Random(1), clusters=Cluster)
         known = config.load(path)
         regions = Regions(known, clock)
-        operator.compose(runtime, clock, regions, RegionBook(regions, known), wish)
+        operator.compose(runtime, clock, regions, RegionRegistry(regions, known), wish)
         async with running(runtime):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await runtime.manager.wait_ready()
@@ -363,7 +364,7 @@ async def come_back(kube: Kube, kind: type[Object], obj: Json) -> None:
     obj["apiVersion"] = kind.resource.api_version
     try:
         made = await kube.create(obj, kind.resource)
-    except Answered:  # a rule that looks at several fields: judged elsewhere
+    except ApiServerAnswer:  # a rule that looks at several fields: judged elsewhere
         return
     for version in convert.VERSIONS:
         await rewrite(kube, "ProxmoxMachine", version, "drawn")
@@ -429,7 +430,7 @@ async def bundles(kube: Kube) -> set[str]:
     return found
 
 
-async def kept(kube: Kube) -> Kept:
+async def kept(kube: Kube) -> ServingCertificates:
     found = read_secret(await kube.get(SECRETS, "moxwell-webhook-cert", SPACE))
     assert found is not None
     return found
@@ -461,7 +462,7 @@ async def asking(kube: Kube) -> AsyncIterator[list[str]]:
                 patch = {"metadata": {"annotations": {"asked": str(done)}}}
                 await kube.merge(resource_of(version="v1alpha2"), "veteran", patch, "default")
                 done += 1
-            except Answered as error:
+            except ApiServerAnswer as error:
                 wrong.append(str(error))
             await asyncio.sleep(0.02)
 
@@ -493,12 +494,12 @@ async def test_a_certificate_is_exchanged_while_conversions_go_on(
         while (after := await kept(kube)).serving == before.serving:
             clock.poke()
             await asyncio.sleep(0.1)
-        while await served(port) != after.serving.cert:  # unhurried: the apiserver must hear first
+        while await served(port) != after.serving.certificate:  # unhurried: the apiserver must hear first
             await asyncio.sleep(0.1)
         assert await bundles(kube) == {text(after.bundle)}
     assert wrong == []
-    assert (after.authority != before.authority) is renewed
-    assert before.authority.cert in after.bundle
+    assert (after.ca != before.ca) is renewed
+    assert before.ca.certificate in after.bundle
 
 
 async def served(port: int) -> bytes:
@@ -507,19 +508,19 @@ async def served(port: int) -> bytes:
     return shown.encode()
 
 
-async def plant(kube: Kube, now: datetime, authority_days: int, serving_days: int) -> Kept:
+async def plant(kube: Kube, now: datetime, authority_days: int, serving_days: int) -> ServingCertificates:
     """Certificates that are as old as that, as a Secret."""
-    authority = webhook_certs.make_authority("planted", now - timedelta(days=authority_days))
+    authority = certificates.create_ca("planted", now - timedelta(days=authority_days))
     names = certs_names(await kept(kube))
-    serving = webhook_certs.issue(authority, names, now - timedelta(days=serving_days))
-    made = Kept(authority, serving, authority.cert)
+    serving = serving_certificates.issue(authority, names, now - timedelta(days=serving_days))
+    made = ServingCertificates(authority, serving, authority.certificate)
     data = write_secret("moxwell-webhook-cert", SPACE, made)["data"]
     await kube.merge(SECRETS, "moxwell-webhook-cert", {"data": data}, SPACE)
     return made
 
 
-def certs_names(now: Kept) -> list[str]:
-    read = x509.load_pem_x509_certificate(now.serving.cert)
+def certs_names(now: ServingCertificates) -> list[str]:
+    read = x509.load_pem_x509_certificate(now.serving.certificate)
     found = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return [str(name.value) for name in found]
 
@@ -534,7 +535,7 @@ async def until_served(kube: Kube, clock: Hasty, bundle: bytes) -> None:
             obj = tree("ProxmoxMachine", "v1alpha1", "try")
             await kube.create(obj, resource_of(), dry_run=True)
             good += 1
-        except Answered:
+        except ApiServerAnswer:
             good = 0
         await asyncio.sleep(0.1)
 
@@ -554,7 +555,7 @@ async def test_a_deleted_secret_means_a_new_authority(stage: tuple[Kube, Hasty])
         clock.poke()
         await asyncio.sleep(0.05)
     after = await kept(kube)
-    assert after.authority != before.authority
+    assert after.ca != before.ca
     await until_served(kube, clock, after.bundle)
 
 

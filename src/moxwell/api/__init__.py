@@ -1,1 +1,4 @@
-"""The nouns: kinds as frozen Structs, conditions, quantities, selectors, conversions, CRDs."""
+"""
+API types: kinds as frozen Structs, conditions, quantities, selectors, conversions, CRDs. Pure; no
+I/O.
+"""

@@ -1,8 +1,8 @@
 """
-Conditions: what is true of an object, since when, and why.
+Conditions of Kubernetes objects: ``metav1.Condition`` and Cluster API's older form.
 
-Plans say them without a time; :mod:`moxwell.runtime.status` puts them beside what is there and
-dates those whose status moved.
+Controllers return conditions without times; :mod:`moxwell.runtime.status` compares them with the
+stored ones and sets ``lastTransitionTime`` where the status changed.
 """
 
 from datetime import datetime
@@ -12,18 +12,21 @@ from msgspec import UNSET, field
 
 from moxwell.api.meta import Value
 
-Truth = Literal["True", "False", "Unknown"]
+ConditionStatus = Literal["True", "False", "Unknown"]
 Severity = Literal["", "Error", "Warning", "Info"]
 
 
 class Condition(Value, frozen=True, kw_only=True, omit_defaults=False):
-    """A ``metav1.Condition``; reason and message are always on the wire, as its schema demands."""
+    """
+    A ``metav1.Condition``; reason and message are always encoded, as its schema requires them.
+    """
 
     type: str
-    status: Truth
+    status: ConditionStatus
     reason: str = ""
     message: str = ""
-    # not put anywhere yet: absent on the wire, and never null, which a schema would refuse
+    # Unset until :mod:`moxwell.runtime.status` sets it; encoded as absent, because the schema
+    # rejects null.
     last_transition_time: datetime | None = field(
         name="lastTransitionTime", default=cast(None, UNSET)
     )
@@ -31,10 +34,10 @@ class Condition(Value, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class LegacyCondition(Value, frozen=True, kw_only=True):
-    """The condition of Cluster API v1beta1: a severity beside a False, no generation."""
+    """A condition of Cluster API v1beta1: with a severity, without an observed generation."""
 
     type: str
-    status: Truth
+    status: ConditionStatus
     severity: Severity = ""
     reason: str = ""
     message: str = ""

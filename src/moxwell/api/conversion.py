@@ -1,11 +1,11 @@
 """
-Conversion between versions of a kind: a hub, spokes around it, and nothing lost on the way.
+Lossless conversion between the versions of a kind: one hub version and spokes.
 
-Each spoke has two pure functions, ``up`` to the hub and ``down`` from it, on plain JSON objects.
-They need not be lossless: what the other form cannot express is kept in an annotation and grafted
-back on return (:func:`moxwell.api.json_merge.graft`), together with whatever was changed meanwhile. So
-``old → new → old`` is the identity even for fields that only ``old`` has, and edits made in either
-form survive. Metadata passes through untouched but for that annotation.
+Each spoke has two pure functions on JSON objects, ``to_hub`` and ``from_hub``, which may lose
+fields. What the target version cannot express is stored in an annotation of the converted object.
+On the way back the annotation is combined with later edits by
+:func:`moxwell.api.json_merge.three_way_merge`, so a round trip is the identity and edits in either
+version survive. Other metadata is not changed.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,49 +27,49 @@ S = TypeVar("S", bound=Object)
 
 
 class UnknownVersion(Unsupported):
-    """A version that is not served."""
+    """The requested version is not served."""
 
     reason = "VersionUnknown"
 
 
 class NotConvertible(Invalid):
-    """An object that does not fit the version it claims to be."""
+    """The object does not match the schema of its version."""
 
     reason = "NotConvertible"
 
 
-def unchanged(tree: JsonObject) -> JsonObject:
-    """For forms that have only one way to say a thing."""
-    return tree
+def unchanged(obj: JsonObject) -> JsonObject:
+    """Return the argument; the default for versions without aliases."""
+    return obj
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoke:
-    """A version beside the hub. ``canon`` writes an object in the one way it is compared in."""
+    """A version other than the hub. ``canonical`` normalizes an object for comparison."""
 
     version: str
-    up: Convert
-    down: Convert
-    canon: Convert = unchanged
+    to_hub: Convert
+    from_hub: Convert
+    canonical: Convert = unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindConversion:
-    """All versions of one kind."""
+    """Converts objects of one kind between all of its versions."""
 
     group: str
     kind: str
     hub: str
     spokes: tuple[Spoke, ...] = ()
-    canon: Convert = unchanged
+    canonical: Convert = unchanged
 
     def convert(self, obj: JsonObject, version: str) -> JsonObject:
-        """The same object in another version."""
-        here = str(obj.get("apiVersion", "")).rpartition("/")[2]
-        if here == version:
+        """Convert the object to the given version."""
+        current = str(obj.get("apiVersion", "")).rpartition("/")[2]
+        if current == version:
             return obj
-        hub = obj if here == self.hub else self._up(obj, self._spoke(here))
-        return hub if version == self.hub else self._down(hub, self._spoke(version))
+        hub = obj if current == self.hub else self._to_hub(obj, self._spoke(current))
+        return hub if version == self.hub else self._from_hub(hub, self._spoke(version))
 
     def _spoke(self, version: str) -> Spoke:
         for spoke in self.spokes:
@@ -78,87 +78,96 @@ class KindConversion:
         known = ", ".join([self.hub, *(spoke.version for spoke in self.spokes)])
         raise UnknownVersion(f"{self.kind} has no version {version!r}; it has {known}")
 
-    def _up(self, obj: JsonObject, spoke: Spoke) -> JsonObject:
-        kept, plain = _take(obj, HUB_DATA)
-        hub = self._step(spoke.up, plain, self.hub)
-        if kept is not None:
-            whole = _with(hub, kept)
-            back = self._step(spoke.down, whole, spoke.version)
-            hub = _graft(whole, self._step(spoke.up, back, self.hub), hub)
-        back = self._step(spoke.down, hub, spoke.version)
-        lost = not json_merge.json_equal(_said(spoke.canon(plain)), _said(spoke.canon(back)))
-        return _note(hub, SPOKE_DATA + spoke.version, _said(plain) if lost else None)
+    def _to_hub(self, obj: JsonObject, spoke: Spoke) -> JsonObject:
+        stored, plain = _pop_annotation(obj, HUB_DATA)
+        hub = self._run(spoke.to_hub, plain, self.hub)
+        if stored is not None:
+            restored = _with_content(hub, stored)
+            back = self._run(spoke.from_hub, restored, spoke.version)
+            hub = _merge_content(restored, self._run(spoke.to_hub, back, self.hub), hub)
+        back = self._run(spoke.from_hub, hub, spoke.version)
+        lost = not json_merge.json_equal(
+            _content(spoke.canonical(plain)), _content(spoke.canonical(back))
+        )
+        return _set_annotation(hub, SPOKE_DATA + spoke.version, _content(plain) if lost else None)
 
-    def _down(self, hub: JsonObject, spoke: Spoke) -> JsonObject:
-        kept, plain = _take(hub, SPOKE_DATA + spoke.version)
-        obj = self._step(spoke.down, plain, spoke.version)
-        if kept is not None:
-            whole = _with(obj, kept)
-            there = self._step(spoke.up, whole, self.hub)
-            obj = _graft(whole, self._step(spoke.down, there, spoke.version), obj)
-        there = self._step(spoke.up, obj, self.hub)
-        lost = not json_merge.json_equal(_said(self.canon(plain)), _said(self.canon(there)))
-        return _note(obj, HUB_DATA, _said(plain) if lost else None)
+    def _from_hub(self, hub: JsonObject, spoke: Spoke) -> JsonObject:
+        stored, plain = _pop_annotation(hub, SPOKE_DATA + spoke.version)
+        obj = self._run(spoke.from_hub, plain, spoke.version)
+        if stored is not None:
+            restored = _with_content(obj, stored)
+            hub_again = self._run(spoke.to_hub, restored, self.hub)
+            obj = _merge_content(restored, self._run(spoke.from_hub, hub_again, spoke.version), obj)
+        hub_again = self._run(spoke.to_hub, obj, self.hub)
+        lost = not json_merge.json_equal(
+            _content(self.canonical(plain)), _content(self.canonical(hub_again))
+        )
+        return _set_annotation(obj, HUB_DATA, _content(plain) if lost else None)
 
-    def _step(self, step: Convert, obj: JsonObject, version: str) -> JsonObject:
-        """One function, with the version set and the metadata carried along."""
-        made = step(obj)
+    def _run(self, convert: Convert, obj: JsonObject, version: str) -> JsonObject:
+        """Run one conversion function, set the version and copy the metadata."""
+        converted = convert(obj)
         head = {"apiVersion": f"{self.group}/{version}", "kind": self.kind}
-        return head | {"metadata": obj.get("metadata", {})} | _said(made)
+        return head | {"metadata": obj.get("metadata", {})} | _content(converted)
 
 
 def typed_spoke(
-    spoke: type[S], hub: type[H], up: Callable[[S], H], down: Callable[[H], S]
+    spoke: type[S], hub: type[H], to_hub: Callable[[S], H], from_hub: Callable[[H], S]
 ) -> Spoke:
-    """A spoke whose two functions are written on Structs."""
+    """Build a spoke from two functions on Structs."""
     return Spoke(
         version=spoke.resource.version,
-        up=lambda tree: kinds.as_dict(up(decode_object(spoke, tree))),
-        down=lambda tree: kinds.as_dict(down(decode_object(hub, tree))),
-        canon=canonical_form(spoke),
+        to_hub=lambda obj: kinds.as_dict(to_hub(decode_object(spoke, obj))),
+        from_hub=lambda obj: kinds.as_dict(from_hub(decode_object(hub, obj))),
+        canonical=canonical_form(spoke),
     )
 
 
 def canonical_form(kind: type[Object]) -> Convert:
-    """All fields of the Struct, defaults too: so written, equal objects are equal trees."""
-    return lambda tree: dict(_full(decode_object(kind, tree)))
+    """
+    Return a function that writes all fields including defaults, so that equal objects are equal
+    JSON.
+    """
+    return lambda obj: dict(_all_fields(decode_object(kind, obj)))
 
 
-def _full(value: Any) -> Any:
+def _all_fields(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
-        return {field.encode_name: _full(getattr(value, field.name)) for field in fields}
+        return {field.encode_name: _all_fields(getattr(value, field.name)) for field in fields}
     if isinstance(value, Mapping):
-        return {key: _full(inner) for key, inner in value.items()}
+        return {key: _all_fields(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_full(inner) for inner in value]
+        return [_all_fields(inner) for inner in value]
     return value
 
 
-def decode_object(kind: type[H], tree: Mapping[str, Any]) -> H:
-    """A plain object as a Struct."""
+def decode_object(kind: type[H], obj: Mapping[str, Any]) -> H:
+    """Decode a JSON object into the Struct of a kind."""
     try:
-        return msgspec.convert(json_merge.without_nulls(tree), kind)
+        return msgspec.convert(json_merge.without_nulls(obj), kind)
     except msgspec.ValidationError as error:
-        name = (tree.get("metadata") or {}).get("name", "")
+        name = (obj.get("metadata") or {}).get("name", "")
         raise NotConvertible(f"{kind.resource.kind} {name!r} is malformed: {error}") from error
 
 
-def _said(obj: JsonObject) -> JsonObject:
+def _content(obj: JsonObject) -> JsonObject:
     return {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
 
 
-def _with(obj: JsonObject, said: JsonObject) -> JsonObject:
+def _with_content(obj: JsonObject, content: JsonObject) -> JsonObject:
     head = {k: obj[k] for k in ("apiVersion", "kind", "metadata") if k in obj}
-    return head | said
+    return head | content
 
 
-def _graft(full: JsonObject, shown: JsonObject, now: JsonObject) -> JsonObject:
-    return _with(now, json_merge.three_way_merge(_said(full), _said(shown), _said(now)))
+def _merge_content(ours: JsonObject, base: JsonObject, theirs: JsonObject) -> JsonObject:
+    return _with_content(
+        theirs, json_merge.three_way_merge(_content(base), _content(ours), _content(theirs))
+    )
 
 
-def _take(obj: JsonObject, annotation: str) -> tuple[JsonObject | None, JsonObject]:
-    """What an annotation keeps, and the object without it."""
+def _pop_annotation(obj: JsonObject, annotation: str) -> tuple[JsonObject | None, JsonObject]:
+    """Split an object into the content of an annotation and the object without it."""
     metadata = dict(obj.get("metadata") or {})
     annotations = dict(metadata.get("annotations") or {})
     text = annotations.pop(annotation, None)
@@ -168,16 +177,16 @@ def _take(obj: JsonObject, annotation: str) -> tuple[JsonObject | None, JsonObje
     if not annotations:
         del metadata["annotations"]
     try:
-        kept = msgspec.json.decode(text)
+        stored = msgspec.json.decode(text)
     except msgspec.DecodeError:
-        kept = None  # somebody else's, or broken: the object itself still tells most of it
-    return (_said(kept) if isinstance(kept, dict) else None), {**obj, "metadata": metadata}
+        stored = None  # written by another program or damaged: convert without it
+    return (_content(stored) if isinstance(stored, dict) else None), {**obj, "metadata": metadata}
 
 
-def _note(obj: JsonObject, annotation: str, kept: JsonObject | None) -> JsonObject:
-    if kept is None:
+def _set_annotation(obj: JsonObject, annotation: str, stored: JsonObject | None) -> JsonObject:
+    if stored is None:
         return obj
     metadata = dict(obj.get("metadata") or {})
-    text = msgspec.json.encode(kept, order="sorted").decode()
+    text = msgspec.json.encode(stored, order="sorted").decode()
     metadata["annotations"] = {**(metadata.get("annotations") or {}), annotation: text}
     return {**obj, "metadata": metadata}

@@ -1,9 +1,9 @@
 """
-Conversions as data: a table of what is called how in the older and in the newer form.
+Conversions as data: tables that map field paths of an older version to those of a newer one.
 
-``Moves((Move("rolloutAfter", "rollout.after"), …))`` gives both directions; what no row names stays
-where it is, unknown fields too. Rows apply from first to last going up, from last to first going
-down, so a row may rely on what the rows before it did.
+``ConversionTable((FieldMove("rolloutAfter", "rollout.after"), …))`` converts in both directions.
+Fields that no row names stay where they are, unknown fields included. Rows apply first to last
+towards the hub and last to first from it, so a row may rely on the rows before it.
 """
 
 import copy
@@ -26,45 +26,50 @@ def unchanged(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FieldMove:
-    """``old`` in the older form is ``new`` in the newer, perhaps written differently."""
+    """
+    Path ``old`` of the older version is path ``new`` of the newer one, with optional value
+    conversions.
+    """
 
     old: str
     new: str
-    up: ConvertValue = unchanged
-    down: ConvertValue = unchanged
+    to_hub: ConvertValue = unchanged
+    from_hub: ConvertValue = unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionTable:
-    """A table of moves, applied to copies."""
+    """Converts copies of JSON objects by a table of field moves."""
 
     rows: Sequence[FieldMove]
 
-    def up(self, tree: JsonObject) -> JsonObject:
-        """From the older form to the newer."""
+    def to_hub(self, tree: JsonObject) -> JsonObject:
+        """Convert from the older version to the newer."""
         out = copy.deepcopy(tree)
         for row in self.rows:
-            move_value(out, row.old, row.new, row.up)
+            move_value(out, row.old, row.new, row.to_hub)
         return out
 
-    def down(self, tree: JsonObject) -> JsonObject:
-        """From the newer form to the older."""
+    def from_hub(self, tree: JsonObject) -> JsonObject:
+        """Convert from the newer version to the older."""
         out = copy.deepcopy(tree)
         for row in reversed(self.rows):
-            move_value(out, row.new, row.old, row.down)
+            move_value(out, row.new, row.old, row.from_hub)
         return out
 
 
 def below(path: str, rows: Sequence[FieldMove]) -> tuple[FieldMove, ...]:
-    """The same moves somewhere deeper."""
-    return tuple(FieldMove(f"{path}.{r.old}", f"{path}.{r.new}", r.up, r.down) for r in rows)
+    """Prefix both paths of every row."""
+    return tuple(
+        FieldMove(f"{path}.{r.old}", f"{path}.{r.new}", r.to_hub, r.from_hub) for r in rows
+    )
 
 
-def move_value(tree: JsonObject, source: str, target: str, turn: ConvertValue) -> None:
-    """Take a value from one path and put it at another; an absent or null one stays absent."""
-    found = _pop(tree, source.split("."))
-    if found is not None:
-        _put(tree, target.split("."), turn(found))
+def move_value(tree: JsonObject, source: str, target: str, convert: ConvertValue) -> None:
+    """Move a value from one path to another; an absent or null value stays absent."""
+    value = _pop(tree, source.split("."))
+    if value is not None:
+        _put(tree, target.split("."), convert(value))
 
 
 def _pop(tree: Any, path: list[str]) -> Any:
@@ -73,10 +78,10 @@ def _pop(tree: Any, path: list[str]) -> Any:
     if len(path) == 1:
         return tree.pop(path[0])
     inner = tree[path[0]]
-    found = _pop(inner, path[1:])
-    if found is not None and inner == {}:
-        del tree[path[0]]  # it was there only for what has moved
-    return found
+    value = _pop(inner, path[1:])
+    if value is not None and inner == {}:
+        del tree[path[0]]  # the parent held nothing but the moved field
+    return value
 
 
 def _put(tree: JsonObject, path: list[str], value: Any) -> None:
@@ -89,9 +94,9 @@ def _put(tree: JsonObject, path: list[str], value: Any) -> None:
 
 
 def seconds(text: Any) -> int:
-    """A Go duration, ``1h2m3s``, in whole seconds."""
+    """Parse a Go duration such as ``1h2m3s`` to total seconds."""
     if isinstance(text, int):
-        return text // 10**9  # an unquoted number is nanoseconds in Go
+        return text // 10**9  # Go encodes a time.Duration as a number of nanoseconds
     body = str(text).lstrip("+")
     parts = _PART.findall(body)
     if body != "0" and (not parts or "".join(n + unit for n, unit in parts) != body):
@@ -99,10 +104,10 @@ def seconds(text: Any) -> int:
     return int(sum(float(number) * _SECONDS[unit] for number, unit in parts))
 
 
-def duration(whole: int) -> str:
-    """Seconds the way Go writes them."""
-    hours, rest = divmod(int(whole), 3600)
-    minutes, left = divmod(rest, 60)
+def duration(total: int) -> str:
+    """Format seconds as a Go duration."""
+    hours, rest = divmod(int(total), 3600)
+    minutes, rest_seconds = divmod(rest, 60)
     if hours:
-        return f"{hours}h{minutes}m{left}s"
-    return f"{minutes}m{left}s" if minutes else f"{left}s"
+        return f"{hours}h{minutes}m{rest_seconds}s"
+    return f"{minutes}m{rest_seconds}s" if minutes else f"{rest_seconds}s"

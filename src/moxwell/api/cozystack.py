@@ -1,10 +1,10 @@
 """
-``apps.cozystack.io``: tenant clusters and tenants, in the short form and in CozyStack's.
+Kubernetes and Tenant of ``apps.cozystack.io``: tenant clusters and tenants.
 
-A ``Kubernetes`` has its node groups as a list of named groups with ``replicas`` (the short form),
-or as a map from name to group with ``minReplicas`` and ``maxReplicas``. No structural schema says
-"list or map", so the field is open in the CRD and ``groups`` reads either; what cannot be read is a
-sentence for a person.
+Node groups are value as a list of named groups with ``replicas`` (the short form) or as
+CozyStack's map from name to group with ``minReplicas`` and ``maxReplicas``. A structural schema
+cannot state "list or map", so the CRD leaves the field open and ``groups`` decodes either; an
+invalid value is an error message for users.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ QuantityText = str | int
 
 
 class InvalidNodeGroups(Invalid):
-    """Node groups that cannot be read."""
+    """The node groups cannot be decoded."""
 
     reason = "InvalidNodeGroups"
 
 
 class NodeGroupResources(Value, frozen=True, kw_only=True):
-    """How much of each."""
+    """CPU and memory of a node."""
 
     cpu: QuantityText | None = None
     memory: QuantityText | None = None
@@ -43,7 +43,7 @@ class Gpu(Value, frozen=True, kw_only=True):
 
 
 class NodeGroupKubelet(Value, frozen=True, kw_only=True):
-    """What each node keeps for itself."""
+    """Resources that the kubelet of each node reserves."""
 
     system_reserved_memory: str = field(name="systemReservedMemory", default="")
     system_reserved_cpu: str = field(name="systemReservedCpu", default="")
@@ -54,7 +54,7 @@ class NodeGroupKubelet(Value, frozen=True, kw_only=True):
 
 
 class NodeGroup(Value, frozen=True, kw_only=True):
-    """Equal nodes; a fixed number of them, or as many as are needed within bounds."""
+    """A group of nodes with the same configuration: a fixed number, or autoscaled within bounds."""
 
     name: str = ""
     replicas: int | None = None
@@ -69,7 +69,7 @@ class NodeGroup(Value, frozen=True, kw_only=True):
     kubelet: NodeGroupKubelet = field(default_factory=NodeGroupKubelet)
     max_unhealthy: int | str | None = field(name="maxUnhealthy", default=None)
     node_startup_timeout: str = field(name="nodeStartupTimeout", default="")
-    # beyond both forms: where on Proxmox, and from what
+    # extensions by Moxwell: placement on Proxmox and the template
     regions: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
     template: int | str | None = None
@@ -83,12 +83,12 @@ class NodeGroup(Value, frozen=True, kw_only=True):
 
     @property
     def autoscaled(self) -> bool:
-        """Somebody else decides how many."""
+        """Report whether an autoscaler decides the number of nodes."""
         return self.replicas is None and self.max_replicas is not None
 
 
 class KubernetesControlPlane(Value, frozen=True, kw_only=True):
-    """The hosted control plane."""
+    """The hosted control plane of a tenant cluster."""
 
     replicas: int | None = None
     api_server: Mapping[str, Any] = field(name="apiServer", default_factory=dict)
@@ -99,7 +99,7 @@ class KubernetesControlPlane(Value, frozen=True, kw_only=True):
 
 
 class NodeAddressRanges(Value, frozen=True, kw_only=True):
-    """Addresses for nodes."""
+    """Addresses that nodes get."""
 
     addresses: tuple[str, ...] = ()
     prefix: int | None = None
@@ -109,7 +109,7 @@ class NodeAddressRanges(Value, frozen=True, kw_only=True):
 
 
 class NodeHealthCheck(Value, frozen=True, kw_only=True):
-    """When a node counts as broken."""
+    """When a node counts as unhealthy."""
 
     max_unhealthy: int | str | None = field(name="maxUnhealthy", default=None)
     node_startup_timeout: str = field(name="nodeStartupTimeout", default="")
@@ -118,14 +118,14 @@ class NodeHealthCheck(Value, frozen=True, kw_only=True):
 
 
 class CredentialsRef(Value, frozen=True, kw_only=True):
-    """A Secret with Proxmox credentials, on the management side only."""
+    """A Secret in the management cluster with Proxmox credentials."""
 
     name: str
     namespace: str = ""
 
 
 class KubernetesSpec(Value, frozen=True, kw_only=True):
-    """A tenant's Kubernetes cluster."""
+    """The desired state of a tenant cluster."""
 
     version: str = ""
     replicas: Annotated[int, Meta(ge=0)] | None = None
@@ -144,12 +144,12 @@ class KubernetesSpec(Value, frozen=True, kw_only=True):
 
     @property
     def groups(self) -> tuple[NodeGroup, ...]:
-        """The node groups, whichever way they are written."""
+        """The decoded node groups."""
         return read_groups(self.node_groups)
 
 
 class GroupStatus(Value, frozen=True, kw_only=True):
-    """Nodes counted."""
+    """Counts of the nodes of one group."""
 
     name: str
     replicas: int = 0
@@ -158,7 +158,7 @@ class GroupStatus(Value, frozen=True, kw_only=True):
 
 
 class KubernetesStatus(Value, frozen=True, kw_only=True):
-    """What is seen of a tenant cluster."""
+    """The observed state of a tenant cluster."""
 
     conditions: tuple[Condition, ...] = ()
     phase: str = ""
@@ -196,14 +196,14 @@ class Kubernetes(Object, frozen=True, kw_only=True):
 
 
 class TenantNetwork(Value, frozen=True, kw_only=True):
-    """Who reaches the nodes of a tenant, and by which bridge they are connected."""
+    """The firewall of a tenant's nodes and the bridge they are connected to."""
 
-    allow_from: tuple[str, ...] = field(name="allowFrom", default=())  # none: no wall is built
-    bridge: str = ""  # or a VNet; for clusters that name none
+    allow_from: tuple[str, ...] = field(name="allowFrom", default=())  # empty: no firewall rules
+    bridge: str = ""  # a bridge or VNet for clusters that name none
 
 
 class TenantSpec(Value, frozen=True, kw_only=True):
-    """A tenant: a namespace of its own with a quota."""
+    """The desired state of a tenant: a namespace with a resource quota."""
 
     host: str = ""
     etcd: bool = False
@@ -217,7 +217,7 @@ class TenantSpec(Value, frozen=True, kw_only=True):
 
 
 class TenantStatus(Value, frozen=True, kw_only=True):
-    """What is seen of a tenant."""
+    """The observed state of a tenant."""
 
     conditions: tuple[Condition, ...] = ()
     namespace: str = ""
@@ -234,29 +234,29 @@ class TenantStatus(Value, frozen=True, kw_only=True):
     columns=(READY, Column("Namespace", ".status.namespace"), AGE),
 )
 class Tenant(Object, frozen=True, kw_only=True):
-    """A tenant."""
+    """A tenant: a namespace with a resource quota."""
 
     spec: TenantSpec = field(default_factory=TenantSpec)
     status: TenantStatus = field(default_factory=TenantStatus)
 
 
-def read_groups(written: Any) -> tuple[NodeGroup, ...]:
-    """Node groups from a list or a map, each with a name of its own."""
-    if written is None:
+def read_groups(value: Any) -> tuple[NodeGroup, ...]:
+    """Decode node groups from a list or a map; every group needs a unique name."""
+    if value is None:
         return ()
-    if isinstance(written, Mapping):
-        rows = [{"name": name, **(group or {})} for name, group in written.items()]
-    elif isinstance(written, list | tuple):
-        rows = list(written)
+    if isinstance(value, Mapping):
+        rows = [{"name": name, **(group or {})} for name, group in value.items()]
+    elif isinstance(value, list | tuple):
+        rows = list(value)
     else:
         raise InvalidNodeGroups("spec.nodeGroups must be a list of groups or a map by name")
     try:
         groups = tuple(msgspec.convert(row, NodeGroup) for row in rows)
     except msgspec.ValidationError as error:
-        raise InvalidNodeGroups(f"spec.nodeGroups cannot be read: {error}") from error
+        raise InvalidNodeGroups(f"spec.nodeGroups is invalid: {error}") from error
     names = [group.name for group in groups]
     if "" in names or len(set(names)) < len(names):
-        raise InvalidNodeGroups("every group in spec.nodeGroups needs a name of its own")
+        raise InvalidNodeGroups("every group in spec.nodeGroups needs a unique name")
     return groups
 
 

@@ -1,9 +1,8 @@
 """
-CustomResourceDefinitions, rendered from the declarations of the kinds.
+Renders CustomResourceDefinitions from kind declarations, as JSON objects or YAML.
 
-In: kind classes, several versions of one kind among them; out: one CRD each, as plain values or
-YAML. With several served versions the CRD names the conversion webhook, if one is given; without
-it (the embedded API converts in its own process) the strategy is None.
+A CRD with several served versions refers to the conversion webhook if one is given. The embedded
+API server converts in its own process and needs none; the strategy is then None.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ Kinds = Iterable[type[Object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionWebhook:
-    """Where an apiserver finds our conversion webhook: a service, or a URL."""
+    """The address of the conversion webhook: a Service or a URL."""
 
     service: str = ""
     namespace: str = ""
@@ -30,11 +29,11 @@ class ConversionWebhook:
     path: str = "/convert"
     url: str = ""
     ca: str = ""  # base64 of PEM
-    annotations: Mapping[str, str] | None = None  # such as cert-manager's CA injection
+    annotations: Mapping[str, str] | None = None  # for example cert-manager's CA injection
 
 
 def crds(kinds: Kinds, webhook: ConversionWebhook | None = None) -> tuple[JsonObject, ...]:
-    """One CRD per kind that is not built in, ordered by name."""
+    """Render one CRD per kind that is not built in, ordered by name."""
     families: dict[str, list[type[Object]]] = {}
     for kind in kinds:
         if not kind.declared.builtin:
@@ -43,7 +42,7 @@ def crds(kinds: Kinds, webhook: ConversionWebhook | None = None) -> tuple[JsonOb
 
 
 def crd(versions: Sequence[type[Object]], webhook: ConversionWebhook | None = None) -> JsonObject:
-    """The CRD of one kind, from its versions."""
+    """Render the CRD of one kind from its versions."""
     stored = _stored(versions)
     resource, declared = stored.resource, stored.declared
     several = sum(version.declared.served for version in versions) > 1
@@ -67,11 +66,11 @@ def crd(versions: Sequence[type[Object]], webhook: ConversionWebhook | None = No
 
 
 def render(trees: Iterable[Mapping[str, Any]]) -> str:
-    """YAML documents, in a stable order and without anchors."""
+    """Render YAML documents in a stable order without anchors."""
     return yaml.dump_all(trees, Dumper=_Plain, sort_keys=False, width=100, explicit_start=True)
 
 
-class _Plain(yaml.CSafeDumper):  # in every wheel of PyYAML, ten times as fast
+class _Plain(yaml.CSafeDumper):  # part of every PyYAML wheel and ten times as fast as SafeDumper
     def ignore_aliases(self, data: Any) -> bool:
         return True
 

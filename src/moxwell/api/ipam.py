@@ -1,8 +1,8 @@
 """
-Addresses: pools, claims on them, and the addresses given.
+IPAM kinds of Cluster API: IPAddressClaim, IPAddress and the pools of the in-cluster provider.
 
-A claim names a pool of any kind; whoever owns the pool answers with an IPAddress and notes it in
-the claim's status. The three versions of claim and address say the same; v1beta2 is the hub.
+A claim refers to a pool of any kind; the pool's provider creates an IPAddress and sets its name in
+the claim's status. Claim and IPAddress have the same fields in three versions; v1beta2 is the hub.
 """
 
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ CONTRACT = {"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "
 
 
 class IPPoolReference(Value, frozen=True, kw_only=True):
-    """A pool, of any kind."""
+    """A reference to a pool of any kind."""
 
     api_group: str = field(name="apiGroup", default="")
     kind: str
@@ -34,21 +34,21 @@ class NameRef(Value, frozen=True, kw_only=True):
 
 
 class IPAddressClaimSpec(Value, frozen=True, kw_only=True):
-    """An address from this pool, please."""
+    """The desired state of an IPAddressClaim."""
 
     cluster_name: str = field(name="clusterName", default="")
     pool_ref: IPPoolReference = field(name="poolRef")
 
 
 class IPAddressClaimStatus(Value, frozen=True, kw_only=True):
-    """The answer."""
+    """The observed state of an IPAddressClaim."""
 
     address_ref: NameRef = field(name="addressRef", default_factory=NameRef)
     conditions: tuple[Condition, ...] = ()
 
 
 class IPAddressClaimStatusV1Beta1(Value, frozen=True, kw_only=True):
-    """The answer, in v1beta1."""
+    """The observed state of an IPAddressClaim, in v1beta1."""
 
     address_ref: NameRef = field(name="addressRef", default_factory=NameRef)
     conditions: tuple[LegacyCondition, ...] = ()
@@ -73,7 +73,7 @@ CLAIM: dict[str, Any] = {
 
 @kind(version="v1beta2", **CLAIM)
 class IPAddressClaim(Object, frozen=True, kw_only=True):
-    """A wish for one address."""
+    """A claim on one address of a pool."""
 
     spec: IPAddressClaimSpec
     status: IPAddressClaimStatus = field(default_factory=IPAddressClaimStatus)
@@ -81,7 +81,7 @@ class IPAddressClaim(Object, frozen=True, kw_only=True):
 
 @kind(version="v1beta1", storage=False, **CLAIM)
 class IPAddressClaimV1Beta1(Object, frozen=True, kw_only=True):
-    """A wish for one address."""
+    """A claim on one address of a pool."""
 
     spec: IPAddressClaimSpec
     status: IPAddressClaimStatusV1Beta1 = field(default_factory=IPAddressClaimStatusV1Beta1)
@@ -89,14 +89,14 @@ class IPAddressClaimV1Beta1(Object, frozen=True, kw_only=True):
 
 @kind(version="v1alpha1", storage=False, deprecated="use v1beta2", **CLAIM)
 class IPAddressClaimV1Alpha1(Object, frozen=True, kw_only=True):
-    """A wish for one address."""
+    """A claim on one address of a pool."""
 
     spec: IPAddressClaimSpec
     status: IPAddressClaimStatusV1Beta1 = field(default_factory=IPAddressClaimStatusV1Beta1)
 
 
 class IPAddressSpec(Value, frozen=True, kw_only=True):
-    """An address, given to a claim."""
+    """An address that is allocated to a claim."""
 
     claim_ref: NameRef = field(name="claimRef")
     pool_ref: IPPoolReference = field(name="poolRef")
@@ -123,27 +123,27 @@ ADDRESS: dict[str, Any] = {
 
 @kind(version="v1beta2", **ADDRESS)
 class IPAddress(Object, frozen=True, kw_only=True):
-    """One address in use."""
+    """An address allocated from a pool."""
 
     spec: IPAddressSpec
 
 
 @kind(version="v1beta1", storage=False, **ADDRESS)
 class IPAddressV1Beta1(Object, frozen=True, kw_only=True):
-    """One address in use."""
+    """An address allocated from a pool."""
 
     spec: IPAddressSpec
 
 
 @kind(version="v1alpha1", storage=False, deprecated="use v1beta2", **ADDRESS)
 class IPAddressV1Alpha1(Object, frozen=True, kw_only=True):
-    """One address in use."""
+    """An address allocated from a pool."""
 
     spec: IPAddressSpec
 
 
 class PoolSpec(Value, frozen=True, kw_only=True):
-    """Addresses to give: single ones, ranges ``a-b`` and CIDRs."""
+    """The addresses of a pool: single addresses, ranges ``a-b`` and CIDRs."""
 
     addresses: Annotated[tuple[str, ...], Meta(min_length=1)]
     prefix: Annotated[int, Meta(ge=0, le=128)]
@@ -156,7 +156,7 @@ class PoolSpec(Value, frozen=True, kw_only=True):
 
 
 class PoolCount(Value, frozen=True, kw_only=True):
-    """Addresses counted."""
+    """Counts of a pool's addresses."""
 
     total: int = 0
     used: int = 0
@@ -165,7 +165,7 @@ class PoolCount(Value, frozen=True, kw_only=True):
 
 
 class PoolStatus(Value, frozen=True, kw_only=True):
-    """How many are left."""
+    """The observed state of a pool."""
 
     ip_addresses: PoolCount | None = field(name="ipAddresses", default=None)
 
@@ -187,7 +187,7 @@ POOL: dict[str, Any] = {
 
 @kind(plural="inclusterippools", **POOL)
 class InClusterIPPool(Object, frozen=True, kw_only=True):
-    """Addresses for claims of its own namespace."""
+    """A pool of addresses for claims in its own namespace."""
 
     spec: PoolSpec
     status: PoolStatus = field(default_factory=PoolStatus)
@@ -195,15 +195,16 @@ class InClusterIPPool(Object, frozen=True, kw_only=True):
 
 @kind(plural="globalinclusterippools", scope="Cluster", **POOL)
 class GlobalInClusterIPPool(Object, frozen=True, kw_only=True):
-    """Addresses for claims of all namespaces."""
+    """A pool of addresses for claims in all namespaces."""
 
     spec: PoolSpec
     status: PoolStatus = field(default_factory=PoolStatus)
 
 
-_MOVES = ConversionTable(CONDITION_MOVES)
+_TABLE = ConversionTable(CONDITION_MOVES)
 _SPOKES = tuple(
-    Spoke(version=version, up=_MOVES.up, down=_MOVES.down) for version in ("v1beta1", "v1alpha1")
+    Spoke(version=version, to_hub=_TABLE.to_hub, from_hub=_TABLE.from_hub)
+    for version in ("v1beta1", "v1alpha1")
 )
 CONVERSIONS: tuple[KindConversion, ...] = tuple(
     KindConversion(group=GROUP, kind=kind, hub="v1beta2", spokes=_SPOKES)

@@ -1,8 +1,7 @@
 """
-Differences between JSON trees: merge patches, and grafting a change onto a richer tree.
+JSON merge patches (RFC 7386) and a three-way merge of JSON objects.
 
-Used by patches on their way to an apiserver and by conversions between versions. Trees are dicts,
-lists and scalars and are never changed in place.
+Used for patches to an API server and for conversion between versions. Arguments are never modified.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ _KEYS = ("name", "type", "zone", "key", "net", "machine")
 
 
 def merge_diff(old: Tree, new: Tree) -> dict[str, Any]:
-    """The merge patch that makes ``old`` into ``new``: absent in ``new`` becomes null."""
+    """Compute the merge patch from ``old`` to ``new``; fields absent in ``new`` become null."""
     out: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
         if key not in old:
@@ -27,7 +26,7 @@ def merge_diff(old: Tree, new: Tree) -> dict[str, Any]:
 
 
 def apply_merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386: what a server makes of a merge patch."""
+    """Apply an RFC 7386 merge patch."""
     if not isinstance(patch, Mapping):
         return patch
     out = dict(target) if isinstance(target, Mapping) else {}
@@ -40,7 +39,7 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_equal(one: Any, other: Any) -> bool:
-    """Equal as JSON: unlike in Python, true is not 1."""
+    """Compare as JSON; unlike in Python, ``true`` differs from ``1``."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(json_equal(v, other[k]) for k, v in one.items())
     if _is_list(one) and _is_list(other):
@@ -49,7 +48,7 @@ def json_equal(one: Any, other: Any) -> bool:
 
 
 def without_nulls(value: Any) -> Any:
-    """The same tree; what was null is absent."""
+    """Remove null values."""
     if isinstance(value, Mapping):
         return {k: without_nulls(v) for k, v in value.items() if v is not None}
     if isinstance(value, list | tuple):
@@ -57,49 +56,49 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def three_way_merge(full: Any, shown: Any, now: Any) -> Any:
+def three_way_merge(base: Any, ours: Any, theirs: Any) -> Any:
     """
-    ``full`` with the change from ``shown`` to ``now`` applied.
+    Apply the change from ``base`` to ``theirs`` onto ``ours``.
 
-    ``shown`` is what a poorer form could show of ``full``, ``now`` what somebody made of it there.
-    What the poorer form cannot express stays as it is in ``full``. Elements of lists are paired by
-    their name (or similar), else by place while the length is unchanged.
+    ``base`` is ``ours`` as a version with fewer fields shows it, ``theirs`` is what was edited in
+    that version. Fields that the version cannot express keep their value in ``ours``. List elements
+    are matched by a key such as ``name``, else by index while the lengths are equal.
     """
-    if json_equal(shown, now):
-        return full
-    if all(isinstance(tree, Mapping) for tree in (full, shown, now)):
-        return _graft_maps(full, shown, now)
-    if all(_is_list(tree) for tree in (full, shown, now)):
-        return _graft_lists(full, shown, now)
-    return now
+    if json_equal(base, theirs):
+        return ours
+    if all(isinstance(tree, Mapping) for tree in (base, ours, theirs)):
+        return _merge_maps(base, ours, theirs)
+    if all(_is_list(tree) for tree in (base, ours, theirs)):
+        return _merge_lists(base, ours, theirs)
+    return theirs
 
 
-def _graft_maps(full: Tree, shown: Tree, now: Tree) -> dict[str, Any]:
+def _merge_maps(base: Tree, ours: Tree, theirs: Tree) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for key in [*full, *(key for key in now if key not in full)]:
-        if key not in now:
-            if key not in shown:
-                out[key] = full[key]
-        elif key in full and key in shown:
-            out[key] = three_way_merge(full[key], shown[key], now[key])
+    for key in [*ours, *(key for key in theirs if key not in ours)]:
+        if key not in theirs:
+            if key not in base:
+                out[key] = ours[key]
+        elif key in ours and key in base:
+            out[key] = three_way_merge(base[key], ours[key], theirs[key])
         else:
-            out[key] = now[key]
+            out[key] = theirs[key]
     return out
 
 
-def _graft_lists(full: Sequence[Any], shown: Sequence[Any], now: Sequence[Any]) -> list[Any]:
-    key = next((k for k in _KEYS if all(_keyed(tree, k) for tree in (full, shown, now))), "")
+def _merge_lists(base: Sequence[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> list[Any]:
+    key = next((k for k in _KEYS if all(_keyed(tree, k) for tree in (base, ours, theirs))), "")
     if key:
-        fulls, showns = ({item[key]: item for item in tree} for tree in (full, shown))
+        ours_by_key, base_by_key = ({item[key]: item for item in tree} for tree in (ours, base))
         return [
-            three_way_merge(fulls[item[key]], showns[item[key]], item)
-            if item[key] in fulls and item[key] in showns
+            three_way_merge(base_by_key[item[key]], ours_by_key[item[key]], item)
+            if item[key] in ours_by_key and item[key] in base_by_key
             else item
-            for item in now
+            for item in theirs
         ]
-    if len(full) == len(shown) == len(now):
-        return [three_way_merge(*parts) for parts in zip(full, shown, now, strict=True)]
-    return list(now)
+    if len(ours) == len(base) == len(theirs):
+        return [three_way_merge(*parts) for parts in zip(base, ours, theirs, strict=True)]
+    return list(theirs)
 
 
 def _keyed(tree: Sequence[Any], key: str) -> bool:

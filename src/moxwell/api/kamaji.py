@@ -1,7 +1,8 @@
 """
-TenantControlPlane and DataStore of Kamaji: a hosted control plane, and where it keeps its data.
+TenantControlPlane and DataStore of Kamaji.
 
-In operator mode Kamaji itself acts on them; in lab and standalone mode we host what they describe.
+In operator mode Kamaji reconciles them; in lab and standalone mode Moxwell runs the control planes
+they describe.
 """
 
 from collections.abc import Mapping
@@ -33,14 +34,14 @@ Phase = Literal[
 
 
 class KubeletSpec(Value, frozen=True, kw_only=True):
-    """What the kubelets of the tenant are told."""
+    """Settings of the tenant's kubelets."""
 
     cgroupfs: str = ""
     preferred_address_types: tuple[str, ...] = field(name="preferredAddressTypes", default=())
 
 
 class TenantKubernetesSpec(Value, frozen=True, kw_only=True):
-    """Which Kubernetes the tenant has."""
+    """The Kubernetes version of the tenant."""
 
     version: str
     kubelet: KubeletSpec = field(default_factory=KubeletSpec)
@@ -48,7 +49,7 @@ class TenantKubernetesSpec(Value, frozen=True, kw_only=True):
 
 
 class NetworkProfile(Value, frozen=True, kw_only=True):
-    """Where the tenant's API answers, and the addresses inside."""
+    """The address of the tenant's API server and the networks of the tenant cluster."""
 
     address: str = ""
     advertise_address: str = field(name="advertiseAddress", default="")
@@ -62,7 +63,7 @@ class NetworkProfile(Value, frozen=True, kw_only=True):
 
 
 class TenantDeploymentSpec(Value, frozen=True, kw_only=True):
-    """How many times the control plane runs; 0 is asleep."""
+    """The Deployment of the control plane; 0 replicas put it to sleep."""
 
     replicas: Annotated[int, Meta(ge=0)] = 2
     extra_args: Mapping[str, Any] = field(name="extraArgs", default_factory=dict)
@@ -70,20 +71,20 @@ class TenantDeploymentSpec(Value, frozen=True, kw_only=True):
 
 
 class TenantServiceSpec(Value, frozen=True, kw_only=True):
-    """How the tenant's API is reached."""
+    """The Service of the tenant's API server."""
 
     service_type: str = field(name="serviceType", default="LoadBalancer")
 
 
 class ControlPlane(Value, frozen=True, kw_only=True):
-    """How the control plane runs."""
+    """The Deployment and Service of the control plane."""
 
     deployment: TenantDeploymentSpec = field(default_factory=TenantDeploymentSpec)
     service: TenantServiceSpec = field(default_factory=TenantServiceSpec)
 
 
 class TenantControlPlaneSpec(Value, frozen=True, kw_only=True):
-    """A hosted control plane."""
+    """The desired state of a TenantControlPlane."""
 
     data_store: str = field(name="dataStore", default="")
     data_store_schema: str = field(name="dataStoreSchema", default="")
@@ -95,14 +96,14 @@ class TenantControlPlaneSpec(Value, frozen=True, kw_only=True):
 
 
 class VersionStatus(Value, frozen=True, kw_only=True):
-    """Which version runs, and how it is."""
+    """The running version and its phase."""
 
     version: str = ""
     status: Phase = ""
 
 
 class TenantDeploymentStatus(Value, frozen=True, kw_only=True):
-    """How many run."""
+    """The replicas of the control plane's Deployment."""
 
     name: str = ""
     namespace: str = ""
@@ -114,7 +115,7 @@ class TenantDeploymentStatus(Value, frozen=True, kw_only=True):
 
 
 class TenantKubernetesStatus(Value, frozen=True, kw_only=True):
-    """What runs."""
+    """The observed state of the control plane's resources."""
 
     version: VersionStatus = field(default_factory=VersionStatus)
     deployment: TenantDeploymentStatus = field(default_factory=TenantDeploymentStatus)
@@ -125,7 +126,7 @@ class KubeconfigStatus(Value, frozen=True, kw_only=True):
 
 
 class KubeconfigsStatus(Value, frozen=True, kw_only=True):
-    """Where the kubeconfigs are."""
+    """The Secrets that hold kubeconfigs."""
 
     admin: KubeconfigStatus = field(default_factory=KubeconfigStatus)
     controller_manager: KubeconfigStatus = field(
@@ -135,14 +136,14 @@ class KubeconfigsStatus(Value, frozen=True, kw_only=True):
 
 
 class StorageStatus(Value, frozen=True, kw_only=True):
-    """Where the data is."""
+    """The DataStore in use."""
 
     driver: str = ""
     data_store_name: str = field(name="dataStoreName", default="")
 
 
 class TenantControlPlaneStatus(Value, frozen=True, kw_only=True):
-    """What is seen of a hosted control plane."""
+    """The observed state of a TenantControlPlane."""
 
     kubernetes_resources: TenantKubernetesStatus = field(
         name="kubernetesResources", default_factory=TenantKubernetesStatus
@@ -177,14 +178,14 @@ class TenantControlPlaneStatus(Value, frozen=True, kw_only=True):
     ),
 )
 class TenantControlPlane(Object, frozen=True, kw_only=True):
-    """A hosted control plane."""
+    """A control plane hosted by Kamaji."""
 
     spec: TenantControlPlaneSpec
     status: TenantControlPlaneStatus = field(default_factory=TenantControlPlaneStatus)
 
 
 class DataStoreSpec(Value, frozen=True, kw_only=True):
-    """Where hosted control planes keep their data."""
+    """The connection to a data store."""
 
     driver: Literal["etcd", "MySQL", "PostgreSQL", "NATS"]
     endpoints: Annotated[tuple[str, ...], Meta(min_length=1)]
@@ -193,7 +194,7 @@ class DataStoreSpec(Value, frozen=True, kw_only=True):
 
 
 class DataStoreStatus(Value, frozen=True, kw_only=True):
-    """Who uses it."""
+    """The observed state of a DataStore."""
 
     used_by: tuple[str, ...] = field(name="usedBy", default=())
     ready: bool | None = None
@@ -211,7 +212,7 @@ class DataStoreStatus(Value, frozen=True, kw_only=True):
     columns=(Column("Driver", ".spec.driver"), Column("Ready", ".status.ready", "boolean"), AGE),
 )
 class DataStore(Object, frozen=True, kw_only=True):
-    """Where hosted control planes keep their data."""
+    """A data store of hosted control planes."""
 
     spec: DataStoreSpec
     status: DataStoreStatus = field(default_factory=DataStoreStatus)

@@ -1,10 +1,9 @@
 """
-Kinds: one declaration on a Struct from which codec, client paths and CRD are derived.
+Declarations of API kinds, from which codecs, client paths and CRDs are derived.
 
-``@kind(...)`` notes on the class what the wire, kubectl and the CRD need; nothing is registered
-anywhere. ``apiVersion`` and ``kind`` are facts of the class and not fields: ``encode`` writes them,
-reading ignores them (a genuine apiserver leaves them out of list items of built-in kinds).
-Collections of kinds are plain tuples, named ``KINDS`` in each module that declares some.
+``@kind(...)`` stores the declaration on the Struct; there is no global registry. ``apiVersion`` and
+``kind`` are not fields: ``encode`` writes them and decoding ignores them, because an API server
+omits them from list items of built-in kinds. Modules collect their kinds in a tuple ``KINDS``.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ ColumnType = Literal["string", "integer", "number", "boolean", "date"]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Where objects of one kind live in an API, all a client needs to form paths."""
+    """The group, version, resource and kind of an API; enough to build URL paths."""
 
     group: str
     version: str
@@ -35,7 +34,7 @@ class Resource:
 
     @property
     def group_resource(self) -> str:
-        """``plural.group``: also the name of the CRD."""
+        """``plural.group``, which is also the name of the CRD."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -44,7 +43,7 @@ class Resource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of one object, of a namespace's objects, or (no namespace) of all."""
+        """Build the path of one object, of the objects in a namespace, or of all objects."""
         parts = [self.root]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
@@ -55,7 +54,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of ``kubectl get``; priority above 0 only with ``-o wide``."""
+    """A printer column of ``kubectl get``; a priority above 0 is shown only with ``-o wide``."""
 
     name: str
     path: str
@@ -66,7 +65,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where the scale subresource finds its numbers."""
+    """The JSON paths of the scale subresource."""
 
     spec: str = ".spec.replicas"
     status: str = ".status.replicas"
@@ -76,10 +75,10 @@ class ScalePaths:
 @dataclass(frozen=True, slots=True)
 class ValidationRule:
     """
-    One validation rule: as CEL for Kubernetes, and the same in Python.
+    A validation rule, as CEL for the CRD and as an equivalent Python function.
 
-    A Struct lists its rules in ``rules``; ``check(self, old)`` gets the Struct and, for a
-    transition rule (one whose CEL mentions ``oldSelf``), its former value.
+    A Struct lists its rules in ``rules``. ``check(self, old)`` gets the Struct and, for a
+    transition rule (its CEL mentions ``oldSelf``), the previous value.
     """
 
     cel: str
@@ -95,7 +94,7 @@ class ValidationRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """The whole declaration of one version of one kind."""
+    """The declaration of one version of one kind."""
 
     resource: Resource
     singular: str
@@ -115,7 +114,7 @@ class Kind:
 
 
 class Object(Value, frozen=True, kw_only=True):
-    """Anything with a kind and metadata."""
+    """An API object with kind and metadata."""
 
     declared: ClassVar[Kind]
     resource: ClassVar[Resource]
@@ -140,7 +139,7 @@ class Object(Value, frozen=True, kw_only=True):
 
     @property
     def deleting(self) -> bool:
-        """Somebody asked for the end; finalizers still hold it."""
+        """Report whether deletion was requested; finalizers may keep the object."""
         return self.metadata.deletion_timestamp is not None
 
 
@@ -157,27 +156,27 @@ def kind(
     **more: Any,
 ) -> Callable[[type[K]], type[K]]:
     """
-    Declare a Struct as a kind; ``name`` where the class is not called like the kind.
+    Declare a Struct as a kind; ``name`` overrides the class name.
 
     ``more`` are the remaining fields of :class:`Kind`: ``short``, ``categories``, ``columns``,
     ``status`` (has the subresource), ``scale``, ``labels`` (of the CRD), ``selectable`` (field
     selectors), ``served``, ``storage``, ``deprecated`` (a warning), ``open`` (unknown fields are
-    kept: for kinds of others of which we know a part), ``builtin`` (no CRD is rendered).
+    kept, for upstream kinds that are declared in part), ``builtin`` (no CRD is rendered).
     """
 
-    def note(cls: type[K]) -> type[K]:
-        called = name or cls.__name__
-        resource = Resource(group, version, plural, called, scope == "Namespaced")
-        facts = {"singular": called.lower(), "list_kind": f"{called}List", **more}
+    def declare(cls: type[K]) -> type[K]:
+        kind_name = name or cls.__name__
+        resource = Resource(group, version, plural, kind_name, scope == "Namespaced")
+        facts = {"singular": kind_name.lower(), "list_kind": f"{kind_name}List", **more}
         cls.resource = resource
         cls.declared = Kind(resource=resource, **facts)
         return cls
 
-    return note
+    return declare
 
 
 def encode(obj: Object) -> bytes:
-    """The object as JSON, with its apiVersion and kind first."""
+    """Encode the object as JSON with apiVersion and kind."""
     resource = type(obj).resource
     head = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}"'.encode()
     body = msgspec.json.encode(obj)
@@ -185,7 +184,7 @@ def encode(obj: Object) -> bytes:
 
 
 def as_dict(obj: Object) -> dict[str, Any]:
-    """The object as plain JSON values."""
+    """Convert the object to JSON values."""
     resource = type(obj).resource
     head = {"apiVersion": resource.api_version, "kind": resource.kind}
     body: dict[str, Any] = msgspec.to_builtins(obj)
@@ -195,7 +194,7 @@ def as_dict(obj: Object) -> dict[str, Any]:
 def owner_reference(
     owner: Object, *, controller: bool = True, block: bool = True
 ) -> OwnerReference:
-    """A reference that makes ``owner`` the owner of whatever carries it."""
+    """Build the owner reference to ``owner``."""
     return OwnerReference(
         api_version=owner.resource.api_version,
         kind=owner.resource.kind,

@@ -1,11 +1,10 @@
 """
-What every Kubernetes object carries: names, labels, owners, finalizers, versions.
+Object metadata: names, labels, owner references, finalizers, resource versions.
 
-All nouns of :mod:`moxwell.api` are frozen msgspec Structs with three habits: keyword-only, defaults
-left out on the wire, wire names written by hand (``templateID`` is not what camel-casing gives).
-A Struct holds the fields we use; unknown ones are skipped when reading. So nothing typed is ever
-written back whole: writers send patches of what they changed (:mod:`moxwell.kube.patch`).
-``managedFields`` is such a skipped field: objects read as dicts have it, typed ones do not.
+All API types are frozen, keyword-only msgspec Structs that omit defaults and spell out their JSON
+names. A Struct holds the fields that Moxwell uses; unknown fields are skipped when decoding. A
+decoded object is therefore never written back whole; writers send patches
+(:mod:`moxwell.kube.patch`). ``managedFields`` is such a skipped field.
 """
 
 from collections.abc import Mapping
@@ -15,11 +14,11 @@ from msgspec import Struct, field
 
 
 class Value(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The habits of every noun; subclasses repeat ``frozen=True, kw_only=True`` for checkers."""
+    """Base of all API types; subclasses repeat ``frozen=True, kw_only=True`` for type checkers."""
 
 
 class OwnerReference(Value, frozen=True, kw_only=True):
-    """Who this object belongs to, and goes with."""
+    """An owner reference; the garbage collector deletes the object with its owner."""
 
     api_version: str = field(name="apiVersion")
     kind: str
@@ -30,12 +29,12 @@ class OwnerReference(Value, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """The API group; versions change over an owner's life, groups do not."""
+        """The API group of the owner; unlike the version, it never changes."""
         return self.api_version.rpartition("/")[0]
 
 
 class ObjectMeta(Value, frozen=True, kw_only=True):
-    """The metadata of one object."""
+    """The metadata of an object."""
 
     name: str = ""
     generate_name: str = field(name="generateName", default="")
@@ -55,17 +54,17 @@ class ObjectMeta(Value, frozen=True, kw_only=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The one owner that manages this object, if any."""
+        """The owner reference of the managing controller, if any."""
         return next((o for o in self.owner_references if o.controller), None)
 
     @property
     def key(self) -> str:
-        """``namespace/name``, or the bare name of what lives in no namespace."""
+        """``namespace/name``, or the name of a cluster-scoped object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class ListMeta(Value, frozen=True, kw_only=True):
-    """The metadata of one page of a list."""
+    """The metadata of a page of a list."""
 
     resource_version: str = field(name="resourceVersion", default="")
     continue_: str = field(name="continue", default="")
@@ -73,17 +72,17 @@ class ListMeta(Value, frozen=True, kw_only=True):
 
 
 class TemplateMeta(Value, frozen=True, kw_only=True):
-    """The metadata that a template gives to what is made from it."""
+    """The labels and annotations that a template sets on created objects."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def micro_time(at: datetime) -> str:
-    """A Kubernetes MicroTime: always six digits, a genuine apiserver refuses fewer."""
+    """Format a MicroTime with six digits; a kube-apiserver rejects fewer."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse_time(text: str) -> datetime:
-    """Any RFC 3339 time that Kubernetes writes, in UTC."""
+    """Parse an RFC 3339 time to UTC."""
     return datetime.fromisoformat(text).astimezone(UTC)

@@ -2,7 +2,7 @@
 Quantities: ``1500m``, ``2Gi``, ``1e3`` as exact numbers, written the way Kubernetes writes them.
 
 Kept as a whole number of nano units, so sums never round. What is finer than nano is rounded away
-from zero and what exceeds 2^63-1 is capped, both as Kubernetes does. The family of the suffix
+from zero and what exceeds 2^63-1 is capped, both as Kubernetes does. The format of the suffix
 (binary, decimal, exponent) is remembered: ``1.5Gi`` comes back as ``1536Mi``, not as bytes.
 """
 
@@ -17,7 +17,7 @@ from moxwell.errors import Invalid
 NANO = 10**9
 LIMIT = (2**63 - 1) * NANO
 _EXACT = Context(prec=200)
-_SHAPE = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(.*)$", re.ASCII)
+_NUMBER = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(.*)$", re.ASCII)
 _EXPONENT = re.compile(r"^[eE]([+-]?\d{1,3})$", re.ASCII)
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
@@ -46,43 +46,43 @@ class Quantity:
     """An exact amount; equal amounts are equal however they are written."""
 
     nano: int
-    family: QuantityFormat = QuantityFormat.DECIMAL
+    format: QuantityFormat = QuantityFormat.DECIMAL
 
     @classmethod
     def parse(cls, text: str | int | float) -> "Quantity":
         """Read what a manifest holds; a bare number counts as its text."""
-        found = _SHAPE.match(str(text))
-        factor, family = _suffix(found[2]) if found else (None, QuantityFormat.DECIMAL)
-        if found is None or factor is None:
+        match = _NUMBER.match(str(text))
+        factor, format = _suffix(match[2]) if match else (None, QuantityFormat.DECIMAL)
+        if match is None or factor is None:
             raise InvalidQuantity(f"{text!r} is not a quantity: write it like 500m, 2, 1.5 or 4Gi")
-        exact = _EXACT.multiply(_EXACT.multiply(Decimal(found[1]), factor), Decimal(NANO))
+        exact = _EXACT.multiply(_EXACT.multiply(Decimal(match[1]), factor), Decimal(NANO))
         nano = int(exact.to_integral_value(rounding=ROUND_UP))
-        return cls(max(-LIMIT, min(LIMIT, nano)), family)
+        return cls(max(-LIMIT, min(LIMIT, nano)), format)
 
     @property
     def value(self) -> int:
         """In whole units, rounded away from zero."""
-        return _away(self.nano, NANO)
+        return _round_away(self.nano, NANO)
 
     @property
     def milli(self) -> int:
         """In thousandths, rounded away from zero."""
-        return _away(self.nano, NANO // 1000)
+        return _round_away(self.nano, NANO // 1000)
 
     def __str__(self) -> str:
         if (
-            self.family is QuantityFormat.BINARY
+            self.format is QuantityFormat.BINARY
             and abs(self.nano) >= 1024 * NANO
             and not self.nano % NANO
         ):
             return _binary(self.nano // NANO)
-        return _decimal(self.nano, self.family is QuantityFormat.EXPONENT)
+        return _decimal(self.nano, self.format is QuantityFormat.EXPONENT)
 
     def __add__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nano + other.nano, (self if self.nano else other).family)
+        return Quantity(self.nano + other.nano, (self if self.nano else other).format)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nano - other.nano, (self if self.nano else other).family)
+        return Quantity(self.nano - other.nano, (self if self.nano else other).format)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quantity) and self.nano == other.nano
@@ -97,11 +97,11 @@ class Quantity:
 def _suffix(text: str) -> tuple[Decimal | None, QuantityFormat]:
     if exponent := _EXPONENT.match(text):
         return _EXACT.power(Decimal(10), int(exponent[1])), QuantityFormat.EXPONENT
-    family = QuantityFormat.BINARY if text.endswith("i") else QuantityFormat.DECIMAL
-    return _FACTORS.get(text), family
+    format = QuantityFormat.BINARY if text.endswith("i") else QuantityFormat.DECIMAL
+    return _FACTORS.get(text), format
 
 
-def _away(number: int, unit: int) -> int:
+def _round_away(number: int, unit: int) -> int:
     return -(-number // unit) if number > 0 else number // unit
 
 

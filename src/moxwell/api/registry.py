@@ -1,9 +1,4 @@
-"""
-All kinds and all conversions, in two tuples: what is served, rendered and converted.
-
-The order is that of the packages; nothing registers itself. ``render_crds`` is what
-``moxwell render crds`` prints.
-"""
+"""All kinds and conversions that Moxwell serves and renders, as tuples."""
 
 from typing import Any
 
@@ -42,22 +37,25 @@ CONVERSIONS: tuple[KindConversion, ...] = (
 
 
 def find_conversion(group: str, kind: str) -> KindConversion | None:
-    """The conversions of a kind, if it has several versions."""
+    """Find the conversion of a kind, or None if the kind has one version."""
     return next((f for f in CONVERSIONS if (f.group, f.kind) == (group, kind)), None)
 
 
 def make_crds(
     *, upstream: bool = True, webhook: ConversionWebhook | None = None
 ) -> tuple[dict[str, Any], ...]:
-    """Our CRDs; with ``upstream`` those of Cluster API and Kamaji too, for lab and standalone."""
+    """
+    Build Moxwell's CRDs; with ``upstream`` also those of Cluster API and Kamaji, for lab and
+    standalone.
+    """
     return crd.crds((*OURS, *UPSTREAM) if upstream else OURS, webhook)
 
 
 def render_crds(*, upstream: bool = False, webhook: ConversionWebhook | None = None) -> str:
-    """The same as YAML."""
+    """Render the CRDs as YAML; ``moxwell render crds`` prints them."""
     return crd.render(make_crds(upstream=upstream, webhook=webhook))
 
 
 def render_kinds() -> str:
-    """The reference page of all kinds, as Markdown."""
+    """Render the reference page of all kinds as Markdown."""
     return reference.page(OURS, UPSTREAM)

@@ -1,9 +1,9 @@
 """
-One request to a Kubernetes API and its answer, as values.
+A request to a Kubernetes API and its response, as values.
 
-The seam between :mod:`moxwell.kube` (who asks) and :mod:`moxwell.embedded.apiserver` (who can answer in the
-same process): neither knows the other, both know these. Over the network the same values are
-carried by ``kube/transport.py`` and ``store/http.py``.
+:mod:`moxwell.kube` sends them and :mod:`moxwell.embedded.apiserver` handles them in the same
+process without importing each other. Over the network ``kube/transport.py`` and
+``embedded/apiserver/http.py`` carry the same values.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -13,7 +13,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserInfo:
-    """Who asks: as proven by a certificate or a token."""
+    """The authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -23,19 +23,19 @@ class UserInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """``path`` is decoded and without the query; header names are lower case."""
+    """A request; ``path`` is percent-decoded and has no query, header names are lower case."""
 
     method: str
     path: str
     query: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    user: UserInfo | None = None  # None: not proven yet, the answering side decides
+    user: UserInfo | None = None  # None: not authenticated yet, the handler authenticates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """``body`` is whole, or ``chunks`` are to come (watches)."""
+    """A response with a complete ``body``, or with ``chunks`` for a watch."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -44,8 +44,8 @@ class Response:
 
 
 class Handler(Protocol):
-    """Answers requests: the embedded API, or whatever stands behind a socket."""
+    """Handles requests: the embedded API server or a network transport."""
 
     async def handle(self, request: Request) -> Response:
-        """Answer one request; never raises for what the caller did wrong."""
+        """Handle one request; errors of the caller become responses, not exceptions."""
         ...

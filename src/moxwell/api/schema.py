@@ -1,9 +1,9 @@
 """
-From a Struct to a structural OpenAPI schema, as Kubernetes wants it in a CRD.
+Builds the structural OpenAPI schema of a CRD from a Struct.
 
-One declaration gives all: types, enums (with a type, unlike plain JSON schema), bounds, defaults
-that say something, list maps and sets, int-or-string, what is left open, and the CEL of ``rules``.
-A default is written only where it is not the empty value, so objects are not filled with zeros.
+Covers types, enums, bounds, defaults, list maps and sets, int-or-string, preserved unknown fields
+and the CEL of ``rules``. Only defaults other than the empty value are written, so that defaulting
+does not fill objects with zeros.
 """
 
 from collections.abc import Mapping
@@ -23,32 +23,32 @@ _SCALARS: dict[type[inspect.Type], Schema] = {
     inspect.FloatType: {"type": "number"},
     inspect.DateTimeType: {"type": "string", "format": "date-time"},
 }
-_PLAIN: dict[type, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_JSON_TYPES: dict[type, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def keyed(*keys: str, **more: Any) -> Meta:
-    """A list that is a map: elements are told apart by these fields, and merged by them."""
+    """Mark a list as a map with these keys."""
     extra = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
     return Meta(extra_json_schema=extra, **more)
 
 
 def unique(**more: Any) -> Meta:
-    """A list that is a set: no value twice, merged value by value."""
+    """Mark a list as a set."""
     return Meta(extra_json_schema={"x-kubernetes-list-type": "set"}, **more)
 
 
 def atomic(**more: Any) -> Meta:
-    """A list or map that has one owner and is replaced whole."""
+    """Mark a list or map as atomic: it has one field manager and is replaced as a whole."""
     return Meta(extra_json_schema={"x-kubernetes-list-type": "atomic"}, **more)
 
 
 def described_as(description: str, **more: Any) -> Meta:
-    """What ``kubectl explain`` tells of a field, and bounds if any."""
+    """Add a description (``kubectl explain``) and bounds to a field."""
     return Meta(description=description, **more)
 
 
 def of_kind(kind: type[Object]) -> Schema:
-    """The schema of a whole object."""
+    """Build the schema of a kind."""
     root = _Writer(kind.declared.open).struct(inspect.type_info(kind), top=True)
     head = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
     root["properties"] = head | root["properties"]
@@ -56,13 +56,13 @@ def of_kind(kind: type[Object]) -> Schema:
 
 
 class _Writer:
-    """Turns type infos into schemas; ``open`` keeps unknown fields of every object."""
+    """Builds schemas from type information; ``open`` preserves unknown fields of every object."""
 
     def __init__(self, open_: bool) -> None:
         self._open = open_
 
     def of(self, info: inspect.Type) -> Schema:
-        """The schema of any type."""
+        """Build the schema of a type."""
         if isinstance(info, inspect.Metadata):
             return self.of(info.type) | (info.extra_json_schema or {})
         if isinstance(info, inspect.StructType):
@@ -78,16 +78,18 @@ class _Writer:
         return self._list(info) or _scalar(info)
 
     def struct(self, info: inspect.Type, *, top: bool = False) -> Schema:
-        """An object with named fields."""
+        """Build the schema of a Struct."""
         if not isinstance(info, inspect.StructType):
             raise Bug(f"{info} is no Struct")
         if info.cls is ObjectMeta:
             return {"type": "object"}
         out: Schema = {"type": "object"}
-        if text := _said(info.cls):
+        if text := _description(info.cls):
             out["description"] = text
         out["properties"] = {field.encode_name: self._field(field) for field in info.fields}
-        if required := [field.encode_name for field in info.fields if _needed(info.cls, field)]:
+        if required := [
+            field.encode_name for field in info.fields if _is_required(info.cls, field)
+        ]:
             out["required"] = required
         if self._open and not top:
             out[PRESERVE] = True
@@ -106,23 +108,25 @@ class _Writer:
         rest = [part for part in info.types if not isinstance(part, inspect.NoneType)]
         if len(rest) == 1:
             return self.of(rest[0])
-        if {type(_bare(part)) for part in rest} == {inspect.StrType, inspect.IntType}:
+        if {type(_without_metadata(part)) for part in rest} == {inspect.StrType, inspect.IntType}:
             choice = [{"type": "integer"}, {"type": "string"}]
             return {"anyOf": choice, "x-kubernetes-int-or-string": True}
         raise Bug(f"a structural schema has no union like {rest}")
 
     def _map(self, info: inspect.DictType) -> Schema:
         bounds = {"minProperties": info.min_length, "maxProperties": info.max_length}
-        out = {"type": "object"} | _given(bounds)
+        out = {"type": "object"} | _set_bounds(bounds)
         if isinstance(info.value_type, inspect.AnyType):
             return out | {PRESERVE: True}
         return out | {"additionalProperties": self.of(info.value_type)}
 
     def _list(self, info: inspect.Type) -> Schema | None:
-        many = inspect.ListType | inspect.VarTupleType | inspect.SetType | inspect.FrozenSetType
-        if not isinstance(info, many):
+        list_types = (
+            inspect.ListType | inspect.VarTupleType | inspect.SetType | inspect.FrozenSetType
+        )
+        if not isinstance(info, list_types):
             return None
-        bounds = _given({"minItems": info.min_length, "maxItems": info.max_length})
+        bounds = _set_bounds({"minItems": info.min_length, "maxItems": info.max_length})
         out = {"type": "array", "items": self.of(info.item_type)} | bounds
         item = info.item_type
         if isinstance(info, inspect.SetType | inspect.FrozenSetType):
@@ -133,7 +137,7 @@ class _Writer:
 
 
 def keyed_extra(kind: str, *keys: str) -> Schema:
-    """The two words that say what a list is."""
+    """Build the list type extensions of a schema."""
     named = {"x-kubernetes-list-map-keys": list(keys)} if keys else {}
     return {"x-kubernetes-list-type": kind} | named
 
@@ -141,7 +145,7 @@ def keyed_extra(kind: str, *keys: str) -> Schema:
 def _scalar(info: inspect.Type) -> Schema:
     if isinstance(info, inspect.StrType):
         bounds = {"minLength": info.min_length, "maxLength": info.max_length}
-        return {"type": "string"} | _given({**bounds, "pattern": info.pattern})
+        return {"type": "string"} | _set_bounds({**bounds, "pattern": info.pattern})
     if isinstance(info, inspect.IntType | inspect.FloatType):
         kind = "integer" if isinstance(info, inspect.IntType) else "number"
         return {"type": kind} | _range(info)
@@ -153,7 +157,7 @@ def _scalar(info: inspect.Type) -> Schema:
 
 
 def _range(info: inspect.IntType | inspect.FloatType) -> Schema:
-    out = _given({"minimum": info.ge, "maximum": info.le, "multipleOf": info.multiple_of})
+    out = _set_bounds({"minimum": info.ge, "maximum": info.le, "multipleOf": info.multiple_of})
     if info.gt is not None:
         out |= {"minimum": info.gt, "exclusiveMinimum": True}
     if info.lt is not None:
@@ -165,7 +169,7 @@ def _enum(values: list[Any]) -> Schema:
     types = {type(value) for value in values}
     if len(types) != 1:
         raise Bug(f"an enum has one type, not {types}")
-    return {"type": _PLAIN[types.pop()], "enum": sorted(values)}
+    return {"type": _JSON_TYPES[types.pop()], "enum": sorted(values)}
 
 
 def _rule(rule: ValidationRule) -> Schema:
@@ -173,21 +177,26 @@ def _rule(rule: ValidationRule) -> Schema:
     return {"rule": rule.cel, "message": rule.message} | {k: v for k, v in named.items() if v}
 
 
-def _needed(cls: type, field: inspect.Field) -> bool:
-    """All of a condition is, but for the generation; its Struct is kinder to those who make one."""
+def _is_required(cls: type, field: inspect.Field) -> bool:
+    """
+    Report whether the field is required.
+
+    A condition requires all fields except the observed generation, although its Struct has
+    defaults.
+    """
     if cls is Condition:
         return field.name != "observed_generation"
     return field.required
 
 
-def _said(cls: type) -> str:
+def _description(cls: type) -> str:
     text = (cls.__doc__ or "").strip()
     return " ".join(text.split()) if text and not text.startswith(f"{cls.__name__}(") else ""
 
 
-def _bare(info: inspect.Type) -> inspect.Type:
+def _without_metadata(info: inspect.Type) -> inspect.Type:
     return info.type if isinstance(info, inspect.Metadata) else info
 
 
-def _given(bounds: Mapping[str, Any]) -> Schema:
+def _set_bounds(bounds: Mapping[str, Any]) -> Schema:
     return {name: value for name, value in bounds.items() if value is not None}

@@ -1,8 +1,8 @@
 """
-Selectors: label and field selectors as values, from text or from objects, with ``matches``.
+Label and field selectors: parsing and matching.
 
-The surprising rule: ``!=`` and ``notin`` also match objects that lack the key altogether.
-Field selectors know only ``=`` and ``!=``, and an absent field reads as the empty string.
+``!=`` and ``notin`` also match objects without the key. Field selectors support only ``=`` and
+``!=``, and an absent field counts as the empty string.
 """
 
 import re
@@ -28,14 +28,14 @@ _OPS: dict[str, Operator] = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<
 
 
 class InvalidSelector(Invalid):
-    """A text or object that is no selector."""
+    """The selector is invalid."""
 
     reason = "InvalidSelector"
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label."""
+    """One requirement of a label selector."""
 
     key: str
     operator: Operator
@@ -81,7 +81,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All requirements must hold; none at all matches everything."""
+    """A label selector; without requirements it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -96,7 +96,7 @@ NOTHING = Selector((Requirement("nothing", "In", ()),))
 
 
 class LabelSelectorRequirement(Value, frozen=True, kw_only=True):
-    """A ``matchExpressions`` entry."""
+    """An entry of ``matchExpressions``."""
 
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -113,12 +113,12 @@ class LabelSelector(Value, frozen=True, kw_only=True):
 
 
 def from_labels(labels: Mapping[str, str]) -> Selector:
-    """Exactly these labels."""
+    """Select exactly these labels."""
     return Selector(tuple(_checked(k, "In", (v,)) for k, v in sorted(labels.items())))
 
 
 def from_object(selector: LabelSelector | None) -> Selector:
-    """From a spec: an absent selector matches nothing, an empty one everything."""
+    """Convert a LabelSelector; an absent one matches nothing, an empty one everything."""
     if selector is None:
         return NOTHING
     plain = from_labels(selector.match_labels).requirements
@@ -127,18 +127,18 @@ def from_object(selector: LabelSelector | None) -> Selector:
 
 
 def parse_labels(text: str) -> Selector:
-    """From a query or a command line: ``a=b,c!=d,e in (x,y),f notin (z),g,!h,n>3``."""
-    found: list[Requirement] = []
-    at = 0
-    while at < len(text):
-        term = _TERM.match(text, at)
-        if term is None or term.end() == at:
-            raise InvalidSelector(f"cannot read the label selector {text!r} from {text[at:]!r} on")
-        found.append(_term(term))
-        at = term.end()
+    """Parse a label selector: ``a=b,c!=d,e in (x,y),f notin (z),g,!h,n>3``."""
+    requirements: list[Requirement] = []
+    position = 0
+    while position < len(text):
+        term = _TERM.match(text, position)
+        if term is None or term.end() == position:
+            raise InvalidSelector(f"invalid label selector {text!r} position {text[position:]!r}")
+        requirements.append(_term(term))
+        position = term.end()
     if text.rstrip().endswith(","):
-        raise InvalidSelector(f"the label selector {text!r} ends in a comma")
-    return Selector(tuple(sorted(found, key=lambda r: r.key)))
+        raise InvalidSelector(f"the label selector {text!r} ends with a comma")
+    return Selector(tuple(sorted(requirements, key=lambda r: r.key)))
 
 
 def _term(term: "re.Match[str]") -> Requirement:
@@ -158,7 +158,7 @@ def _checked(key: str, operator: Operator, values: Iterable[str]) -> Requirement
     for value in values:
         check_label_value(value)
     if operator in ("In", "NotIn") and not values:
-        raise InvalidSelector(f"the selector on {key!r} needs at least one value")
+        raise InvalidSelector(f"the selector on {key!r} needs position least one value")
     if operator in ("Exists", "DoesNotExist") and values:
         raise InvalidSelector(f"the selector on {key!r} takes no values")
     if operator in ("Gt", "Lt") and not values[0].lstrip("-").isdigit():
@@ -167,7 +167,7 @@ def _checked(key: str, operator: Operator, values: Iterable[str]) -> Requirement
 
 
 def check_label_key(key: str) -> None:
-    """``[prefix/]name`` as Kubernetes wants it."""
+    """Raise InvalidSelector unless the key is a qualified name ``[prefix/]name``."""
     prefix, slash, name = key.rpartition("/")
     good = _NAME.match(name) and (not slash or (len(prefix) <= 253 and _PREFIX.match(prefix)))
     if not good:
@@ -175,14 +175,17 @@ def check_label_key(key: str) -> None:
 
 
 def check_label_value(value: str) -> None:
-    """Empty, or at most 63 of letters, digits, ``-_.`` with letters or digits at the ends."""
+    """
+    Raise InvalidSelector unless the value is empty or 63 characters of ``[-A-Za-z0-9_.]`` with
+    alphanumeric ends.
+    """
     if value and not _NAME.match(value):
         raise InvalidSelector(f"{value!r} is not a label value")
 
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """One condition on one field."""
+    """One term of a field selector."""
 
     path: str
     value: str
@@ -191,12 +194,12 @@ class FieldTerm:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """All terms must hold."""
+    """A field selector; all terms must match."""
 
     terms: tuple[FieldTerm, ...] = ()
 
     def matches(self, read: Callable[[str], str]) -> bool:
-        """``read`` gives the text of a field, empty where it is absent."""
+        """Match against ``read``, which returns the text of a field or the empty string."""
         return all((read(t.path) == t.value) == t.equal for t in self.terms)
 
     def __str__(self) -> str:
@@ -204,7 +207,7 @@ class FieldSelector:
 
 
 def parse_fields(text: str) -> FieldSelector:
-    """From a query: ``metadata.name=x,status.phase!=Running``; a backslash escapes."""
+    """Parse a field selector: ``metadata.name=x,status.phase!=Running``; a backslash escapes."""
     parts = re.findall(r"(?:\\.|[^,\\])+", text)
     return FieldSelector(tuple(_field_term(part) for part in parts))
 
@@ -212,9 +215,9 @@ def parse_fields(text: str) -> FieldSelector:
 def _field_term(text: str) -> FieldTerm:
     split = re.match(r"^([^=!\\]+?)(==|!=|=)(.*)$", text, re.DOTALL)
     if split is None or re.search(r"(?<!\\)=", split[3]):
-        raise InvalidSelector(f"cannot read the field selector term {text!r}")
+        raise InvalidSelector(f"invalid field selector term {text!r}")
     if re.search(r"\\(?![\\,=])", re.sub(r"\\\\", "", split[3])):
-        raise InvalidSelector(f"the field selector term {text!r} has a stray backslash")
+        raise InvalidSelector(f"the field selector term {text!r} has an invalid escape sequence")
     return FieldTerm(split[1].strip(), re.sub(r"\\(.)", r"\1", split[3]), split[2] != "!=")
 
 

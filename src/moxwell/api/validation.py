@@ -1,9 +1,8 @@
 """
-The rules of a kind, checked in Python: the same that its CRD states as CEL.
+Evaluates the validation rules of a kind in Python, equivalent to the CEL of its CRD.
 
-In: an object and, on an update, its former self; out: every broken rule with its path. Transition
-rules are checked only where both old and new are there, as Kubernetes does. Elements of lists are
-paired with their former selves by name if they have one; an unpaired element has no past.
+Transition rules apply only where both old and new value exist. List elements are matched with their
+previous value by ``name``; an element without a match has no previous value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from moxwell.api.kinds import Object, ValidationRule
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken rule and where."""
+    """A violated rule and the path of the value."""
 
     path: str
     message: str
@@ -27,29 +26,29 @@ class Violation:
 
 
 def violations(obj: Object, old: Object | None = None) -> tuple[Violation, ...]:
-    """Every rule this object breaks."""
+    """Return all violations of an object, given its previous state on update."""
     return tuple(_walk(obj, old, ""))
 
 
 def _walk(value: Any, old: Any, path: str) -> Iterator[Violation]:
     if isinstance(value, Struct):
-        yield from _broken(value, old, path)
+        yield from _violated(value, old, path)
         for field in structs.fields(value):
             inner = getattr(value, field.name)
-            was = getattr(old, field.name, None) if type(old) is type(value) else None
+            previous = getattr(old, field.name, None) if type(old) is type(value) else None
             yield from _walk(
-                inner, was, f"{path}.{field.encode_name}" if path else field.encode_name
+                inner, previous, f"{path}.{field.encode_name}" if path else field.encode_name
             )
     elif isinstance(value, tuple | list):
         for index, item in enumerate(value):
-            yield from _walk(item, _former(item, old), f"{path}[{index}]")
+            yield from _walk(item, _previous(item, old), f"{path}[{index}]")
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            was = old.get(key) if isinstance(old, Mapping) else None
-            yield from _walk(item, was, f"{path}[{key}]")
+            previous = old.get(key) if isinstance(old, Mapping) else None
+            yield from _walk(item, previous, f"{path}[{key}]")
 
 
-def _broken(value: Struct, old: Any, path: str) -> Iterator[Violation]:
+def _violated(value: Struct, old: Any, path: str) -> Iterator[Violation]:
     rules: tuple[ValidationRule, ...] = getattr(type(value), "rules", ())
     for rule in rules:
         if rule.transition and old is None:
@@ -58,8 +57,8 @@ def _broken(value: Struct, old: Any, path: str) -> Iterator[Violation]:
             yield Violation(path + rule.field_path, rule.message)
 
 
-def _former(item: Any, old: Any) -> Any:
+def _previous(item: Any, old: Any) -> Any:
     name = getattr(item, "name", None)
     if not isinstance(old, tuple | list) or not isinstance(name, str):
         return None
-    return next((was for was in old if getattr(was, "name", None) == name), None)
+    return next((previous for previous in old if getattr(previous, "name", None) == name), None)

@@ -1,4 +1,6 @@
-"""Conversions: nothing is lost, edits in either form survive, upstream's words come out right."""
+"""
+Conversions of Cluster API kinds: round trips are lossless and edits in either version survive.
+"""
 
 from typing import Any
 
@@ -12,7 +14,7 @@ from moxwell.api.conversion import HUB_DATA, KindConversion, NotConvertible, Unk
 from moxwell.api.conversion_tables import ConversionTable, FieldMove
 from moxwell.api.kinds import Object, kind
 from moxwell.api.meta import ObjectMeta, Value
-from moxwell.testing.objects import objects
+from support.objects import objects
 
 QUICK = settings(
     max_examples=8,
@@ -36,7 +38,7 @@ def named(value: object) -> str:
 @pytest.mark.parametrize("family, here", PAIRS, ids=named)
 @QUICK
 @given(data=st.data())
-def test_there_and_back_is_where_it_was(
+def test_a_round_trip_is_the_identity(
     family: KindConversion, here: type[Object], data: st.DataObject
 ) -> None:
     obj = data.draw(objects(here))
@@ -61,7 +63,7 @@ REF = {
 }
 
 
-def test_references_lose_their_version_going_up() -> None:
+def test_references_lose_their_version_in_the_hub() -> None:
     made = convert("Cluster", "v1beta2", {"infrastructureRef": REF})
     assert made["spec"]["infrastructureRef"] == {
         "apiGroup": "infrastructure.cluster.x-k8s.io",
@@ -70,7 +72,7 @@ def test_references_lose_their_version_going_up() -> None:
     }
 
 
-def test_a_rolling_update_moves_to_its_new_places() -> None:
+def test_a_rolling_update_moves_to_its_new_paths() -> None:
     template = {"spec": {"clusterName": "c", "nodeDrainTimeout": "1h2m3s"}}
     strategy = {
         "type": "RollingUpdate",
@@ -108,7 +110,7 @@ def test_kubelet_flags_become_a_list() -> None:
     ]
 
 
-def test_a_health_check_counts_in_seconds() -> None:
+def test_health_check_timeouts_become_seconds() -> None:
     condition = {"type": "Ready", "status": "False", "timeout": "5m"}
     spec = {"clusterName": "c", "unhealthyConditions": [condition], "maxUnhealthy": "40%"}
     made = convert("MachineHealthCheck", "v1beta2", spec)["spec"]
@@ -116,12 +118,12 @@ def test_a_health_check_counts_in_seconds() -> None:
     assert made["remediation"]["triggerIf"]["unhealthyLessThanOrEqualTo"] == "40%"
 
 
-def test_fields_we_do_not_know_pass_through() -> None:
+def test_unknown_fields_are_kept() -> None:
     made = convert("Cluster", "v1beta2", {"availabilityGates": [{"conditionType": "X"}]})
     assert made["spec"]["availabilityGates"] == [{"conditionType": "X"}]
 
 
-def test_an_edit_in_the_older_form_keeps_what_only_the_newer_has() -> None:
+def test_an_edit_in_the_older_version_keeps_fields_of_the_newer() -> None:
     family = next(f for f in registry.CONVERSIONS if f.kind == "Machine")
     checks = {"unhealthyMachineConditions": [{"type": "A", "status": "False"}]}
     health = next(f for f in registry.CONVERSIONS if f.kind == "MachineHealthCheck")
@@ -163,7 +165,7 @@ BOXES = KindConversion(
     group="toys.example",
     kind="Box",
     hub="v2",
-    canon=conversion.canonical_form(NewBox),
+    canonical=conversion.canonical_form(NewBox),
     spokes=(
         conversion.typed_spoke(
             OldBox,
@@ -184,20 +186,20 @@ def box(version: str, **spec: Any) -> dict[str, Any]:
     return head | {"spec": spec}
 
 
-def test_what_the_older_form_cannot_say_is_kept_beside_it() -> None:
+def test_fields_the_older_version_lacks_are_stored_in_an_annotation() -> None:
     old = BOXES.convert(box("v2", memoryGiB=4, zone="a"), "v1")
     assert old["spec"] == {"memory": 4096}
     assert HUB_DATA in old["metadata"]["annotations"]
     assert BOXES.convert(old, "v2") == box("v2", memoryGiB=4, zone="a")
 
 
-def test_an_edit_and_what_was_kept_come_together() -> None:
+def test_an_edit_is_merged_with_the_annotation() -> None:
     old = BOXES.convert(box("v2", memoryGiB=4, zone="a"), "v1")
     old["spec"] = {"memory": 8192}
     assert BOXES.convert(old, "v2")["spec"] == {"memoryGiB": 8, "zone": "a"}
 
 
-def test_what_only_the_older_form_has_comes_back_too() -> None:
+def test_fields_only_the_older_version_has_come_back() -> None:
     new = BOXES.convert(box("v1", memory=2048, legacy="x"), "v2")
     assert new["spec"] == {"memoryGiB": 2}
     new["spec"] = {"memoryGiB": 3, "zone": "z"}
@@ -209,7 +211,7 @@ def test_a_plain_object_gets_no_annotation() -> None:
     assert "annotations" not in BOXES.convert(box("v1", memory=2048), "v2")["metadata"]
 
 
-def test_a_broken_annotation_is_passed_over() -> None:
+def test_an_invalid_annotation_is_ignored() -> None:
     old = box("v1", memory=2048)
     old["metadata"]["annotations"] = {HUB_DATA: "{"}
     assert BOXES.convert(old, "v2")["spec"] == {"memoryGiB": 2}
@@ -234,21 +236,21 @@ def test_durations_of_go(text: str | int, whole: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "1d", "h", "1m junk"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(NotConvertible):
         conversion_tables.seconds(text)
 
 
 @given(st.integers(0, 10**7))
-def test_durations_come_back(whole: int) -> None:
+def test_durations_round_trip(whole: int) -> None:
     assert conversion_tables.seconds(conversion_tables.duration(whole)) == whole
 
 
-def test_a_move_leaves_no_empty_shell_and_touches_no_input() -> None:
+def test_a_move_removes_the_empty_parent_and_keeps_its_input() -> None:
     table = ConversionTable((FieldMove("a.b", "c.d"),))
     tree = {"a": {"b": 1}, "x": 2}
-    assert table.up(tree) == {"c": {"d": 1}, "x": 2}
-    assert table.down(table.up(tree)) == tree
+    assert table.to_hub(tree) == {"c": {"d": 1}, "x": 2}
+    assert table.from_hub(table.to_hub(tree)) == tree
     assert tree == {"a": {"b": 1}, "x": 2}
 
 

@@ -1,4 +1,4 @@
-"""CRDs: each declaration ends where Kubernetes expects it, and rules hold in Python as well."""
+"""CRD rendering: declarations appear in the CRD, and rules hold in Python as well."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -238,7 +238,7 @@ def test_rules_hold_in_python_too() -> None:
     assert str(broken) == "spec.color: only large toys have a color"
 
 
-def test_transition_rules_need_a_past_of_the_same_name() -> None:
+def test_transition_rules_match_list_elements_by_name() -> None:
     small, large = Disk(name="a", size_gb=5), Disk(name="a", size_gb=9)
     assert rules.violations(toy(disks=(small,))) == ()
     assert rules.violations(toy(disks=(large,)), toy(disks=(small,))) == ()

@@ -1,4 +1,4 @@
-"""Every kind in the registry: it can be read, written and described by its own declaration."""
+"""All registered kinds: encoding, decoding and schema agree."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from moxwell.api import json_merge, kinds, registry, schema
 from moxwell.api.core import resources
 from moxwell.api.kinds import Object, Resource, owner_reference
 from moxwell.api.meta import ObjectMeta
-from moxwell.testing.objects import objects
+from support.objects import objects
 
 KINDS = [k for k in registry.KINDS if not k.resource.group.startswith("infrastructure")]
 QUICK = settings(
@@ -29,7 +29,7 @@ def named(kind: type[Object]) -> str:
 @pytest.mark.parametrize("kind", KINDS, ids=named)
 @QUICK
 @given(data=st.data())
-def test_an_object_survives_reading_and_writing(kind: type[Object], data: st.DataObject) -> None:
+def test_an_object_round_trips(kind: type[Object], data: st.DataObject) -> None:
     tree = data.draw(objects(kind))
     read = msgspec.convert(tree, kind)
     again = msgspec.json.decode(kinds.encode(read), type=kind)
@@ -40,20 +40,20 @@ def test_an_object_survives_reading_and_writing(kind: type[Object], data: st.Dat
 @pytest.mark.parametrize("kind", [k for k in KINDS if not k.declared.builtin], ids=named)
 @QUICK
 @given(data=st.data())
-def test_what_we_write_fits_the_schema_we_publish(kind: type[Object], data: st.DataObject) -> None:
+def test_encoded_objects_match_the_crd_schema(kind: type[Object], data: st.DataObject) -> None:
     written = kinds.as_dict(msgspec.convert(data.draw(objects(kind)), kind))
     jsonschema_rs.validate(_plain(schema.of_kind(kind)), written)
 
 
 def _plain(node: Any) -> Any:
-    """Without the words that only Kubernetes knows."""
+    """Remove the Kubernetes extensions from a schema."""
     if isinstance(node, dict):
         known = {k: v for k, v in node.items() if not k.startswith("x-") and k != "format"}
         return {k: _plain(v) for k, v in known.items()}
     return [_plain(item) for item in node] if isinstance(node, list) else node
 
 
-def test_kind_and_version_come_first_and_are_no_fields() -> None:
+def test_kind_and_version_are_encoded_first_and_are_no_fields() -> None:
     raw = kinds.encode(registry.BUILTIN[0](metadata=ObjectMeta(name="x")))
     assert (
         raw
@@ -117,9 +117,7 @@ TREES = st.dictionaries(st.sampled_from("abcd"), JSON).map(json_merge.without_nu
 
 @settings(max_examples=40, deadline=None)
 @given(TREES, TREES)
-def test_a_difference_makes_the_old_into_the_new(
-    old: json_merge.Tree, new: json_merge.Tree
-) -> None:
+def test_a_merge_diff_turns_old_into_new(old: json_merge.Tree, new: json_merge.Tree) -> None:
     assert json_merge.json_equal(
         json_merge.apply_merge_patch(old, json_merge.merge_diff(old, new)), new
     )
@@ -133,13 +131,15 @@ def test_no_difference_is_an_empty_patch(tree: json_merge.Tree) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(TREES, TREES)
-def test_grafting_no_change_keeps_all(full: json_merge.Tree, shown: json_merge.Tree) -> None:
-    assert json_merge.three_way_merge(full, shown, shown) == full
+def test_three_way_merge_without_a_change_keeps_ours(
+    ours: json_merge.Tree, base: json_merge.Tree
+) -> None:
+    assert json_merge.three_way_merge(base, ours, base) == ours
 
 
 @settings(max_examples=40, deadline=None)
 @given(TREES, TREES)
-def test_grafting_onto_what_was_fully_shown_gives_the_new(
+def test_three_way_merge_of_equal_base_and_ours_gives_theirs(
     old: json_merge.Tree, new: json_merge.Tree
 ) -> None:
     assert json_merge.json_equal(json_merge.three_way_merge(old, old, new), new)
@@ -149,10 +149,10 @@ def test_true_is_not_one() -> None:
     assert json_merge.merge_diff({"a": 1}, {"a": True}) == {"a": True}
 
 
-def test_grafting_pairs_list_elements_by_name() -> None:
-    full = {"nics": [{"name": "b", "hidden": 1}, {"name": "a", "hidden": 2}]}
-    shown = {"nics": [{"name": "b"}, {"name": "a"}]}
-    now = {"nics": [{"name": "a", "mtu": 9}, {"name": "c"}]}
-    assert json_merge.three_way_merge(full, shown, now) == {
+def test_three_way_merge_matches_list_elements_by_name() -> None:
+    ours = {"nics": [{"name": "b", "hidden": 1}, {"name": "a", "hidden": 2}]}
+    base = {"nics": [{"name": "b"}, {"name": "a"}]}
+    theirs = {"nics": [{"name": "a", "mtu": 9}, {"name": "c"}]}
+    assert json_merge.three_way_merge(base, ours, theirs) == {
         "nics": [{"name": "a", "hidden": 2, "mtu": 9}, {"name": "c"}]
     }

@@ -1,4 +1,4 @@
-"""The reference of the kinds says what the kinds say."""
+"""docs/reference/kinds.md matches the kinds."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from moxwell.api import registry
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kinds.md"
 
 
-def test_the_page_is_what_render_kinds_prints() -> None:
+def test_the_page_equals_the_output_of_render_kinds() -> None:
     told = "run `moxwell render kinds > docs/reference/kinds.md`"
     assert PAGE.read_text() == registry.render_kinds(), told
 

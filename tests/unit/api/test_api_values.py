@@ -1,4 +1,4 @@
-"""Quantities, selectors, times: tables of what Kubernetes does, and properties."""
+"""Quantities, selectors and times: tables of Kubernetes' results, and properties."""
 
 from datetime import UTC, datetime
 
@@ -64,14 +64,14 @@ def test_a_quantity_is_written_as_kubernetes_writes_it(text: str, canonical: str
 @pytest.mark.parametrize(
     "text", ["", "Gi", "1 Gi", "1gi", "1K", "1e", "1.2.3", "--1", "1e1Ki", "٣"]
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(InvalidQuantity, match="write it like"):
         Quantity.parse(text)
 
 
 @QUICK
 @given(st.integers(-(10**15), 10**15), st.sampled_from(["", "m", "k", "Ki", "Mi", "Gi", "n", "e3"]))
-def test_a_quantity_is_the_same_after_writing_and_reading(number: int, suffix: str) -> None:
+def test_a_quantity_round_trips(number: int, suffix: str) -> None:
     one = Quantity.parse(f"{number}{suffix}")
     assert Quantity.parse(str(one)) == one
     assert str(Quantity.parse(str(one))) == str(one)
@@ -86,7 +86,7 @@ def test_sums_are_exact_and_ordered(a: int, b: int) -> None:
     assert (one < other) == (a < b)
 
 
-def test_a_sum_keeps_the_family_of_its_first_part() -> None:
+def test_a_sum_keeps_the_format_of_its_first_operand() -> None:
     assert str(Quantity.parse("1Gi") + Quantity.parse("1024")) == "1048577Ki"
     assert str(Quantity.parse("0") + Quantity.parse("1Gi")) == "1Gi"
 
@@ -134,7 +134,7 @@ def test_label_selectors(text: str, matches: bool) -> None:
     "text",
     ["a=b,", ",a", "a=b=c", "a in x", "a in (", "=b", "a b", "a>x", "-a=b", "a=b c", "x/y/z=1"],
 )
-def test_broken_label_selectors_are_refused(text: str) -> None:
+def test_invalid_label_selectors_are_rejected(text: str) -> None:
     with pytest.raises(InvalidSelector):
         selectors.parse_labels(text)
 
@@ -144,7 +144,7 @@ def test_an_absent_selector_matches_nothing_and_an_empty_one_everything() -> Non
     assert selectors.from_object(LabelSelector()).matches({})
 
 
-def test_a_selector_object_is_all_of_its_parts() -> None:
+def test_a_selector_object_requires_all_its_parts() -> None:
     expression = LabelSelectorRequirement(key="tier", operator="NotIn", values=("back",))
     both = LabelSelector(match_labels={"app": "web"}, match_expressions=(expression,))
     assert selectors.from_object(both).matches(LABELS)
@@ -152,7 +152,7 @@ def test_a_selector_object_is_all_of_its_parts() -> None:
 
 
 @pytest.mark.parametrize("operator, values", [("In", ()), ("Exists", ("x",))])
-def test_a_selector_object_with_odd_values_is_refused(
+def test_a_selector_object_with_invalid_values_is_rejected(
     operator: str, values: tuple[str, ...]
 ) -> None:
     one = LabelSelectorRequirement(key="a", operator=operator, values=values)  # type: ignore[arg-type]
@@ -187,7 +187,7 @@ def test_field_selectors(text: str, matches: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "a=b=c", r"a=\x", "=x"])
-def test_broken_field_selectors_are_refused(text: str) -> None:
+def test_invalid_field_selectors_are_rejected(text: str) -> None:
     with pytest.raises(InvalidSelector):
         selectors.parse_fields(text)
 

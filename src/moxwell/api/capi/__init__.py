@@ -1,1 +1,1 @@
-"""The kinds of Cluster API that we read, write, and in lab and standalone mode also serve."""
+"""Cluster API kinds that Moxwell reads and writes, and serves in lab and standalone mode."""

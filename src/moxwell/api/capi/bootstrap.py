@@ -1,8 +1,8 @@
 """
-KubeadmConfig and its template: what a machine does on first boot to become a node.
+KubeadmConfig and KubeadmConfigTemplate of Cluster API, in v1beta2 and v1beta1.
 
-The same Structs serve both versions but for the flags of the kubelet, a map in v1beta1 and a list
-in v1beta2; the rest of kubeadm's configuration is kept as it is.
+Both versions share their Structs except for the kubelet's flags, which are a map in v1beta1 and a
+list in v1beta2. Other parts of kubeadm's configuration are kept as plain JSON.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 
 class Arg(Value, frozen=True, kw_only=True):
-    """One flag."""
+    """One command-line flag."""
 
     name: str
     value: str = ""
 
 
 class NodeRegistration(Value, frozen=True, kw_only=True):
-    """How a node presents itself."""
+    """How kubeadm registers the node."""
 
     name: str = ""
     cri_socket: str = field(name="criSocket", default="")
@@ -37,7 +37,7 @@ class NodeRegistration(Value, frozen=True, kw_only=True):
 
 
 class BootstrapToken(Value, frozen=True, kw_only=True):
-    """How a node finds and trusts the control plane."""
+    """The bootstrap token and the CA hashes for discovery of the control plane."""
 
     token: str = ""
     api_server_endpoint: str = field(name="apiServerEndpoint", default="")
@@ -46,7 +46,7 @@ class BootstrapToken(Value, frozen=True, kw_only=True):
 
 
 class KubeadmDiscovery(Value, frozen=True, kw_only=True):
-    """Where the control plane is."""
+    """How a joining node discovers the control plane."""
 
     bootstrap_token: BootstrapToken | None = field(name="bootstrapToken", default=None)
     file: Mapping[str, Any] | None = None
@@ -54,7 +54,7 @@ class KubeadmDiscovery(Value, frozen=True, kw_only=True):
 
 
 class JoinConfiguration(Value, frozen=True, kw_only=True):
-    """Of ``kubeadm join``."""
+    """The configuration of ``kubeadm join``."""
 
     node_registration: NodeRegistration = field(
         name="nodeRegistration", default_factory=NodeRegistration
@@ -75,7 +75,7 @@ class ContentFrom(Value, frozen=True, kw_only=True):
 
 
 class File(Value, frozen=True, kw_only=True):
-    """A file on the new node."""
+    """A file to write on the new node."""
 
     path: str
     owner: str = ""
@@ -91,7 +91,7 @@ class PasswdFrom(Value, frozen=True, kw_only=True):
 
 
 class CloudInitUser(Value, frozen=True, kw_only=True):
-    """A person who may log in."""
+    """A login user that cloud-init creates."""
 
     name: str
     gecos: str = ""
@@ -108,14 +108,14 @@ class CloudInitUser(Value, frozen=True, kw_only=True):
 
 
 class Ntp(Value, frozen=True, kw_only=True):
-    """Who tells the time."""
+    """NTP servers of the node."""
 
     servers: tuple[str, ...] = ()
     enabled: bool | None = None
 
 
 class KubeadmConfigSpec(Value, frozen=True, kw_only=True):
-    """What happens on first boot."""
+    """The desired bootstrap configuration of a node."""
 
     cluster_configuration: Mapping[str, Any] | None = field(
         name="clusterConfiguration", default=None
@@ -136,13 +136,13 @@ class KubeadmConfigSpec(Value, frozen=True, kw_only=True):
 
 
 class BootstrapInitialization(Value, frozen=True, kw_only=True):
-    """What has happened once, and stays so."""
+    """Initialization milestones; once true they stay true."""
 
     data_secret_created: bool | None = field(name="dataSecretCreated", default=None)
 
 
 class KubeadmConfigStatus(Value, frozen=True, kw_only=True):
-    """Where the data is."""
+    """The observed state of a KubeadmConfig, with the name of the bootstrap data Secret."""
 
     conditions: tuple[Condition, ...] = ()
     initialization: BootstrapInitialization = field(default_factory=BootstrapInitialization)
@@ -163,7 +163,7 @@ class KubeadmConfigStatus(Value, frozen=True, kw_only=True):
     **UPSTREAM,
 )
 class KubeadmConfig(Object, frozen=True, kw_only=True):
-    """What one machine does on first boot."""
+    """The kubeadm bootstrap configuration of one machine."""
 
     spec: KubeadmConfigSpec = field(default_factory=KubeadmConfigSpec)
     status: KubeadmConfigStatus = field(default_factory=KubeadmConfigStatus)
@@ -190,13 +190,13 @@ TEMPLATE = {**UPSTREAM, "status": False}
     **TEMPLATE,
 )
 class KubeadmConfigTemplate(Object, frozen=True, kw_only=True):
-    """What the machines of a MachineDeployment do on first boot."""
+    """The kubeadm bootstrap configuration that machines of a MachineDeployment are created with."""
 
     spec: KubeadmConfigTemplateSpec = field(default_factory=KubeadmConfigTemplateSpec)
 
 
 class NodeRegistrationV1Beta1(NodeRegistration, frozen=True, kw_only=True):
-    """How a node presents itself, in v1beta1: flags are a map."""
+    """How kubeadm registers the node, in v1beta1; flags are a map."""
 
     kubelet_extra_args: Mapping[str, str] = field(  # type: ignore[assignment]
         name="kubeletExtraArgs", default_factory=dict
@@ -204,7 +204,7 @@ class NodeRegistrationV1Beta1(NodeRegistration, frozen=True, kw_only=True):
 
 
 class JoinConfigurationV1Beta1(JoinConfiguration, frozen=True, kw_only=True):
-    """Of ``kubeadm join``, in v1beta1."""
+    """The configuration of ``kubeadm join``, in v1beta1."""
 
     node_registration: NodeRegistrationV1Beta1 = field(
         name="nodeRegistration", default_factory=NodeRegistrationV1Beta1
@@ -212,7 +212,7 @@ class JoinConfigurationV1Beta1(JoinConfiguration, frozen=True, kw_only=True):
 
 
 class KubeadmConfigSpecV1Beta1(KubeadmConfigSpec, frozen=True, kw_only=True):
-    """What happens on first boot, in v1beta1."""
+    """The desired bootstrap configuration of a node, in v1beta1."""
 
     join_configuration: JoinConfigurationV1Beta1 | None = field(
         name="joinConfiguration", default=None
@@ -221,7 +221,7 @@ class KubeadmConfigSpecV1Beta1(KubeadmConfigSpec, frozen=True, kw_only=True):
 
 
 class KubeadmConfigStatusV1Beta1(Value, frozen=True, kw_only=True):
-    """Where the data is, in v1beta1."""
+    """The observed state of a KubeadmConfig, in v1beta1."""
 
     ready: bool = False
     data_secret_name: str | None = field(name="dataSecretName", default=None)
@@ -252,7 +252,7 @@ OLDER: dict[str, Any] = {"storage": False, "labels": CONTRACT, "columns": (AGE,)
     **UPSTREAM,
 )
 class KubeadmConfigV1Beta1(Object, frozen=True, kw_only=True):
-    """What one machine does on first boot."""
+    """The kubeadm bootstrap configuration of one machine."""
 
     spec: KubeadmConfigSpecV1Beta1 = field(default_factory=KubeadmConfigSpecV1Beta1)
     status: KubeadmConfigStatusV1Beta1 = field(default_factory=KubeadmConfigStatusV1Beta1)
@@ -267,7 +267,7 @@ class KubeadmConfigV1Beta1(Object, frozen=True, kw_only=True):
     **TEMPLATE,
 )
 class KubeadmConfigTemplateV1Beta1(Object, frozen=True, kw_only=True):
-    """What the machines of a MachineDeployment do on first boot."""
+    """The kubeadm bootstrap configuration that machines of a MachineDeployment are created with."""
 
     spec: KubeadmConfigTemplateSpecV1Beta1 = field(default_factory=KubeadmConfigTemplateSpecV1Beta1)
 

@@ -1,8 +1,8 @@
 """
-Control planes: KamajiControlPlane in both of its versions, and KubeadmControlPlane.
+KamajiControlPlane (v1alpha1 and v1alpha2) and KubeadmControlPlane (v1beta1 and v1beta2).
 
-v1alpha1 and v1alpha2 of KamajiControlPlane differ in status and defaults, not in what we read of
-the spec; upstream serves one or the other, we serve both.
+The versions of KamajiControlPlane differ in status and defaults, not in the part of the spec that
+Moxwell reads. Upstream serves one of the two; the embedded API server serves both.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from moxwell.api.meta import TemplateMeta, Value
 
 
 class NetworkComponent(Value, frozen=True, kw_only=True):
-    """How a hosted control plane is reached."""
+    """How the hosted control plane is exposed."""
 
     service_type: str = field(name="serviceType", default="")
     service_address: str = field(name="serviceAddress", default="")
@@ -52,13 +52,13 @@ class KamajiControlPlaneSpec(Value, frozen=True, kw_only=True):
 
 
 class ControlPlaneInitialization(Value, frozen=True, kw_only=True):
-    """What has happened once, and stays so."""
+    """Initialization milestones; once true they stay true."""
 
     control_plane_initialized: bool | None = field(name="controlPlaneInitialized", default=None)
 
 
 class ControlPlaneStatus(Value, frozen=True, kw_only=True):
-    """What is seen of a control plane."""
+    """The observed state of a control plane."""
 
     conditions: tuple[Condition, ...] = ()
     initialization: ControlPlaneInitialization = field(default_factory=ControlPlaneInitialization)
@@ -76,7 +76,7 @@ class ControlPlaneStatus(Value, frozen=True, kw_only=True):
 
 
 class KamajiControlPlaneStatusV1Alpha1(Value, frozen=True, kw_only=True):
-    """What is seen of a control plane, in v1alpha1."""
+    """The observed state of a KamajiControlPlane, in v1alpha1."""
 
     initialized: bool = False
     ready: bool = False
@@ -110,7 +110,7 @@ KAMAJI: dict[str, Any] = {
 
 @kind(version="v1alpha2", **KAMAJI)
 class KamajiControlPlane(Object, frozen=True, kw_only=True):
-    """A hosted control plane."""
+    """A control plane hosted by Kamaji."""
 
     spec: KamajiControlPlaneSpec = field(default_factory=KamajiControlPlaneSpec)
     status: ControlPlaneStatus = field(default_factory=ControlPlaneStatus)
@@ -118,7 +118,7 @@ class KamajiControlPlane(Object, frozen=True, kw_only=True):
 
 @kind(version="v1alpha1", storage=False, **KAMAJI)
 class KamajiControlPlaneV1Alpha1(Object, frozen=True, kw_only=True):
-    """A hosted control plane."""
+    """A control plane hosted by Kamaji."""
 
     spec: KamajiControlPlaneSpec = field(default_factory=KamajiControlPlaneSpec)
     status: KamajiControlPlaneStatusV1Alpha1 = field(
@@ -127,7 +127,7 @@ class KamajiControlPlaneV1Alpha1(Object, frozen=True, kw_only=True):
 
 
 class ControlPlaneMachineSpec(Value, frozen=True, kw_only=True):
-    """What each control plane machine is made from."""
+    """The spec of each control plane machine."""
 
     infrastructure_ref: ContractRef = field(name="infrastructureRef")
     deletion: MachineDeletion = field(default_factory=MachineDeletion)
@@ -146,7 +146,7 @@ class ControlPlaneRollout(Value, frozen=True, kw_only=True):
 
 
 class KubeadmControlPlaneSpec(Value, frozen=True, kw_only=True):
-    """A control plane on machines."""
+    """A control plane that runs on machines."""
 
     replicas: int | None = None
     version: str
@@ -171,14 +171,14 @@ KUBEADM: dict[str, Any] = {
 
 @kind(version="v1beta2", **KUBEADM)
 class KubeadmControlPlane(Object, frozen=True, kw_only=True):
-    """A control plane made of machines by kubeadm."""
+    """A control plane on machines, set to_hub by kubeadm."""
 
     spec: KubeadmControlPlaneSpec
     status: ControlPlaneStatus = field(default_factory=ControlPlaneStatus)
 
 
 class KubeadmControlPlaneSpecV1Beta1(Value, frozen=True, kw_only=True):
-    """A control plane on machines, in v1beta1."""
+    """A control plane that runs on machines, in v1beta1."""
 
     replicas: int | None = None
     version: str
@@ -188,13 +188,13 @@ class KubeadmControlPlaneSpecV1Beta1(Value, frozen=True, kw_only=True):
 
 @kind(version="v1beta1", storage=False, **KUBEADM)
 class KubeadmControlPlaneV1Beta1(Object, frozen=True, kw_only=True):
-    """A control plane made of machines by kubeadm."""
+    """A control plane on machines, set to_hub by kubeadm."""
 
     spec: KubeadmControlPlaneSpecV1Beta1
     status: Mapping[str, Any] = field(default_factory=dict)
 
 
-_MOVES = ConversionTable(
+_TABLE = ConversionTable(
     (
         FieldMove("status.initialized", "status.initialization.controlPlaneInitialized"),
         FieldMove("status.updatedReplicas", "status.upToDateReplicas"),
@@ -205,7 +205,7 @@ CONVERSIONS: tuple[KindConversion, ...] = (
         group=CONTROL_PLANE,
         kind="KamajiControlPlane",
         hub="v1alpha2",
-        spokes=(Spoke(version="v1alpha1", up=_MOVES.up, down=_MOVES.down),),
+        spokes=(Spoke(version="v1alpha1", to_hub=_TABLE.to_hub, from_hub=_TABLE.from_hub),),
     ),
 )
 KINDS: tuple[type[Object], ...] = (

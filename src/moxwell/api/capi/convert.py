@@ -1,9 +1,9 @@
 """
-Cluster API v1beta1 to v1beta2 and back, as tables of moves.
+Conversion of Cluster API kinds between v1beta1 and v1beta2 (the hub), as tables of field table.
 
-v1beta2 is the hub. Objects are plain JSON here, since we know only some of their fields and must
-keep all. A v1beta2 reference names no version; the v1beta1 one made from it names the newest one of
-its kind, unless the object once was v1beta1 and its own text is known.
+Objects are plain JSON here, so that fields without a Struct are kept. A v1beta2 reference has no
+version; the v1beta1 reference converted from it names the newest version of the kind, unless the
+object was v1beta1 before and the original is known.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,13 +24,18 @@ OLD, HUB = "v1beta1", "v1beta2"
 
 
 def ref_up(ref: JsonObject) -> JsonObject:
-    """``apiVersion`` becomes ``apiGroup``; the namespace is that of the object anyway."""
+    """
+    Replace ``apiVersion`` with ``apiGroup`` and drop the namespace, which is always the object's
+    own.
+    """
     group = str(ref.get("apiVersion", "")).rpartition("/")[0]
     return {"apiGroup": group, "kind": ref.get("kind", ""), "name": ref.get("name", "")}
 
 
 def ref_down(ref: JsonObject) -> JsonObject:
-    """``apiGroup`` becomes an ``apiVersion``: the newest of its kind, as upstream chooses."""
+    """
+    Replace ``apiGroup`` with an ``apiVersion``: the newest version of the kind, as upstream does.
+    """
     kind = str(ref.get("kind", ""))
     version = "v1alpha2" if kind.startswith("Kamaji") else HUB
     return {
@@ -41,14 +46,14 @@ def ref_down(ref: JsonObject) -> JsonObject:
 
 
 def domains_up(domains: Any) -> Any:
-    """A map by name becomes a list."""
+    """Convert the map of failure domains to a list."""
     if not isinstance(domains, dict):
         return domains
     return [{"name": name, **domains[name]} for name in sorted(domains)]
 
 
 def domains_down(domains: Any) -> Any:
-    """A list becomes a map by name."""
+    """Convert the list of failure domains to a map by name."""
     return {d["name"]: {k: v for k, v in d.items() if k != "name"} for d in domains}
 
 
@@ -61,7 +66,7 @@ def node_down(ref: JsonObject) -> JsonObject:
 
 
 def args_up(args: Any) -> Any:
-    """Flags as a map become a list, so that one may be given twice."""
+    """Convert a map of flags to a list, which allows a flag to repeat."""
     if not isinstance(args, dict):
         return args
     return [{"name": name, "value": args[name]} for name in sorted(args)]
@@ -71,8 +76,8 @@ def args_down(args: Any) -> Any:
     return {arg["name"]: arg.get("value", "") for arg in args}
 
 
-def _each(turn: Callable[[JsonObject], JsonObject]) -> Callable[[Any], Any]:
-    return lambda items: [turn(item) for item in items]
+def _each(convert: Callable[[JsonObject], JsonObject]) -> Callable[[Any], Any]:
+    return lambda items: [convert(item) for item in items]
 
 
 def _check_up(condition: JsonObject) -> JsonObject:
@@ -209,8 +214,8 @@ CONTROL_PLANE_TABLES: dict[str, Sequence[FieldMove]] = {
 
 
 def _family(group: str, kind: str, rows: Sequence[FieldMove]) -> KindConversion:
-    moves = ConversionTable(rows)
-    spoke = Spoke(version=OLD, up=moves.up, down=moves.down)
+    table = ConversionTable(rows)
+    spoke = Spoke(version=OLD, to_hub=table.to_hub, from_hub=table.from_hub)
     return KindConversion(group=group, kind=kind, hub=HUB, spokes=(spoke,))
 
 

@@ -1,8 +1,8 @@
 """
 Cluster and Machine of Cluster API in v1beta2, the hub version.
 
-``Cluster`` says what a Kubernetes cluster is made of, ``Machine`` is one node of it. Both point to
-objects of providers by group, kind and name; :mod:`.fleets` holds the kinds that make Machines.
+Both refer to provider objects by group, kind and name. :mod:`.machinesets` holds MachineSet,
+MachineDeployment and MachineHealthCheck.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ VERSION = "v1beta2"
 
 
 class ClusterNetwork(Value, frozen=True, kw_only=True):
-    """The addresses inside a cluster."""
+    """The networks inside a cluster."""
 
     api_server_port: int | None = field(name="apiServerPort", default=None)
     services: NetworkRanges = field(default_factory=NetworkRanges)
@@ -40,7 +40,7 @@ class ClusterNetwork(Value, frozen=True, kw_only=True):
 
 
 class ClusterSpec(Value, frozen=True, kw_only=True):
-    """What a cluster is made of."""
+    """The desired state of a Cluster."""
 
     paused: bool | None = None
     cluster_network: ClusterNetwork = field(name="clusterNetwork", default_factory=ClusterNetwork)
@@ -53,14 +53,14 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
 
 
 class ClusterInitialization(Value, frozen=True, kw_only=True):
-    """What has happened once, and stays so."""
+    """Initialization milestones of a cluster; once true they stay true."""
 
     infrastructure_provisioned: bool | None = field(name="infrastructureProvisioned", default=None)
     control_plane_initialized: bool | None = field(name="controlPlaneInitialized", default=None)
 
 
 class Replicas(Value, frozen=True, kw_only=True):
-    """Machines counted."""
+    """Counts of machines by state."""
 
     desired_replicas: int | None = field(name="desiredReplicas", default=None)
     replicas: int | None = None
@@ -70,7 +70,7 @@ class Replicas(Value, frozen=True, kw_only=True):
 
 
 class ClusterStatus(Value, frozen=True, kw_only=True):
-    """What is seen of a cluster."""
+    """The observed state of a Cluster."""
 
     conditions: tuple[Condition, ...] = ()
     initialization: ClusterInitialization = field(default_factory=ClusterInitialization)
@@ -106,14 +106,14 @@ class Cluster(Object, frozen=True, kw_only=True):
 
 
 class Bootstrap(Value, frozen=True, kw_only=True):
-    """Where the data comes from that makes a machine a node."""
+    """The source of a machine's bootstrap data."""
 
     config_ref: ContractRef | None = field(name="configRef", default=None)
     data_secret_name: str | None = field(name="dataSecretName", default=None)
 
 
 class MachineDeletion(Value, frozen=True, kw_only=True):
-    """How long the end of a machine may wait for what."""
+    """Timeouts for drain, volume detachment and Node deletion when a machine is deleted."""
 
     node_drain_timeout_seconds: int | None = field(name="nodeDrainTimeoutSeconds", default=None)
     node_volume_detach_timeout_seconds: int | None = field(
@@ -125,7 +125,7 @@ class MachineDeletion(Value, frozen=True, kw_only=True):
 
 
 class MachineSpec(Value, frozen=True, kw_only=True):
-    """One machine."""
+    """The desired state of a Machine."""
 
     cluster_name: str = field(name="clusterName")
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
@@ -139,7 +139,7 @@ class MachineSpec(Value, frozen=True, kw_only=True):
 
 
 class MachineInitialization(Value, frozen=True, kw_only=True):
-    """What has happened once, and stays so."""
+    """Initialization milestones of a machine; once true they stay true."""
 
     infrastructure_provisioned: bool | None = field(name="infrastructureProvisioned", default=None)
     bootstrap_data_secret_created: bool | None = field(
@@ -148,13 +148,13 @@ class MachineInitialization(Value, frozen=True, kw_only=True):
 
 
 class MachineNodeReference(Value, frozen=True, kw_only=True):
-    """The node a machine became."""
+    """The Node that runs on the machine."""
 
     name: str
 
 
 class MachineDeletionStatus(Value, frozen=True, kw_only=True):
-    """Since when the end waits for what."""
+    """When drain and the wait for volume detachment began during deletion."""
 
     node_drain_start_time: datetime | None = field(name="nodeDrainStartTime", default=None)
     wait_for_node_volume_detach_start_time: datetime | None = field(
@@ -163,7 +163,7 @@ class MachineDeletionStatus(Value, frozen=True, kw_only=True):
 
 
 class MachineStatus(Value, frozen=True, kw_only=True):
-    """What is seen of a machine."""
+    """The observed state of a Machine."""
 
     conditions: tuple[Condition, ...] = ()
     initialization: MachineInitialization = field(default_factory=MachineInitialization)

@@ -1,8 +1,5 @@
 """
-MachineSet, MachineDeployment and MachineHealthCheck of Cluster API in v1beta2.
-
-A MachineDeployment rolls from one MachineSet to the next, a MachineSet keeps a number of equal
-Machines, a MachineHealthCheck has the broken ones replaced.
+MachineSet, MachineDeployment and MachineHealthCheck of Cluster API in v1beta2, the hub version.
 """
 
 from collections.abc import Mapping
@@ -32,26 +29,26 @@ SCALE = ScalePaths(selector=".status.selector")
 
 
 class MachineTemplate(Value, frozen=True, kw_only=True):
-    """What each machine is made from."""
+    """The template that machines are created from."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: MachineSpec
 
 
 class Naming(Value, frozen=True, kw_only=True):
-    """How machines are named."""
+    """The naming template of machines."""
 
     template: str = ""
 
 
 class DeletionOrder(Value, frozen=True, kw_only=True):
-    """Which machines go first."""
+    """The order in which machines are deleted on scale-down."""
 
     order: Literal["Random", "Newest", "Oldest"] | None = None
 
 
 class MachineSetSpec(Value, frozen=True, kw_only=True):
-    """A number of equal machines."""
+    """The desired state of a MachineSet."""
 
     cluster_name: str = field(name="clusterName")
     replicas: int | None = None
@@ -62,7 +59,7 @@ class MachineSetSpec(Value, frozen=True, kw_only=True):
 
 
 class MachineReplicaStatus(Value, frozen=True, kw_only=True):
-    """Machines counted."""
+    """The observed state of a MachineSet or MachineDeployment: counts of machines."""
 
     conditions: tuple[Condition, ...] = ()
     selector: str = ""
@@ -85,21 +82,21 @@ class MachineReplicaStatus(Value, frozen=True, kw_only=True):
     **UPSTREAM,
 )
 class MachineSet(Object, frozen=True, kw_only=True):
-    """Keeps a number of equal machines."""
+    """Keeps a number of machines with the same spec running."""
 
     spec: MachineSetSpec
     status: MachineReplicaStatus = field(default_factory=MachineReplicaStatus)
 
 
 class RollingUpdate(Value, frozen=True, kw_only=True):
-    """How many more and how many fewer there may be meanwhile."""
+    """How many machines may be unavailable or surplus during a rolling update."""
 
     max_unavailable: int | str | None = field(name="maxUnavailable", default=None)
     max_surge: int | str | None = field(name="maxSurge", default=None)
 
 
 class RolloutStrategy(Value, frozen=True, kw_only=True):
-    """How a new template reaches the machines."""
+    """The rollout strategy of a MachineDeployment."""
 
     type: Literal["RollingUpdate", "OnDelete"] = "RollingUpdate"
     rolling_update: RollingUpdate = field(name="rollingUpdate", default_factory=RollingUpdate)
@@ -113,13 +110,13 @@ class Rollout(Value, frozen=True, kw_only=True):
 
 
 class Remediation(Value, frozen=True, kw_only=True):
-    """How many broken machines are replaced at a time."""
+    """How many unhealthy machines are remediated at a time."""
 
     max_in_flight: int | str | None = field(name="maxInFlight", default=None)
 
 
 class MachineDeploymentSpec(Value, frozen=True, kw_only=True):
-    """Machines that follow a template."""
+    """The desired state of a MachineDeployment."""
 
     cluster_name: str = field(name="clusterName")
     replicas: int | None = None
@@ -143,14 +140,14 @@ class MachineDeploymentSpec(Value, frozen=True, kw_only=True):
     **UPSTREAM,
 )
 class MachineDeployment(Object, frozen=True, kw_only=True):
-    """Rolls machines from one template to the next."""
+    """Rolls machines out from a template through MachineSets."""
 
     spec: MachineDeploymentSpec
     status: MachineReplicaStatus = field(default_factory=MachineReplicaStatus)
 
 
 class UnhealthyCondition(Value, frozen=True, kw_only=True):
-    """A condition that, lasting so long, means broken."""
+    """A condition that marks a machine as unhealthy when it lasts for the timeout."""
 
     type: str
     status: str
@@ -158,7 +155,7 @@ class UnhealthyCondition(Value, frozen=True, kw_only=True):
 
 
 class MachineHealthCheckChecks(Value, frozen=True, kw_only=True):
-    """What counts as broken."""
+    """The checks that mark a machine as unhealthy."""
 
     node_startup_timeout_seconds: int | None = field(name="nodeStartupTimeoutSeconds", default=None)
     unhealthy_node_conditions: tuple[UnhealthyCondition, ...] = field(
@@ -170,7 +167,7 @@ class MachineHealthCheckChecks(Value, frozen=True, kw_only=True):
 
 
 class TriggerIf(Value, frozen=True, kw_only=True):
-    """When so many are broken that it must be something else."""
+    """The limit of unhealthy machines above which remediation stops."""
 
     unhealthy_less_than_or_equal_to: int | str | None = field(
         name="unhealthyLessThanOrEqualTo", default=None
@@ -181,14 +178,14 @@ class TriggerIf(Value, frozen=True, kw_only=True):
 
 
 class HealthRemediation(Value, frozen=True, kw_only=True):
-    """What is done about broken machines."""
+    """How unhealthy machines are remediated."""
 
     trigger_if: TriggerIf = field(name="triggerIf", default_factory=TriggerIf)
     template_ref: ObjectReference | None = field(name="templateRef", default=None)
 
 
 class MachineHealthCheckSpec(Value, frozen=True, kw_only=True):
-    """Which machines are watched, for what."""
+    """The desired state of a MachineHealthCheck."""
 
     cluster_name: str = field(name="clusterName")
     selector: LabelSelector = field(default_factory=LabelSelector)
@@ -197,7 +194,7 @@ class MachineHealthCheckSpec(Value, frozen=True, kw_only=True):
 
 
 class MachineHealthCheckStatus(Value, frozen=True, kw_only=True):
-    """How many are well."""
+    """The observed state of a MachineHealthCheck."""
 
     conditions: tuple[Condition, ...] = ()
     expected_machines: int | None = field(name="expectedMachines", default=None)
@@ -223,7 +220,7 @@ class MachineHealthCheckStatus(Value, frozen=True, kw_only=True):
     **UPSTREAM,
 )
 class MachineHealthCheck(Object, frozen=True, kw_only=True):
-    """Has broken machines replaced."""
+    """Remediates unhealthy machines."""
 
     spec: MachineHealthCheckSpec
     status: MachineHealthCheckStatus = field(default_factory=MachineHealthCheckStatus)

@@ -1,7 +1,8 @@
 """
-Words that all kinds of Cluster API share: groups, labels, references, addresses, taints.
+Groups, labels, references and small types that the Cluster API kinds share.
 
-All its kinds are declared ``open``: we know the fields we use, and keep those we do not.
+All Cluster API kinds are declared ``open``: Structs hold the fields that Moxwell uses, and the
+embedded API server keeps the others.
 """
 
 from typing import Any, Literal
@@ -20,7 +21,7 @@ DEPLOYMENT_NAME = "cluster.x-k8s.io/deployment-name"
 SET_NAME = "cluster.x-k8s.io/set-name"
 TEMPLATE_HASH = "machine-template-hash"
 MANAGED_BY = "cluster.x-k8s.io/managed-by"
-NO_NEW_MACHINES = "cluster.x-k8s.io/disable-machine-create"  # on old sets that roll on delete
+NO_NEW_MACHINES = "cluster.x-k8s.io/disable-machine-create"  # on old MachineSets (OnDelete)
 REVISION = "machinedeployment.clusters.x-k8s.io/revision"
 DELETE_MACHINE = "cluster.x-k8s.io/delete-machine"
 UNINITIALIZED_TAINT = "node.cluster.x-k8s.io/uninitialized"
@@ -31,7 +32,7 @@ UPSTREAM: dict[str, Any] = {"status": True, "open": True, "categories": ("cluste
 
 
 class ContractRef(Value, frozen=True, kw_only=True):
-    """A reference that names no version: the newest that fits the contract is used."""
+    """A reference without a version; readers use the newest version that fulfils the contract."""
 
     api_group: str = field(name="apiGroup")
     kind: str
@@ -39,7 +40,7 @@ class ContractRef(Value, frozen=True, kw_only=True):
 
 
 class ObjectReference(Value, frozen=True, kw_only=True):
-    """The older reference, with version and namespace."""
+    """A reference with version and namespace, as in v1beta1."""
 
     api_version: str = field(name="apiVersion", default="")
     kind: str = ""
@@ -49,7 +50,7 @@ class ObjectReference(Value, frozen=True, kw_only=True):
 
 
 class APIEndpoint(Value, frozen=True, kw_only=True):
-    """Where an API server answers."""
+    """The host and port of an API server."""
 
     host: str = ""
     port: int = 0
@@ -66,7 +67,7 @@ class MachineAddress(Value, frozen=True, kw_only=True):
 
 
 class MachineTaint(Value, frozen=True, kw_only=True):
-    """What keeps pods off a node."""
+    """A taint of the Node that a machine becomes."""
 
     key: str
     value: str = ""
@@ -75,13 +76,13 @@ class MachineTaint(Value, frozen=True, kw_only=True):
 
 
 class NetworkRanges(Value, frozen=True, kw_only=True):
-    """Address ranges."""
+    """CIDR blocks of pods or services."""
 
     cidr_blocks: tuple[str, ...] = field(name="cidrBlocks", default=())
 
 
 class FailureDomain(Value, frozen=True, kw_only=True):
-    """Where machines may be spread over."""
+    """A failure domain that machines can be spread over."""
 
     name: str
     control_plane: bool | None = field(name="controlPlane", default=None)

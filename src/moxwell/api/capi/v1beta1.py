@@ -1,8 +1,8 @@
 """
-The kinds of Cluster API in v1beta1: the form of most manifests that people have.
+Cluster API kinds in v1beta1, converted to and from v1beta2 by :mod:`.convert`.
 
-Durations are texts here, references carry versions, conditions have severities, and readiness is
-a pair of booleans. :mod:`.convert` brings them to v1beta2 and back.
+Durations are strings, references carry versions, conditions have severities, and readiness is a
+pair of booleans.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ PHASE = Column("Phase", ".status.phase")
 
 
 class ClusterSpecV1Beta1(Value, frozen=True, kw_only=True):
-    """What a cluster is made of."""
+    """The desired state of a Cluster, in v1beta1."""
 
     paused: bool = False
     cluster_network: ClusterNetwork | None = field(name="clusterNetwork", default=None)
@@ -46,7 +46,7 @@ class ClusterSpecV1Beta1(Value, frozen=True, kw_only=True):
 
 
 class ClusterStatusV1Beta1(Value, frozen=True, kw_only=True):
-    """What is seen of a cluster."""
+    """The observed state of a Cluster, in v1beta1."""
 
     failure_domains: Mapping[str, Mapping[str, Any]] = field(
         name="failureDomains", default_factory=dict
@@ -69,14 +69,14 @@ class ClusterV1Beta1(Object, frozen=True, kw_only=True):
 
 
 class BootstrapV1Beta1(Value, frozen=True, kw_only=True):
-    """Where the data comes from that makes a machine a node."""
+    """The source of a machine's bootstrap data, in v1beta1."""
 
     config_ref: ObjectReference | None = field(name="configRef", default=None)
     data_secret_name: str | None = field(name="dataSecretName", default=None)
 
 
 class MachineSpecV1Beta1(Value, frozen=True, kw_only=True):
-    """One machine."""
+    """The desired state of a Machine, in v1beta1."""
 
     cluster_name: str = field(name="clusterName")
     bootstrap: BootstrapV1Beta1 = field(default_factory=BootstrapV1Beta1)
@@ -92,7 +92,7 @@ class MachineSpecV1Beta1(Value, frozen=True, kw_only=True):
 
 
 class MachineStatusV1Beta1(Value, frozen=True, kw_only=True):
-    """What is seen of a machine."""
+    """The observed state of a Machine, in v1beta1."""
 
     node_ref: ObjectReference | None = field(name="nodeRef", default=None)
     last_updated: datetime | None = field(name="lastUpdated", default=None)
@@ -115,14 +115,14 @@ class MachineV1Beta1(Object, frozen=True, kw_only=True):
 
 
 class MachineTemplateV1Beta1(Value, frozen=True, kw_only=True):
-    """What each machine is made from."""
+    """The template that machines are created from, in v1beta1."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: MachineSpecV1Beta1
 
 
 class MachineReplicaStatusV1Beta1(Value, frozen=True, kw_only=True):
-    """Machines counted."""
+    """The observed state of a MachineSet or MachineDeployment, in v1beta1."""
 
     selector: str = ""
     replicas: int = 0
@@ -137,7 +137,7 @@ class MachineReplicaStatusV1Beta1(Value, frozen=True, kw_only=True):
 
 
 class MachineSetSpecV1Beta1(Value, frozen=True, kw_only=True):
-    """A number of equal machines."""
+    """The desired state of a MachineSet, in v1beta1."""
 
     cluster_name: str = field(name="clusterName")
     replicas: int | None = None
@@ -158,14 +158,14 @@ class MachineSetSpecV1Beta1(Value, frozen=True, kw_only=True):
     **OLDER,
 )
 class MachineSetV1Beta1(Object, frozen=True, kw_only=True):
-    """Keeps a number of equal machines."""
+    """Keeps a number of machines with the same spec running."""
 
     spec: MachineSetSpecV1Beta1
     status: MachineReplicaStatusV1Beta1 = field(default_factory=MachineReplicaStatusV1Beta1)
 
 
 class RollingUpdateV1Beta1(Value, frozen=True, kw_only=True):
-    """How many more and how many fewer there may be meanwhile."""
+    """How many machines may be unavailable or surplus during a rolling update, in v1beta1."""
 
     max_unavailable: int | str | None = field(name="maxUnavailable", default=None)
     max_surge: int | str | None = field(name="maxSurge", default=None)
@@ -173,7 +173,7 @@ class RollingUpdateV1Beta1(Value, frozen=True, kw_only=True):
 
 
 class RolloutStrategyV1Beta1(Value, frozen=True, kw_only=True):
-    """How a new template reaches the machines."""
+    """The rollout strategy of a MachineDeployment, in v1beta1."""
 
     type: str = ""
     rolling_update: RollingUpdateV1Beta1 | None = field(name="rollingUpdate", default=None)
@@ -181,7 +181,7 @@ class RolloutStrategyV1Beta1(Value, frozen=True, kw_only=True):
 
 
 class MachineDeploymentSpecV1Beta1(Value, frozen=True, kw_only=True):
-    """Machines that follow a template."""
+    """The desired state of a MachineDeployment, in v1beta1."""
 
     cluster_name: str = field(name="clusterName")
     replicas: int | None = None
@@ -206,14 +206,14 @@ class MachineDeploymentSpecV1Beta1(Value, frozen=True, kw_only=True):
     **OLDER,
 )
 class MachineDeploymentV1Beta1(Object, frozen=True, kw_only=True):
-    """Rolls machines from one template to the next."""
+    """Rolls machines out from a template through MachineSets."""
 
     spec: MachineDeploymentSpecV1Beta1
     status: MachineReplicaStatusV1Beta1 = field(default_factory=MachineReplicaStatusV1Beta1)
 
 
 class UnhealthyConditionV1Beta1(Value, frozen=True, kw_only=True):
-    """A condition that, lasting so long, means broken."""
+    """A condition that marks a machine as unhealthy when it lasts for the timeout, in v1beta1."""
 
     type: str
     status: str
@@ -221,7 +221,7 @@ class UnhealthyConditionV1Beta1(Value, frozen=True, kw_only=True):
 
 
 class MachineHealthCheckSpecV1Beta1(Value, frozen=True, kw_only=True):
-    """Which machines are watched, for what."""
+    """The desired state of a MachineHealthCheck, in v1beta1."""
 
     cluster_name: str = field(name="clusterName")
     selector: LabelSelector = field(default_factory=LabelSelector)
@@ -235,7 +235,7 @@ class MachineHealthCheckSpecV1Beta1(Value, frozen=True, kw_only=True):
 
 
 class MachineHealthCheckStatusV1Beta1(Value, frozen=True, kw_only=True):
-    """How many are well."""
+    """The observed state of a MachineHealthCheck, in v1beta1."""
 
     expected_machines: int = field(name="expectedMachines", default=0)
     current_healthy: int = field(name="currentHealthy", default=0)
@@ -254,7 +254,7 @@ class MachineHealthCheckStatusV1Beta1(Value, frozen=True, kw_only=True):
     **OLDER,
 )
 class MachineHealthCheckV1Beta1(Object, frozen=True, kw_only=True):
-    """Has broken machines replaced."""
+    """Remediates unhealthy machines."""
 
     spec: MachineHealthCheckSpecV1Beta1
     status: MachineHealthCheckStatusV1Beta1 = field(default_factory=MachineHealthCheckStatusV1Beta1)

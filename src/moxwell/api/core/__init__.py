@@ -1,1 +1,1 @@
-"""The built-in kinds that we read or write, with the fields we use."""
+"""Built-in Kubernetes kinds that Moxwell reads or writes; Structs hold only the fields it uses."""

@@ -1,4 +1,4 @@
-"""Events: what happened to an object, for people; the older kind, which kubectl shows."""
+"""The core/v1 Event."""
 
 from datetime import datetime
 
@@ -15,7 +15,7 @@ class EventSource(Value, frozen=True, kw_only=True):
 
 
 class InvolvedObject(ObjectReference, frozen=True, kw_only=True):
-    """What an event is about."""
+    """The object an event is about."""
 
     resource_version: str = field(name="resourceVersion", default="")
     field_path: str = field(name="fieldPath", default="")
@@ -23,7 +23,7 @@ class InvolvedObject(ObjectReference, frozen=True, kw_only=True):
 
 @kind(group="", version="v1", plural="events", builtin=True)
 class Event(Object, frozen=True, kw_only=True):
-    """Something that happened."""
+    """A core/v1 Event."""
 
     involved_object: InvolvedObject = field(name="involvedObject", default_factory=InvolvedObject)
     reason: str = ""

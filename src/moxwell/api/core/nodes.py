@@ -1,11 +1,11 @@
-"""Nodes: what the cloud controller labels, the autoscaler packs and the lab's kubelet reports."""
+"""The core/v1 Node."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
 from msgspec import field
 
-from moxwell.api.conditions import Truth
+from moxwell.api.conditions import ConditionStatus
 from moxwell.api.kinds import Object, kind
 from moxwell.api.meta import Value
 
@@ -13,7 +13,7 @@ QuantityText = str | int
 
 
 class Taint(Value, frozen=True, kw_only=True):
-    """What keeps pods off a node."""
+    """A taint on a Node."""
 
     key: str
     value: str = ""
@@ -22,7 +22,7 @@ class Taint(Value, frozen=True, kw_only=True):
 
 
 class NodeSpec(Value, frozen=True, kw_only=True):
-    """What others decided about a node."""
+    """The desired state of a Node."""
 
     provider_id: str = field(name="providerID", default="")
     unschedulable: bool = False
@@ -37,10 +37,10 @@ class NodeAddress(Value, frozen=True, kw_only=True):
 
 
 class NodeCondition(Value, frozen=True, kw_only=True):
-    """What a kubelet says of its node."""
+    """A condition of a Node."""
 
     type: str
-    status: Truth
+    status: ConditionStatus
     reason: str = ""
     message: str = ""
     last_heartbeat_time: datetime | None = field(name="lastHeartbeatTime", default=None)
@@ -48,7 +48,7 @@ class NodeCondition(Value, frozen=True, kw_only=True):
 
 
 class NodeSystemInfo(Value, frozen=True, kw_only=True):
-    """The machine under a node; all of it is on the wire, as its schema demands."""
+    """System information of a Node; all fields are always encoded, as the schema requires them."""
 
     machine_id: str = field(name="machineID", default="")
     system_uuid: str = field(name="systemUUID", default="")
@@ -68,7 +68,7 @@ class AttachedVolume(Value, frozen=True, kw_only=True):
 
 
 class NodeStatus(Value, frozen=True, kw_only=True):
-    """What a kubelet reports."""
+    """The observed state of a Node, as the kubelet reports it."""
 
     capacity: Mapping[str, QuantityText] = field(default_factory=dict)
     allocatable: Mapping[str, QuantityText] = field(default_factory=dict)
@@ -79,13 +79,13 @@ class NodeStatus(Value, frozen=True, kw_only=True):
     volumes_attached: tuple[AttachedVolume, ...] = field(name="volumesAttached", default=())
 
     def is_true(self, type_: str) -> bool:
-        """Whether a condition holds."""
+        """Report whether the condition is True."""
         return any(c.type == type_ and c.status == "True" for c in self.conditions)
 
 
 @kind(group="", version="v1", plural="nodes", scope="Cluster", status=True, builtin=True)
 class Node(Object, frozen=True, kw_only=True):
-    """A node."""
+    """A core/v1 Node."""
 
     spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)

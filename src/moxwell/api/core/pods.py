@@ -1,4 +1,4 @@
-"""Pods: what the schedulers of the lab and the autoscaler need of them; the rest stays unread."""
+"""The core/v1 Pod and the policy/v1 PodDisruptionBudget, with the fields that schedulers need."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import field
 
-from moxwell.api.conditions import Truth
+from moxwell.api.conditions import ConditionStatus
 from moxwell.api.kinds import Object, kind
 from moxwell.api.meta import Value
 from moxwell.api.selectors import LabelSelector
@@ -15,7 +15,7 @@ QuantityText = str | int
 
 
 class ResourceRequirements(Value, frozen=True, kw_only=True):
-    """What a container needs and may use."""
+    """Resource requests and limits of a container."""
 
     requests: Mapping[str, QuantityText] = field(default_factory=dict)
     limits: Mapping[str, QuantityText] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class ContainerPort(Value, frozen=True, kw_only=True):
 
 
 class Container(Value, frozen=True, kw_only=True):
-    """A container."""
+    """A container of a pod."""
 
     name: str
     image: str = ""
@@ -41,7 +41,7 @@ class Container(Value, frozen=True, kw_only=True):
 
 
 class Toleration(Value, frozen=True, kw_only=True):
-    """Which taints a pod bears."""
+    """A taint that a pod tolerates."""
 
     key: str = ""
     operator: str = ""
@@ -51,7 +51,7 @@ class Toleration(Value, frozen=True, kw_only=True):
 
 
 class TopologySpreadConstraint(Value, frozen=True, kw_only=True):
-    """How evenly pods lie over domains."""
+    """How evenly pods are spread over topology domains."""
 
     max_skew: int = field(name="maxSkew")
     topology_key: str = field(name="topologyKey")
@@ -66,7 +66,7 @@ class PersistentVolumeClaimSource(Value, frozen=True, kw_only=True):
 
 
 class Volume(Value, frozen=True, kw_only=True):
-    """A volume; only claims are read."""
+    """A volume of a pod; only claims are decoded."""
 
     name: str
     persistent_volume_claim: PersistentVolumeClaimSource | None = field(
@@ -76,7 +76,7 @@ class Volume(Value, frozen=True, kw_only=True):
 
 
 class PodSpec(Value, frozen=True, kw_only=True):
-    """What a pod needs."""
+    """The desired state of a Pod."""
 
     node_name: str = field(name="nodeName", default="")
     containers: tuple[Container, ...] = ()
@@ -103,7 +103,7 @@ class PodSpec(Value, frozen=True, kw_only=True):
 
 class PodCondition(Value, frozen=True, kw_only=True):
     type: str
-    status: Truth
+    status: ConditionStatus
     reason: str = ""
     message: str = ""
     last_probe_time: datetime | None = field(name="lastProbeTime", default=None)
@@ -115,7 +115,7 @@ class PodIP(Value, frozen=True, kw_only=True):
 
 
 class PodStatus(Value, frozen=True, kw_only=True):
-    """How a pod is."""
+    """The observed state of a Pod."""
 
     phase: str = ""
     reason: str = ""
@@ -131,19 +131,19 @@ class PodStatus(Value, frozen=True, kw_only=True):
 
 @kind(group="", version="v1", plural="pods", status=True, builtin=True)
 class Pod(Object, frozen=True, kw_only=True):
-    """A pod."""
+    """A core/v1 Pod."""
 
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
 
     @property
     def is_over(self) -> bool:
-        """It ran and will not run again."""
+        """Report whether the pod has terminated."""
         return self.status.phase in ("Succeeded", "Failed")
 
 
 class PodDisruptionBudgetSpec(Value, frozen=True, kw_only=True):
-    """How many pods may be missing."""
+    """The desired state of a PodDisruptionBudget."""
 
     min_available: int | str | None = field(name="minAvailable", default=None)
     max_unavailable: int | str | None = field(name="maxUnavailable", default=None)
@@ -154,7 +154,7 @@ class PodDisruptionBudgetSpec(Value, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudgetStatus(Value, frozen=True, kw_only=True):
-    """How many may go now."""
+    """The observed state of a PodDisruptionBudget."""
 
     disruptions_allowed: int = field(name="disruptionsAllowed", default=0)
     current_healthy: int = field(name="currentHealthy", default=0)
@@ -165,7 +165,7 @@ class PodDisruptionBudgetStatus(Value, frozen=True, kw_only=True):
 
 @kind(group="policy", version="v1", plural="poddisruptionbudgets", status=True, builtin=True)
 class PodDisruptionBudget(Object, frozen=True, kw_only=True):
-    """How many pods of a set may be missing at a time."""
+    """Limits the number of concurrent disruptions of a set of pods."""
 
     spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
     status: PodDisruptionBudgetStatus = field(default_factory=PodDisruptionBudgetStatus)

@@ -1,7 +1,7 @@
 """
-Built-in kinds without much behaviour: namespaces, secrets, config maps, accounts, services, leases.
+Namespace, Secret, ConfigMap, ServiceAccount, Service and Lease.
 
-A Secret's data prints as ``***`` and never reaches a log by accident.
+The repr of a Secret hides its data, so that the data does not reach a log.
 """
 
 import base64
@@ -24,7 +24,7 @@ class NamespaceStatus(Value, frozen=True, kw_only=True):
 
 @kind(group="", version="v1", plural="namespaces", scope="Cluster", status=True, builtin=True)
 class Namespace(Object, frozen=True, kw_only=True):
-    """A namespace."""
+    """A core/v1 Namespace."""
 
     spec: NamespaceSpec = field(default_factory=NamespaceSpec)
     status: NamespaceStatus = field(default_factory=NamespaceStatus)
@@ -32,7 +32,7 @@ class Namespace(Object, frozen=True, kw_only=True):
 
 @kind(group="", version="v1", plural="secrets", builtin=True)
 class Secret(Object, frozen=True, kw_only=True):
-    """A Secret; ``data`` is base64 as on the wire, ``read`` gives the text."""
+    """A core/v1 Secret; ``data`` is base64 as encoded, ``read`` decodes one key."""
 
     type: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Secret(Object, frozen=True, kw_only=True):
     immutable: bool | None = None
 
     def read(self, key: str) -> str | None:
-        """The text behind a key, if there is one."""
+        """Return the decoded value of a key, or None."""
         found = self.data.get(key)
         return None if found is None else base64.b64decode(found).decode()
 
@@ -53,7 +53,7 @@ class Secret(Object, frozen=True, kw_only=True):
 
 @kind(group="", version="v1", plural="configmaps", builtin=True)
 class ConfigMap(Object, frozen=True, kw_only=True):
-    """A ConfigMap."""
+    """A core/v1 ConfigMap."""
 
     data: Mapping[str, str] = field(default_factory=dict)
     binary_data: Mapping[str, str] = field(name="binaryData", default_factory=dict)
@@ -62,13 +62,13 @@ class ConfigMap(Object, frozen=True, kw_only=True):
 
 @kind(group="", version="v1", plural="serviceaccounts", builtin=True)
 class ServiceAccount(Object, frozen=True, kw_only=True):
-    """A service account."""
+    """A core/v1 ServiceAccount."""
 
     automount_token: bool | None = field(name="automountServiceAccountToken", default=None)
 
 
 class ServicePort(Value, frozen=True, kw_only=True):
-    """One port of a service."""
+    """A port of a Service."""
 
     name: str = ""
     protocol: str = "TCP"
@@ -78,7 +78,7 @@ class ServicePort(Value, frozen=True, kw_only=True):
 
 
 class ServiceSpec(Value, frozen=True, kw_only=True):
-    """How a set of pods is reached."""
+    """The desired state of a Service."""
 
     type: str = "ClusterIP"
     selector: Mapping[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class PortStatus(Value, frozen=True, kw_only=True):
 
 
 class LoadBalancerIngress(Value, frozen=True, kw_only=True):
-    """Where a load balancer answers."""
+    """An address at which a load balancer is reached."""
 
     ip: str = ""
     hostname: str = ""
@@ -126,14 +126,14 @@ class ServiceStatus(Value, frozen=True, kw_only=True):
 
 @kind(group="", version="v1", plural="services", status=True, builtin=True)
 class Service(Object, frozen=True, kw_only=True):
-    """A service."""
+    """A core/v1 Service."""
 
     spec: ServiceSpec = field(default_factory=ServiceSpec)
     status: ServiceStatus = field(default_factory=ServiceStatus)
 
 
 class LeaseSpec(Value, frozen=True, kw_only=True):
-    """Who holds it, since when; times are MicroTime texts, see ``meta.micro_time``."""
+    """The holder of a lease; times are MicroTime strings, see ``meta.micro_time``."""
 
     holder_identity: str | None = field(name="holderIdentity", default=None)
     lease_duration_seconds: int | None = field(name="leaseDurationSeconds", default=None)
@@ -144,7 +144,7 @@ class LeaseSpec(Value, frozen=True, kw_only=True):
 
 @kind(group="coordination.k8s.io", version="v1", plural="leases", builtin=True)
 class Lease(Object, frozen=True, kw_only=True):
-    """A lease."""
+    """A coordination/v1 Lease."""
 
     spec: LeaseSpec = field(default_factory=LeaseSpec)
 

@@ -1,4 +1,6 @@
-"""Volumes, claims, classes and attachments, as the CSI driver and the autoscaler read them."""
+"""
+PersistentVolume, PersistentVolumeClaim and the kinds of storage.k8s.io that the CSI driver uses.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +16,7 @@ STORAGE = "storage.k8s.io"
 
 
 class CsiSource(Value, frozen=True, kw_only=True):
-    """A volume of a CSI driver."""
+    """The CSI source of a PersistentVolume."""
 
     driver: str
     volume_handle: str = field(name="volumeHandle")
@@ -45,7 +47,7 @@ class VolumeNodeAffinity(Value, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(Value, frozen=True, kw_only=True):
-    """A volume."""
+    """The desired state of a PersistentVolume."""
 
     capacity: Mapping[str, QuantityText] = field(default_factory=dict)
     access_modes: tuple[str, ...] = field(name="accessModes", default=())
@@ -65,7 +67,7 @@ class PhaseStatus(Value, frozen=True, kw_only=True):
     group="", version="v1", plural="persistentvolumes", scope="Cluster", status=True, builtin=True
 )
 class PersistentVolume(Object, frozen=True, kw_only=True):
-    """A volume."""
+    """A core/v1 PersistentVolume."""
 
     spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
     status: PhaseStatus = field(default_factory=PhaseStatus)
@@ -77,7 +79,7 @@ class VolumeResourceRequirements(Value, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimSpec(Value, frozen=True, kw_only=True):
-    """A wish for a volume."""
+    """The desired state of a PersistentVolumeClaim."""
 
     access_modes: tuple[str, ...] = field(name="accessModes", default=())
     resources: VolumeResourceRequirements = field(default_factory=VolumeResourceRequirements)
@@ -95,7 +97,7 @@ class PersistentVolumeClaimStatus(Value, frozen=True, kw_only=True):
 
 @kind(group="", version="v1", plural="persistentvolumeclaims", status=True, builtin=True)
 class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
-    """A wish for a volume."""
+    """A core/v1 PersistentVolumeClaim."""
 
     spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
     status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
@@ -114,7 +116,7 @@ class TopologyTerm(Value, frozen=True, kw_only=True):
 
 @kind(group=STORAGE, version="v1", plural="storageclasses", scope="Cluster", builtin=True)
 class StorageClass(Object, frozen=True, kw_only=True):
-    """How volumes of a class are made."""
+    """A storage/v1 StorageClass."""
 
     provisioner: str
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -149,7 +151,7 @@ class VolumeAttachmentStatus(Value, frozen=True, kw_only=True):
     builtin=True,
 )
 class VolumeAttachment(Object, frozen=True, kw_only=True):
-    """A volume that shall be, or is, at a node."""
+    """A storage/v1 VolumeAttachment: a volume to be attached to a node."""
 
     spec: VolumeAttachmentSpec
     status: VolumeAttachmentStatus = field(default_factory=VolumeAttachmentStatus)
@@ -160,7 +162,7 @@ class VolumeNodeResources(Value, frozen=True, kw_only=True):
 
 
 class CsiNodeDriver(Value, frozen=True, kw_only=True):
-    """A driver on a node."""
+    """A CSI driver registered on a node."""
 
     name: str
     node_id: str = field(name="nodeID")
@@ -174,13 +176,13 @@ class CsiNodeSpec(Value, frozen=True, kw_only=True):
 
 @kind(group=STORAGE, version="v1", plural="csinodes", scope="Cluster", builtin=True)
 class CSINode(Object, frozen=True, kw_only=True):
-    """The drivers on a node."""
+    """A storage/v1 CSINode: the CSI drivers registered on a node."""
 
     spec: CsiNodeSpec = field(default_factory=CsiNodeSpec)
 
 
 class CsiDriverSpec(Value, frozen=True, kw_only=True):
-    """What a driver can do."""
+    """The capabilities of a CSI driver."""
 
     attach_required: bool | None = field(name="attachRequired", default=None)
     pod_info_on_mount: bool | None = field(name="podInfoOnMount", default=None)
@@ -191,7 +193,7 @@ class CsiDriverSpec(Value, frozen=True, kw_only=True):
 
 @kind(group=STORAGE, version="v1", plural="csidrivers", scope="Cluster", builtin=True)
 class CSIDriver(Object, frozen=True, kw_only=True):
-    """A driver."""
+    """A storage/v1 CSIDriver."""
 
     spec: CsiDriverSpec = field(default_factory=CsiDriverSpec)
 

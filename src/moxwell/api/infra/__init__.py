@@ -1,1 +1,3 @@
-"""Machines and clusters on Proxmox: ``infrastructure.cluster.x-k8s.io``, hub and older forms."""
+"""
+Kinds of ``infrastructure.cluster.x-k8s.io``: ProxmoxMachine, ProxmoxCluster and their templates.
+"""

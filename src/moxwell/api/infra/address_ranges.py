@@ -1,7 +1,7 @@
 """
-Ranges of addresses as people write them: ``10.0.0.5``, ``10.0.0.5-10.0.0.9``, ``10.0.0.0/24``.
+Parses address ranges: ``10.0.0.5``, ``10.0.0.5-10.0.0.9``, ``10.0.0.0/24``.
 
-Kept as pairs of integers: an IPv6 /64 has no list.
+Ranges are pairs of integers, because an IPv6 /64 is too large for a list.
 """
 
 import ipaddress
@@ -13,7 +13,7 @@ from moxwell.errors import Invalid
 
 @dataclass(frozen=True, slots=True, order=True)
 class AddressRange:
-    """An inclusive range of addresses of one family."""
+    """An inclusive range of addresses of one IP version."""
 
     version: int
     first: int
@@ -24,14 +24,17 @@ class AddressRange:
         return ip.version == self.version and self.first <= int(ip) <= self.last
 
     def overlaps(self, other: "AddressRange") -> bool:
-        """Do the two share an address?"""
+        """Report whether the ranges share an address."""
         return (
             self.version == other.version and self.first <= other.last and other.first <= self.last
         )
 
 
 def parse_address_range(text: str) -> AddressRange:
-    """One address, a range ``a-b``, or a CIDR (all of it, as the in-cluster provider reads it)."""
+    """
+    Parse an address, a range ``a-b`` or a CIDR; a CIDR includes its first and last address, as in
+    the in-cluster IPAM provider.
+    """
     try:
         if "/" in text:
             net = ipaddress.ip_network(text.strip(), strict=False)
@@ -42,16 +45,16 @@ def parse_address_range(text: str) -> AddressRange:
     except ValueError as error:
         raise Invalid(f"{text!r} is not an address, a range a-b or a CIDR") from error
     if low.version != high.version or int(low) > int(high):
-        raise Invalid(f"{text!r} is not a range: its end must not lie before its start")
+        raise Invalid(f"{text!r} is not a range: its end is before its start")
     return AddressRange(low.version, int(low), int(high))
 
 
 def parse_address_ranges(texts: Iterable[str]) -> tuple[AddressRange, ...]:
-    """Several of them."""
+    """Parse several ranges."""
     return tuple(parse_address_range(text) for text in texts)
 
 
 def overlaps(first: Iterable[AddressRange], second: Iterable[AddressRange]) -> bool:
-    """Do two sets of ranges share an address?"""
+    """Report whether two sets of ranges share an address."""
     others = tuple(second)
     return any(a.overlaps(b) for a in first for b in others)

@@ -1,9 +1,10 @@
 """
-Admission: what is wrong with an object, in sentences a person can act on.
+Validation of ProxmoxCluster, ProxmoxMachine and their templates for the admission webhook.
 
-In flow an object in hub form and, on an update, its former self; out flow sentences, none if all is
-well. The rules that a CRD can state stand on the kinds themselves; here are those that look at
-several fields or at the past. Nothing is asked of Proxmox: what depends on it is a condition.
+Pure functions from an object in the hub version, and its previous state on update, to error
+messages. Rules that a CRD can express stand on the kinds; this module has those that compare
+several fields or old and new state. Nothing is looked up in Proxmox: what depends on Proxmox
+becomes a condition.
 """
 
 import ipaddress
@@ -24,37 +25,37 @@ DRY_RUN = "topology.cluster.x-k8s.io/dry-run"
 ISO_SLOT = "ide2"
 _HOSTNAME = re.compile(r"^(?=.{1,253}$)[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[-a-zA-Z0-9]+)*$")
 _KERNEL_PRIORITIES = (0, 32765, 32766)
-_GROWING = frozenset({
+_CHANGEABLE_IN_PLACE = frozenset({
     "num_sockets", "num_cores", "cpu_type", "cpu_limit", "cpu_units", "memory_mib", "balloon_mib",
     "tags", "description", "disks", "firewall_groups", "high_availability", "on_boot",
 })  # fmt: skip
-_OURS = frozenset({"provider_id", "virtual_machine_id", "region", "claim"})
-_FREE = frozenset({"when_stopped", "changes", "shutdown_seconds", "checks"})
+_SET_ONCE = frozenset({"provider_id", "virtual_machine_id", "region", "claim"})
+_MUTABLE = frozenset({"when_stopped", "changes", "shutdown_seconds", "checks"})
 
 
 def validation_errors(
     obj: Object, old: Object | None = None, *, dry_run: bool = False
 ) -> tuple[str, ...]:
-    """Why the object cannot be accepted; empty if it can."""
-    said = [str(v) for v in violations(obj, old)]
+    """Return the reasons to reject the object; empty if it is valid."""
+    errors = [str(v) for v in violations(obj, old)]
     match obj:
         case ProxmoxCluster():
-            said += _cluster(obj.spec)
+            errors += _cluster(obj.spec)
         case ProxmoxClusterTemplate():
-            said += _cluster(obj.spec.template.spec)
-            said += _template_unchanged(obj, old, dry_run)
+            errors += _cluster(obj.spec.template.spec)
+            errors += _template_unchanged(obj, old, dry_run)
         case ProxmoxMachine():
-            said += _machine(obj.spec)
+            errors += _machine(obj.spec)
             if isinstance(old, ProxmoxMachine) and not obj.deleting:
-                said += _machine_changes(old.spec, obj.spec)
+                errors += _machine_changes(old.spec, obj.spec)
         case ProxmoxMachineTemplate():
-            said += _machine(obj.spec.template.spec)
-            said += _not_in_template(obj.spec.template.spec)
-            said += _template_unchanged(obj, old, dry_run)
-    return tuple(dict.fromkeys(said))
+            errors += _machine(obj.spec.template.spec)
+            errors += _not_in_template(obj.spec.template.spec)
+            errors += _template_unchanged(obj, old, dry_run)
+    return tuple(dict.fromkeys(errors))
 
 
-# ---- clusters
+# clusters
 
 
 def _cluster(spec: ProxmoxClusterSpec) -> Iterator[str]:
@@ -63,8 +64,8 @@ def _cluster(spec: ProxmoxClusterSpec) -> Iterator[str]:
     for zone in spec.zone_config:
         yield from _ip_config(f"spec.zoneConfig[{zone.zone}].ipv4Config", zone.ipv4_config, 4)
         yield from _ip_config(f"spec.zoneConfig[{zone.zone}].ipv6Config", zone.ipv6_config, 6)
-    yield from _twice("spec.zoneConfig", [z.zone for z in spec.zone_config])
-    yield from _twice("spec.regions", [r.name for r in spec.regions])
+    yield from _duplicates("spec.zoneConfig", [z.zone for z in spec.zone_config])
+    yield from _duplicates("spec.regions", [r.name for r in spec.regions])
     yield from _endpoint(spec)
 
 
@@ -77,9 +78,9 @@ def _ip_config(path: str, config: IPConfig | None, version: int) -> Iterator[str
         yield f"{path}.addresses: {error}"
         return
     if any(r.version != version for r in ranges):
-        yield f"{path}.addresses: only IPv{version} addresses may stand here"
+        yield f"{path}.addresses: must contain only IPv{version} addresses"
     if version == 4 and config.prefix > 32:
-        yield f"{path}.prefix: an IPv4 prefix is at most 32, not {config.prefix}"
+        yield f"{path}.prefix: must be at most 32 for IPv4, not {config.prefix}"
     if config.gateway and _ip_version(config.gateway) != version:
         yield f"{path}.gateway: {config.gateway!r} is not an IPv{version} address"
 
@@ -90,15 +91,15 @@ def _endpoint(spec: ProxmoxClusterSpec) -> Iterator[str]:
         return
     if not _ip_version(endpoint.host) and not _HOSTNAME.match(endpoint.host):
         yield (
-            f"spec.controlPlaneEndpoint.host: {endpoint.host!r} is neither an address "
+            f"spec.controlPlaneEndpoint.host: {endpoint.host!r} is neither an IP address "
             "nor a host name"
         )
     if spec.external_managed_control_plane or not _ip_version(endpoint.host):
         return
     if any(endpoint.host in each for each in _all_ranges(spec)):
         yield (
-            f"spec.controlPlaneEndpoint.host: {endpoint.host} lies in the addresses for machines; "
-            "take it out of ipv4Config/ipv6Config, or a machine will get it one day"
+            f"spec.controlPlaneEndpoint.host: {endpoint.host} is an address for machines; "
+            "remove it from ipv4Config/ipv6Config, or a machine can get it"
         )
 
 
@@ -110,7 +111,7 @@ def _all_ranges(spec: ProxmoxClusterSpec) -> Iterator[AddressRange]:
         try:
             yield from parse_address_ranges(config.addresses) if config else ()
         except Invalid:
-            continue  # told elsewhere
+            continue  # _ip_config reports it
 
 
 def _ip_version(text: str) -> int:
@@ -120,7 +121,7 @@ def _ip_version(text: str) -> int:
         return 0
 
 
-# ---- machines
+# machines
 
 
 def _machine(spec: ProxmoxMachineSpec) -> Iterator[str]:
@@ -129,18 +130,18 @@ def _machine(spec: ProxmoxMachineSpec) -> Iterator[str]:
     disks = spec.disks
     if disks is not None:
         slots = [d.disk for d in disks.extra]
-        yield from _twice("spec.disks.extra", slots)
+        yield from _duplicates("spec.disks.extra", slots)
         if disks.boot_volume and disks.boot_volume.disk in slots:
-            yield f"spec.disks.extra: {disks.boot_volume.disk} is the boot volume already"
+            yield f"spec.disks.extra: {disks.boot_volume.disk} is already the boot volume"
         if ISO_SLOT in slots:
-            yield f"spec.disks.extra: {ISO_SLOT} is taken by the bootstrap ISO; choose another slot"
+            yield f"spec.disks.extra: {ISO_SLOT} is reserved for the bootstrap ISO"
     if spec.target and spec.allowed_nodes and spec.target not in spec.allowed_nodes:
-        yield f"spec.target: {spec.target} is not among spec.allowedNodes"
+        yield f"spec.target: {spec.target} is not in spec.allowedNodes"
 
 
 def _network(network: NetworkSpec) -> Iterator[str]:
     names = [d.name for d in network.network_devices]
-    yield from _twice("spec.network.networkDevices", names)
+    yield from _duplicates("spec.network.networkDevices", names)
     for family in ("4", "6"):
         chosen = [d.name for d in network.network_devices if getattr(d, f"default_ipv{family}")]
         if len(chosen) > 1:
@@ -160,7 +161,7 @@ def _vrf(vrf: VrfSpec, names: list[str]) -> Iterator[str]:
     path = f"spec.network.vrfs[{vrf.name}]"
     for name in vrf.interfaces:
         if name not in names:
-            yield f"{path}.interfaces: there is no device {name}"
+            yield f"{path}.interfaces: device {name} does not exist"
     yield from _routes(path, vrf.routes)
     yield from _policies(path, vrf.routing_policy, vrf.table)
 
@@ -168,7 +169,7 @@ def _vrf(vrf: VrfSpec, names: list[str]) -> Iterator[str]:
 def _routes(path: str, routes: Iterable[RouteSpec]) -> Iterator[str]:
     for n, route in enumerate(routes):
         if not route.to:
-            yield f"{path}.routes[{n}].to: say where the route leads, a prefix or default"
+            yield f"{path}.routes[{n}].to: must be a prefix or default"
         elif route.to == "default" and not route.via and route.is6 is None:
             yield f"{path}.routes[{n}]: a default route without via needs is6: true or false"
 
@@ -177,27 +178,32 @@ def _policies(path: str, policies: Iterable[PolicySpec], table: int | None) -> I
     for n, policy in enumerate(policies):
         where = f"{path}.routingPolicy[{n}]"
         if policy.table is None and table is None:
-            yield f"{where}.table: a routing rule needs the table it leads to"
+            yield f"{where}.table: is required"
         elif table is not None and policy.table not in (None, table):
-            yield f"{where}.table: must be the VRF's own table {table}"
+            yield f"{where}.table: must be the VRF's table {table}"
         if policy.priority in _KERNEL_PRIORITIES:
-            yield f"{where}.priority: {policy.priority} belongs to the kernel; choose another"
+            yield f"{where}.priority: {policy.priority} is reserved for the kernel"
 
 
 def _machine_changes(old: ProxmoxMachineSpec, new: ProxmoxMachineSpec) -> Iterator[str]:
-    """A made guest keeps what it was made with; what Proxmox can change needs permission."""
+    """
+    Validate changes of a machine whose guest exists.
+
+    Most fields are immutable; those that Proxmox can change on a guest require ``changes:
+    InPlace``.
+    """
     if not old.provider_id:
         return
     for field in structs.fields(ProxmoxMachineSpec):
-        was, now = getattr(old, field.name), getattr(new, field.name)
-        if was == now or field.name in _FREE:
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if before == after or field.name in _MUTABLE:
             continue
-        if field.name in _OURS:
-            if was not in (None, ""):
-                yield f"spec.{field.encode_name}: is set once and never changes"
-        elif field.name not in _GROWING:
+        if field.name in _SET_ONCE:
+            if before not in (None, ""):
+                yield f"spec.{field.encode_name}: is immutable once set"
+        elif field.name not in _CHANGEABLE_IN_PLACE:
             yield (
-                f"spec.{field.encode_name}: cannot change once the guest is made; "
+                f"spec.{field.encode_name}: cannot be changed after the guest is created; "
                 "roll out machines from a new template instead"
             )
         elif new.changes != "InPlace":
@@ -205,46 +211,46 @@ def _machine_changes(old: ProxmoxMachineSpec, new: ProxmoxMachineSpec) -> Iterat
                 f"spec.{field.encode_name}: set spec.changes: InPlace to change the guest in place,"
                 " or roll out machines from a new template"
             )
-    yield from _shrinking(old, new)
+    yield from _shrunk_disks(old, new)
 
 
-def _shrinking(old: ProxmoxMachineSpec, new: ProxmoxMachineSpec) -> Iterator[str]:
-    was = old.disks.boot_volume.size_gb if old.disks and old.disks.boot_volume else 0
-    now = new.disks.boot_volume.size_gb if new.disks and new.disks.boot_volume else was
-    if now < was:
-        yield f"spec.disks.bootVolume.sizeGb: a disk can only grow, {was} to {now} would shrink it"
-    had = {d.disk: d for d in old.disks.extra} if old.disks else {}
+def _shrunk_disks(old: ProxmoxMachineSpec, new: ProxmoxMachineSpec) -> Iterator[str]:
+    before = old.disks.boot_volume.size_gb if old.disks and old.disks.boot_volume else 0
+    after = new.disks.boot_volume.size_gb if new.disks and new.disks.boot_volume else before
+    if after < before:
+        yield f"spec.disks.bootVolume.sizeGb: a disk cannot shrink from {before} to {after}"
+    old_disks = {d.disk: d for d in old.disks.extra} if old.disks else {}
     for disk in new.disks.extra if new.disks else ():
-        before = had.get(disk.disk, disk)
+        previous = old_disks.get(disk.disk, disk)
         path = f"spec.disks.extra[{disk.disk}]"
-        if disk.size_gb < before.size_gb:
-            how = f"{before.size_gb} to {disk.size_gb} would shrink it"
-            yield f"{path}.sizeGb: a disk can only grow, {how}"
-        if (disk.storage, disk.format) != (before.storage, before.format):
-            yield f"{path}: a disk that is there keeps its storage and format; take another slot"
+        if disk.size_gb < previous.size_gb:
+            change = f"from {previous.size_gb} to {disk.size_gb}"
+            yield f"{path}.sizeGb: a disk cannot shrink {change}"
+        if (disk.storage, disk.format) != (previous.storage, previous.format):
+            yield f"{path}: storage and format of an existing disk are immutable; use another slot"
 
 
-# ---- templates
+# templates
 
 
 def _not_in_template(spec: ProxmoxMachineSpec) -> Iterator[str]:
     for name in ("provider_id", "virtual_machine_id", "claim"):
         if getattr(spec, name):
             wire = {f.name: f.encode_name for f in structs.fields(ProxmoxMachineSpec)}[name]
-            yield f"spec.template.spec.{wire}: belongs to one machine and cannot be in a template"
+            yield f"spec.template.spec.{wire}: cannot be set in a template"
 
 
 def _template_unchanged(obj: Object, old: Object | None, dry_run: bool) -> Iterator[str]:
-    """Templates do not change, but ClusterClass must be able to ask what would happen."""
+    """Templates are immutable, except in a dry run of the ClusterClass controller."""
     if old is None or (dry_run and DRY_RUN in obj.metadata.annotations):
         return
     if getattr(obj, "spec", None) != getattr(old, "spec", None):
         yield (
-            "spec: a template does not change, as machines were made from it; "
-            "make a new one and point to that"
+            "spec: a template is immutable, because machines were created from it; "
+            "create a new template and reference it"
         )
 
 
-def _twice(path: str, names: list[str]) -> Iterator[str]:
+def _duplicates(path: str, names: list[str]) -> Iterator[str]:
     for name in sorted({n for n in names if names.count(n) > 1}):
-        yield f"{path}: {name} is there twice"
+        yield f"{path}: duplicate {name}"

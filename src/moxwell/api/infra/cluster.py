@@ -1,9 +1,9 @@
 """
-ProxmoxCluster and ProxmoxClusterTemplate: where the machines of one Kubernetes cluster may be.
+ProxmoxCluster and ProxmoxClusterTemplate in the hub version v1beta2.
 
-The hub version. A *zone* is a failure domain: a region and some of its hosts, with the storage, the
-bridge, the pools and the template that are right there. A cluster without zones lies in one region,
-which must be named unless there is only one. Nothing ever falls back to another region.
+A zone is a failure domain: a region and some of its hosts, with their storage, bridge, address
+pools and template. A cluster without zones uses one region, which must be named unless only one is
+configured. There is no fallback to another region.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -23,21 +23,24 @@ ProviderIDFormat = Literal["RegionVMID", "UUID"]
 
 
 class ControlPlaneEndpoint(Value, frozen=True, kw_only=True):
-    """Where the cluster's API server answers."""
+    """The endpoint of the workload cluster's API server."""
 
     host: Annotated[str, Meta(max_length=512)] = ""
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
 
 
 class SecretRef(Value, frozen=True, kw_only=True):
-    """A Secret with ``url``, ``token``, ``secret``; in the cluster's namespace if none is given."""
+    """
+    A Secret with the keys ``url``, ``token`` and ``secret``; the namespace defaults to the
+    cluster's.
+    """
 
     name: Annotated[str, Meta(min_length=1)]
     namespace: str = ""
 
 
 class SchedulerHints(Value, frozen=True, kw_only=True):
-    """How much of a host may be promised, in percent; 0 does not look."""
+    """How much of a host's capacity can be allocated, in percent; 0 disables the check."""
 
     memory_adjustment: Annotated[int, Meta(ge=0)] | None = field(
         name="memoryAdjustment", default=None
@@ -49,14 +52,14 @@ class SchedulerHints(Value, frozen=True, kw_only=True):
 
 
 class RegionSpec(Value, frozen=True, kw_only=True):
-    """A Proxmox cluster that only this Kubernetes cluster uses, by its own credentials."""
+    """A Proxmox cluster that only this cluster uses, with its own credentials."""
 
     name: ZoneName
     credentials_ref: SecretRef = field(name="credentialsRef")
 
 
 class TemplateSource(Value, frozen=True, kw_only=True):
-    """The template of a zone, for machines that do not name one or name one of another zone."""
+    """The template of a zone, for machines that name none or name a template of another zone."""
 
     source_node: str | None = field(name="sourceNode", default=None)
     template_id: Annotated[int, Meta(ge=100)] | None = field(name="templateID", default=None)
@@ -65,11 +68,11 @@ class TemplateSource(Value, frozen=True, kw_only=True):
 
 
 class ZoneConfig(Value, frozen=True, kw_only=True):
-    """A failure domain."""
+    """A failure domain: a region, some of its hosts and their defaults."""
 
     zone: ZoneName
     region: str | None = None
-    nodes: tuple[str, ...] = ()  # none: all hosts of the region
+    nodes: tuple[str, ...] = ()  # empty: all hosts of the region
     on_request: bool | None = field(name="onRequest", default=None)  # for machines that name it
     control_plane: bool | None = field(name="controlPlane", default=None)
     storage: str | None = None
@@ -84,7 +87,7 @@ class ZoneConfig(Value, frozen=True, kw_only=True):
 
 
 class ProxmoxClusterSpec(Value, frozen=True, kw_only=True):
-    """The ground one Kubernetes cluster stands on."""
+    """The desired state of a ProxmoxCluster."""
 
     control_plane_endpoint: ControlPlaneEndpoint | None = field(
         name="controlPlaneEndpoint", default=None
@@ -96,7 +99,7 @@ class ProxmoxClusterSpec(Value, frozen=True, kw_only=True):
         name="externalManagedControlPlane", default=None
     )
     region: str | None = None
-    server: str | None = None  # the region whose address has this host name
+    server: str | None = None  # the region whose API address has this host name
     regions: Annotated[tuple[RegionSpec, ...], keyed("name")] = ()
     credentials_ref: SecretRef | None = field(name="credentialsRef", default=None)
     zone_config: Annotated[tuple[ZoneConfig, ...], keyed("zone")] = field(
@@ -130,8 +133,7 @@ class ProxmoxClusterSpec(Value, frozen=True, kw_only=True):
         ValidationRule(
             "[has(self.region), has(self.server), has(self.credentialsRef)]"
             ".filter(x, x).size() <= 1 || !has(self.server)",
-            "server names a configured region by its address: do not give region or "
-            "credentialsRef as well",
+            "server selects a configured region by its address: omit region and credentialsRef",
             lambda self, old: (
                 self.server is None or (self.region is None and self.credentials_ref is None)
             ),
@@ -141,13 +143,13 @@ class ProxmoxClusterSpec(Value, frozen=True, kw_only=True):
 
 
 class LocalRef(Value, frozen=True, kw_only=True):
-    """An object in the same namespace."""
+    """A reference to an object in the same namespace."""
 
     name: str
 
 
 class ZoneRef(Value, frozen=True, kw_only=True):
-    """The pools of one zone."""
+    """The address pools of one zone."""
 
     zone: str = "default"
     v4: LocalRef | None = field(name="inClusterIPPoolRefV4", default=None)
@@ -155,7 +157,7 @@ class ZoneRef(Value, frozen=True, kw_only=True):
 
 
 class RegionHealth(Value, frozen=True, kw_only=True):
-    """One Proxmox cluster as it was seen last."""
+    """The last observed state of one Proxmox cluster."""
 
     name: str
     available: bool
@@ -166,7 +168,7 @@ class RegionHealth(Value, frozen=True, kw_only=True):
 
 
 class ProxmoxClusterStatus(Value, frozen=True, kw_only=True):
-    """What is true of the ground."""
+    """The observed state of a ProxmoxCluster."""
 
     conditions: tuple[Condition, ...] = ()
     initialization: Initialization = field(default_factory=Initialization)
@@ -203,14 +205,14 @@ class ProxmoxCluster(Object, frozen=True, kw_only=True):
 
 
 class ProxmoxClusterTemplateResource(Value, frozen=True, kw_only=True):
-    """What a cluster from this template looks like."""
+    """The metadata and spec of clusters created from the template."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: ProxmoxClusterSpec = field(default_factory=ProxmoxClusterSpec)
 
 
 class ProxmoxClusterTemplateSpec(Value, frozen=True, kw_only=True):
-    """The mould."""
+    """The desired state of a ProxmoxClusterTemplate."""
 
     template: ProxmoxClusterTemplateResource = field(default_factory=ProxmoxClusterTemplateResource)
 
@@ -224,7 +226,7 @@ class ProxmoxClusterTemplateSpec(Value, frozen=True, kw_only=True):
     labels=CONTRACT,
 )
 class ProxmoxClusterTemplate(Object, frozen=True, kw_only=True):
-    """The mould of clusters, for ClusterClass."""
+    """A template of ProxmoxClusters, for ClusterClass."""
 
     spec: ProxmoxClusterTemplateSpec = field(default_factory=ProxmoxClusterTemplateSpec)
 

@@ -1,9 +1,8 @@
 """
-Every version of our kinds into every other, through the hub.
+Conversion of the infrastructure kinds between v1alpha1, v1alpha2, v1beta1 and the hub v1beta2.
 
-In flows an object as JSON, out flows the same object in the version asked for, and nothing is lost
-on the way (:mod:`moxwell.api.conversion`). ``FAMILIES`` is what a conversion webhook and the
-embedded API call.
+The conversion webhook and the embedded API server call ``CONVERSIONS``.
+:mod:`moxwell.api.conversion` makes the conversions lossless.
 """
 
 from collections.abc import Callable
@@ -28,30 +27,30 @@ KINDS: tuple[type[Object], ...] = (
 Part = Callable[[Json], Json]
 
 
-def _same(part: Json) -> Json:
+def _copy(part: Json) -> Json:
     return dict(part)
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """How the parts of one kind go up and down between one version and the hub."""
+class _VersionConversion:
+    """Conversion functions for spec and status of one kind in one version."""
 
-    spec_up: Part = _same
-    spec_down: Part = _same
-    status_up: Part = _same
-    status_down: Part = _same
+    spec_up: Part = _copy
+    spec_down: Part = _copy
+    status_up: Part = _copy
+    status_down: Part = _copy
     template: bool = False
 
-    def up(self, obj: Json) -> Json:
+    def to_hub(self, obj: Json) -> Json:
         return self._convert(obj, self.spec_up, self.status_up)
 
-    def down(self, obj: Json) -> Json:
+    def from_hub(self, obj: Json) -> Json:
         return self._convert(obj, self.spec_down, self.status_down)
 
     def _convert(self, obj: Json, spec: Part, status: Part) -> Json:
         out = {k: v for k, v in obj.items() if k not in ("spec", "status")}
-        said = obj.get("spec") or {}
-        out["spec"] = _in_template(said, spec) if self.template else spec(said)
+        old_spec = obj.get("spec") or {}
+        out["spec"] = _in_template(old_spec, spec) if self.template else spec(old_spec)
         if obj.get("status"):
             out["status"] = status(obj["status"])
         return out
@@ -80,7 +79,7 @@ def _drop(*names: str) -> Part:
     return lambda part: {k: v for k, v in part.items() if k not in names}
 
 
-def _mould_up(spec: Json) -> Json:
+def _templated_cluster_up(spec: Json) -> Json:
     return _uuid_up(_drop("cloneSpec")(spec))
 
 
@@ -88,7 +87,7 @@ _ALIASES = (("nodeName", "target"), ("template", "templateName"), ("cores", "num
 
 
 def _short_up(spec: Json) -> Json:
-    """The short words; memory is rounded up to the 8 MiB Proxmox counts in."""
+    """Replace the short names of v1beta1; memory is rounded to_hub to a multiple of 8 MiB."""
     out = _drop("nodeName", "template", "cores", "memory", "diskSize")(spec)
     for short, long in _ALIASES:
         if spec.get(short) is not None:
@@ -114,55 +113,71 @@ def _short_down(spec: Json) -> Json:
     return out
 
 
-_OLD = convert_v1alpha1
-_CLUSTER_OLD = (_OLD.cluster_spec_up, _OLD.cluster_spec_down)
-_MACHINE_OLD = (_OLD.machine_spec_up, _OLD.machine_spec_down)
-_CAPMOX = _drop("taskRef", "retryAfter", "nodeLocations")
-_FORMS: dict[tuple[str, str], _Form] = {
-    ("v1alpha1", "ProxmoxCluster"): _Form(
-        *_CLUSTER_OLD, _OLD.cluster_status_up, _OLD.cluster_status_down
+_V1ALPHA1 = convert_v1alpha1
+_CLUSTER_V1ALPHA1 = (_V1ALPHA1.cluster_spec_up, _V1ALPHA1.cluster_spec_down)
+_MACHINE_V1ALPHA1 = (_V1ALPHA1.machine_spec_up, _V1ALPHA1.machine_spec_down)
+_drop_capmox_fields = _drop("taskRef", "retryAfter", "nodeLocations")
+_BY_VERSION: dict[tuple[str, str], _VersionConversion] = {
+    ("v1alpha1", "ProxmoxCluster"): _VersionConversion(
+        *_CLUSTER_V1ALPHA1, _V1ALPHA1.cluster_status_up, _V1ALPHA1.cluster_status_down
     ),
-    ("v1alpha1", "ProxmoxClusterTemplate"): _Form(*_CLUSTER_OLD, template=True),
-    ("v1alpha1", "ProxmoxMachine"): _Form(
-        *_MACHINE_OLD, _OLD.machine_status_up, _OLD.machine_status_down
+    ("v1alpha1", "ProxmoxClusterTemplate"): _VersionConversion(*_CLUSTER_V1ALPHA1, template=True),
+    ("v1alpha1", "ProxmoxMachine"): _VersionConversion(
+        *_MACHINE_V1ALPHA1, _V1ALPHA1.machine_status_up, _V1ALPHA1.machine_status_down
     ),
-    ("v1alpha1", "ProxmoxMachineTemplate"): _Form(
-        *_MACHINE_OLD, _OLD.template_status_up, _OLD.template_status_down, template=True
+    ("v1alpha1", "ProxmoxMachineTemplate"): _VersionConversion(
+        *_MACHINE_V1ALPHA1,
+        _V1ALPHA1.template_status_up,
+        _V1ALPHA1.template_status_down,
+        template=True,
     ),
-    ("v1alpha2", "ProxmoxCluster"): _Form(_uuid_up, _uuid_down, _CAPMOX, _same),
-    ("v1alpha2", "ProxmoxClusterTemplate"): _Form(_mould_up, _uuid_down, template=True),
-    ("v1alpha2", "ProxmoxMachine"): _Form(_full_up, _same, _CAPMOX, _same),
-    ("v1alpha2", "ProxmoxMachineTemplate"): _Form(_full_up, _same, template=True),
-    ("v1beta1", "ProxmoxCluster"): _Form(),
-    ("v1beta1", "ProxmoxClusterTemplate"): _Form(),
-    ("v1beta1", "ProxmoxMachine"): _Form(_short_up, _short_down),
-    ("v1beta1", "ProxmoxMachineTemplate"): _Form(_short_up, _short_down, template=True),
+    ("v1alpha2", "ProxmoxCluster"): _VersionConversion(
+        _uuid_up, _uuid_down, _drop_capmox_fields, _copy
+    ),
+    ("v1alpha2", "ProxmoxClusterTemplate"): _VersionConversion(
+        _templated_cluster_up, _uuid_down, template=True
+    ),
+    ("v1alpha2", "ProxmoxMachine"): _VersionConversion(_full_up, _copy, _drop_capmox_fields, _copy),
+    ("v1alpha2", "ProxmoxMachineTemplate"): _VersionConversion(_full_up, _copy, template=True),
+    ("v1beta1", "ProxmoxCluster"): _VersionConversion(),
+    ("v1beta1", "ProxmoxClusterTemplate"): _VersionConversion(),
+    ("v1beta1", "ProxmoxMachine"): _VersionConversion(_short_up, _short_down),
+    ("v1beta1", "ProxmoxMachineTemplate"): _VersionConversion(
+        _short_up, _short_down, template=True
+    ),
 }
 
 
-def _spoken(obj: Json) -> Json:
-    """Nothing said and an empty saying are the same."""
+def _without_empty(obj: Json) -> Json:
+    """Drop empty values, so that absent and empty compare as equal."""
     return {k: v for k, v in obj.items() if v}
 
 
-def _family(kind: str) -> KindConversion:
+def _conversion(kind: str) -> KindConversion:
     spokes = [
-        Spoke(version=version, up=form.up, down=form.down, canon=_spoken)
-        for (version, named), form in _FORMS.items()
-        if named == kind
+        Spoke(
+            version=version,
+            to_hub=conversion.to_hub,
+            from_hub=conversion.from_hub,
+            canonical=_without_empty,
+        )
+        for (version, name), conversion in _BY_VERSION.items()
+        if name == kind
     ]
-    return KindConversion(group=GROUP, kind=kind, hub=HUB, spokes=tuple(spokes), canon=_spoken)
+    return KindConversion(
+        group=GROUP, kind=kind, hub=HUB, spokes=tuple(spokes), canonical=_without_empty
+    )
 
 
 CONVERSIONS: tuple[KindConversion, ...] = tuple(
-    _family(cls.resource.kind) for cls in (*cluster.KINDS, *machine.KINDS)
+    _conversion(cls.resource.kind) for cls in (*cluster.KINDS, *machine.KINDS)
 )
 
 
 def convert(obj: Json, version: str) -> Json:
-    """The object in another version; ``version`` without the group."""
+    """Convert an object to another version; ``version`` is without the group."""
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
-    for family in CONVERSIONS:
-        if (group, obj.get("kind")) == (family.group, family.kind):
-            return family.convert(json_merge.without_nulls(obj), version)
-    raise Invalid(f"{obj.get('apiVersion')} {obj.get('kind')} is not a kind of {GROUP}")
+    for conversion in CONVERSIONS:
+        if (group, obj.get("kind")) == (conversion.group, conversion.kind):
+            return conversion.convert(json_merge.without_nulls(obj), version)
+    raise Invalid(f"{obj.get('apiVersion')} {obj.get('kind')} is not a kind of the group {GROUP}")

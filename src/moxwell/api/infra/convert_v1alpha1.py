@@ -1,10 +1,10 @@
 """
-CAPMOX ``v1alpha1`` to the hub and back, as functions on plain JSON.
+Conversion of CAPMOX ``v1alpha1`` objects to and from the hub, as functions on JSON objects.
 
-The default device is ``net0``. A pool named on it was meant *instead* of the cluster's, in the hub
-pools come in addition, so the default is switched off for that family. Which family a pool of the
-hub has cannot be told from its name: the first is taken for IPv4, and what is lost by that is kept
-beside the object (:mod:`moxwell.api.conversion`).
+The default device is ``net0``. In v1alpha1 a pool on the default device replaces the cluster's
+pool; in the hub pools are additional, so the default pool of that IP family is disabled. The family
+of a hub's pool is unknown, so the first pool is taken as IPv4; :mod:`moxwell.api.conversion`
+preserves what that loses.
 """
 
 from typing import Any
@@ -97,8 +97,8 @@ def machine_status_up(status: Json) -> Json:
     out = {**_pick(status, _STATUS), **_ready_up(status)}
     if addresses := status.get("ipAddresses"):
         out["ipAddresses"] = [
-            {"net": net, **{family: [a] for family, a in sorted(found.items()) if a}}
-            for net, found in sorted(addresses.items())
+            {"net": net, **{family: [a] for family, a in sorted(by_family.items()) if a}}
+            for net, by_family in sorted(addresses.items())
         ]
     return out
 
@@ -161,7 +161,7 @@ def _ready_down(status: Json) -> Json:
 
 
 def _condition_up(condition: Json) -> Json:
-    """Contract v1beta1 leaves the reason of a True away; a metav1.Condition must have one."""
+    """Convert a condition; a metav1.Condition requires a reason, which v1beta1 omits when True."""
     out = _pick(condition, ("type", "status", "lastTransitionTime"))
     return out | {
         "reason": condition.get("reason") or condition["type"],

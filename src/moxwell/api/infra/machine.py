@@ -1,9 +1,8 @@
 """
-ProxmoxMachine and ProxmoxMachineTemplate: one guest, and the mould for many.
+ProxmoxMachine and ProxmoxMachineTemplate in the hub version v1beta2.
 
-The hub version; every older form converts to it and back (:mod:`.convert`). Fields keep the names
-CAPMOX gave them. Ours are ``region`` and ``claim`` (what was decided before anything was made),
-the hardware Proxmox can do, and what may happen to a guest that lives.
+Fields that CAPMOX has keep CAPMOX's names. Additions are ``region`` and ``claim`` (decisions made
+before anything is created in Proxmox), more hardware settings, and policies for a running guest.
 """
 
 from collections.abc import Mapping
@@ -40,26 +39,26 @@ CONTRACT = {
 
 
 class ProxmoxMachineSpec(Value, frozen=True, kw_only=True):
-    """One guest."""
+    """The desired state of a ProxmoxMachine."""
 
-    # which template
+    # template and clone
     source_node: Annotated[str, Meta(min_length=1)] | None = field(name="sourceNode", default=None)
     template_id: Annotated[int, Meta(ge=100)] | None = field(name="templateID", default=None)
     template_name: str | None = field(name="templateName", default=None)
     template_selector: TemplateSelector | None = field(name="templateSelector", default=None)
-    full: bool | None = None  # None: linked where the storage can, full otherwise
+    full: bool | None = None  # None: linked where the storage supports it, else full
     snap_name: str | None = field(name="snapName", default=None)
     storage: str | None = None
     format: Literal["raw", "qcow2", "vmdk"] | None = None
     iso_storage: str | None = field(name="isoStorage", default=None)
-    # where
-    zones: Annotated[tuple[str, ...], unique()] = ()  # of the cluster; none: any
-    target: str | None = None  # this host and no other
+    # placement
+    zones: Annotated[tuple[str, ...], unique()] = ()  # zones of the cluster; empty: any
+    target: str | None = None  # the only allowed host
     allowed_nodes: Annotated[tuple[str, ...], unique()] = field(name="allowedNodes", default=())
     spread: Literal["Prefer", "Require", "Ignore"] | None = None
     pool: str | None = None
     vm_id_range: VmidRangeSpec | None = field(name="vmIDRange", default=None)
-    # what
+    # hardware
     num_sockets: Annotated[int, Meta(ge=1)] | None = field(name="numSockets", default=None)
     num_cores: Annotated[int, Meta(ge=1)] | None = field(name="numCores", default=None)
     cpu_type: str | None = field(name="cpuType", default=None)
@@ -75,11 +74,11 @@ class ProxmoxMachineSpec(Value, frozen=True, kw_only=True):
     disks: MachineDisks | None = None
     network: NetworkSpec | None = None
     pci_devices: tuple[PciDeviceSpec, ...] = field(name="pciDevices", default=())
-    # how it is known
+    # description in Proxmox
     description: str | None = None
     tags: Annotated[tuple[Tag, ...], unique()] = ()
     metadata_settings: MetadataSettings | None = field(name="metadataSettings", default=None)
-    # how it lives
+    # lifecycle
     high_availability: HighAvailability | None = field(name="highAvailability", default=None)
     firewall_groups: tuple[str, ...] = field(name="firewallGroups", default=())
     on_boot: bool | None = field(name="onBoot", default=None)
@@ -89,7 +88,7 @@ class ProxmoxMachineSpec(Value, frozen=True, kw_only=True):
         name="shutdownSeconds", default=None
     )
     checks: ProxmoxMachineChecks | None = None
-    # written by us, before and while it is made
+    # set by the controller
     region: str | None = None
     virtual_machine_id: int | None = field(name="virtualMachineID", default=None)
     claim: Claim | None = None
@@ -99,18 +98,18 @@ class ProxmoxMachineSpec(Value, frozen=True, kw_only=True):
         ValidationRule(
             "[has(self.templateID), has(self.templateName), has(self.templateSelector)]"
             ".filter(x, x).size() <= 1",
-            "name the template in one way: templateID, templateName or templateSelector",
+            "set only one of templateID, templateName and templateSelector",
             lambda self, old: _ways(self) <= 1,
         ),
         ValidationRule(
             "!has(self.storage) || !has(self.full) || self.full",
-            "a linked clone lies where its template does: leave out storage or set full: true",
+            "a linked clone uses its template's storage: omit storage or set full: true",
             lambda self, old: self.storage is None or self.full is not False,
             ".storage",
         ),
         ValidationRule(
             "!has(self.format) || !has(self.full) || self.full",
-            "a linked clone has its template's format: leave out format or set full: true",
+            "a linked clone uses its template's format: omit format or set full: true",
             lambda self, old: self.format is None or self.full is not False,
             ".format",
         ),
@@ -123,7 +122,7 @@ def _ways(spec: ProxmoxMachineSpec) -> int:
 
 
 class IPAddresses(Value, frozen=True, kw_only=True):
-    """The addresses of one device."""
+    """The addresses of one network device."""
 
     net: str
     ipv4: tuple[str, ...] = ()
@@ -131,13 +130,13 @@ class IPAddresses(Value, frozen=True, kw_only=True):
 
 
 class Initialization(Value, frozen=True, kw_only=True):
-    """What Cluster API's contract v1beta2 waits for."""
+    """Initialization milestones of Cluster API's contract v1beta2."""
 
     provisioned: bool | None = None
 
 
 class ProxmoxMachineStatus(Value, frozen=True, kw_only=True):
-    """What is true of a guest, computed anew in every pass."""
+    """The observed state of a ProxmoxMachine, computed from scratch in every pass."""
 
     conditions: tuple[Condition, ...] = ()
     initialization: Initialization = field(default_factory=Initialization)
@@ -177,34 +176,34 @@ class ProxmoxMachineStatus(Value, frozen=True, kw_only=True):
     ),
 )
 class ProxmoxMachine(Object, frozen=True, kw_only=True):
-    """A virtual machine in Proxmox that is, or becomes, a Kubernetes node."""
+    """A Proxmox virtual machine that is, or will be, a Kubernetes node."""
 
     spec: ProxmoxMachineSpec = field(default_factory=ProxmoxMachineSpec)
     status: ProxmoxMachineStatus = field(default_factory=ProxmoxMachineStatus)
 
 
 class ProxmoxMachineTemplateResource(Value, frozen=True, kw_only=True):
-    """What a machine from this template looks like."""
+    """The metadata and spec of machines created from the template."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: ProxmoxMachineSpec = field(default_factory=ProxmoxMachineSpec)
 
 
 class ProxmoxMachineTemplateSpec(Value, frozen=True, kw_only=True):
-    """The mould."""
+    """The desired state of a ProxmoxMachineTemplate."""
 
     template: ProxmoxMachineTemplateResource = field(default_factory=ProxmoxMachineTemplateResource)
 
 
 class NodeInfo(Value, frozen=True, kw_only=True):
-    """What a node from this template will say of itself."""
+    """The architecture and operating system of nodes created from the template."""
 
     architecture: str = ""
     operating_system: str = field(name="operatingSystem", default="")
 
 
 class ProxmoxMachineTemplateStatus(Value, frozen=True, kw_only=True):
-    """What an autoscaler needs to know to scale from zero."""
+    """The capacity that an autoscaler needs to scale from zero."""
 
     capacity: Mapping[str, str] = field(default_factory=dict)
     node_info: NodeInfo | None = field(name="nodeInfo", default=None)
@@ -225,7 +224,7 @@ class ProxmoxMachineTemplateStatus(Value, frozen=True, kw_only=True):
     ),
 )
 class ProxmoxMachineTemplate(Object, frozen=True, kw_only=True):
-    """The mould of machines."""
+    """A template of ProxmoxMachines."""
 
     spec: ProxmoxMachineTemplateSpec = field(default_factory=ProxmoxMachineTemplateSpec)
     status: ProxmoxMachineTemplateStatus = field(default_factory=ProxmoxMachineTemplateStatus)

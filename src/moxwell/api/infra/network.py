@@ -1,9 +1,9 @@
 """
-The network of machines, as every version from CAPMOX ``v1alpha2`` on writes it.
+Network configuration of machines, in v1alpha2 and later versions.
 
-``networkDevices`` are keyed by the name Proxmox gives them. A device without pools takes the
-cluster's default pools; ``dhcp4``/``dhcp6`` ask for DHCP on that device instead. Pools may be of
-any kind that answers IPAddressClaims.
+``networkDevices`` are keyed by Proxmox's device name. A device without pools uses the cluster's
+default pools; ``dhcp4`` and ``dhcp6`` select DHCP for that device. A pool can be of any kind whose
+provider fulfils IPAddressClaims.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -24,7 +24,7 @@ Model = Literal["e1000", "e1000e", "virtio", "rtl8139", "vmxnet3"]
 
 
 class IPConfig(Value, frozen=True, kw_only=True):
-    """Addresses of one family from which a pool is made."""
+    """Addresses of one IP family from which the controller creates a pool."""
 
     addresses: Annotated[tuple[str, ...], Meta(min_length=1)] = ()
     prefix: Annotated[int, Meta(ge=1, le=128)]
@@ -33,7 +33,7 @@ class IPConfig(Value, frozen=True, kw_only=True):
 
 
 class PoolRef(Value, frozen=True, kw_only=True):
-    """A pool of any kind that answers IPAddressClaims."""
+    """A reference to a pool of any kind whose provider fulfils IPAddressClaims."""
 
     api_group: str = field(name="apiGroup", default="ipam.cluster.x-k8s.io")
     kind: str = "InClusterIPPool"
@@ -51,7 +51,7 @@ class RouteSpec(Value, frozen=True, kw_only=True):
 
 
 class PolicySpec(Value, frozen=True, kw_only=True):
-    """A routing rule."""
+    """A routing policy rule."""
 
     to: str = ""
     from_: str = field(name="from", default="")
@@ -61,7 +61,7 @@ class PolicySpec(Value, frozen=True, kw_only=True):
 
 
 class VrfSpec(Value, frozen=True, kw_only=True):
-    """A routing domain with some of the devices in it."""
+    """A VRF and the devices it contains."""
 
     name: Annotated[str, Meta(min_length=3)]
     table: Annotated[int, Meta(ge=1)]
@@ -72,7 +72,7 @@ class VrfSpec(Value, frozen=True, kw_only=True):
     rules: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
             "!(self.table in [254, 255])",
-            "tables 254 and 255 belong to the kernel; choose another for the VRF",
+            "tables 254 and 255 are reserved for the kernel",
             lambda self, old: self.table not in (254, 255),
             ".table",
         ),
@@ -80,7 +80,7 @@ class VrfSpec(Value, frozen=True, kw_only=True):
 
 
 class NetworkDevice(Value, frozen=True, kw_only=True):
-    """One network device."""
+    """A network device."""
 
     name: Annotated[str, Meta(pattern=r"^net[0-9]+$")] = "net0"
     bridge: Annotated[str, Meta(min_length=1)] | None = None
@@ -104,7 +104,7 @@ class NetworkDevice(Value, frozen=True, kw_only=True):
     rules: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
             "!has(self.mtu) || self.mtu == 1 || self.mtu >= 576",
-            "mtu must be 1 (as the bridge) or between 576 and 65520",
+            "mtu must be 1 (inherit from the bridge) or between 576 and 65520",
             lambda self, old: self.mtu is None or self.mtu == 1 or self.mtu >= 576,
             ".mtu",
         ),
@@ -118,7 +118,7 @@ class NetworkDevice(Value, frozen=True, kw_only=True):
 
 
 class NetworkSpec(Value, frozen=True, kw_only=True):
-    """All devices of a machine, and the zone whose pools they use."""
+    """The network devices of a machine and the zone whose pools they use."""
 
     zone: ZoneName | None = None
     network_devices: Annotated[tuple[NetworkDevice, ...], keyed("name")] = field(

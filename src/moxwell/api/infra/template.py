@@ -1,4 +1,4 @@
-"""How a machine names the guest it is cloned from, and what else it may ask of its hardware."""
+"""Template selection, disks, PCI devices, HA and the claim of a ProxmoxMachine."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -14,7 +14,7 @@ Cache = Literal["none", "writethrough", "writeback", "unsafe", "directsync"]
 
 
 class TemplateSelector(Value, frozen=True, kw_only=True):
-    """A template by its tags."""
+    """Selects a template by its tags."""
 
     match_tags: Annotated[tuple[Tag, ...], Meta(min_length=1)] = field(name="matchTags", default=())
     match_policy: Literal["exact", "uniqueSubset", "bestSubset"] | None = field(
@@ -23,18 +23,20 @@ class TemplateSelector(Value, frozen=True, kw_only=True):
 
 
 class BootVolume(Value, frozen=True, kw_only=True):
-    """The disk that is there already; it can only grow. No name: the one it boots from."""
+    """
+    The boot disk, which can only grow; without a name it is the disk that the guest boots from.
+    """
 
     disk: str = ""
     size_gb: Annotated[int, Meta(ge=5)] = field(name="sizeGb")
 
 
 class ExtraDisk(Value, frozen=True, kw_only=True):
-    """One more disk."""
+    """An additional disk."""
 
     disk: DiskName
     size_gb: Annotated[int, Meta(ge=1)] = field(name="sizeGb")
-    storage: str | None = None  # the machine's if not given
+    storage: str | None = None  # default: the machine's storage
     format: Literal["raw", "qcow2", "vmdk"] | None = None
     ssd: bool | None = None
     discard: bool | None = None
@@ -47,16 +49,16 @@ class ExtraDisk(Value, frozen=True, kw_only=True):
 
 
 class MachineDisks(Value, frozen=True, kw_only=True):
-    """All disks of a machine."""
+    """The disks of a machine."""
 
     boot_volume: BootVolume | None = field(name="bootVolume", default=None)
     extra: tuple[ExtraDisk, ...] = ()
-    # what becomes of an extra disk that is taken out of the list (changes: InPlace)
+    # what happens to an extra disk that is removed from the list (changes: InPlace)
     when_removed: Literal["Keep", "Delete"] | None = field(name="whenRemoved", default=None)
 
 
 class PciDeviceSpec(Value, frozen=True, kw_only=True):
-    """A device of the host given to the guest: by resource mapping, or by its address."""
+    """A host's PCI device passed through to the guest, by resource mapping or address."""
 
     mapping: str | None = None
     host: str | None = None
@@ -68,22 +70,22 @@ class PciDeviceSpec(Value, frozen=True, kw_only=True):
     rules: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
             "has(self.mapping) != has(self.host)",
-            "name a PCI device either by mapping or by host address",
+            "set either mapping or host",
             lambda self, old: (self.mapping is None) != (self.host is None),
         ),
     )
 
 
 class HighAvailability(Value, frozen=True, kw_only=True):
-    """Registration with Proxmox's own HA manager."""
+    """Registration with the Proxmox HA manager."""
 
-    group: str | None = None  # from Proxmox VE 9 on, the node affinity rule of that name
+    group: str | None = None  # on Proxmox VE 9 and later, the node affinity rule of this name
     max_restart: Annotated[int, Meta(ge=0)] | None = field(name="maxRestart", default=None)
     max_relocate: Annotated[int, Meta(ge=0)] | None = field(name="maxRelocate", default=None)
 
 
 class VmidRangeSpec(Value, frozen=True, kw_only=True):
-    """The ids this machine may have."""
+    """The range of VMIDs for this machine."""
 
     start: Annotated[int, Meta(ge=100, le=999_999_999)]
     end: Annotated[int, Meta(ge=100, le=999_999_999)]
@@ -91,21 +93,21 @@ class VmidRangeSpec(Value, frozen=True, kw_only=True):
     rules: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
             "self.end >= self.start",
-            "the end of the range must not be below its start",
+            "end must not be less than start",
             lambda self, old: self.end >= self.start,
         ),
     )
 
 
 class ProxmoxMachineChecks(Value, frozen=True, kw_only=True):
-    """What not to wait for before a machine counts as ready."""
+    """Checks to skip before a machine counts as ready."""
 
     skip_cloud_init_status: bool | None = field(name="skipCloudInitStatus", default=None)
     skip_qemu_guest_agent: bool | None = field(name="skipQemuGuestAgent", default=None)
 
 
 class MetadataSettings(Value, frozen=True, kw_only=True):
-    """What goes into the guest's metadata."""
+    """Settings of the guest's cloud-init metadata."""
 
     provider_id_injection: bool | None = field(name="providerIDInjection", default=None)
 

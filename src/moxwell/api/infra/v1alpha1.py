@@ -1,8 +1,9 @@
 """
-CAPMOX ``v1alpha1`` as it was written: one default device and additional ones, pools by family.
+The infrastructure kinds as in CAPMOX ``v1alpha1``: one default device, additional devices, pools by
+IP family.
 
-Only schema and words; what they mean in the hub says :mod:`.from_v1alpha1`. It is also the form in
-which Cluster API's contract v1beta1 reads us: ``status.ready`` and failure domains as a map.
+:mod:`.convert_v1alpha1` converts them to the hub. Cluster API's contract v1beta1 reads this
+version: ``status.ready`` and failure domains as a map.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ DEPRECATED = f"{GROUP}/v1alpha1 is deprecated; use {GROUP}/v1beta2"
 
 
 class NetworkDeviceV1Alpha1(Value, frozen=True, kw_only=True):
-    """A network device; the default one has no name."""
+    """A network device; the default device has no name."""
 
     name: Annotated[str, Meta(pattern=r"^net[0-9]+$")] | None = None
     bridge: Annotated[str, Meta(min_length=1)] | None = None
@@ -58,7 +59,7 @@ class NetworkDeviceV1Alpha1(Value, frozen=True, kw_only=True):
 
 
 class NetworkSpecV1Alpha1(Value, frozen=True, kw_only=True):
-    """The default device, and more."""
+    """The default device and additional devices."""
 
     zone: ZoneName | None = None
     default: NetworkDeviceV1Alpha1 | None = None
@@ -69,7 +70,7 @@ class NetworkSpecV1Alpha1(Value, frozen=True, kw_only=True):
 
 
 class ProxmoxMachineSpecV1Alpha1(Value, frozen=True, kw_only=True):
-    """One guest."""
+    """The desired state of a ProxmoxMachine, in v1alpha1."""
 
     source_node: str | None = field(name="sourceNode", default=None)
     template_id: Annotated[int, Meta(ge=100)] | None = field(name="templateID", default=None)
@@ -98,14 +99,14 @@ class ProxmoxMachineSpecV1Alpha1(Value, frozen=True, kw_only=True):
 
 
 class DeviceAddressesV1Alpha1(Value, frozen=True, kw_only=True):
-    """The addresses of one device."""
+    """The addresses of one network device, in v1alpha1."""
 
     ipv4: str = ""
     ipv6: str = ""
 
 
 class ProxmoxMachineStatusV1Alpha1(Value, frozen=True, kw_only=True):
-    """What is true of a guest, in the words of contract v1beta1."""
+    """The observed state of a ProxmoxMachine, in v1alpha1."""
 
     ready: bool | None = None
     conditions: tuple[LegacyCondition, ...] = ()
@@ -124,7 +125,7 @@ class ProxmoxMachineStatusV1Alpha1(Value, frozen=True, kw_only=True):
 
 
 class CloneSpec(Value, frozen=True, kw_only=True):
-    """Machine moulds that a ClusterClass patches from; never read by a controller."""
+    """Machine specs for patches of a ClusterClass; no controller reads them."""
 
     machine_spec: Mapping[str, ProxmoxMachineSpecV1Alpha1] = field(
         name="machineSpec", default_factory=dict
@@ -134,7 +135,7 @@ class CloneSpec(Value, frozen=True, kw_only=True):
 
 
 class ProxmoxClusterSpecV1Alpha1(Value, frozen=True, kw_only=True):
-    """The ground one Kubernetes cluster stands on."""
+    """The desired state of a ProxmoxCluster, in v1alpha1."""
 
     control_plane_endpoint: ControlPlaneEndpoint | None = field(
         name="controlPlaneEndpoint", default=None
@@ -152,28 +153,28 @@ class ProxmoxClusterSpecV1Alpha1(Value, frozen=True, kw_only=True):
 
 
 class FailureDomainV1Alpha1(Value, frozen=True, kw_only=True):
-    """A zone, in the map of contract v1beta1."""
+    """A failure domain, in the map of contract v1beta1."""
 
     control_plane: bool | None = field(name="controlPlane", default=None)
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 class NodeLocation(Value, frozen=True, kw_only=True):
-    """Where CAPMOX noted a machine; kept, not read."""
+    """The host of a machine as recorded by CAPMOX; preserved, not read."""
 
     machine: LocalRef
     node: str
 
 
 class NodeLocations(Value, frozen=True, kw_only=True):
-    """Where CAPMOX noted its machines."""
+    """The hosts of machines as recorded by CAPMOX; preserved, not read."""
 
     control_plane: tuple[NodeLocation, ...] = field(name="controlPlane", default=())
     workers: tuple[NodeLocation, ...] = ()
 
 
 class ProxmoxClusterStatusV1Alpha1(Value, frozen=True, kw_only=True):
-    """What is true of the ground, in the words of contract v1beta1."""
+    """The observed state of a ProxmoxCluster, in v1alpha1."""
 
     ready: bool | None = None
     conditions: tuple[LegacyCondition, ...] = ()
@@ -206,21 +207,21 @@ _READY = Column("Ready", ".status.ready", "string")
     **_FACTS,
 )
 class ProxmoxClusterV1Alpha1(Object, frozen=True, kw_only=True):
-    """A cluster as CAPMOX v1alpha1 writes it."""
+    """A ProxmoxCluster of CAPMOX v1alpha1."""
 
     spec: ProxmoxClusterSpecV1Alpha1 = field(default_factory=ProxmoxClusterSpecV1Alpha1)
     status: ProxmoxClusterStatusV1Alpha1 = field(default_factory=ProxmoxClusterStatusV1Alpha1)
 
 
 class ProxmoxClusterTemplateResourceV1Alpha1(Value, frozen=True, kw_only=True):
-    """What a cluster from this template looks like."""
+    """The metadata and spec of clusters created from the template, in v1alpha1."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: ProxmoxClusterSpecV1Alpha1 = field(default_factory=ProxmoxClusterSpecV1Alpha1)
 
 
 class ProxmoxClusterTemplateSpecV1Alpha1(Value, frozen=True, kw_only=True):
-    """The mould."""
+    """The desired state of a ProxmoxClusterTemplate, in v1alpha1."""
 
     template: ProxmoxClusterTemplateResourceV1Alpha1 = field(
         default_factory=ProxmoxClusterTemplateResourceV1Alpha1
@@ -229,7 +230,7 @@ class ProxmoxClusterTemplateSpecV1Alpha1(Value, frozen=True, kw_only=True):
 
 @kind(name="ProxmoxClusterTemplate", plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
 class ProxmoxClusterTemplateV1Alpha1(Object, frozen=True, kw_only=True):
-    """A mould of clusters as CAPMOX v1alpha1 writes it."""
+    """A ProxmoxClusterTemplate of CAPMOX v1alpha1."""
 
     spec: ProxmoxClusterTemplateSpecV1Alpha1 = field(
         default_factory=ProxmoxClusterTemplateSpecV1Alpha1
@@ -245,21 +246,21 @@ class ProxmoxClusterTemplateV1Alpha1(Object, frozen=True, kw_only=True):
     **_FACTS,
 )
 class ProxmoxMachineV1Alpha1(Object, frozen=True, kw_only=True):
-    """A machine as CAPMOX v1alpha1 writes it."""
+    """A ProxmoxMachine of CAPMOX v1alpha1."""
 
     spec: ProxmoxMachineSpecV1Alpha1 = field(default_factory=ProxmoxMachineSpecV1Alpha1)
     status: ProxmoxMachineStatusV1Alpha1 = field(default_factory=ProxmoxMachineStatusV1Alpha1)
 
 
 class ProxmoxMachineTemplateResourceV1Alpha1(Value, frozen=True, kw_only=True):
-    """What a machine from this template looks like."""
+    """The metadata and spec of machines created from the template, in v1alpha1."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: ProxmoxMachineSpecV1Alpha1 = field(default_factory=ProxmoxMachineSpecV1Alpha1)
 
 
 class ProxmoxMachineTemplateSpecV1Alpha1(Value, frozen=True, kw_only=True):
-    """The mould."""
+    """The desired state of a ProxmoxMachineTemplate, in v1alpha1."""
 
     template: ProxmoxMachineTemplateResourceV1Alpha1 = field(
         default_factory=ProxmoxMachineTemplateResourceV1Alpha1
@@ -267,7 +268,7 @@ class ProxmoxMachineTemplateSpecV1Alpha1(Value, frozen=True, kw_only=True):
 
 
 class ProxmoxMachineTemplateStatusV1Alpha1(Value, frozen=True, kw_only=True):
-    """What an autoscaler needs to know to scale from zero."""
+    """The capacity that an autoscaler needs to scale from zero, in v1alpha1."""
 
     capacity: Mapping[str, str] = field(default_factory=dict)
 
@@ -280,7 +281,7 @@ class ProxmoxMachineTemplateStatusV1Alpha1(Value, frozen=True, kw_only=True):
     **_FACTS,
 )
 class ProxmoxMachineTemplateV1Alpha1(Object, frozen=True, kw_only=True):
-    """A mould of machines as CAPMOX v1alpha1 writes it."""
+    """A ProxmoxMachineTemplate of CAPMOX v1alpha1."""
 
     spec: ProxmoxMachineTemplateSpecV1Alpha1 = field(
         default_factory=ProxmoxMachineTemplateSpecV1Alpha1

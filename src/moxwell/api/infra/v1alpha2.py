@@ -1,10 +1,10 @@
 """
-CAPMOX ``v1alpha2``: the hub's own words, less of them, and two other meanings of silence.
+The infrastructure kinds as in CAPMOX ``v1alpha2``: the hub's fields with two other defaults.
 
-A clone is full unless told otherwise, and the providerID is ``proxmox://<uuid>``: that is what
-clusters made with CAPMOX have in their Nodes, where it can never change. The schema states neither
-as a default, else a reader that writes back would decide for the hub. Fields of CAPMOX's status
-that we do not keep are declared here so that they survive.
+A clone is full by default and the providerID is ``proxmox://<uuid>``, which Nodes of clusters
+created by CAPMOX contain and which cannot change. The schema does not state these defaults, because
+a client that writes back a defaulted object would set them in the hub. Status fields of CAPMOX that
+the hub lacks are declared so that they are preserved.
 """
 
 from typing import Any
@@ -20,20 +20,23 @@ VERSION = "v1alpha2"
 
 
 class ProxmoxMachineStatusV1Alpha2(machine.ProxmoxMachineStatus, frozen=True, kw_only=True):
-    """What is true of a guest, and what CAPMOX noted."""
+    """The observed state of a ProxmoxMachine, with CAPMOX's additional fields."""
 
     task_ref: str | None = field(name="taskRef", default=None)
     retry_after: str | None = field(name="retryAfter", default=None)
 
 
 class ProxmoxClusterStatusV1Alpha2(cluster.ProxmoxClusterStatus, frozen=True, kw_only=True):
-    """What is true of the ground, and what CAPMOX noted."""
+    """The observed state of a ProxmoxCluster, with CAPMOX's additional fields."""
 
     node_locations: NodeLocations | None = field(name="nodeLocations", default=None)
 
 
 class TemplatedClusterSpecV1Alpha2(cluster.ProxmoxClusterSpec, frozen=True, kw_only=True):
-    """A cluster in a mould. CAPMOX's classes also say ``cloneSpec`` there, which nobody reads."""
+    """
+    The spec of a templated cluster, with ``cloneSpec``, which CAPMOX's ClusterClasses set and no
+    controller reads.
+    """
 
     clone_spec: Any = field(name="cloneSpec", default=None)
 
@@ -41,7 +44,7 @@ class TemplatedClusterSpecV1Alpha2(cluster.ProxmoxClusterSpec, frozen=True, kw_o
 class ProxmoxClusterTemplateResourceV1Alpha2(
     cluster.ProxmoxClusterTemplateResource, frozen=True, kw_only=True
 ):
-    """What a cluster from this mould looks like."""
+    """The metadata and spec of clusters created from the template, in v1alpha2."""
 
     spec: TemplatedClusterSpecV1Alpha2 = field(default_factory=TemplatedClusterSpecV1Alpha2)
 
@@ -49,7 +52,7 @@ class ProxmoxClusterTemplateResourceV1Alpha2(
 class ProxmoxClusterTemplateSpecV1Alpha2(
     cluster.ProxmoxClusterTemplateSpec, frozen=True, kw_only=True
 ):
-    """The mould."""
+    """The desired state of a ProxmoxClusterTemplate, in v1alpha2."""
 
     template: ProxmoxClusterTemplateResourceV1Alpha2 = field(
         default_factory=ProxmoxClusterTemplateResourceV1Alpha2
@@ -75,7 +78,7 @@ _READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
     **_FACTS,
 )
 class ProxmoxClusterV1Alpha2(Object, frozen=True, kw_only=True):
-    """A cluster as CAPMOX v1alpha2 writes it."""
+    """A ProxmoxCluster of CAPMOX v1alpha2."""
 
     spec: cluster.ProxmoxClusterSpec = field(default_factory=cluster.ProxmoxClusterSpec)
     status: ProxmoxClusterStatusV1Alpha2 = field(default_factory=ProxmoxClusterStatusV1Alpha2)
@@ -83,7 +86,7 @@ class ProxmoxClusterV1Alpha2(Object, frozen=True, kw_only=True):
 
 @kind(name="ProxmoxClusterTemplate", plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
 class ProxmoxClusterTemplateV1Alpha2(Object, frozen=True, kw_only=True):
-    """A mould of clusters as CAPMOX v1alpha2 writes it."""
+    """A ProxmoxClusterTemplate of CAPMOX v1alpha2."""
 
     spec: ProxmoxClusterTemplateSpecV1Alpha2 = field(
         default_factory=ProxmoxClusterTemplateSpecV1Alpha2
@@ -99,7 +102,7 @@ class ProxmoxClusterTemplateV1Alpha2(Object, frozen=True, kw_only=True):
     **_FACTS,
 )
 class ProxmoxMachineV1Alpha2(Object, frozen=True, kw_only=True):
-    """A machine as CAPMOX v1alpha2 writes it."""
+    """A ProxmoxMachine of CAPMOX v1alpha2."""
 
     spec: machine.ProxmoxMachineSpec = field(default_factory=machine.ProxmoxMachineSpec)
     status: ProxmoxMachineStatusV1Alpha2 = field(default_factory=ProxmoxMachineStatusV1Alpha2)
@@ -113,7 +116,7 @@ class ProxmoxMachineV1Alpha2(Object, frozen=True, kw_only=True):
     **_FACTS,
 )
 class ProxmoxMachineTemplateV1Alpha2(Object, frozen=True, kw_only=True):
-    """A mould of machines as CAPMOX v1alpha2 writes it."""
+    """A ProxmoxMachineTemplate of CAPMOX v1alpha2."""
 
     spec: machine.ProxmoxMachineTemplateSpec = field(
         default_factory=machine.ProxmoxMachineTemplateSpec

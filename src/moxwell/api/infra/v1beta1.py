@@ -1,8 +1,8 @@
 """
-The short form: ``nodeName``, ``template``, ``cores``, ``memory``, ``diskSize``; ``server``.
+The infrastructure kinds in ``v1beta1``, with short names: ``nodeName``, ``template``, ``cores``,
+``memory``, ``diskSize``.
 
-What people write who only want a machine. Every field of the hub may stand beside the short ones;
-where both say something, the short one is meant.
+Every field of the hub is also accepted; a short field takes precedence over the hub's.
 """
 
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ VERSION = "v1beta1"
 
 
 class ProxmoxMachineSpecV1Beta1(machine.ProxmoxMachineSpec, frozen=True, kw_only=True):
-    """One guest, in few words."""
+    """The desired state of a ProxmoxMachine, with short names."""
 
     node_name: str | None = field(name="nodeName", default=None)  # the Proxmox host
     template: str | None = None  # the template's name
@@ -46,7 +46,7 @@ _READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
     **_FACTS,
 )
 class ProxmoxClusterV1Beta1(Object, frozen=True, kw_only=True):
-    """A cluster in few words: ``server`` and an endpoint."""
+    """A ProxmoxCluster of v1beta1."""
 
     spec: cluster.ProxmoxClusterSpec = field(default_factory=cluster.ProxmoxClusterSpec)
     status: cluster.ProxmoxClusterStatus = field(default_factory=cluster.ProxmoxClusterStatus)
@@ -54,7 +54,7 @@ class ProxmoxClusterV1Beta1(Object, frozen=True, kw_only=True):
 
 @kind(name="ProxmoxClusterTemplate", plural="proxmoxclustertemplates", short=("pct",), **_FACTS)
 class ProxmoxClusterTemplateV1Beta1(Object, frozen=True, kw_only=True):
-    """A mould of clusters."""
+    """A ProxmoxClusterTemplate of v1beta1."""
 
     spec: cluster.ProxmoxClusterTemplateSpec = field(
         default_factory=cluster.ProxmoxClusterTemplateSpec
@@ -70,21 +70,21 @@ class ProxmoxClusterTemplateV1Beta1(Object, frozen=True, kw_only=True):
     **_FACTS,
 )
 class ProxmoxMachineV1Beta1(Object, frozen=True, kw_only=True):
-    """A machine in few words."""
+    """A ProxmoxMachine of v1beta1, with short names."""
 
     spec: ProxmoxMachineSpecV1Beta1 = field(default_factory=ProxmoxMachineSpecV1Beta1)
     status: machine.ProxmoxMachineStatus = field(default_factory=machine.ProxmoxMachineStatus)
 
 
 class ProxmoxMachineTemplateResourceV1Beta1(Value, frozen=True, kw_only=True):
-    """What a machine from this template looks like."""
+    """The metadata and spec of machines created from the template, in v1beta1."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: ProxmoxMachineSpecV1Beta1 = field(default_factory=ProxmoxMachineSpecV1Beta1)
 
 
 class ProxmoxMachineTemplateSpecV1Beta1(Value, frozen=True, kw_only=True):
-    """The mould."""
+    """The desired state of a ProxmoxMachineTemplate, in v1beta1."""
 
     template: ProxmoxMachineTemplateResourceV1Beta1 = field(
         default_factory=ProxmoxMachineTemplateResourceV1Beta1
@@ -99,7 +99,7 @@ class ProxmoxMachineTemplateSpecV1Beta1(Value, frozen=True, kw_only=True):
     **_FACTS,
 )
 class ProxmoxMachineTemplateV1Beta1(Object, frozen=True, kw_only=True):
-    """A mould of machines, in few words."""
+    """A ProxmoxMachineTemplate of v1beta1, with short names."""
 
     spec: ProxmoxMachineTemplateSpecV1Beta1 = field(
         default_factory=ProxmoxMachineTemplateSpecV1Beta1

@@ -97,7 +97,9 @@ def _made(
     )
 
 
-def _pools(cluster: str, spec: ProxmoxClusterSpec, zone: ZoneConfig | None) -> tuple[DefaultPool, ...]:
+def _pools(
+    cluster: str, spec: ProxmoxClusterSpec, zone: ZoneConfig | None
+) -> tuple[DefaultPool, ...]:
     if zone and (zone.ip_pool_ref or zone.ipv4_config or zone.ipv6_config):
         named, made = (
             zone.ip_pool_ref,

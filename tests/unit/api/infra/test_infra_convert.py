@@ -1,4 +1,6 @@
-"""Conversions: nothing lost either way, and every manifest people have decodes."""
+"""
+Conversions of the infrastructure kinds: round trips are lossless and published manifests decode.
+"""
 
 import json
 import re
@@ -42,7 +44,7 @@ VARIABLES = {
 
 
 def fill(text: str) -> str:
-    """clusterctl's variables, with their defaults."""
+    """Substitute clusterctl's variables with their defaults."""
 
     def value(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
@@ -61,7 +63,7 @@ def ours(documents: Iterator[Any]) -> Iterator[Json]:
 
 
 def manifests() -> list[Any]:
-    """Every object of our kinds in the manifests and in the fenced YAML of the seeds."""
+    """Collect the infrastructure objects in manifests and in fenced YAML blocks."""
     found = []
     for path in sorted((SHARED / "manifests" / "capmox").glob("*.yaml")):
         for n, obj in enumerate(ours(yaml.safe_load_all(fill(path.read_text())))):
@@ -81,7 +83,7 @@ def _documents(block: str) -> Iterator[Any]:
 
 
 def typed(obj: Json) -> Object:
-    """The object read as its Struct, with all bounds checked."""
+    """Decode the object into its Struct, which checks all bounds."""
     version = obj["apiVersion"].rpartition("/")[2]
     cls = next(k for k in KINDS if (k.resource.version, k.resource.kind) == (version, obj["kind"]))
     clean = json.loads(json.dumps({k: v for k, v in obj.items() if v is not None}))
@@ -100,7 +102,7 @@ def test_every_manifest_converts_to_every_version_and_back(obj: Json, version: s
     assert {k: back.get(k) for k in clean} == clean
 
 
-def test_there_are_manifests_to_try() -> None:
+def test_manifests_are_found() -> None:
     if SHARED.exists():
         assert len(manifests()) > 15
 
@@ -110,7 +112,7 @@ text = st.text("abcdefghij", min_size=3, max_size=6)
 
 
 def _tree(cls: type[Object], data: st.DataObject) -> Json:
-    """A random object of a kind, built field by field from its own types."""
+    """Generate an object of a kind from the types of its fields."""
     spec = data.draw(_objects(cls))
     made = {"apiVersion": cls.resource.api_version, "kind": cls.resource.kind, **spec}
     made["metadata"] = {"name": "x", "namespace": "default"}
@@ -198,7 +200,7 @@ def test_round_trip_loses_nothing(cls: type[Object], version: str, data: st.Data
 
 @given(data=st.data())
 @settings(max_examples=30, suppress_health_check=list(HealthCheck), deadline=None)
-def test_what_a_reader_of_an_old_version_changes_arrives(data: st.DataObject) -> None:
+def test_an_edit_in_an_old_version_reaches_the_hub(data: st.DataObject) -> None:
     hub = _tree(machine.ProxmoxMachine, data)
     old = convert(hub, "v1alpha1")
     changed = {**old, "spec": {**old.get("spec", {}), "numCores": 77, "pool": "new"}}
@@ -215,7 +217,7 @@ def machine_of(version: str, **spec: Any) -> Json:
     return {**head, "metadata": {"name": "m"}, "spec": spec}
 
 
-def test_short_form() -> None:
+def test_short_names() -> None:
     short = machine_of("v1beta1", nodeName="pve", template="ubuntu", cores=4, memory=8192)
     short["spec"]["diskSize"] = 50
     hub = convert(short, HUB)
@@ -255,12 +257,12 @@ def test_capmox_clusters_keep_uuid_provider_ids() -> None:
     assert convert(hub, "v1alpha2") == old
 
 
-def test_plain_objects_stay_plain() -> None:
+def test_lossless_conversions_set_no_annotation() -> None:
     hub = convert(machine_of("v1alpha2", templateID=100, full=True), HUB)
     assert "annotations" not in hub["metadata"]
 
 
-def test_what_cannot_be_said_is_kept_beside_it() -> None:
+def test_fields_the_older_version_lacks_are_stored_in_an_annotation() -> None:
     hub = machine_of(HUB, cpuType="host", full=True)
     old = convert(hub, "v1alpha1")
     assert "cpuType" not in old["spec"]
@@ -268,7 +270,7 @@ def test_what_cannot_be_said_is_kept_beside_it() -> None:
     assert convert(old, HUB) == hub
 
 
-def test_a_broken_annotation_is_no_reason_to_fail() -> None:
+def test_an_invalid_annotation_is_ignored() -> None:
     old = machine_of("v1alpha1", numCores=2, full=True)
     old["metadata"]["annotations"] = {HUB_DATA: "{", "mine": "kept"}
     hub = convert(old, HUB)
@@ -284,12 +286,12 @@ def test_a_broken_annotation_is_no_reason_to_fail() -> None:
         pytest.param(machine_of(HUB) | {"kind": "Proxmox"}, "v1alpha1", id="another kind"),
     ],
 )
-def test_what_is_not_ours_is_refused(obj: Json, version: str) -> None:
+def test_other_kinds_are_rejected(obj: Json, version: str) -> None:
     with pytest.raises(MoxwellError):
         convert(obj, version)
 
 
-def test_typed_hub_objects_survive() -> None:
+def test_typed_hub_objects_round_trip() -> None:
     made = machine.ProxmoxMachine(spec=machine.ProxmoxMachineSpec(num_cores=4))
     assert msgspec.convert(as_dict(made), machine.ProxmoxMachine) == made
     assert {m.VERSION for m in (v1alpha1, v1alpha2, v1beta1)} | {HUB} == set(VERSIONS)

@@ -1,4 +1,4 @@
-"""The clusterctl release: what the contract demands of components and templates."""
+"""The clusterctl release: components and templates fulfil the provider contract."""
 
 import importlib.util
 import re
@@ -31,7 +31,7 @@ def components() -> list[dict[str, Any]]:
     return made
 
 
-def test_one_namespace_and_everything_in_it() -> None:
+def test_everything_is_in_one_namespace() -> None:
     found = components()
     (space,) = [o for o in found if o["kind"] == "Namespace"]
     spaced = [o["metadata"].get("namespace") for o in found]
@@ -40,7 +40,7 @@ def test_one_namespace_and_everything_in_it() -> None:
     assert all(o["metadata"]["labels"][label] == "infrastructure-moxwell" for o in found)
 
 
-def test_the_manager_is_called_so_and_takes_a_namespace() -> None:
+def test_the_manager_deployment_has_its_name_and_namespace_flag() -> None:
     (deployment,) = [o for o in components() if o["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["name"] == "manager"

@@ -1,8 +1,7 @@
 """
-Arbitrary objects of a kind, for property tests: drawn from the schema that its CRD states.
+Hypothesis strategies for JSON objects of a kind, generated from the schema of its CRD.
 
-In: a kind; out: a hypothesis strategy of JSON objects that the kind's own schema accepts. Optional
-fields come and go, bounds, enums and patterns are kept. CEL rules are not.
+Optional fields are present at random; bounds, enums and patterns are respected, CEL rules are not.
 """
 
 import string
@@ -19,7 +18,7 @@ _TIMES = st.datetimes().map(lambda t: t.replace(microsecond=0, year=2026).isofor
 
 
 def objects(kind: type[Object]) -> st.SearchStrategy[Tree]:
-    """Whole objects of a kind."""
+    """Generate objects of a kind."""
     root = schema.of_kind(kind)
     parts = {k: v for k, v in root["properties"].items() if k in ("spec", "status")}
     others = {k: v for k, v in root["properties"].items() if k not in ("spec", "status")}
@@ -30,7 +29,7 @@ def objects(kind: type[Object]) -> st.SearchStrategy[Tree]:
 
 
 def values(node: Tree) -> st.SearchStrategy[Any]:
-    """Values that one schema node accepts."""
+    """Generate values that a schema accepts."""
     if "enum" in node:
         return st.sampled_from(node["enum"])
     if node.get("x-kubernetes-int-or-string"):
@@ -53,11 +52,11 @@ def values(node: Tree) -> st.SearchStrategy[Any]:
 
 def _object(node: Tree) -> st.SearchStrategy[Tree]:
     if "properties" in node:
-        needed = set(node.get("required", []))
+        required = set(node.get("required", []))
         fields = {name: values(inner) for name, inner in node["properties"].items()}
         return st.fixed_dictionaries(
-            {name: value for name, value in fields.items() if name in needed},
-            optional={name: value for name, value in fields.items() if name not in needed},
+            {name: value for name, value in fields.items() if name in required},
+            optional={name: value for name, value in fields.items() if name not in required},
         )
     inner = values(node.get("additionalProperties", {"type": "string"}))
     least = node.get("minProperties", 0)
@@ -83,8 +82,8 @@ def _string(node: Tree) -> st.SearchStrategy[str]:
         return _TIMES
     if "pattern" in node:
         low, high = node.get("minLength", 0), node.get("maxLength", 999)
-        found: st.SearchStrategy[str] = st.from_regex(str(node["pattern"]), fullmatch=True)
-        return found.filter(lambda text: low <= len(text) <= high and "\n" not in text)
+        matching: st.SearchStrategy[str] = st.from_regex(str(node["pattern"]), fullmatch=True)
+        return matching.filter(lambda text: low <= len(text) <= high and "\n" not in text)
     least = node.get("minLength", 0)
     most = min(node.get("maxLength", 9), max(least, 9))
     return st.text(string.ascii_lowercase, min_size=least, max_size=most)
