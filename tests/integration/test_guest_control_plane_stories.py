@@ -1,7 +1,7 @@
 """
-Control planes on simulated machines: init, join, second control plane, a restart, a lost machine.
+Control planes on simulated guests: init, join, second control plane node, restart, lost guest.
 
-Everything goes over sockets, with an RSA authority as Cluster API makes them; only time is virtual.
+Uses real sockets, an RSA CA as Cluster API creates it, and virtual time.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from cryptography.x509.oid import NameOID
 from moxwell.app.state_dir import free_port
 from moxwell.bootstrap.iso import build_iso
 from moxwell.clock import SystemClock
-from moxwell.embedded.clusterapi.kubeadm.plan import ca_hash
+from moxwell.embedded.clusterapi.kubeadm.cloud_config import ca_hash
 from moxwell.embedded.controllermanager.resources import NODES, PODS
-from moxwell.embedded.controlplanes.machine_control_planes import MachinePlanes
+from moxwell.embedded.controlplanes.machine_control_planes import MachineControlPlanes
 from moxwell.errors import Retryable
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.transport import KubeTransport
 from moxwell.lab.guests import control_plane_pki
-from moxwell.lab.guests.control_plane import Plane
-from moxwell.lab.guests.guest_runner import SENTINEL, Guests
+from moxwell.lab.guests.control_plane import GuestControlPlane
+from moxwell.lab.guests.guest_runner import SENTINEL, GuestRunner
 from moxwell.lab.guests.userdata import CONTROL_PLANE
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -39,8 +39,8 @@ SUCCESS = f"echo success > {SENTINEL}"
 
 
 @dataclass
-class Guest:
-    """What the simulator would show."""
+class StubVm:
+    """A VM as the simulator passes it to a guest operating system."""
 
     vmid: int
     name: str
@@ -59,7 +59,7 @@ class Guest:
     def media(self, drive: str, /) -> bytes | None:
         return self.iso if drive == "ide0" else None
 
-    def plugged(self) -> dict[str, Any]:
+    def live_config(self) -> dict[str, Any]:
         return self.conf
 
     def power_off(self) -> None: ...
@@ -74,11 +74,11 @@ def _pem(key: rsa.RSAPrivateKey) -> str:
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, str]:
-    """An authority and a key for service accounts, both RSA."""
+    """An RSA CA and an RSA service account key."""
     key, tokens = (rsa.generate_private_key(65537, 2048) for _ in range(2))
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
     now = SystemClock().now()
-    made = (
+    created = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -90,21 +90,21 @@ def keys() -> dict[str, str]:
         .add_extension(x509.SubjectKeyIdentifier(b"of its own making"), critical=False)
         .sign(key, hashes.SHA256())
     )
-    ca = made.public_bytes(serialization.Encoding.PEM).decode()
+    ca = created.public_bytes(serialization.Encoding.PEM).decode()
     return {"ca.crt": ca, "ca.key": _pem(key), "sa.key": _pem(tokens)}
 
 
 class World:
-    """Guests, the control plane they make, and its administrator."""
+    """Guests, their control plane, and access to it."""
 
     def __init__(self, folder: Path, keys: dict[str, str]) -> None:
         self.clock, self.keys, self.port = LoopClock(), keys, free_port()
         self.host = "127.88.0.1"
-        self.planes = MachinePlanes(folder, self.clock)
-        self.guests = Guests(HttpTransport, self.clock, planes=self.planes)
+        self.planes = MachineControlPlanes(folder, self.clock)
+        self.guests = GuestRunner(KubeTransport, self.clock, control_planes=self.planes)
 
     def access(self) -> Any:
-        plane = Plane(
+        plane = GuestControlPlane(
             host=self.host,
             port=self.port,
             version="v1.34.1",
@@ -114,7 +114,7 @@ class World:
         )
         return control_plane_pki.administrator(plane, self.clock.now())
 
-    def seed(self, name: str, commands: list[str], files: dict[str, str]) -> bytes:
+    def config_drive(self, name: str, commands: list[str], files: dict[str, str]) -> bytes:
         written = [{"path": p, "content": c} for p, c in files.items()]
         data = yaml.safe_dump({"write_files": written, "runcmd": commands})
         meta = f"instance-id: i-{name}\nlocal-hostname: {name}\nkubernetes-version: v1.34.1\n"
@@ -129,7 +129,7 @@ class World:
     def pki(self) -> dict[str, str]:
         return {f"/etc/kubernetes/pki/{name}": text for name, text in self.keys.items()}
 
-    def first(self, name: str, host: str = "") -> bytes:
+    def init_drive(self, name: str, host: str = "") -> bytes:
         cluster = {
             "kind": "ClusterConfiguration",
             "controlPlaneEndpoint": f"{host or self.host}:{self.port}",
@@ -138,9 +138,9 @@ class World:
         own = {"kind": "InitConfiguration", "bootstrapTokens": [{"token": TOKEN}]}
         path = "/run/kubeadm/kubeadm.yaml"
         files = {**self.pki(), path: yaml.safe_dump_all([cluster, own])}
-        return self.seed(name, [f"kubeadm init --config {path} && {SUCCESS}"], files)
+        return self.config_drive(name, [f"kubeadm init --config {path} && {SUCCESS}"], files)
 
-    def joining(self, name: str, *, control_plane: bool = False) -> bytes:
+    def join_drive(self, name: str, *, control_plane: bool = False) -> bytes:
         token = {
             "apiServerEndpoint": f"{self.host}:{self.port}",
             "token": TOKEN,
@@ -154,10 +154,10 @@ class World:
             body["controlPlane"] = {}
         path = "/run/kubeadm/kubeadm-join-config.yaml"
         files = {path: yaml.safe_dump(body)} | (self.pki() if control_plane else {})
-        return self.seed(name, [f"kubeadm join --config {path} && {SUCCESS}"], files)
+        return self.config_drive(name, [f"kubeadm join --config {path} && {SUCCESS}"], files)
 
-    async def boot(self, vmid: int, name: str, iso: bytes) -> Guest:
-        guest = Guest(vmid, name, iso)
+    async def boot(self, vmid: int, name: str, iso: bytes) -> StubVm:
+        guest = StubVm(vmid, name, iso)
         await self.guests.booted(guest)
         return guest
 
@@ -169,46 +169,46 @@ class World:
             except Retryable:
                 pass
             await self.clock.sleep(1)
-        raise AssertionError("it never came true")
+        raise AssertionError("the condition did not become true")
 
 
 @asynccontextmanager
 async def world(folder: Path, keys: dict[str, str]) -> AsyncIterator[tuple[World, Kube]]:
-    made = World(folder, keys)
+    created = World(folder, keys)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(made.planes.run()), group.create_task(made.guests.run())]
-        async with HttpTransport(made.access()) as transport:
-            yield made, Kube(transport)
+        tasks = [group.create_task(created.planes.run()), group.create_task(created.guests.run())]
+        async with KubeTransport(created.access()) as transport:
+            yield created, Kube(transport)
         for task in tasks:
             task.cancel()
 
 
 async def ready(kube: Kube, name: str) -> Any:
     node = await kube.find(NODES, name)
-    said = ((node or {}).get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in said) and node
+    answer = ((node or {}).get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in answer) and node
 
 
 def test_a_machine_becomes_a_control_plane_and_others_join_it(
     tmp_path: Path, keys: dict[str, str]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with world(tmp_path, keys) as (w, kube):
-            first = await w.boot(101, "cp-1", w.first("cp-1"))
+            init_drive = await w.boot(101, "cp-1", w.init_drive("cp-1"))
             await w.until(lambda: ready(kube, "cp-1"))
-            answer = await w.guests.agent(first, "file-read", {"file": SENTINEL})
+            answer = await w.guests.agent(init_drive, "file-read", {"file": SENTINEL})
             assert answer["content"] == "success\n"
-            await w.boot(102, "w-1", w.joining("w-1"))
-            await w.boot(103, "cp-2", w.joining("cp-2", control_plane=True))
+            await w.boot(102, "w-1", w.join_drive("w-1"))
+            await w.boot(103, "cp-2", w.join_drive("cp-2", control_plane=True))
             await w.until(lambda: ready(kube, "w-1"))
             await w.until(lambda: ready(kube, "cp-2"))
 
-            async def marked() -> list[str]:
+            async def labeled() -> list[str]:
                 nodes = (await kube.list(NODES)).items
                 found = [n for n in nodes if CONTROL_PLANE in n["metadata"]["labels"]]
                 return sorted(n["metadata"]["name"] for n in found) if len(found) == 2 else []
 
-            assert await w.until(marked) == ["cp-1", "cp-2"]
+            assert await w.until(labeled) == ["cp-1", "cp-2"]
 
             async def mirrored() -> bool:
                 pods = (await kube.list(PODS, "kube-system")).items
@@ -219,59 +219,55 @@ def test_a_machine_becomes_a_control_plane_and_others_join_it(
             worker = await kube.get(NODES, "w-1")
             assert "taints" not in worker["spec"]
 
-    run_virtual(story())
+    run_virtual(scenario())
 
 
-def is_used(folder: Path) -> bool:
+def has_data(folder: Path) -> bool:
     return any(folder.iterdir())
 
 
-def test_it_is_there_again_after_a_restart_with_all_it_knew(
-    tmp_path: Path, keys: dict[str, str]
-) -> None:
-    async def story() -> None:
+def test_a_restart_keeps_the_data(tmp_path: Path, keys: dict[str, str]) -> None:
+    async def scenario() -> None:
         async with world(tmp_path, keys) as (w, kube):
-            first = await w.boot(101, "cp-1", w.first("cp-1"))
+            init_drive = await w.boot(101, "cp-1", w.init_drive("cp-1"))
             before = await w.until(lambda: ready(kube, "cp-1"))
             await w.guests.stopped("r1", 101)
             with pytest.raises(Retryable):
                 await kube.get(NODES, "cp-1")
-            await w.guests.booted(first)
+            await w.guests.booted(init_drive)
             after = await w.until(lambda: ready(kube, "cp-1"))
             assert after["metadata"]["uid"] == before["metadata"]["uid"]
-            assert is_used(tmp_path)
+            assert has_data(tmp_path)
             await w.guests.stopped("r1", 101)
             assert w.guests.keep_only([])
-            assert not is_used(tmp_path)
+            assert not has_data(tmp_path)
 
-    run_virtual(story())
+    run_virtual(scenario())
 
 
-def test_it_is_served_while_one_of_its_machines_lives(tmp_path: Path, keys: dict[str, str]) -> None:
-    async def story() -> None:
+def test_it_is_served_until_the_last_member_stops(tmp_path: Path, keys: dict[str, str]) -> None:
+    async def scenario() -> None:
         async with world(tmp_path, keys) as (w, kube):
-            await w.boot(101, "cp-1", w.first("cp-1"))
+            await w.boot(101, "cp-1", w.init_drive("cp-1"))
             await w.until(lambda: ready(kube, "cp-1"))
-            await w.boot(103, "cp-2", w.joining("cp-2", control_plane=True))
+            await w.boot(103, "cp-2", w.join_drive("cp-2", control_plane=True))
             await w.until(lambda: ready(kube, "cp-2"))
             await w.guests.stopped("r1", 101)
             await w.clock.sleep(90)
             node = await kube.get(NODES, "cp-1")
-            said = {c["type"]: c["status"] for c in node["status"]["conditions"]}
-            assert said["Ready"] == "Unknown"
+            answer = {c["type"]: c["status"] for c in node["status"]["conditions"]}
+            assert answer["Ready"] == "Unknown"
 
-    run_virtual(story())
+    run_virtual(scenario())
 
 
-def test_an_endpoint_elsewhere_leaves_the_machine_out_with_a_word(
-    tmp_path: Path, keys: dict[str, str]
-) -> None:
-    async def story() -> None:
+def test_an_endpoint_that_is_not_loopback_is_rejected(tmp_path: Path, keys: dict[str, str]) -> None:
+    async def scenario() -> None:
         async with world(tmp_path, keys) as (w, _):
-            guest = await w.boot(101, "cp-1", w.first("cp-1", host="10.0.0.4"))
+            guest = await w.boot(101, "cp-1", w.init_drive("cp-1", host="10.0.0.4"))
             await w.clock.sleep(30)
             log = {"file": "/var/log/cloud-init.log"}
-            said = await w.guests.agent(guest, "file-read", log)
-            assert "127.1.2.3" in said["content"]
+            answer = await w.guests.agent(guest, "file-read", log)
+            assert "127.1.2.3" in answer["content"]
 
-    run_virtual(story())
+    run_virtual(scenario())

@@ -1,7 +1,7 @@
 """
-A simulated guest boots from a real seed, joins a hosted control plane over TLS, and runs pods.
+A simulated guest boots from a config drive, joins a hosted control plane over TLS and runs pods.
 
-Everything goes over sockets; only time is virtual.
+Uses real sockets and virtual time.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from moxwell.api.capi.bootstrap import (
     KubeadmConfigSpec,
     NodeRegistration,
 )
-from moxwell.api.capi.shared import Endpoint
+from moxwell.api.capi.shared import APIEndpoint
 from moxwell.app.state_dir import free_port
 from moxwell.bootstrap.iso import build_iso
-from moxwell.embedded.clusterapi.kubeadm import plan as kubeadm
+from moxwell.embedded.clusterapi.kubeadm import cloud_config as kubeadm
 from moxwell.embedded.clusterapi.tenant_clients import SECRETS
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane, Wish
 from moxwell.embedded.controllermanager.resources import DEPLOYMENTS, NODES, PODS
-from moxwell.embedded.controlplanes.inprocess import EmbeddedPlanes
+from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
 from moxwell.errors import Unreachable
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
-from moxwell.lab.guests.guest_runner import SENTINEL, Guests
+from moxwell.kube.transport import KubeTransport
+from moxwell.lab.guests.guest_runner import SENTINEL, GuestRunner
 from moxwell.runtime.key import Key
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -42,8 +42,8 @@ TOKEN = "abcdef.0123456789abcdef"
 
 
 @dataclass
-class Guest:
-    """What the simulator would show."""
+class StubVm:
+    """A VM as the simulator passes it to a guest operating system."""
 
     vmid: int
     iso: bytes
@@ -60,7 +60,7 @@ class Guest:
             "cores": 2,
             "memory": "4096",
             "net0": f"virtio=BC:24:11:00:00:{self.vmid % 256:02X},bridge=vmbr0",
-            "ide0": "local:iso/seed.iso,media=cdrom",
+            "ide0": "local:iso/cidata.iso,media=cdrom",
         }
 
     def media(self, drive: str, /) -> bytes | None:
@@ -68,15 +68,15 @@ class Guest:
 
     def power_off(self) -> None: ...
     def reboot(self) -> None: ...
-    def plugged(self) -> dict[str, Any]:
+    def live_config(self) -> dict[str, Any]:
         return self.conf
 
 
 @dataclass
 class World:
     clock: LoopClock
-    guests: Guests
-    planes: EmbeddedPlanes
+    guests: GuestRunner
+    planes: InProcessControlPlanes
     plane: Plane
     kube: Kube
 
@@ -85,19 +85,19 @@ class World:
             if found := await check():
                 return found
             await self.clock.sleep(1)
-        raise AssertionError("it never came true")
+        raise AssertionError("the condition did not become true")
 
 
 @asynccontextmanager
 async def world(folder: Path) -> AsyncIterator[World]:
     clock = LoopClock()
-    planes = EmbeddedPlanes(folder, clock, port_of=free_port)
-    guests = Guests(HttpTransport, clock)
+    planes = InProcessControlPlanes(folder, clock, port_of=free_port)
+    guests = GuestRunner(KubeTransport, clock)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(planes.run()), group.create_task(guests.run())]
         plane = await planes.ensure(Wish(key=KEY, uid="u", version="v1.34.1", replicas=1))
         access = kubeconfig.parse(plane.admin).access(clock, {})
-        async with HttpTransport(access) as transport:
+        async with KubeTransport(access) as transport:
             kube = Kube(transport)
             await kube.create(kubeadm.token_secret(TOKEN, clock.now()), SECRETS)
             yield World(clock, guests, planes, plane, kube)
@@ -105,13 +105,13 @@ async def world(folder: Path) -> AsyncIterator[World]:
             task.cancel()
 
 
-def seed(plane: Plane, name: str, token: str = TOKEN, pin: str = "") -> bytes:
+def config_drive(plane: Plane, name: str, token: str = TOKEN, pin: str = "") -> bytes:
     args = (Arg(name="node-labels", value="moxwell.dev/node-group=md0"),)
     node = NodeRegistration(name="{{ local_hostname }}", kubelet_extra_args=args)
     join = JoinConfiguration(node_registration=node)
     config = KubeadmConfig(spec=KubeadmConfigSpec(join_configuration=join))
     hashes = [pin or kubeadm.ca_hash(plane.ca.encode())]
-    endpoint = Endpoint(host=plane.host, port=plane.port)
+    endpoint = APIEndpoint(host=plane.host, port=plane.port)
     body = kubeadm.join_configuration(config, endpoint, token, hashes)
     body["nodeRegistration"]["taints"] = []
     return build_iso(
@@ -129,10 +129,10 @@ def is_ready(node: dict[str, Any]) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def test_a_guest_joins_runs_pods_and_is_missed(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_guest_joins_runs_pods_and_becomes_not_ready(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with world(tmp_path) as w:
-            guest = Guest(101, seed(w.plane, "w1"))
+            guest = StubVm(101, config_drive(w.plane, "w1"))
             await w.guests.booted(guest)
 
             async def joined() -> Any:
@@ -156,28 +156,32 @@ def test_a_guest_joins_runs_pods_and_is_missed(tmp_path: Path) -> None:
             await w.until(running)
             await w.guests.stopped("r1", 101)
 
-            async def missed() -> Any:
+            async def not_ready() -> Any:
                 found = await w.kube.get(NODES, "w1")
                 return not is_ready(found)
 
-            await w.until(missed)
-            await w.guests.booted(Guest(101, b""))
+            await w.until(not_ready)
+            await w.guests.booted(StubVm(101, b""))
             await w.until(joined)
 
-    run_virtual(story())
+    run_virtual(scenario())
 
 
 @pytest.mark.parametrize(
-    "token, pin, says",
+    "token, pin, message",
     [
         pytest.param("abcdef.ffffffffffffffff", "", "nauthorized", id="a wrong token"),
-        pytest.param(TOKEN, "sha256:00", "hashes", id="another authority"),
+        pytest.param(TOKEN, "sha256:00", "caCertHashes", id="another CA"),
     ],
 )
-def test_a_guest_with_wrong_data_stays_out(tmp_path: Path, token: str, pin: str, says: str) -> None:
-    async def story() -> None:
+def test_a_guest_with_invalid_data_does_not_join(
+    tmp_path: Path, token: str, pin: str, message: str
+) -> None:
+    tmp_path: Path, token: str, pin: str, message: str
+) -> None:
+    async def scenario() -> None:
         async with world(tmp_path) as w:
-            guest = Guest(102, seed(w.plane, "w2", token, pin))
+            guest = StubVm(102, config_drive(w.plane, "w2", token, pin))
             await w.guests.booted(guest)
 
             async def failed() -> Any:
@@ -188,19 +192,19 @@ def test_a_guest_with_wrong_data_stays_out(tmp_path: Path, token: str, pin: str,
 
             await w.until(failed, 900)
             log = await w.guests.agent(guest, "file-read", {"file": "/var/log/cloud-init.log"})
-            assert says in log["content"]
+            assert message in log["content"]
             assert await w.kube.find(NODES, "w2") is None
 
-    run_virtual(story())
+    run_virtual(scenario())
 
 
-def test_a_stopped_guest_is_silent(tmp_path: Path) -> None:
-    async def story() -> None:
-        guests = Guests(HttpTransport, LoopClock())
+def test_a_stopped_guest_has_no_agent(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        guests = GuestRunner(KubeTransport, LoopClock())
         with pytest.raises(Unreachable):
-            await guests.agent(Guest(1, b""), "ping", {})
+            await guests.agent(StubVm(1, b""), "ping", {})
 
-    run_virtual(story())
+    run_virtual(scenario())
 
 
 def deployment(name: str, replicas: int) -> dict[str, Any]:
@@ -212,8 +216,8 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
 
 
-def test_a_plane_sleeps_and_wakes_with_its_data_and_port(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_stopped_control_plane_keeps_data_and_port(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with world(tmp_path) as w:
             await w.planes.sleep(KEY)
             again = await w.planes.ensure(Wish(key=KEY, uid="u", version="v1.35.0", replicas=1))
@@ -223,5 +227,5 @@ def test_a_plane_sleeps_and_wakes_with_its_data_and_port(tmp_path: Path) -> None
             assert base64.b64decode(secret["data"]["token-id"]) == b"abcdef"
             await w.planes.destroy(KEY)
 
-    run_virtual(story())
+    run_virtual(scenario())
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import pytest
 
 from moxwell.clock import SystemClock
 from moxwell.lab.proxmox import state_file
-from moxwell.lab.proxmox.simulator import Simulator, regions_of
+from moxwell.lab.proxmox.simulator import Simulator, load_regions
 
 WORLD = """
 regions:
@@ -29,7 +29,7 @@ async def simulator(tmp_path: Path) -> AsyncIterator[Simulator]:
     world = tmp_path / "world.yaml"
     world.write_text(WORLD)
     clock, state = SystemClock(), tmp_path / "state.json"
-    made = Simulator(regions_of(world, state, clock.now().timestamp()), clock, state=state)
+    made = Simulator(load_regions(world, state, clock.now().timestamp()), clock, state=state)
     await made.start()
     yield made
     await made.stop()
@@ -79,8 +79,8 @@ async def test_an_upload_keeps_its_bytes(
     async with client.post("/api2/json/nodes/n1/storage/local/upload", data=form) as answer:
         assert answer.status == 200
         upid = (await answer.json())["data"]
-    await simulator.engine.desks["r"].workers.wait(upid)
-    volume = simulator.regions["r"].storages["local"].shelf("n1")["iso/a.iso"]
+    await simulator.engine.runtimes["r"].workers.wait(upid)
+    volume = simulator.regions["r"].storages["local"].volumes_on("n1")["iso/a.iso"]
     assert volume.data == b"0123456789" * 9000
 
 

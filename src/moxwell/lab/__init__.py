@@ -1,1 +1,1 @@
-"""Instead of a Proxmox, for the lab and for tests: the simulated Proxmox VE and the simulated guests."""
+"""Simulated Proxmox VE and simulated guests, for the lab and for tests."""

@@ -1,10 +1,9 @@
 """
-What lives inside simulated guests.
+Simulated guest operating systems for the VMs of :mod:`moxwell.lab.proxmox`.
 
-A guest that starts gets what real hardware would give it: its configuration and the bytes of its
-media. ``seed`` reads the ISO and the cloud-init or Ignition data on it with a parser of its own,
-``join`` does what kubeadm would with it, ``kubelet`` is the node that results, ``agent`` answers
-the QEMU guest agent. ``guests`` holds them all and is the plug that :mod:`moxwell.lab.proxmox` calls.
-Nothing
-here knows who wrote the data: wrong data keeps a guest out of its cluster, as in life.
+``guest_runner`` is the entry point that the simulator calls. A guest that boots reads its NoCloud
+config drive (``config_drive``), interprets the user-data (``userdata``), runs a simulated kubeadm
+(``join``, ``kubeadm_init``) and then a simulated kubelet (``kubelet``, ``pods``, ``volumes``);
+``agent`` answers QEMU guest agent commands. The parsers are independent of the code that writes the
+bootstrap data, so invalid data keeps a guest out of its cluster.
 """

@@ -1,9 +1,9 @@
 """
 The QEMU guest agent of a simulated guest.
 
-Answers with the ``return`` of the real protocol. ``exec`` knows the few commands that provisioning
-uses (``cat``, ``test``, ``cloud-init status``, ``hostname``, ``true``); any other exits with 127,
-as a shell would that does not find it. Raises ``Invalid`` for what the agent itself would refuse.
+``answer`` returns the ``return`` value of the QMP guest agent protocol. ``guest-exec`` knows the
+commands that provisioning uses (``cat``, ``test``, ``cloud-init status``, ``hostname``, ``true``);
+any other command exits with 127. Raises ``Invalid`` for requests that the agent rejects.
 """
 
 import base64
@@ -12,26 +12,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moxwell.errors import Invalid
-from moxwell.lab.guests.hardware import Interface
+from moxwell.lab.guests.hardware import GuestInterface
 
 ERROR_NO_FILE = "failed to open file '{}' (mode: 'r'): No such file or directory"
 
 
 @dataclass(slots=True)
-class System:
-    """The operating system as its agent sees it: names, files, cards, processes that ended."""
+class OperatingSystem:
+    """
+    The state of a guest operating system that its agent reports: files, interfaces, exited
+    processes.
+    """
 
     hostname: str = ""
     files: dict[str, str] = field(default_factory=dict)
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[GuestInterface, ...] = ()
     cloud_init: str = "running"  # running, done or error
     ended: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     next_pid: int = 1000
     halt: Callable[[], Any] | None = None
 
 
-def answer(system: System, command: str, args: Mapping[str, Any]) -> Any:
-    """The ``return`` of one command."""
+def answer(system: OperatingSystem, command: str, args: Mapping[str, Any]) -> Any:
+    """Return the ``return`` value of one agent command."""
     name = command.removeprefix("guest-")
     handler = _COMMANDS.get(name)
     if handler is None:
@@ -39,12 +42,14 @@ def answer(system: System, command: str, args: Mapping[str, Any]) -> Any:
     return handler(system, args)
 
 
-def _interfaces(system: System, _: Mapping[str, Any]) -> Any:
+def _interfaces(system: OperatingSystem, _: Mapping[str, Any]) -> Any:
     loopback = [{"ip-address-type": "ipv4", "ip-address": "127.0.0.1", "prefix": 8}]
     rows = [{"name": "lo", "hardware-address": "00:00:00:00:00:00", "ip-addresses": loopback}]
-    for card in system.interfaces:
-        addresses = [_address(a) for a in card.addresses]
-        rows.append({"name": card.name, "hardware-address": card.mac, "ip-addresses": addresses})
+    for device in system.interfaces:
+        addresses = [_address(a) for a in device.addresses]
+        rows.append(
+            {"name": device.name, "hardware-address": device.mac, "ip-addresses": addresses}
+        )
     return rows
 
 
@@ -54,7 +59,7 @@ def _address(cidr: str) -> dict[str, Any]:
     return {"ip-address-type": kind, "ip-address": address, "prefix": int(prefix or 32)}
 
 
-def _osinfo(system: System, _: Mapping[str, Any]) -> Any:
+def _osinfo(system: OperatingSystem, _: Mapping[str, Any]) -> Any:
     return {
         "id": "ubuntu",
         "name": "Ubuntu",
@@ -66,23 +71,23 @@ def _osinfo(system: System, _: Mapping[str, Any]) -> Any:
     }
 
 
-def _exec(system: System, args: Mapping[str, Any]) -> Any:
+def _exec(system: OperatingSystem, args: Mapping[str, Any]) -> Any:
     given = args.get("command") or [args.get("path"), *(args.get("arg") or ())]
     argv = [given] if isinstance(given, str) else [str(a) for a in given]
-    code, out, err = _run(system, _unwrapped(argv))
+    code, out, err = _run(system, _strip_shell(argv))
     system.next_pid += 1
     system.ended[system.next_pid] = _result(code, out, err)
     return {"pid": system.next_pid}
 
 
-def _unwrapped(argv: list[str]) -> list[str]:
-    """``sh -c "cat x"`` and full paths are taken for what they run."""
+def _strip_shell(argv: list[str]) -> list[str]:
+    """Strip ``sh -c`` and the directory of the program."""
     if len(argv) == 3 and argv[0].endswith("sh") and argv[1] == "-c":
         argv = argv[2].split()
     return [argv[0].rsplit("/", 1)[-1], *argv[1:]] if argv else [""]
 
 
-def _run(system: System, argv: list[str]) -> tuple[int, str, str]:
+def _run(system: OperatingSystem, argv: list[str]) -> tuple[int, str, str]:
     program, rest = argv[0], argv[1:]
     if program == "cat" and rest:
         return _cat(system, rest[-1])
@@ -95,7 +100,7 @@ def _run(system: System, argv: list[str]) -> tuple[int, str, str]:
     return (0, "", "") if program == "true" else (127, "", f"{program}: command not found\n")
 
 
-def _cat(system: System, path: str) -> tuple[int, str, str]:
+def _cat(system: OperatingSystem, path: str) -> tuple[int, str, str]:
     if path in system.files:
         return 0, system.files[path], ""
     return 1, "", f"cat: {path}: No such file or directory\n"
@@ -110,14 +115,14 @@ def _result(code: int, out: str, err: str) -> Mapping[str, Any]:
     return result
 
 
-def _exec_status(system: System, args: Mapping[str, Any]) -> Any:
+def _exec_status(system: OperatingSystem, args: Mapping[str, Any]) -> Any:
     result = system.ended.pop(int(args.get("pid", -1)), None)
     if result is None:
         raise Invalid("Invalid parameter 'pid'")
     return result
 
 
-def _file_read(system: System, args: Mapping[str, Any]) -> Any:
+def _file_read(system: OperatingSystem, args: Mapping[str, Any]) -> Any:
     path = str(args.get("file") or args.get("path"))
     if path not in system.files:
         raise Invalid(ERROR_NO_FILE.format(path))
@@ -125,7 +130,7 @@ def _file_read(system: System, args: Mapping[str, Any]) -> Any:
     return {"content": content, "bytes-read": len(content.encode())}
 
 
-def _file_write(system: System, args: Mapping[str, Any]) -> Any:
+def _file_write(system: OperatingSystem, args: Mapping[str, Any]) -> Any:
     content = str(args.get("content", ""))
     if str(args.get("encode", 1)) in {"0", "False"}:
         content = base64.b64decode(content).decode(errors="replace")
@@ -133,13 +138,13 @@ def _file_write(system: System, args: Mapping[str, Any]) -> Any:
     return None
 
 
-def _shutdown(system: System, _: Mapping[str, Any]) -> Any:
+def _shutdown(system: OperatingSystem, _: Mapping[str, Any]) -> Any:
     if system.halt is not None:
         system.halt()
     return {}
 
 
-_COMMANDS: Mapping[str, Callable[[System, Mapping[str, Any]], Any]] = {
+_COMMANDS: Mapping[str, Callable[[OperatingSystem, Mapping[str, Any]], Any]] = {
     "ping": lambda s, a: {},
     "info": lambda s, a: {"version": "8.2.0", "supported_commands": []},
     "network-get-interfaces": _interfaces,

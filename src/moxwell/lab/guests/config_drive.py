@@ -1,9 +1,9 @@
 """
-What a first boot reads: an ISO 9660 image labelled ``cidata`` and the files on it.
+Reads a NoCloud config drive: an ISO 9660 image with the volume label ``cidata``.
 
-In flow the bytes of a medium, out flows a :class:`Seed` or the reason why there is none. The reader
-is deliberately not the writer's: it goes by what cloud-init documents (NoCloud: ``user-data``,
-``meta-data``, ``network-config``) and what the image itself says.
+The reader shares no code with the writer in :mod:`moxwell.bootstrap`: it follows the cloud-init
+documentation (``user-data``, ``meta-data``, ``network-config``). Raises ``Invalid`` with the
+message that a boot log would show.
 """
 
 import io
@@ -21,25 +21,25 @@ LABELS = ("CIDATA", "CONFIG-2")
 
 
 @dataclass(frozen=True, slots=True)
-class Seed:
-    """The NoCloud data source, as found."""
+class ConfigDrive:
+    """The files of a NoCloud datasource, parsed."""
 
-    user_data: str = field(repr=False)  # holds tokens and keys
+    user_data: str = field(repr=False)  # contains tokens and keys
     meta_data: Mapping[str, Any] = field(default_factory=dict)
     network: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def hostname(self) -> str:
-        """What the guest calls itself."""
+        """The host name from the meta-data; empty if it sets none."""
         return str(self.meta_data.get("local-hostname") or self.meta_data.get("hostname") or "")
 
 
-def read_seed(image: bytes) -> Seed:
-    """The seed on an image; Invalid says what a boot log would."""
+def read_config_drive(image: bytes) -> ConfigDrive:
+    """Parse the config drive in an ISO image."""
     files = _files(image)
     if "user-data" not in files:
-        raise Invalid("the medium holds no user-data")
-    return Seed(
+        raise Invalid("the medium contains no user-data")
+    return ConfigDrive(
         files["user-data"].decode(),
         _mapping(files.get("meta-data", b""), "meta-data"),
         _network(_mapping(files.get("network-config", b""), "network-config")),
@@ -78,8 +78,8 @@ def _plain(child: Any) -> str:
     return str(child.file_identifier().decode()).split(";")[0].rstrip(".").lower()
 
 
-def not_yaml(what: str, error: yaml.YAMLError) -> Invalid:
-    """Where it cannot be read, without the line itself: it may hold a token or a key."""
+def yaml_error(what: str, error: yaml.YAMLError) -> Invalid:
+    """An error with the line number but without the line, which may contain a token or a key."""
     mark = getattr(error, "problem_mark", None)
     return Invalid(f"{what} is not YAML" + (f" in line {mark.line + 1}" if mark else ""))
 
@@ -88,7 +88,7 @@ def _mapping(data: bytes, what: str) -> Mapping[str, Any]:
     try:
         loaded = yaml.safe_load(data) or {}
     except yaml.YAMLError as error:
-        raise not_yaml(what, error) from None
+        raise yaml_error(what, error) from None
     if not isinstance(loaded, dict):
         raise Invalid(f"{what} is not a mapping")
     return loaded

@@ -1,10 +1,10 @@
 """
-A control plane on a machine: what ``kubeadm init`` in a guest's user data asks for.
+Control planes that ``kubeadm init`` and ``kubeadm join --control-plane`` create on guests.
 
-In flow the files and commands of a first boot, out flows an :class:`Init`: the identity of the
-cluster (its authority and its service account key, which Cluster API writes into the user data),
-the address it is to be served at, and the node that does it. The lab serves on loopback only: any
-``127.x.y.z`` is a local address on Linux, so each cluster can have its own.
+Finds the kubeadm invocation in the user-data and derives a :class:`GuestControlPlane`: the CA and
+the service account key that Cluster API writes into the user-data, and the endpoint to serve at.
+The endpoint must be a loopback address: Linux accepts all of ``127.0.0.0/8``, so each cluster can
+have its own.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ import yaml
 
 from moxwell.errors import Invalid
 from moxwell.lab.guests.userdata import (
-    Instructions,
-    Join,
+    KubeadmJoin,
+    ParsedUserData,
     control_plane_taints,
     has_sentinel,
     kubelet_args,
@@ -33,8 +33,8 @@ DEFAULT_PORT = 6443
 _INIT = re.compile(r"kubeadm\s+init\b[^\n;&|]*--config[ =](\S+)")
 
 
-class Plane(msgspec.Struct, frozen=True, kw_only=True):
-    """One cluster's control plane, however many machines it has. Holds private keys."""
+class GuestControlPlane(msgspec.Struct, frozen=True, kw_only=True):
+    """The control plane of one workload cluster, on one or more guests. Contains private keys."""
 
     host: str
     port: int
@@ -43,14 +43,14 @@ class Plane(msgspec.Struct, frozen=True, kw_only=True):
     ca_key: str
     service_key: str
     names: tuple[str, ...] = ()
-    stacked: bool = True  # etcd runs on the machines; otherwise it is somebody else's
+    stacked: bool = True  # etcd runs on the control plane nodes; otherwise it is external
 
     def __repr__(self) -> str:
-        return f"Plane({self.id} at {self.url})"
+        return f"GuestControlPlane({self.id} at {self.url})"
 
     @property
     def id(self) -> str:
-        """Clusters differ by their authority."""
+        """Identifies the cluster by the digest of its CA certificate."""
         return hashlib.sha256(self.ca.encode()).hexdigest()[:16]
 
     @property
@@ -59,29 +59,29 @@ class Plane(msgspec.Struct, frozen=True, kw_only=True):
         return f"https://{shown}:{self.port}"
 
 
-class Host(Protocol):
-    """Who serves control planes for guests."""
+class ControlPlaneServer(Protocol):
+    """Serves the API servers of control planes that run on guests."""
 
-    async def serve(self, plane: Plane, member: str, /) -> None:
-        """Have it served for as long as one of its members wants it; harmless to repeat."""
+    async def serve(self, control_plane: GuestControlPlane, member: str, /) -> None:
+        """Serve the API until the last member is released; idempotent."""
         ...
 
-    async def leave(self, plane: Plane, member: str, /) -> None:
-        """A member stopped; what was written stays."""
+    async def release(self, control_plane: GuestControlPlane, member: str, /) -> None:
+        """Release one member; the data of the API server is kept."""
         ...
 
     def keep_only(self, ids: Collection[str], /) -> None:
-        """All other control planes have lost their last machine: so have they their data."""
+        """Delete the data of all other control planes: none of their guests exists any more."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Init:
-    """What ``kubeadm init`` was told."""
+class KubeadmInit:
+    """The kubeadm configuration of a ``kubeadm init``."""
 
-    plane: Plane
-    cluster: str  # the ClusterConfiguration, YAML
-    kubelet: str  # the KubeletConfiguration, YAML, or nothing
+    control_plane: GuestControlPlane
+    cluster: str  # ClusterConfiguration as YAML
+    kubelet: str  # KubeletConfiguration as YAML, or empty
     tokens: tuple[Mapping[str, Any], ...]
     skipped: frozenset[str]
     node_name: str
@@ -90,76 +90,80 @@ class Init:
     sentinel: bool
 
 
-def find_init(instructions: Instructions) -> Init | None:
-    """The init that the commands ask for; None where they ask for none."""
-    script = "\n".join([*instructions.commands, *instructions.files.values()])
-    asked = _INIT.search("\n".join(instructions.commands)) or _INIT.search(script)
-    if asked is None:
+def find_init(user_data: ParsedUserData) -> KubeadmInit | None:
+    """Find the ``kubeadm init`` in the user-data; None if there is none."""
+    script = "\n".join([*user_data.commands, *user_data.files.values()])
+    command = _INIT.search("\n".join(user_data.commands)) or _INIT.search(script)
+    if command is None:
         return None
-    path = asked[1].strip("\"'")
-    if path not in instructions.files:
-        raise Invalid(f"kubeadm init reads {path}, which nobody wrote")
-    documents = read_documents(instructions.files[path], path)
+    path = command[1].strip("\"'")
+    if path not in user_data.files:
+        raise Invalid(f"kubeadm init reads {path}, which the user-data does not write")
+    documents = read_documents(user_data.files[path], path)
     cluster = documents.get("ClusterConfiguration") or {}
     if not cluster:
-        raise Invalid(f"{path} holds no ClusterConfiguration")
-    return _init(instructions, documents, cluster, sentinel=has_sentinel(instructions))
+        raise Invalid(f"{path} contains no ClusterConfiguration")
+    return _init(user_data, documents, cluster, sentinel=has_sentinel(user_data))
 
 
 def _init(
-    instructions: Instructions,
+    user_data: ParsedUserData,
     documents: Mapping[str, Any],
     cluster: Mapping[str, Any],
     *,
     sentinel: bool,
-) -> Init:
-    own = documents.get("InitConfiguration") or {}
-    node = own.get("nodeRegistration") or {}
+) -> KubeadmInit:
+    init_config = documents.get("InitConfiguration") or {}
+    node = init_config.get("nodeRegistration") or {}
     kubelet = documents.get("KubeletConfiguration")
-    plane = make_plane(
-        instructions.files,
+    control_plane = make_control_plane(
+        user_data.files,
         str(cluster.get("controlPlaneEndpoint") or ""),
         version=str(cluster.get("kubernetesVersion") or ""),
         names=tuple((cluster.get("apiServer") or {}).get("certSANs") or ()),
         stacked="external" not in (cluster.get("etcd") or {}),
     )
-    return Init(
-        plane=plane,
+    return KubeadmInit(
+        control_plane=control_plane,
         cluster=yaml.safe_dump(dict(cluster), sort_keys=False),
         kubelet=yaml.safe_dump(kubelet) if kubelet else "",
-        tokens=tuple(own.get("bootstrapTokens") or ()),
-        skipped=frozenset(own.get("skipPhases") or ()),
-        node_name=str(node.get("name") or instructions.hostname),
+        tokens=tuple(init_config.get("bootstrapTokens") or ()),
+        skipped=frozenset(init_config.get("skipPhases") or ()),
+        node_name=str(node.get("name") or user_data.hostname),
         kubelet_args=kubelet_args(node.get("kubeletExtraArgs")),
         taints=control_plane_taints(node.get("taints")),
         sentinel=sentinel,
     )
 
 
-def make_plane(
+def make_control_plane(
     files: Mapping[str, str],
     endpoint: str,
     *,
     version: str,
     names: tuple[str, ...] = (),
     stacked: bool = True,
-) -> Plane:
-    """The control plane whose keys lie among ``files``; Invalid says what is not as it must be."""
+) -> GuestControlPlane:
+    """Build the control plane from the keys in ``files``; raises Invalid if one is missing."""
     host, port = _address(endpoint)
     wanted = {"ca": "ca.crt", "ca_key": "ca.key", "service_key": "sa.key"}
     missing = [f"{PKI}/{name}" for name in wanted.values() if f"{PKI}/{name}" not in files]
     if missing:
-        raise Invalid(f"the user data does not bring {', '.join(missing)}")
+        raise Invalid(f"the user-data does not contain {', '.join(missing)}")
     keys = {field: files[f"{PKI}/{name}"] for field, name in wanted.items()}
-    return Plane(host=host, port=port, version=version, names=names, stacked=stacked, **keys)
+    return GuestControlPlane(
+        host=host, port=port, version=version, names=names, stacked=stacked, **keys
+    )
 
 
-def joined_plane(join: Join, files: Mapping[str, str], version: str) -> Plane | None:
-    """The control plane that a ``kubeadm join --control-plane`` makes its node part of."""
+def joined_control_plane(
+    join: KubeadmJoin, files: Mapping[str, str], version: str
+) -> GuestControlPlane | None:
+    """The control plane that a ``kubeadm join --control-plane`` joins; None for a worker."""
     if not join.control_plane:
         return None
     external = f"{PKI}/apiserver-etcd-client.crt" in files
-    return make_plane(files, join.endpoint, version=version, stacked=not external)
+    return make_control_plane(files, join.endpoint, version=version, stacked=not external)
 
 
 def _address(endpoint: str) -> tuple[str, int]:
@@ -170,7 +174,7 @@ def _address(endpoint: str) -> tuple[str, int]:
     if host != "localhost" and not _is_loopback(host):
         raise Invalid(
             f"the lab cannot serve a control plane at {host or 'no address'}: "
-            "give the cluster an endpoint of loopback, such as 127.1.2.3"
+            "the endpoint must be a loopback address, such as 127.1.2.3"
         )
     return ("127.0.0.1" if host == "localhost" else host), int(port)
 

@@ -1,8 +1,8 @@
 """
-The disks that a simulated guest has: what its kernel would show of them.
+The SCSI disks that the kernel of a simulated guest sees.
 
-Pure: from the drives of the running guest to devices known by WWN and serial. A volume is found by
-both, never by its slot; a disk with the right WWN and another serial is somebody else's.
+Pure: converts the drives of the running VM to disks with WWN and serial. A volume is identified by
+both, never by its slot.
 """
 
 import re
@@ -17,20 +17,20 @@ SLOTS = 31
 _SCSI = re.compile(r"scsi(\d+)$")
 
 
-class NoDisk(Busy):
-    """The volume's disk is not there (yet)."""
+class DiskNotFound(Busy):
+    """The disk of the volume is not attached."""
 
-    reason = "NoDisk"
+    reason = "DiskNotFound"
 
 
-class WrongDisk(Conflict):
-    """A disk that says it is the volume, and is not."""
+class DiskMismatch(Conflict):
+    """The disk with the WWN of the volume is ambiguous or has another serial."""
 
-    reason = "WrongDisk"
+    reason = "DiskMismatch"
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class ScsiDisk:
     """One SCSI disk."""
 
     slot: str
@@ -40,8 +40,8 @@ class Disk:
     size: int = 0
 
 
-def list_disks(conf: Mapping[str, Any]) -> tuple[Disk, ...]:
-    """Every SCSI disk of a running guest; optical drives are none."""
+def list_disks(conf: Mapping[str, Any]) -> tuple[ScsiDisk, ...]:
+    """List the SCSI disks of a running VM, without CD-ROM drives."""
     found = []
     for slot, text in conf.items():
         volume, *rest = str(text).split(",")
@@ -49,25 +49,25 @@ def list_disks(conf: Mapping[str, Any]) -> tuple[Disk, ...]:
         if _SCSI.match(slot) and options.get("media") != "cdrom":
             size = _bytes(options.get("size", "0"))
             wwn = options.get("wwn", "").lower()
-            found.append(Disk(slot, volume, wwn, options.get("serial", ""), size))
+            found.append(ScsiDisk(slot, volume, wwn, options.get("serial", ""), size))
     return tuple(sorted(found, key=lambda d: int(d.slot[4:])))
 
 
-def find_disk(disks: tuple[Disk, ...], attached: Mapping[str, str]) -> Disk:
-    """The disk of an attachment; raises unless it is there and is beyond doubt."""
+def find_disk(disks: tuple[ScsiDisk, ...], attached: Mapping[str, str]) -> ScsiDisk:
+    """Find the disk with the WWN and serial of an attachment; raises unless exactly one matches."""
     wwn, serial = attached.get("wwn", "").lower(), attached.get("serial", "")
     same = [d for d in disks if wwn and d.wwn == wwn]
     if not same:
-        raise NoDisk(f"no disk with WWN {wwn or 'unknown'} appeared")
+        raise DiskNotFound(f"no disk has the WWN {wwn or 'unknown'}")
     if len(same) > 1:
-        raise WrongDisk(f"{len(same)} disks say they are {wwn}")
+        raise DiskMismatch(f"{len(same)} disks have the WWN {wwn}")
     if serial and same[0].serial != serial:
-        raise WrongDisk(f"{same[0].slot} has the WWN of the volume but not its serial")
+        raise DiskMismatch(f"{same[0].slot} has the WWN of the volume but not its serial")
     return same[0]
 
 
-def most_volumes(disks: tuple[Disk, ...]) -> int:
-    """How many volumes fit beside what else sits on the controller."""
+def max_volumes(disks: tuple[ScsiDisk, ...]) -> int:
+    """The number of volumes that fit on the SCSI controller beside the other disks."""
     others = sum(1 for d in disks if not d.serial.startswith("pvc"))
     return SLOTS - max(others, 1)
 

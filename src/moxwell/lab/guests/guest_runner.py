@@ -1,11 +1,12 @@
 """
-Every simulated guest that has an operating system: the plug for the simulator.
+Runs the operating systems of all simulated guests; implements ``GuestOs`` of the simulator.
 
-``booted`` starts a life in the background, ``stopped`` ends it, ``agent`` speaks for it. What a
-real guest keeps on its disk (files, the identity it joined with) is kept by SMBIOS UUID and
-survives restarts of the guest and, through ``save`` and ``load``, of the lab. A guest whose data is
-wrong boots, answers the agent, says ``error`` for cloud-init, and stays out of its cluster. A guest
-told to ``kubeadm init`` becomes a control plane, whose API ``planes`` serves from this process.
+``booted`` starts a guest as an asyncio task, ``stopped`` cancels it, ``agent`` answers for its
+guest agent. What a real guest keeps on its disk (files, its kubelet kubeconfig) is kept by SMBIOS
+UUID and survives restarts of the guest and, through ``save`` and ``load``, of the lab. A guest with
+invalid bootstrap data boots, answers the agent, reports ``error`` for cloud-init and does not join
+its cluster. A guest that runs ``kubeadm init`` is a control plane node, whose API server is served
+by a ``ControlPlaneServer``.
 """
 
 import asyncio
@@ -21,234 +22,269 @@ from moxwell.api.requests import Handler
 from moxwell.clock import Clock
 from moxwell.errors import Invalid, MoxwellError, Unreachable
 from moxwell.kube.client import Kube
-from moxwell.kube.kubeconfig import Access
+from moxwell.kube.kubeconfig import ApiAccess
 from moxwell.lab.guests import agent, hardware, join, kubeadm_init
-from moxwell.lab.guests.config_drive import Seed, read_seed
-from moxwell.lab.guests.control_plane import Host, Init, Plane, find_init, joined_plane
-from moxwell.lab.guests.hardware import View
-from moxwell.lab.guests.join import Membership, Saved
-from moxwell.lab.guests.kubelet import Kubelet, NodeFacts
-from moxwell.lab.guests.static_pods import Mirrors, static_pods
-from moxwell.lab.guests.userdata import Join, find_join, read_user_data
+from moxwell.lab.guests.config_drive import ConfigDrive, read_config_drive
+from moxwell.lab.guests.control_plane import (
+    ControlPlaneServer,
+    GuestControlPlane,
+    KubeadmInit,
+    find_init,
+    joined_control_plane,
+)
+from moxwell.lab.guests.hardware import SimulatedVm
+from moxwell.lab.guests.join import NodeKubeconfig, StoredKubeconfig
+from moxwell.lab.guests.kubelet import NodeFacts, SimulatedKubelet
+from moxwell.lab.guests.static_pods import MirrorPods, static_pods
+from moxwell.lab.guests.userdata import KubeadmJoin, find_join, read_user_data
+from moxwell.task_group import LongLivedTasks
 
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
 DEFAULT_VERSION = "v1.34.1"
+OLD_FIELDS = {"seed": "config_drive", "joined": "kubeconfig", "plane": "control_plane"}
 _UUID = re.compile(r"uuid=([0-9a-f-]{36})")
 log = structlog.get_logger()
 
 
-class Disk(msgspec.Struct, frozen=True):
-    """What a guest still knows after it was switched off."""
+class PersistedGuest(msgspec.Struct, frozen=True):
+    """The data of a guest that survives a power cycle."""
 
-    seed: Seed | None = None
-    joined: Saved | None = None
+    config_drive: ConfigDrive | None = None
+    kubeconfig: StoredKubeconfig | None = None
     args: Mapping[str, str] = {}
     taints: tuple[Mapping[str, Any], ...] = ()
     files: Mapping[str, str] = {}
-    plane: Plane | None = None
+    control_plane: GuestControlPlane | None = None
 
 
 @dataclass(slots=True)
-class _Life:
+class _Boot:
     """One boot of one guest."""
 
-    view: View
-    system: agent.System
+    vm: SimulatedVm
+    system: agent.OperatingSystem
     task: asyncio.Task[None] | None = None
     handlers: list[Any] = field(default_factory=list)
-    plane: Plane | None = None
+    control_plane: GuestControlPlane | None = None
 
 
-class Guests:
-    """All guests of all regions; ``run`` owns their lives."""
+class GuestRunner:
+    """All guests of all regions; ``run`` owns their tasks."""
 
     def __init__(
         self,
-        dial: Callable[[Access], Handler],
+        dial: Callable[[ApiAccess], Handler],
         clock: Clock,
         on_change: Callable[[], None] = lambda: None,
-        planes: Host | None = None,
+        control_planes: ControlPlaneServer | None = None,
     ) -> None:
-        """``on_change`` is called when a disk has changed; ``planes`` serves control planes."""
+        """``on_change`` is called when persistent data changed."""
         self._dial, self._clock, self._on_change = dial, clock, on_change
-        self._planes = planes
-        self._lives: dict[tuple[str, int], _Life] = {}
-        self._disks: dict[str, Disk] = {}
-        self._group: asyncio.TaskGroup | None = None
-        self._ready = asyncio.Event()
+        self._control_planes = control_planes
+        self._boots: dict[tuple[str, int], _Boot] = {}
+        self._persisted: dict[str, PersistedGuest] = {}
+        self._tasks = LongLivedTasks()
 
     async def run(self) -> None:
-        """Hold the lives; ends only by being cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                self._ready.set()
-                await asyncio.Event().wait()
-        finally:
-            for region, vmid in list(self._lives):
-                await self.stopped(region, vmid)
+        """Run the guests until cancelled."""
+        await self._tasks.run(self._stop_all)
 
-    # What the simulator calls
+    async def _stop_all(self) -> None:
+        for region, vmid in list(self._boots):
+            await self.stopped(region, vmid)
 
-    async def booted(self, view: View) -> None:
-        await self._ready.wait()
-        await self.stopped(view.region, view.vmid)
-        life = _Life(view, agent.System(hostname=view.name, halt=view.power_off))
-        self._lives[view.region, view.vmid] = life
-        if self._group is None:
-            raise Unreachable("the lab is not running")
-        life.task = self._group.create_task(self._live(life))
+    # GuestOs
+
+    async def booted(self, vm: SimulatedVm) -> None:
+        await self._tasks.wait_ready()
+        await self.stopped(vm.region, vm.vmid)
+        boot = _Boot(vm, agent.OperatingSystem(hostname=vm.name, halt=vm.power_off))
+        self._boots[vm.region, vm.vmid] = boot
+        boot.task = self._tasks.spawn(self._run_boot(boot))
 
     async def stopped(self, region: str, vmid: int) -> None:
-        life = self._lives.pop((region, vmid), None)
-        if life is None:
+        boot = self._boots.pop((region, vmid), None)
+        if boot is None:
             return
-        if life.task is not None:
-            life.task.cancel()
-        for handler in life.handlers:
+        if boot.task is not None:
+            boot.task.cancel()
+        for handler in boot.handlers:
             if hasattr(handler, "close"):
                 await handler.close()
-        if life.plane is not None and self._planes is not None:
-            await self._planes.leave(life.plane, life.view.uuid)
+        if boot.control_plane is not None and self._control_planes is not None:
+            await self._control_planes.release(boot.control_plane, boot.vm.uuid)
 
-    async def agent(self, view: View, command: str, args: dict[str, Any]) -> Any:
-        life = self._lives.get((view.region, view.vmid))
-        if life is None:
-            raise Unreachable("nothing runs inside")
-        return agent.answer(life.system, command, args)
+    async def agent(self, vm: SimulatedVm, command: str, args: dict[str, Any]) -> Any:
+        boot = self._boots.get((vm.region, vm.vmid))
+        if boot is None:
+            raise Unreachable("the guest is not running")
+        return agent.answer(boot.system, command, args)
 
-    def listens(self, view: View) -> bool:
-        return (view.region, view.vmid) in self._lives
+    def handles_shutdown(self, vm: SimulatedVm) -> bool:
+        return (vm.region, vm.vmid) in self._boots
 
-    # What lasts
+    # Persistence
 
     def save(self) -> bytes:
-        """All disks, to be kept beside the simulator's state; holds private keys."""
-        return msgspec.json.encode(self._disks)
+        """Encode the persistent data of all guests; contains private keys."""
+        return msgspec.json.encode(self._persisted)
 
     def load(self, data: bytes) -> None:
-        """Take up where ``save`` left."""
-        self._disks = msgspec.json.decode(data, type=dict[str, Disk])
+        """Restore what ``save`` encoded; also reads the field names of older versions."""
+        found = msgspec.json.decode(data)
+        for guest in found.values():
+            for old, new in OLD_FIELDS.items():
+                if old in guest:
+                    guest[new] = guest.pop(old)
+        self._persisted = msgspec.convert(found, dict[str, PersistedGuest])
 
     def keep_only(self, smbios: Iterable[str]) -> bool:
-        """Forget the disks of guests that were destroyed; whether there were any."""
+        """Delete the data of guests that no longer exist; returns whether any was deleted."""
         known = {v for line in smbios for v in _UUID.findall(line.lower())}
-        known |= {life.view.uuid.lower() for life in self._lives.values()}
-        gone = [uuid for uuid in self._disks if uuid.lower() not in known]
+        known |= {boot.vm.uuid.lower() for boot in self._boots.values()}
+        gone = [uuid for uuid in self._persisted if uuid.lower() not in known]
         for uuid in gone:
-            del self._disks[uuid]
-        if gone and self._planes is not None:
-            self._planes.keep_only({d.plane.id for d in self._disks.values() if d.plane})
+            del self._persisted[uuid]
+        if gone and self._control_planes is not None:
+            self._control_planes.keep_only(
+                {d.control_plane.id for d in self._persisted.values() if d.control_plane}
+            )
         return bool(gone)
 
-    # One life
+    # One boot
 
-    async def _live(self, life: _Life) -> None:
+    async def _run_boot(self, boot: _Boot) -> None:
         try:
-            await self._boot(life)
+            await self._boot(boot)
         except MoxwellError as error:
-            life.system.cloud_init = "error"
-            life.system.files["/var/log/cloud-init.log"] = str(error)
+            boot.system.cloud_init = "error"
+            boot.system.files["/var/log/cloud-init.log"] = str(error)
             log.info(
-                "guest stayed out", vmid=life.view.vmid, region=life.view.region, why=str(error)
+                "guest boot failed", vmid=boot.vm.vmid, region=boot.vm.region, error=str(error)
             )
 
-    async def _boot(self, life: _Life) -> None:
-        disk = self._disks.get(life.view.uuid)
-        if disk is None:
-            disk = self._disks[life.view.uuid] = Disk(seed=_find_seed(life.view))
+    async def _boot(self, boot: _Boot) -> None:
+        persisted = self._persisted.get(boot.vm.uuid)
+        if persisted is None:
+            persisted = self._persisted[boot.vm.uuid] = PersistedGuest(
+                config_drive=_find_config_drive(boot.vm)
+            )
             self._on_change()
-        seed = disk.seed
-        network = seed.network if seed else {}
-        life.system.interfaces = hardware.interfaces(life.view.conf, network)
-        life.system.files.update(disk.files)
-        if seed is None:
-            life.system.cloud_init = "done"
+        config_drive = persisted.config_drive
+        network = config_drive.network if config_drive else {}
+        boot.system.interfaces = hardware.interfaces(boot.vm.conf, network)
+        boot.system.files.update(persisted.files)
+        if config_drive is None:
+            boot.system.cloud_init = "done"
             return
-        life.system.hostname = seed.hostname or life.view.name
-        if disk.joined is None:
-            disk = await self._first_boot(life, seed)
-        life.system.cloud_init = "done"
-        if disk.joined is not None:
-            await self._serve(life, disk.plane)
-            await self._run_node(life, seed, disk)
+        boot.system.hostname = config_drive.hostname or boot.vm.name
+        if persisted.kubeconfig is None:
+            persisted = await self._first_boot(boot, config_drive)
+        boot.system.cloud_init = "done"
+        if persisted.kubeconfig is not None:
+            await self._serve(boot, persisted.control_plane)
+            await self._run_node(boot, config_drive, persisted)
 
-    async def _first_boot(self, life: _Life, seed: Seed) -> Disk:
-        instructions = read_user_data(seed)
-        life.system.hostname = instructions.hostname or life.system.hostname
-        life.system.files.update(instructions.files)
-        asked, init = find_join(instructions), find_init(instructions)
-        disk = Disk(seed=seed, files=instructions.files)
+    async def _first_boot(self, boot: _Boot, config_drive: ConfigDrive) -> PersistedGuest:
+        user_data = read_user_data(config_drive)
+        boot.system.hostname = user_data.hostname or boot.system.hostname
+        boot.system.files.update(user_data.files)
+        join_config, init = find_join(user_data), find_init(user_data)
+        persisted = PersistedGuest(config_drive=config_drive, files=user_data.files)
         if init is not None:
-            disk = await self._init(life, seed, init, instructions.files)
-        elif asked is not None:
-            disk = await self._join(life, seed, asked, instructions.files)
-        self._disks[life.view.uuid] = disk
+            persisted = await self._run_init(boot, config_drive, init, user_data.files)
+        elif join_config is not None:
+            persisted = await self._run_join(boot, config_drive, join_config, user_data.files)
+        self._persisted[boot.vm.uuid] = persisted
         self._on_change()
-        return disk
+        return persisted
 
-    async def _join(self, life: _Life, seed: Seed, asked: Join, files: Mapping[str, str]) -> Disk:
-        await self._clock.sleep(life.view.setup_seconds)
-        plane = joined_plane(asked, files, _version(seed))
-        membership = await join.join_cluster(asked, self._dialler(life), self._clock)
-        written = _succeeded(life, files, sentinel=asked.sentinel)
-        saved = await join.save(membership)
-        return Disk(seed, saved, asked.kubelet_args, asked.taints, written, plane)
-
-    async def _init(self, life: _Life, seed: Seed, init: Init, files: Mapping[str, str]) -> Disk:
-        await self._clock.sleep(life.view.setup_seconds)
-        await self._serve(life, init.plane)
-        membership = await kubeadm_init.initialise(init, self._dialler(life), self._clock)
-        written = _succeeded(life, files, sentinel=init.sentinel)
-        saved = await join.save(membership)
-        return Disk(seed, saved, init.kubelet_args, init.taints, written, init.plane)
-
-    async def _serve(self, life: _Life, plane: Plane | None) -> None:
-        """The guest is part of this control plane from now on."""
-        if plane is None:
-            return
-        if self._planes is None:
-            raise Invalid("nobody here serves control planes of machines")
-        life.plane = plane
-        await self._planes.serve(plane, life.view.uuid)
-
-    async def _run_node(self, life: _Life, seed: Seed, disk: Disk) -> None:
-        if disk.joined is None:
-            raise Invalid("a guest that never joined cannot be a node")
-        membership = join.restore(disk.joined)
-        dial = self._dialler(life)
-        kube = Kube(dial(membership.access), manager="kubelet")
-        kubelet = Kubelet(
-            kube, _facts(life, seed, disk, membership), self._clock, life.view.plugged
+    async def _run_join(
+        self,
+        boot: _Boot,
+        config_drive: ConfigDrive,
+        join_config: KubeadmJoin,
+        files: Mapping[str, str],
+    ) -> PersistedGuest:
+        await self._clock.sleep(boot.vm.setup_seconds)
+        control_plane = joined_control_plane(join_config, files, _version(config_drive))
+        kubeconfig = await join.join_cluster(join_config, self._dial_for(boot), self._clock)
+        all_files = _files_after_success(boot, files, sentinel=join_config.sentinel)
+        stored = await join.save(kubeconfig)
+        return PersistedGuest(
+            config_drive,
+            stored,
+            join_config.kubelet_args,
+            join_config.taints,
+            all_files,
+            control_plane,
         )
-        if disk.plane is None:
+
+    async def _run_init(
+        self, boot: _Boot, config_drive: ConfigDrive, init: KubeadmInit, files: Mapping[str, str]
+    ) -> PersistedGuest:
+        await self._clock.sleep(boot.vm.setup_seconds)
+        await self._serve(boot, init.control_plane)
+        kubeconfig = await kubeadm_init.initialize(init, self._dial_for(boot), self._clock)
+        all_files = _files_after_success(boot, files, sentinel=init.sentinel)
+        stored = await join.save(kubeconfig)
+        return PersistedGuest(
+            config_drive, stored, init.kubelet_args, init.taints, all_files, init.control_plane
+        )
+
+    async def _serve(self, boot: _Boot, control_plane: GuestControlPlane | None) -> None:
+        """Make the guest a member of this control plane."""
+        if control_plane is None:
+            return
+        if self._control_planes is None:
+            raise Invalid("control planes on guests are not supported here")
+        boot.control_plane = control_plane
+        await self._control_planes.serve(control_plane, boot.vm.uuid)
+
+    async def _run_node(
+        self, boot: _Boot, config_drive: ConfigDrive, persisted: PersistedGuest
+    ) -> None:
+        if persisted.kubeconfig is None:
+            raise Invalid("the guest has not joined a cluster")
+        kubeconfig = join.restore(persisted.kubeconfig)
+        dial = self._dial_for(boot)
+        kube = Kube(dial(kubeconfig.access), manager="kubelet")
+        kubelet = SimulatedKubelet(
+            kube,
+            _node_facts(boot, config_drive, persisted, kubeconfig),
+            self._clock,
+            boot.vm.live_config,
+        )
+        if persisted.control_plane is None:
             await kubelet.run()
             return
-        pods = static_pods(disk.plane, disk.files)
+        pods = static_pods(persisted.control_plane, persisted.files)
         async with asyncio.TaskGroup() as group:
             group.create_task(kubelet.run())
-            group.create_task(Mirrors(kube, membership.node_name, pods, self._clock).run())
-            marker = kubeadm_init.Marker(disk.plane, membership.node_name, dial, self._clock)
-            group.create_task(marker.run())
+            group.create_task(MirrorPods(kube, kubeconfig.node_name, pods, self._clock).run())
+            labeler = kubeadm_init.ControlPlaneLabeler(
+                persisted.control_plane, kubeconfig.node_name, dial, self._clock
+            )
+            group.create_task(labeler.run())
 
-    def _dialler(self, life: _Life) -> Callable[[Access], Handler]:
-        def dial(access: Access) -> Handler:
+    def _dial_for(self, boot: _Boot) -> Callable[[ApiAccess], Handler]:
+        def dial(access: ApiAccess) -> Handler:
             handler = self._dial(access)
-            life.handlers.append(handler)
+            boot.handlers.append(handler)
             return handler
 
         return dial
 
 
-def _find_seed(view: View) -> Seed | None:
-    """The seed on the first medium that has one; a medium that is none is passed over."""
+def _find_config_drive(vm: SimulatedVm) -> ConfigDrive | None:
+    """Read the config drive on the first medium that has one."""
     problem: Invalid | None = None
-    for drive in hardware.drives(view.conf):
-        medium = view.media(drive)
+    for drive in hardware.cdrom_drives(vm.conf):
+        medium = vm.media(drive)
         if medium is None:
             continue
         try:
-            return read_seed(medium)
+            return read_config_drive(medium)
         except Invalid as error:
             problem = error
     if problem is not None:
@@ -256,27 +292,31 @@ def _find_seed(view: View) -> Seed | None:
     return None
 
 
-def _version(seed: Seed) -> str:
-    return str(seed.meta_data.get("kubernetes-version") or DEFAULT_VERSION)
+def _version(config_drive: ConfigDrive) -> str:
+    return str(config_drive.meta_data.get("kubernetes-version") or DEFAULT_VERSION)
 
 
-def _succeeded(life: _Life, files: Mapping[str, str], *, sentinel: bool) -> dict[str, str]:
-    """The files after kubeadm has done its work."""
-    written = dict(files)
+def _files_after_success(
+    boot: _Boot, files: Mapping[str, str], *, sentinel: bool
+) -> dict[str, str]:
+    """The files after kubeadm succeeded."""
+    all_files = dict(files)
     if sentinel:
-        written[SENTINEL] = life.system.files[SENTINEL] = "success\n"
-    return written
+        all_files[SENTINEL] = boot.system.files[SENTINEL] = "success\n"
+    return all_files
 
 
-def _facts(life: _Life, seed: Seed, disk: Disk, membership: Membership) -> NodeFacts:
-    addresses = tuple(a for card in life.system.interfaces for a in card.addresses)
+def _node_facts(
+    boot: _Boot, config_drive: ConfigDrive, persisted: PersistedGuest, kubeconfig: NodeKubeconfig
+) -> NodeFacts:
+    addresses = tuple(a for card in boot.system.interfaces for a in card.addresses)
     return NodeFacts(
-        name=membership.node_name,
-        uuid=life.view.uuid,
-        version=_version(seed),
-        cpus=hardware.cpus(life.view.conf),
-        memory_mib=hardware.memory_mib(life.view.conf),
+        name=kubeconfig.node_name,
+        uuid=boot.vm.uuid,
+        version=_version(config_drive),
+        cpus=hardware.cpus(boot.vm.conf),
+        memory_mib=hardware.memory_mib(boot.vm.conf),
         addresses=addresses,
-        args=disk.args,
-        taints=disk.taints,
+        args=persisted.args,
+        taints=persisted.taints,
     )

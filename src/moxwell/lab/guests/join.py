@@ -1,11 +1,10 @@
 """
-``kubeadm join``, as a node sees it.
+Simulates ``kubeadm join`` on a node.
 
-Discovery first: ``cluster-info`` is read from an API server that is not trusted yet, and its
-authority must have one of the hashes the join names. Then TLS bootstrap: a certificate request with
-the bootstrap token, signed by whoever signs there. Out flows a :class:`Membership`: a name and a
-way to reach the API as that node. Nobody answering is tried again for as long as kubeadm would; a
-wrong hash or token is not.
+Discovery reads ``cluster-info`` without verifying the server and checks the CA against the
+configured hashes. TLS bootstrap then creates a CertificateSigningRequest with the bootstrap token
+and waits for the certificate. An unreachable API server is retried until kubeadm's timeout; a wrong
+hash or token is not retried.
 """
 
 import base64
@@ -26,67 +25,67 @@ from moxwell.clock import Clock
 from moxwell.errors import Denied, Invalid, Retryable, Unreachable
 from moxwell.kube import credentials, kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.credentials import Fixed, Identity, Secret
-from moxwell.kube.kubeconfig import Access
-from moxwell.lab.guests.userdata import Join
-from moxwell.pki import load_certificates
+from moxwell.kube.credentials import ApiIdentity, SecretText, StaticCredentials
+from moxwell.kube.kubeconfig import ApiAccess
+from moxwell.lab.guests.userdata import KubeadmJoin
+from moxwell.pki.certificates import load_certificates
 
-Dial = Callable[[Access], Handler]
+Dial = Callable[[ApiAccess], Handler]
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 REQUESTS = Resource(
     "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False
 )
 SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
-PATIENCE_SECONDS = 300
+TIMEOUT_SECONDS = 300
 POLL_SECONDS = 2
 
 
-class NotAdmitted(Denied):
-    """The cluster did not take this node in."""
+class JoinDenied(Denied):
+    """The cluster rejected the node."""
 
-    reason = "JoinRefused"
+    reason = "JoinDenied"
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
-    """A node's own identity in its cluster."""
+class NodeKubeconfig:
+    """The name of a node and its access to the API server, as in ``kubelet.conf``."""
 
     node_name: str
-    access: Access
+    access: ApiAccess
 
 
-async def join_cluster(join: Join, dial: Dial, clock: Clock) -> Membership:
-    """Join, however long it may take; refused means Denied, a broken configuration Invalid."""
-    deadline = clock.monotonic() + PATIENCE_SECONDS
+async def join_cluster(join: KubeadmJoin, dial: Dial, clock: Clock) -> NodeKubeconfig:
+    """Join the cluster; raises Denied if rejected, Invalid for a broken configuration."""
+    deadline = clock.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             trusted = await _discover(join, dial)
             return await _bootstrap(join, trusted, dial, clock)
         except Retryable as error:
             if clock.monotonic() >= deadline:
-                raise Unreachable(f"gave up joining {join.endpoint}: {error}") from error
+                raise Unreachable(f"timed out joining {join.endpoint}: {error}") from error
             await clock.sleep(POLL_SECONDS)
 
 
-async def _discover(join: Join, dial: Dial) -> Access:
-    untrusted = Access(server=_url(join.endpoint), insecure=True)
+async def _discover(join: KubeadmJoin, dial: Dial) -> ApiAccess:
+    untrusted = ApiAccess(server=_url(join.endpoint), insecure=True)
     found = await Kube(dial(untrusted)).get(CONFIG_MAPS, "cluster-info", "kube-public")
     config = kubeconfig.parse(found.get("data", {}).get("kubeconfig", ""))
     cluster = next(iter(config.clusters.values()), None)
     if cluster is None:
         raise Invalid("cluster-info names no cluster")
-    authority = base64.b64decode(cluster[0].certificate_authority_data).decode()
-    if not join.unsafe_skip_ca and not _hashes(authority) & set(join.ca_hashes):
-        raise NotAdmitted("the authority in cluster-info has none of the hashes the join expects")
-    return Access(server=untrusted.server, ca=authority)
+    ca_pem = base64.b64decode(cluster[0].certificate_authority_data).decode()
+    if not join.unsafe_skip_ca and not _hashes(ca_pem) & set(join.ca_hashes):
+        raise JoinDenied("the CA in cluster-info does not match any of caCertHashes")
+    return ApiAccess(server=untrusted.server, ca=ca_pem)
 
 
-def _hashes(authority: str) -> set[str]:
-    """kubeadm's pins: SHA-256 over each certificate's public key."""
+def _hashes(ca_pem: str) -> set[str]:
+    """kubeadm's CA certificate hashes: SHA-256 of each public key."""
     return {
         "sha256:" + hashlib.sha256(_public_key(certificate)).hexdigest()
-        for certificate in load_certificates(authority.encode())
+        for certificate in load_certificates(ca_pem.encode())
     }
 
 
@@ -97,22 +96,24 @@ def _public_key(certificate: x509.Certificate) -> bytes:
     )
 
 
-async def _bootstrap(join: Join, trusted: Access, dial: Dial, clock: Clock) -> Membership:
+async def _bootstrap(
+    join: KubeadmJoin, trusted: ApiAccess, dial: Dial, clock: Clock
+) -> NodeKubeconfig:
     key = ec.generate_private_key(ec.SECP256R1())
-    access = replace(trusted, credentials=Fixed(credentials.token(join.token)))
+    access = replace(trusted, credentials=StaticCredentials(credentials.token(join.token)))
     kube = Kube(dial(access), manager="kubelet")
-    made = await kube.create(_request(join.node_name, key), REQUESTS)
-    certificate = await _signed(kube, made["metadata"]["name"], clock)
+    created = await kube.create(_signing_request(join.node_name, key), REQUESTS)
+    certificate = await _wait_certificate(kube, created["metadata"]["name"], clock)
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     ).decode()
-    identity = Identity(certificate=certificate, key=Secret(private))
-    return Membership(join.node_name, replace(trusted, credentials=Fixed(identity)))
+    identity = ApiIdentity(certificate=certificate, key=SecretText(private))
+    return NodeKubeconfig(join.node_name, replace(trusted, credentials=StaticCredentials(identity)))
 
 
-def _request(node_name: str, key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
+def _signing_request(node_name: str, key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
@@ -133,24 +134,24 @@ def _request(node_name: str, key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
     }
 
 
-async def _signed(kube: Kube, name: str, clock: Clock) -> str:
-    deadline = clock.monotonic() + PATIENCE_SECONDS
+async def _wait_certificate(kube: Kube, name: str, clock: Clock) -> str:
+    deadline = clock.monotonic() + TIMEOUT_SECONDS
     while clock.monotonic() < deadline:
         status = (await kube.get(REQUESTS, name)).get("status") or {}
         if status.get("certificate"):
             return base64.b64decode(status["certificate"]).decode()
         if any(c.get("type") == "Denied" for c in status.get("conditions") or ()):
-            raise NotAdmitted("the certificate request of this node was denied")
+            raise JoinDenied("the certificate request of this node was denied")
         await clock.sleep(POLL_SECONDS)
-    raise Unreachable("nobody signed the certificate request of this node")
+    raise Unreachable("the certificate request of this node was not signed in time")
 
 
 def _url(endpoint: str) -> str:
     return endpoint if "://" in endpoint else f"https://{endpoint}"
 
 
-class Saved(msgspec.Struct, frozen=True):
-    """A membership as it lies on the guest's disk."""
+class StoredKubeconfig(msgspec.Struct, frozen=True):
+    """A :class:`NodeKubeconfig` as stored on the disk of the guest."""
 
     node_name: str
     server: str
@@ -159,17 +160,17 @@ class Saved(msgspec.Struct, frozen=True):
     key: str
 
 
-async def save(membership: Membership) -> Saved:
-    """What a guest must remember to come back after a restart."""
+async def save(membership: NodeKubeconfig) -> StoredKubeconfig:
+    """Convert to the stored form."""
     access = membership.access
     identity = await access.credentials.identity()
-    return Saved(
+    return StoredKubeconfig(
         membership.node_name, access.server, access.ca, identity.certificate, identity.key.reveal
     )
 
 
-def restore(saved: Saved) -> Membership:
-    """The membership that was saved."""
-    identity = Identity(certificate=saved.certificate, key=Secret(saved.key))
-    access = Access(server=saved.server, ca=saved.ca, credentials=Fixed(identity))
-    return Membership(saved.node_name, access)
+def restore(saved: StoredKubeconfig) -> NodeKubeconfig:
+    """Convert from the stored form."""
+    identity = ApiIdentity(certificate=saved.certificate, key=SecretText(saved.key))
+    access = ApiAccess(server=saved.server, ca=saved.ca, credentials=StaticCredentials(identity))
+    return NodeKubeconfig(saved.node_name, access)

@@ -1,9 +1,9 @@
-"""What ``kubeadm init`` adds at the end: kube-proxy and CoreDNS, unless they are to be skipped."""
+"""The addons that ``kubeadm init`` installs: kube-proxy and CoreDNS, as plain dictionaries."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from moxwell.lab.guests.control_plane import Init
+from moxwell.lab.guests.control_plane import KubeadmInit
 from moxwell.lab.guests.userdata import CONTROL_PLANE
 
 Json = dict[str, Any]
@@ -12,10 +12,10 @@ COREFILE = ".:53 {\n    errors\n    health\n    ready\n    forward . /etc/resolv
 TOLERATIONS = [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]
 
 
-def addons(init: Init) -> tuple[Json, ...]:
-    """The objects of both, or of those that are wanted."""
+def addons(init: KubeadmInit) -> tuple[Json, ...]:
+    """The objects of the addons that the InitConfiguration does not skip."""
     skipped = init.skipped
-    proxy = () if skipped & {"addon", "addon/kube-proxy"} else _proxy(init.plane.version)
+    proxy = () if skipped & {"addon", "addon/kube-proxy"} else _proxy(init.control_plane.version)
     names = () if skipped & {"addon", "addon/coredns"} else _coredns()
     return (*proxy, *names)
 
@@ -45,10 +45,10 @@ def _config_map(name: str, data: dict[str, str]) -> Json:
 
 
 def _workload(kind: str, name: str, pod: Json, **spec: Any) -> Json:
-    chosen = {"matchLabels": {"k8s-app": name}}
+    selector = {"matchLabels": {"k8s-app": name}}
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
         "metadata": {"name": name, "namespace": "kube-system", "labels": {"k8s-app": name}},
-        "spec": {"selector": chosen, "template": pod, **spec},
+        "spec": {"selector": selector, "template": pod, **spec},
     }

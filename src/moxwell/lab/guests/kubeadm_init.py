@@ -1,9 +1,9 @@
 """
-``kubeadm init``, and what ``kubeadm join --control-plane`` does beyond an ordinary join.
+Simulates ``kubeadm init``, and the part of ``kubeadm join --control-plane`` after the join.
 
-The API is served by the :class:`~moxwell.lab.guests.control_plane.Host`; everything else is done here through that
-API, with certificates the node signs itself: the bootstrap objects, tokens and addons, and the mark
-that makes a node a control plane. Repeating any of it changes nothing.
+A :class:`~moxwell.lab.guests.control_plane.ControlPlaneServer` serves the API. Bootstrap objects,
+tokens, addons and the control plane labels are written through that API with certificates that the
+node signs itself. All writes are idempotent.
 """
 
 import contextlib
@@ -11,70 +11,80 @@ from collections.abc import Callable
 from typing import Any
 
 from moxwell.api.requests import Handler
+from moxwell.bootstrap import kubeadm
 from moxwell.clock import Clock
 from moxwell.errors import Conflict, Missing, Retryable, Unreachable
 from moxwell.kube.client import Kube
-from moxwell.kube.kubeconfig import Access
-from moxwell.lab.guests import control_plane_pki, kubeadm
-from moxwell.lab.guests.control_plane import Init, Plane
-from moxwell.lab.guests.join import Membership
+from moxwell.kube.kubeconfig import ApiAccess
+from moxwell.lab.guests import control_plane_pki
+from moxwell.lab.guests.control_plane import GuestControlPlane, KubeadmInit
+from moxwell.lab.guests.join import NodeKubeconfig
 from moxwell.lab.guests.kubeadm_addons import addons
 from moxwell.lab.guests.kubelet import NODES
 from moxwell.lab.guests.userdata import CONTROL_PLANE
 
-Dial = Callable[[Access], Handler]
-PATIENCE_SECONDS = 120
+Dial = Callable[[ApiAccess], Handler]
+TIMEOUT_SECONDS = 120
 POLL_SECONDS = 1.0
-MARK_SECONDS = 30.0
+LABEL_SECONDS = 30.0
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 
-async def initialise(init: Init, dial: Dial, clock: Clock) -> Membership:
-    """Fill the fresh API and join it as its first node."""
-    plane = init.plane
-    kube = Kube(dial(control_plane_pki.administrator(plane, clock.now())), manager="kubeadm")
-    deadline = clock.monotonic() + PATIENCE_SECONDS
+async def initialize(init: KubeadmInit, dial: Dial, clock: Clock) -> NodeKubeconfig:
+    """Write the bootstrap objects and addons, and return the kubeconfig of the first node."""
+    control_plane = init.control_plane
+    kube = Kube(
+        dial(control_plane_pki.administrator(control_plane, clock.now())), manager="kubeadm"
+    )
+    deadline = clock.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
-            await _fill(kube, init)
+            await _create_objects(kube, init)
         except Retryable as error:
             if clock.monotonic() >= deadline:
-                raise Unreachable(f"the API at {plane.url} did not come up: {error}") from error
+                raise Unreachable(
+                    f"the API at {control_plane.url} did not come up: {error}"
+                ) from error
             await clock.sleep(POLL_SECONDS)
         else:
-            return Membership(
-                init.node_name, control_plane_pki.kubelet(plane, init.node_name, clock.now())
+            return NodeKubeconfig(
+                init.node_name,
+                control_plane_pki.kubelet(control_plane, init.node_name, clock.now()),
             )
 
 
-async def _fill(kube: Kube, init: Init) -> None:
-    plane = init.plane
-    wanted = kubeadm.bootstrap_objects(plane.url, plane.ca, init.cluster, init.kubelet)
+async def _create_objects(kube: Kube, init: KubeadmInit) -> None:
+    control_plane = init.control_plane
+    objects = kubeadm.bootstrap_objects(
+        control_plane.url, control_plane.ca, init.cluster, init.kubelet
+    )
     secrets = (kubeadm.token_secret(dict(t)) for t in init.tokens)
-    for obj in (*wanted, *secrets):
+    for obj in (*objects, *secrets):
         await kube.apply(obj, kubeadm.RESOURCES[obj["kind"]], force=True)
     for obj in addons(init):
-        with contextlib.suppress(Conflict):  # made before: whoever upgrades it owns it now
+        with contextlib.suppress(Conflict):  # exists: an upgrade may have changed it
             await kube.create(obj, kubeadm.RESOURCES[obj["kind"]])
 
 
-class Marker:
-    """Keeps the labels by which everybody knows a control plane node."""
+class ControlPlaneLabeler:
+    """Keeps the control plane labels on a Node."""
 
-    def __init__(self, plane: Plane, node: str, dial: Dial, clock: Clock) -> None:
+    def __init__(
+        self, control_plane: GuestControlPlane, node: str, dial: Dial, clock: Clock
+    ) -> None:
         self._node, self._clock = node, clock
         self._kube = Kube(
-            dial(control_plane_pki.administrator(plane, clock.now())), manager="kubeadm"
+            dial(control_plane_pki.administrator(control_plane, clock.now())), manager="kubeadm"
         )
 
     async def run(self) -> None:
-        """Mark the node as soon as it is there, and again should it register anew."""
-        change: dict[str, Any] = {"metadata": {"labels": {CONTROL_PLANE: "", EXCLUDED: ""}}}
-        pause = POLL_SECONDS
+        """Label the Node when it exists, and again if it registers again."""
+        patch: dict[str, Any] = {"metadata": {"labels": {CONTROL_PLANE: "", EXCLUDED: ""}}}
+        interval = POLL_SECONDS
         while True:
             with contextlib.suppress(Retryable, Missing):
                 node = await self._kube.get(NODES, self._node)
                 if CONTROL_PLANE not in node["metadata"].get("labels", {}):
-                    await self._kube.merge(NODES, self._node, change)
-                pause = MARK_SECONDS
-            await self._clock.sleep(pause)
+                    await self._kube.merge(NODES, self._node, patch)
+                interval = LABEL_SECONDS
+            await self._clock.sleep(interval)

@@ -1,10 +1,9 @@
 """
-The node that a joined guest becomes: it registers, says that it lives, and runs pods.
+A simulated kubelet: registers its Node, renews its Lease, reports status and runs pods.
 
-Talks to the API as a kubelet does: creates its Node with the labels, taints and provider ID it was
-told, renews a Lease, keeps the Ready condition, watches the pods bound to it, says they run and
-lets deleted ones go. When the guest stops, all of it stops without a word, as in life; whoever
-watches leases finds out.
+Creates the Node with the labels, taints and provider ID of the kubelet arguments. When the guest
+stops, the kubelet stops without updating the API; the node lifecycle controller detects it by the
+expired Lease.
 """
 
 import asyncio
@@ -18,8 +17,8 @@ from moxwell.api.meta import micro_time
 from moxwell.clock import Clock
 from moxwell.errors import Conflict, Denied, Missing, Retryable
 from moxwell.kube.client import Kube
-from moxwell.lab.guests.pods import Runner
-from moxwell.lab.guests.volumes import Volumes
+from moxwell.lab.guests.pods import PodRunner
+from moxwell.lab.guests.volumes import VolumeManager
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
@@ -37,7 +36,7 @@ UNINITIALIZED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a node tells of itself."""
+    """The properties of a node that its kubelet reports."""
 
     name: str
     uuid: str
@@ -50,7 +49,7 @@ class NodeFacts:
 
 
 def labels(facts: NodeFacts) -> dict[str, str]:
-    """The kubelet's own labels and those of ``--node-labels``."""
+    """The default labels and those of ``--node-labels``."""
     own = {
         "kubernetes.io/hostname": facts.name,
         "kubernetes.io/os": "linux",
@@ -63,7 +62,9 @@ def labels(facts: NodeFacts) -> dict[str, str]:
 
 
 def taints(facts: NodeFacts) -> list[dict[str, Any]]:
-    """Those of the join, of ``--register-with-taints``, and the cloud's."""
+    """
+    The taints of the kubeadm configuration, of ``--register-with-taints``, and ``uninitialized``.
+    """
     found = [dict(t) for t in facts.taints]
     for text in facts.args.get("register-with-taints", "").split(","):
         key_value, _, effect = text.strip().rpartition(":")
@@ -76,7 +77,7 @@ def taints(facts: NodeFacts) -> list[dict[str, Any]]:
 
 
 def as_node(facts: NodeFacts) -> dict[str, Any]:
-    """The Node as it is first registered."""
+    """The Node as the kubelet registers it."""
     spec: dict[str, Any] = {}
     if given := taints(facts):
         spec["taints"] = given
@@ -90,8 +91,8 @@ def as_node(facts: NodeFacts) -> dict[str, Any]:
 
 
 def as_status(facts: NodeFacts, now: str) -> dict[str, Any]:
-    """The status of a node that is well."""
-    room = {
+    """The status of a healthy node."""
+    capacity = {
         "cpu": str(facts.cpus),
         "memory": f"{facts.memory_mib * 1024}Ki",
         "pods": facts.args.get("max-pods", "110"),
@@ -100,10 +101,10 @@ def as_status(facts: NodeFacts, now: str) -> dict[str, Any]:
     addresses = [{"type": "InternalIP", "address": a.split("/")[0]} for a in facts.addresses]
     addresses.append({"type": "Hostname", "address": facts.name})
     return {
-        "capacity": room,
-        "allocatable": room,
+        "capacity": capacity,
+        "allocatable": capacity,
         "addresses": addresses,
-        "conditions": [_ready(now), *(_fine(kind, now) for kind in _PRESSURES)],
+        "conditions": [_ready(now), *(_no_pressure(kind, now) for kind in _PRESSURES)],
         "nodeInfo": _info(facts),
     }
 
@@ -115,8 +116,8 @@ def _ready(now: str) -> dict[str, Any]:
     return _condition("Ready", "True", "KubeletReady", "kubelet is posting ready status", now)
 
 
-def _fine(kind: str, now: str) -> dict[str, Any]:
-    return _condition(kind, "False", "KubeletHasNoPressure", "there is enough", now)
+def _no_pressure(kind: str, now: str) -> dict[str, Any]:
+    return _condition(kind, "False", "KubeletHasNoPressure", f"kubelet has no {kind}", now)
 
 
 def _condition(kind: str, status: str, reason: str, message: str, now: str) -> dict[str, Any]:
@@ -145,55 +146,55 @@ def _info(facts: NodeFacts) -> dict[str, str]:
     }
 
 
-class Kubelet:
-    """One node; ``run`` lives as long as the guest."""
+class SimulatedKubelet:
+    """The kubelet of one node; runs as long as the guest."""
 
     def __init__(
         self,
         kube: Kube,
         facts: NodeFacts,
         clock: Clock,
-        plugged: Callable[[], Mapping[str, Any]] = dict,
+        live_config: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._kube = kube
         self._facts = facts
         self._clock = clock
-        self._volumes = Volumes(kube, facts.name, plugged, clock)
-        self._pods = Runner(kube, facts.name, clock, self._volumes)
+        self._volumes = VolumeManager(kube, facts.name, live_config, clock)
+        self._pods = PodRunner(kube, facts.name, clock, self._volumes)
 
     async def register(self) -> None:
-        """Make or take over the Node; harmless to repeat."""
-        with contextlib.suppress(Conflict):  # it is there already: a restart
+        """Create the Node if it does not exist and update its status; idempotent."""
+        with contextlib.suppress(Conflict):  # exists: the guest restarted
             await self._kube.create(as_node(self._facts), NODES)
-        await self._say_status()
+        await self._update_status()
 
     async def run(self) -> None:
-        """Live; ends only by being cancelled."""
-        await self._insistently(self.register)
+        """Run until cancelled."""
+        await self._retry(self.register)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._often(RENEW_SECONDS, self._renew))
-            group.create_task(self._often(STATUS_SECONDS, self._say_status))
+            group.create_task(self._every(RENEW_SECONDS, self._renew))
+            group.create_task(self._every(STATUS_SECONDS, self._update_status))
             group.create_task(self._pods.run())
             group.create_task(self._volumes.run())
 
-    async def _often(self, seconds: float, act: Any) -> None:
+    async def _every(self, seconds: float, action: Any) -> None:
         while True:
-            await self._insistently(act)
+            await self._retry(action)
             await self._clock.sleep(seconds)
 
-    async def _insistently(self, act: Any) -> None:
+    async def _retry(self, action: Any) -> None:
         while True:
             try:
-                await act()
+                await action()
             except (Retryable, Denied):
                 await self._clock.sleep(RETRY_SECONDS)
             except Missing:
                 await self._clock.sleep(RETRY_SECONDS)
-                act = self.register  # somebody deleted the Node while it lives
+                action = self.register  # the Node was deleted
             else:
                 return
 
-    async def _say_status(self) -> None:
+    async def _update_status(self) -> None:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = as_status(self._facts, now)
         await self._kube.merge(NODES, self._facts.name, {"status": status}, subresource="status")

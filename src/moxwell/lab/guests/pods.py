@@ -1,8 +1,9 @@
 """
-Pods on a simulated node: they run once bound, their volumes there, and go when deleted.
+Runs the pods that are bound to a simulated node.
 
-A pod that may restart runs for good; one that may not (a Job's) succeeds after a few seconds. What
-the containers would do is not simulated.
+A pod starts when its volumes are attached and is removed when it is deleted. A pod with
+``restartPolicy: Always`` runs until then; any other succeeds after a few seconds. Containers are
+not simulated.
 """
 
 import asyncio
@@ -13,9 +14,9 @@ from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.errors import Denied, Missing, Retryable
 from moxwell.kube.client import Kube
-from moxwell.kube.codec import Change
+from moxwell.kube.codec import WatchEvent
 from moxwell.kube.errors import Gone
-from moxwell.lab.guests.volumes import Volumes
+from moxwell.lab.guests.volumes import VolumeManager
 
 PODS = Resource("", "v1", "pods", "Pod")
 START_SECONDS = 1.5
@@ -24,7 +25,7 @@ RETRY_SECONDS = 3
 
 
 def running_status(pod: dict[str, Any], now: str, *, ended: bool = False) -> dict[str, Any]:
-    """The status of a pod whose containers run, or have all succeeded."""
+    """The status of a pod whose containers all run, or all succeeded."""
     state: dict[str, Any] = {"running": {"startedAt": now}}
     if ended:
         state = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now}}
@@ -42,11 +43,11 @@ def running_status(pod: dict[str, Any], now: str, *, ended: bool = False) -> dic
         for c in pod["spec"].get("containers", ())
     ]
     address = pod_address(pod)
-    good = "False" if ended else "True"
-    kinds = (("Initialized", "True"), ("PodScheduled", "True"), ("ContainersReady", good))
+    ready = "False" if ended else "True"
+    kinds = (("Initialized", "True"), ("PodScheduled", "True"), ("ContainersReady", ready))
     conditions = [
         {"type": kind, "status": status, "lastTransitionTime": now}
-        for kind, status in (*kinds, ("Ready", good))
+        for kind, status in (*kinds, ("Ready", ready))
     ]
     return {
         "phase": "Succeeded" if ended else "Running",
@@ -59,7 +60,7 @@ def running_status(pod: dict[str, Any], now: str, *, ended: bool = False) -> dic
 
 
 def pod_address(pod: dict[str, Any]) -> str:
-    """An address of the pod network, the same for the whole life of the pod."""
+    """A pod address derived from the pod's UID."""
     digest = hashlib.sha256(pod["metadata"]["uid"].encode()).digest()
     return f"10.244.{digest[0]}.{1 + digest[1] % 254}"
 
@@ -69,80 +70,82 @@ def _digest(pod: dict[str, Any], name: str) -> str:
 
 
 def is_finite(pod: dict[str, Any]) -> bool:
-    """Whether its containers are expected to end."""
+    """Whether the containers are expected to exit."""
     return str(pod["spec"].get("restartPolicy", "Always")) != "Always"
 
 
-class Runner:
+class PodRunner:
     """Runs the pods of one node."""
 
-    def __init__(self, kube: Kube, node: str, clock: Clock, volumes: Volumes) -> None:
+    def __init__(self, kube: Kube, node: str, clock: Clock, volumes: VolumeManager) -> None:
         self._kube = kube
         self._node = node
         self._clock = clock
         self._volumes = volumes
-        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Follow the pods bound to this node; ends only by being cancelled."""
+        """Watch the pods bound to this node until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 try:
-                    await self._follow(group)
+                    await self._watch(group)
                 except (Retryable, Denied, Gone):
                     await self._clock.sleep(RETRY_SECONDS)
 
-    async def _follow(self, group: asyncio.TaskGroup) -> None:
+    async def _watch(self, group: asyncio.TaskGroup) -> None:
         fields = {"spec.nodeName": self._node}
         page = await self._kube.list(PODS, fields=fields)
         for pod in page.items:
-            self._look(pod, group)
+            self._sync_pod(pod, group)
         version = page.resource_version
         async for event in self._kube.watch(PODS, fields=fields, resource_version=version):
-            if isinstance(event, Change) and event.type == "DELETED":
-                self._volumes.forget(event.object["metadata"]["uid"])
-            elif isinstance(event, Change):
-                self._look(event.object, group)
+            if isinstance(event, WatchEvent) and event.type == "DELETED":
+                self._volumes.remove_pod(event.object["metadata"]["uid"])
+            elif isinstance(event, WatchEvent):
+                self._sync_pod(event.object, group)
 
-    def _look(self, pod: dict[str, Any], group: asyncio.TaskGroup) -> None:
+    def _sync_pod(self, pod: dict[str, Any], group: asyncio.TaskGroup) -> None:
         uid, deleting = pod["metadata"]["uid"], "deletionTimestamp" in pod["metadata"]
         wanted = f"{uid}/gone" if deleting else uid
         phase = pod.get("status", {}).get("phase", "Pending")
         if phase == "Running" and not deleting:
-            self._volumes.keep(pod)
-        if wanted in self._lives or (not deleting and phase != "Pending"):
+            self._volumes.add_pod(pod)
+        if wanted in self._tasks or (not deleting and phase != "Pending"):
             return
-        act = self._let_go(pod) if deleting else self._start(pod)
-        task = group.create_task(act)
-        self._lives[wanted] = task
-        task.add_done_callback(lambda _: self._lives.pop(wanted, None))
+        action = self._remove(pod) if deleting else self._start(pod)
+        task = group.create_task(action)
+        self._tasks[wanted] = task
+        task.add_done_callback(lambda _: self._tasks.pop(wanted, None))
 
     async def _start(self, pod: dict[str, Any]) -> None:
         if not await self._volumes.wait_mounted(pod):
             return
         await self._clock.sleep(START_SECONDS)
-        await self._say(pod, ended=False)
+        await self._update_status(pod, ended=False)
         if is_finite(pod):
             await self._clock.sleep(FINISH_SECONDS)
-            await self._say(pod, ended=True)
+            await self._update_status(pod, ended=True)
 
-    async def _say(self, pod: dict[str, Any], *, ended: bool) -> None:
+    async def _update_status(self, pod: dict[str, Any], *, ended: bool) -> None:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = running_status(pod, now, ended=ended)
-        await self._try(
+        await self._retry(
             lambda: self._kube.merge(
-                PODS, _name(pod), {"status": status}, _space(pod), subresource="status"
+                PODS, _name(pod), {"status": status}, _namespace(pod), subresource="status"
             )
         )
 
-    async def _let_go(self, pod: dict[str, Any]) -> None:
+    async def _remove(self, pod: dict[str, Any]) -> None:
         uid = pod["metadata"]["uid"]
-        await self._try(lambda: self._kube.delete(PODS, _name(pod), _space(pod), uid=uid, grace=0))
+        await self._retry(
+            lambda: self._kube.delete(PODS, _name(pod), _namespace(pod), uid=uid, grace=0)
+        )
 
-    async def _try(self, act: Any) -> None:
+    async def _retry(self, action: Any) -> None:
         while True:
             try:
-                await act()
+                await action()
             except (Retryable, Denied):
                 await self._clock.sleep(RETRY_SECONDS)
             except Missing:
@@ -155,5 +158,5 @@ def _name(pod: dict[str, Any]) -> str:
     return str(pod["metadata"]["name"])
 
 
-def _space(pod: dict[str, Any]) -> str:
+def _namespace(pod: dict[str, Any]) -> str:
     return str(pod["metadata"]["namespace"])

@@ -1,9 +1,9 @@
 """
-Static pods: what a kubelet runs from files, and shows in the API as mirror pods.
+Static pods of a control plane node, shown in the API as mirror pods.
 
-A control plane node has those of kubeadm, and whatever manifests its user data wrote (kube-vip, for
-one). A mirror pod says what would run: nothing of it does, the API itself is served by the lab.
-Deleted, it comes back, because the file is still there.
+They are the control plane components of kubeadm and the manifests that the user-data writes
+(kube-vip, for example). Nothing runs: the lab serves the API itself. A deleted mirror pod is
+created again.
 """
 
 import contextlib
@@ -17,28 +17,28 @@ from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.errors import Conflict, Missing, Retryable
 from moxwell.kube.client import Kube
-from moxwell.lab.guests.control_plane import MANIFESTS, Plane
+from moxwell.lab.guests.control_plane import MANIFESTS, GuestControlPlane
 from moxwell.lab.guests.kubelet import NODES
 
 Json = dict[str, Any]
 PODS = Resource("", "v1", "pods", "Pod")
-LOOK_SECONDS, SOON_SECONDS = 15.0, 1.0  # until the Node is registered
+POLL_SECONDS, RETRY_SECONDS = 15.0, 1.0  # RETRY: until the Node is registered
 ETCD_IMAGE = "registry.k8s.io/etcd:3.6.5-0"
 
 
-def static_pods(plane: Plane, files: Mapping[str, str]) -> tuple[Json, ...]:
-    """The manifests on a control plane node's disk."""
-    own = [_component(name, plane) for name in _components(plane)]
-    return (*own, *_written(files))
+def static_pods(control_plane: GuestControlPlane, files: Mapping[str, str]) -> tuple[Json, ...]:
+    """The static pod manifests on the disk of a control plane node."""
+    own = [_component(name, control_plane) for name in _components(control_plane)]
+    return (*own, *_manifests(files))
 
 
-def _components(plane: Plane) -> tuple[str, ...]:
-    etcd = ("etcd",) if plane.stacked else ()
+def _components(control_plane: GuestControlPlane) -> tuple[str, ...]:
+    etcd = ("etcd",) if control_plane.stacked else ()
     return ("kube-apiserver", "kube-controller-manager", "kube-scheduler", *etcd)
 
 
-def _component(name: str, plane: Plane) -> Json:
-    image = ETCD_IMAGE if name == "etcd" else f"registry.k8s.io/{name}:{plane.version}"
+def _component(name: str, control_plane: GuestControlPlane) -> Json:
+    image = ETCD_IMAGE if name == "etcd" else f"registry.k8s.io/{name}:{control_plane.version}"
     container = {"name": name, "image": image, "command": [name]}
     labels = {"component": name, "tier": "control-plane"}
     meta = {"name": name, "namespace": "kube-system", "labels": labels}
@@ -50,32 +50,32 @@ def _component(name: str, plane: Plane) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-def _written(files: Mapping[str, str]) -> Iterator[Json]:
+def _manifests(files: Mapping[str, str]) -> Iterator[Json]:
     for path, text in sorted(files.items()):
         if not path.startswith(MANIFESTS):
             continue
-        with contextlib.suppress(yaml.YAMLError):  # a kubelet passes over what it cannot read
+        with contextlib.suppress(yaml.YAMLError):  # a kubelet skips unreadable manifests
             pod = yaml.safe_load(text)
             if isinstance(pod, dict) and pod.get("kind") == "Pod":
                 yield pod
 
 
-def mirror(pod: Json, node: str, uid: str) -> Json:
-    """A static pod as the API shows it."""
+def mirror_pod(pod: Json, node: str, uid: str) -> Json:
+    """The mirror pod of a static pod."""
     digest = hashlib.sha256(yaml.safe_dump(pod).encode()).hexdigest()[:32]
-    old = pod.get("metadata") or {}
-    notes = {
-        **(old.get("annotations") or {}),
+    metadata = pod.get("metadata") or {}
+    annotations = {
+        **(metadata.get("annotations") or {}),
         "kubernetes.io/config.hash": digest,
         "kubernetes.io/config.mirror": digest,
         "kubernetes.io/config.source": "file",
     }
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
     meta = {
-        "name": f"{old.get('name')}-{node}",
-        "namespace": old.get("namespace") or "default",
-        "labels": old.get("labels") or {},
-        "annotations": notes,
+        "name": f"{metadata.get('name')}-{node}",
+        "namespace": metadata.get("namespace") or "default",
+        "labels": metadata.get("labels") or {},
+        "annotations": annotations,
         "ownerReferences": [owner],
     }
     spec = {**pod.get("spec", {}), "nodeName": node, "automountServiceAccountToken": False}
@@ -83,27 +83,27 @@ def mirror(pod: Json, node: str, uid: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-class Mirrors:
+class MirrorPods:
     """Keeps the mirror pods of one node."""
 
     def __init__(self, kube: Kube, node: str, pods: tuple[Json, ...], clock: Clock) -> None:
         self._kube, self._node, self._pods, self._clock = kube, node, pods, clock
 
     async def run(self) -> None:
-        """Look at the files now and then; ends only by being cancelled."""
-        pause = SOON_SECONDS
+        """Create missing mirror pods periodically until cancelled."""
+        interval = RETRY_SECONDS
         while True:
             with contextlib.suppress(Retryable, Missing):
                 await self.ensure()
-                pause = LOOK_SECONDS
-            await self._clock.sleep(pause)
+                interval = POLL_SECONDS
+            await self._clock.sleep(interval)
 
     async def ensure(self) -> None:
-        """Every static pod has its mirror."""
+        """Create the missing mirror pods."""
         uid = (await self._kube.get(NODES, self._node))["metadata"]["uid"]
         for pod in self._pods:
-            made = mirror(pod, self._node, uid)
-            meta = made["metadata"]
+            created = mirror_pod(pod, self._node, uid)
+            meta = created["metadata"]
             if await self._kube.find(PODS, meta["name"], meta["namespace"]) is None:
                 with contextlib.suppress(Conflict):
-                    await self._kube.create(made, PODS)
+                    await self._kube.create(created, PODS)

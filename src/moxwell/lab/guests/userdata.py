@@ -1,9 +1,9 @@
 """
-What the first boot does with its user data: files, commands, and the join they amount to.
+Interprets user-data on first boot: files, commands and the kubeadm invocation among them.
 
-Cloud-config (with the jinja header of Cluster API's bootstrap data) and Ignition are read into one
-:class:`Instructions`. ``find_join`` looks for what a shell would run: ``kubeadm join`` with a
-configuration file that was written. Data that cannot be read is :class:`~moxwell.errors.Invalid`.
+Parses cloud-config (with the jinja header of Cluster API's bootstrap data) and Ignition into
+:class:`ParsedUserData`. ``find_join`` finds the ``kubeadm join`` command and reads the
+configuration file it names. Raises :class:`~moxwell.errors.Invalid` for unreadable data.
 """
 
 import base64
@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from moxwell.errors import Invalid
-from moxwell.lab.guests.config_drive import Seed, not_yaml
+from moxwell.lab.guests.config_drive import ConfigDrive, yaml_error
 
 _JINJA = re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
 _JOIN = re.compile(r"kubeadm\s+join\b[^\n;&|]*--config[ =](\S+)")
@@ -31,17 +31,17 @@ TAINTS: tuple[Mapping[str, Any], ...] = ({"key": CONTROL_PLANE, "effect": "NoSch
 
 
 @dataclass(frozen=True, slots=True)
-class Instructions:
+class ParsedUserData:
     """Files to write and commands to run, in order."""
 
-    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # tokens, keys
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # contains tokens and keys
     commands: tuple[str, ...] = ()
     hostname: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """A kubeadm JoinConfiguration, as far as a node needs it."""
+class KubeadmJoin:
+    """The fields of a kubeadm JoinConfiguration that a node needs."""
 
     endpoint: str
     token: str = field(repr=False)
@@ -54,23 +54,23 @@ class Join:
     control_plane: bool = False
 
 
-def read_user_data(seed: Seed) -> Instructions:
-    """What the user data says, whatever its format."""
-    text = seed.user_data
+def read_user_data(config_drive: ConfigDrive) -> ParsedUserData:
+    """Parse the user-data, cloud-config or Ignition."""
+    text = config_drive.user_data
     if text.startswith("## template: jinja"):
-        text = _render(text.partition("\n")[2], seed)
+        text = _render(text.partition("\n")[2], config_drive)
     if text.lstrip().startswith("{"):
         return _ignition(text)
     if not text.startswith("#cloud-config"):
         raise Invalid("user-data is neither #cloud-config nor Ignition")
-    return _cloud_config(text, seed)
+    return _cloud_config(text, config_drive)
 
 
-def _render(text: str, seed: Seed) -> str:
-    """The few variables that bootstrap data uses; an unknown one stops cloud-init, and us."""
-    plain = {key.replace("-", "_"): str(value) for key, value in seed.meta_data.items()}
+def _render(text: str, config_drive: ConfigDrive) -> str:
+    """Replace jinja variables; raises Invalid for an unknown one, as cloud-init does."""
+    plain = {key.replace("-", "_"): str(value) for key, value in config_drive.meta_data.items()}
     known = {f"ds.meta_data.{key}": value for key, value in plain.items()}
-    known |= {"v1.local_hostname": seed.hostname, "local_hostname": seed.hostname}
+    known |= {"v1.local_hostname": config_drive.hostname, "local_hostname": config_drive.hostname}
     known |= {"v1.instance_id": plain.get("instance_id", "")}
 
     def value(match: re.Match[str]) -> str:
@@ -81,17 +81,17 @@ def _render(text: str, seed: Seed) -> str:
     return _JINJA.sub(value, text)
 
 
-def _cloud_config(text: str, seed: Seed) -> Instructions:
+def _cloud_config(text: str, config_drive: ConfigDrive) -> ParsedUserData:
     try:
         config = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise not_yaml("user-data", error) from None
+        raise yaml_error("user-data", error) from None
     if not isinstance(config, dict):
         raise Invalid("user-data is not a mapping")
     files = {str(f["path"]): _content(f) for f in config.get("write_files") or () if "path" in f}
     commands = [*(config.get("bootcmd") or ()), *(config.get("runcmd") or ())]
-    hostname = str(config.get("hostname") or seed.hostname)
-    return Instructions(files, tuple(_command(c) for c in commands), hostname)
+    hostname = str(config.get("hostname") or config_drive.hostname)
+    return ParsedUserData(files, tuple(_command(c) for c in commands), hostname)
 
 
 def _content(file: Mapping[str, Any]) -> str:
@@ -109,7 +109,7 @@ def _command(command: Any) -> str:
     return " ".join(map(str, command)) if isinstance(command, list) else str(command)
 
 
-def _ignition(text: str) -> Instructions:
+def _ignition(text: str) -> ParsedUserData:
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
@@ -121,11 +121,11 @@ def _ignition(text: str) -> Instructions:
     units = [u for u in config.get("systemd", {}).get("units", []) if u.get("enabled", True)]
     commands = [line for unit in units for line in _exec_lines(unit.get("contents", ""), files)]
     hostname = files.get("/etc/hostname", "").strip()
-    return Instructions(_substituted(files, "\n".join(commands)), tuple(commands), hostname)
+    return ParsedUserData(_envsubst(files, "\n".join(commands)), tuple(commands), hostname)
 
 
-def _substituted(files: Mapping[str, str], script: str) -> dict[str, str]:
-    """What ``envsubst < FILE`` in the script makes of files, with the environment of Proxmox."""
+def _envsubst(files: Mapping[str, str], script: str) -> dict[str, str]:
+    """Apply ``envsubst < FILE`` of the script, with the variables of ``/etc/proxmox-env``."""
     lines = (line.partition("=") for line in files.get(ENVIRONMENT, "").splitlines())
     known = {name.strip(): value.strip() for name, _, value in lines}
     wanted = set(_ENVSUBST.findall(script))
@@ -136,7 +136,7 @@ def _substituted(files: Mapping[str, str], script: str) -> dict[str, str]:
 
 
 def _exec_lines(unit: str, files: Mapping[str, str]) -> list[str]:
-    """What a unit runs; a script that Ignition wrote is looked into."""
+    """The commands of a systemd unit; a script that Ignition wrote is replaced by its content."""
     started = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("ExecStart")]
     return [files.get(line.split()[-1], line) if line.split() else line for line in started]
 
@@ -150,48 +150,48 @@ def _data_url(source: str) -> str:
     return urllib.parse.unquote(data)
 
 
-def find_join(instructions: Instructions) -> Join | None:
-    """The join that the commands ask for; None where they ask for none."""
-    script = "\n".join([*instructions.commands, *instructions.files.values()])
-    asked = _JOIN.search(script)
-    if asked is None:
+def find_join(parsed: ParsedUserData) -> KubeadmJoin | None:
+    """Find the ``kubeadm join`` in the user-data; None if there is none."""
+    script = "\n".join([*parsed.commands, *parsed.files.values()])
+    join_config = _JOIN.search(script)
+    if join_config is None:
         return None
-    path = asked[1].strip("\"'")
-    if path not in instructions.files:
-        raise Invalid(f"kubeadm join reads {path}, which nobody wrote")
-    return _join(instructions, path, sentinel=has_sentinel(instructions))
+    path = join_config[1].strip("\"'")
+    if path not in parsed.files:
+        raise Invalid(f"kubeadm join reads {path}, which the user-data does not write")
+    return _run_join(parsed, path, sentinel=has_sentinel(parsed))
 
 
-def has_sentinel(instructions: Instructions) -> bool:
-    """Whether success is written where Cluster API looks for it."""
-    script = "\n".join([*instructions.commands, *instructions.files.values()])
+def has_sentinel(parsed: ParsedUserData) -> bool:
+    """Whether a command writes the bootstrap sentinel file of Cluster API."""
+    script = "\n".join([*parsed.commands, *parsed.files.values()])
     return bool(_SENTINEL.search(script))
 
 
 def read_documents(text: str, path: str) -> dict[str, Any]:
-    """The documents of a file of kubeadm, by kind."""
+    """Parse a kubeadm configuration file; returns its documents by kind."""
     try:
         found = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
     except yaml.YAMLError as error:
-        raise not_yaml(path, error) from None
+        raise yaml_error(path, error) from None
     return {str(d.get("kind")): d for d in found}
 
 
-def _join(instructions: Instructions, path: str, *, sentinel: bool) -> Join:
-    config = read_documents(instructions.files[path], path).get("JoinConfiguration")
+def _run_join(parsed: ParsedUserData, path: str, *, sentinel: bool) -> KubeadmJoin:
+    config = read_documents(parsed.files[path], path).get("JoinConfiguration")
     if config is None:
-        raise Invalid(f"{path} holds no JoinConfiguration")
+        raise Invalid(f"{path} contains no JoinConfiguration")
     token = (config.get("discovery") or {}).get("bootstrapToken") or {}
     node = config.get("nodeRegistration") or {}
     member = config.get("controlPlane") is not None
     if not token.get("apiServerEndpoint") or not token.get("token"):
         raise Invalid(f"{path} names no API server or no token")
-    return Join(
+    return KubeadmJoin(
         endpoint=str(token["apiServerEndpoint"]),
         token=str(token["token"]),
         ca_hashes=tuple(token.get("caCertHashes") or ()),
         unsafe_skip_ca=bool(token.get("unsafeSkipCAVerification")),
-        node_name=str(node.get("name") or instructions.hostname),
+        node_name=str(node.get("name") or parsed.hostname),
         kubelet_args=kubelet_args(node.get("kubeletExtraArgs")),
         taints=control_plane_taints(node.get("taints"))
         if member
@@ -202,12 +202,12 @@ def _join(instructions: Instructions, path: str, *, sentinel: bool) -> Join:
 
 
 def control_plane_taints(given: Any) -> tuple[Mapping[str, Any], ...]:
-    """kubeadm taints a control plane unless it is told an explicit (even empty) list."""
+    """The configured taints; by default kubeadm taints control plane nodes."""
     return TAINTS if given is None else tuple(given)
 
 
 def kubelet_args(given: Any) -> Mapping[str, str]:
-    """kubeadm v1beta3 has a mapping here, v1beta4 a list of names and values."""
+    """The kubelet arguments: a mapping in kubeadm v1beta3, a list in v1beta4."""
     if isinstance(given, list):
         return {str(a.get("name")): str(a.get("value", "")) for a in given}
     return {str(key): str(value) for key, value in (given or {}).items()}

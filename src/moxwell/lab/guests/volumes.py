@@ -1,10 +1,10 @@
 """
-Volumes on a simulated node: the node's part of storage, without file systems.
+The node side of persistent volumes in a simulated kubelet, without file systems.
 
-A pod that has claims starts when each is bound, attached, and its disk is seen in the guest by WWN
-and serial; until then the pod says why. A claim whose disk grew is told so here, as the file system
-is the node's to grow. The driver registers itself (CSINode) when the cluster knows it and the cloud
-controller has said where the node is. What a container would read is not simulated.
+A pod with PersistentVolumeClaims starts when each is bound, its VolumeAttachment is attached and
+its disk is found in the guest by WWN and serial; until then a FailedMount event is recorded.
+Updates the claim's capacity after a disk was resized. Registers the CSI driver in CSINode once the
+cluster has the CSIDriver and the Node has its topology labels.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced
 ATTACHMENTS = Resource(GROUP, "v1", "volumeattachments", "VolumeAttachment", namespaced=False)
 CSI_DRIVERS = Resource(GROUP, "v1", "csidrivers", "CSIDriver", namespaced=False)
 CSI_NODES = Resource(GROUP, "v1", "csinodes", "CSINode", namespaced=False)
-LOOK_SECONDS, GROW_SECONDS, REGISTER_SECONDS, TELL_AFTER = 1.0, 4.0, 3.0, 20
+POLL_SECONDS, RESIZE_SECONDS, REGISTER_SECONDS, EVENT_EVERY = 1.0, 4.0, 3.0, 20
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:
-    """The claims that a pod names or brings with it."""
+    """The names of the claims of a pod, including ephemeral volumes."""
     found = []
     for volume in pod["spec"].get("volumes") or ():
         if "persistentVolumeClaim" in volume:
@@ -45,8 +45,8 @@ def claims_of(pod: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def node_row(node: Mapping[str, Any], most: int) -> Json | None:
-    """What the driver says of its node; None until the cloud controller has placed it."""
+def csi_node_driver(node: Mapping[str, Any], most: int) -> Json | None:
+    """The driver entry of the CSINode; None until the Node has its topology labels."""
     labels = node["metadata"].get("labels") or {}
     if not labels.get(REGION) or not labels.get(ZONE):
         return None
@@ -60,58 +60,62 @@ def node_row(node: Mapping[str, Any], most: int) -> Json | None:
     }
 
 
-class Volumes:
-    """The volumes of one node; ``plugged`` says which drives the guest has now."""
+class VolumeManager:
+    """The volumes of one node; ``attached_drives`` returns the drives of the running VM."""
 
     def __init__(
-        self, kube: Kube, node: str, plugged: Callable[[], Mapping[str, Any]], clock: Clock
+        self, kube: Kube, node: str, live_config: Callable[[], Mapping[str, Any]], clock: Clock
     ) -> None:
-        self._kube, self._node, self._plugged, self._clock = kube, node, plugged, clock
-        self._pods: dict[str, Json] = {}  # those that run here and have claims
+        self._kube, self._node, self._plugged, self._clock = kube, node, live_config, clock
+        self._pods: dict[str, Json] = {}  # pods with claims that run here
 
     async def run(self) -> None:
-        """Register and grow; ends only by being cancelled."""
+        """Register the driver and resize file systems until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._often(REGISTER_SECONDS, self._register))
-            group.create_task(self._often(GROW_SECONDS, self._grow_all))
+            group.create_task(self._every(REGISTER_SECONDS, self._register))
+            group.create_task(self._every(RESIZE_SECONDS, self._resize_all))
 
-    async def _often(self, seconds: float, act: Any) -> None:
+    async def _every(self, seconds: float, action: Any) -> None:
         while True:
             try:
-                await act()
+                await action()
             except MoxwellError:
-                await self._clock.sleep(seconds)  # the API is away, or somebody was faster
+                await self._clock.sleep(seconds)  # API unreachable, or a conflict
             await self._clock.sleep(seconds)
 
     # Pods
 
-    def keep(self, pod: Json) -> None:
-        """The pod runs here."""
+    def add_pod(self, pod: Json) -> None:
+        """Add a running pod."""
         if claims_of(pod):
             self._pods[pod["metadata"]["uid"]] = pod
 
-    def forget(self, uid: str) -> None:
+    def remove_pod(self, uid: str) -> None:
         self._pods.pop(uid, None)
 
     async def wait_mounted(self, pod: Json) -> bool:
-        """Until every volume of the pod is there; False if the pod is not wanted any more."""
+        """
+        Wait until every volume of the pod is attached; False if the pod was deleted meanwhile.
+        """
         tries = 0
         while claims_of(pod):
             try:
                 for claim in claims_of(pod):
-                    await self._look(claim, pod["metadata"]["namespace"])
+                    await self._find_disk(claim, pod["metadata"]["namespace"])
                 break
-            except MoxwellError as error:  # a node authorizer denies what is not there yet
+            except (
+                MoxwellError
+            ) as error:  # the node authorizer denies objects that do not exist yet
                 tries += 1
-                if tries % TELL_AFTER == 0:
-                    await self._tell(pod, str(error))
-            await self._clock.sleep(LOOK_SECONDS)
-            if not await self._is_wanted(pod):
+                if tries % EVENT_EVERY == 0:
+                    await self._record_event(pod, str(error))
+            await self._clock.sleep(POLL_SECONDS)
+            if not await self._still_exists(pod):
                 return False
-        self.keep(pod)
+        self.add_pod(pod)
         return True
 
-    async def _is_wanted(self, pod: Json) -> bool:
+    async def _still_exists(self, pod: Json) -> bool:
         meta = pod["metadata"]
         try:
             now = await self._kube.find(PODS, meta["name"], meta["namespace"])
@@ -120,11 +124,11 @@ class Volumes:
         same = now is not None and now["metadata"]["uid"] == meta["uid"]
         return same and now is not None and "deletionTimestamp" not in now["metadata"]
 
-    async def _look(self, name: str, space: str) -> disks.Disk | None:
-        """The disk of a claim; None for a claim of another driver."""
-        claim = await self._kube.get(CLAIMS, name, space)
+    async def _find_disk(self, name: str, namespace: str) -> disks.ScsiDisk | None:
+        """Find the disk of a claim; None for another CSI driver."""
+        claim = await self._kube.get(CLAIMS, name, namespace)
         if not claim["spec"].get("volumeName"):
-            raise disks.NoDisk(f'claim "{name}" is not bound yet')
+            raise disks.DiskNotFound(f'claim "{name}" is not bound yet')
         volume = await self._kube.get(VOLUMES, claim["spec"]["volumeName"])
         csi = volume["spec"].get("csi") or {}
         if csi.get("driver") != DRIVER:
@@ -135,15 +139,15 @@ class Volumes:
         )
         status, pv = attachment.get("status") or {}, volume["metadata"]["name"]
         if not status.get("attached"):
-            raise disks.NoDisk(f'volume "{pv}" is not attached yet')
+            raise disks.DiskNotFound(f'volume "{pv}" is not attached yet')
         found = disks.find_disk(self._disks(), status.get("attachmentMetadata") or {})
-        await self._grown(claim, volume, found)
+        await self._update_capacity(claim, volume, found)
         return found
 
-    def _disks(self) -> tuple[disks.Disk, ...]:
+    def _disks(self) -> tuple[disks.ScsiDisk, ...]:
         return disks.list_disks(self._plugged())
 
-    async def _tell(self, pod: Json, why: str) -> None:
+    async def _record_event(self, pod: Json, message: str) -> None:
         now = self._clock.now()
         meta, at = pod["metadata"], now.strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
@@ -155,7 +159,7 @@ class Volumes:
             },
             "type": "Warning",
             "reason": "FailedMount",
-            "message": f"Unable to attach or mount volumes: {why}",
+            "message": f"Unable to attach or mount volumes: {message}",
             "involvedObject": {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -171,50 +175,53 @@ class Volumes:
         try:
             await self._kube.create(event, EVENTS)
         except MoxwellError:
-            return  # it is only a word
+            return  # events are best effort
 
-    # Growing
+    # Resizing
 
-    async def _grow_all(self) -> None:
+    async def _resize_all(self) -> None:
         for pod in list(self._pods.values()):
             for claim in claims_of(pod):
                 try:
-                    await self._look(claim, pod["metadata"]["namespace"])
-                except (Missing, disks.NoDisk, disks.WrongDisk):
+                    await self._find_disk(claim, pod["metadata"]["namespace"])
+                except (Missing, disks.DiskNotFound, disks.DiskMismatch):
                     continue
 
-    async def _grown(self, claim: Json, volume: Json, disk: disks.Disk) -> None:
-        """A file system follows its disk; the claim says how large it is now."""
+    async def _update_capacity(self, claim: Json, volume: Json, disk: disks.ScsiDisk) -> None:
+        """Update the capacity of the claim after its disk was resized."""
         status = claim.get("status") or {}
-        has, should = _size(status.get("capacity")), _size(volume["spec"]["capacity"])
-        if has >= should or disk.size < should:
+        current, desired = _size(status.get("capacity")), _size(volume["spec"]["capacity"])
+        if current >= desired or disk.size < desired:
             return
-        left = [c for c in status.get("conditions") or () if c["type"] != PENDING]
-        said = {"capacity": dict(volume["spec"]["capacity"]), "conditions": left or None}
+        conditions = [c for c in status.get("conditions") or () if c["type"] != PENDING]
+        new_status = {
+            "capacity": dict(volume["spec"]["capacity"]),
+            "conditions": conditions or None,
+        }
         meta = claim["metadata"]
         await self._kube.merge(
-            CLAIMS, meta["name"], {"status": said}, meta["namespace"], subresource="status"
+            CLAIMS, meta["name"], {"status": new_status}, meta["namespace"], subresource="status"
         )
 
-    # The driver's registration
+    # CSINode
 
     async def _register(self) -> None:
         if await self._kube.find(CSI_DRIVERS, DRIVER) is None:
             return
         node = await self._kube.get(NODES, self._node)
-        row = node_row(node, disks.most_volumes(self._disks()))
-        if row is None:
+        driver = csi_node_driver(node, disks.max_volumes(self._disks()))
+        if driver is None:
             return
-        there = await self._kube.find(CSI_NODES, self._node)
-        if there is None:
-            await self._create(node, row)
+        csi_node = await self._kube.find(CSI_NODES, self._node)
+        if csi_node is None:
+            await self._create_csi_node(node, driver)
             return
-        rows = there["spec"].get("drivers") or []
-        if row not in rows:
-            kept = [r for r in rows if r["name"] != DRIVER]
-            await self._kube.merge(CSI_NODES, self._node, {"spec": {"drivers": [*kept, row]}})
+        drivers = csi_node["spec"].get("drivers") or []
+        if driver not in drivers:
+            kept = [r for r in drivers if r["name"] != DRIVER]
+            await self._kube.merge(CSI_NODES, self._node, {"spec": {"drivers": [*kept, driver]}})
 
-    async def _create(self, node: Json, row: Json) -> None:
+    async def _create_csi_node(self, node: Json, driver: Json) -> None:
         owner = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -225,7 +232,7 @@ class Volumes:
             "apiVersion": CSI_NODES.api_version,
             "kind": CSI_NODES.kind,
             "metadata": {"name": self._node, "ownerReferences": [owner]},
-            "spec": {"drivers": [row]},
+            "spec": {"drivers": [driver]},
         }
         try:
             await self._kube.create(body, CSI_NODES)

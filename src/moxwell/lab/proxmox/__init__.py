@@ -1,1 +1,1 @@
-"""A Proxmox VE that is not there: several regions in one process, faithful to 8.4 and 9.x."""
+"""A simulator of the Proxmox VE 8.4 and 9.x API: several clusters ("regions") in one process."""

@@ -1,8 +1,8 @@
 """
-The guest agent's endpoints: asked through PVE, answered by what runs inside (:mod:`.guest`).
+``/nodes/{node}/qemu/{vmid}/agent``: guest agent commands, answered by a ``GuestOs``.
 
-PVE checks configuration and state first; a silent agent is given up after three seconds. The result
-of a finished command can be read once.
+PVE checks configuration and run state first; an agent that does not answer times out after three
+seconds. The result of ``exec`` can be read once.
 """
 
 import base64
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.errors import PveError, die
+from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.qemu import params, power, start
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Check, Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Check, Param
 from moxwell.lab.proxmox.route_permissions import anyone
-from moxwell.lab.proxmox.state import Guest, Row
+from moxwell.lab.proxmox.state import Row, SimGuest
 
 _PATH = "/nodes/{node}/qemu/{vmid}/agent"
 _POST = words(
@@ -34,7 +34,7 @@ _POWER = ("shutdown", "suspend-disk", "suspend-hybrid", "suspend-ram")
 
 
 def _privileges(command: str) -> tuple[str, ...]:
-    """What PVE 9 asks for a command."""
+    """The privileges that PVE 9 requires for a command."""
     if command in _FS:
         return ("VM.GuestAgent.FileSystemMgmt", "VM.GuestAgent.Unrestricted")
     if command == "fsfreeze-status":
@@ -55,7 +55,7 @@ def _privileges(command: str) -> tuple[str, ...]:
 
 
 def _permission(command: str) -> Check:
-    def check(call: Call) -> None:
+    def check(call: ApiCall) -> None:
         path = f"/vms/{call.params['vmid']}"
         if call.major < 9:
             call.check(path, "VM.Monitor")
@@ -66,7 +66,7 @@ def _permission(command: str) -> Check:
     return check
 
 
-def _available(call: Call) -> Guest:
+def _available(call: ApiCall) -> SimGuest:
     guest = call.get_guest(call.params["vmid"])
     if not start.agent_enabled(guest):
         raise die("No QEMU guest agent configured")
@@ -75,19 +75,19 @@ def _available(call: Call) -> Guest:
     return guest
 
 
-async def _ask(call: Call, command: str, args: dict[str, Any] | None = None) -> Any:
+async def _ask(call: ApiCall, command: str, args: dict[str, Any] | None = None) -> Any:
     guest = _available(call)
     return await power.ask_agent(call, guest, command, args)
 
 
-def _simple(command: str) -> Callable[[Call], Any]:
-    async def handler(call: Call) -> Row:
+def _simple(command: str) -> Callable[[ApiCall], Any]:
+    async def handler(call: ApiCall) -> Row:
         return {"result": await _ask(call, command)}
 
     return handler
 
 
-async def any_command(call: Call) -> Row:
+async def any_command(call: ApiCall) -> Row:
     """POST agent with ``command``."""
     command = call.params["command"]
     if not call.is_root:
@@ -95,24 +95,24 @@ async def any_command(call: Call) -> Row:
     return {"result": await _ask(call, command)}
 
 
-def index(call: Call) -> list[Row]:
+def index(call: ApiCall) -> list[Row]:
     return [{"name": name} for name in sorted([*COMMANDS, *_OWN])]
 
 
-async def execute(call: Call) -> Row:
+async def execute(call: ApiCall) -> Row:
     """POST agent/exec."""
     args = {"command": call.params["command"], "input-data": call.get("input-data")}
     found: Row = await _ask(call, "exec", args)
     return found
 
 
-async def execute_status(call: Call) -> Row:
+async def execute_status(call: ApiCall) -> Row:
     """GET agent/exec-status."""
     found: Row = dict(await _ask(call, "exec-status", {"pid": call.params["pid"]}))
     return {k: int(v) if isinstance(v, bool) else v for k, v in found.items()}
 
 
-async def file_read(call: Call) -> Row:
+async def file_read(call: ApiCall) -> Row:
     """GET agent/file-read."""
     found: Row = await _ask(call, "file-read", {"file": call.params["file"]})
     first, count = int(call.get("offset") or 0), call.get("count")
@@ -125,32 +125,34 @@ async def file_read(call: Call) -> Row:
     return found
 
 
-async def file_write(call: Call) -> None:
-    """POST agent/file-write; with ``encode=0`` the content is base64 already."""
+async def file_write(call: ApiCall) -> None:
+    """POST agent/file-write; with ``encode=0`` the content is already base64."""
     content = call.params["content"].encode()
     if not call.get("encode", 1):
         try:
             content = base64.b64decode(content, validate=True)
         except binascii.Error:
             text = f"Base64 data '{content.decode()}' is not valid"
-            raise PveError(500, f"Agent error: {text}") from None
+            raise PveException(500, f"Agent error: {text}") from None
     await _ask(call, "file-write", {"file": call.params["file"], "content": content})
 
 
-async def set_password(call: Call) -> Row:
+async def set_password(call: ApiCall) -> Row:
     """POST agent/set-user-password."""
     args = {k: call.get(k) for k in ("username", "password", "crypted")}
     return {"result": await _ask(call, "set-user-password", args)}
 
 
-def _route(method: str, name: str, handler: Callable[[Call], Any], /, **extra: Param) -> Route:
+def _route(
+    method: str, name: str, handler: Callable[[ApiCall], Any], /, **extra: Param
+) -> ApiRoute:
     given = {key.replace("_", "-"): param for key, param in extra.items()}
-    return Route(method, f"{_PATH}/{name}", handler, {**params.BASE, **given}, _permission(name))
+    return ApiRoute(method, f"{_PATH}/{name}", handler, {**params.BASE, **given}, _permission(name))
 
 
-ROUTES: tuple[Route, ...] = (
-    Route("GET", _PATH, index, params.BASE, anyone),
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute("GET", _PATH, index, params.BASE, anyone),
+    ApiRoute(
         "POST",
         _PATH,
         any_command,

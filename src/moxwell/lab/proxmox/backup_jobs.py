@@ -1,40 +1,38 @@
-"""
-Backup jobs: kept and listed; their schedule does not run (``vzdump`` does, when it is called).
-"""
+"""``/cluster/backup``: stores and lists backup jobs; their schedules do not run."""
 
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import perm
-from moxwell.lab.proxmox.state import Guest, Row
+from moxwell.lab.proxmox.state import Row, SimGuest
 
 
 def _row(ident: str, job: Row) -> Row:
     return {"id": ident, "type": "vzdump", **job}
 
 
-def list_jobs(call: Call) -> list[Row]:
+def list_jobs(call: ApiCall) -> list[Row]:
     return [_row(ident, job) for ident, job in call.region.backup_jobs.items()]
 
 
-def _find(call: Call) -> str:
+def _find(call: ApiCall) -> str:
     ident: str = call.params["id"]
     if ident not in call.region.backup_jobs:
         raise param_error({"id": f"No such job '{ident}'"})
     return ident
 
 
-def get_job(call: Call) -> Row:
+def get_job(call: ApiCall) -> Row:
     ident = _find(call)
     return _row(ident, call.region.backup_jobs[ident])
 
 
-def create_job(call: Call) -> None:
+def create_job(call: ApiCall) -> None:
     values = dict(call.params)
-    ident = values.pop("id", None) or f"backup-{call.desk.random.getrandbits(32):08x}"
+    ident = values.pop("id", None) or f"backup-{call.runtime.random.getrandbits(32):08x}"
     if ident in call.region.backup_jobs:
         raise die(f"ID '{ident}' already exists")
     if not any(name in values for name in ("vmid", "pool", "all")):
@@ -43,18 +41,18 @@ def create_job(call: Call) -> None:
     call.region.backup_jobs[ident] = values
 
 
-def update_job(call: Call) -> None:
+def update_job(call: ApiCall) -> None:
     job = call.region.backup_jobs[_find(call)]
     for option in formats.split_list(call.params.pop("delete", "")):
         job.pop(option, None)
     job.update({k: v for k, v in call.params.items() if k != "id"})
 
 
-def delete_job(call: Call) -> None:
+def delete_job(call: ApiCall) -> None:
     del call.region.backup_jobs[_find(call)]
 
 
-def _covers(call: Call, job: Row, guest: Guest) -> bool:
+def _covers(call: ApiCall, job: Row, guest: SimGuest) -> bool:
     if job.get("node") not in {None, guest.node}:
         return False
     if job.get("all"):
@@ -65,7 +63,7 @@ def _covers(call: Call, job: Row, guest: Guest) -> bool:
     return str(guest.vmid) in formats.split_list(str(job.get("vmid", "")))
 
 
-def included(call: Call) -> Row:
+def included(call: ApiCall) -> Row:
     job = call.region.backup_jobs[_find(call)]
     children = [
         {"id": str(g.vmid), "type": g.kind, "name": str(g.conf.get("name", ""))}
@@ -75,7 +73,7 @@ def included(call: Call) -> Row:
     return {"children": children}
 
 
-def not_backed_up(call: Call) -> list[Row]:
+def not_backed_up(call: ApiCall) -> list[Row]:
     jobs = call.region.backup_jobs.values()
     return [
         {"vmid": g.vmid, "type": g.kind, "name": str(g.conf.get("name", ""))}
@@ -107,11 +105,13 @@ _NEW = {"id": Param(format=formats.config_id)}
 _AUDIT, _MODIFY = perm("/", "Sys.Audit"), perm("/", "Sys.Modify")
 
 ROUTES = (
-    Route("GET", "/cluster/backup", list_jobs, permission=_AUDIT),
-    Route("POST", "/cluster/backup", create_job, _FIELDS | _NEW, _MODIFY),
-    Route("GET", "/cluster/backup/{id}", get_job, _ID, _AUDIT),
-    Route("PUT", "/cluster/backup/{id}", update_job, _FIELDS | _ID | {"delete": Param()}, _MODIFY),
-    Route("DELETE", "/cluster/backup/{id}", delete_job, _ID, _MODIFY),
-    Route("GET", "/cluster/backup/{id}/included_volumes", included, _ID, _AUDIT),
-    Route("GET", "/cluster/backup-info/not-backed-up", not_backed_up, permission=_AUDIT),
+    ApiRoute("GET", "/cluster/backup", list_jobs, permission=_AUDIT),
+    ApiRoute("POST", "/cluster/backup", create_job, _FIELDS | _NEW, _MODIFY),
+    ApiRoute("GET", "/cluster/backup/{id}", get_job, _ID, _AUDIT),
+    ApiRoute(
+        "PUT", "/cluster/backup/{id}", update_job, _FIELDS | _ID | {"delete": Param()}, _MODIFY
+    ),
+    ApiRoute("DELETE", "/cluster/backup/{id}", delete_job, _ID, _MODIFY),
+    ApiRoute("GET", "/cluster/backup/{id}/included_volumes", included, _ID, _AUDIT),
+    ApiRoute("GET", "/cluster/backup-info/not-backed-up", not_backed_up, permission=_AUDIT),
 )

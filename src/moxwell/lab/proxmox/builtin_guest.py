@@ -1,8 +1,8 @@
 """
-The built-in guest: a Linux with a guest agent, for VMs that boot kernel and initrd by ``args``.
+The default ``GuestOs``: a minimal Linux with a guest agent, for VMs that boot a kernel by ``args``.
 
-It stands in for the guest of the recordings: a fixed host name and address, a few commands, files
-in memory. Every other VM has nothing inside. Programs plug something richer in its place.
+It reproduces the guest of the API recordings: a fixed host name and address, a few commands, files
+in memory. Any other VM runs no operating system.
 """
 
 import re
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moxwell.clock import Clock
-from moxwell.lab.proxmox.builtin_shell import Machine, Outcome, is_known, run
+from moxwell.lab.proxmox.builtin_shell import CommandResult, ShellEnvironment, is_known, run
 from moxwell.lab.proxmox.config_schema import devices
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.guest import AgentSilent, GuestView
+from moxwell.lab.proxmox.guest import AgentNotRunning, GuestVm
 
 _BOOTS = re.compile(r"-kernel\s+\S+.*-initrd\s+\S+")
 LIMIT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the guest says about itself."""
+class BuiltinGuestFacts:
+    """The properties that the guest agent reports."""
 
     hostname: str = "guest1"
     address: str = "192.168.78.50"
@@ -35,27 +35,29 @@ class Facts:
 
 @dataclass(slots=True)
 class _Running:
-    """One guest that is up."""
+    """One running guest."""
 
-    machine: Machine
+    machine: ShellEnvironment
     pid: int = 104
-    done: dict[int, tuple[float, Outcome]] = field(default_factory=dict)  # pid -> (end, outcome)
+    done: dict[int, tuple[float, CommandResult]] = field(
+        default_factory=dict
+    )  # pid -> (exit time, result)
     frozen: bool = False
 
 
-class SmallGuest:
-    """An :class:`~moxwell.lab.proxmox.guest.Inside` for directly booted kernels."""
+class BuiltinGuest:
+    """A :class:`~moxwell.lab.proxmox.guest.GuestOs` for VMs that boot a kernel directly."""
 
-    def __init__(self, clock: Clock, facts: Facts | None = None) -> None:
-        self._clock, self._facts = clock, facts or Facts()
+    def __init__(self, clock: Clock, facts: BuiltinGuestFacts | None = None) -> None:
+        self._clock, self._facts = clock, facts or BuiltinGuestFacts()
         self._up: dict[tuple[str, int], _Running] = {}
 
-    async def booted(self, view: GuestView) -> None:
+    async def booted(self, view: GuestVm) -> None:
         if not _BOOTS.search(str(view.conf.get("args", ""))):
             return
         facts = self._facts
         release = f'NAME="{facts.name}"\nID={facts.ident}\nVERSION_ID="{facts.version}"\n'
-        machine = Machine(release=facts.kernel, hostname=facts.hostname)
+        machine = ShellEnvironment(release=facts.kernel, hostname=facts.hostname)
         machine.files["/etc/hostname"] = f"{facts.hostname}\n".encode()
         machine.files["/etc/os-release"] = release.encode()
         self._up[view.region, view.vmid] = _Running(machine)
@@ -63,14 +65,14 @@ class SmallGuest:
     async def stopped(self, region: str, vmid: int) -> None:
         self._up.pop((region, vmid), None)
 
-    def listens(self, view: GuestView) -> bool:
-        """It does not react to the power button, only to its agent."""
+    def handles_shutdown(self, view: GuestVm) -> bool:
+        """It ignores the ACPI power button and reacts only to its agent."""
         return False
 
-    async def agent(self, view: GuestView, command: str, args: dict[str, Any]) -> Any:
+    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
         running = self._up.get((view.region, view.vmid))
         if running is None:
-            raise AgentSilent
+            raise AgentNotRunning
         if command in ("exec", "exec-status", "file-read", "file-write"):
             return getattr(self, "_" + command.replace("-", "_"))(view, running, args)
         if command == "fsfreeze-status":
@@ -80,7 +82,7 @@ class SmallGuest:
             return 0
         return self._simple(view, command)
 
-    def _simple(self, view: GuestView, command: str) -> Any:
+    def _simple(self, view: GuestVm, command: str) -> Any:
         facts = self._facts
         answers: dict[str, Any] = {
             "ping": {},
@@ -111,11 +113,11 @@ class SmallGuest:
             raise die(f"Agent error: The command guest-{command} has been disabled")
         return answers[command]
 
-    def _vcpus(self, view: GuestView) -> list[dict[str, Any]]:
+    def _vcpus(self, view: GuestVm) -> list[dict[str, Any]]:
         count = int(view.conf.get("cores") or 1) * int(view.conf.get("sockets") or 1)
         return [{"logical-id": n, "online": True, "can-offline": n > 0} for n in range(count)]
 
-    def _interfaces(self, view: GuestView) -> list[dict[str, Any]]:
+    def _interfaces(self, view: GuestVm) -> list[dict[str, Any]]:
         counters = {
             f"{way}-{what}": 0
             for way in ("rx", "tx")
@@ -142,9 +144,9 @@ class SmallGuest:
             )
         return rows
 
-    # ------------------------------------------------------------------ commands and files
+    # ------------------------------------------------------------------ exec and files
 
-    def _exec(self, view: GuestView, running: _Running, args: dict[str, Any]) -> dict[str, int]:
+    def _exec(self, view: GuestVm, running: _Running, args: dict[str, Any]) -> dict[str, int]:
         argv = [str(word) for word in args["command"]]
         if not argv or not is_known(argv[0]):
             name = argv[0] if argv else ""
@@ -160,9 +162,9 @@ class SmallGuest:
         return {"pid": running.pid}
 
     def _exec_status(
-        self, view: GuestView, running: _Running, args: dict[str, Any]
+        self, view: GuestVm, running: _Running, args: dict[str, Any]
     ) -> dict[str, Any]:
-        """Readable once after the command ended."""
+        """The result of a command; readable once after it exited."""
         pid = int(args["pid"])
         if pid not in running.done:
             raise die("Agent error: Invalid parameter 'pid'")
@@ -181,9 +183,7 @@ class SmallGuest:
                 row[f"{key}-truncated"] = int(len(data) > LIMIT)
         return row
 
-    def _file_read(
-        self, view: GuestView, running: _Running, args: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _file_read(self, view: GuestVm, running: _Running, args: dict[str, Any]) -> dict[str, Any]:
         path = str(args["file"])
         problem = running.machine.open_error(path, write=False)
         if problem is not None:
@@ -193,7 +193,7 @@ class SmallGuest:
         row["bytes-read"] = min(len(data), LIMIT)
         return row | ({"truncated": 1} if len(data) > LIMIT else {})
 
-    def _file_write(self, view: GuestView, running: _Running, args: dict[str, Any]) -> None:
+    def _file_write(self, view: GuestVm, running: _Running, args: dict[str, Any]) -> None:
         path = str(args["file"])
         problem = running.machine.open_error(path, write=True)
         if problem is not None:

@@ -1,8 +1,8 @@
 """
-A very small shell: the handful of commands that the built-in guest knows.
+A minimal shell interpreter for ``guest-exec`` in the built-in guest.
 
-``run`` interprets one argument vector against a file tree and says what came out, how it ended and
-how long it takes. Sequences (``;``, ``&&``, ``||``), redirections and ``$$`` are understood.
+``run`` interprets an argument vector against files in memory and returns output, exit code and
+duration. It supports sequences (``;``, ``&&``, ``||``), redirections and ``$$``.
 """
 
 import re
@@ -15,8 +15,8 @@ FOLDERS = ("", "/bin", "/dev", "/etc", "/proc", "/root", "/run", "/sys", "/tmp",
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What a command did."""
+class CommandResult:
+    """The result of a command."""
 
     out: bytes = b""
     err: bytes = b""
@@ -24,19 +24,19 @@ class Outcome:
     signal: int | None = None
     seconds: float = 0.0
     power_off: bool = False
-    ended: bool = False  # an ``exit`` or a signal stopped the script
+    ended: bool = False  # an ``exit`` or a signal ended the script
 
 
 @dataclass(slots=True)
-class Machine:
-    """What commands can see and change."""
+class ShellEnvironment:
+    """The files and properties that commands can read and change."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     release: str = ""
     hostname: str = ""
 
     def open_error(self, path: str, *, write: bool) -> str | None:
-        """Why a file cannot be opened, or None."""
+        """The error of opening a file, or None."""
         if path in FOLDERS or path == "/":
             return "Is a directory"
         if write:
@@ -49,23 +49,25 @@ def is_known(name: str) -> bool:
     return name.rpartition("/")[2] in COMMANDS
 
 
-def run(machine: Machine, argv: list[str], stdin: bytes = b"", pid: int = 0) -> Outcome:
-    """Interpret one command."""
+def run(
+    machine: ShellEnvironment, argv: list[str], stdin: bytes = b"", pid: int = 0
+) -> CommandResult:
+    """Run one command."""
     name = argv[0].rpartition("/")[2]
     if name == "sh" and "-c" in argv:
         return script(machine, argv[argv.index("-c") + 1], stdin, pid)
     found = _BUILTIN.get(name)
     if found is None:
-        return Outcome(err=f"sh: {argv[0]}: not found\n".encode(), code=127)
+        return CommandResult(err=f"sh: {argv[0]}: not found\n".encode(), code=127)
     return found(machine, argv[1:], stdin)
 
 
 _SEQUENCE = re.compile(r"\s*(;|&&|\|\||\n)\s*")
 
 
-def script(machine: Machine, text: str, stdin: bytes, pid: int) -> Outcome:
-    """Interpret a script line by line."""
-    total = Outcome()
+def script(machine: ShellEnvironment, text: str, stdin: bytes, pid: int) -> CommandResult:
+    """Run a script line by line."""
+    total = CommandResult()
     parts = _SEQUENCE.split(text.strip())
     joiner = ";"
     for at, part in enumerate(parts):
@@ -80,7 +82,7 @@ def script(machine: Machine, text: str, stdin: bytes, pid: int) -> Outcome:
     return total
 
 
-def _add(total: Outcome, one: Outcome) -> None:
+def _add(total: CommandResult, one: CommandResult) -> None:
     total.out, total.err = total.out + one.out, total.err + one.err
     total.code, total.signal, total.ended = one.code, one.signal, one.ended
     total.seconds += one.seconds
@@ -90,20 +92,20 @@ def _add(total: Outcome, one: Outcome) -> None:
 _REDIRECT = re.compile(r"(\d?)(>>?)(&\d)?(.*)")
 
 
-def _command(machine: Machine, text: str, stdin: bytes, pid: int) -> Outcome:
+def _command(machine: ShellEnvironment, text: str, stdin: bytes, pid: int) -> CommandResult:
     argv, targets = _split(shlex.split(text))
     if not argv:
-        return Outcome()
+        return CommandResult()
     if argv[0] == "exit":
-        return Outcome(code=int(argv[1]) if len(argv) > 1 else 0, ended=True)
+        return CommandResult(code=int(argv[1]) if len(argv) > 1 else 0, ended=True)
     if argv[0] == "kill" and str(pid) in argv[1:]:
         number = next((int(w[1:]) for w in argv if re.fullmatch(r"-\d+", w)), 15)
-        return Outcome(signal=number, ended=True)
+        return CommandResult(signal=number, ended=True)
     return _redirected(machine, run(machine, argv, stdin, pid), targets)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[tuple[bool, str]]]:
-    """Words and redirections: (append, target), the target ``&1``, ``&2`` or a path."""
+    """Split into words and redirections: (append, target); a target is ``&1``, ``&2`` or a path."""
     argv: list[str] = []
     targets: list[tuple[bool, str]] = []
     rest = iter(words)
@@ -116,7 +118,9 @@ def _split(words: list[str]) -> tuple[list[str], list[tuple[bool, str]]]:
     return argv, targets
 
 
-def _redirected(machine: Machine, found: Outcome, targets: list[tuple[bool, str]]) -> Outcome:
+def _redirected(
+    machine: ShellEnvironment, found: CommandResult, targets: list[tuple[bool, str]]
+) -> CommandResult:
     for append, target in targets:
         if target == "&2":
             found.err, found.out = found.err + found.out, b""
@@ -130,14 +134,14 @@ def _redirected(machine: Machine, found: Outcome, targets: list[tuple[bool, str]
     return found
 
 
-def _echo(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
+def _echo(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
     bare = args[:1] == ["-n"]
     text = " ".join(args[1:] if bare else args)
-    return Outcome(out=(text if bare else text + "\n").encode())
+    return CommandResult(out=(text if bare else text + "\n").encode())
 
 
-def _cat(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
-    found = Outcome()
+def _cat(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
+    found = CommandResult()
     for path in args or ["-"]:
         if path == "-":
             found.out += stdin
@@ -151,7 +155,7 @@ def _cat(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
     return found
 
 
-def _head(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
+def _head(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
     count, lines, paths = None, 10, []
     rest = iter(args)
     for word in rest:
@@ -162,7 +166,7 @@ def _head(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
         else:
             paths.append(word)
     if paths[:1] == ["/dev/zero"]:
-        return Outcome(out=bytes(count or 0))
+        return CommandResult(out=bytes(count or 0))
     found = _cat(machine, paths, stdin)
     found.out = (
         found.out[:count]
@@ -172,7 +176,7 @@ def _head(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
     return found
 
 
-def _uname(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
+def _uname(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
     words = {
         "-s": "Linux",
         "-n": machine.hostname,
@@ -180,22 +184,22 @@ def _uname(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
         "-m": "x86_64",
         "-a": f"Linux {machine.hostname} {machine.release} x86_64 GNU/Linux",
     }
-    return Outcome(out=(words.get(args[0] if args else "-s", "Linux") + "\n").encode())
+    return CommandResult(out=(words.get(args[0] if args else "-s", "Linux") + "\n").encode())
 
 
-def _sleep(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
-    return Outcome(seconds=float(args[0]) if args else 0.0)
+def _sleep(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
+    return CommandResult(seconds=float(args[0]) if args else 0.0)
 
 
-def _power_off(machine: Machine, args: list[str], stdin: bytes) -> Outcome:
-    return Outcome(power_off=True)
+def _power_off(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
+    return CommandResult(power_off=True)
 
 
-def _code(number: int) -> Callable[[Machine, list[str], bytes], Outcome]:
-    return lambda machine, args, stdin: Outcome(code=number)
+def _code(number: int) -> Callable[[ShellEnvironment, list[str], bytes], CommandResult]:
+    return lambda machine, args, stdin: CommandResult(code=number)
 
 
-_BUILTIN: dict[str, Callable[[Machine, list[str], bytes], Outcome]] = {
+_BUILTIN: dict[str, Callable[[ShellEnvironment, list[str], bytes], CommandResult]] = {
     "echo": _echo,
     "cat": _cat,
     "head": _head,

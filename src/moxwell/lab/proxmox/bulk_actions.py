@@ -1,6 +1,6 @@
 """
-What concerns all guests of a node, and small facts about a node: bulk start, stop and migrate,
-capabilities, hosts file, subscription, the SDN zones as the node sees them.
+Endpoints of ``/nodes/{node}``: startall, stopall, migrateall, capabilities, hosts, subscription,
+SDN.
 """
 
 from typing import Any
@@ -8,19 +8,19 @@ from typing import Any
 from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import NODE
-from moxwell.lab.proxmox.errors import PveError, die, forbidden, param_error
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.errors import PveException, die, forbidden, param_error
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Guest, Row
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.state import Row, SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 _CPU_MODELS = ("host", "kvm64", "max", "qemu64", "x86-64-v2", "x86-64-v2-AES", "x86-64-v3",
                "x86-64-v4", "EPYC", "Skylake-Server", "Cascadelake-Server")  # fmt: skip
 
 
-def _chosen(call: Call, priv: str) -> list[Guest]:
-    """The guests a bulk action is about, if the caller may do it to them."""
+def _chosen(call: ApiCall, priv: str) -> list[SimGuest]:
+    """The guests of a bulk action on which the caller has the privilege."""
     asked = [int(v) for v in formats.split_list(call.get("vms", ""))]
     if not call.may("/", priv):
         if not asked:
@@ -32,60 +32,60 @@ def _chosen(call: Call, priv: str) -> list[Guest]:
 
 
 async def _each(
-    call: Call, work: Work, guests: list[Guest], what: str, params: dict[str, Any]
+    call: ApiCall, ctx: WorkerContext, guests: list[SimGuest], what: str, params: dict[str, Any]
 ) -> None:
     for guest in guests:
         path = f"/nodes/{call.node}/{guest.kind}/{guest.vmid}/{what}"
         try:
-            upid = await call.desk.extras["perform"]("POST", path, params)
-            task = await call.desk.workers.wait(upid)
-        except PveError as problem:
-            work.log(problem.message)
+            upid = await call.runtime.module_data["perform"]("POST", path, params)
+            task = await call.runtime.workers.wait(upid)
+        except PveException as problem:
+            ctx.log(problem.message)
             continue
         if task.exitstatus != "OK":
-            work.log(f"{guest.vmid}: {task.exitstatus}")
+            ctx.log(f"{guest.vmid}: {task.exitstatus}")
 
 
-def start_all(call: Call) -> str:
+def start_all(call: ApiCall) -> str:
     chosen = _chosen(call, "VM.PowerMgmt")
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         due = [g for g in chosen if not g.running and (call.get("force") or g.conf.get("onboot"))]
-        await _each(call, work, due, "status/start", {})
+        await _each(call, ctx, due, "status/start", {})
 
     return call.spawn("startall", "", worker)
 
 
-def stop_all(call: Call) -> str:
+def stop_all(call: ApiCall) -> str:
     chosen = _chosen(call, "VM.PowerMgmt")
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         params = {"timeout": str(call.get("timeout", 180)), "forceStop": "1"}
-        await _each(call, work, [g for g in chosen if g.running], "status/shutdown", params)
+        await _each(call, ctx, [g for g in chosen if g.running], "status/shutdown", params)
 
     return call.spawn("stopall", "", worker)
 
 
-def migrate_all(call: Call) -> str:
+def migrate_all(call: ApiCall) -> str:
     chosen, target = _chosen(call, "VM.Migrate"), call.params["target"]
     if target == call.node:
         raise param_error({"target": "target is local node."})
     if target not in call.region.hosts:
         raise die(f"no such cluster node '{target}'")
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         for guest in chosen:
             online = {"online": "1"} if guest.running else {}
-            await _each(call, work, [guest], "migrate", {"target": target, **online})
+            await _each(call, ctx, [guest], "migrate", {"target": target, **online})
 
     return call.spawn("migrateall", "", worker)
 
 
-def cpu_models(call: Call) -> list[Row]:
+def cpu_models(call: ApiCall) -> list[Row]:
     return [{"name": name, "vendor": "default", "custom": 0} for name in _CPU_MODELS]
 
 
-def machines(call: Call) -> list[Row]:
+def machines(call: ApiCall) -> list[Row]:
     version = "9.2" if call.major < 9 else "10.1"
     return [
         {"id": f"pc-{kind}-{version}", "type": short, "version": version}
@@ -93,18 +93,18 @@ def machines(call: Call) -> list[Row]:
     ]
 
 
-def hosts_file(call: Call) -> Row:
+def hosts_file(call: ApiCall) -> Row:
     lines = ["127.0.0.1 localhost"]
     lines += [f"{h.address.partition('/')[0]} {h.name}" for h in call.region.hosts.values()]
     data = call.host.settings.get("hosts", "\n".join(lines) + "\n")
     return {"data": data, "digest": digest_of(data)}
 
 
-def write_hosts_file(call: Call) -> None:
+def write_hosts_file(call: ApiCall) -> None:
     call.host.settings["hosts"] = call.params["data"]
 
 
-def subscription(call: Call) -> Row:
+def subscription(call: ApiCall) -> Row:
     return {
         "status": "notfound",
         "message": "There is no subscription key",
@@ -113,7 +113,7 @@ def subscription(call: Call) -> Row:
     }
 
 
-def sdn_zones(call: Call) -> list[Row]:
+def sdn_zones(call: ApiCall) -> list[Row]:
     zones = ["localnetwork", *call.region.sdn.running.get("zones", {})]
     privs = ("SDN.Audit", "SDN.Allocate")
     return [
@@ -123,7 +123,7 @@ def sdn_zones(call: Call) -> list[Row]:
     ]
 
 
-def sdn_zone_content(call: Call) -> list[Row]:
+def sdn_zone_content(call: ApiCall) -> list[Row]:
     zone = call.params["zone"]
     if zone == "localnetwork":
         names = [n for n, row in call.host.bridges.items() if row["type"] == "bridge"]
@@ -137,8 +137,8 @@ def _names(*names: str, key: str = "name") -> Any:
     return lambda call: [{key: name} for name in names]
 
 
-def nothing(call: Call) -> list[Row]:
-    """Logs and series that the simulator does not keep."""
+def not_simulated(call: ApiCall) -> list[Row]:
+    """Logs and RRD data are not simulated."""
     return []
 
 
@@ -160,11 +160,11 @@ _WORKERS = {
 }
 
 ROUTES = (
-    Route(
+    ApiRoute(
         "POST", "/nodes/{node}/startall", start_all,
         _N | _VMS | _WORKERS | {"force": Param("boolean")}, anyone,
     ),
-    Route(
+    ApiRoute(
         "POST", "/nodes/{node}/stopall", stop_all,
         {
             **_N, **_VMS, **_WORKERS,
@@ -173,7 +173,7 @@ ROUTES = (
         },
         anyone,
     ),
-    Route(
+    ApiRoute(
         "POST", "/nodes/{node}/migrateall", migrate_all,
         {
             **_N, **_VMS, **_WORKERS,
@@ -182,25 +182,25 @@ ROUTES = (
         },
         anyone,
     ),
-    Route("GET", "/nodes/{node}/capabilities", _names("qemu"), _N, anyone),
-    Route("GET", "/nodes/{node}/capabilities/qemu", _names("cpu", "machines"), _N, anyone),
-    Route("GET", "/nodes/{node}/capabilities/qemu/cpu", cpu_models, _N, anyone),
-    Route("GET", "/nodes/{node}/capabilities/qemu/machines", machines, _N, anyone),
-    Route("GET", "/nodes/{node}/hosts", hosts_file, _N, perm("/", "Sys.Audit")),
-    Route(
+    ApiRoute("GET", "/nodes/{node}/capabilities", _names("qemu"), _N, anyone),
+    ApiRoute("GET", "/nodes/{node}/capabilities/qemu", _names("cpu", "machines"), _N, anyone),
+    ApiRoute("GET", "/nodes/{node}/capabilities/qemu/cpu", cpu_models, _N, anyone),
+    ApiRoute("GET", "/nodes/{node}/capabilities/qemu/machines", machines, _N, anyone),
+    ApiRoute("GET", "/nodes/{node}/hosts", hosts_file, _N, perm("/", "Sys.Audit")),
+    ApiRoute(
         "POST", "/nodes/{node}/hosts", write_hosts_file,
         {**_N, "data": Param(optional=False), "digest": Param(max_length=64)}, _MODIFY,
     ),
-    Route("GET", "/nodes/{node}/subscription", subscription, _N, anyone),
-    Route("GET", "/nodes/{node}/sdn", _names("zones"), _N, anyone),
-    Route("GET", "/nodes/{node}/sdn/zones", sdn_zones, _N, anyone),
-    Route(
+    ApiRoute("GET", "/nodes/{node}/subscription", subscription, _N, anyone),
+    ApiRoute("GET", "/nodes/{node}/sdn", _names("zones"), _N, anyone),
+    ApiRoute("GET", "/nodes/{node}/sdn/zones", sdn_zones, _N, anyone),
+    ApiRoute(
         "GET", "/nodes/{node}/sdn/zones/{zone}", _names("content", key="subdir"), _IN_ZONE, _ZONE
     ),
-    Route("GET", "/nodes/{node}/sdn/zones/{zone}/content", sdn_zone_content, _IN_ZONE, _ZONE),
-    Route("GET", "/nodes/{node}/netstat", nothing, _N, _AUDIT),
-    Route(
-        "GET", "/nodes/{node}/syslog", nothing, _N | _LOG, perm("/nodes/{node}", "Sys.Syslog")
+    ApiRoute("GET", "/nodes/{node}/sdn/zones/{zone}/content", sdn_zone_content, _IN_ZONE, _ZONE),
+    ApiRoute("GET", "/nodes/{node}/netstat", not_simulated, _N, _AUDIT),
+    ApiRoute(
+        "GET", "/nodes/{node}/syslog", not_simulated, _N | _LOG, perm("/nodes/{node}", "Sys.Syslog")
     ),
-    Route("GET", "/nodes/{node}/rrddata", nothing, _N | _RRD, _AUDIT),
+    ApiRoute("GET", "/nodes/{node}/rrddata", not_simulated, _N | _RRD, _AUDIT),
 )  # fmt: skip

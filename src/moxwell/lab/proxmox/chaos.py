@@ -1,9 +1,8 @@
 """
-Things that happen to a world behind everybody's back.
+Actions of the control API that change a region outside the PVE API.
 
-Each is a function of a desk and a few values, reached by name through the control API: a host goes
-down, a lock is held, a storage fills, a stranger takes a VMID, a guest is deleted or moved, an
-agent falls silent, the resource list goes stale, copying gets slow.
+Each takes a region and arguments: power off a host, hold a lock, fill a storage, create a foreign
+guest under a VMID, delete or move a guest, disable an agent, freeze pvestatd, change timings.
 """
 
 from collections.abc import Callable
@@ -14,188 +13,190 @@ from moxwell.errors import Invalid, Missing
 from moxwell.lab.proxmox import pvestatd
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import open_volumes
-from moxwell.lab.proxmox.request_context import Desk
-from moxwell.lab.proxmox.state import Guest, Pace, Region
+from moxwell.lab.proxmox.request_context import RegionRuntime
+from moxwell.lab.proxmox.state import RegionPace, SimGuest, SimRegion
 
 Args = dict[str, Any]
 
 
-def _guest(region: Region, args: Args) -> Guest:
+def _guest(region: SimRegion, args: Args) -> SimGuest:
     guest = region.guests.get(int(args.get("vmid", 0)))
     if guest is None:
         raise Missing(f"there is no guest {args.get('vmid')}")
     return guest
 
 
-def host_down(desk: Desk, args: Args) -> None:
-    """A node loses its power: its guests stop, its API is gone, HA will notice."""
-    host = desk.region.hosts.get(str(args.get("node")))
+def host_down(runtime: RegionRuntime, args: Args) -> None:
+    """Power off a node: its guests stop, its API fails with 595, HA fences it."""
+    host = runtime.region.hosts.get(str(args.get("node")))
     if host is None:
         raise Missing(f"there is no node {args.get('node')!r}")
-    host.online, host.lost_at = False, desk.now()
-    for task in desk.workers.active():
+    host.online, host.lost_at = False, runtime.now()
+    for task in runtime.workers.active():
         if task.node == host.name:
-            desk.workers.stop(task.upid, "unexpected status")
-    for guest in desk.region.guests.values():
+            runtime.workers.stop(task.upid, "unexpected status")
+    for guest in runtime.region.guests.values():
         if guest.node == host.name:
-            _kill(desk, guest)
-    ha_manager.wake(desk)
+            _kill(runtime, guest)
+    ha_manager.start_manager(runtime)
 
 
-def _kill(desk: Desk, guest: Guest) -> None:
-    """The process of a guest is gone at once."""
+def _kill(runtime: RegionRuntime, guest: SimGuest) -> None:
+    """Stop the process of a guest immediately."""
     if guest.running:
-        open_volumes.forget(desk, guest)
+        open_volumes.remove(runtime, guest)
         guest.running, guest.paused, guest.booted = False, False, False
         guest.live, guest.pid = {}, 0
-        desk.later(desk.inside.stopped(desk.region.name, guest.vmid))
-    desk.touch(guest.vmid)
+        runtime.run_in_background(runtime.guest_os.stopped(runtime.region.name, guest.vmid))
+    runtime.mark_changed(guest.vmid)
 
 
-def host_up(desk: Desk, args: Args) -> None:
-    """A node comes back; guests with onboot start."""
-    host = desk.region.hosts.get(str(args.get("node")))
+def host_up(runtime: RegionRuntime, args: Args) -> None:
+    """Power on a node; guests with onboot start."""
+    host = runtime.region.hosts.get(str(args.get("node")))
     if host is None:
         raise Missing(f"there is no node {args.get('node')!r}")
-    host.online, host.lost_at, host.boot = True, None, desk.now()
-    for guest in desk.region.guests.values():
+    host.online, host.lost_at, host.boot = True, None, runtime.now()
+    for guest in runtime.region.guests.values():
         if guest.node == host.name:
-            desk.touch(guest.vmid)
-            if guest.conf.get("onboot") and not ha_manager.managed(desk.region, guest):
+            runtime.mark_changed(guest.vmid)
+            if guest.conf.get("onboot") and not ha_manager.find_managed(runtime.region, guest):
                 path = f"/nodes/{guest.node}/{guest.kind}/{guest.vmid}/status/start"
-                desk.later(desk.extras["perform"]("POST", path, {}))
-    ha_manager.wake(desk)
+                runtime.run_in_background(runtime.module_data["perform"]("POST", path, {}))
+    ha_manager.start_manager(runtime)
 
 
-def maintenance_on(desk: Desk, args: Args) -> None:
-    """``ha-manager crm-command node-maintenance enable``: HA moves its guests off the node."""
-    _maintain(desk, args, on=True)
+def maintenance_on(runtime: RegionRuntime, args: Args) -> None:
+    """Enable node maintenance, as ``ha-manager crm-command node-maintenance enable``."""
+    _maintain(runtime, args, on=True)
 
 
-def maintenance_off(desk: Desk, args: Args) -> None:
-    """The node is back in service; HA's guests return to it."""
-    _maintain(desk, args, on=False)
+def maintenance_off(runtime: RegionRuntime, args: Args) -> None:
+    """Disable node maintenance; HA resources return to the node."""
+    _maintain(runtime, args, on=False)
 
 
-def _maintain(desk: Desk, args: Args, *, on: bool) -> None:
-    host = desk.region.hosts.get(str(args.get("node")))
+def _maintain(runtime: RegionRuntime, args: Args, *, on: bool) -> None:
+    host = runtime.region.hosts.get(str(args.get("node")))
     if host is None:
         raise Missing(f"there is no node {args.get('node')!r}")
     host.maintenance = on
-    ha_manager.wake(desk)
+    ha_manager.start_manager(runtime)
 
 
-def lock(desk: Desk, args: Args) -> None:
-    """A lock stands in a guest's configuration, left by nobody."""
-    guest = _guest(desk.region, args)
+def lock(runtime: RegionRuntime, args: Args) -> None:
+    """Set a lock in the configuration of a guest without a task."""
+    guest = _guest(runtime.region, args)
     text = str(args.get("lock", "backup"))
     if text:
         guest.conf["lock"] = text
     else:
         guest.conf.pop("lock", None)
-    desk.touch(guest.vmid)
+    runtime.mark_changed(guest.vmid)
 
 
-def hold_file(desk: Desk, args: Args) -> None:
-    """Somebody holds a guest's lock file for some seconds."""
-    guest, seconds = _guest(desk.region, args), float(args.get("seconds", 15))
+def hold_file(runtime: RegionRuntime, args: Args) -> None:
+    """Hold the lock file of a guest for some seconds."""
+    guest, seconds = _guest(runtime.region, args), float(args.get("seconds", 15))
 
     async def hold() -> None:
-        async with desk.locks.hold(guest.kind, guest.vmid, 3600):
-            await desk.clock.sleep(seconds)
+        async with runtime.locks.hold(guest.kind, guest.vmid, 3600):
+            await runtime.clock.sleep(seconds)
 
-    desk.later(hold())
+    runtime.run_in_background(hold())
 
 
-def fill_storage(desk: Desk, args: Args) -> None:
-    """A storage has only so many bytes left (0 unless said)."""
-    storage = desk.region.storages.get(str(args.get("storage")))
+def fill_storage(runtime: RegionRuntime, args: Args) -> None:
+    """Leave only ``left`` bytes free on a storage (default 0)."""
+    storage = runtime.region.storages.get(str(args.get("storage")))
     if storage is None:
         raise Missing(f"there is no storage {args.get('storage')!r}")
-    node = str(args.get("node", desk.region.api_node))
+    node = str(args.get("node", runtime.region.api_node))
     storage.used_extra = 0
     left = int(args.get("left", 0))
     storage.used_extra = max(storage.capacity - storage.used(node) - left, 0)
 
 
-def free_storage(desk: Desk, args: Args) -> None:
-    storage = desk.region.storages.get(str(args.get("storage")))
+def free_storage(runtime: RegionRuntime, args: Args) -> None:
+    storage = runtime.region.storages.get(str(args.get("storage")))
     if storage is None:
         raise Missing(f"there is no storage {args.get('storage')!r}")
     storage.used_extra = 0
 
 
-def take_vmid(desk: Desk, args: Args) -> None:
-    """A guest of somebody else appears under an id."""
-    vmid, region = int(args.get("vmid", 0)), desk.region
+def take_vmid(runtime: RegionRuntime, args: Args) -> None:
+    """Create a foreign guest under a VMID."""
+    vmid, region = int(args.get("vmid", 0)), runtime.region
     if vmid in region.guests:
         raise Invalid(f"{vmid} is taken already")
     node = str(args.get("node", region.api_node))
-    guest = Guest(vmid, "qemu", node, {"name": str(args.get("name", "stranger")), "memory": "512"})
+    guest = SimGuest(
+        vmid, "qemu", node, {"name": str(args.get("name", "stranger")), "memory": "512"}
+    )
     guest.incarnation = region.next_number()
     region.guests[vmid] = guest
-    desk.touch(vmid)
+    runtime.mark_changed(vmid)
 
 
-def delete_guest(desk: Desk, args: Args) -> None:
-    """A guest and its volumes are gone."""
-    guest, region = _guest(desk.region, args), desk.region
-    _kill(desk, guest)
+def delete_guest(runtime: RegionRuntime, args: Args) -> None:
+    """Delete a guest and its volumes."""
+    guest, region = _guest(runtime.region, args), runtime.region
+    _kill(runtime, guest)
     del region.guests[guest.vmid]
     for storage in region.storages.values():
-        shelf = storage.shelf(guest.node)
-        for name in [n for n, v in shelf.items() if v.vmid == guest.vmid]:
-            del shelf[name]
+        volumes = storage.volumes_on(guest.node)
+        for name in [n for n, v in volumes.items() if v.vmid == guest.vmid]:
+            del volumes[name]
     for pool in region.pools.values():
         pool.vms = [v for v in pool.vms if v != guest.vmid]
-    ha_manager.forget(desk, ha_manager.sid_of(guest))
-    desk.touch(guest.vmid)
+    ha_manager.delete_resource(runtime, ha_manager.sid_of(guest))
+    runtime.mark_changed(guest.vmid)
 
 
-def move_guest(desk: Desk, args: Args) -> None:
-    """A guest is on another node now, with its local volumes."""
-    guest, region = _guest(desk.region, args), desk.region
+def move_guest(runtime: RegionRuntime, args: Args) -> None:
+    """Move a guest and its local volumes to another node."""
+    guest, region = _guest(runtime.region, args), runtime.region
     target = str(args.get("node"))
     if target not in region.hosts:
         raise Missing(f"there is no node {target!r}")
     for storage in region.storages.values():
         if not storage.shared:
-            shelf = storage.shelf(guest.node)
-            for name in [n for n, v in shelf.items() if v.vmid == guest.vmid]:
-                storage.shelf(target)[name] = shelf.pop(name)
+            volumes = storage.volumes_on(guest.node)
+            for name in [n for n, v in volumes.items() if v.vmid == guest.vmid]:
+                storage.volumes_on(target)[name] = volumes.pop(name)
     guest.node = target
-    desk.touch(guest.vmid)
+    runtime.mark_changed(guest.vmid)
 
 
-def stop_guest(desk: Desk, args: Args) -> None:
-    """A guest's process ends (crashed, or turned off from inside)."""
-    _kill(desk, _guest(desk.region, args))
-    ha_manager.wake(desk)
+def stop_guest(runtime: RegionRuntime, args: Args) -> None:
+    """Stop the process of a guest (a crash, or a shutdown from inside)."""
+    _kill(runtime, _guest(runtime.region, args))
+    ha_manager.start_manager(runtime)
 
 
-def silence_agent(desk: Desk, args: Args) -> None:
-    desk.silenced.add(_guest(desk.region, args).vmid)
+def silence_agent(runtime: RegionRuntime, args: Args) -> None:
+    runtime.silent_agents.add(_guest(runtime.region, args).vmid)
 
 
-def wake_agent(desk: Desk, args: Args) -> None:
-    desk.silenced.discard(int(args.get("vmid", 0)))
+def wake_agent(runtime: RegionRuntime, args: Args) -> None:
+    runtime.silent_agents.discard(int(args.get("vmid", 0)))
 
 
-def stale(desk: Desk, args: Args) -> None:
-    """pvestatd says nothing new for so many seconds."""
-    desk.region.reported_at = desk.now() + float(args.get("seconds", 60))
+def stale(runtime: RegionRuntime, args: Args) -> None:
+    """Stop pvestatd updates for some seconds."""
+    runtime.region.status_updated_at = runtime.now() + float(args.get("seconds", 60))
 
 
-def pace(desk: Desk, args: Args) -> None:
-    """Change how long things take: ``bandwidth`` for a slow clone, ``boot``, ``statd``, ..."""
-    known = {f.name for f in fields(Pace)}
+def pace(runtime: RegionRuntime, args: Args) -> None:
+    """Change timings: ``bandwidth``, ``boot``, ``statd``, ..."""
+    known = {f.name for f in fields(RegionPace)}
     for name, value in args.items():
         if name not in known:
             raise Invalid(f"pace has no {name!r}; it has {', '.join(sorted(known))}")
-        setattr(desk.region.pace, name, float(value))
+        setattr(runtime.region.pace, name, float(value))
 
 
-ACTIONS: dict[str, Callable[[Desk, Args], None]] = {
+ACTIONS: dict[str, Callable[[RegionRuntime, Args], None]] = {
     "host-down": host_down,
     "host-up": host_up,
     "maintenance-on": maintenance_on,
@@ -215,9 +216,9 @@ ACTIONS: dict[str, Callable[[Desk, Args], None]] = {
 }
 
 
-def perform(desk: Desk, what: str, args: Args) -> None:
-    """Do one of the actions by its name."""
+def perform(runtime: RegionRuntime, what: str, args: Args) -> None:
+    """Run an action by name."""
     if what not in ACTIONS:
         raise Invalid(f"unknown action {what!r}; there are {', '.join(sorted(ACTIONS))}")
-    pvestatd.round_due(desk.region, desk.now())
-    ACTIONS[what](desk, args)
+    pvestatd.update_if_due(runtime.region, runtime.now())
+    ACTIONS[what](runtime, args)

@@ -1,23 +1,20 @@
-"""
-The cluster as a whole: status, free ids, datacenter options, log, recent tasks.
-"""
+"""``/cluster`` endpoints: status, nextid, datacenter options, log, tasks, and ``/version``."""
 
 import hashlib
 from typing import Any
 
-from moxwell.lab.proxmox import property_strings
-from moxwell.lab.proxmox.config_schema import formats
+from moxwell.lab.proxmox.config_schema import formats, property_strings
 from moxwell.lab.proxmox.config_schema.params import VMID
-from moxwell.lab.proxmox.errors import FormatError, die, param_error
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.errors import die, param_error
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Region, Row
+from moxwell.lab.proxmox.state import Row, SimRegion
 
 FIRST, LAST = 100, 1000000
 
 
-def status(call: Call) -> list[Row]:
+def status(call: ApiCall) -> list[Row]:
     region, rows = call.region, []
     if region.cluster:
         rows.append(
@@ -46,12 +43,12 @@ def status(call: Call) -> list[Row]:
     return rows
 
 
-def quorate(region: Region) -> bool:
+def quorate(region: SimRegion) -> bool:
     online = sum(host.online for host in region.hosts.values())
     return online * 2 > len(region.hosts)
 
 
-def next_id(call: Call) -> str:
+def next_id(call: ApiCall) -> str:
     region = call.region
     if "vmid" in call.params:
         vmid = call.params["vmid"]
@@ -69,15 +66,15 @@ def next_id(call: Call) -> str:
 _PUBLIC_OPTIONS = ("console", "tag-style")
 
 
-def get_options(call: Call) -> Row:
+def get_options(call: ApiCall) -> Row:
     options = {"mac_prefix": "BC:24:11", "description": "", **call.region.options}
     if not call.may("/", "Sys.Audit"):
         options = {name: options[name] for name in _PUBLIC_OPTIONS if name in options}
     return options | {"allowed-tags": _allowed_tags(call)}
 
 
-def _allowed_tags(call: Call) -> list[str]:
-    """Tags a user may set freely: those registered, and those in use where it may look."""
+def _allowed_tags(call: ApiCall) -> list[str]:
+    """The tags a user may set: registered tags, and tags of guests that the user may audit."""
     tags = set(formats.split_list(str(call.region.options.get("registered-tags", ""))))
     for vmid, guest in call.region.guests.items():
         if guest.conf.get("tags") and call.may(f"/vms/{vmid}", "VM.Audit"):
@@ -85,7 +82,7 @@ def _allowed_tags(call: Call) -> list[str]:
     return sorted(tags)
 
 
-def set_options(call: Call) -> None:
+def set_options(call: ApiCall) -> None:
     options = call.region.options
     call.params.pop("digest", None)
     gone = formats.split_list(call.params.pop("delete", ""))
@@ -120,10 +117,7 @@ _NESTED: dict[str, str | None] = {
 
 
 def _next_id_format(value: str) -> None:
-    try:
-        property_strings.split(value, None)
-    except FormatError as problem:
-        raise FormatError(f"{problem}\n") from problem
+    property_strings.split(value, None)
 
 
 OPTIONS = {
@@ -153,14 +147,14 @@ OPTIONS = {
 }
 
 
-def log(call: Call) -> list[Row]:
+def log(call: ApiCall) -> list[Row]:
     rows = call.region.cluster_log[-int(call.get("max", 50)) :]
     if not call.may("/", "Sys.Syslog"):
         rows = [row for row in rows if row.get("user") == call.authid]
     return list(reversed(rows))
 
 
-def config_nodes(call: Call) -> list[Row]:
+def config_nodes(call: ApiCall) -> list[Row]:
     if not call.region.cluster:
         return []
     return [
@@ -175,35 +169,35 @@ def config_nodes(call: Call) -> list[Row]:
     ]
 
 
-def version(call: Call) -> Row:
+def version(call: ApiCall) -> Row:
     region = call.region
     return {"version": region.version, "release": region.release, "repoid": region.repoid}
 
 
 def digest_of(value: Any) -> str:
-    """A digest that changes whenever the value does; of nothing it is that of an empty file."""
+    """A digest of a value; for an empty value, the digest of an empty file."""
     text = "" if not value else repr(value)
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 ROUTES = (
-    Route("GET", "/version", version, permission=anyone),
-    Route("GET", "/cluster/status", status, permission=perm("/", "Sys.Audit")),
-    Route(
+    ApiRoute("GET", "/version", version, permission=anyone),
+    ApiRoute("GET", "/cluster/status", status, permission=perm("/", "Sys.Audit")),
+    ApiRoute(
         "GET",
         "/cluster/nextid",
         next_id,
         {"vmid": Param("integer", minimum=VMID.minimum, maximum=VMID.maximum, format=formats.vmid)},
         anyone,
     ),
-    Route("GET", "/cluster/options", get_options, permission=anyone),
-    Route(
+    ApiRoute("GET", "/cluster/options", get_options, permission=anyone),
+    ApiRoute(
         "PUT",
         "/cluster/options",
         set_options,
         {**OPTIONS, "delete": Param(format=formats.listed(formats.config_id)), "digest": Param()},
         perm("/", "Sys.Modify"),
     ),
-    Route("GET", "/cluster/log", log, {"max": Param("integer", minimum=1)}, anyone),
-    Route("GET", "/cluster/config/nodes", config_nodes, permission=perm("/", "Sys.Audit")),
+    ApiRoute("GET", "/cluster/log", log, {"max": Param("integer", minimum=1)}, anyone),
+    ApiRoute("GET", "/cluster/config/nodes", config_nodes, permission=perm("/", "Sys.Audit")),
 )

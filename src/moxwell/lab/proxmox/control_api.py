@@ -1,14 +1,14 @@
 """
-The control API beside the simulated one: faults, mischief, state.
+The control API of the simulator, beside the PVE API: fault rules, actions, state.
 
 ::
 
-    GET    /sim                              what there is
-    GET    /sim/REGION/faults                rules in force
-    POST   /sim/REGION/faults   {kind, ...}  one more rule -> {"id": 1}
-    DELETE /sim/REGION/faults[/ID]           one rule, or all
-    POST   /sim/REGION/do/ACTION {...}       something happens now
-    GET    /sim/REGION/guests                the truth, not what pvestatd says
+    GET    /sim                              regions and actions
+    GET    /sim/REGION/faults                active fault rules
+    POST   /sim/REGION/faults   {kind, ...}  add a rule -> {"id": 1}
+    DELETE /sim/REGION/faults[/ID]           delete one rule, or all
+    POST   /sim/REGION/do/ACTION {...}       run an action
+    GET    /sim/REGION/guests                current state, without the delay of pvestatd
     POST   /sim/save                         write the state file
 """
 
@@ -24,28 +24,28 @@ from moxwell.lab.proxmox.fault_injection import Fault
 Body = dict[str, Any]
 
 
-class Control:
-    """Answers control requests; knows nothing of HTTP but method, path and JSON."""
+class ControlApi:
+    """Handles control requests, independent of HTTP."""
 
     def __init__(self, engine: Engine, save: Callable[[], None] | None = None) -> None:
         self._engine, self._save = engine, save
 
     def handle(self, method: str, path: tuple[str, ...], body: Body) -> Any:
-        """The answer; raises Invalid or Missing."""
+        """Handle one request; raises Invalid or Missing."""
         if not path:
-            return {"regions": list(self._engine.desks), "actions": sorted(chaos.ACTIONS)}
+            return {"regions": list(self._engine.runtimes), "actions": sorted(chaos.ACTIONS)}
         if path == ("save",) and method == "POST":
             if self._save is None:
                 raise Invalid("no state file was given")
             self._save()
             return {}
         region, *rest = path
-        if region not in self._engine.desks:
+        if region not in self._engine.runtimes:
             raise Missing(f"there is no region {region!r}")
         if rest[:1] == ["faults"]:
             return self._faults(region, method, rest[1:], body)
         if rest[:1] == ["do"] and len(rest) == 2 and method == "POST":
-            chaos.perform(self._engine.desks[region], rest[1], body)
+            chaos.perform(self._engine.runtimes[region], rest[1], body)
             return {}
         if rest == ["guests"] and method == "GET":
             return self._guests(region)
@@ -72,7 +72,7 @@ class Control:
                 "booted": guest.booted,
                 "config": guest.conf,
             }
-            for guest in self._engine.desks[region].region.guests.values()
+            for guest in self._engine.runtimes[region].region.guests.values()
         ]
 
 

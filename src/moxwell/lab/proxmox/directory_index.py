@@ -1,14 +1,14 @@
 """
-The paths that only list what lies below them.
+Endpoints that only list the names below their path.
 
-They answer for anything: the index of a guest that does not exist is the same list.
+They do not check for existence: the index of a nonexistent guest is the same list.
 """
 
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema.params import NODE, STORAGE, VMID
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Check, Handler, Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Check, Handler, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 
 _CLUSTER = (
@@ -23,10 +23,10 @@ _NODE = (
 )
 
 
-def listing(key: str, names: str, since_9: str = "", gone_9: str = "") -> Handler:
-    """A handler that lists names under a key; some only on one side of version 9."""
+def index_handler(key: str, names: str, since_9: str = "", gone_9: str = "") -> Handler:
+    """A handler that lists names under a key; some only before or since version 9."""
 
-    def index(call: Call) -> list[dict[str, Any]]:
+    def index(call: ApiCall) -> list[dict[str, Any]]:
         found = names.split() + (since_9.split() if call.major >= 9 else [])
         gone = gone_9.split() if call.major >= 9 else []
         return [{key: name} for name in found if name not in gone]
@@ -43,9 +43,9 @@ def _route(
     since_9: str = "",
     gone_9: str = "",
     **params: Param,
-) -> Route:
-    handler = listing(key, names, since_9, gone_9)
-    return Route("GET", path, handler, params, check, proxy="{node}" in path)
+) -> ApiRoute:
+    handler = index_handler(key, names, since_9, gone_9)
+    return ApiRoute("GET", path, handler, params, check, proxy="{node}" in path)
 
 
 _FW_GUEST = "rules aliases ipset refs options"

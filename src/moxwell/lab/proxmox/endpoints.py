@@ -1,6 +1,4 @@
-"""
-Every endpoint there is: the route tables of all modules, in one list.
-"""
+"""The route tables of all endpoint modules, in one list."""
 
 from collections.abc import Iterable
 
@@ -26,15 +24,15 @@ from moxwell.lab.proxmox.ha import rules as ha_rules
 from moxwell.lab.proxmox.lxc import routes as lxc_routes
 from moxwell.lab.proxmox.qemu import routes as qemu_routes
 from moxwell.lab.proxmox.qemu import start
-from moxwell.lab.proxmox.request_context import Desk
-from moxwell.lab.proxmox.route import Route
+from moxwell.lab.proxmox.request_context import RegionRuntime
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.sdn import vnets as sdn_vnets
 from moxwell.lab.proxmox.sdn import zones as sdn
 from moxwell.lab.proxmox.volumes import routes as volume_routes
 
 
-def all_routes() -> Iterable[Route]:
-    """Routes of the engine's own modules and of the guests'."""
+def all_routes() -> Iterable[ApiRoute]:
+    """All routes."""
     for module in (
         agent,
         backup_jobs,
@@ -64,7 +62,7 @@ def all_routes() -> Iterable[Route]:
         yield from module.ROUTES
 
 
-def resume(desk: Desk) -> None:
-    """After a start: bring back what runs beside requests."""
-    ha_manager.wake(desk)
-    start.resume(desk)
+def resume(runtime: RegionRuntime) -> None:
+    """Restart background activity after a restart of the simulator."""
+    ha_manager.start_manager(runtime)
+    start.resume(runtime)

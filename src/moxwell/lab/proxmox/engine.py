@@ -1,9 +1,10 @@
 """
-The engine: a request goes in, an answer comes out, and the order of checks is PVE's.
+Handles API requests in the order of checks of the PVE API server.
 
-Authentication comes first, then the route, parameters that repeat the path, tokens where none may
-come, permissions, the node the request belongs to, the schema, and only then the handler.
-``Engine`` keeps one :class:`~moxwell.lab.proxmox.request_context.Desk` per region; nothing runs while nobody asks.
+Authentication, route, duplicate parameters, whether API tokens are allowed, permissions, the target
+node, the parameter schema, then the handler. ``Engine`` holds one
+:class:`~moxwell.lab.proxmox.request_context.RegionRuntime` per region and runs nothing while there
+is neither a request nor a task.
 """
 
 import asyncio
@@ -16,22 +17,28 @@ from typing import Any
 from moxwell.clock import Clock
 from moxwell.lab.proxmox import cluster, endpoints, pvestatd
 from moxwell.lab.proxmox.access import auth
-from moxwell.lab.proxmox.builtin_guest import SmallGuest
-from moxwell.lab.proxmox.errors import PveError, forbidden, param_error
-from moxwell.lab.proxmox.fault_injection import Faults
-from moxwell.lab.proxmox.guest import Inside
-from moxwell.lab.proxmox.message import CUT, SimRequest, SimResponse, envelope, refusal
+from moxwell.lab.proxmox.builtin_guest import BuiltinGuest
+from moxwell.lab.proxmox.errors import PveException, forbidden, param_error
+from moxwell.lab.proxmox.fault_injection import FaultRules
+from moxwell.lab.proxmox.guest import GuestOs
+from moxwell.lab.proxmox.message import (
+    CUT,
+    SimRequest,
+    SimResponse,
+    error_response,
+    success_response,
+)
 from moxwell.lab.proxmox.parameter_validation import verify
-from moxwell.lab.proxmox.request_context import Call, Desk
-from moxwell.lab.proxmox.route import Route, Table
-from moxwell.lab.proxmox.state import Region
+from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.route import ApiRoute, RouteTable
+from moxwell.lab.proxmox.state import SimRegion
 from moxwell.lab.proxmox.tasks import FileLocks, Workers
 
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE"})
 
 
-class Refused(PveError):
-    """An answer without a body: 595 and its kin."""
+class ProxyError(PveException):
+    """A proxy error (595) without a body."""
 
 
 class Engine:
@@ -39,132 +46,149 @@ class Engine:
 
     def __init__(
         self,
-        regions: dict[str, Region],
+        regions: dict[str, SimRegion],
         clock: Clock,
         *,
-        inside: Inside | None = None,
+        guest_os: GuestOs | None = None,
         seed: int = 0,
         on_write: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_write`` is called after every request with an effect, before its answer."""
+        """
+        ``on_write`` is called after every request other than GET, before the response is returned.
+        """
         self.clock = clock
         self.on_write = on_write
-        self._table = Table(endpoints.all_routes())
-        self._beside: set[asyncio.Task[Any]] = set()
-        self.desks = {
-            name: self._desk(region, inside or SmallGuest(clock), f"{seed}:{name}")
+        self._table = RouteTable(endpoints.all_routes())
+        self._background: set[asyncio.Task[Any]] = set()
+        self.runtimes = {
+            name: self._runtime(region, guest_os or BuiltinGuest(clock), f"{seed}:{name}")
             for name, region in regions.items()
         }
         self.faults = {
-            name: Faults(desk, random.Random(f"{seed}:faults:{name}"))
-            for name, desk in self.desks.items()
+            name: FaultRules(runtime, random.Random(f"{seed}:faults:{name}"))
+            for name, runtime in self.runtimes.items()
         }
         self._resumed: set[str] = set()
 
-    def _desk(self, region: Region, inside: Inside, seed: str) -> Desk:
+    def _runtime(self, region: SimRegion, guest_os: GuestOs, seed: str) -> RegionRuntime:
         workers, locks = Workers(region, self.clock), FileLocks(self.clock)
         rng = random.Random(seed)
-        desk = Desk(region, self.clock, workers, locks, inside, rng, self._keep_running)
-        desk.extras["perform"] = partial(self._internal, desk)
-        return desk
+        runtime = RegionRuntime(
+            region, self.clock, workers, locks, guest_os, rng, self._keep_running
+        )
+        runtime.module_data["perform"] = partial(self._internal, runtime)
+        return runtime
 
-    def _keep_running(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+    def _keep_running(self, ctx: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(ctx)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def handle(self, region: str, request: SimRequest) -> SimResponse:
-        """Answer one request to one region."""
-        desk, faults = self.desks[region], self.faults[region]
+        """Handle one request to one region."""
+        runtime, faults = self.runtimes[region], self.faults[region]
         self._resume(region)
-        now = desk.now()
-        pvestatd.round_due(desk.region, now)
-        verdict = faults.choose(request)
-        await faults.delay(verdict)
-        if verdict.before is not None:
-            return verdict.before
-        answer = await self._answer(desk, request)
+        now = runtime.now()
+        pvestatd.update_if_due(runtime.region, now)
+        effects = faults.choose(request)
+        await faults.delay(effects)
+        if effects.before is not None:
+            return effects.before
+        answer = await self._answer(runtime, request)
         if request.method != "GET":
             self.on_write()
-        return CUT if verdict.cut_after else answer
+        return CUT if effects.cut_after else answer
 
     def _resume(self, name: str) -> None:
-        """After a restart: bring back what ran beside, once, on the running loop."""
+        """Restart background activity of a region once, on the running event loop."""
         if name not in self._resumed:
             self._resumed.add(name)
-            endpoints.resume(self.desks[name])
+            endpoints.resume(self.runtimes[name])
 
-    async def _answer(self, desk: Desk, request: SimRequest) -> SimResponse:
+    async def _answer(self, runtime: RegionRuntime, request: SimRequest) -> SimResponse:
         if request.method not in METHODS:
             text = f"method '{request.method}' not available"
-            return refusal(PveError(501, text), extjs=False, empty=True)
+            return error_response(PveException(501, text), extjs=False, empty=True)
         try:
-            result = await self._perform(desk, request)
-        except auth.Unauthorised as problem:
-            await desk.clock.sleep(desk.region.pace.refusal)
-            return refusal(problem, extjs=False, empty=True)
-        except Refused as problem:
-            return refusal(problem, extjs=False, empty=True)
-        except PveError as problem:
+            result = await self._perform(runtime, request)
+        except auth.AuthenticationFailure as problem:
+            await runtime.clock.sleep(runtime.region.pace.refusal)
+            return error_response(problem, extjs=False, empty=True)
+        except ProxyError as problem:
+            return error_response(problem, extjs=False, empty=True)
+        except PveException as problem:
             if problem.status == 401:
-                await desk.clock.sleep(desk.region.pace.refusal)
-            return refusal(problem, extjs=request.extjs)
-        return envelope(result, extjs=request.extjs)
+                await runtime.clock.sleep(runtime.region.pace.refusal)
+            return error_response(problem, extjs=request.extjs)
+        return success_response(result, extjs=request.extjs)
 
-    async def _perform(self, desk: Desk, request: SimRequest) -> Any:
-        region = desk.region
-        arrived = request.node or region.api_node
-        if not region.hosts[arrived].online:
-            raise Refused(595, "Connection refused")
-        who = self._who(region, request, desk.now())
+    async def _perform(self, runtime: RegionRuntime, request: SimRequest) -> Any:
+        region = runtime.region
+        receiving_node = request.node or region.api_node
+        if not region.hosts[receiving_node].online:
+            raise ProxyError(595, "Connection refused")
+        who = self._authenticate(region, request, runtime.now())
         found = self._table.find(request.method, list(request.path), region.major)
         if found is None:
-            raise PveError(501, f"Method '{request.method} {request.uri}' not implemented")
+            raise PveException(501, f"Method '{request.method} {request.uri}' not implemented")
         route, bound = found
         _check_repeated(bound, request.params)
         given = {**request.params, **bound}
         if request.upload is not None:
             given.setdefault("filename", request.upload.filename)
-        call = Call(desk, who.user, who.token, arrived, request.method, request.uri, given)
+        call = ApiCall(
+            runtime, who.user, who.token, receiving_node, request.method, request.uri, given
+        )
         call.upload, call.given = request.upload, given
         return await self._run(route, call, bound.get("node") if route.proxy else None)
 
-    async def _run(self, route: Route, call: Call, node: str | None) -> Any:
+    async def _run(self, route: ApiRoute, call: ApiCall, node: str | None) -> Any:
         region = call.region
         _check_caller(route, call)
         if node is not None:
             call.node = _target(region, node)
         if call.method != "GET" and not route.public and not cluster.quorate(region):
-            raise PveError(500, "cluster not ready - no quorum?")
+            raise PveException(500, "cluster not ready - no quorum?")
         call.params = verify(route.params, call.given, major=region.major, extra=route.extra)
         answer = route.handler(call)
         return await answer if inspect.isawaitable(answer) else answer
 
-    async def _internal(self, desk: Desk, method: str, path: str, params: dict[str, Any]) -> Any:
-        """A request of the HA manager: as root@pam, past authentication."""
+    async def _internal(
+        self, runtime: RegionRuntime, method: str, path: str, params: dict[str, Any]
+    ) -> Any:
+        """A request of the HA manager, as root@pam without authentication."""
         parts = [part for part in path.split("/") if part]
-        found = self._table.find(method, parts, desk.region.major)
+        found = self._table.find(method, parts, runtime.region.major)
         if found is None:
-            raise PveError(501, f"Method '{method} {path}' not implemented")
+            raise PveException(501, f"Method '{method} {path}' not implemented")
         route, bound = found
         given = {**params, **bound}
-        call = Call(desk, "root@pam", None, desk.region.api_node, method, path, given, via_ha=True)
+        call = ApiCall(
+            runtime, "root@pam", None, runtime.region.api_node, method, path, given, via_ha=True
+        )
         call.given = given
         return await self._run(route, call, bound.get("node"))
 
-    def _who(self, region: Region, request: SimRequest, now: float) -> auth.Identity:
+    def _authenticate(
+        self, region: SimRegion, request: SimRequest, now: float
+    ) -> auth.AuthenticatedCaller:
         if _is_public(request):
-            return auth.Identity("")
+            return auth.AuthenticatedCaller("")
         writes = request.method != "GET" and request.upload is None
-        return auth.identify(region, request.headers, now, writes=writes)
+        return auth.authenticate(region, request.headers, now, writes=writes)
+
+    @property
+    def background_tasks(self) -> frozenset[asyncio.Task[Any]]:
+        """Boots, HA manager loops and other activity outside workers."""
+        return frozenset(self._background)
 
     async def close(self) -> None:
-        """End every worker and everything beside them."""
-        for task in list(self._beside):
+        """Cancel all tasks."""
+        for task in list(self._background):
             task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
-        for desk in self.desks.values():
-            await desk.workers.close()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for runtime in self.runtimes.values():
+            await runtime.workers.close()
 
     def handler(self, region: str) -> Any:
         """``handle`` bound to one region."""
@@ -182,7 +206,7 @@ def _check_repeated(bound: dict[str, str], params: dict[str, Any]) -> None:
             raise param_error({name: "duplicate parameter (already defined in URI)"})
 
 
-def _check_caller(route: Route, call: Call) -> None:
+def _check_caller(route: ApiRoute, call: ApiCall) -> None:
     if route.public:
         return
     if call.token is not None and not route.tokens:
@@ -195,13 +219,13 @@ def _check_caller(route: Route, call: Call) -> None:
     route.permission(call)
 
 
-def _target(region: Region, node: str) -> str:
+def _target(region: SimRegion, node: str) -> str:
     host = region.hosts.get(node)
     if node == "localhost":
         return region.api_node
     if host is None:
         why = f"failed to get address info for: {node}: Name or service not known"
-        raise PveError(500, f"hostname lookup '{node}' failed - {why}")
+        raise PveException(500, f"hostname lookup '{node}' failed - {why}")
     if not host.online:
-        raise Refused(595, "Connection refused")
+        raise ProxyError(595, "Connection refused")
     return node

@@ -1,15 +1,15 @@
 """
-How a simulated Proxmox says no.
+The exceptions of API handlers and workers, with the messages of PVE.
 
-``PveError`` is what a handler or a worker raises; the engine turns it into an answer, or into
-the end of a task when it happens inside one. Its text is PVE's own.
+The engine converts a ``PveException`` to a response, or to the exit status of a task if a worker
+raises it.
 """
 
 from moxwell.errors import Terminal
 
 
-class PveError(Terminal):
-    """An answer with this status; ``message`` without its newline."""
+class PveException(Terminal):
+    """An error response with this status; ``message`` has no trailing newline."""
 
     reason = "SimulatedRefusal"
 
@@ -19,31 +19,35 @@ class PveError(Terminal):
 
     @property
     def in_task(self) -> str:
-        """The text a worker ends with: PVE shows the code of anything but a plain ``die``."""
+        """
+        The exit status of a worker; PVE includes the code unless it is that of a plain ``die``.
+        """
         lead = "" if self.status == 500 and not self.errors else f"{self.status} "
         rows = "".join(f"\n{name}: {text.rstrip()}" for name, text in (self.errors or {}).items())
         return f"{lead}{self.message}{rows}"
 
 
 class FormatError(Terminal):
-    """A value that does not have the form its schema asks for."""
+    """A value that does not match the format of its schema."""
 
     reason = "SimulatedFormat"
 
 
-def die(message: str) -> PveError:
-    """What Perl's ``die`` becomes: status 500."""
-    return PveError(500, message)
+def die(message: str) -> PveException:
+    """Perl's ``die``: status 500."""
+    return PveException(500, message)
 
 
-def bad_params(**errors: str) -> PveError:
-    """A 400 that names the parameters (``-`` in names is written ``_``)."""
+def bad_params(**errors: str) -> PveException:
+    """Status 400 with an error per parameter (``_`` in keyword names stands for ``-``)."""
     return param_error({name.replace("_", "-"): text for name, text in errors.items()})
 
 
-def param_error(errors: dict[str, str]) -> PveError:
-    return PveError(400, "Parameter verification failed.", errors)
+def param_error(errors: dict[str, str]) -> PveException:
+    return PveException(400, "Parameter verification failed.", errors)
 
 
-def forbidden(what: str = "") -> PveError:
-    return PveError(403, f"Permission check failed ({what})" if what else "Permission check failed")
+def forbidden(what: str = "") -> PveException:
+    return PveException(
+        403, f"Permission check failed ({what})" if what else "Permission check failed"
+    )

@@ -1,10 +1,10 @@
 """
-Faults: what goes wrong on purpose, seeded and scriptable.
+Fault injection rules for requests and tasks, with seeded randomness.
 
-A :class:`Fault` is a rule on requests (latency, a cut before or after the effect, a status) or on
-tasks (failing with a text, starting late). Rules match by method and path, or by task type, may be
-limited in number and happen with a chance. Things done to the world at once (a host lost, a lock
-held, a full storage, a stranger's guest) are in :mod:`moxwell.lab.proxmox.chaos`.
+A :class:`Fault` affects requests (latency, a connection cut before or after the effect, a status)
+or tasks (failure with a message, delayed start). Rules match by method and path or by task type,
+and can be limited in number and probability. One-time actions (power off a host, hold a lock, fill
+a storage) are in :mod:`moxwell.lab.proxmox.chaos`.
 """
 
 import random
@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass, field
 
 from moxwell.errors import Invalid
-from moxwell.lab.proxmox.errors import PveError
-from moxwell.lab.proxmox.message import CUT, SimRequest, SimResponse, refusal
-from moxwell.lab.proxmox.request_context import Desk
-from moxwell.lab.proxmox.state import Task
+from moxwell.lab.proxmox.errors import PveException
+from moxwell.lab.proxmox.message import CUT, SimRequest, SimResponse, error_response
+from moxwell.lab.proxmox.request_context import RegionRuntime
+from moxwell.lab.proxmox.state import SimTask
 
 REQUEST_KINDS = frozenset({"latency", "cut-before", "cut-after", "status"})
 TASK_KINDS = frozenset({"task-fail", "task-slow"})
@@ -23,12 +23,12 @@ TASK_KINDS = frozenset({"task-fail", "task-slow"})
 
 @dataclass(slots=True)
 class Fault:
-    """One rule; ``times`` counts down, None means for ever."""
+    """One rule; ``times`` counts down, None means unlimited."""
 
     kind: str
     method: str = ".*"
     path: str = ".*"
-    task: str = ".*"  # task type, for the task kinds
+    task: str = ".*"  # task type; for task rules
     ident: str = ".*"  # task id
     chance: float = 1.0
     times: int | None = None
@@ -49,8 +49,8 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Verdict:
-    """What the faults make of one request."""
+class FaultEffects:
+    """The effects of all matching faults on one request."""
 
     seconds: float = 0.0
     before: SimResponse | None = None
@@ -58,15 +58,15 @@ class Verdict:
     used: list[int] = field(default_factory=list)
 
 
-class Faults:
-    """The rules of one region."""
+class FaultRules:
+    """The fault rules of one region."""
 
-    def __init__(self, desk: Desk, rng: random.Random) -> None:
-        self._desk, self._random = desk, rng
+    def __init__(self, runtime: RegionRuntime, rng: random.Random) -> None:
+        self._runtime, self._random = runtime, rng
         self._rules: list[Fault] = []
         self._next = 1
-        desk.workers.sabotage = self._sabotage
-        desk.workers.delay = self._task_delay
+        runtime.workers.failure_of = self._failure_of
+        runtime.workers.delay = self._task_delay
 
     def add(self, fault: Fault) -> int:
         fault.id, self._next = self._next, self._next + 1
@@ -79,19 +79,19 @@ class Faults:
     def listed(self) -> tuple[Fault, ...]:
         return tuple(self._rules)
 
-    def choose(self, request: SimRequest) -> Verdict:
-        """Decide about one request; used-up rules go."""
-        verdict = Verdict()
+    def choose(self, request: SimRequest) -> FaultEffects:
+        """Match the rules against one request; removes rules that are used up."""
+        effects = FaultEffects()
         for fault in [f for f in self._rules if f.kind in REQUEST_KINDS]:
             if not re.fullmatch(fault.method, request.method):
                 continue
             if re.fullmatch(fault.path, request.uri) and self._happens(fault):
-                _apply(fault, verdict)
-        return verdict
+                _apply(fault, effects)
+        return effects
 
-    async def delay(self, verdict: Verdict) -> None:
-        if verdict.seconds > 0:
-            await self._desk.clock.sleep(verdict.seconds)
+    async def delay(self, effects: FaultEffects) -> None:
+        if effects.seconds > 0:
+            await self._runtime.clock.sleep(effects.seconds)
 
     def _happens(self, fault: Fault) -> bool:
         if fault.chance < 1 and self._random.random() >= fault.chance:
@@ -103,7 +103,7 @@ class Faults:
                 self._rules = [f for f in self._rules if f is not fault]
         return True
 
-    def _task_rule(self, kind: str, task: Task) -> Fault | None:
+    def _task_rule(self, kind: str, task: SimTask) -> Fault | None:
         for fault in self._rules:
             if (
                 fault.kind == kind
@@ -114,22 +114,24 @@ class Faults:
                 return fault
         return None
 
-    def _sabotage(self, task: Task) -> str | None:
+    def _failure_of(self, task: SimTask) -> str | None:
         fault = self._task_rule("task-fail", task)
         return fault.text if fault else None
 
-    def _task_delay(self, task: Task) -> float:
+    def _task_delay(self, task: SimTask) -> float:
         fault = self._task_rule("task-slow", task)
         return fault.seconds if fault else 0.0
 
 
-def _apply(fault: Fault, verdict: Verdict) -> None:
+def _apply(fault: Fault, effects: FaultEffects) -> None:
     if fault.kind == "latency":
-        verdict.seconds += fault.seconds
+        effects.seconds += fault.seconds
     elif fault.kind == "cut-before":
-        verdict.before = CUT
+        effects.before = CUT
     elif fault.kind == "cut-after":
-        verdict.cut_after = True
-    elif verdict.before is None:
+        effects.cut_after = True
+    elif effects.before is None:
         empty = fault.status in {595, 596}
-        verdict.before = refusal(PveError(fault.status, fault.text), extjs=False, empty=empty)
+        effects.before = error_response(
+            PveException(fault.status, fault.text), extjs=False, empty=empty
+        )

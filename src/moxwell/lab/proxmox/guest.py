@@ -1,21 +1,21 @@
 """
-The plug for what runs inside a guest.
+The interface between the simulator and guest operating systems.
 
-The simulator calls ``booted`` when a guest has come up and ``stopped`` when it is gone;
-``agent`` answers what the QEMU guest agent is asked. ``Silent`` is a guest without an operating
-system. A real inside (a Kubernetes node, say) is supplied by the program that starts the simulator.
+The simulator calls ``booted`` when a guest has booted, ``stopped`` when its VM stopped, and
+``agent`` for guest agent commands. ``NoGuestOs`` is a guest without an operating system. The
+program that starts the simulator can supply an implementation, such as :mod:`moxwell.lab.guests`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from moxwell.lab.proxmox.errors import PveError
+from moxwell.lab.proxmox.errors import PveException
 
 
 @dataclass(frozen=True, slots=True)
-class GuestView:
-    """What a guest can see of itself: its configuration and its media."""
+class GuestVm:
+    """The VM as its guest operating system sees it: configuration, media, power control."""
 
     region: str
     node: str
@@ -24,51 +24,55 @@ class GuestView:
     name: str
     uuid: str
     conf: dict[str, Any]
-    media: Callable[[str], bytes | None]  # drive ("ide2") -> bytes of the medium, None: none
-    power_off: Callable[[], Any] = field(default=lambda: None)  # the guest turns itself off
+    media: Callable[[str], bytes | None]  # drive ("ide2") -> bytes of its medium, or None
+    power_off: Callable[[], Any] = field(default=lambda: None)  # power off from inside
     reboot: Callable[[], Any] = field(default=lambda: None)
-    plugged: Callable[[], dict[str, Any]] = field(default=dict)  # the hardware it has now
-    setup_seconds: float = 8.0  # what its first boot takes longer
+    live_config: Callable[[], dict[str, Any]] = field(
+        default=dict
+    )  # the current hardware configuration
+    setup_seconds: float = 8.0  # additional duration of the first boot
 
 
-class AgentSilent(PveError):
-    """Nothing answers inside."""
+class AgentNotRunning(PveException):
+    """The guest agent is not running."""
 
     def __init__(self) -> None:
         super().__init__(500, "QEMU guest agent is not running")
 
 
-class Inside(Protocol):
-    """What runs in guests."""
+class GuestOs(Protocol):
+    """The operating systems of all guests."""
 
-    async def booted(self, view: GuestView) -> None:
-        """The guest has come up with this configuration and these media."""
+    async def booted(self, view: GuestVm) -> None:
+        """The guest booted with this configuration and these media."""
         ...
 
     async def stopped(self, region: str, vmid: int) -> None:
-        """The guest was stopped, reset or lost."""
+        """The VM was stopped, reset or lost."""
         ...
 
-    async def agent(self, view: GuestView, command: str, args: dict[str, Any]) -> Any:
-        """The ``return`` of a guest agent command; raises AgentSilent where nobody answers."""
+    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
+        """
+        The ``return`` value of a guest agent command; raises AgentNotRunning if there is no agent.
+        """
         ...
 
-    def listens(self, view: GuestView) -> bool:
-        """Does the guest react to the power button or to the agent's shutdown?"""
+    def handles_shutdown(self, view: GuestVm) -> bool:
+        """Whether the guest reacts to the ACPI power button and the agent's shutdown command."""
         ...
 
 
-class Silent:
-    """A guest in which nothing runs."""
+class NoGuestOs:
+    """A guest without an operating system."""
 
-    async def booted(self, view: GuestView) -> None:
+    async def booted(self, view: GuestVm) -> None:
         return None
 
     async def stopped(self, region: str, vmid: int) -> None:
         return None
 
-    async def agent(self, view: GuestView, command: str, args: dict[str, Any]) -> Any:
-        raise AgentSilent
+    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
+        raise AgentNotRunning
 
-    def listens(self, view: GuestView) -> bool:
+    def handles_shutdown(self, view: GuestVm) -> bool:
         return False

@@ -1,9 +1,8 @@
 """
-The engine behind HTTP: aiohttp in, aiohttp out, nothing decided here.
+Serves the engine over HTTP with aiohttp.
 
-One application serves one node of one region, so that a client can fail over between nodes. The
-status line carries PVE's reason phrase. A cut connection is aborted, not answered. ``/sim`` is the
-control API.
+One application serves one node of one region, so that clients can fail over between nodes. The
+status line contains PVE's reason phrase. ``/sim`` is the control API.
 """
 
 from typing import Any
@@ -13,17 +12,19 @@ import msgspec
 from aiohttp import BodyPartReader, web
 
 from moxwell.errors import Invalid, Missing
-from moxwell.lab.proxmox.control_api import Control
+from moxwell.lab.proxmox.control_api import ControlApi
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.message import SimRequest, SimResponse
-from moxwell.lab.proxmox.request_context import Upload
+from moxwell.lab.proxmox.request_context import UploadedFile
 
 FORM_LIMIT = 512 * 1024
 UPLOAD_LIMIT = 16 << 30
 JSON = "application/json;charset=UTF-8"
 
 
-def application(engine: Engine, region: str, node: str | None, control: Control) -> web.Application:
+def application(
+    engine: Engine, region: str, node: str | None, control: ControlApi
+) -> web.Application:
     """The web application of one node."""
     frontend = _Frontend(engine, region, node, control)
     app = web.Application(client_max_size=UPLOAD_LIMIT)
@@ -32,7 +33,7 @@ def application(engine: Engine, region: str, node: str | None, control: Control)
 
 
 class _Frontend:
-    def __init__(self, engine: Engine, region: str, node: str | None, control: Control) -> None:
+    def __init__(self, engine: Engine, region: str, node: str | None, control: ControlApi) -> None:
         self._engine, self._region, self._node, self._control = engine, region, node, control
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
@@ -105,14 +106,14 @@ async def _body(request: web.Request, params: dict[str, Any]) -> None:
         _put(params, name, str(value))
 
 
-async def _multipart(request: web.Request, params: dict[str, Any]) -> Upload | None:
+async def _multipart(request: web.Request, params: dict[str, Any]) -> UploadedFile | None:
     upload = None
     reader = await request.multipart()
     while (part := await reader.next()) is not None:
         if not isinstance(part, BodyPartReader):
             continue
         if part.filename is not None:
-            upload = Upload(part.filename, bytes(await part.read()))
+            upload = UploadedFile(part.filename, bytes(await part.read()))
             params[part.name or "filename"] = part.filename
         elif part.name:
             _put(params, part.name, await part.text())

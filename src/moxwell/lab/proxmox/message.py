@@ -1,8 +1,8 @@
 """
-Requests and answers of the simulator, free of any web framework.
+Requests and responses of the simulator, independent of the web framework.
 
-``SimRequest`` is what arrived, ``SimResponse`` what goes out; ``cut`` means that the connection is
-to be dropped instead of answered. ``envelope`` writes PVE's two JSON shapes.
+``cut`` in a response means that the connection is dropped. ``envelope`` writes the ``json`` and
+``extjs`` formats of PVE.
 """
 
 from dataclasses import dataclass, field
@@ -10,21 +10,23 @@ from typing import Any
 
 import msgspec
 
-from moxwell.lab.proxmox.errors import PveError
-from moxwell.lab.proxmox.request_context import Paged, Upload
+from moxwell.lab.proxmox.errors import PveException
+from moxwell.lab.proxmox.request_context import PagedList, UploadedFile
 
 
 @dataclass(frozen=True, slots=True)
 class SimRequest:
-    """One request; ``path`` is below /api2/json and unquoted part by part."""
+    """One request; ``path`` is below /api2/json, split and unquoted."""
 
     method: str
     path: tuple[str, ...]
-    params: dict[str, Any] = field(default_factory=dict)  # texts, lists of texts, or JSON values
-    headers: dict[str, str] = field(default_factory=dict)  # lower-case names
-    upload: Upload | None = None
+    params: dict[str, Any] = field(
+        default_factory=dict
+    )  # strings, lists of strings, or JSON values
+    headers: dict[str, str] = field(default_factory=dict)  # names in lower case
+    upload: UploadedFile | None = None
     extjs: bool = False
-    node: str | None = None  # whose API was called; None: the region's first
+    node: str | None = None  # the node that received the request; None: the first of the region
 
     @property
     def uri(self) -> str:
@@ -45,10 +47,10 @@ class SimResponse:
 CUT = SimResponse(0, "connection cut", cut=True)
 
 
-def envelope(result: Any, *, extjs: bool) -> SimResponse:
-    """A successful answer."""
+def success_response(result: Any, *, extjs: bool) -> SimResponse:
+    """A successful response."""
     body: dict[str, Any] = {}
-    if isinstance(result, Paged):
+    if isinstance(result, PagedList):
         body["data"] = result.data
         if result.total is not None:
             body["total"] = result.total
@@ -60,8 +62,8 @@ def envelope(result: Any, *, extjs: bool) -> SimResponse:
     return SimResponse(200, "OK", msgspec.json.encode(body))
 
 
-def refusal(problem: PveError, *, extjs: bool, empty: bool = False) -> SimResponse:
-    """An answer that says no; ``empty`` where the real server sends no body."""
+def error_response(problem: PveException, *, extjs: bool, empty: bool = False) -> SimResponse:
+    """An error response; ``empty`` where PVE sends no body."""
     reason = problem.message.split("\n")[0]
     if empty:
         return SimResponse(problem.status, reason)

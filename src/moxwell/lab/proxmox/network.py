@@ -1,7 +1,7 @@
 """
-Network interfaces of a node: read, edited, applied.
+``/nodes/{node}/network``: network interfaces.
 
-Edits take effect at once; ``PUT /nodes/N/network`` only ends in a task, as nothing is wired here.
+Changes take effect immediately; ``PUT`` (reload) only starts a task.
 """
 
 from typing import Any
@@ -9,16 +9,16 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import NODE
 from moxwell.lab.proxmox.errors import param_error
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 
-def apply_network(call: Call) -> str:
-    async def worker(work: Work) -> None:
-        work.log("info: executing ifreload")
+def apply_network(call: ApiCall) -> str:
+    async def worker(ctx: WorkerContext) -> None:
+        ctx.log("info: executing ifreload")
 
     return call.spawn("srvreload", "networking", worker)
 
@@ -30,7 +30,7 @@ _KINDS_9 = ("bridge", "bond", "eth", "alias", "vlan", "fabric", "OVSBridge", "OV
             "include_sdn")  # fmt: skip
 
 
-def list_network(call: Call) -> list[Row]:
+def list_network(call: ApiCall) -> list[Row]:
     asked, rows = call.get("type"), []
     vnets = call.region.sdn.running.get("vnets", {})
     for iface, row in call.host.bridges.items():
@@ -51,25 +51,25 @@ def list_network(call: Call) -> list[Row]:
 _SEE = ("SDN.Audit", "SDN.Use")
 
 
-def get_network(call: Call) -> Row:
+def get_network(call: ApiCall) -> Row:
     return dict(_iface(call))
 
 
-def _iface(call: Call) -> Row:
+def _iface(call: ApiCall) -> Row:
     row: Row | None = call.host.bridges.get(call.params["iface"])
     if row is None:
         raise param_error({"iface": "interface does not exist"})
     return row
 
 
-def create_network(call: Call) -> None:
+def create_network(call: ApiCall) -> None:
     iface = call.params["iface"]
     if iface in call.host.bridges:
         raise param_error({"iface": "interface already exists"})
     call.host.bridges[iface] = _new_iface(call)
 
 
-def _new_iface(call: Call) -> Row:
+def _new_iface(call: ApiCall) -> Row:
     row: dict[str, Any] = {"method": "manual", "method6": "manual", "families": ["inet"]}
     row |= {k: v for k, v in call.params.items() if k not in {"node", "iface", "delete"}}
     if "cidr" in row:
@@ -78,12 +78,12 @@ def _new_iface(call: Call) -> Row:
     return row | {"priority": 4 + len(call.host.bridges), "active": 1}
 
 
-def update_network(call: Call) -> None:
+def update_network(call: ApiCall) -> None:
     _iface(call)
     call.host.bridges[call.params["iface"]] = _new_iface(call)
 
 
-def delete_network(call: Call) -> None:
+def delete_network(call: ApiCall) -> None:
     _iface(call)
     del call.host.bridges[call.params["iface"]]
 
@@ -118,17 +118,19 @@ _IFACE_FIELDS = {
 }
 
 ROUTES = (
-    Route(
+    ApiRoute(
         "GET", "/nodes/{node}/network", list_network, {**_N, "type": Param(enum=_KINDS)}, anyone,
         until=8,
     ),
-    Route(
+    ApiRoute(
         "GET", "/nodes/{node}/network", list_network, {**_N, "type": Param(enum=_KINDS_9)}, anyone,
         version=9,
     ),
-    Route("PUT", "/nodes/{node}/network", apply_network, _N, _MODIFY),
-    Route("POST", "/nodes/{node}/network", create_network, _IFACE | _IFACE_FIELDS, _MODIFY),
-    Route("GET", "/nodes/{node}/network/{iface}", get_network, _IFACE, _AUDIT),
-    Route("PUT", "/nodes/{node}/network/{iface}", update_network, _IFACE | _IFACE_FIELDS, _MODIFY),
-    Route("DELETE", "/nodes/{node}/network/{iface}", delete_network, _IFACE, _MODIFY),
+    ApiRoute("PUT", "/nodes/{node}/network", apply_network, _N, _MODIFY),
+    ApiRoute("POST", "/nodes/{node}/network", create_network, _IFACE | _IFACE_FIELDS, _MODIFY),
+    ApiRoute("GET", "/nodes/{node}/network/{iface}", get_network, _IFACE, _AUDIT),
+    ApiRoute(
+        "PUT", "/nodes/{node}/network/{iface}", update_network, _IFACE | _IFACE_FIELDS, _MODIFY
+    ),
+    ApiRoute("DELETE", "/nodes/{node}/network/{iface}", delete_network, _IFACE, _MODIFY),
 )  # fmt: skip

@@ -1,22 +1,20 @@
-"""
-Nodes: the list, one node's status, and its small settings (time, DNS, description).
-"""
+"""``/nodes``: list, status, time, DNS and configuration of nodes."""
 
 from moxwell.lab.proxmox.cluster import digest_of, version
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE
-from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.request_context import ApiCall
 from moxwell.lab.proxmox.resources import memory_in_use, node_rows
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Host, Row
+from moxwell.lab.proxmox.state import Row, SimHost
 
 
-def list_nodes(call: Call) -> list[Row]:
+def list_nodes(call: ApiCall) -> list[Row]:
     return node_rows(call)
 
 
-def node_status(call: Call) -> Row:
+def node_status(call: ApiCall) -> Row:
     host, region = call.host, call.region
     memory = {"total": host.memory, "used": memory_in_use(region)[host.name]}
     memory["free"] = host.memory - memory["used"]
@@ -52,7 +50,7 @@ def node_status(call: Call) -> Row:
     return row
 
 
-def _cpuinfo(host: Host, major: int) -> Row:
+def _cpuinfo(host: SimHost, major: int) -> Row:
     info: Row = {
         "cpus": host.cpus,
         "cores": host.cpus,
@@ -66,7 +64,7 @@ def _cpuinfo(host: Host, major: int) -> Row:
     return info | ({"vendor": "SimulatedVendor", "family": "6"} if major >= 9 else {})
 
 
-def get_time(call: Call) -> Row:
+def get_time(call: ApiCall) -> Row:
     now = int(call.now())
     return {
         "time": now,
@@ -75,32 +73,32 @@ def get_time(call: Call) -> Row:
     }
 
 
-def set_time(call: Call) -> None:
+def set_time(call: ApiCall) -> None:
     call.host.settings["timezone"] = call.params["timezone"]
 
 
 _DNS = ("search", "dns1", "dns2", "dns3")
 
 
-def get_dns(call: Call) -> Row:
+def get_dns(call: ApiCall) -> Row:
     return {name: v for name in _DNS if (v := call.host.settings.get(name)) is not None}
 
 
-def set_dns(call: Call) -> None:
+def set_dns(call: ApiCall) -> None:
     for name in _DNS:
         call.host.settings.pop(name, None)
         if name in call.params:
             call.host.settings[name] = call.params[name]
 
 
-def get_config(call: Call) -> Row:
+def get_config(call: ApiCall) -> Row:
     kept = {k: v for k, v in call.host.settings.items() if k in _CONFIG}
     if "property" in call.params and call.params["property"] != "all":
         kept = {k: v for k, v in kept.items() if k == call.params["property"]}
     return kept | {"digest": digest_of(kept)} if kept else {}
 
 
-def set_config(call: Call) -> None:
+def set_config(call: ApiCall) -> None:
     settings = call.host.settings
     for name in formats.split_list(call.params.get("delete", "")):
         settings.pop(name, None)
@@ -111,9 +109,9 @@ def set_config(call: Call) -> None:
         settings["description"] = call.params["description"].rstrip("\n") + "\n"
 
 
-def power(call: Call) -> None:
-    """Reboot or shut down a node; the simulator's clock decides how long it is away."""
-    power_off = call.desk.extras.get("power_host")
+def power(call: ApiCall) -> None:
+    """Reboot or shut down a node; the clock determines when it is back."""
+    power_off = call.runtime.module_data.get("power_host")
     if power_off is not None:
         power_off(call.node, call.params["command"])
 
@@ -129,18 +127,20 @@ _N = {"node": NODE}
 _AUDIT, _MODIFY = perm("/nodes/{node}", "Sys.Audit"), perm("/nodes/{node}", "Sys.Modify")
 
 ROUTES = (
-    Route("GET", "/nodes", list_nodes, permission=anyone),
-    Route("GET", "/nodes/{node}/status", node_status, _N, _AUDIT),
-    Route(
+    ApiRoute("GET", "/nodes", list_nodes, permission=anyone),
+    ApiRoute("GET", "/nodes/{node}/status", node_status, _N, _AUDIT),
+    ApiRoute(
         "POST", "/nodes/{node}/status", power,
         {**_N, "command": Param(optional=False, enum=("reboot", "shutdown"))},
         perm("/nodes/{node}", "Sys.PowerMgmt"),
     ),
-    Route("GET", "/nodes/{node}/version", version, _N, anyone),
-    Route("GET", "/nodes/{node}/time", get_time, _N, _AUDIT),
-    Route("PUT", "/nodes/{node}/time", set_time, _N | {"timezone": Param(optional=False)}, _MODIFY),
-    Route("GET", "/nodes/{node}/dns", get_dns, _N, _AUDIT),
-    Route(
+    ApiRoute("GET", "/nodes/{node}/version", version, _N, anyone),
+    ApiRoute("GET", "/nodes/{node}/time", get_time, _N, _AUDIT),
+    ApiRoute(
+        "PUT", "/nodes/{node}/time", set_time, _N | {"timezone": Param(optional=False)}, _MODIFY
+    ),
+    ApiRoute("GET", "/nodes/{node}/dns", get_dns, _N, _AUDIT),
+    ApiRoute(
         "PUT", "/nodes/{node}/dns", set_dns,
         {
             **_N,
@@ -149,11 +149,11 @@ ROUTES = (
         },
         _MODIFY,
     ),
-    Route(
+    ApiRoute(
         "GET", "/nodes/{node}/config", get_config,
         {**_N, "property": Param(enum=("all", *sorted(_CONFIG)))}, perm("/", "Sys.Audit"),
     ),
-    Route(
+    ApiRoute(
         "PUT", "/nodes/{node}/config", set_config,
         {**_N, **_CONFIG, "digest": DIGEST,
          "delete": Param(format=formats.listed(formats.config_id))},

@@ -1,9 +1,8 @@
 """
-Checking parameters against their declarations, with PVE's own words.
+Validates request parameters against their declarations, with the messages of PVE::JSONSchema.
 
-In: a route's ``Params`` and what a request sent (texts, lists, JSON values). Out: coerced values,
-or a ``PveError`` 400 that names each parameter. As in PVE, all errors are collected, a value
-fails only by its first rule, and numbers stay texts in property strings.
+Returns converted values or raises a ``PveException`` 400 with an error per parameter. As in PVE,
+all errors are collected, and a value reports only the first check it fails.
 """
 
 import re
@@ -22,7 +21,7 @@ _NUMBER = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$")
 def verify(
     params: Params, given: dict[str, Any], *, major: int, extra: bool = False
 ) -> dict[str, Any]:
-    """Coerced values of everything given; raises a 400 with every error found."""
+    """Convert all parameters; raises a 400 with every error."""
     values, errors = collect(params, given, major=major, extra=extra)
     if errors:
         raise param_error(errors)
@@ -32,7 +31,7 @@ def verify(
 def collect(
     params: Params, given: dict[str, Any], *, major: int, extra: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values and errors, both; property strings use this too."""
+    """Convert all parameters; returns values and errors."""
     values: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for name, raw in given.items():
@@ -67,14 +66,14 @@ def _missing(params: Params, given: dict[str, Any], errors: dict[str, str], majo
 
 
 def requirement(by: str, major: int) -> str:
-    """The text about a parameter that another one needs."""
+    """The message about a missing parameter that another one requires."""
     if major >= 9:
         return f"missing property required by '{by}'"
     return f"missing property - '{by}' requires this property"
 
 
 def coerce(param: Param, raw: Any) -> Any:
-    """One value in its type; raises FormatError with PVE's text."""
+    """Convert one value to its type; raises FormatError."""
     if param.type == "array":
         return _array(param, raw)
     if isinstance(raw, list):
@@ -114,7 +113,7 @@ def _typed(param: Param, raw: Any) -> Any:
 
 
 def _check(param: Param, value: Any) -> None:
-    """The rules in PVE's order; the first that is broken is the answer."""
+    """Run the checks of a value in PVE's order."""
     text = str(value)
     if param.format is not None:
         _run_format(param.format, text)

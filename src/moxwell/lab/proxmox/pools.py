@@ -1,20 +1,20 @@
 """
-Pools: guests and storages under one name, for rights and for order.
+``/pools``: resource pools of guests and storages.
 
-Members are taken unseen: an id that no guest has is accepted, and ignored when the pool is deleted.
+Members are not checked for existence; unknown VMIDs are ignored when the pool is deleted.
 """
 
 from moxwell.lab.proxmox import pvestatd
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.request_context import ApiCall
 from moxwell.lab.proxmox.resources import guest_row, storage_row
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Pool, Row
+from moxwell.lab.proxmox.state import Row, SimPool
 
 
-def list_pools(call: Call) -> list[Row]:
+def list_pools(call: ApiCall) -> list[Row]:
     if "poolid" in call.params:
         pool = _pool(call)
         call.check(f"/pool/{pool.poolid}", "Pool.Audit")
@@ -26,12 +26,12 @@ def list_pools(call: Call) -> list[Row]:
     ]
 
 
-def _row(pool: Pool) -> Row:
+def _row(pool: SimPool) -> Row:
     row: Row = {"poolid": pool.poolid}
     return row | ({"comment": pool.comment} if pool.comment is not None else {})
 
 
-def _pool(call: Call, what: str = "") -> Pool:
+def _pool(call: ApiCall, what: str = "") -> SimPool:
     poolid = call.params["poolid"]
     pool = call.region.pools.get(poolid)
     if pool is None:
@@ -39,18 +39,18 @@ def _pool(call: Call, what: str = "") -> Pool:
     return pool
 
 
-def get_pool(call: Call) -> Row:
+def get_pool(call: ApiCall) -> Row:
     pool = _pool(call)
     return _row(pool) | {"members": members(call, pool)}
 
 
-def members(call: Call, pool: Pool) -> list[Row]:
+def members(call: ApiCall, pool: SimPool) -> list[Row]:
     region, asked, rows = call.region, call.get("type"), []
     for vmid in pool.vms:
         guest = region.guests.get(vmid)
         if guest is not None and asked in {None, guest.kind}:
-            heard = pvestatd.heard_of(region.hosts[guest.node], call.now())
-            rows.append(guest_row(guest, region.reports.get(vmid), call.now(), heard))
+            status_valid = pvestatd.is_status_valid(region.hosts[guest.node], call.now())
+            rows.append(guest_row(guest, region.statd_status.get(vmid), call.now(), status_valid))
     for name in pool.storages if asked in {None, "storage"} else ():
         storage = region.storages.get(name)
         if storage is None:
@@ -61,7 +61,7 @@ def members(call: Call, pool: Pool) -> list[Row]:
     return rows
 
 
-def create_pool(call: Call) -> None:
+def create_pool(call: ApiCall) -> None:
     poolid, pools = call.params["poolid"], call.region.pools
     if poolid in pools:
         raise die(f"create pool failed: pool '{poolid}' already exists")
@@ -70,10 +70,10 @@ def create_pool(call: Call) -> None:
         raise die(f"create pool failed: parent '{parent}' of pool '{poolid}' does not exist")
     if call.major >= 9 and not poolid.rpartition("/")[2][:1].isalpha():
         raise die("create pool failed: pool name must start with a letter")
-    pools[poolid] = Pool(poolid, call.get("comment") or None)
+    pools[poolid] = SimPool(poolid, call.get("comment") or None)
 
 
-def update_pool(call: Call) -> None:
+def update_pool(call: ApiCall) -> None:
     pool, what = _pool(call, "update pools failed: "), "update pools failed: "
     if "comment" in call.params:
         pool.comment = call.params["comment"]
@@ -91,7 +91,7 @@ def update_pool(call: Call) -> None:
         _change_storage(call, pool, name)
 
 
-def _add_guest(call: Call, pool: Pool, vmid: int) -> None:
+def _add_guest(call: ApiCall, pool: SimPool, vmid: int) -> None:
     other = next((p for p in call.region.pools.values() if vmid in p.vms), None)
     if other is pool:
         raise die(f"update pools failed: VM {vmid} is already a pool member")
@@ -104,7 +104,7 @@ def _add_guest(call: Call, pool: Pool, vmid: int) -> None:
     pool.vms.append(vmid)
 
 
-def _change_storage(call: Call, pool: Pool, name: str) -> None:
+def _change_storage(call: ApiCall, pool: SimPool, name: str) -> None:
     if call.get("delete"):
         if name not in pool.storages:
             raise die(f"update pools failed: Storage '{name}' is not a pool member")
@@ -115,7 +115,7 @@ def _change_storage(call: Call, pool: Pool, name: str) -> None:
         pool.storages.append(name)
 
 
-def delete_pool(call: Call) -> None:
+def delete_pool(call: ApiCall) -> None:
     pool, region = _pool(call, "delete pool failed: "), call.region
     holds = [
         *(f"pool '{p}'" for p in sorted(region.pools) if p.startswith(f"{pool.poolid}/")),
@@ -144,17 +144,17 @@ _UPDATE = {
 _ALLOCATE = perm("/pool/{poolid}", "Pool.Allocate")
 
 ROUTES = (
-    Route("GET", "/pools", list_pools, {"poolid": _OPTIONAL, "type": _TYPE_OF}, anyone),
-    Route("POST", "/pools", create_pool, {"poolid": POOL, "comment": Param()}, _ALLOCATE),
-    Route("PUT", "/pools", update_pool, _UPDATE, _ALLOCATE),
-    Route("DELETE", "/pools", delete_pool, {"poolid": POOL}, _ALLOCATE),
-    Route(
+    ApiRoute("GET", "/pools", list_pools, {"poolid": _OPTIONAL, "type": _TYPE_OF}, anyone),
+    ApiRoute("POST", "/pools", create_pool, {"poolid": POOL, "comment": Param()}, _ALLOCATE),
+    ApiRoute("PUT", "/pools", update_pool, _UPDATE, _ALLOCATE),
+    ApiRoute("DELETE", "/pools", delete_pool, {"poolid": POOL}, _ALLOCATE),
+    ApiRoute(
         "GET",
         "/pools/{poolid}",
         get_pool,
         {"poolid": POOL, "type": _TYPE},
         perm("/pool/{poolid}", "Pool.Audit"),
     ),
-    Route("PUT", "/pools/{poolid}", update_pool, _UPDATE, _ALLOCATE),
-    Route("DELETE", "/pools/{poolid}", delete_pool, {"poolid": POOL}, _ALLOCATE),
+    ApiRoute("PUT", "/pools/{poolid}", update_pool, _UPDATE, _ALLOCATE),
+    ApiRoute("DELETE", "/pools/{poolid}", delete_pool, {"poolid": POOL}, _ALLOCATE),
 )

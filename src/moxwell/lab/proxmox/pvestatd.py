@@ -1,53 +1,53 @@
 """
-pvestatd: what the cluster believes about its guests, up to ten seconds late.
+pvestatd: the guest status that the cluster broadcasts, up to ten seconds old.
 
-Nothing ticks. A change puts the guest's id into ``Region.changed``; whoever looks next first does
-the round that would have happened meanwhile. So a quiet region costs nothing however many guests
-it has, and a list shows a stopped guest as running until the round is due, as the real one does.
+There is no periodic task. A change adds the VMID to ``SimRegion.changed``; the next request runs
+the update that would have happened meanwhile. A region without changes costs nothing, and a stopped
+guest is listed as running until the update is due, as in PVE.
 """
 
 import math
 
-from moxwell.lab.proxmox.state import Guest, Host, Region, Report, Storage
+from moxwell.lab.proxmox.state import SimGuest, SimHost, SimRegion, SimStorage, StatdStatus
 
-REMEMBERED = 300.0
+STATUS_LIFETIME = 300.0
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def round_due(region: Region, now: float) -> None:
-    """Do the round that is due, if one is; called before anything changes or looks."""
+def update_if_due(region: SimRegion, now: float) -> None:
+    """Run the update if it is due; called before every request."""
     period = region.pace.statd
     last = now if period <= 0 else math.floor(now / period) * period
-    if last <= region.reported_at and period > 0:
+    if last <= region.status_updated_at and period > 0:
         return
-    region.reported_at = last
+    region.status_updated_at = last
     if region.changed:
-        look(region, region.changed)
+        update(region, region.changed)
         region.changed = {v for v in region.changed if v in region.guests and _lost(region, v)}
 
 
-def look(region: Region, vmids: set[int]) -> None:
-    """Write new reports about these guests."""
+def update(region: SimRegion, vmids: set[int]) -> None:
+    """Update the status of these guests."""
     for vmid in vmids:
         guest = region.guests.get(vmid)
         if guest is None:
-            region.reports.pop(vmid, None)
+            region.statd_status.pop(vmid, None)
         elif region.hosts[guest.node].online:
-            region.reports[vmid] = report(region, guest)
+            region.statd_status[vmid] = guest_status(region, guest)
 
 
-def heard_of(host: Host, now: float) -> bool:
-    """Is what a host last said still remembered? Five minutes after its loss it is not."""
-    return host.online or (host.lost_at is not None and now - host.lost_at < REMEMBERED)
+def is_status_valid(host: SimHost, now: float) -> bool:
+    """Whether the last status of a node is still valid: until five minutes after its loss."""
+    return host.online or (host.lost_at is not None and now - host.lost_at < STATUS_LIFETIME)
 
 
-def _lost(region: Region, vmid: int) -> bool:
+def _lost(region: SimRegion, vmid: int) -> bool:
     return not region.hosts[region.guests[vmid].node].online
 
 
-def report(region: Region, guest: Guest) -> Report:
+def guest_status(region: SimRegion, guest: SimGuest) -> StatdStatus:
     conf = guest.live | guest.conf if guest.running else guest.conf
-    return Report(
+    return StatdStatus(
         kind=guest.kind,
         node=guest.node,
         status="running" if guest.running else "stopped",
@@ -61,14 +61,14 @@ def report(region: Region, guest: Guest) -> Report:
     )
 
 
-def display_name(guest: Guest) -> str:
+def display_name(guest: SimGuest) -> str:
     if guest.kind == "lxc":
         return str(guest.conf.get("hostname") or f"CT{guest.vmid}")
     return str(guest.conf.get("name") or f"VM {guest.vmid}")
 
 
-def cpus(region: Region, guest: Guest) -> int:
-    """Virtual CPUs, never more than the host has."""
+def cpus(region: SimRegion, guest: SimGuest) -> int:
+    """The number of vCPUs, limited by the host."""
     conf, host = guest.live if guest.running and guest.live else guest.conf, guest.node
     if guest.kind == "lxc":
         count = int(conf.get("cores") or region.hosts[host].cpus)
@@ -79,14 +79,14 @@ def cpus(region: Region, guest: Guest) -> int:
     return min(count, region.hosts[host].cpus)
 
 
-def memory_bytes(guest: Guest) -> int:
+def memory_bytes(guest: SimGuest) -> int:
     conf = guest.live if guest.running and guest.live else guest.conf
     text = str(conf.get("memory") or "512").split(",")[0].removeprefix("current=")
     return int(float(text)) << 20
 
 
-def boot_disk_bytes(guest: Guest) -> int:
-    """The size of the boot disk, 0 where there is none."""
+def boot_disk_bytes(guest: SimGuest) -> int:
+    """The size of the boot disk; 0 if there is none."""
     conf = guest.conf
     if guest.kind == "lxc":
         return size_bytes(option(str(conf.get("rootfs", "")), "size"))
@@ -106,7 +106,7 @@ _DISKS = tuple(
 
 
 def option(text: str, name: str) -> str:
-    """One option of a property string, "" where it is not set."""
+    """One option of a property string; "" if unset."""
     for part in text.split(","):
         key, _, value = part.partition("=")
         if key == name:
@@ -115,7 +115,7 @@ def option(text: str, name: str) -> str:
 
 
 def size_bytes(text: str) -> int:
-    """``32G`` in bytes."""
+    """Convert ``32G`` to bytes."""
     if not text:
         return 0
     unit = UNITS.get(text[-1].upper(), 1)
@@ -123,7 +123,7 @@ def size_bytes(text: str) -> int:
     return int(float(number) * unit)
 
 
-def storage_row(storage: Storage, node: str) -> dict[str, int]:
-    """Capacity as a node sees it."""
+def storage_row(storage: SimStorage, node: str) -> dict[str, int]:
+    """Capacity and usage as a node reports it."""
     used = min(storage.used(node), storage.capacity)
     return {"total": storage.capacity, "used": used, "avail": storage.capacity - used}

@@ -1,5 +1,5 @@
 """
-Replication jobs: kept, checked and scheduled; only ZFS volumes can be replicated.
+``/cluster/replication``: stores and checks replication jobs; only ZFS volumes can be replicated.
 """
 
 import re
@@ -9,10 +9,10 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE
 from moxwell.lab.proxmox.errors import FormatError, die, param_error
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Guest, Row
+from moxwell.lab.proxmox.state import Row, SimGuest
 
 _DISK = re.compile(r"^(scsi|virtio|sata|ide|efidisk|tpmstate|mp|rootfs)\d*$")
 
@@ -22,34 +22,34 @@ def job_id(value: str) -> None:
         raise FormatError(f"invalid replication job id '{value}'\n")
 
 
-def _visible(call: Call, row: Row) -> bool:
+def _visible(call: ApiCall, row: Row) -> bool:
     return call.may(f"/vms/{row['guest']}", "VM.Audit")
 
 
-def _row(call: Call, ident: str) -> Row:
+def _row(call: ApiCall, ident: str) -> Row:
     jobs = call.region.replication
     guest = call.region.guests.get(jobs[ident]["guest"])
     row = {"id": ident, "digest": digest_of(jobs), **jobs[ident]}
     return row | ({"vmtype": guest.kind, "source": guest.node} if guest else {})
 
 
-def list_jobs(call: Call) -> list[Row]:
+def list_jobs(call: ApiCall) -> list[Row]:
     jobs = call.region.replication
     return [_row(call, ident) for ident, row in jobs.items() if _visible(call, row)]
 
 
-def _find(call: Call, text: str = "no such replication job '{}'") -> str:
+def _find(call: ApiCall, text: str = "no such replication job '{}'") -> str:
     ident: str = call.params["id"]
     if ident not in call.region.replication:
         raise die(text.format(ident))
     return ident
 
 
-def get_job(call: Call) -> Row:
+def get_job(call: ApiCall) -> Row:
     return _row(call, _find(call))
 
 
-def create_job(call: Call) -> None:
+def create_job(call: ApiCall) -> None:
     region, ident, target = call.region, call.params["id"], call.params["target"]
     number, _, sequence = ident.partition("-")
     guest = region.guests.get(int(number))
@@ -71,8 +71,8 @@ def create_job(call: Call) -> None:
     region.replication[ident] = row
 
 
-def replicatable(call: Call, guest: Guest) -> list[str]:
-    """Drives on ZFS that are not kept out of replication."""
+def replicatable(call: ApiCall, guest: SimGuest) -> list[str]:
+    """The drives on ZFS that are not excluded from replication."""
     found = []
     for key, value in guest.conf.items():
         storage = call.region.storages.get(str(value).partition(":")[0])
@@ -82,7 +82,7 @@ def replicatable(call: Call, guest: Guest) -> list[str]:
     return found
 
 
-def update_job(call: Call) -> None:
+def update_job(call: ApiCall) -> None:
     ident = _find(call, "no such job '{}'")
     row, jobs = call.region.replication[ident], call.region.replication
     if call.params.get("digest", digest_of(jobs)) != digest_of(jobs):
@@ -92,39 +92,39 @@ def update_job(call: Call) -> None:
     row.update({k: v for k, v in call.params.items() if k not in {"id", "delete", "digest"}})
 
 
-def delete_job(call: Call) -> None:
+def delete_job(call: ApiCall) -> None:
     if call.get("keep") and call.get("force"):
         raise param_error({"keep": "conflicts with parameter 'force'"})
     del call.region.replication[_find(call, "no such job '{}'")]
 
 
-def node_jobs(call: Call) -> list[Row]:
+def node_jobs(call: ApiCall) -> list[Row]:
     rows = [r for r in list_jobs(call) if r.get("source") == call.node]
     wanted = call.get("guest")
     return [_state(call, r) for r in rows if wanted in {None, r["guest"]}]
 
 
-def _state(call: Call, row: Row) -> Row:
-    """A job never runs late here: its last run is its last scheduled moment."""
+def _state(call: ApiCall, row: Row) -> Row:
+    """The state of a job; its last run is the last scheduled time."""
     now = int(call.now())
     state: dict[str, Any] = {"last_sync": now - now % 900, "last_try": now - now % 900}
     return row | state | {"next_sync": now - now % 900 + 900, "fail_count": 0, "duration": 1.0}
 
 
-def index(call: Call) -> list[Row]:
+def index(call: ApiCall) -> list[Row]:
     return [{"name": "schedule_now"}, {"name": "log"}, {"name": "status"}]
 
 
-def job_status(call: Call) -> Row:
+def job_status(call: ApiCall) -> Row:
     return _state(call, _row(call, _find(call)))
 
 
-def job_log(call: Call) -> list[Row]:
+def job_log(call: ApiCall) -> list[Row]:
     _find(call)
     return [{"n": 1, "t": "no content"}]
 
 
-def schedule_now(call: Call) -> None:
+def schedule_now(call: ApiCall) -> None:
     _find(call)
 
 
@@ -147,20 +147,22 @@ _MAY = perm("/storage", "Datastore.Allocate")
 _GUEST = Param("integer", format=formats.vmid, minimum=100, maximum=999999999)
 
 ROUTES = (
-    Route("GET", "/cluster/replication", list_jobs, permission=anyone),
-    Route("POST", "/cluster/replication", create_job, _ID | _FIELDS | _NEW, _MAY),
-    Route("GET", "/cluster/replication/{id}", get_job, _ID, anyone),
-    Route("PUT", "/cluster/replication/{id}", update_job, _ID | _FIELDS | _EDIT, _MAY),
-    Route(
+    ApiRoute("GET", "/cluster/replication", list_jobs, permission=anyone),
+    ApiRoute("POST", "/cluster/replication", create_job, _ID | _FIELDS | _NEW, _MAY),
+    ApiRoute("GET", "/cluster/replication/{id}", get_job, _ID, anyone),
+    ApiRoute("PUT", "/cluster/replication/{id}", update_job, _ID | _FIELDS | _EDIT, _MAY),
+    ApiRoute(
         "DELETE", "/cluster/replication/{id}", delete_job,
         _ID | {"force": Param("boolean"), "keep": Param("boolean")}, _MAY,
     ),
-    Route("GET", "/nodes/{node}/replication", node_jobs, {"node": NODE, "guest": _GUEST}, anyone),
-    Route("GET", "/nodes/{node}/replication/{id}", index, _ON_NODE, anyone),
-    Route("GET", "/nodes/{node}/replication/{id}/status", job_status, _ON_NODE, anyone),
-    Route(
+    ApiRoute(
+        "GET", "/nodes/{node}/replication", node_jobs, {"node": NODE, "guest": _GUEST}, anyone
+    ),
+    ApiRoute("GET", "/nodes/{node}/replication/{id}", index, _ON_NODE, anyone),
+    ApiRoute("GET", "/nodes/{node}/replication/{id}/status", job_status, _ON_NODE, anyone),
+    ApiRoute(
         "GET", "/nodes/{node}/replication/{id}/log", job_log,
         _ON_NODE | {"start": Param("integer"), "limit": Param("integer")}, anyone,
     ),
-    Route("POST", "/nodes/{node}/replication/{id}/schedule_now", schedule_now, _ON_NODE, _MAY),
+    ApiRoute("POST", "/nodes/{node}/replication/{id}/schedule_now", schedule_now, _ON_NODE, _MAY),
 )  # fmt: skip

@@ -1,9 +1,9 @@
 """
-``GET /cluster/resources``: everything in one list, as late as pvestatd.
+``GET /cluster/resources``.
 
-Guests come from its reports, so a new one is "unknown" at first and a stopped one may still read
-running; pool, tags, lock and HA state come from configuration and are never late. One pass over the
-guests, no per-guest work beyond a dictionary: ten thousand of them are cheap.
+Guest rows come from pvestatd, so a new guest has status "unknown" at first and a stopped one may
+still be listed as running; pool, tags, lock and HA state come from configuration and are current.
+Each guest costs one dictionary, so lists of ten thousand guests stay fast.
 """
 
 from collections.abc import Iterator
@@ -12,19 +12,27 @@ from typing import Any
 import msgspec
 
 from moxwell.lab.proxmox import pvestatd
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone
-from moxwell.lab.proxmox.state import Guest, HaResource, Host, Region, Report, Row, Storage
+from moxwell.lab.proxmox.state import (
+    Row,
+    SimGuest,
+    SimHaResource,
+    SimHost,
+    SimRegion,
+    SimStorage,
+    StatdStatus,
+)
 
 
-def list_resources(call: Call) -> list[Any]:
+def list_resources(call: ApiCall) -> list[Any]:
     asked = call.get("type")
     rows: list[Any] = []
     if asked is None:
         rows += pool_rows(call)
     if asked in {None, "vm"}:
-        # Encoded one by one: thousands of live dictionaries would wake the garbage collector.
+        # Encoded one by one, which avoids garbage collection runs over thousands of dictionaries.
         encode = msgspec.json.Encoder().encode
         rows += [msgspec.Raw(encode(row)) for row in guest_rows(call)]
     if asked in {None, "node"}:
@@ -36,27 +44,29 @@ def list_resources(call: Call) -> list[Any]:
     return rows
 
 
-def pool_rows(call: Call) -> Iterator[Row]:
+def pool_rows(call: ApiCall) -> Iterator[Row]:
     for name in call.region.pools:
         if call.may(f"/pool/{name}", "Pool.Audit"):
             yield {"id": f"/pool/{name}", "pool": name, "type": "pool"}
 
 
-def pools_by_vmid(call: Call) -> dict[int, str]:
+def pools_by_vmid(call: ApiCall) -> dict[int, str]:
     return {vmid: pool.poolid for pool in call.region.pools.values() for vmid in pool.vms}
 
 
-def guest_rows(call: Call, only: set[int] | None = None) -> Iterator[Row]:
+def guest_rows(call: ApiCall, only: set[int] | None = None) -> Iterator[Row]:
     """One row per guest that the caller may audit."""
     region, now, pools = call.region, call.now(), pools_by_vmid(call)
     resources = region.ha.resources.values()
     managed = {r.sid.partition(":")[2]: _ha_state(r) for r in resources}
-    heard = {host.name: pvestatd.heard_of(host, now) for host in region.hosts.values()}
+    status_valid = {
+        host.name: pvestatd.is_status_valid(host, now) for host in region.hosts.values()
+    }
     visible = call.filter("/vms", "VM.Audit")
     for vmid, guest in region.guests.items():
         if (only is not None and vmid not in only) or not visible(vmid):
             continue
-        row = guest_row(guest, region.reports.get(vmid), now, heard[guest.node])
+        row = guest_row(guest, region.statd_status.get(vmid), now, status_valid[guest.node])
         pool = pools.get(vmid)
         if pool and call.may(f"/pool/{pool}", "Pool.Audit"):
             row["pool"] = pool
@@ -65,14 +75,14 @@ def guest_rows(call: Call, only: set[int] | None = None) -> Iterator[Row]:
         yield row
 
 
-def _ha_state(resource: HaResource) -> Any:
-    """The manager's word, or what is asked as long as it has none."""
-    return resource.options.get("state") if resource.shown == "queued" else resource.shown
+def _ha_state(resource: SimHaResource) -> Any:
+    """The state set by the HA manager, or the requested state before its first run."""
+    return resource.options.get("state") if resource.crm_state == "queued" else resource.crm_state
 
 
-def guest_row(guest: Guest, report: Report | None, now: float, heard: bool) -> Row:
-    """``heard``: is what its host last said still remembered?"""
-    started = report.started if report else 0.0
+def guest_row(guest: SimGuest, statd: StatdStatus | None, now: float, status_valid: bool) -> Row:
+    """``status_valid``: whether the last status of the node is still valid."""
+    started = statd.started if statd else 0.0
     row: Row = {
         "id": f"{guest.kind}/{guest.vmid}",
         "vmid": guest.vmid,
@@ -80,18 +90,18 @@ def guest_row(guest: Guest, report: Report | None, now: float, heard: bool) -> R
         "type": guest.kind,
         "status": "unknown",
     }
-    if report is not None and heard:
+    if statd is not None and status_valid:
         row |= {
-            "name": report.name,
-            "status": report.status,
-            "template": report.template,
-            "maxcpu": report.maxcpu,
-            "maxmem": report.maxmem,
-            "maxdisk": report.maxdisk,
+            "name": statd.name,
+            "status": statd.status,
+            "template": statd.template,
+            "maxcpu": statd.maxcpu,
+            "maxmem": statd.maxmem,
+            "maxdisk": statd.maxdisk,
             "uptime": max(int(now - started), 0) if started else 0,
             "cpu": 0.01 if started else 0,
-            "mem": report.maxmem // 2 if started else 0,
-            **_STILL,
+            "mem": statd.maxmem // 2 if started else 0,
+            **_NO_USAGE,
         }
     conf = guest.conf
     if conf.get("tags"):
@@ -101,23 +111,23 @@ def guest_row(guest: Guest, report: Report | None, now: float, heard: bool) -> R
     return row
 
 
-_STILL = {"disk": 0, "netin": 0, "netout": 0, "diskread": 0, "diskwrite": 0}
+_NO_USAGE = {"disk": 0, "netin": 0, "netout": 0, "diskread": 0, "diskwrite": 0}
 
 
-def node_rows(call: Call, *, full: bool = False) -> list[Row]:
+def node_rows(call: ApiCall, *, full: bool = False) -> list[Row]:
     used = memory_in_use(call.region)
     return [node_row(call, host, used, full=full) for host in call.region.hosts.values()]
 
 
-def node_row(call: Call, host: Host, used: dict[str, int], *, full: bool = False) -> Row:
-    """A node as /nodes and /cluster/resources show it; figures only to who may audit it."""
+def node_row(call: ApiCall, host: SimHost, used: dict[str, int], *, full: bool = False) -> Row:
+    """A node as in /nodes and /cluster/resources; usage only if the caller may audit it."""
     row: Row = {"id": f"node/{host.name}", "node": host.name, "type": "node"}
     row |= {"status": "online" if host.online else "offline"}
     if full:
         row["cgroup-mode"] = 2
         if call.region.ha.master:
             row["hastate"] = "online" if host.online else "unknown"
-    if not pvestatd.heard_of(host, call.now()):
+    if not pvestatd.is_status_valid(host, call.now()):
         return row
     row["level"] = ""
     if not call.may(f"/nodes/{host.name}", "Sys.Audit"):
@@ -129,16 +139,16 @@ def node_row(call: Call, host: Host, used: dict[str, int], *, full: bool = False
     return row
 
 
-def memory_in_use(region: Region) -> dict[str, int]:
-    """Per host: what it uses itself, and half of what its running guests may use."""
+def memory_in_use(region: SimRegion) -> dict[str, int]:
+    """Memory in use per host: its own, and half of the maximum of its running guests."""
     used = dict.fromkeys(region.hosts, 1 << 30)
-    for report in region.reports.values():
-        if report.started and report.node in used:
-            used[report.node] += report.maxmem // 2
+    for statd in region.statd_status.values():
+        if statd.started and statd.node in used:
+            used[statd.node] += statd.maxmem // 2
     return {name: min(used[name], host.memory) for name, host in region.hosts.items()}
 
 
-def storage_rows(call: Call, names: set[str] | None = None) -> Iterator[Row]:
+def storage_rows(call: ApiCall, names: set[str] | None = None) -> Iterator[Row]:
     for storage in call.region.storages.values():
         if names is not None and storage.name not in names:
             continue
@@ -150,9 +160,9 @@ def storage_rows(call: Call, names: set[str] | None = None) -> Iterator[Row]:
                 yield storage_row(call, storage, host, everywhere)
 
 
-def storage_row(call: Call, storage: Storage, host: Host, used: int | None = None) -> Row:
-    """``used`` saves counting a shared storage once per node."""
-    heard = pvestatd.heard_of(host, call.now())
+def storage_row(call: ApiCall, storage: SimStorage, host: SimHost, used: int | None = None) -> Row:
+    """``used`` avoids summing a shared storage once per node."""
+    status_valid = pvestatd.is_status_valid(host, call.now())
     row: Row = {
         "id": f"storage/{host.name}/{storage.name}",
         "storage": storage.name,
@@ -161,16 +171,16 @@ def storage_row(call: Call, storage: Storage, host: Host, used: int | None = Non
         "plugintype": storage.type,
         "content": storage.options.get("content", ""),
         "shared": int(storage.shared),
-        "status": "available" if heard else "unknown",
+        "status": "available" if status_valid else "unknown",
     }
-    if heard:
+    if status_valid:
         taken = storage.used(host.name) if used is None else used
         row |= {"disk": min(taken, storage.capacity), "maxdisk": storage.capacity}
     return row
 
 
-def network_rows(call: Call, asked: str | None) -> Iterator[Row]:
-    """SDN zones: of type ``sdn`` on 8, of type ``network`` (and not under sdn) on 9."""
+def network_rows(call: ApiCall, asked: str | None) -> Iterator[Row]:
+    """SDN zones: type ``sdn`` on 8, type ``network`` on 9."""
     if call.major >= 9 and asked == "sdn":
         return
     zones = ["localnetwork", *call.region.sdn.running.get("zones", {})]
@@ -200,5 +210,5 @@ def network_rows(call: Call, asked: str | None) -> Iterator[Row]:
 
 _KINDS = ("vm", "storage", "node", "sdn")
 ROUTES: tuple[Any, ...] = (
-    Route("GET", "/cluster/resources", list_resources, {"type": Param(enum=_KINDS)}, anyone),
+    ApiRoute("GET", "/cluster/resources", list_resources, {"type": Param(enum=_KINDS)}, anyone),
 )

@@ -1,9 +1,9 @@
 """
-Endpoints as data: a method, a path template, parameters, a permission and a handler.
+Endpoints as data: method, path template, parameters, permission check and handler.
 
-Each endpoints module has ``ROUTES: tuple[Route, ...]``; :class:`Table` finds the route of a
-request. Path placeholders are parameters too, and are verified like the others. ``indexed``
-parameters stand for a family: ``Param`` under the key ``net[n]`` accepts net0 .. net31.
+Each endpoint module has ``ROUTES``; :class:`RouteTable` finds the route of a request. Path
+placeholders are verified like other parameters. A ``Param`` under the key ``net[n]`` declares the
+indexed parameters net0 to net31.
 """
 
 import re
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moxwell.lab.proxmox.request_context import Call
+    from moxwell.lab.proxmox.request_context import ApiCall
 
-Checker = Callable[[str], object]  # raises FormatError; the text follows "invalid format - "
-Check = Callable[["Call"], None]  # raises PveError 403
-Handler = Callable[["Call"], Any]  # may be async; returns JSON-able data
+Checker = Callable[[str], object]  # raises FormatError; PVE prefixes "invalid format - "
+Check = Callable[["ApiCall"], None]  # raises PveException 403
+Handler = Callable[["ApiCall"], Any]  # may be async; returns JSON data
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter, in PVE's own terms."""
+    """One parameter, in the terms of PVE::JSONSchema."""
 
     type: str = "string"  # string integer number boolean array
     optional: bool = True
@@ -37,15 +37,15 @@ class Param:
     alias: str | None = None  # property strings only
     default_key: bool = False  # property strings only
     count: int = 32  # of an indexed parameter
-    version: int = 0  # known only from this major version on (0: always)
-    until: int = 99  # known up to this major version
+    version: int = 0  # exists since this major version (0: always)
+    until: int = 99  # exists until this major version
 
 
 Params = Mapping[str, Param]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ApiRoute:
     """One endpoint."""
 
     method: str
@@ -55,23 +55,23 @@ class Route:
     permission: Check | None = None  # None: root@pam only
     public: bool = False  # no credentials needed
     tokens: bool = True  # may an API token call it
-    proxy: bool = True  # runs on the {node} of the path; False: wherever it arrives
-    extra: bool = False  # additional parameters are taken
-    version: int = 0  # exists only from this major version on
+    proxy: bool = True  # proxied to the {node} of the path; False: runs where it is received
+    extra: bool = False  # accepts additional parameters
+    version: int = 0  # exists since this major version
     until: int = 99
     deep: bool = False  # the last placeholder takes the rest of the path
 
 
-class Table:
-    """All routes, found by the number and texts of the path's parts."""
+class RouteTable:
+    """All routes, indexed by path."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[ApiRoute]) -> None:
         self._root: dict[str, Any] = {}
         self.routes = tuple(routes)
         for route in self.routes:
             self._add(route)
 
-    def _add(self, route: Route) -> None:
+    def _add(self, route: ApiRoute) -> None:
         node = self._root
         for part in _parts(route.path):
             name = "{}" if part.startswith("{") else part
@@ -80,14 +80,14 @@ class Table:
 
     def find(
         self, method: str, parts: list[str], major: int
-    ) -> tuple[Route, dict[str, str]] | None:
-        """The route of a request and what its placeholders are, or None."""
+    ) -> tuple[ApiRoute, dict[str, str]] | None:
+        """The route of a request and the values of its placeholders, or None."""
         for route in self._candidates(self._root, parts):
             if route.method == method and route.version <= major <= route.until:
                 return route, _bind(route, parts)
         return None
 
-    def _candidates(self, node: dict[str, Any], parts: list[str]) -> Iterable[Route]:
+    def _candidates(self, node: dict[str, Any], parts: list[str]) -> Iterable[ApiRoute]:
         if not parts:
             yield from node.get("", ())
             return
@@ -104,7 +104,7 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part]
 
 
-def _bind(route: Route, parts: list[str]) -> dict[str, str]:
+def _bind(route: ApiRoute, parts: list[str]) -> dict[str, str]:
     bound, template = {}, _parts(route.path)
     for at, part in enumerate(template):
         if part.startswith("{"):
@@ -117,7 +117,7 @@ _INDEXED = re.compile(r"^(.*?)(\d+)$")
 
 
 def find_param(params: Params, name: str) -> Param | None:
-    """The declaration of a parameter, also when it is one of a family (``net3``)."""
+    """The declaration of a parameter, also of an indexed one (``net3``)."""
     if name in params:
         return params[name]
     match = _INDEXED.match(name)

@@ -1,27 +1,27 @@
 """
-What a route asks of its caller before anything else, in the forms PVE declares them.
+Permission checks of routes, in the forms that PVE declares.
 
-Checks run on the raw parameters, before these are verified, as in PVE. A template such as
-``/vms/{vmid}`` is filled from the parameters; where one is missing, the check fails.
+As in PVE, checks run on the unverified parameters. A template such as ``/vms/{vmid}`` is filled
+from the parameters; the check fails if one is missing.
 """
 
 import re
 
-from moxwell.lab.proxmox.errors import PveError, forbidden
-from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.errors import PveException, forbidden
+from moxwell.lab.proxmox.request_context import ApiCall
 from moxwell.lab.proxmox.route import Check
 
 _PLACE = re.compile(r"\{([\w-]+)\}")
 
 
-def anyone(call: Call) -> None:
-    """Every user that is logged in; the handler looks closer."""
+def anyone(call: ApiCall) -> None:
+    """Any authenticated user; the handler may check further."""
 
 
 def perm(template: str, *privs: str, any_of: bool = False, needs: str | None = None) -> Check:
-    """All (or any) of the privileges on a path; refused where parameter ``needs`` is not given."""
+    """All (or any) of the privileges on a path; fails if the parameter ``needs`` is missing."""
 
-    def check(call: Call) -> None:
+    def check(call: ApiCall) -> None:
         if needs is not None and needs not in call.params:
             raise forbidden()
         call.check(fill(template, call), *privs, any_of=any_of)
@@ -30,9 +30,9 @@ def perm(template: str, *privs: str, any_of: bool = False, needs: str | None = N
 
 
 def both(*checks: Check) -> Check:
-    """Every check must pass."""
+    """All checks must pass."""
 
-    def check(call: Call) -> None:
+    def check(call: ApiCall) -> None:
         for one in checks:
             one(call)
 
@@ -40,13 +40,13 @@ def both(*checks: Check) -> Check:
 
 
 def either(*checks: Check) -> Check:
-    """One check must pass; where none does, PVE does not say which."""
+    """One check must pass; the error does not say which failed."""
 
-    def check(call: Call) -> None:
+    def check(call: ApiCall) -> None:
         for one in checks:
             try:
                 one(call)
-            except PveError:
+            except PveException:
                 continue
             return
         raise forbidden()
@@ -54,19 +54,19 @@ def either(*checks: Check) -> Check:
     return check
 
 
-def is_self(call: Call) -> None:
-    """The user of the path or the parameter is the caller; a token is nobody's self."""
+def is_self(call: ApiCall) -> None:
+    """The caller is the user in the path or parameter; a token never is."""
     if call.params.get("userid") != call.authid:
         raise forbidden()
 
 
 def user_group(*privs: str, groups: str = "") -> Check:
-    """A privilege on a group of the user; ``groups`` says which groups a request may name."""
+    """A privilege on a group of the user; ``groups`` returns the groups that a request may name."""
 
-    def check(call: Call) -> None:
+    def check(call: ApiCall) -> None:
         known = call.params.get("userid") in call.region.access.users
         if groups != "create" and not known:
-            raise PveError(500, f"no such user ('{call.params.get('userid')}')")
+            raise PveException(500, f"no such user ('{call.params.get('userid')}')")
         if call.may("/access/groups", *privs, any_of=True):
             return
         named = [g for g in str(call.params.get("groups", "")).replace(",", " ").split() if g]
@@ -85,14 +85,14 @@ def user_group(*privs: str, groups: str = "") -> Check:
     return check
 
 
-def realm_allocate(call: Call) -> None:
-    """Realm.AllocateUser on the realm of the user that is named."""
+def realm_allocate(call: ApiCall) -> None:
+    """Realm.AllocateUser on the realm of the user."""
     realm = str(call.params.get("userid", "")).rpartition("@")[2]
     call.check(f"/access/realm/{realm}", "Realm.AllocateUser")
 
 
-def fill(template: str, call: Call) -> str:
-    """The template with its placeholders replaced by parameters of the call."""
+def fill(template: str, call: ApiCall) -> str:
+    """Replace the placeholders of a template with parameters of the call."""
 
     def one(match: re.Match[str]) -> str:
         if match[1] not in call.params:

@@ -1,8 +1,8 @@
 """
-Running a simulator: world or saved state in, listening sockets out.
+Runs a simulator from a world file or a saved state, on one port per node.
 
-``Simulator`` is what programs and tests start and stop; ``run_sim`` is the command, which saves its
-state when it is told to end.
+Programs and tests use ``Simulator``; ``run_sim`` is the command ``moxwell sim``, which saves its
+state when it ends.
 """
 
 import asyncio
@@ -18,25 +18,25 @@ from aiohttp import web
 from moxwell.clock import Clock, SystemClock
 from moxwell.lab.proxmox import certs, world
 from moxwell.lab.proxmox import state_file as save
-from moxwell.lab.proxmox.control_api import Control
+from moxwell.lab.proxmox.control_api import ControlApi
 from moxwell.lab.proxmox.engine import Engine
-from moxwell.lab.proxmox.guest import Inside
+from moxwell.lab.proxmox.guest import GuestOs
 from moxwell.lab.proxmox.http import application
-from moxwell.lab.proxmox.state import Region
+from moxwell.lab.proxmox.state import SimRegion
 
 
 @dataclass(slots=True)
 class Simulator:
-    """An engine with its sockets; urls are known once it is started."""
+    """An engine with its listening sockets; URLs are available after ``start``."""
 
-    regions: dict[str, Region]
+    regions: dict[str, SimRegion]
     clock: Clock
     host: str = "127.0.0.1"
     tls: ssl.SSLContext | None = None
-    inside: Inside | None = None
+    guest_os: GuestOs | None = None
     seed: int = 0
     state: Path | None = None
-    durable: bool = False  # saved before every answer to a write
+    durable: bool = False  # save before the response to every write
     urls: dict[tuple[str, str], str] = field(default_factory=dict)  # (region, node) -> url
     engine: Engine = field(init=False)
     _runners: list[web.AppRunner] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Simulator:
     def __post_init__(self) -> None:
         keep = self.save if self.durable else lambda: None
         self.engine = Engine(
-            self.regions, self.clock, inside=self.inside, seed=self.seed, on_write=keep
+            self.regions, self.clock, guest_os=self.guest_os, seed=self.seed, on_write=keep
         )
 
     def url(self, region: str | None = None) -> str:
@@ -53,8 +53,8 @@ class Simulator:
         return self.urls[name, self.regions[name].api_node]
 
     async def start(self) -> None:
-        """Open a port per node of every region (0 in the world: any free one)."""
-        control = Control(self.engine, self.save if self.state else None)
+        """Listen on a port per node of every region (0 in the world file: any free one)."""
+        control = ControlApi(self.engine, self.save if self.state else None)
         for name, region in self.regions.items():
             for host in region.hosts.values():
                 app = application(self.engine, name, host.name, control)
@@ -76,7 +76,7 @@ class Simulator:
             handlers = runner.server.connections if runner.server else []
             links = [h.transport for h in handlers if h.transport is not None]
             await runner.cleanup()
-            for link in links:  # a client that keeps its TLS connection must not keep us
+            for link in links:  # clients with open TLS connections must not delay the shutdown
                 link.abort()
         self._runners.clear()
         await self.engine.close()
@@ -84,8 +84,8 @@ class Simulator:
         self.save()
 
 
-def regions_of(world_file: Path, state: Path | None, now: float) -> dict[str, Region]:
-    """The saved state if there is one, else the world."""
+def load_regions(world_file: Path, state: Path | None, now: float) -> dict[str, SimRegion]:
+    """The saved state if it exists, else the world file."""
     if state is not None and state.exists():
         return save.load_file(state)
     return world.load_world(world_file, now)
@@ -99,18 +99,18 @@ async def run_sim(
     certificates: Path | None = None,
     plain: bool = False,
     seed: int = 0,
-    inside: Inside | None = None,
+    guest_os: GuestOs | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Serve a world until SIGINT or SIGTERM."""
+    """Serve a world file until SIGINT or SIGTERM."""
     clock = SystemClock()
-    regions = regions_of(world_file, state, clock.now().timestamp())
+    regions = load_regions(world_file, state, clock.now().timestamp())
     tls = None
     if not plain:
         made = certs.make(certificates or Path(".moxwell-sim"), clock.now())
         tls = made.context()
         say(f"CA certificate {made.ca}, fingerprint {made.fingerprint()}")
-    simulator = Simulator(regions, clock, host, tls, inside, seed, state)
+    simulator = Simulator(regions, clock, host, tls, guest_os, seed, state)
     await simulator.start()
     for (region, node), url in simulator.urls.items():
         say(f"{region} {node} {url}")

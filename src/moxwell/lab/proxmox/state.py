@@ -1,10 +1,9 @@
 """
-The state of one simulated region: plain slotted dataclasses, nothing that runs.
+The saved state of one simulated region, as dataclasses.
 
-Everything that a save file must hold is here; timers, locks and connections live in
-:mod:`moxwell.lab.proxmox.tasks` and are lost on a restart, as the workers of a real host are. Handlers
-change these values in place. ``msgspec`` writes and reads them without further help (see
-:mod:`moxwell.lab.proxmox.state_file`), so every field has a plain type.
+Timers, locks and connections are in :mod:`moxwell.lab.proxmox.tasks` and are lost on a restart, as
+are the workers of a real host. Handlers change these objects in place. ``msgspec`` encodes them
+(see :mod:`moxwell.lab.proxmox.state_file`), so every field has a plain type.
 """
 
 from dataclasses import dataclass, field
@@ -16,25 +15,25 @@ Row = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Pace:
-    """How long things take, in seconds or bytes per second."""
+class RegionPace:
+    """How long operations take, in seconds or bytes per second."""
 
-    bandwidth: float = 500e6  # copying disk bytes
+    bandwidth: float = 500e6  # disk copies
     migration_bandwidth: float = 500e6
-    boot: float = 5.0  # until what runs inside a guest is up
-    setup: float = 8.0  # until that has done, on its first boot, what its seed asks for
-    shutdown: float = 1.0  # until a guest that listens has gone
-    start: float = 0.0  # the start worker itself
-    statd: float = 10.0  # rhythm of pvestatd, which fills /cluster/resources
-    ha: float = 10.0  # rhythm of the HA manager
+    boot: float = 5.0  # until a guest operating system has booted
+    setup: float = 8.0  # additional duration of a first boot, for cloud-init and kubeadm
+    shutdown: float = 1.0  # until a guest that handles ACPI has shut down
+    start: float = 0.0  # of the start worker
+    statd: float = 10.0  # interval of pvestatd, which updates /cluster/resources
+    ha: float = 10.0  # interval of the HA manager
     refusal: float = 3.0  # delay before a 401
-    agent_timeout: float = 3.0  # a silent agent is given up after this
-    file_lock: float = 10.0  # waiting for a lock file
+    agent_timeout: float = 3.0  # timeout of guest agent commands
+    file_lock: float = 10.0  # timeout of lock files
 
 
 @dataclass(slots=True)
-class Firewall:
-    """One firewall file: of the cluster, a host, a guest (groups only in the cluster's)."""
+class SimFirewall:
+    """One firewall configuration file (security groups only in the cluster's)."""
 
     options: Row = field(default_factory=dict)
     rules: list[Row] = field(default_factory=list)
@@ -44,7 +43,7 @@ class Firewall:
 
 
 @dataclass(slots=True)
-class Host:
+class SimHost:
     """One node of a region."""
 
     name: str
@@ -61,44 +60,46 @@ class Host:
     hugepages: dict[str, int] = field(default_factory=dict)  # page size in MiB -> pages
     kvm: bool = True
     online: bool = True
-    boot: float = 0.0  # when it came up, epoch seconds
+    boot: float = 0.0  # boot time, epoch seconds
     lost_at: float | None = None
     maintenance: bool = False
     bridges: dict[str, Row] = field(default_factory=dict)  # iface -> row of /nodes/N/network
     settings: Row = field(default_factory=dict)  # node config: description, wakeonlan, dns, time
-    firewall: Firewall = field(default_factory=Firewall)
+    firewall: SimFirewall = field(default_factory=SimFirewall)
     port: int = 0
 
 
 @dataclass(slots=True)
-class Volume:
+class SimVolume:
     """One image, ISO, template or backup on a storage."""
 
-    name: str  # what stands behind "storage:"
+    name: str  # the part after "storage:"
     format: str  # raw, qcow2, vmdk, subvol, iso, tgz, ...
     content: str  # images, rootdir, iso, vztmpl, import, snippets, backup
-    size: int  # what a guest sees, bytes
-    used: int = 0  # what it occupies, bytes
+    size: int  # virtual size in bytes
+    used: int = 0  # allocated bytes
     vmid: int | None = None
-    parent: str | None = None  # base volume name of a linked clone
+    parent: str | None = None  # base volume of a linked clone
     ctime: int = 0
     notes: str | None = None
     protected: bool = False
-    data: bytes | None = None  # of an upload; None: zeros
-    mark: str = ""  # identity of the content: copied by clones, new for a blank disk
+    data: bytes | None = None  # content of an upload; None: zeros
+    content_id: str = ""  # content id: copied by clones, new for an empty disk
     snapshots: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Storage:
-    """One entry of storage.cfg with its volumes, kept per node unless shared."""
+class SimStorage:
+    """One entry of storage.cfg with its volumes, per node unless shared."""
 
     name: str
     type: str
-    options: dict[str, Any] = field(default_factory=dict)  # path, content, nodes, ... as configured
+    options: dict[str, Any] = field(default_factory=dict)  # path, content, nodes, ...
     capacity: int = 8 << 30
-    used_extra: int = 0  # bytes that no volume explains (or: a fault that fills it)
-    volumes: dict[str, dict[str, Volume]] = field(default_factory=dict)  # node or "" -> name
+    used_extra: int = 0  # usage not caused by volumes (set by the action fill-storage)
+    volumes: dict[str, dict[str, SimVolume]] = field(
+        default_factory=dict
+    )  # node or "" -> name -> volume
 
     @property
     def shared(self) -> bool:
@@ -108,17 +109,17 @@ class Storage:
     def content(self) -> set[str]:
         return {c for c in str(self.options.get("content", "")).split(",") if c}
 
-    def shelf(self, node: str) -> dict[str, Volume]:
-        """The volumes as one node sees them."""
+    def volumes_on(self, node: str) -> dict[str, SimVolume]:
+        """The volumes that one node sees."""
         return self.volumes.setdefault("" if self.shared else node, {})
 
     def on(self, node: str) -> bool:
-        """Is the storage configured for this node?"""
+        """Whether the storage is configured for this node."""
         nodes = str(self.options.get("nodes", ""))
         return not nodes or node in nodes.split(",")
 
     def used(self, node: str) -> int:
-        return self.used_extra + sum(v.used for v in self.shelf(node).values())
+        return self.used_extra + sum(v.used for v in self.volumes_on(node).values())
 
 
 SHARED_TYPES = frozenset(
@@ -127,7 +128,7 @@ SHARED_TYPES = frozenset(
 
 
 @dataclass(slots=True)
-class Snapshot:
+class SimSnapshot:
     """One snapshot section of a guest's configuration file."""
 
     name: str
@@ -136,32 +137,33 @@ class Snapshot:
     snaptime: int = 0
     description: str | None = None
     vmstate: str | None = None
-    state: str | None = None  # "prepare" or "delete" while under way
-    disks: Row = field(default_factory=dict)  # what the volumes were: {volid: {"size": ..}}
+    state: str | None = None  # "prepare" or "delete" during the task
+    disks: Row = field(default_factory=dict)  # state of the volumes: {volid: {"size": ..}}
 
 
 @dataclass(slots=True)
-class Guest:
+class SimGuest:
     """One VM or container."""
 
     vmid: int
     kind: str  # "qemu" or "lxc"
     node: str
-    conf: Conf = field(default_factory=dict)  # typed as PVE returns it; includes lock, template
+    conf: Conf = field(default_factory=dict)  # values as PVE returns them; includes lock, template
     pending: Conf = field(default_factory=dict)
     deletes: dict[str, int] = field(default_factory=dict)  # pending delete -> force (0 or 1)
-    snapshots: dict[str, Snapshot] = field(default_factory=dict)
-    parent: str | None = None  # the snapshot it was last taken to or rolled back to
+    snapshots: dict[str, SimSnapshot] = field(default_factory=dict)
+    parent: str | None = None  # the snapshot that was last taken or rolled back to
     running: bool = False
     paused: bool = False
-    live: Conf = field(default_factory=dict)  # what the running process was started with
+    live: Conf = field(default_factory=dict)  # configuration of the running process
     pid: int = 0
     started: float = 0.0  # epoch seconds
-    booted: bool = False  # what runs inside is up
-    firewall: Firewall = field(default_factory=Firewall)
-    special: Conf = field(default_factory=dict)  # cloud-init values in effect, and the like
-    inside: Row = field(default_factory=dict)  # owned by the guest plug
-    incarnation: int = 0  # differs when a vmid is used again
+    booted: bool = False  # the guest operating system has booted
+    firewall: SimFirewall = field(default_factory=SimFirewall)
+    special: Conf = field(
+        default_factory=dict
+    )  # values that the cloud-init drive still has, and failed hotplugs
+    incarnation: int = 0  # differs when a VMID is reused
 
     @property
     def lock(self) -> str:
@@ -177,7 +179,7 @@ class Guest:
 
 
 @dataclass(slots=True)
-class Pool:
+class SimPool:
     poolid: str
     comment: str | None = None
     vms: list[int] = field(default_factory=list)
@@ -185,7 +187,7 @@ class Pool:
 
 
 @dataclass(slots=True)
-class Token:
+class SimToken:
     tokenid: str
     secret: str
     privsep: int = 1
@@ -194,9 +196,9 @@ class Token:
 
 
 @dataclass(slots=True)
-class User:
+class SimUser:
     userid: str
-    password: str | None = None  # of the realm pve, or of a pam user of the world file
+    password: str | None = None  # of the realm pve, or of a pam user in the world file
     enable: int = 1
     expire: int = 0
     firstname: str | None = None
@@ -204,18 +206,18 @@ class User:
     email: str | None = None
     comment: str | None = None
     keys: str | None = None
-    tokens: dict[str, Token] = field(default_factory=dict)
+    tokens: dict[str, SimToken] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Group:
+class SimGroup:
     groupid: str
     comment: str | None = None
     users: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Acl:
+class SimAcl:
     path: str
     type: str  # user, group, token
     ugid: str
@@ -224,42 +226,44 @@ class Acl:
 
 
 @dataclass(slots=True)
-class Access:
-    """user.cfg: who there is and what they may do."""
+class SimAccess:
+    """user.cfg: users, groups, roles and ACLs."""
 
-    users: dict[str, User] = field(default_factory=dict)
-    groups: dict[str, Group] = field(default_factory=dict)
-    roles: dict[str, list[str]] = field(default_factory=dict)  # the ones that are not built in
-    acl: list[Acl] = field(default_factory=list)
+    users: dict[str, SimUser] = field(default_factory=dict)
+    groups: dict[str, SimGroup] = field(default_factory=dict)
+    roles: dict[str, list[str]] = field(default_factory=dict)  # without built-in roles
+    acl: list[SimAcl] = field(default_factory=list)
     realms: dict[str, Row] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class HaResource:
-    """One HA resource: what is asked (state) and what the manager has made of it (shown)."""
+class SimHaResource:
+    """
+    One HA resource: its options with the requested state, and the state set by the HA manager.
+    """
 
     sid: str
     type: str
     options: Row = field(default_factory=dict)  # state, group, max_restart, comment, ...
-    shown: str = "queued"
+    crm_state: str = "queued"
     node: str = ""
-    since: float = 0.0  # when shown was last decided
-    moving_to: str | None = None
-    home: str = ""  # the host it left for that host's maintenance
+    state_changed_at: float = 0.0  # when the state last changed
+    migration_target: str | None = None
+    maintenance_node: str = ""  # the node it left because of maintenance
 
 
 @dataclass(slots=True)
-class Ha:
-    resources: dict[str, HaResource] = field(default_factory=dict)
+class SimHa:
+    resources: dict[str, SimHaResource] = field(default_factory=dict)
     groups: dict[str, Row] = field(default_factory=dict)
     rules: dict[str, Row] = field(default_factory=dict)
-    armed_at: float | None = None  # when the first resource woke the manager
+    armed_at: float | None = None  # when the first resource was added
     master: str = ""
 
 
 @dataclass(slots=True)
-class Sdn:
-    """The edited configuration, and the one that was applied last."""
+class SimSdn:
+    """The SDN configuration, and the one last applied."""
 
     zones: dict[str, Row] = field(default_factory=dict)
     vnets: dict[str, Row] = field(default_factory=dict)
@@ -273,7 +277,7 @@ class Sdn:
 
 
 @dataclass(slots=True)
-class Task:
+class SimTask:
     """One worker, running or ended."""
 
     upid: str
@@ -283,7 +287,7 @@ class Task:
     starttime: int
     type: str
     id: str
-    user: str  # with "!token" when a token asked
+    user: str  # with "!token" for an API token
     log: list[str] = field(default_factory=list)
     endtime: int | None = None
     exitstatus: str | None = None
@@ -295,8 +299,8 @@ class Task:
 
 
 @dataclass(slots=True)
-class Report:
-    """What pvestatd last said about a guest; /cluster/resources shows only this."""
+class StatdStatus:
+    """The last status that pvestatd broadcast about a guest; used by /cluster/resources."""
 
     kind: str
     node: str
@@ -311,8 +315,8 @@ class Report:
 
 
 @dataclass(slots=True)
-class Region:
-    """One Proxmox cluster, or one single node."""
+class SimRegion:
+    """One Proxmox VE cluster, or one standalone node."""
 
     name: str
     version: str = "8.4.21"
@@ -322,25 +326,27 @@ class Region:
     config_version: int = 1
     api_node: str = ""
     secret: str = ""  # signs tickets
-    pace: Pace = field(default_factory=Pace)
-    hosts: dict[str, Host] = field(default_factory=dict)
-    storages: dict[str, Storage] = field(default_factory=dict)
-    guests: dict[int, Guest] = field(default_factory=dict)
-    pools: dict[str, Pool] = field(default_factory=dict)
-    access: Access = field(default_factory=Access)
-    ha: Ha = field(default_factory=Ha)
-    sdn: Sdn = field(default_factory=Sdn)
-    firewall: Firewall = field(default_factory=Firewall)
+    pace: RegionPace = field(default_factory=RegionPace)
+    hosts: dict[str, SimHost] = field(default_factory=dict)
+    storages: dict[str, SimStorage] = field(default_factory=dict)
+    guests: dict[int, SimGuest] = field(default_factory=dict)
+    pools: dict[str, SimPool] = field(default_factory=dict)
+    access: SimAccess = field(default_factory=SimAccess)
+    ha: SimHa = field(default_factory=SimHa)
+    sdn: SimSdn = field(default_factory=SimSdn)
+    firewall: SimFirewall = field(default_factory=SimFirewall)
     options: Row = field(default_factory=dict)  # datacenter.cfg
     replication: dict[str, Row] = field(default_factory=dict)
     backup_jobs: dict[str, Row] = field(default_factory=dict)
-    tasks: dict[str, Task] = field(default_factory=dict)  # upid -> task, oldest first
+    tasks: dict[str, SimTask] = field(default_factory=dict)  # upid -> task, oldest first
     cluster_log: list[Row] = field(default_factory=list)
-    reports: dict[int, Report] = field(default_factory=dict)
-    changed: set[int] = field(default_factory=set)  # guests that pvestatd has not looked at yet
-    reported_at: float = 0.0
-    counter: int = 1000  # pids, incarnations: one sequence
-    files: dict[str, Row] = field(default_factory=dict)  # files of the hosts a world declares
+    statd_status: dict[int, StatdStatus] = field(default_factory=dict)
+    changed: set[int] = field(default_factory=set)  # guests changed since the last pvestatd update
+    status_updated_at: float = 0.0
+    counter: int = 1000  # sequence of pids and incarnations
+    files: dict[str, Row] = field(
+        default_factory=dict
+    )  # files on hosts, declared by the world file
 
     @property
     def major(self) -> int:

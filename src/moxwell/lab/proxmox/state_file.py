@@ -1,27 +1,28 @@
 """
-Saving and resuming: the whole state in one JSON file, replaced at once.
+Saves the state of all regions to one JSON file, written atomically, and loads it.
 
-Workers do not survive: a task that was running when the state was saved reads "unexpected status"
-afterwards, as after a crash of its host.
+Workers are not saved: a task that was running has the exit status "unexpected status" after a load,
+as after a crash of its host.
 """
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from moxwell.lab.proxmox.state import Region
-from moxwell.lab.proxmox.yaml_tree import BadFile
+from moxwell.lab.proxmox.state import SimRegion
+from moxwell.lab.proxmox.yaml_tree import InvalidFile
 
 
-def dump(regions: dict[str, Region]) -> bytes:
+def dump(regions: dict[str, SimRegion]) -> bytes:
     return msgspec.json.encode(regions)
 
 
-def load(data: bytes, source: str = "state") -> dict[str, Region]:
+def load(data: bytes, source: str = "state") -> dict[str, SimRegion]:
     try:
-        regions = msgspec.json.decode(data, type=dict[str, Region])
+        regions = msgspec.json.decode(upgrade(data), type=dict[str, SimRegion])
     except msgspec.DecodeError as problem:
-        raise BadFile(f"{source}: not a saved state: {problem}") from problem
+        raise InvalidFile(f"{source}: not a saved state: {problem}") from problem
     for region in regions.values():
         for task in region.tasks.values():
             if task.running:
@@ -29,37 +30,82 @@ def load(data: bytes, source: str = "state") -> dict[str, Region]:
     return regions
 
 
-def save_file(regions: dict[str, Region], path: Path) -> None:
-    """Write beside and rename, so that a crash leaves the old state."""
+OLD_FIELDS = {
+    "region": {"reports": "statd_status", "reported_at": "status_updated_at"},
+    "ha": {
+        "shown": "crm_state",
+        "since": "state_changed_at",
+        "moving_to": "migration_target",
+        "home": "maintenance_node",
+    },
+    "volume": {"mark": "content_id"},
+}
+
+
+def upgrade(data: bytes) -> bytes:
+    """Rename the fields of a state that an older version saved; other data is returned as it is."""
+    if b'"reports":' not in data:
+        return data
+    regions = msgspec.json.decode(data)
+    for region in regions.values():
+        _rename(region, "region")
+        for resource in region.get("ha", {}).get("resources", {}).values():
+            _rename(resource, "ha")
+        for storage in region.get("storages", {}).values():
+            for volumes in storage.get("volumes", {}).values():
+                for volume in volumes.values():
+                    _rename(volume, "volume")
+        for guest in region.get("guests", {}).values():
+            _upgrade_guest(guest)
+    return msgspec.json.encode(regions)
+
+
+def _upgrade_guest(guest: dict[str, Any]) -> None:
+    special = guest.get("special", {})
+    guest["special"] = {k.replace("ghost:", "unattached:"): v for k, v in special.items()}
+    for snapshot in guest.get("snapshots", {}).values():
+        for row in snapshot.get("disks", {}).values():
+            _rename(row, "volume")
+
+
+def _rename(row: dict[str, Any], kind: str) -> None:
+    for old, new in OLD_FIELDS[kind].items():
+        if old in row:
+            row[new] = row.pop(old)
+
+
+def save_file(regions: dict[str, SimRegion], path: Path) -> None:
+    """Write a temporary file and rename it."""
     beside = path.with_suffix(path.suffix + ".new")
     beside.write_bytes(dump(regions))
     beside.replace(path)
 
 
-def load_file(path: Path) -> dict[str, Region]:
+def load_file(path: Path) -> dict[str, SimRegion]:
     return load(path.read_bytes(), str(path))
 
 
-HALF_MADE = frozenset({"clone", "create"})
-PASSING = frozenset({"backup", "disk", "migrate", "rollback", "snapshot", "snapshot-delete"})
+CREATION_LOCKS = frozenset({"clone", "create"})
+TASK_LOCKS = frozenset({"backup", "disk", "migrate", "rollback", "snapshot", "snapshot-delete"})
 
 
-def mend(regions: dict[str, Region]) -> None:
-    """As if each worker had failed tidily: for hosts that went on while only we were killed.
+def clean_interrupted(regions: dict[str, SimRegion]) -> None:
+    """
+    Clean up after interrupted workers, when the simulator was killed but not its hosts.
 
-    A genuine worker that fails removes the guest it was making and gives up its lock.
+    As a worker that fails does: deletes the guest that it was creating, and removes its lock.
     """
     for region in regions.values():
         for guest in list(region.guests.values()):
-            if guest.lock in HALF_MADE:
+            if guest.lock in CREATION_LOCKS:
                 del region.guests[guest.vmid]
                 _free(region, guest.vmid)
-            elif guest.lock in PASSING:
+            elif guest.lock in TASK_LOCKS:
                 del guest.conf["lock"]
 
 
-def _free(region: Region, vmid: int) -> None:
+def _free(region: SimRegion, vmid: int) -> None:
     for storage in region.storages.values():
-        for shelf in storage.volumes.values():
-            for name in [n for n, volume in shelf.items() if volume.vmid == vmid]:
-                del shelf[name]
+        for volumes in storage.volumes.values():
+            for name in [n for n, volume in volumes.items() if volume.vmid == vmid]:
+                del volumes[name]

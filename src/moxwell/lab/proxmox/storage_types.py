@@ -1,7 +1,7 @@
 """
-The storage types, and the options each takes: (required, also allowed).
+Storage types and their options: (required, optional).
 
-A required option is fixed for life unless it stands in the second set as well.
+A required option cannot be changed unless it is also in the second set.
 """
 
 from moxwell.lab.proxmox.config_schema import formats
@@ -128,13 +128,16 @@ TYPES = {
 
 
 def types(major: int) -> tuple[str, ...]:
-    """What the API of a version offers; drbd is a plugin of LINBIT's that a world may declare."""
+    """
+    The types that the API of a major version accepts; drbd is LINBIT's plugin, for world files
+    only.
+    """
     gone = {"drbd"} | ({"glusterfs"} if major >= 9 else set())
     return tuple(sorted(set(TYPES) - gone))
 
 
-def holds(kind: str) -> frozenset[str]:
-    """What a type of storage can hold."""
+def supported_content(kind: str) -> frozenset[str]:
+    """The content types that a storage type supports."""
     if kind in {"dir", "nfs", "cifs", "glusterfs", "btrfs"}:
         return CONTENTS
     if kind == "cephfs":

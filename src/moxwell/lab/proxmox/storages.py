@@ -1,8 +1,7 @@
 """
-Storage configuration (``/storage``), and what a node sees of it (``/nodes/N/storage``).
+``/storage`` (storage.cfg) and ``/nodes/{node}/storage``.
 
-A table says which options each type takes, which it must have and which can never change. What lies
-on a storage belongs to other modules; here is only its definition and how full it is.
+The options of each type are in ``storage_types``; volumes are in ``volumes``.
 """
 
 from typing import Any
@@ -12,24 +11,24 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE, STORAGE
 from moxwell.lab.proxmox.errors import FormatError, die, param_error
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Row, Storage
+from moxwell.lab.proxmox.state import Row, SimStorage
 from moxwell.lab.proxmox.storage_types import (
     CONTENTS,
     FIXED,
     OPTIONS,
     TYPES,
     default_content,
-    holds,
+    supported_content,
     types,
 )
 
 _SEE = ("Datastore.Audit", "Datastore.AllocateSpace")
 
 
-def config_row(call: Call, storage: Storage) -> Row:
+def config_row(call: ApiCall, storage: SimStorage) -> Row:
     return {
         "storage": storage.name,
         "type": storage.type,
@@ -38,11 +37,11 @@ def config_row(call: Call, storage: Storage) -> Row:
     }
 
 
-def config_digest(call: Call) -> str:
+def config_digest(call: ApiCall) -> str:
     return digest_of({s.name: (s.type, s.options) for s in call.region.storages.values()})
 
 
-def list_config(call: Call) -> list[Row]:
+def list_config(call: ApiCall) -> list[Row]:
     return [
         config_row(call, storage)
         for storage in call.region.storages.values()
@@ -51,18 +50,18 @@ def list_config(call: Call) -> list[Row]:
     ]
 
 
-def find(call: Call, name: str, what: str = "") -> Storage:
+def find(call: ApiCall, name: str, what: str = "") -> SimStorage:
     storage = call.region.storages.get(name)
     if storage is None:
         raise die(f"{what}storage '{name}' does not exist")
     return storage
 
 
-def get_config(call: Call) -> Row:
+def get_config(call: ApiCall) -> Row:
     return config_row(call, find(call, call.params["storage"]))
 
 
-def create(call: Call) -> Row:
+def create(call: ApiCall) -> Row:
     name, kind = call.params.pop("storage"), call.params.pop("type")
     options = _stored(call.params)
     required, allowed = TYPES[kind]
@@ -76,32 +75,32 @@ def create(call: Call) -> Row:
     if name in call.region.storages:
         raise die(f"create storage failed: storage ID '{name}' already defined")
     options.setdefault("content", default_content(kind))
-    call.region.storages[name] = Storage(name, kind, options, capacity=100 << 30)
+    call.region.storages[name] = SimStorage(name, kind, options, capacity=100 << 30)
     return {"storage": name, "type": kind}
 
 
 def _fit_content(options: dict[str, Any], kind: str) -> None:
-    """Content that a type cannot hold is dropped without a word."""
+    """Remove content types that the storage type does not support."""
     if "content" not in options:
         return
     asked = formats.split_list(options["content"])
-    kept = [c for c in asked if c in holds(kind)]
+    kept = [c for c in asked if c in supported_content(kind)]
     if "none" in kept and len(kept) > 1:
         raise die("unable to combine 'none' with other content types")
-    if not kept and "none" not in holds(kind):
+    if not kept and "none" not in supported_content(kind):
         raise die("storage does not support content type 'none'")
     options["content"] = ",".join(kept)
 
 
 def _stored(params: dict[str, Any]) -> dict[str, Any]:
-    """Options as they are kept: lists in one order, passwords elsewhere."""
+    """Options as stored: sorted lists, no passwords."""
     kept = {k: v for k, v in params.items() if k not in {"password", "delete", "digest"}}
     if "content" in kept:
         kept["content"] = ",".join(dict.fromkeys(formats.split_list(kept["content"])))
     return kept
 
 
-def update(call: Call) -> Row:
+def update(call: ApiCall) -> Row:
     what = "update storage failed: "
     storage = find(call, call.params.pop("storage"), what)
     digest = call.params.get("digest")
@@ -132,17 +131,17 @@ def update(call: Call) -> Row:
     return {"storage": storage.name, "type": storage.type}
 
 
-def delete(call: Call) -> None:
+def delete(call: ApiCall) -> None:
     storage = find(call, call.params["storage"], "delete storage failed: ")
     del call.region.storages[storage.name]
     access = call.region.access
     access.acl = [a for a in access.acl if a.path != f"/storage/{storage.name}"]
 
 
-# ---------------------------------------------------------------- as a node sees it
+# ---------------------------------------------------------------- per node
 
 
-def node_row(storage: Storage, node: str) -> Row:
+def node_row(storage: SimStorage, node: str) -> Row:
     enabled = int(not storage.options.get("disable"))
     row: Row = {
         "type": storage.type,
@@ -159,7 +158,7 @@ def node_row(storage: Storage, node: str) -> Row:
     return row
 
 
-def list_node(call: Call) -> list[Row]:
+def list_node(call: ApiCall) -> list[Row]:
     wanted = call.get("storage")
     if wanted is not None and wanted not in call.region.storages:
         raise param_error({"storage": "No such storage."})
@@ -173,7 +172,7 @@ def list_node(call: Call) -> list[Row]:
     return rows
 
 
-def _listed(call: Call, storage: Storage) -> bool:
+def _listed(call: ApiCall, storage: SimStorage) -> bool:
     kinds = set(formats.split_list(call.get("content", "")))
     target = call.get("target")
     return (
@@ -185,7 +184,7 @@ def _listed(call: Call, storage: Storage) -> bool:
     )
 
 
-def node_status(call: Call) -> Row:
+def node_status(call: ApiCall) -> Row:
     storage = call.region.storages.get(call.params["storage"])
     if storage is None:
         raise param_error({"storage": "No such storage."})
@@ -203,14 +202,16 @@ def content_list(value: str) -> None:
 _ALLOCATE = perm("/storage", "Datastore.Allocate")
 
 
-def _versioned(major: int) -> tuple[Route, ...]:
+def _versioned(major: int) -> tuple[ApiRoute, ...]:
     since, until = (0, 8) if major == 8 else (9, 99)
     kind = Param(enum=types(major))
     required = Param(enum=types(major), optional=False)
     new = {"storage": STORAGE, "type": required, **OPTIONS}
     return (
-        Route("GET", "/storage", list_config, {"type": kind}, anyone, version=since, until=until),
-        Route("POST", "/storage", create, new, _ALLOCATE, version=since, until=until),
+        ApiRoute(
+            "GET", "/storage", list_config, {"type": kind}, anyone, version=since, until=until
+        ),
+        ApiRoute("POST", "/storage", create, new, _ALLOCATE, version=since, until=until),
     )
 
 
@@ -218,17 +219,17 @@ _CHANGE = {k: v for k, v in OPTIONS.items() if k not in FIXED - {"server"}}
 ROUTES = (
     *_versioned(8),
     *_versioned(9),
-    Route(
+    ApiRoute(
         "GET", "/storage/{storage}", get_config, {"storage": STORAGE},
         perm("/storage/{storage}", "Datastore.Allocate"),
     ),
-    Route(
+    ApiRoute(
         "PUT", "/storage/{storage}", update,
         {"storage": STORAGE, **_CHANGE, "delete": Param(max_length=4096), "digest": DIGEST},
         _ALLOCATE,
     ),
-    Route("DELETE", "/storage/{storage}", delete, {"storage": STORAGE}, _ALLOCATE),
-    Route(
+    ApiRoute("DELETE", "/storage/{storage}", delete, {"storage": STORAGE}, _ALLOCATE),
+    ApiRoute(
         "GET", "/nodes/{node}/storage", list_node,
         {
             "node": NODE,
@@ -240,7 +241,7 @@ ROUTES = (
         },
         anyone,
     ),
-    Route(
+    ApiRoute(
         "GET", "/nodes/{node}/storage/{storage}/status", node_status,
         {"node": NODE, "storage": STORAGE}, perm("/storage/{storage}", *_SEE, any_of=True),
     ),

@@ -1,10 +1,9 @@
 """
-Reading tasks: lists, status, log, and stopping one.
+``/nodes/{node}/tasks`` and ``/cluster/tasks``: list, status, log, stop.
 
-A task belongs to its node: another node does not know it. Somebody else's task needs Sys.Audit on
-the node; lists simply leave those out. The surprise: the list of the whole cluster shows a token
-none at all without Sys.Audit on ``/``, not even its own, because it compares the task's user, cut
-off from the token's name, with the whole name of the one who asks.
+Only the node of a task returns it. Tasks of others require Sys.Audit on the node; lists omit them.
+The cluster-wide list shows an API token no task without Sys.Audit on ``/``, not even its own,
+because PVE compares the user of the task, without the token name, with the full name of the caller.
 """
 
 import re
@@ -13,10 +12,10 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema.formats import split_list, vmid
 from moxwell.lab.proxmox.config_schema.params import NODE
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.request_context import Call, Paged
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall, PagedList
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone
-from moxwell.lab.proxmox.state import Row, Task
+from moxwell.lab.proxmox.state import Row, SimTask
 
 _UPID = re.compile(
     r"^UPID:([a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?):[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8,9}"
@@ -25,7 +24,7 @@ _UPID = re.compile(
 MISSING = "unable to open file - No such file or directory"
 
 
-def row(task: Task) -> Row:
+def row(task: SimTask) -> Row:
     user, _, token = task.user.partition("!")
     shown: Row = {
         "upid": task.upid,
@@ -40,11 +39,11 @@ def row(task: Task) -> Row:
     return shown | ({"tokenid": token} if token else {})
 
 
-def _ended(task: Task) -> Row:
+def _ended(task: SimTask) -> Row:
     return row(task) | {"endtime": task.endtime, "status": task.exitstatus}
 
 
-def list_tasks(call: Call) -> Paged:
+def list_tasks(call: ApiCall) -> PagedList:
     source = call.get("source", "archive")
     found: list[Row] = []
     for task in reversed(call.region.tasks.values()):
@@ -55,10 +54,10 @@ def list_tasks(call: Call) -> Paged:
         elif not task.running and source in {"archive", "all"}:
             found.append(_ended(task))
     start, limit = call.get("start", 0), call.get("limit", 50)
-    return Paged(found[start : start + limit], len(found) or None)
+    return PagedList(found[start : start + limit], len(found) or None)
 
 
-def _wanted(call: Call, task: Task) -> bool:
+def _wanted(call: ApiCall, task: SimTask) -> bool:
     p = call.params
     if not _is_own(call, task.user) and not call.may(f"/nodes/{call.node}", "Sys.Audit"):
         return False
@@ -73,11 +72,11 @@ def _wanted(call: Call, task: Task) -> bool:
     )
 
 
-def _kinds(call: Call) -> list[str]:
+def _kinds(call: ApiCall) -> list[str]:
     return split_list(call.params["statusfilter"].lower())
 
 
-def _kind(task: Task) -> str:
+def _kind(task: SimTask) -> str:
     if task.exitstatus == "OK":
         return "ok"
     if task.exitstatus is None or task.exitstatus == "unexpected status":
@@ -85,8 +84,10 @@ def _kind(task: Task) -> str:
     return "warning" if task.exitstatus.startswith("WARNINGS: ") else "error"
 
 
-def find_task(call: Call) -> Task | None:
-    """The task of the path if it is this node's; raises for what is no UPID, or not one's own."""
+def find_task(call: ApiCall) -> SimTask | None:
+    """
+    The task of the path if it ran on this node; raises for an invalid UPID or a missing permission.
+    """
     upid = call.params["upid"]
     match = _UPID.match(upid)
     if not match:
@@ -97,18 +98,21 @@ def find_task(call: Call) -> Task | None:
     return task if task is not None and task.node == call.node else None
 
 
-def _is_own(call: Call, owner: str) -> bool:
-    """A token's tasks are its own and its user's; a user's are the user's alone."""
+def _is_own(call: ApiCall, owner: str) -> bool:
+    """
+    Whether a task belongs to the caller; a token also owns the tasks of its user, but not vice
+    versa.
+    """
     if owner == call.authid:
         return True
     return call.token is None and owner.partition("!")[0] == call.user
 
 
-def index(call: Call) -> list[Row]:
+def index(call: ApiCall) -> list[Row]:
     return [{"name": "log"}, {"name": "status"}]
 
 
-def status(call: Call) -> Row:
+def status(call: ApiCall) -> Row:
     task = find_task(call)
     if task is None:
         raise param_error({"upid": "no such task"})
@@ -116,21 +120,21 @@ def status(call: Call) -> Row:
     return shown if task.running else shown | {"exitstatus": task.exitstatus}
 
 
-def log(call: Call) -> Paged:
+def log(call: ApiCall) -> PagedList:
     task = find_task(call)
     if task is None:
         line = {"n": 1, "t": MISSING}
-        return Paged([line] if call.major >= 9 else line, 1)
+        return PagedList([line] if call.major >= 9 else line, 1)
     if call.get("download") and ("start" in call.params or "limit" in call.params):
         raise die("'download' cannot be used together with 'start' or 'limit' parameters")
     start, limit = call.get("start", 0), call.get("limit", 50)
     lines = task.log[start : start + limit] if limit else task.log[start:]
     if not task.log:
-        return Paged([{"n": 1, "t": "no content"}], 1)
-    return Paged([{"n": start + n, "t": t} for n, t in enumerate(lines, 1)], len(task.log))
+        return PagedList([{"n": 1, "t": "no content"}], 1)
+    return PagedList([{"n": start + n, "t": t} for n, t in enumerate(lines, 1)], len(task.log))
 
 
-def stop(call: Call) -> None:
+def stop(call: ApiCall) -> None:
     upid = call.params["upid"]
     match = _UPID.match(upid)
     if not match:
@@ -140,10 +144,10 @@ def stop(call: Call) -> None:
         raise param_error({"upid": "no such task"})
     if not _is_own(call, match[4]):
         call.check(f"/nodes/{call.node}", "Sys.Modify")
-    call.desk.workers.stop(upid)
+    call.runtime.workers.stop(upid)
 
 
-def recent(call: Call) -> list[Row]:
+def recent(call: ApiCall) -> list[Row]:
     rows: list[Row] = []
     for task in reversed(call.region.tasks.values()):
         if task.user.partition("!")[0] != call.authid and not call.may("/", "Sys.Audit"):
@@ -158,8 +162,8 @@ def recent(call: Call) -> list[Row]:
 _UPID_PARAM: dict[str, Any] = {"node": NODE, "upid": Param(optional=False)}
 _PAGE = {"start": Param("integer", minimum=0), "limit": Param("integer", minimum=0)}
 ROUTES = (
-    Route("GET", "/cluster/tasks", recent, permission=anyone),
-    Route(
+    ApiRoute("GET", "/cluster/tasks", recent, permission=anyone),
+    ApiRoute(
         "GET", "/nodes/{node}/tasks", list_tasks,
         {
             "node": NODE,
@@ -175,10 +179,10 @@ ROUTES = (
         },
         anyone,
     ),
-    Route("GET", "/nodes/{node}/tasks/{upid}", index, _UPID_PARAM, anyone),
-    Route("DELETE", "/nodes/{node}/tasks/{upid}", stop, _UPID_PARAM, anyone),
-    Route("GET", "/nodes/{node}/tasks/{upid}/status", status, _UPID_PARAM, anyone),
-    Route(
+    ApiRoute("GET", "/nodes/{node}/tasks/{upid}", index, _UPID_PARAM, anyone),
+    ApiRoute("DELETE", "/nodes/{node}/tasks/{upid}", stop, _UPID_PARAM, anyone),
+    ApiRoute("GET", "/nodes/{node}/tasks/{upid}/status", status, _UPID_PARAM, anyone),
+    ApiRoute(
         "GET", "/nodes/{node}/tasks/{upid}/log", log,
         {**_UPID_PARAM, **_PAGE, "download": Param("boolean")}, anyone,
     ),

@@ -1,12 +1,11 @@
 """
-Workers: what a request leaves running behind its UPID.
+Worker tasks, and the lock files of guests and storages.
 
-``Workers.spawn`` starts a coroutine that gets a :class:`Work`; a ``PveError`` raised in it becomes
-the exit status of the task, never an answer. Running tasks are plain asyncio tasks: nothing is
-saved of them, so after a resume they read "unexpected status", as after a host's crash.
+``Workers.spawn`` starts a coroutine with a :class:`WorkerContext`; a ``PveException`` raised in it
+becomes the exit status of the task. Workers are asyncio tasks and are not saved.
 
-:class:`FileLocks` are the lock files of guests and storages: first come, first served, and whoever
-waits longer than ten seconds gets PVE's "got timeout".
+:class:`FileLocks` are granted in order of arrival; after ten seconds a waiter gets PVE's "got
+timeout".
 """
 
 import asyncio
@@ -14,11 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from moxwell.clock import Clock
-from moxwell.lab.proxmox.errors import PveError, die
-from moxwell.lab.proxmox.state import Region, Task
+from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.state import SimRegion, SimTask
 
-LOGGED = 200  # lines of the cluster log
-KEPT = 2000  # ended tasks a region remembers
+CLUSTER_LOG_LINES = 200  # lines of the cluster log
+FINISHED_TASKS = 2000  # finished tasks that a region keeps
 LOCK_FILES = {
     "qemu": "/var/lock/qemu-server/lock-{}.conf",
     "lxc": "/run/lock/lxc/pve-config-{}.lock",
@@ -27,16 +26,16 @@ LOCK_FILES = {
 
 
 class FileLocks:
-    """Lock files by name; not saved, as no process survives a restart."""
+    """Lock files by name; not saved."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._held: dict[tuple[str, str], asyncio.Lock] = {}
-        self._wanted: dict[tuple[str, str], int] = {}  # holders and who waits
+        self._wanted: dict[tuple[str, str], int] = {}  # number of holders and waiters
 
     @asynccontextmanager
     async def hold(self, kind: str, name: str | int, seconds: float = 10.0) -> AsyncIterator[None]:
-        """Hold one lock file; kind is qemu, lxc or storage."""
+        """Hold a lock file; kind is qemu, lxc or storage."""
         key = (kind, str(name))
         lock = self._held.setdefault(key, asyncio.Lock())
         self._wanted[key] = self._wanted.get(key, 0) + 1
@@ -72,10 +71,10 @@ class FileLocks:
         return lock is not None and lock.locked()
 
 
-class Work:
-    """What a worker's coroutine holds: its log, and time."""
+class WorkerContext:
+    """The log and the clock of one worker."""
 
-    def __init__(self, task: Task, clock: Clock) -> None:
+    def __init__(self, task: SimTask, clock: Clock) -> None:
         self.task, self._clock = task, clock
 
     @property
@@ -94,18 +93,18 @@ class Work:
             await self._clock.sleep(seconds)
 
 
-Worker = Callable[[Work], Awaitable[None]]
+Worker = Callable[[WorkerContext], Awaitable[None]]
 
 
 class Workers:
     """The running workers of one region."""
 
-    def __init__(self, region: Region, clock: Clock) -> None:
+    def __init__(self, region: SimRegion, clock: Clock) -> None:
         self._region, self._clock = region, clock
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._on_end: list[Callable[[Task], None]] = []
-        self.sabotage: Callable[[Task], str | None] = lambda task: None
-        self.delay: Callable[[Task], float] = lambda task: 0.0
+        self._on_end: list[Callable[[SimTask], None]] = []
+        self.failure_of: Callable[[SimTask], str | None] = lambda task: None
+        self.delay: Callable[[SimTask], float] = lambda task: 0.0
 
     def spawn(self, node: str, kind: str, ident: str | int, user: str, worker: Worker) -> str:
         """Start a worker and return its UPID."""
@@ -115,49 +114,49 @@ class Workers:
         running.add_done_callback(lambda _: self._running.pop(task.upid, None))
         return task.upid
 
-    def _record(self, node: str, kind: str, ident: str, user: str) -> Task:
+    def _record(self, node: str, kind: str, ident: str, user: str) -> SimTask:
         region, now = self._region, self._clock.now().timestamp()
         pid = region.next_number()
         pstart = int(now * 100) & 0xFFFFFFFF
         upid = f"UPID:{node}:{pid:08X}:{pstart:08X}:{int(now):08X}:{kind}:{ident}:{user}:"
-        task = Task(upid, node, pid, pstart, int(now), kind, ident, user)
+        task = SimTask(upid, node, pid, pstart, int(now), kind, ident, user)
         region.tasks[upid] = task
         self._trim()
         self._note(task, f"starting task {upid}")
         return task
 
-    def _note(self, task: Task, text: str) -> None:
-        """One line in the cluster log."""
+    def _note(self, task: SimTask, text: str) -> None:
+        """Append a line to the cluster log."""
         log, number = self._region.cluster_log, self._region.next_number()
         row = {"uid": number, "id": f"{number}:{task.node}", "node": task.node, "pid": task.pid}
         row |= {"time": int(self._clock.now().timestamp()), "pri": 6, "tag": "pvedaemon"}
         log.append(row | {"user": task.user, "msg": text})
-        del log[:-LOGGED]
+        del log[:-CLUSTER_LOG_LINES]
 
     def _trim(self) -> None:
         tasks = self._region.tasks
-        if len(tasks) <= KEPT * 2:
+        if len(tasks) <= FINISHED_TASKS * 2:
             return
         ended = [upid for upid, task in tasks.items() if not task.running]
-        for upid in ended[:-KEPT]:
+        for upid in ended[:-FINISHED_TASKS]:
             del tasks[upid]
 
-    async def _run(self, task: Task, worker: Worker) -> None:
-        work = Work(task, self._clock)
+    async def _run(self, task: SimTask, worker: Worker) -> None:
+        ctx = WorkerContext(task, self._clock)
         try:
-            await work.sleep(self.delay(task))
-            text = self.sabotage(task)
+            await ctx.sleep(self.delay(task))
+            text = self.failure_of(task)
             if text is not None:
                 raise die(text)
-            await worker(work)
-        except PveError as problem:
+            await worker(ctx)
+        except PveException as problem:
             self._end(task, problem.in_task)
         except asyncio.CancelledError as cut:
             self._end(task, str(cut) or "received interrupt")
         else:
             self._end(task, None)
 
-    def _end(self, task: Task, problem: str | None) -> None:
+    def _end(self, task: SimTask, problem: str | None) -> None:
         if problem is not None:
             task.exitstatus = problem.strip().replace("\n", " ")
             task.log.append(f"TASK ERROR: {task.exitstatus}")
@@ -172,17 +171,17 @@ class Workers:
         for callback in self._on_end:
             callback(task)
 
-    def on_end(self, callback: Callable[[Task], None]) -> None:
+    def on_end(self, callback: Callable[[SimTask], None]) -> None:
         self._on_end.append(callback)
 
-    def stop(self, upid: str, says: str = "") -> None:
-        """Interrupt a worker, as DELETE of its task does; ``says`` is its exit text then."""
+    def stop(self, upid: str, exit_status: str = "") -> None:
+        """Stop a worker, as DELETE of its task does, with the exit status ``says``."""
         running = self._running.get(upid)
         if running is not None:
-            running.cancel(says or None)
+            running.cancel(exit_status or None)
 
-    async def wait(self, upid: str, seconds: float | None = None) -> Task:
-        """Until a worker ended, or so many seconds passed."""
+    async def wait(self, upid: str, seconds: float | None = None) -> SimTask:
+        """Wait until a worker ends, or for some seconds."""
         running = self._running.get(upid)
         if running is not None:
             timer = None if seconds is None else asyncio.ensure_future(self._clock.sleep(seconds))
@@ -193,7 +192,7 @@ class Workers:
                 timer.cancel()
         return self._region.tasks[upid]
 
-    def active(self) -> list[Task]:
+    def active(self) -> list[SimTask]:
         return [self._region.tasks[upid] for upid in self._running if upid in self._region.tasks]
 
     async def close(self) -> None:

@@ -1,19 +1,30 @@
 """
-World files: YAML in, the state of regions out.
+World files: YAML that describes the initial state of all regions.
 
-A world says what is there before the first request: regions with nodes, bridges, storages and their
-volumes, users and rights, guests and templates. A mistake is answered with the file, the line
-and the field (see :mod:`moxwell.lab.proxmox.yaml_tree`). What is not said has the defaults of ``state``.
+Nodes, bridges, storages with volumes, users and permissions, guests and templates. An error names
+the file, line and field (see :mod:`moxwell.lab.proxmox.yaml_tree`). Omitted fields have the
+defaults of ``state``.
 """
 
 import hashlib
 from pathlib import Path
 
 from moxwell.lab.proxmox.access.privileges import builtin_roles
-from moxwell.lab.proxmox.state import Access, Acl, Group, Host, Pace, Pool, Region, Row, Token, User
+from moxwell.lab.proxmox.state import (
+    RegionPace,
+    Row,
+    SimAccess,
+    SimAcl,
+    SimGroup,
+    SimHost,
+    SimPool,
+    SimRegion,
+    SimToken,
+    SimUser,
+)
 from moxwell.lab.proxmox.world_guests import read_guest
 from moxwell.lab.proxmox.world_storage import read_storage
-from moxwell.lab.proxmox.yaml_tree import Tree
+from moxwell.lab.proxmox.yaml_tree import YamlTree
 
 REALMS: dict[str, Row] = {
     "pam": {"type": "pam", "comment": "Linux PAM standard authentication"},
@@ -22,14 +33,14 @@ REALMS: dict[str, Row] = {
 REPOIDS = {8: "2606ac850d46da29", 9: "14a22df35955d97d"}
 
 
-def load_world(path: Path, now: float) -> dict[str, Region]:
-    """The regions of a world file; ``now`` is when its hosts came up."""
+def load_world(path: Path, now: float) -> dict[str, SimRegion]:
+    """Read the regions of a world file; ``now`` is the boot time of their hosts."""
     return read_world(path.read_text(), str(path), now)
 
 
-def read_world(text: str, source: str, now: float) -> dict[str, Region]:
-    tree = Tree.parse(text, source)
-    regions: dict[str, Region] = {}
+def read_world(text: str, source: str, now: float) -> dict[str, SimRegion]:
+    tree = YamlTree.parse(text, source)
+    regions: dict[str, SimRegion] = {}
     for one in tree.items("regions"):
         region = _region(one, now)
         if region.name in regions:
@@ -41,12 +52,12 @@ def read_world(text: str, source: str, now: float) -> dict[str, Region]:
     return regions
 
 
-def _region(tree: Tree, now: float) -> Region:
+def _region(tree: YamlTree, now: float) -> SimRegion:
     version = tree.text("version", "8.4.21")
     parts = version.split(".")
     if len(parts) < 2 or parts[0] not in {"8", "9"}:
         raise tree.get("version").bad(f"must be 8.x or 9.x, not '{version}'")
-    region = Region(tree.text("name"), version=version, release=".".join(parts[:2]))
+    region = SimRegion(tree.text("name"), version=version, release=".".join(parts[:2]))
     region.repoid = tree.text("repoid", REPOIDS[int(parts[0])])
     region.cluster = tree.text("cluster", "") or None
     region.config_version = tree.integer("config_version", 1)
@@ -69,7 +80,7 @@ def _region(tree: Tree, now: float) -> Region:
     return region
 
 
-def _contents(tree: Tree, region: Region, now: float) -> None:
+def _contents(tree: YamlTree, region: SimRegion, now: float) -> None:
     for one in tree.items("storages"):
         storage = read_storage(one, region, now)
         region.storages[storage.name] = storage
@@ -87,19 +98,19 @@ def _contents(tree: Tree, region: Region, now: float) -> None:
         region.files[name] = {"size": entry.size("size", 0), "what": entry.text("what", "")}
 
 
-def _pool(tree: Tree) -> Pool:
-    pool = Pool(tree.text("pool"), tree.text("comment", "") or None)
+def _pool(tree: YamlTree) -> SimPool:
+    pool = SimPool(tree.text("pool"), tree.text("comment", "") or None)
     pool.vms = [int(one.value()) for one in tree.items("vms")]
     pool.storages = [str(one.value()) for one in tree.items("storages")]
     tree.done()
     return pool
 
 
-def _pace(tree: Tree | None) -> Pace:
-    pace = Pace()
+def _pace(tree: YamlTree | None) -> RegionPace:
+    pace = RegionPace()
     if tree is None:
         return pace
-    for name in Pace.__dataclass_fields__:
+    for name in RegionPace.__dataclass_fields__:
         if name.endswith("bandwidth"):
             setattr(pace, name, float(tree.size(name, int(getattr(pace, name)))))
         else:
@@ -108,8 +119,8 @@ def _pace(tree: Tree | None) -> Pace:
     return pace
 
 
-def _host(tree: Tree, at: int, now: float, clustered: bool) -> Host:
-    host = Host(tree.text("name"), tree.integer("nodeid", at if clustered else 0))
+def _host(tree: YamlTree, at: int, now: float, clustered: bool) -> SimHost:
+    host = SimHost(tree.text("name"), tree.integer("nodeid", at if clustered else 0))
     host.address = tree.text("address", f"192.0.2.{at}/24")
     host.cpus = tree.integer("cpus", host.cpus, least=1)
     host.sockets = tree.integer("sockets", host.sockets, least=1)
@@ -132,7 +143,7 @@ def _host(tree: Tree, at: int, now: float, clustered: bool) -> Host:
     return host
 
 
-def _bridge(tree: Tree, host: Host) -> Row:
+def _bridge(tree: YamlTree, host: SimHost) -> Row:
     address = tree.text("address", "" if host.bridges else host.address)
     row = _bridge_row(address, tree.text("ports", "eth0"), 4 + len(host.bridges))
     row["type"] = tree.choice("type", ("bridge", "OVSBridge", "bond", "eth", "vlan"), "bridge")
@@ -162,18 +173,18 @@ def _bridge_row(address: str, ports: str, priority: int) -> Row:
     return row
 
 
-def _access(tree: Tree | None, major: int) -> Access:
-    access = Access(realms={name: dict(row) for name, row in REALMS.items()})
-    access.users["root@pam"] = User("root@pam")
+def _access(tree: YamlTree | None, major: int) -> SimAccess:
+    access = SimAccess(realms={name: dict(row) for name, row in REALMS.items()})
+    access.users["root@pam"] = SimUser("root@pam")
     if tree is None:
         return access
     for one in tree.items("users"):
-        user = User(one.text("userid"), one.text("password", "") or None)
+        user = SimUser(one.text("userid"), one.text("password", "") or None)
         user.comment = one.text("comment", "") or None
         access.users[user.userid] = user
         one.done()
     for one in tree.items("groups"):
-        group = Group(one.text("group"), one.text("comment", "") or None)
+        group = SimGroup(one.text("group"), one.text("comment", "") or None)
         group.users = [str(user.value()) for user in one.items("users")]
         access.groups[group.groupid] = group
         one.done()
@@ -188,16 +199,16 @@ def _access(tree: Tree | None, major: int) -> Access:
     return access
 
 
-def _token(tree: Tree, access: Access) -> None:
+def _token(tree: YamlTree, access: SimAccess) -> None:
     userid, _, tokenid = tree.text("token").partition("!")
     if userid not in access.users or not tokenid:
         raise tree.get("token").bad("must be USER@REALM!NAME of a user that is there")
-    token = Token(tokenid, tree.text("secret"), int(tree.boolean("privsep", True)))
+    token = SimToken(tokenid, tree.text("secret"), int(tree.boolean("privsep", True)))
     access.users[userid].tokens[tokenid] = token
     tree.done()
 
 
-def _acl(tree: Tree, access: Access, major: int) -> None:
+def _acl(tree: YamlTree, access: SimAccess, major: int) -> None:
     role = tree.text("role")
     if role not in access.roles and role not in builtin_roles(major):
         raise tree.get("role").bad(f"there is no role '{role}'")
@@ -205,5 +216,5 @@ def _acl(tree: Tree, access: Access, major: int) -> None:
     if len(kinds) != 1:
         raise tree.bad("needs one of the fields user, group, token")
     spread = int(tree.boolean("propagate", True))
-    access.acl.append(Acl(tree.text("path"), kinds[0], tree.text(kinds[0]), role, spread))
+    access.acl.append(SimAcl(tree.text("path"), kinds[0], tree.text(kinds[0]), role, spread))
     tree.done()

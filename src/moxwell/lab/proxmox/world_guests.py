@@ -1,29 +1,29 @@
 """
 Guests and templates of a world file.
 
-A guest's ``config`` is what its configuration file would hold; volumes its drives name are made if
-the storage does not list them already, sized by the drive's ``size``.
+``config`` is the guest configuration. Volumes that its drives name are created with the drive's
+``size`` unless the storage lists them.
 """
 
 import re
 from uuid import UUID, uuid5
 
 from moxwell.lab.proxmox import pvestatd
-from moxwell.lab.proxmox.state import Conf, Guest, Region, Volume
-from moxwell.lab.proxmox.yaml_tree import Tree
+from moxwell.lab.proxmox.state import Conf, SimGuest, SimRegion, SimVolume
+from moxwell.lab.proxmox.yaml_tree import YamlTree
 
 _DRIVE = re.compile(r"^(ide|sata|scsi|virtio|efidisk|tpmstate|unused|mp)\d+$|^rootfs$")
 _SPACE = UUID("6d6f7877-656c-4000-8000-000000000000")
 
 
-def read_guest(tree: Tree, region: Region, now: float) -> Guest:
+def read_guest(tree: YamlTree, region: SimRegion, now: float) -> SimGuest:
     vmid = tree.integer("vmid", least=100)
     if vmid in region.guests:
         raise tree.get("vmid").bad(f"guest {vmid} is there twice")
     node = tree.text("node", region.api_node)
     if node not in region.hosts:
         raise tree.get("node").bad(f"there is no node '{node}'")
-    guest = Guest(vmid, tree.choice("type", ("qemu", "lxc"), "qemu"), node)
+    guest = SimGuest(vmid, tree.choice("type", ("qemu", "lxc"), "qemu"), node)
     guest.incarnation = region.next_number()
     guest.conf = _conf(tree, guest, now)
     for key, value in guest.conf.items():
@@ -36,7 +36,7 @@ def read_guest(tree: Tree, region: Region, now: float) -> Guest:
     return guest
 
 
-def _conf(tree: Tree, guest: Guest, now: float) -> Conf:
+def _conf(tree: YamlTree, guest: SimGuest, now: float) -> Conf:
     conf: Conf = {}
     config = tree.find("config")
     for key, entry in config.fields() if config is not None else ():
@@ -58,7 +58,7 @@ def _conf(tree: Tree, guest: Guest, now: float) -> Conf:
     return conf
 
 
-def _drive(tree: Tree, region: Region, guest: Guest, text: str, now: float) -> None:
+def _drive(tree: YamlTree, region: SimRegion, guest: SimGuest, text: str, now: float) -> None:
     volid = text.split(",")[0].removeprefix("file=").removeprefix("volume=")
     prefix, colon, name = volid.partition(":")
     if not colon or ("media=cdrom" in text and "cloudinit" not in name):
@@ -66,14 +66,14 @@ def _drive(tree: Tree, region: Region, guest: Guest, text: str, now: float) -> N
     storage = region.storages.get(prefix)
     if storage is None:
         raise tree.bad(f"guest {guest.vmid} uses storage '{prefix}', which is not there")
-    shelf = storage.shelf(guest.node)
+    volumes = storage.volumes_on(guest.node)
     size = pvestatd.size_bytes(pvestatd.option(text, "size")) or 4 << 20
     ending = name.rpartition(".")[2] if "." in name else "raw"
     kind = "subvol" if name.startswith("subvol") else ending
     content = "images" if guest.kind == "qemu" else "rootdir"
-    shelf.setdefault(
+    volumes.setdefault(
         name,
-        Volume(
+        SimVolume(
             name,
             kind,
             content,
@@ -81,6 +81,6 @@ def _drive(tree: Tree, region: Region, guest: Guest, text: str, now: float) -> N
             used=size,
             vmid=guest.vmid,
             ctime=int(now),
-            mark=f"{region.name}/{prefix}/{name}",
+            content_id=f"{region.name}/{prefix}/{name}",
         ),
     )

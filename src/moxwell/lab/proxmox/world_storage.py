@@ -4,9 +4,9 @@ Storages and volumes of a world file.
 
 from typing import Any
 
-from moxwell.lab.proxmox.state import Region, Storage, Volume
+from moxwell.lab.proxmox.state import SimRegion, SimStorage, SimVolume
 from moxwell.lab.proxmox.storage_types import TYPES, default_content
-from moxwell.lab.proxmox.yaml_tree import Tree
+from moxwell.lab.proxmox.yaml_tree import YamlTree
 
 _CONTENT = {
     "iso": "iso",
@@ -15,16 +15,16 @@ _CONTENT = {
     "snippets": "snippets",
     "backup": "backup",
 }
-_MEANT = {"storage", "type", "capacity", "used", "volumes"}
+_KNOWN_FIELDS = {"storage", "type", "capacity", "used", "volumes"}
 
 
-def read_storage(tree: Tree, region: Region, now: float) -> Storage:
+def read_storage(tree: YamlTree, region: SimRegion, now: float) -> SimStorage:
     name, kind = tree.text("storage"), tree.choice("type", tuple(sorted(TYPES)))
     if name in region.storages:
         raise tree.get("storage").bad(f"storage '{name}' is there twice")
     options: dict[str, Any] = {}
     for field, value in tree.fields():
-        if field not in _MEANT:
+        if field not in _KNOWN_FIELDS:
             options[field] = _option(field, value)
     required, allowed = TYPES[kind]
     for field in options:
@@ -34,14 +34,14 @@ def read_storage(tree: Tree, region: Region, now: float) -> Storage:
         if field not in options:
             raise tree.bad(f"field '{field}' is missing (type {kind} needs it)")
     options.setdefault("content", default_content(kind))
-    storage = Storage(name, kind, options, capacity=tree.size("capacity", 100 << 30))
+    storage = SimStorage(name, kind, options, capacity=tree.size("capacity", 100 << 30))
     storage.used_extra = tree.size("used", 0)
     for one in tree.items("volumes"):
         _volume(one, region, storage, now)
     return storage
 
 
-def _option(field: str, tree: Tree) -> Any:
+def _option(field: str, tree: YamlTree) -> Any:
     value = tree.value()
     if field in {"shared", "disable"}:
         return int(bool(value))
@@ -50,13 +50,13 @@ def _option(field: str, tree: Tree) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def _volume(tree: Tree, region: Region, storage: Storage, now: float) -> None:
+def _volume(tree: YamlTree, region: SimRegion, storage: SimStorage, now: float) -> None:
     prefix, _, name = tree.text("volid").partition(":")
     if prefix != storage.name or not name:
         raise tree.get("volid").bad(f"must start with '{storage.name}:'")
     size = tree.size("size")
     content = _CONTENT.get(name.partition("/")[0], "images")
-    volume = Volume(name, tree.text("format", _format(name)), content, size, used=size)
+    volume = SimVolume(name, tree.text("format", _format(name)), content, size, used=size)
     volume.size = tree.size("virtual_size", size)
     volume.ctime = int(now)
     volume.vmid = tree.integer("vmid", 0) or None

@@ -1,8 +1,8 @@
 """
-YAML with a memory of where everything stood, for errors that name the line and the field.
+A YAML reader whose errors name the file, line and field.
 
-``Tree`` wraps one node of a YAML document. Its readers (``text``, ``integer``, ``size``, ...) check
-as they read; ``done`` complains about fields nobody asked for, with the nearest known name.
+``YamlTree`` wraps one YAML node. Its readers (``text``, ``integer``, ``size``, ...) check types;
+``done`` rejects unknown fields and suggests the nearest known name.
 """
 
 import difflib
@@ -18,34 +18,34 @@ _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?$", re.I)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
-class BadFile(Invalid):
-    """A file that says something it cannot mean; tells file, line and field."""
+class InvalidFile(Invalid):
+    """An invalid world or state file; the message has file, line and field."""
 
-    reason = "BadFile"
+    reason = "InvalidFile"
 
 
-class Tree:
-    """One YAML node and the way to it."""
+class YamlTree:
+    """One YAML node and its path."""
 
     def __init__(self, node: yaml.Node, source: str, path: str = "") -> None:
         self._node, self._source, self._path = node, source, path
         self._asked: set[str] = set()
 
     @classmethod
-    def parse(cls, text: str, source: str) -> "Tree":
+    def parse(cls, text: str, source: str) -> "YamlTree":
         try:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as problem:
             line = problem.problem_mark.line + 1 if problem.problem_mark else 0
-            raise BadFile(f"{source}:{line}: not YAML: {problem.problem}") from problem
+            raise InvalidFile(f"{source}:{line}: not YAML: {problem.problem}") from problem
         if node is None:
-            raise BadFile(f"{source}:1: the file is empty")
+            raise InvalidFile(f"{source}:1: the file is empty")
         return cls(node, source)
 
-    def bad(self, text: str) -> BadFile:
-        """An error about this place."""
+    def bad(self, text: str) -> InvalidFile:
+        """An error about this node."""
         where = self._path or "the file"
-        return BadFile(f"{self._source}:{self._node.start_mark.line + 1}: {where}: {text}")
+        return InvalidFile(f"{self._source}:{self._node.start_mark.line + 1}: {where}: {text}")
 
     # ------------------------------------------------------------------ structure
 
@@ -58,40 +58,40 @@ class Tree:
         self._asked.add(name)
         return name in self._entries()
 
-    def find(self, name: str) -> "Tree | None":
-        """A field that may be missing."""
+    def find(self, name: str) -> "YamlTree | None":
+        """An optional field."""
         self._asked.add(name)
         node = self._entries().get(name)
         return None if node is None else self._below(node, name)
 
-    def get(self, name: str) -> "Tree":
-        """A field that must be there."""
+    def get(self, name: str) -> "YamlTree":
+        """A required field."""
         found = self.find(name)
         if found is None:
             raise self.bad(f"field '{name}' is missing")
         return found
 
-    def _below(self, node: yaml.Node, name: str) -> "Tree":
-        return Tree(node, self._source, f"{self._path}.{name}".removeprefix("."))
+    def _below(self, node: yaml.Node, name: str) -> "YamlTree":
+        return YamlTree(node, self._source, f"{self._path}.{name}".removeprefix("."))
 
-    def items(self, name: str) -> Iterator["Tree"]:
-        """The members of a list field; none where it is missing."""
+    def items(self, name: str) -> Iterator["YamlTree"]:
+        """The items of a list field; none if it is missing."""
         found = self.find(name)
         if found is None:
             return
         if not isinstance(found._node, yaml.SequenceNode):
             raise found.bad("must be a list")
         for at, node in enumerate(found._node.value):
-            yield Tree(node, self._source, f"{found._path}[{at}]")
+            yield YamlTree(node, self._source, f"{found._path}[{at}]")
 
-    def fields(self) -> Iterator[tuple[str, "Tree"]]:
-        """Every field of a mapping, whatever it is called."""
+    def fields(self) -> Iterator[tuple[str, "YamlTree"]]:
+        """Every field of a mapping."""
         for name, node in self._entries().items():
             self._asked.add(name)
             yield name, self._below(node, name)
 
     def done(self) -> None:
-        """Complain about the first field that nobody read."""
+        """Raise for the first field that was not read."""
         for name, node in self._entries().items():
             if name not in self._asked:
                 near = difflib.get_close_matches(name, sorted(self._asked), 1)
@@ -101,7 +101,7 @@ class Tree:
     # ------------------------------------------------------------------ values
 
     def value(self) -> Any:
-        """Whatever YAML makes of it."""
+        """The plain YAML value."""
         loader = yaml.SafeLoader("")
         try:
             return loader.construct_document(self._node)
@@ -148,7 +148,7 @@ class Tree:
         return bool(value)
 
     def size(self, name: str, default: int | None = None) -> int:
-        """Bytes: a number, or a text such as ``32G``."""
+        """Bytes: a number, or a string such as ``32G``."""
         found = self.find(name) if default is not None else self.get(name)
         if found is None:
             assert default is not None

@@ -1,16 +1,21 @@
-"""What ``kubeadm init`` in user data asks of the lab, and what is refused with which words."""
+"""Parsing of kubeadm init in user-data, static pods and addons."""
 
 from typing import Any
 
 import pytest
 import yaml
 
+from moxwell.bootstrap.kubeadm import token_secret
 from moxwell.errors import Invalid
-from moxwell.lab.guests.control_plane import Init, Plane, find_init, joined_plane
-from moxwell.lab.guests.kubeadm import token_secret
+from moxwell.lab.guests.control_plane import (
+    GuestControlPlane,
+    KubeadmInit,
+    find_init,
+    joined_control_plane,
+)
 from moxwell.lab.guests.kubeadm_addons import addons
-from moxwell.lab.guests.static_pods import mirror, static_pods
-from moxwell.lab.guests.userdata import TAINTS, Instructions, find_join
+from moxwell.lab.guests.static_pods import mirror_pod, static_pods
+from moxwell.lab.guests.userdata import TAINTS, ParsedUserData, find_join
 
 KEYS = {f"/etc/kubernetes/pki/{n}": f"text of {n}" for n in ("ca.crt", "ca.key", "sa.key")}
 COMMAND = (
@@ -30,26 +35,26 @@ JOIN = {
 }
 
 
-def told(
+def user_data_with(
     cluster: dict[str, Any] | None = None, node: dict[str, Any] | None = None, **init: Any
-) -> Instructions:
+) -> ParsedUserData:
     own = {"kind": "InitConfiguration", "nodeRegistration": node or {}, **init}
     text = yaml.safe_dump_all([CLUSTER | (cluster or {}), own])
-    return Instructions({**KEYS, "/run/kubeadm/kubeadm.yaml": text}, (COMMAND,), "cp-1")
+    return ParsedUserData({**KEYS, "/run/kubeadm/kubeadm.yaml": text}, (COMMAND,), "cp-1")
 
 
-def read(instructions: Instructions) -> Init:
-    found = find_init(instructions)
+def read(user_data: ParsedUserData) -> KubeadmInit:
+    found = find_init(user_data)
     assert found is not None
     return found
 
 
-def test_an_init_is_read_whole() -> None:
+def test_init_configuration_is_parsed() -> None:
     args = [{"name": "provider-id", "value": "proxmox://x"}]
-    found = read(told(node={"kubeletExtraArgs": args}, skipPhases=["addon/kube-proxy"]))
-    assert (found.plane.host, found.plane.port) == ("127.5.0.1", 6443)
-    assert found.plane.ca == "text of ca.crt"
-    assert found.plane.service_key == "text of sa.key"
+    found = read(user_data_with(node={"kubeletExtraArgs": args}, skipPhases=["addon/kube-proxy"]))
+    assert (found.control_plane.host, found.control_plane.port) == ("127.5.0.1", 6443)
+    assert found.control_plane.ca == "text of ca.crt"
+    assert found.control_plane.service_key == "text of sa.key"
     assert found.node_name == "cp-1"
     assert found.kubelet_args == {"provider-id": "proxmox://x"}
     assert found.taints == TAINTS
@@ -65,9 +70,9 @@ def test_an_init_is_read_whole() -> None:
         pytest.param([{"key": "a", "effect": "b"}], ({"key": "a", "effect": "b"},), id="own ones"),
     ],
 )
-def test_taints_of_a_control_plane(taints: Any, expected: Any) -> None:
+def test_control_plane_taints(taints: Any, expected: Any) -> None:
     node = {} if taints is None else {"taints": taints}
-    assert read(told(node=node)).taints == expected
+    assert read(user_data_with(node=node)).taints == expected
 
 
 @pytest.mark.parametrize(
@@ -78,9 +83,9 @@ def test_taints_of_a_control_plane(taints: Any, expected: Any) -> None:
         pytest.param("", "no address", id="no endpoint"),
     ],
 )
-def test_endpoints_that_the_lab_cannot_serve(endpoint: str, words: str) -> None:
+def test_endpoints_that_are_rejected(endpoint: str, words: str) -> None:
     with pytest.raises(Invalid, match=words):
-        find_init(told({"controlPlaneEndpoint": endpoint}))
+        find_init(user_data_with({"controlPlaneEndpoint": endpoint}))
 
 
 @pytest.mark.parametrize(
@@ -91,26 +96,26 @@ def test_endpoints_that_the_lab_cannot_serve(endpoint: str, words: str) -> None:
         pytest.param("[::1]:6443", ("::1", 6443), id="loopback of version six"),
     ],
 )
-def test_endpoints_that_it_can(endpoint: str, expected: tuple[str, int]) -> None:
-    plane = read(told({"controlPlaneEndpoint": endpoint})).plane
-    assert (plane.host, plane.port) == expected
+def test_loopback_endpoints(endpoint: str, expected: tuple[str, int]) -> None:
+    control_plane = read(user_data_with({"controlPlaneEndpoint": endpoint})).control_plane
+    assert (control_plane.host, control_plane.port) == expected
 
 
-def test_keys_that_the_user_data_does_not_bring_are_named() -> None:
-    given = told()
+def test_missing_keys_are_named() -> None:
+    given = user_data_with()
     files = {k: v for k, v in given.files.items() if not k.endswith("ca.key")}
-    with pytest.raises(Invalid, match=r"does not bring /etc/kubernetes/pki/ca\.key"):
-        find_init(Instructions(files, given.commands, "cp-1"))
+    with pytest.raises(Invalid, match=r"does not contain /etc/kubernetes/pki/ca\.key"):
+        find_init(ParsedUserData(files, given.commands, "cp-1"))
 
 
-def test_a_configuration_nobody_wrote() -> None:
-    with pytest.raises(Invalid, match="which nobody wrote"):
-        find_init(Instructions(KEYS, (COMMAND,), "cp-1"))
+def test_missing_configuration_file() -> None:
+    with pytest.raises(Invalid, match="which the user-data does not write"):
+        find_init(ParsedUserData(KEYS, (COMMAND,), "cp-1"))
 
 
-def test_a_script_that_only_speaks_of_init_is_none() -> None:
+def test_a_script_that_mentions_init_is_ignored() -> None:
     script = 'grep -q -e "kubeadm init" /etc/kubeadm.sh'
-    assert find_init(Instructions({"/etc/x.sh": script}, ("/etc/x.sh",), "w")) is None
+    assert find_init(ParsedUserData({"/etc/x.sh": script}, ("/etc/x.sh",), "w")) is None
 
 
 @pytest.mark.parametrize(
@@ -120,27 +125,27 @@ def test_a_script_that_only_speaks_of_init_is_none() -> None:
         pytest.param({"/etc/kubernetes/pki/apiserver-etcd-client.crt": "x"}, False, id="external"),
     ],
 )
-def test_a_join_of_another_control_plane(files: dict[str, str], stacked: bool) -> None:
+def test_join_of_a_second_control_plane_node(files: dict[str, str], stacked: bool) -> None:
     path = "/run/kubeadm/kubeadm-join-config.yaml"
-    written = {**KEYS, **files, path: yaml.safe_dump(JOIN)}
-    join = find_join(Instructions(written, (f"kubeadm join --config {path}",), "cp-2"))
+    files_written = {**KEYS, **files, path: yaml.safe_dump(JOIN)}
+    join = find_join(ParsedUserData(files_written, (f"kubeadm join --config {path}",), "cp-2"))
     assert join is not None
     assert join.taints == TAINTS
-    plane = joined_plane(join, written, "v1.34.1")
-    assert plane is not None
-    assert plane.id == read(told()).plane.id
-    assert plane.stacked is stacked
+    control_plane = joined_control_plane(join, files_written, "v1.34.1")
+    assert control_plane is not None
+    assert control_plane.id == read(user_data_with()).control_plane.id
+    assert control_plane.stacked is stacked
 
 
-def test_static_pods_are_kubeadms_and_those_that_were_written() -> None:
+def test_static_pods_of_kubeadm_and_of_the_user_data() -> None:
     vip = {"kind": "Pod", "metadata": {"name": "kube-vip", "namespace": "kube-system"}, "spec": {}}
     files = {
         "/etc/kubernetes/manifests/kube-vip.yaml": yaml.safe_dump(vip),
         "/etc/kubernetes/manifests/broken.yaml": "{",
         "/etc/other.yaml": yaml.safe_dump(vip),
     }
-    plane = read(told()).plane
-    names = [p["metadata"]["name"] for p in static_pods(plane, files)]
+    control_plane = read(user_data_with()).control_plane
+    names = [p["metadata"]["name"] for p in static_pods(control_plane, files)]
     assert names == [
         "kube-apiserver",
         "kube-controller-manager",
@@ -148,13 +153,15 @@ def test_static_pods_are_kubeadms_and_those_that_were_written() -> None:
         "etcd",
         "kube-vip",
     ]
-    external = read(told({"etcd": {"external": {"endpoints": ["https://e"]}}})).plane
+    external = read(
+        user_data_with({"etcd": {"external": {"endpoints": ["https://e"]}}})
+    ).control_plane
     assert "etcd" not in [p["metadata"]["name"] for p in static_pods(external, {})]
 
 
-def test_a_mirror_says_that_it_is_one() -> None:
-    (pod, *_) = static_pods(read(told()).plane, {})
-    made = mirror(pod, "cp-1", "u1")
+def test_mirror_pod() -> None:
+    (pod, *_) = static_pods(read(user_data_with()).control_plane, {})
+    made = mirror_pod(pod, "cp-1", "u1")
     assert made["metadata"]["name"] == "kube-apiserver-cp-1"
     assert "kubernetes.io/config.mirror" in made["metadata"]["annotations"]
     assert made["metadata"]["ownerReferences"][0]["kind"] == "Node"
@@ -169,18 +176,18 @@ def test_a_mirror_says_that_it_is_one() -> None:
         pytest.param(["addon"], set(), id="neither"),
     ],
 )
-def test_addons_unless_their_phase_is_skipped(skipped: list[str], kinds: set[str]) -> None:
-    assert {a["kind"] for a in addons(read(told(skipPhases=skipped)))} == kinds
+def test_skipped_addons(skipped: list[str], kinds: set[str]) -> None:
+    assert {a["kind"] for a in addons(read(user_data_with(skipPhases=skipped)))} == kinds
 
 
-def test_tokens_of_an_init_are_kept_as_kubeadm_keeps_them() -> None:
+def test_bootstrap_token_secret() -> None:
     made = token_secret({"token": "abcdef.0123456789abcdef", "expires": "2030-01-01T00:00:00Z"})
     assert made["metadata"]["name"] == "bootstrap-token-abcdef"
     assert made["stringData"]["token-secret"] == "0123456789abcdef"
     assert made["stringData"]["expiration"] == "2030-01-01T00:00:00Z"
 
 
-def test_a_plane_shows_no_key() -> None:
-    plane = read(told()).plane
-    assert isinstance(plane, Plane)
-    assert "key" not in repr(plane)
+def test_repr_contains_no_key() -> None:
+    control_plane = read(user_data_with()).control_plane
+    assert isinstance(control_plane, GuestControlPlane)
+    assert "key" not in repr(control_plane)

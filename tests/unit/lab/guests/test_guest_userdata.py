@@ -1,4 +1,4 @@
-"""First boot: what a seed says, and what keeps a guest out."""
+"""Parsing of config drives and user-data on first boot."""
 
 import base64
 import gzip
@@ -11,8 +11,8 @@ import yaml
 from pycdlib import PyCdlib
 
 from moxwell.errors import Invalid
-from moxwell.lab.guests.config_drive import Seed, read_seed
-from moxwell.lab.guests.userdata import Join, find_join, read_user_data
+from moxwell.lab.guests.config_drive import ConfigDrive, read_config_drive
+from moxwell.lab.guests.userdata import KubeadmJoin, find_join, read_user_data
 
 JOIN = {
     "apiVersion": "kubeadm.k8s.io/v1beta3",
@@ -58,20 +58,20 @@ def cloud_config(join: dict[str, Any], **file: str) -> str:
 META = {"instance-id": "u-1", "local-hostname": "w1"}
 
 
-def test_a_seed_is_read_from_its_image() -> None:
-    seed = read_seed(
+def test_config_drive_is_parsed() -> None:
+    config_drive = read_config_drive(
         image(
             user_data="#cloud-config\n{}",
             meta_data=json.dumps(META),
             network_config="network: {version: 2}",
         )
     )
-    assert seed == Seed("#cloud-config\n{}", META, {"version": 2})
-    assert seed.hostname == "w1"
+    assert config_drive == ConfigDrive("#cloud-config\n{}", META, {"version": 2})
+    assert config_drive.hostname == "w1"
 
 
 @pytest.mark.parametrize(
-    "medium, says",
+    "medium, message",
     [
         pytest.param(b"\0" * 4096, "not an ISO", id="zeros"),
         pytest.param(image("other", user_data="x"), "labelled 'OTHER'", id="another label"),
@@ -79,31 +79,31 @@ def test_a_seed_is_read_from_its_image() -> None:
         pytest.param(image(user_data="x", meta_data="- a"), "not a mapping", id="odd meta data"),
     ],
 )
-def test_a_bad_medium_says_why(medium: bytes, says: str) -> None:
-    with pytest.raises(Invalid, match=says):
-        read_seed(medium)
+def test_invalid_medium(medium: bytes, message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        read_config_drive(medium)
 
 
-def joined(user_data: str) -> Join | None:
-    return find_join(read_user_data(Seed(user_data, META)))
+def join_in(user_data: str) -> KubeadmJoin | None:
+    return find_join(read_user_data(ConfigDrive(user_data, META)))
 
 
-def test_a_join_is_found_with_its_variables_filled_in() -> None:
-    join = joined(cloud_config(JOIN))
+def test_join_with_jinja_variables() -> None:
+    join = join_in(cloud_config(JOIN))
     assert join is not None
     assert (join.node_name, join.endpoint, join.sentinel) == ("w1", "127.0.0.1:6443", True)
     assert join.kubelet_args == {"provider-id": "proxmox://'u-1'"}
 
 
-def test_arguments_come_as_a_list_too() -> None:
+def test_kubelet_args_as_a_list() -> None:
     args = [{"name": "node-labels", "value": "a=b"}]
     node = {"name": "w9", "kubeletExtraArgs": args}
-    join = joined(cloud_config(JOIN | {"nodeRegistration": node}))
+    join = join_in(cloud_config(JOIN | {"nodeRegistration": node}))
     assert join is not None
     assert (join.node_name, join.kubelet_args) == ("w9", {"node-labels": "a=b"})
 
 
-def test_ignition_is_read_as_well() -> None:
+def test_ignition() -> None:
     plain = yaml.safe_dump(JOIN | {"nodeRegistration": {"name": "w1"}})
     body = base64.b64encode(plain.encode()).decode()
     script = base64.b64encode(COMMAND.encode()).decode()
@@ -120,12 +120,12 @@ def test_ignition_is_read_as_well() -> None:
             "units": [{"name": "k.service", "contents": "[Service]\nExecStart=/etc/kubeadm.sh"}]
         },
     }
-    join = joined(json.dumps(config))
+    join = join_in(json.dumps(config))
     assert join is not None
     assert join.node_name == "w1"
 
 
-def test_flatcar_learns_its_name_from_the_environment_of_proxmox() -> None:
+def test_ignition_envsubst() -> None:
     args = {"provider-id": "proxmox://'${COREOS_CUSTOM_INSTANCE_ID}'"}
     plain = yaml.safe_dump(JOIN | {"nodeRegistration": {"name": "w1", "kubeletExtraArgs": args}})
     script = f"envsubst < {PATH} > {PATH}.tmp\nmv {PATH}.tmp {PATH}\n{COMMAND}"
@@ -138,22 +138,22 @@ def test_flatcar_learns_its_name_from_the_environment_of_proxmox() -> None:
     found = [{"path": path, "contents": {"source": source}} for path, source in sources.items()]
     unit = {"name": "k.service", "contents": "[Service]\nExecStart=/etc/kubeadm.sh"}
     config = {"ignition": {"version": "2.3.0"}, "storage": {"files": found}}
-    join = joined(json.dumps(config | {"systemd": {"units": [unit]}}))
+    join = join_in(json.dumps(config | {"systemd": {"units": [unit]}}))
     assert join is not None
     assert join.kubelet_args == {"provider-id": "proxmox://'north/100'"}
 
 
-def test_packed_files_are_unpacked() -> None:
+def test_compressed_files() -> None:
     packed = base64.b64encode(gzip.compress(yaml.safe_dump(JOIN).encode())).decode()
     config = {
         "write_files": [{"path": PATH, "content": packed, "encoding": "gzip+base64"}],
         "runcmd": [COMMAND],
     }
-    assert joined("#cloud-config\n" + yaml.safe_dump(config)) is not None
+    assert join_in("#cloud-config\n" + yaml.safe_dump(config)) is not None
 
 
 @pytest.mark.parametrize(
-    "user_data, says",
+    "user_data, message",
     [
         pytest.param("echo hello", "neither", id="a script"),
         pytest.param("#cloud-config\n{", "not YAML", id="broken YAML"),
@@ -163,16 +163,16 @@ def test_packed_files_are_unpacked() -> None:
             "## template: jinja\n#cloud-config\na: {{ b.c }}", "b.c", id="unknown variable"
         ),
         pytest.param(
-            f"#cloud-config\nruncmd: ['{COMMAND}']", "nobody wrote", id="no configuration"
+            f"#cloud-config\nruncmd: ['{COMMAND}']", "does not write", id="no configuration"
         ),
         pytest.param(cloud_config({"kind": "Other"}), "no JoinConfiguration", id="other kind"),
         pytest.param(cloud_config(JOIN | {"discovery": {}}), "no API server", id="no endpoint"),
     ],
 )
-def test_bad_data_keeps_a_guest_out(user_data: str, says: str) -> None:
-    with pytest.raises(Invalid, match=says):
-        joined(user_data)
+def test_invalid_user_data(user_data: str, message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        join_in(user_data)
 
 
-def test_a_boot_without_a_join_is_fine() -> None:
-    assert joined("#cloud-config\npackages: [nginx]") is None
+def test_user_data_without_join() -> None:
+    assert join_in("#cloud-config\npackages: [nginx]") is None

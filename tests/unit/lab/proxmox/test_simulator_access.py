@@ -3,21 +3,21 @@
 from typing import Any
 
 import pytest
-from sim_bench import Bench, tell
 
-from moxwell.lab.proxmox.access.permissions import Rights
-from moxwell.lab.proxmox.state import Acl, Group, Pool
+from moxwell.lab.proxmox.access.permissions import CallerPermissions
+from moxwell.lab.proxmox.state import SimAcl, SimGroup, SimPool
+from support.simulator_cluster import SimulatedCluster, run_scenario
 
 JOE = {"authorization": "PVEAPIToken=joe@pve!full=s"}
 HALF = {"authorization": "PVEAPIToken=joe@pve!half=s"}
 
 
-def held(bench: Bench, path: str, token: str | None = None) -> set[str]:
-    return set(Rights(bench.region, "joe@pve", token).on(path))
+def held(sim: SimulatedCluster, path: str, token: str | None = None) -> set[str]:
+    return set(CallerPermissions(sim.region, "joe@pve", token).on(path))
 
 
-def grant(bench: Bench, *rows: tuple[str, str, str, str, int]) -> None:
-    bench.region.access.acl = [Acl(*row) for row in rows]
+def grant(sim: SimulatedCluster, *rows: tuple[str, str, str, str, int]) -> None:
+    sim.region.access.acl = [SimAcl(*row) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -43,67 +43,67 @@ def grant(bench: Bench, *rows: tuple[str, str, str, str, int]) -> None:
     ],
 )  # fmt: skip
 def test_rights(rows: list[Any], path: str, expected: set[str]) -> None:
-    async def story(bench: Bench) -> None:
-        bench.region.access.groups["team"] = Group("team", users=["joe@pve"])
-        bench.region.pools["p"] = Pool("p", vms=[200])
-        grant(bench, *rows)
-        assert held(bench, path) == expected
+    async def scenario(sim: SimulatedCluster) -> None:
+        sim.region.access.groups["team"] = SimGroup("team", users=["joe@pve"])
+        sim.region.pools["p"] = SimPool("p", vms=[200])
+        grant(sim, *rows)
+        assert held(sim, path) == expected
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_separated_token_has_the_intersection() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         grant(
-            bench,
+            sim,
             ("/vms/100", "user", "joe@pve", "PVEVMUser", 1),
             ("/vms", "token", "joe@pve!half", "PVETemplateUser", 1),
         )
-        assert held(bench, "/vms/100", "half") == {"VM.Audit"}
-        assert held(bench, "/vms/101", "half") == set()
-        assert "VM.Console" in held(bench, "/vms/100", "full")
+        assert held(sim, "/vms/100", "half") == {"VM.Audit"}
+        assert held(sim, "/vms/101", "half") == set()
+        assert "VM.Console" in held(sim, "/vms/100", "full")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_ticket_needs_its_csrf_token_to_write() -> None:
-    async def story(bench: Bench) -> None:
-        login = await bench.ask(
+    async def scenario(sim: SimulatedCluster) -> None:
+        login = await sim.request(
             "POST", "/access/ticket", headers={}, username="root@pam", password="secret"
         )
         cookie = {"cookie": f"PVEAuthCookie={login['ticket']}"}
-        assert (await bench.send("GET", "/version", headers=cookie)).status == 200
-        refused = await bench.send("POST", "/pools", headers=cookie, poolid="p")
+        assert (await sim.send("GET", "/version", headers=cookie)).status == 200
+        refused = await sim.send("POST", "/pools", headers=cookie, poolid="p")
         assert (refused.status, refused.reason) == (401, "Permission denied - invalid csrf token")
         both = cookie | {"csrfpreventiontoken": login["CSRFPreventionToken"]}
-        assert (await bench.send("POST", "/pools", headers=both, poolid="p")).status == 200
+        assert (await sim.send("POST", "/pools", headers=both, poolid="p")).status == 200
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_ticket_lasts_two_hours_and_renews_itself() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         form = {"username": "root@pam", "password": "secret"}
-        first = (await bench.ask("POST", "/access/ticket", headers={}, **form))["ticket"]
-        await bench.pause(7000)
+        first = (await sim.request("POST", "/access/ticket", headers={}, **form))["ticket"]
+        await sim.pause(7000)
         form["password"] = first
-        second = (await bench.ask("POST", "/access/ticket", headers={}, **form))["ticket"]
-        await bench.pause(300)
+        second = (await sim.request("POST", "/access/ticket", headers={}, **form))["ticket"]
+        await sim.pause(300)
         old, new = ({"cookie": f"PVEAuthCookie={t}"} for t in (first, second))
-        assert (await bench.send("GET", "/version", headers=old)).status == 401
-        assert (await bench.send("GET", "/version", headers=new)).status == 200
+        assert (await sim.send("GET", "/version", headers=old)).status == 401
+        assert (await sim.send("GET", "/version", headers=new)).status == 200
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_refusal_comes_late() -> None:
-    async def story(bench: Bench) -> None:
-        before = bench.clock.monotonic()
-        answer = await bench.send("GET", "/nodes", headers={})
+    async def scenario(sim: SimulatedCluster) -> None:
+        before = sim.clock.monotonic()
+        answer = await sim.send("GET", "/nodes", headers={})
         assert (answer.status, answer.reason, answer.body) == (401, "No ticket", b"")
-        assert bench.clock.monotonic() - before == pytest.approx(3)
+        assert sim.clock.monotonic() - before == pytest.approx(3)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -125,32 +125,32 @@ def test_a_refusal_comes_late() -> None:
 def test_who_has_no_right_is_told_which(
     method: str, path: str, params: dict[str, str], text: str
 ) -> None:
-    async def story(bench: Bench) -> None:
-        answer = await bench.send(method, path, headers=JOE, **params)
+    async def scenario(sim: SimulatedCluster) -> None:
+        answer = await sim.send(method, path, headers=JOE, **params)
         assert (answer.status, answer.reason) == (403, f"Permission check failed {text}")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_lists_are_filtered_not_refused() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         for path in ("/storage", "/nodes/n1/storage", "/pools", "/access/acl"):
-            assert await bench.ask("GET", path, headers=HALF) == []
-        nodes = await bench.ask("GET", "/nodes", headers=HALF)
+            assert await sim.request("GET", path, headers=HALF) == []
+        nodes = await sim.request("GET", "/nodes", headers=HALF)
         assert {row["node"] for row in nodes} == {"n1", "n2", "n3"}
         assert all("maxmem" not in row for row in nodes)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_deleting_a_user_takes_its_tokens_rights_along() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         grant(
-            bench,
+            sim,
             ("/vms", "user", "joe@pve", "PVEVMUser", 1),
             ("/vms", "token", "joe@pve!half", "PVEVMUser", 1),
         )
-        await bench.ask("DELETE", "/access/users/joe@pve")
-        assert await bench.ask("GET", "/access/acl") == []
+        await sim.request("DELETE", "/access/users/joe@pve")
+        assert await sim.request("GET", "/access/acl") == []
 
-    tell(story)
+    run_scenario(scenario)

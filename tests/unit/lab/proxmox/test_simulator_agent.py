@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sim_drive import Sim, story
 
 from moxwell.lab.proxmox import state_file
-from moxwell.lab.proxmox.builtin_shell import Machine, run
+from moxwell.lab.proxmox.builtin_shell import ShellEnvironment, run
 from moxwell.lab.proxmox.engine import Engine
-from moxwell.lab.proxmox.guest import AgentSilent, GuestView
+from moxwell.lab.proxmox.guest import AgentNotRunning, GuestVm
 from moxwell.lab.proxmox.message import SimRequest
 from moxwell.testing.loop import LoopClock, run_virtual
+from support.simulator_session import SimulatorSession, run_session
 
 VM = "/nodes/n1/qemu/100"
 ARGS = "-kernel /guest/vmlinuz -initrd /guest/guest.img -append quiet"
@@ -22,66 +22,66 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
-        self.views: list[GuestView] = []
+        self.views: list[GuestVm] = []
 
-    async def booted(self, view: GuestView) -> None:
+    async def booted(self, view: GuestVm) -> None:
         self.views.append(view)
         self.events.append(("booted", view.name))
 
     async def stopped(self, region: str, vmid: int) -> None:
         self.events.append(("stopped", vmid))
 
-    async def agent(self, view: GuestView, command: str, args: dict[str, Any]) -> Any:
+    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
         if command == "get-host-name":
             return {"host-name": view.name}
         if command in ("ping", "shutdown"):
             return {}
-        raise AgentSilent
+        raise AgentNotRunning
 
-    def listens(self, view: GuestView) -> bool:
+    def handles_shutdown(self, view: GuestVm) -> bool:
         return True
 
 
 def test_the_plug_hears_of_boot_and_end() -> None:
-    inside = Recorder()
+    guest_os = Recorder()
 
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(name="one", agent="1")
-        await sim.done("POST", f"{VM}/status/start")
-        assert inside.events == []
+        await sim.run_task("POST", f"{VM}/status/start")
+        assert guest_os.events == []
         await sim.clock.sleep(6)
-        assert inside.events == [("booted", "one")]
+        assert guest_os.events == [("booted", "one")]
         answer = await sim.get(f"{VM}/agent/get-host-name")
         assert answer == {"result": {"host-name": "one"}}
-        ended = await sim.done("POST", f"{VM}/status/shutdown", timeout="30")
+        ended = await sim.run_task("POST", f"{VM}/status/shutdown", timeout="30")
         assert ended.status == "OK"
         assert ended.seconds == pytest.approx(1)
-        assert inside.events[-1] == ("stopped", 100)
+        assert guest_os.events[-1] == ("stopped", 100)
 
-    story(body, inside=inside)
+    run_session(body, guest_os=guest_os)
 
 
 def test_a_guest_that_went_before_it_was_up_never_boots() -> None:
-    inside = Recorder()
+    guest_os = Recorder()
 
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm()
-        await sim.done("POST", f"{VM}/status/start")
-        await sim.done("POST", f"{VM}/status/stop")
+        await sim.run_task("POST", f"{VM}/status/start")
+        await sim.run_task("POST", f"{VM}/status/stop")
         await sim.clock.sleep(60)
-        assert inside.events == [("stopped", 100)]
+        assert guest_os.events == [("stopped", 100)]
 
-    story(body, inside=inside)
+    run_session(body, guest_os=guest_os)
 
 
 def test_a_guest_reads_its_media() -> None:
-    inside = Recorder()
+    guest_os = Recorder()
 
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(name="web", ide2="shared:cloudinit", ciuser="core", ide3="none,media=cdrom")
-        await sim.done("POST", f"{VM}/status/start")
+        await sim.run_task("POST", f"{VM}/status/start")
         await sim.clock.sleep(6)
-        (view,) = inside.views
+        (view,) = guest_os.views
         disc = view.media("ide2")
         assert disc is not None
         assert b"hostname: web" in disc
@@ -91,25 +91,27 @@ def test_a_guest_reads_its_media() -> None:
         await sim.clock.sleep(1)
         assert (await sim.get(f"{VM}/status/current"))["status"] == "stopped"
 
-    story(body, inside=inside)
+    run_session(body, guest_os=guest_os)
 
 
 def test_a_running_guest_comes_up_again_after_a_resume(tmp_path: Path) -> None:
-    async def first(sim: Sim) -> None:
+    async def first(sim: SimulatorSession) -> None:
         await sim.vm(name="one", scsi0="shared:1")
-        await sim.done("POST", f"{VM}/status/start")
+        await sim.run_task("POST", f"{VM}/status/start")
         state_file.save_file(sim.regions, tmp_path / "state.json")
 
-    inside = Recorder()
+    guest_os = Recorder()
 
     async def second() -> None:
-        engine = Engine(state_file.load_file(tmp_path / "state.json"), LoopClock(), inside=inside)
+        engine = Engine(
+            state_file.load_file(tmp_path / "state.json"), LoopClock(), guest_os=guest_os
+        )
         await engine.handle("r1", SimRequest("GET", ("version",)))
         await LoopClock().sleep(60)
-        assert inside.events == [("booted", "one")]
+        assert guest_os.events == [("booted", "one")]
         await engine.close()
 
-    story(first)
+    run_session(first)
     run_virtual(second())
 
 
@@ -122,26 +124,26 @@ SILENT = [
 
 @pytest.mark.parametrize("case", SILENT, ids=[case[0] for case in SILENT])
 def test_an_agent_that_cannot_answer(case: tuple[str, dict[str, str], bool, str]) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(**case[1])
         if case[2]:
-            await sim.done("POST", f"{VM}/status/start")
+            await sim.run_task("POST", f"{VM}/status/start")
         before = sim.clock.monotonic()
         answer = await sim.post(f"{VM}/agent/ping")
         assert (answer.status, answer.message) == (500, case[3])
         assert sim.clock.monotonic() - before == (3 if case[2] else 0)
 
-    story(body)
+    run_session(body)
 
 
-async def boot(sim: Sim) -> None:
+async def boot(sim: SimulatorSession) -> None:
     await sim.vm(agent="1", args=ARGS, net0="virtio=BC:24:11:00:97:30,bridge=vmbr0")
-    await sim.done("POST", f"{VM}/status/start")
+    await sim.run_task("POST", f"{VM}/status/start")
     await sim.clock.sleep(6)
 
 
 def test_the_built_in_guest_answers() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await boot(sim)
         rows = (await sim.get(f"{VM}/agent/network-get-interfaces"))["result"]
         assert rows[1]["hardware-address"] == "bc:24:11:00:97:30"
@@ -149,11 +151,11 @@ def test_the_built_in_guest_answers() -> None:
         answer = await sim.post(f"{VM}/agent", command="get-host-name")
         assert answer.data == {"result": {"host-name": "guest1"}}
 
-    story(body)
+    run_session(body)
 
 
 def test_a_command_runs_and_its_result_is_read_once() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await boot(sim)
         answer = await sim.post(f"{VM}/agent/exec", command=["sh", "-c", "sleep 3; echo hi"])
         path, pid = f"{VM}/agent/exec-status", str(answer.data["pid"])
@@ -165,47 +167,47 @@ def test_a_command_runs_and_its_result_is_read_once() -> None:
             "out-data": "hi\n",
             "out-truncated": 0,
         }
-        again = await sim.ask("GET", path, {"pid": pid})
+        again = await sim.request("GET", path, {"pid": pid})
         assert again.message == "Agent error: Invalid parameter 'pid'"
 
-    story(body)
+    run_session(body)
 
 
 def test_a_paused_guest_is_silent() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await boot(sim)
-        await sim.done("POST", f"{VM}/status/suspend")
+        await sim.run_task("POST", f"{VM}/status/suspend")
         assert (await sim.post(f"{VM}/agent/ping")).message == "QEMU guest agent is not running"
-        await sim.done("POST", f"{VM}/status/resume")
+        await sim.run_task("POST", f"{VM}/status/resume")
         assert (await sim.post(f"{VM}/agent/ping")).status == 200
 
-    story(body)
+    run_session(body)
 
 
 def test_a_reboot_applies_what_was_pending() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await boot(sim)
         await sim.put(f"{VM}/config", memory="1024")
-        assert (await sim.done("POST", f"{VM}/status/reboot")).status == "OK"
+        assert (await sim.run_task("POST", f"{VM}/status/reboot")).status == "OK"
         assert (await sim.get(f"{VM}/config", current="1"))["memory"] == "1024"
         assert (await sim.get(f"{VM}/status/current"))["status"] == "running"
 
-    story(body)
+    run_session(body)
 
 
 def test_the_privileges_of_version_9() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await boot(sim)
         await sim.post("/access/roles", roleid="Peek", privs="VM.GuestAgent.Audit")
         await sim.post("/access/users", userid="a@pve")
         await sim.put("/access/acl", path="/vms", users="a@pve", roles="Peek")
         secret = (await sim.post("/access/users/a@pve/token/tt", privsep="0")).data["value"]
         token = f"a@pve!tt={secret}"
-        assert (await sim.ask("POST", f"{VM}/agent/ping", token=token)).status == 200
-        answer = await sim.ask("POST", f"{VM}/agent/exec", {"command": ["echo"]}, token=token)
+        assert (await sim.request("POST", f"{VM}/agent/ping", token=token)).status == 200
+        answer = await sim.request("POST", f"{VM}/agent/exec", {"command": ["echo"]}, token=token)
         assert answer.message == ("Permission check failed (/vms/100, VM.GuestAgent.Unrestricted)")
 
-    story(body, "9.2.11")
+    run_session(body, "9.2.11")
 
 
 SHELL: list[tuple[str, str, bytes, bytes, int]] = [
@@ -222,9 +224,9 @@ SHELL: list[tuple[str, str, bytes, bytes, int]] = [
 
 @pytest.mark.parametrize("case", SHELL, ids=[case[0] for case in SHELL])
 def test_the_small_shell(case: tuple[str, str, bytes, bytes, int]) -> None:
-    found = run(Machine(), ["sh", "-c", case[1]])
+    found = run(ShellEnvironment(), ["sh", "-c", case[1]])
     assert (found.out, found.err, found.code) == case[2:]
 
 
 def test_a_script_can_kill_itself() -> None:
-    assert run(Machine(), ["sh", "-c", "kill -9 $$; echo no"], pid=7).signal == 9
+    assert run(ShellEnvironment(), ["sh", "-c", "kill -9 $$; echo no"], pid=7).signal == 9

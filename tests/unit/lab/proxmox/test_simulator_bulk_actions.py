@@ -3,65 +3,66 @@
 from typing import Any
 
 import pytest
-from sim_bench import Bench, tell
+
+from support.simulator_cluster import SimulatedCluster, run_scenario
 
 
-async def make(bench: Bench, *vmids: int, **conf: Any) -> None:
+async def make(sim: SimulatedCluster, *vmids: int, **conf: Any) -> None:
     for vmid in vmids:
         form = {"vmid": vmid, "memory": 64, "scsi0": "shared:1", **conf}
-        assert await bench.done("POST", "/nodes/n1/qemu", **form) == "OK"
+        assert await sim.run_task("POST", "/nodes/n1/qemu", **form) == "OK"
 
 
 def test_a_node_starts_what_is_to_start_and_stops_what_runs() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench, 100, 101, onboot=1)
-        await make(bench, 102)
-        assert await bench.done("POST", "/nodes/n1/startall") == "OK"
-        guests = bench.region.guests
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim, 100, 101, onboot=1)
+        await make(sim, 102)
+        assert await sim.run_task("POST", "/nodes/n1/startall") == "OK"
+        guests = sim.region.guests
         assert [guests[v].running for v in (100, 101, 102)] == [True, True, False]
-        assert await bench.done("POST", "/nodes/n1/stopall", timeout=1) == "OK"
+        assert await sim.run_task("POST", "/nodes/n1/stopall", timeout=1) == "OK"
         assert not any(guest.running for guest in guests.values())
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_node_is_emptied() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench, 100, 101)
-        assert await bench.done("POST", "/nodes/n1/qemu/100/status/start") == "OK"
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim, 100, 101)
+        assert await sim.run_task("POST", "/nodes/n1/qemu/100/status/start") == "OK"
         form = {"target": "n2", "maxworkers": 2}
-        assert await bench.done("POST", "/nodes/n1/migrateall", **form) == "OK"
-        assert {guest.node for guest in bench.region.guests.values()} == {"n2"}
-        answer = await bench.send("POST", "/nodes/n1/migrateall", target="n1")
+        assert await sim.run_task("POST", "/nodes/n1/migrateall", **form) == "OK"
+        assert {guest.node for guest in sim.region.guests.values()} == {"n2"}
+        answer = await sim.send("POST", "/nodes/n1/migrateall", target="n1")
         assert answer.json()["errors"] == {"target": "target is local node."}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_bulk_actions_need_a_right_on_everything_or_on_each() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         joe = {"authorization": "PVEAPIToken=joe@pve!full=s"}
-        answer = await bench.send("POST", "/nodes/n1/startall", headers=joe)
+        answer = await sim.send("POST", "/nodes/n1/startall", headers=joe)
         assert answer.reason == "Permission check failed (/, VM.PowerMgmt)"
-        answer = await bench.send("POST", "/nodes/n1/startall", headers=joe, vms="100")
+        answer = await sim.send("POST", "/nodes/n1/startall", headers=joe, vms="100")
         assert answer.reason == "Permission check failed (/vms/100, VM.PowerMgmt)"
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_backup_jobs_cover_guests() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench, 100, 101)
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim, 100, 101)
         job = {"id": "nightly", "vmid": "100", "storage": "local", "schedule": "02:00"}
-        await bench.ask("POST", "/cluster/backup", **job)
-        missing = await bench.ask("GET", "/cluster/backup-info/not-backed-up")
+        await sim.request("POST", "/cluster/backup", **job)
+        missing = await sim.request("GET", "/cluster/backup-info/not-backed-up")
         assert [row["vmid"] for row in missing] == [101]
-        await bench.ask("PUT", "/cluster/backup/nightly", all=1, delete="vmid")
-        assert await bench.ask("GET", "/cluster/backup-info/not-backed-up") == []
-        await bench.ask("DELETE", "/cluster/backup/nightly")
-        assert await bench.ask("GET", "/cluster/backup") == []
+        await sim.request("PUT", "/cluster/backup/nightly", all=1, delete="vmid")
+        assert await sim.request("GET", "/cluster/backup-info/not-backed-up") == []
+        await sim.request("DELETE", "/cluster/backup/nightly")
+        assert await sim.request("GET", "/cluster/backup") == []
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -75,11 +76,11 @@ def test_backup_jobs_cover_guests() -> None:
     ],
 )  # fmt: skip
 def test_a_realm_is_refused(form: dict[str, Any], text: str) -> None:
-    async def story(bench: Bench) -> None:
-        answer = await bench.send("POST", "/access/domains", **form)
+    async def scenario(sim: SimulatedCluster) -> None:
+        answer = await sim.send("POST", "/access/domains", **form)
         assert (answer.status, answer.reason) == (500, f"add auth server failed: {text}")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -96,22 +97,22 @@ def test_a_realm_is_refused(form: dict[str, Any], text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_storage_definition(form: dict[str, Any], expected: str) -> None:
-    async def story(bench: Bench) -> None:
-        answer = await bench.send("POST", "/storage", storage="new", **form)
+    async def scenario(sim: SimulatedCluster) -> None:
+        answer = await sim.send("POST", "/storage", storage="new", **form)
         if answer.status == 200:
-            assert (await bench.ask("GET", "/storage/new"))["content"] == expected
+            assert (await sim.request("GET", "/storage/new"))["content"] == expected
         else:
             assert answer.reason == expected
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_fixed_option_stays() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         form = {"storage": "nas", "type": "nfs", "server": "a", "export": "/e"}
-        await bench.ask("POST", "/storage", **form)
-        answer = await bench.send("PUT", "/storage/nas", server="b")
+        await sim.request("POST", "/storage", **form)
+        answer = await sim.send("PUT", "/storage/nas", server="b")
         text = "update storage failed: can't change value of fixed parameter 'server'"
         assert answer.reason == text
 
-    tell(story)
+    run_scenario(scenario)

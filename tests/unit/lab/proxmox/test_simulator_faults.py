@@ -3,34 +3,34 @@
 from typing import Any
 
 import pytest
-from sim_bench import Bench, tell
 
 from moxwell.errors import Invalid, Missing
 from moxwell.lab.proxmox import chaos
-from moxwell.lab.proxmox.control_api import Control, make_fault
+from moxwell.lab.proxmox.control_api import ControlApi, make_fault
 from moxwell.lab.proxmox.fault_injection import Fault
+from support.simulator_cluster import SimulatedCluster, run_scenario
 
 
-async def make(bench: Bench, vmid: int = 100, node: str = "n1", **conf: Any) -> None:
+async def make(sim: SimulatedCluster, vmid: int = 100, node: str = "n1", **conf: Any) -> None:
     form = {"vmid": vmid, "name": f"vm{vmid}", "memory": 64, **conf}
-    assert await bench.done("POST", f"/nodes/{node}/qemu", **form) == "OK"
+    assert await sim.run_task("POST", f"/nodes/{node}/qemu", **form) == "OK"
 
 
-def add(bench: Bench, **fault: Any) -> None:
-    bench.engine.faults["r"].add(Fault(**fault))
+def add(sim: SimulatedCluster, **fault: Any) -> None:
+    sim.engine.faults["r"].add(Fault(**fault))
 
 
-def do(bench: Bench, what: str, **args: Any) -> None:
-    chaos.perform(bench.engine.desks["r"], what, args)
+def do(sim: SimulatedCluster, what: str, **args: Any) -> None:
+    chaos.perform(sim.engine.runtimes["r"], what, args)
 
 
 def test_latency() -> None:
-    async def story(bench: Bench) -> None:
-        add(bench, kind="latency", seconds=7)
-        await bench.ask("GET", "/version")
-        assert bench.clock.monotonic() == pytest.approx(7)
+    async def scenario(sim: SimulatedCluster) -> None:
+        add(sim, kind="latency", seconds=7)
+        await sim.request("GET", "/version")
+        assert sim.clock.monotonic() == pytest.approx(7)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_latency() -> None:
     ],
 )
 def test_a_cut_connection(kind: str, happened: bool) -> None:
-    async def story(bench: Bench) -> None:
-        add(bench, kind=kind, method="POST", path="/pools", times=1)
-        assert (await bench.send("POST", "/pools", poolid="p")).cut
-        assert ("p" in bench.region.pools) is happened
-        assert (await bench.send("GET", "/pools")).status == 200
+    async def scenario(sim: SimulatedCluster) -> None:
+        add(sim, kind=kind, method="POST", path="/pools", times=1)
+        assert (await sim.send("POST", "/pools", poolid="p")).cut
+        assert ("p" in sim.region.pools) is happened
+        assert (await sim.send("GET", "/pools")).status == 200
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -59,177 +59,177 @@ def test_a_cut_connection(kind: str, happened: bool) -> None:
     ],
 )
 def test_a_status(status: int, text: str, body: bool) -> None:
-    async def story(bench: Bench) -> None:
-        add(bench, kind="status", status=status, text=text, path="/version", times=2)
+    async def scenario(sim: SimulatedCluster) -> None:
+        add(sim, kind="status", status=status, text=text, path="/version", times=2)
         for _ in range(2):
-            answer = await bench.send("GET", "/version")
+            answer = await sim.send("GET", "/version")
             assert (answer.status, answer.reason, bool(answer.body)) == (status, text, body)
-        assert (await bench.send("GET", "/version")).status == 200
+        assert (await sim.send("GET", "/version")).status == 200
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_chance_is_seeded() -> None:
-    async def story(bench: Bench) -> None:
-        add(bench, kind="status", chance=0.5)
-        seen = [(await bench.send("GET", "/version")).status for _ in range(20)]
+    async def scenario(sim: SimulatedCluster) -> None:
+        add(sim, kind="status", chance=0.5)
+        seen = [(await sim.send("GET", "/version")).status for _ in range(20)]
         assert set(seen) == {200, 500}
-        other = Bench()
+        other = SimulatedCluster()
         add(other, kind="status", chance=0.5)
         assert [(await other.send("GET", "/version")).status for _ in range(20)] == seen
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_task_that_fails() -> None:
-    async def story(bench: Bench) -> None:
-        add(bench, kind="task-fail", task="qmcreate", text="no space left on device", times=1)
-        first = await bench.done("POST", "/nodes/n1/qemu", vmid=100)
+    async def scenario(sim: SimulatedCluster) -> None:
+        add(sim, kind="task-fail", task="qmcreate", text="no space left on device", times=1)
+        first = await sim.run_task("POST", "/nodes/n1/qemu", vmid=100)
         assert first == "no space left on device"
-        assert await bench.done("POST", "/nodes/n1/qemu", vmid=101) == "OK"
+        assert await sim.run_task("POST", "/nodes/n1/qemu", vmid=101) == "OK"
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_task_that_starts_late() -> None:
-    async def story(bench: Bench) -> None:
-        add(bench, kind="task-slow", task="qmcreate", seconds=30)
-        assert await bench.done("POST", "/nodes/n1/qemu", vmid=100) == "OK"
-        assert bench.clock.monotonic() >= 30
+    async def scenario(sim: SimulatedCluster) -> None:
+        add(sim, kind="task-slow", task="qmcreate", seconds=30)
+        assert await sim.run_task("POST", "/nodes/n1/qemu", vmid=100) == "OK"
+        assert sim.clock.monotonic() >= 30
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_slow_clone() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench, scsi0="shared:4")
-        do(bench, "pace", bandwidth=64 << 20)
-        before = bench.clock.monotonic()
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim, scsi0="shared:4")
+        do(sim, "pace", bandwidth=64 << 20)
+        before = sim.clock.monotonic()
         path = "/nodes/n1/qemu/100/clone"
-        assert await bench.done("POST", path, newid=101, full=1) == "OK"
-        assert bench.clock.monotonic() - before == pytest.approx(64, rel=0.1)
+        assert await sim.run_task("POST", path, newid=101, full=1) == "OK"
+        assert sim.clock.monotonic() - before == pytest.approx(64, rel=0.1)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_lock_that_is_left_over() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench)
-        do(bench, "lock", vmid=100, lock="backup")
-        answer = await bench.send("PUT", "/nodes/n1/qemu/100/config", cores=2)
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim)
+        do(sim, "lock", vmid=100, lock="backup")
+        answer = await sim.send("PUT", "/nodes/n1/qemu/100/config", cores=2)
         assert (answer.status, answer.reason) == (500, "VM is locked (backup)")
-        do(bench, "lock", vmid=100, lock="")
-        assert (await bench.send("PUT", "/nodes/n1/qemu/100/config", cores=2)).status == 200
+        do(sim, "lock", vmid=100, lock="")
+        assert (await sim.send("PUT", "/nodes/n1/qemu/100/config", cores=2)).status == 200
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_lock_file_that_is_held() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench)
-        do(bench, "hold-file", vmid=100, seconds=15)
-        await bench.pause(0)
-        answer = await bench.send("PUT", "/nodes/n1/qemu/100/config", cores=2)
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim)
+        do(sim, "hold-file", vmid=100, seconds=15)
+        await sim.pause(0)
+        answer = await sim.send("PUT", "/nodes/n1/qemu/100/config", cores=2)
         assert "got timeout" in answer.reason
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_full_storage() -> None:
-    async def story(bench: Bench) -> None:
-        do(bench, "fill-storage", storage="thick", left=1 << 20)
-        status = await bench.ask("GET", "/nodes/n1/storage/thick/status")
+    async def scenario(sim: SimulatedCluster) -> None:
+        do(sim, "fill-storage", storage="thick", left=1 << 20)
+        status = await sim.request("GET", "/nodes/n1/storage/thick/status")
         assert status["avail"] == 1 << 20
         form: dict[str, Any] = {"vmid": 100, "filename": "", "size": "1G"}
         path = "/nodes/n1/storage/thick/content"
-        assert (await bench.send("POST", path, **form)).status == 500
-        do(bench, "free-storage", storage="thick")
-        assert (await bench.send("POST", path, **form)).status == 200
+        assert (await sim.send("POST", path, **form)).status == 500
+        do(sim, "free-storage", storage="thick")
+        assert (await sim.send("POST", path, **form)).status == 200
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_stranger_takes_a_vmid() -> None:
-    async def story(bench: Bench) -> None:
-        do(bench, "take-vmid", vmid=100)
-        answer = await bench.send("POST", "/nodes/n1/qemu", vmid=100)
+    async def scenario(sim: SimulatedCluster) -> None:
+        do(sim, "take-vmid", vmid=100)
+        answer = await sim.send("POST", "/nodes/n1/qemu", vmid=100)
         assert answer.status == 500
         with pytest.raises(Invalid):
-            do(bench, "take-vmid", vmid=100)
+            do(sim, "take-vmid", vmid=100)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_guest_is_deleted_behind_our_back() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench, scsi0="local:1")
-        do(bench, "delete-guest", vmid=100)
-        answer = await bench.send("GET", "/nodes/n1/qemu/100/config")
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim, scsi0="local:1")
+        do(sim, "delete-guest", vmid=100)
+        answer = await sim.send("GET", "/nodes/n1/qemu/100/config")
         assert "does not exist" in answer.reason
-        assert await bench.ask("GET", "/nodes/n1/storage/local/content") == []
+        assert await sim.request("GET", "/nodes/n1/storage/local/content") == []
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_guest_is_moved_behind_our_back() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench, scsi0="local:1")
-        do(bench, "move-guest", vmid=100, node="n2")
-        assert (await bench.send("GET", "/nodes/n1/qemu/100/config")).status == 500
-        assert (await bench.send("GET", "/nodes/n2/qemu/100/config")).status == 200
-        assert len(await bench.ask("GET", "/nodes/n2/storage/local/content")) == 1
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim, scsi0="local:1")
+        do(sim, "move-guest", vmid=100, node="n2")
+        assert (await sim.send("GET", "/nodes/n1/qemu/100/config")).status == 500
+        assert (await sim.send("GET", "/nodes/n2/qemu/100/config")).status == 200
+        assert len(await sim.request("GET", "/nodes/n2/storage/local/content")) == 1
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_stale_list() -> None:
-    async def story(bench: Bench) -> None:
-        do(bench, "stale", seconds=60)
-        await make(bench)
-        await bench.pause(50)
-        (row,) = await bench.ask("GET", "/cluster/resources", type="vm")
+    async def scenario(sim: SimulatedCluster) -> None:
+        do(sim, "stale", seconds=60)
+        await make(sim)
+        await sim.pause(50)
+        (row,) = await sim.request("GET", "/cluster/resources", type="vm")
         assert row["status"] == "unknown"
-        await bench.pause(25)
-        (row,) = await bench.ask("GET", "/cluster/resources", type="vm")
+        await sim.pause(25)
+        (row,) = await sim.request("GET", "/cluster/resources", type="vm")
         assert row["status"] == "stopped"
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_silent_agent() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench, agent=1)
-        assert await bench.done("POST", "/nodes/n1/qemu/100/status/start") == "OK"
-        do(bench, "silence-agent", vmid=100)
-        answer = await bench.send("POST", "/nodes/n1/qemu/100/agent/ping")
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim, agent=1)
+        assert await sim.run_task("POST", "/nodes/n1/qemu/100/status/start") == "OK"
+        do(sim, "silence-agent", vmid=100)
+        answer = await sim.send("POST", "/nodes/n1/qemu/100/agent/ping")
         assert answer.reason == "QEMU guest agent is not running"
-        do(bench, "wake-agent", vmid=100)
+        do(sim, "wake-agent", vmid=100)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_host_comes_back_and_starts_what_is_to_start() -> None:
-    async def story(bench: Bench) -> None:
-        await make(bench, 100, "n2", onboot=1)
-        do(bench, "host-down", node="n2")
-        do(bench, "host-up", node="n2")
-        await bench.pause(5)
-        assert bench.region.guests[100].running
+    async def scenario(sim: SimulatedCluster) -> None:
+        await make(sim, 100, "n2", onboot=1)
+        do(sim, "host-down", node="n2")
+        do(sim, "host-up", node="n2")
+        await sim.pause(5)
+        assert sim.region.guests[100].running
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_the_control_api() -> None:
-    async def story(bench: Bench) -> None:
-        control = Control(bench.engine)
+    async def scenario(sim: SimulatedCluster) -> None:
+        control = ControlApi(sim.engine)
         assert control.handle("GET", (), {})["regions"] == ["r"]
         fault = {"kind": "status", "status": 503, "text": "busy"}
         assert control.handle("POST", ("r", "faults"), fault) == {"id": 1}
-        assert (await bench.send("GET", "/version")).status == 503
+        assert (await sim.send("GET", "/version")).status == 503
         (listed,) = control.handle("GET", ("r", "faults"), {})
         assert (listed["kind"], listed["hits"]) == ("status", 1)
         control.handle("DELETE", ("r", "faults", "1"), {})
-        assert (await bench.send("GET", "/version")).status == 200
+        assert (await sim.send("GET", "/version")).status == 200
         control.handle("POST", ("r", "do", "take-vmid"), {"vmid": 100})
         (guest,) = control.handle("GET", ("r", "guests"), {})
         assert guest["vmid"] == 100
@@ -237,7 +237,7 @@ def test_the_control_api() -> None:
             with pytest.raises((Missing, Invalid)):
                 control.handle("POST", path, {})
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from sim_bench import Bench, tell
+
+from support.simulator_cluster import SimulatedCluster, run_scenario
 
 BASE = {"type": "in", "action": "ACCEPT"}
 VM = "/nodes/n1/qemu/100/firewall/rules"
@@ -56,12 +57,12 @@ GROUP = "/cluster/firewall/groups/web"
     ],
 )  # fmt: skip
 def test_a_rule_is_refused(path: str, params: dict[str, Any], errors: dict[str, str]) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.ask("POST", "/cluster/firewall/groups", group="web")
-        answer = await bench.send("POST", path, **{**BASE, **params})
+    async def scenario(sim: SimulatedCluster) -> None:
+        await sim.request("POST", "/cluster/firewall/groups", group="web")
+        answer = await sim.send("POST", path, **{**BASE, **params})
         assert (answer.status, answer.json()["errors"]) == (400, errors)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -77,41 +78,41 @@ def test_a_rule_is_refused(path: str, params: dict[str, Any], errors: dict[str, 
     ],
 )  # fmt: skip
 def test_a_rule_is_kept(params: dict[str, Any], kept: dict[str, Any]) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.ask("POST", "/cluster/firewall/aliases", name="Web", cidr="192.0.2.0/24")
-        await bench.ask("POST", CLUSTER, **{**BASE, **params})
-        (rule,) = await bench.ask("GET", CLUSTER)
+    async def scenario(sim: SimulatedCluster) -> None:
+        await sim.request("POST", "/cluster/firewall/aliases", name="Web", cidr="192.0.2.0/24")
+        await sim.request("POST", CLUSTER, **{**BASE, **params})
+        (rule,) = await sim.request("GET", CLUSTER)
         del rule["digest"]
         assert rule == {**BASE, "enable": 0, "pos": 0, **kept}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_the_newest_rule_is_first_and_rules_move() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         for name in ("a", "b", "c"):
-            await bench.ask("POST", CLUSTER, **BASE, comment=name)
-        await bench.ask("PUT", f"{CLUSTER}/0", moveto=3)
-        listed = await bench.ask("GET", CLUSTER)
+            await sim.request("POST", CLUSTER, **BASE, comment=name)
+        await sim.request("PUT", f"{CLUSTER}/0", moveto=3)
+        listed = await sim.request("GET", CLUSTER)
         assert [rule["comment"] for rule in listed] == ["b", "a", "c"]
-        await bench.ask("PUT", f"{CLUSTER}/0", delete="comment")
-        assert "comment" not in (await bench.ask("GET", CLUSTER))[0]
-        answer = await bench.send("PUT", f"{CLUSTER}/0", delete="action")
+        await sim.request("PUT", f"{CLUSTER}/0", delete="comment")
+        assert "comment" not in (await sim.request("GET", CLUSTER))[0]
+        answer = await sim.send("PUT", f"{CLUSTER}/0", delete="action")
         text = "unable to delete required property 'action'"
         assert answer.json()["errors"] == {"delete": text}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_digest_guards_against_somebody_else() -> None:
-    async def story(bench: Bench) -> None:
-        await bench.ask("POST", CLUSTER, **BASE)
-        digest = (await bench.ask("GET", CLUSTER))[0]["digest"]
-        await bench.ask("PUT", f"{CLUSTER}/0", enable=1, digest=digest)
-        answer = await bench.send("PUT", f"{CLUSTER}/0", enable=0, digest=digest)
+    async def scenario(sim: SimulatedCluster) -> None:
+        await sim.request("POST", CLUSTER, **BASE)
+        digest = (await sim.request("GET", CLUSTER))[0]["digest"]
+        await sim.request("PUT", f"{CLUSTER}/0", enable=1, digest=digest)
+        answer = await sim.send("PUT", f"{CLUSTER}/0", enable=0, digest=digest)
         assert answer.reason.startswith("detected modified configuration")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -125,27 +126,27 @@ def test_a_digest_guards_against_somebody_else() -> None:
     ],
 )  # fmt: skip
 def test_entries_of_a_set(cidr: str, answer: str | None) -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         path = "/cluster/firewall/ipset/hosts"
-        await bench.ask("POST", "/cluster/firewall/ipset", name="hosts")
+        await sim.request("POST", "/cluster/firewall/ipset", name="hosts")
         if answer and "exists" in answer:
-            await bench.ask("POST", path, cidr=cidr)
-        got = await bench.send("POST", path, cidr=cidr)
+            await sim.request("POST", path, cidr=cidr)
+        got = await sim.send("POST", path, cidr=cidr)
         if answer is None:
-            assert [row["cidr"] for row in await bench.ask("GET", path)] == ["10.1.2.0/24"]
+            assert [row["cidr"] for row in await sim.request("GET", path)] == ["10.1.2.0/24"]
         else:
             assert got.json()["errors"] == {"cidr": answer}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_set_in_a_path_may_hold_a_slash() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         path = "/cluster/firewall/ipset/hosts"
-        await bench.ask("POST", "/cluster/firewall/ipset", name="hosts")
-        await bench.ask("POST", path, cidr="10.1.0.0/16", comment="x")
-        assert (await bench.ask("GET", f"{path}/10.1.0.0/16"))["comment"] == "x"
-        await bench.ask("DELETE", f"{path}/10.1.0.0/16")
-        assert await bench.ask("GET", path) == []
+        await sim.request("POST", "/cluster/firewall/ipset", name="hosts")
+        await sim.request("POST", path, cidr="10.1.0.0/16", comment="x")
+        assert (await sim.request("GET", f"{path}/10.1.0.0/16"))["comment"] == "x"
+        await sim.request("DELETE", f"{path}/10.1.0.0/16")
+        assert await sim.request("GET", path) == []
 
-    tell(story)
+    run_scenario(scenario)

@@ -3,18 +3,18 @@
 from typing import Any
 
 import pytest
-from sim_bench import Bench, tell
 
 from moxwell.lab.proxmox import chaos
 from moxwell.lab.proxmox.ha.rules_checks import (
-    FEW,
-    MANY,
-    STEPPED,
+    MULTIPLE_PRIORITIES,
     STEPS,
+    TOO_FEW_RESOURCES,
+    TOO_MANY_RESOURCES,
     WITH_NEGATIVE,
     WITH_POSITIVE,
     problems,
 )
+from support.simulator_cluster import SimulatedCluster, run_scenario
 
 TWICE = "resource 'vm:100' is already used in another node affinity rule"
 VMS = [f"vm:{n}" for n in (100, 101, 102, 103)]
@@ -33,120 +33,121 @@ def at(nodes: str, *sids: str) -> dict[str, Any]:
     "rules, found",
     [
         pytest.param({"a": near("positive", *VMS[:2])}, {}, id="two together"),
-        pytest.param({"a": near("positive", VMS[0])}, {"a": [FEW]}, id="one alone"),
-        pytest.param({"a": near("negative", *VMS)}, {"a": [MANY]}, id="more apart than nodes"),
+        pytest.param({"a": near("positive", VMS[0])}, {"a": [TOO_FEW_RESOURCES]}, id="one alone"),
+        pytest.param({"a": near("negative", *VMS)}, {"a": [TOO_MANY_RESOURCES]},
+                     id="more apart than nodes"),
         pytest.param({"a": near("negative", *VMS, disable=1)}, {}, id="unless it is off"),
         pytest.param({"a": near("positive", *VMS[:2]), "b": near("negative", *VMS[:2])},
                      {"a": [WITH_NEGATIVE], "b": [WITH_POSITIVE]}, id="together and apart"),
         pytest.param({"a": at("n1", VMS[0]), "b": at("n2", VMS[0])},
                      {"a": [TWICE], "b": [TWICE]}, id="at two places"),
         pytest.param({"a": at("n1:2,n2:1", VMS[0]), "b": near("positive", *VMS[:2])},
-                     {"a": [STEPS], "b": [STEPPED]}, id="with priorities and together"),
+                     {"a": [STEPS], "b": [MULTIPLE_PRIORITIES]}, id="with priorities and together"),
     ],
 )  # fmt: skip
 def test_rules_that_cannot_hold(rules: dict[str, Any], found: dict[str, list[str]]) -> None:
     assert problems(rules, nodes=3) == found
 
 
-async def resources(bench: Bench, *vmids: int) -> None:
+async def resources(sim: SimulatedCluster, *vmids: int) -> None:
     for vmid in vmids:
-        assert await bench.done("POST", "/nodes/n1/qemu", vmid=vmid) == "OK"
-        await bench.ask("POST", "/cluster/ha/resources", sid=f"vm:{vmid}", state="stopped")
+        assert await sim.run_task("POST", "/nodes/n1/qemu", vmid=vmid) == "OK"
+        await sim.request("POST", "/cluster/ha/resources", sid=f"vm:{vmid}", state="stopped")
 
 
 def test_an_impossible_rule_is_refused_with_a_400_inside_a_500() -> None:
-    async def story(bench: Bench) -> None:
-        await resources(bench, 100, 101)
+    async def scenario(sim: SimulatedCluster) -> None:
+        await resources(sim, 100, 101)
         rule = {"rule": "pair", "type": "resource-affinity", "affinity": "positive"}
-        await bench.ask("POST", "/cluster/ha/rules", **rule, resources="vm:100,vm:101")
+        await sim.request("POST", "/cluster/ha/rules", **rule, resources="vm:100,vm:101")
         other: dict[str, Any] = {
             "rule": "apart",
             "type": "resource-affinity",
             "affinity": "negative",
         }
-        answer = await bench.send("POST", "/cluster/ha/rules", **other, resources="vm:100,vm:101")
+        answer = await sim.send("POST", "/cluster/ha/rules", **other, resources="vm:100,vm:101")
         assert answer.status == 500
         assert answer.reason == "create ha rule failed: 400 Rule 'apart' is invalid."
         assert WITH_POSITIVE in answer.json()["message"]
 
-    tell(story, version="9.2.11")
+    run_scenario(scenario, version="9.2.11")
 
 
 def test_a_state_is_told_with_what_is_to_come() -> None:
-    async def story(bench: Bench) -> None:
-        await resources(bench, 100)
-        await bench.ask("PUT", "/cluster/ha/resources/vm:100", state="started")
+    async def scenario(sim: SimulatedCluster) -> None:
+        await resources(sim, 100)
+        await sim.request("PUT", "/cluster/ha/resources/vm:100", state="started")
 
-        async def shown() -> str:
-            rows = await bench.ask("GET", "/cluster/ha/status/current")
+        async def crm_state() -> str:
+            rows = await sim.request("GET", "/cluster/ha/status/current")
             return next(str(row["state"]) for row in rows if row["type"] == "service")
 
-        seen = [await shown()]
+        seen = [await crm_state()]
         for _ in range(60):
-            await bench.pause(1)
-            state = await shown()
+            await sim.pause(1)
+            state = await crm_state()
             if state != seen[-1]:
                 seen.append(state)
         assert seen == ["queued", "starting", "started"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_groups_are_rules_on_nine() -> None:
-    async def story(bench: Bench) -> None:
-        answer = await bench.send("GET", "/cluster/ha/groups")
+    async def scenario(sim: SimulatedCluster) -> None:
+        answer = await sim.send("GET", "/cluster/ha/groups")
         text = "cannot index groups: ha groups have been migrated to rules"
         assert (answer.status, answer.reason) == (500, text)
 
-    tell(story, version="9.2.11")
+    run_scenario(scenario, version="9.2.11")
 
 
 def test_an_unknown_group_is_taken_at_first_and_shown_as_an_error() -> None:
-    async def story(bench: Bench) -> None:
-        assert await bench.done("POST", "/nodes/n1/qemu", vmid=100) == "OK"
+    async def scenario(sim: SimulatedCluster) -> None:
+        assert await sim.run_task("POST", "/nodes/n1/qemu", vmid=100) == "OK"
         form = {"sid": "vm:100", "state": "stopped", "group": "none"}
-        await bench.ask("POST", "/cluster/ha/resources", **form)
-        (row,) = await bench.ask("GET", "/cluster/ha/resources")
+        await sim.request("POST", "/cluster/ha/resources", **form)
+        (row,) = await sim.request("GET", "/cluster/ha/resources")
         assert row["errors"] == {"group": "group 'none' does not exist"}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_managed_guest_moves_by_request() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         form = {"vmid": 100, "scsi0": "shared:1", "memory": 64}
-        assert await bench.done("POST", "/nodes/n1/qemu", **form) == "OK"
-        await bench.ask("POST", "/cluster/ha/resources", sid="vm:100", state="started")
-        await bench.pause(40)
-        upid = await bench.ask("POST", "/nodes/n1/qemu/100/migrate", target="n2", online=1)
+        assert await sim.run_task("POST", "/nodes/n1/qemu", **form) == "OK"
+        await sim.request("POST", "/cluster/ha/resources", sid="vm:100", state="started")
+        await sim.pause(40)
+        upid = await sim.request("POST", "/nodes/n1/qemu/100/migrate", target="n2", online=1)
         assert ":hamigrate:" in upid
-        await bench.pause(60)
-        guest = bench.region.guests[100]
+        await sim.pause(60)
+        guest = sim.region.guests[100]
         assert (guest.node, guest.running) == ("n2", True)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_maintenance_empties_a_node_and_its_end_brings_the_guests_back() -> None:
-    async def story(bench: Bench) -> None:
-        desk = bench.engine.desks["r"]
-        assert await bench.done("POST", "/nodes/n1/qemu", vmid=100) == "OK"
-        assert await bench.done("POST", "/nodes/n1/qemu", vmid=101) == "OK"
-        await bench.ask("POST", "/cluster/ha/resources", sid="vm:100", state="started")
-        await bench.ask("POST", "/cluster/ha/resources", sid="vm:101", state="stopped")
-        await bench.clock.sleep(60)
-        chaos.perform(desk, "maintenance-on", {"node": "n1"})
-        await bench.clock.sleep(120)
-        guests = desk.region.guests
+    async def scenario(sim: SimulatedCluster) -> None:
+        runtime = sim.engine.runtimes["r"]
+        assert await sim.run_task("POST", "/nodes/n1/qemu", vmid=100) == "OK"
+        assert await sim.run_task("POST", "/nodes/n1/qemu", vmid=101) == "OK"
+        await sim.request("POST", "/cluster/ha/resources", sid="vm:100", state="started")
+        await sim.request("POST", "/cluster/ha/resources", sid="vm:101", state="stopped")
+        await sim.clock.sleep(60)
+        chaos.perform(runtime, "maintenance-on", {"node": "n1"})
+        await sim.clock.sleep(120)
+        guests = runtime.region.guests
         assert (guests[100].node != "n1", guests[100].running) == (True, True)
         assert guests[101].node == "n1"
-        rows = await bench.ask("GET", "/cluster/ha/status/current")
+        rows = await sim.request("GET", "/cluster/ha/status/current")
         (lrm,) = [row for row in rows if row["id"] == "lrm:n1"]
         assert "maintenance mode" in lrm["status"]
-        notes = await bench.ask("GET", "/cluster/ha/status/manager_status")
+        notes = await sim.request("GET", "/cluster/ha/status/manager_status")
         assert notes["manager_status"]["node_status"]["n1"] == "maintenance"
-        chaos.perform(desk, "maintenance-off", {"node": "n1"})
-        await bench.clock.sleep(120)
+        chaos.perform(runtime, "maintenance-off", {"node": "n1"})
+        await sim.clock.sleep(120)
         assert (guests[100].node, guests[100].running) == ("n1", True)
 
-    tell(story)
+    run_scenario(scenario)

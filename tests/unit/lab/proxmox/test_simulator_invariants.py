@@ -5,10 +5,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sim_drive import Sim, story
 
-from moxwell.lab.proxmox.state import Guest, Region
-from moxwell.lab.proxmox.volumes.volume_index import shelf
+from moxwell.lab.proxmox.state import SimGuest, SimRegion
+from moxwell.lab.proxmox.volumes.volume_index import volume_index
+from support.simulator_session import SimulatorSession, run_session
 
 IDS = st.sampled_from([100, 101, 102, 100, 101, 102, 103])
 STORES = st.sampled_from(["local", "shared", "thin", "thick", "tank", "ceph"])
@@ -60,7 +60,7 @@ OPERATIONS = st.one_of(
 )  # fmt: skip
 
 
-def named(guest: Guest) -> Iterator[str]:
+def named(guest: SimGuest) -> Iterator[str]:
     confs = [guest.conf, guest.pending, *(snap.conf for snap in guest.snapshots.values())]
     for conf in confs:
         for value in conf.values():
@@ -69,7 +69,7 @@ def named(guest: Guest) -> Iterator[str]:
                 yield text
 
 
-def check(sim: Sim) -> None:
+def check(sim: SimulatorSession) -> None:
     region = sim.region
     volumes = list(_volumes(region))
     owners = {volid: vmid for volid, vmid, _ in volumes}
@@ -87,11 +87,11 @@ def check(sim: Sim) -> None:
     for storage in region.storages.values():
         for node in region.hosts:
             assert storage.used(node) <= storage.capacity
-            index = shelf(sim.engine.desks["r1"].extras, storage, node)
-            assert index.used == sum(v.used for v in storage.shelf(node).values())
+            index = volume_index(sim.engine.runtimes["r1"].module_data, storage, node)
+            assert index.used == sum(v.used for v in storage.volumes_on(node).values())
 
 
-def _volumes(region: Region) -> Iterator[tuple[str, int | None, int]]:
+def _volumes(region: SimRegion) -> Iterator[tuple[str, int | None, int]]:
     for storage in region.storages.values():
         for where in storage.volumes.values():
             for volume in where.values():
@@ -100,26 +100,26 @@ def _volumes(region: Region) -> Iterator[tuple[str, int | None, int]]:
                     yield f"{storage.name}:{volume.name}", volume.vmid, volume.size
 
 
-async def perform(sim: Sim, operation: Operation) -> None:
+async def perform(sim: SimulatorSession, operation: Operation) -> None:
     method, path, params = operation
     parts = path.split("/")
     guest = sim.region.guests.get(int(parts[4])) if len(parts) > 4 else None
     node = guest.node if guest is not None else "n1"
-    answer = await sim.ask(method, path.replace("{node}", node), params)
+    answer = await sim.request(method, path.replace("{node}", node), params)
     assert answer.status in (200, 400, 500), answer
     if isinstance(answer.data, str) and answer.data.startswith("UPID:"):
-        task = await sim.engine.desks["r1"].workers.wait(answer.data)
+        task = await sim.engine.runtimes["r1"].workers.wait(answer.data)
         assert task.exitstatus is not None
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(OPERATIONS, min_size=3, max_size=25))
 def test_whatever_is_done_the_world_stays_whole(operations: list[Operation]) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         for vmid, storage in ((100, "shared"), (101, "thin"), (102, "tank")):
             await sim.vm(vmid, scsi0=f"{storage}:1", scsi1=f"{storage}:1")
         for operation in operations:
             await perform(sim, operation)
             check(sim)
 
-    story(body)
+    run_session(body)

@@ -1,20 +1,21 @@
 """Containers: creation, configuration, power, clones, snapshots, the end."""
 
 import pytest
-from sim_drive import Sim, story
+
+from support.simulator_session import SimulatorSession, run_session
 
 CT = "/nodes/n1/lxc/200"
 TEMPLATE = "shared:vztmpl/debian-12.tar.gz"
 
 
-async def make(sim: Sim, vmid: int = 200, **options: str) -> None:
+async def make(sim: SimulatorSession, vmid: int = 200, **options: str) -> None:
     form = {"vmid": str(vmid), "ostemplate": TEMPLATE, "rootfs": "shared:1", **options}
-    ended = await sim.done("POST", "/nodes/n1/lxc", **form)
+    ended = await sim.run_task("POST", "/nodes/n1/lxc", **form)
     assert ended.status == "OK", ended
 
 
 def test_a_new_container_gets_defaults() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim, net0="name=eth0,bridge=vmbr0,ip=dhcp")
         conf = await sim.get(f"{CT}/config")
         assert (conf["memory"], conf["swap"], conf["hostname"]) == (512, 512, "CT200")
@@ -23,7 +24,7 @@ def test_a_new_container_gets_defaults() -> None:
         assert conf["net0"].startswith("name=eth0,bridge=vmbr0,hwaddr=BC:24:11:")
         assert conf["net0"].endswith(",ip=dhcp,type=veth")
 
-    story(body)
+    run_session(body)
 
 
 @pytest.mark.parametrize(
@@ -31,11 +32,11 @@ def test_a_new_container_gets_defaults() -> None:
     [("tank", "tank:subvol-200-disk-0"), ("thin", "thin:vm-200-disk-0")],
 )
 def test_root_volumes_follow_the_storage(storage: str, volume: str) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim, rootfs=f"{storage}:2")
         assert (await sim.get(f"{CT}/config"))["rootfs"] == f"{volume},size=2G"
 
-    story(body)
+    run_session(body)
 
 
 REFUSED: list[tuple[str, dict[str, str], int, str]] = [
@@ -49,17 +50,17 @@ REFUSED: list[tuple[str, dict[str, str], int, str]] = [
 
 @pytest.mark.parametrize("case", REFUSED, ids=[case[0] for case in REFUSED])
 def test_a_change_is_refused(case: tuple[str, dict[str, str], int, str]) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim)
         answer = await sim.put(f"{CT}/config", **case[1])
         assert answer.status == case[2]
         assert case[3] in answer.message + "".join(answer.errors.values())
 
-    story(body)
+    run_session(body)
 
 
 def test_mount_points_come_and_go() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim)
         await sim.put(f"{CT}/config", mp0="shared:1,mp=/data")
         conf = await sim.get(f"{CT}/config")
@@ -70,112 +71,114 @@ def test_mount_points_come_and_go() -> None:
         rows = await sim.get("/nodes/n1/storage/shared/content", content="rootdir")
         assert [row["volid"] for row in rows] == ["shared:200/vm-200-disk-0.raw"]
 
-    story(body)
+    run_session(body)
 
 
 def test_starting_and_stopping() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim, net0="name=eth0,bridge=vmbr0,ip=10.0.0.5/24")
         assert (await sim.post(f"{CT}/status/stop")).message == "CT 200 not running"
         assert await sim.get(f"{CT}/interfaces") is None
-        assert (await sim.done("POST", f"{CT}/status/start")).status == "OK"
+        assert (await sim.run_task("POST", f"{CT}/status/start")).status == "OK"
         assert (await sim.post(f"{CT}/status/start")).message == "CT 200 already running"
         assert (await sim.get(f"{CT}/interfaces"))[1]["inet"] == "10.0.0.5/24"
         await sim.put(f"{CT}/config", ostype="ubuntu", cores="2")
         assert (await sim.get(f"{CT}/config", current="1"))["ostype"] == "debian"
-        assert (await sim.done("POST", f"{CT}/status/reboot")).status == "OK"
+        assert (await sim.run_task("POST", f"{CT}/status/reboot")).status == "OK"
         assert (await sim.get(f"{CT}/config", current="1"))["ostype"] == "ubuntu"
-        assert (await sim.done("POST", f"{CT}/status/shutdown")).status == "OK"
+        assert (await sim.run_task("POST", f"{CT}/status/shutdown")).status == "OK"
 
-    story(body)
+    run_session(body)
 
 
 def test_resizing_is_checked_at_once() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim)
         answer = await sim.put(f"{CT}/resize", disk="rootfs", size="512M")
         assert answer.message == "unable to shrink disk size"
-        assert (await sim.done("PUT", f"{CT}/resize", disk="rootfs", size="+1G")).status == "OK"
+        assert (await sim.run_task("PUT", f"{CT}/resize", disk="rootfs", size="+1G")).status == "OK"
         assert (await sim.get(f"{CT}/config"))["rootfs"].endswith("size=2G")
 
-    story(body)
+    run_session(body)
 
 
 def test_cloning_locks_the_source_while_it_lasts() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim, hostname="one")
         upid = (await sim.post(f"{CT}/clone", newid="201", hostname="two")).data
         await sim.clock.sleep(1)
         assert (await sim.put(f"{CT}/config", cores="1")).message == "CT is locked (disk)"
-        await sim.engine.desks["r1"].workers.wait(upid)
+        await sim.engine.runtimes["r1"].workers.wait(upid)
         assert (await sim.get("/nodes/n1/lxc/201/config"))["hostname"] == "two"
         assert (await sim.put(f"{CT}/config", cores="1")).status == 200
 
-    story(body)
+    run_session(body)
 
 
 def test_a_template_answers_null_and_becomes_one() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim, rootfs="tank:1")
         answer = await sim.post(f"{CT}/template")
         assert (answer.status, answer.data) == (200, None)
         await sim.clock.sleep(1)
         conf = await sim.get(f"{CT}/config")
         assert (conf["template"], conf["rootfs"]) == (1, "tank:basevol-200-disk-0,size=1G")
-        assert (await sim.done("POST", f"{CT}/clone", newid="201")).status == "OK"
+        assert (await sim.run_task("POST", f"{CT}/clone", newid="201")).status == "OK"
         conf = await sim.get("/nodes/n1/lxc/201/config")
         assert conf["rootfs"] == "tank:basevol-200-disk-0/subvol-201-disk-0,size=1G"
 
-    story(body)
+    run_session(body)
 
 
 @pytest.mark.parametrize(
     ("storage", "status"), [("shared", "snapshot feature is not available"), ("tank", "OK")]
 )
 def test_snapshots_need_a_storage_that_can(storage: str, status: str) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim, rootfs=f"{storage}:1")
-        ended = await sim.done("POST", f"{CT}/snapshot", snapname="one")
+        ended = await sim.run_task("POST", f"{CT}/snapshot", snapname="one")
         assert ended.status == status
 
-    story(body)
+    run_session(body)
 
 
 def test_a_running_container_is_destroyed_by_force_only() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim)
-        await sim.done("POST", f"{CT}/status/start")
-        answer = await sim.ask("DELETE", CT)
+        await sim.run_task("POST", f"{CT}/status/start")
+        answer = await sim.request("DELETE", CT)
         assert answer.message == "unable to destroy CT 200 - container is running"
-        assert (await sim.done("DELETE", CT, force="1")).status == "OK"
+        assert (await sim.run_task("DELETE", CT, force="1")).status == "OK"
         assert await sim.get("/nodes/n1/storage/shared/content", content="rootdir") == []
 
-    story(body)
+    run_session(body)
 
 
 def test_containers_move_stopped_or_restarted() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim, rootfs="thin:1")
-        await sim.done("POST", f"{CT}/status/start")
+        await sim.run_task("POST", f"{CT}/status/start")
         answer = await sim.post(f"{CT}/migrate", target="n2")
         assert "without --online or --restart" in answer.message
-        assert (await sim.done("POST", f"{CT}/migrate", target="n2", restart="1")).status == "OK"
+        assert (
+            await sim.run_task("POST", f"{CT}/migrate", target="n2", restart="1")
+        ).status == "OK"
         assert (await sim.get("/nodes/n2/lxc/200/status/current"))["status"] == "running"
 
-    story(body)
+    run_session(body)
 
 
 def test_a_volume_can_change_its_storage_and_its_container() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await make(sim, mp0="shared:1,mp=/data")
         await make(sim, 201)
         form = {"volume": "mp0", "storage": "thin", "delete": "1"}
-        assert (await sim.done("POST", f"{CT}/move_volume", **form)).status == "OK"
+        assert (await sim.run_task("POST", f"{CT}/move_volume", **form)).status == "OK"
         conf = await sim.get(f"{CT}/config")
         assert conf["mp0"] == "thin:vm-200-disk-0,mp=/data,size=1G"
         form = {"volume": "mp0", "target-vmid": "201", "target-volume": "mp3"}
-        assert (await sim.done("POST", f"{CT}/move_volume", **form)).status == "OK"
+        assert (await sim.run_task("POST", f"{CT}/move_volume", **form)).status == "OK"
         conf = await sim.get("/nodes/n1/lxc/201/config")
         assert conf["mp3"] == "thin:vm-201-disk-0,mp=/data,size=1G"
 
-    story(body)
+    run_session(body)

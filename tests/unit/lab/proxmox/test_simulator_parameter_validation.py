@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from moxwell.lab.proxmox.config_schema.params import VMID
-from moxwell.lab.proxmox.errors import FormatError, PveError
+from moxwell.lab.proxmox.config_schema.property_strings import PropertyFormat, parse, split, write
+from moxwell.lab.proxmox.errors import FormatError, PveException
 from moxwell.lab.proxmox.parameter_validation import coerce, verify
-from moxwell.lab.proxmox.property_strings import join, parse
-from moxwell.lab.proxmox.route import Param, Route, Table, find_param
+from moxwell.lab.proxmox.route import ApiRoute, Param, RouteTable, find_param
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_values_take_their_type(param: Param, raw: Any, value: Any) -> None:
 
 def test_all_errors_are_told_at_once() -> None:
     params = {"a": Param(optional=False), "b": Param("integer"), "c": Param(requires="d")}
-    with pytest.raises(PveError) as caught:
+    with pytest.raises(PveException) as caught:
         verify(params, {"b": "x", "c": "1", "e": "1"}, major=8)
     assert set(caught.value.errors or {}) == {"a", "b", "d", "e"}
 
@@ -69,7 +69,7 @@ def test_all_errors_are_told_at_once() -> None:
     ],
 )
 def test_a_required_companion_is_named_in_each_versions_way(major: int, text: str) -> None:
-    with pytest.raises(PveError) as caught:
+    with pytest.raises(PveException) as caught:
         verify({"c": Param(requires="d")}, {"c": "1"}, major=major)
     assert caught.value.errors == {"d": text}
 
@@ -78,7 +78,7 @@ def test_parameters_of_the_other_version_are_unknown() -> None:
     params = {"new": Param(version=9), "old": Param(until=8)}
     assert verify(params, {"old": "1"}, major=8) == {"old": "1"}
     assert verify(params, {"new": "1"}, major=9) == {"new": "1"}
-    with pytest.raises(PveError):
+    with pytest.raises(PveException):
         verify(params, {"new": "1"}, major=8)
 
 
@@ -101,12 +101,12 @@ def handler(call: Any) -> None:
 
 
 def test_fixed_parts_win_over_placeholders_and_deep_ones_take_the_rest() -> None:
-    table = Table(
+    table = RouteTable(
         [
-            Route("GET", "/a/{x}", handler),
-            Route("GET", "/a/b", handler),
-            Route("GET", "/v/{x}/{rest}", handler, deep=True),
-            Route("GET", "/n", handler, version=9),
+            ApiRoute("GET", "/a/{x}", handler),
+            ApiRoute("GET", "/a/b", handler),
+            ApiRoute("GET", "/v/{x}/{rest}", handler, deep=True),
+            ApiRoute("GET", "/n", handler, version=9),
         ]
     )
     assert table.find("GET", ["a", "b"], 8) is not None
@@ -120,10 +120,30 @@ def test_fixed_parts_win_over_placeholders_and_deep_ones_take_the_rest() -> None
     assert table.find("POST", ["a", "b"], 8) is None
 
 
-def test_property_strings_go_there_and_back() -> None:
+def test_a_property_string_is_parsed_and_written() -> None:
     params = {"file": Param(default_key=True, optional=False), "size": Param(), "ssd": Param()}
-    values = parse(params, "local:1,ssd=1,size=4G")
+    schema = PropertyFormat(params)
+    values = parse(schema, "local:1,ssd=1,size=4G", "scsi0")
     assert values == {"file": "local:1", "ssd": "1", "size": "4G"}
-    assert join(params, values) == "local:1,size=4G,ssd=1"
+    assert write(schema, values) == "local:1,size=4G,ssd=1"
     with pytest.raises(FormatError, match="format error"):
-        parse(params, "local:1,nope=1")
+        parse(schema, "local:1,nope=1", "scsi0")
+
+
+@pytest.mark.parametrize(
+    "text, default_key, expected",
+    [
+        pytest.param("lower=100,upper=200", None, {"lower": "100", "upper": "200"}, id="keys"),
+        pytest.param("secure,network=10.0.0.0/8", "type",
+                     {"type": "secure", "network": "10.0.0.0/8"}, id="default key"),
+        pytest.param("secure", None, "value without key", id="no default key"),
+        pytest.param("a=1,a=2", None, "duplicate key .*: a", id="duplicate key"),
+        pytest.param("=1", None, "missing key", id="missing key"),
+    ],
+)  # fmt: skip
+def test_a_property_string_is_split(text: str, default_key: str | None, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert split(text, default_key) == expected
+        return
+    with pytest.raises(FormatError, match=expected):
+        split(text, default_key)

@@ -10,9 +10,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sim_bench import Bench, tell
 
-from moxwell.lab.proxmox.state import Guest, Region, Storage
+from moxwell.lab.proxmox.state import SimGuest, SimRegion, SimStorage
+from support.simulator_cluster import SimulatedCluster, run_scenario
 
 VMIDS = st.integers(100, 104)
 NODES = st.sampled_from(["n1", "n2"])
@@ -58,22 +58,20 @@ OPERATIONS = st.one_of(
 )  # fmt: skip
 
 
-async def perform(bench: Bench, operation: Operation) -> None:
+async def perform(sim: SimulatedCluster, operation: Operation) -> None:
     """Send it to where its guest is, and wait for its task; refusals are part of life."""
     parts = operation.path.split("/")
     vmid = int(parts[4]) if len(parts) > 4 else 0
-    guest = bench.region.guests.get(vmid)
+    guest = sim.region.guests.get(vmid)
     node = guest.node if guest else "n1"
-    answer = await bench.send(
-        operation.method, operation.path.format(node=node), **operation.params
-    )
+    answer = await sim.send(operation.method, operation.path.format(node=node), **operation.params)
     data = answer.json().get("data") if answer.body else None
     assert answer.status in {200, 400, 500}, answer
     if isinstance(data, str) and data.startswith("UPID:"):
-        await bench.engine.desks["r"].workers.wait(data)
+        await sim.engine.runtimes["r"].workers.wait(data)
 
 
-def named_volumes(guest: Guest) -> set[str]:
+def named_volumes(guest: SimGuest) -> set[str]:
     """Every volume id in a guest's configuration, pending changes and snapshots."""
     texts = [*guest.conf.items(), *guest.pending.items()]
     for snapshot in guest.snapshots.values():
@@ -83,21 +81,21 @@ def named_volumes(guest: Guest) -> set[str]:
     return {v for v in found if ":" in v}
 
 
-def volumes(storage: Storage) -> dict[str, int | None]:
+def volumes(storage: SimStorage) -> dict[str, int | None]:
     return {
         f"{storage.name}:{name}": volume.vmid
-        for shelf in storage.volumes.values()
-        for name, volume in shelf.items()
+        for volumes in storage.volumes.values()
+        for name, volume in volumes.items()
         if volume.content == "images"
     }
 
 
-def check(region: Region) -> None:
+def check(region: SimRegion) -> None:
     there: dict[str, int | None] = {}
     for storage in region.storages.values():
         there |= volumes(storage)
         for node in region.hosts:
-            used = sum(v.used for v in storage.shelf(node).values())
+            used = sum(v.used for v in storage.volumes_on(node).values())
             assert storage.used(node) == used
             assert 0 <= used <= storage.capacity
     named = {vmid: named_volumes(guest) for vmid, guest in region.guests.items()}
@@ -115,9 +113,9 @@ def check(region: Region) -> None:
 )
 @given(st.lists(OPERATIONS, min_size=1, max_size=12))
 def test_whatever_is_done_the_world_stays_whole(operations: list[Operation]) -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(sim: SimulatedCluster) -> None:
         for operation in operations:
-            await perform(bench, operation)
-            check(bench.region)
+            await perform(sim, operation)
+            check(sim.region)
 
-    tell(story)
+    run_scenario(scenario)

@@ -2,21 +2,21 @@
 
 import pytest
 
-from moxwell.lab.proxmox.state import Volume
+from moxwell.lab.proxmox.state import SimVolume
 from moxwell.lab.proxmox.volumes import prune
 
 DAY = 86400
 
 
-def backups(*days: float, protected: tuple[float, ...] = ()) -> list[Volume]:
+def backups(*days: float, protected: tuple[float, ...] = ()) -> list[SimVolume]:
     return [
-        Volume(f"b{day}", "vma", "backup", 1, ctime=int(1767225600 + day * DAY), vmid=100,
+        SimVolume(f"b{day}", "vma", "backup", 1, ctime=int(1767225600 + day * DAY), vmid=100,
                protected=day in protected)
         for day in days
     ]  # fmt: skip
 
 
-CASES: list[tuple[str, list[Volume], str, set[str]]] = [
+CASES: list[tuple[str, list[SimVolume], str, set[str]]] = [
     ("everything", backups(1, 2, 3), "keep-all=1", {"b1", "b2", "b3"}),
     ("no rule at all", backups(1, 2), "", {"b1", "b2"}),
     ("the last two", backups(1, 2, 3), "keep-last=2", {"b2", "b3"}),
@@ -27,6 +27,6 @@ CASES: list[tuple[str, list[Volume], str, set[str]]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
-def test_what_is_kept(case: tuple[str, list[Volume], str, set[str]]) -> None:
+def test_what_is_kept(case: tuple[str, list[SimVolume], str, set[str]]) -> None:
     found = prune.marks(case[1], case[2])
     assert {volume.name for volume, mark in found if mark != "remove"} == case[3]

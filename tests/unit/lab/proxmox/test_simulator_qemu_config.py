@@ -3,25 +3,26 @@
 from typing import Any
 
 import pytest
-from sim_drive import Sim, story
+
+from support.simulator_session import SimulatorSession, run_session
 
 CONF = "/nodes/n1/qemu/100/config"
 SSH = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkVYt8EhZcPd9mVq4jJ3bqVw1xkGmFzP0d3nq5mF2yR a@b"
 
 
-async def start(sim: Sim) -> None:
-    assert (await sim.done("POST", "/nodes/n1/qemu/100/status/start")).status == "OK"
+async def start(sim: SimulatorSession) -> None:
+    assert (await sim.run_task("POST", "/nodes/n1/qemu/100/status/start")).status == "OK"
 
 
 def test_a_new_vm_gets_what_pve_makes_up() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         conf = await sim.vm(scsi0="shared:1", net0="virtio,bridge=vmbr0", ide2="none,media=cdrom")
         assert conf["boot"] == "order=scsi0;ide2;net0"
         assert conf["net0"].startswith("virtio=BC:24:11:")
         assert conf["smbios1"].startswith("uuid=")
         assert {"meta", "vmgenid", "digest"} <= set(conf)
 
-    story(body)
+    run_session(body)
 
 
 REFUSED: list[tuple[str, dict[str, str], int, str]] = [
@@ -50,7 +51,7 @@ REFUSED: list[tuple[str, dict[str, str], int, str]] = [
 
 @pytest.mark.parametrize("case", REFUSED, ids=[case[0] for case in REFUSED])
 def test_a_change_is_refused(case: tuple[str, dict[str, str], int, str]) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(ide2="shared:cloudinit")
         before = await sim.config()
         answer = await sim.put(CONF, **case[1])
@@ -58,11 +59,11 @@ def test_a_change_is_refused(case: tuple[str, dict[str, str], int, str]) -> None
         assert case[3] in answer.message + "".join(answer.errors.values())
         assert await sim.config() == before
 
-    story(body)
+    run_session(body)
 
 
 def test_a_running_vm_keeps_what_cannot_be_plugged_for_later() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(cores="1", memory="64")
         await start(sim)
         await sim.put(CONF, cores="2", name="now")
@@ -71,10 +72,10 @@ def test_a_running_vm_keeps_what_cannot_be_plugged_for_later() -> None:
         rows = {row["key"]: row for row in await sim.get("/nodes/n1/qemu/100/pending")}
         assert rows["cores"] == {"key": "cores", "value": 1, "pending": 2}
         assert rows["name"] == {"key": "name", "value": "now"}
-        await sim.done("POST", "/nodes/n1/qemu/100/status/stop")
+        await sim.run_task("POST", "/nodes/n1/qemu/100/status/stop")
         assert (await sim.get(CONF, current="1"))["cores"] == 2
 
-    story(body)
+    run_session(body)
 
 
 LIVE: list[tuple[str, dict[str, str], str, bool]] = [
@@ -92,7 +93,7 @@ LIVE: list[tuple[str, dict[str, str], str, bool]] = [
 
 @pytest.mark.parametrize("case", LIVE, ids=[case[0] for case in LIVE])
 def test_what_a_running_vm_takes(case: tuple[str, dict[str, str], str, bool]) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(
             memory="64",
             scsi0="shared:1",
@@ -104,28 +105,28 @@ def test_what_a_running_vm_takes(case: tuple[str, dict[str, str], str, bool]) ->
         rows = {row["key"]: row for row in await sim.get("/nodes/n1/qemu/100/pending")}
         assert ("pending" in rows[case[2]]) is case[3]
 
-    story(body)
+    run_session(body)
 
 
 def test_a_failed_hotplug_is_told_and_waits() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await start(sim)
         answer = await sim.put(CONF, delete="scsi0")
         assert answer.errors["scsi0"].strip() == ("hotplug problem - can't unplug bootdisk 'scsi0'")
         rows = {row["key"]: row for row in await sim.get("/nodes/n1/qemu/100/pending")}
         assert rows["scsi0"]["delete"] == 1
-        ended = await sim.done("POST", CONF, delete="scsi0")
+        ended = await sim.run_task("POST", CONF, delete="scsi0")
         assert ended.status == (
             "400 Parameter verification failed. scsi0: hotplug problem - can't unplug bootdisk"
             " 'scsi0'"
         )
 
-    story(body)
+    run_session(body)
 
 
 def test_detached_volumes_become_unused_and_come_back() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1", scsi1="shared:1")
         await sim.put(CONF, delete="scsi0,scsi1")
         conf = await sim.config()
@@ -139,25 +140,25 @@ def test_detached_volumes_become_unused_and_come_back() -> None:
         rows = await sim.get("/nodes/n1/storage/shared/content", content="images")
         assert [row["volid"] for row in rows] == ["shared:100/vm-100-disk-0.raw"]
 
-    story(body)
+    run_session(body)
 
 
 def test_a_foreign_volume_is_neither_kept_nor_freed() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         path = "/nodes/n1/storage/shared/content"
         await sim.post(path, vmid="777", filename="vm-777-pvc.raw", size="1G")
         await sim.put(CONF, scsi1="shared:777/vm-777-pvc.raw,backup=0")
         await sim.put("/nodes/n1/qemu/100/unlink", idlist="scsi1", force="1")
         assert not any(key.startswith("unused") for key in await sim.config())
-        await sim.done("DELETE", "/nodes/n1/qemu/100", purge="1")
+        await sim.run_task("DELETE", "/nodes/n1/qemu/100", purge="1")
         assert len(await sim.get(path, vmid="777", content="images")) == 1
 
-    story(body)
+    run_session(body)
 
 
 def test_background_delay_waits_for_the_worker() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         answer = await sim.post(CONF, scsi1="shared:1", background_delay="5")
         assert (answer.status, answer.data) == (200, None)
@@ -166,28 +167,28 @@ def test_background_delay_waits_for_the_worker() -> None:
             "failed to update VM 100: volume 'shared:100/no.raw' does not exist"
         )
 
-    story(body)
+    run_session(body)
 
 
 @pytest.mark.parametrize(("version", "tags"), [("8.4.21", "b;a;b"), ("9.2.11", "a;b")])
 def test_tags_of_a_new_vm_are_sorted_from_version_9_on(version: str, tags: str) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         assert (await sim.vm(tags="b;a;b"))["tags"] == tags
 
-    story(body, version)
+    run_session(body, version)
 
 
 def test_only_root_itself_sets_what_reaches_the_host() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         found = (await sim.post("/access/users/root@pam/token/tt", privsep="0")).data
         token = f"root@pam!tt={found['value']}"
         for option in ("args", "affinity", "hugepages"):
             value = {"args": "-foo", "affinity": "0", "hugepages": "any"}[option]
-            answer = await sim.ask("PUT", CONF, {option: value}, token=token)
+            answer = await sim.request("PUT", CONF, {option: value}, token=token)
             assert answer.message == f"only root can set '{option}' config"
 
-    story(body)
+    run_session(body)
 
 
 DUMPS: list[tuple[str, str, list[str]]] = [
@@ -199,7 +200,7 @@ DUMPS: list[tuple[str, str, list[str]]] = [
 
 @pytest.mark.parametrize("case", DUMPS, ids=[case[0] for case in DUMPS])
 def test_cloud_init_documents(case: tuple[str, str, list[str]]) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         options: dict[str, Any] = {
             "name": "web",
             "net0": "virtio=BC:24:11:00:91:30,bridge=vmbr0",
@@ -215,14 +216,14 @@ def test_cloud_init_documents(case: tuple[str, str, list[str]]) -> None:
         assert text.startswith(case[1])
         assert all(part in text for part in case[2])
 
-    story(body)
+    run_session(body)
 
 
 def test_paths_become_volumes_and_empty_drives_cd_drives() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         iso = "/mnt/pve/shared/template/iso/seed.iso"
         conf = await sim.vm(ide0=iso, ide1="none", scsi5="/dev/sdb")
         assert conf["ide0"] == "shared:iso/seed.iso,media=cdrom,size=1M"
         assert (conf["ide1"], conf["scsi5"]) == ("none,media=cdrom", "/dev/sdb")
 
-    story(body)
+    run_session(body)

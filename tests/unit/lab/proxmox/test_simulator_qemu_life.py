@@ -1,13 +1,14 @@
 """A VM's life: power, clones, snapshots, disks on the move, migration, destruction."""
 
 import pytest
-from sim_drive import Sim, story
+
+from support.simulator_session import SimulatorSession, run_session
 
 VM = "/nodes/n1/qemu/100"
 
 
-async def start(sim: Sim, node: str = "n1") -> str:
-    return (await sim.done("POST", f"/nodes/{node}/qemu/100/status/start")).status
+async def start(sim: SimulatorSession, node: str = "n1") -> str:
+    return (await sim.run_task("POST", f"/nodes/{node}/qemu/100/status/start")).status
 
 
 START_REFUSED: list[tuple[str, dict[str, str], str]] = [
@@ -38,92 +39,92 @@ START_REFUSED: list[tuple[str, dict[str, str], str]] = [
 
 @pytest.mark.parametrize("case", START_REFUSED, ids=[case[0] for case in START_REFUSED])
 def test_the_start_refuses(case: tuple[str, dict[str, str], str]) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(memory="512")
         assert (await sim.put(f"{VM}/config", **case[1])).status == 200
         assert await start(sim) == case[2]
 
-    story(body)
+    run_session(body)
 
 
 def test_version_9_names_the_missing_bridge() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(net0="virtio,bridge=vmbr9")
         assert await start(sim) == "bridge 'vmbr9' does not exist"
 
-    story(body, "9.2.11")
+    run_session(body, "9.2.11")
 
 
 def test_two_machines_cannot_write_one_file() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await sim.vm(101, scsi1="shared:100/vm-100-disk-0.raw")
         assert await start(sim) == "OK"
-        ended = await sim.done("POST", "/nodes/n1/qemu/101/status/start")
+        ended = await sim.run_task("POST", "/nodes/n1/qemu/101/status/start")
         assert ended.status == "start failed: QEMU exited with code 1"
 
-    story(body)
+    run_session(body)
 
 
 def test_plugging_an_open_file_seems_to_work_until_it_is_detached() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await sim.vm(101)
         await start(sim)
-        await sim.done("POST", "/nodes/n1/qemu/101/status/start")
+        await sim.run_task("POST", "/nodes/n1/qemu/101/status/start")
         path = "/nodes/n1/qemu/101/config"
         assert (await sim.put(path, scsi1="shared:100/vm-100-disk-0.raw")).status == 200
         answer = await sim.put(path, delete="scsi1")
         assert "error on hot-unplugging device 'scsi1'" in answer.errors["scsi1"]
 
-    story(body)
+    run_session(body)
 
 
 def test_a_guest_that_does_not_listen_is_shut_down_by_force_only() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         await start(sim)
-        ended = await sim.done("POST", f"{VM}/status/shutdown", timeout="7")
+        ended = await sim.run_task("POST", f"{VM}/status/shutdown", timeout="7")
         assert ended.status == "VM quit/powerdown failed - got timeout"
         assert ended.seconds == pytest.approx(7)
-        ended = await sim.done("POST", f"{VM}/status/shutdown", timeout="7", forceStop="1")
+        ended = await sim.run_task("POST", f"{VM}/status/shutdown", timeout="7", forceStop="1")
         assert ended.status == "OK"
         assert (await sim.get(f"{VM}/status/current"))["status"] == "stopped"
 
-    story(body)
+    run_session(body)
 
 
 def test_pause_and_resume() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         assert (await sim.post(f"{VM}/status/suspend")).message == "VM 100 not running"
         await start(sim)
-        await sim.done("POST", f"{VM}/status/suspend")
+        await sim.run_task("POST", f"{VM}/status/suspend")
         assert (await sim.get(f"{VM}/status/current"))["qmpstatus"] == "paused"
         assert (await sim.post(f"{VM}/status/shutdown")).message == "VM is paused - cannot shutdown"
-        await sim.done("POST", f"{VM}/status/resume")
+        await sim.run_task("POST", f"{VM}/status/resume")
         assert (await sim.get(f"{VM}/status/current"))["qmpstatus"] == "running"
 
-    story(body)
+    run_session(body)
 
 
 def test_suspending_to_disk_and_back() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await start(sim)
-        assert (await sim.done("POST", f"{VM}/status/suspend", todisk="1")).status == "OK"
+        assert (await sim.run_task("POST", f"{VM}/status/suspend", todisk="1")).status == "OK"
         conf = await sim.config()
         assert conf["lock"] == "suspended"
         assert conf["vmstate"].startswith("shared:100/vm-100-state-suspend-")
-        assert (await sim.done("POST", f"{VM}/status/resume")).status == "OK"
+        assert (await sim.run_task("POST", f"{VM}/status/resume")).status == "OK"
         assert {"lock", "vmstate"} & set(await sim.config()) == set()
         assert len(await sim.get("/nodes/n1/storage/shared/content", content="images")) == 1
 
-    story(body)
+    run_session(body)
 
 
 def test_while_a_clone_runs_its_file_is_locked_and_version_8_waits() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:0.5")
         upid = (await sim.post(f"{VM}/clone", newid="101")).data
         await sim.clock.sleep(0.1)
@@ -134,24 +135,24 @@ def test_while_a_clone_runs_its_file_is_locked_and_version_8_waits() -> None:
         before = sim.clock.monotonic()
         assert (await sim.put("/nodes/n1/qemu/101/config", cores="2")).status == 200
         assert sim.clock.monotonic() - before > 4
-        assert (await sim.engine.desks["r1"].workers.wait(upid)).exitstatus == "OK"
+        assert (await sim.engine.runtimes["r1"].workers.wait(upid)).exitstatus == "OK"
 
-    story(body)
+    run_session(body)
 
 
 def test_while_a_clone_runs_version_9_refuses() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await sim.post(f"{VM}/clone", newid="101")
         await sim.clock.sleep(0.1)
         answer = await sim.put("/nodes/n1/qemu/101/config", cores="2")
         assert answer.message == "VM is locked (clone)"
 
-    story(body, "9.2.11")
+    run_session(body, "9.2.11")
 
 
 def test_whoever_waits_ten_seconds_for_a_lock_gives_up() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:4")
         await sim.post(f"{VM}/clone", newid="101")
         await sim.clock.sleep(0.1)
@@ -159,18 +160,18 @@ def test_whoever_waits_ten_seconds_for_a_lock_gives_up() -> None:
         file = "/var/lock/qemu-server/lock-101.conf"
         assert answer.message == f"can't lock file '{file}' - got timeout"
 
-    story(body)
+    run_session(body)
 
 
 def test_a_clone_is_somebody_else() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         old = await sim.vm(
             name="a",
             net0="virtio,bridge=vmbr0",
             smbios1="uuid=" + "1" * 8 + "-1111" * 3 + "-" + "1" * 12 + ",serial=YQ==,base64=1",
             protection="1",
         )
-        await sim.done("POST", f"{VM}/clone", newid="101", description="mine")
+        await sim.run_task("POST", f"{VM}/clone", newid="101", description="mine")
         new = await sim.config(101)
         assert new["name"] == "Copy-of-VM-a"
         assert (new["description"], new["protection"]) == ("mine", 1)
@@ -178,44 +179,44 @@ def test_a_clone_is_somebody_else() -> None:
         assert new["smbios1"].startswith("base64=1,serial=YQ==,uuid=")
         assert new["meta"] == old["meta"]
 
-    story(body)
+    run_session(body)
 
 
 def test_a_clone_cannot_take_an_id_of_another_node() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm()
-        await sim.done("POST", "/nodes/n2/qemu", vmid="101")
-        ended = await sim.done("POST", f"{VM}/clone", newid="101")
+        await sim.run_task("POST", "/nodes/n2/qemu", vmid="101")
+        ended = await sim.run_task("POST", f"{VM}/clone", newid="101")
         assert ended.status.endswith("failed: File exists")
         assert sim.region.guests[101].node == "n2"
 
-    story(body)
+    run_session(body)
 
 
 def test_an_interrupted_clone_leaves_nothing() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         upid = (await sim.post(f"{VM}/clone", newid="101")).data
         await sim.clock.sleep(1)
-        sim.engine.desks["r1"].workers.stop(upid)
+        sim.engine.runtimes["r1"].workers.stop(upid)
         await sim.clock.sleep(1)
         assert 101 not in sim.region.guests
         assert len(await sim.get("/nodes/n1/storage/shared/content", content="images")) == 1
 
-    story(body)
+    run_session(body)
 
 
 def test_snapshots_form_a_chain_and_roll_back() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="tank:1", cores="1")
-        await sim.done("POST", f"{VM}/snapshot", snapname="one")
+        await sim.run_task("POST", f"{VM}/snapshot", snapname="one")
         await sim.put(f"{VM}/config", cores="3")
-        await sim.done("PUT", f"{VM}/resize", disk="scsi0", size="2G")
-        await sim.done("POST", f"{VM}/snapshot", snapname="two")
-        refused = await sim.done("POST", f"{VM}/snapshot/one/rollback")
+        await sim.run_task("PUT", f"{VM}/resize", disk="scsi0", size="2G")
+        await sim.run_task("POST", f"{VM}/snapshot", snapname="two")
+        refused = await sim.run_task("POST", f"{VM}/snapshot/one/rollback")
         assert "is not most recent snapshot" in refused.status
-        await sim.done("DELETE", f"{VM}/snapshot/two")
-        assert (await sim.done("POST", f"{VM}/snapshot/one/rollback")).status == "OK"
+        await sim.run_task("DELETE", f"{VM}/snapshot/two")
+        assert (await sim.run_task("POST", f"{VM}/snapshot/one/rollback")).status == "OK"
         conf = await sim.config()
         assert (conf["cores"], conf["parent"], conf["scsi0"]) == (
             1,
@@ -223,44 +224,44 @@ def test_snapshots_form_a_chain_and_roll_back() -> None:
             "tank:vm-100-disk-0,size=1G",
         )
 
-    story(body)
+    run_session(body)
 
 
 def test_moving_a_disk_keeps_the_old_one_unless_told() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1,format=qcow2")
-        await sim.done("POST", f"{VM}/move_disk", disk="scsi0", storage="thin")
+        await sim.run_task("POST", f"{VM}/move_disk", disk="scsi0", storage="thin")
         conf = await sim.config()
         assert conf["scsi0"] == "thin:vm-100-disk-0,size=1G"
         assert conf["unused0"] == "shared:100/vm-100-disk-0.qcow2"
-        await sim.done("POST", f"{VM}/move_disk", disk="scsi0", storage="tank", delete="1")
+        await sim.run_task("POST", f"{VM}/move_disk", disk="scsi0", storage="tank", delete="1")
         assert await sim.get("/nodes/n1/storage/thin/content") == []
 
-    story(body)
+    run_session(body)
 
 
 def test_a_disk_can_change_its_guest() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi1="shared:1")
         await sim.vm(101)
         form = {"disk": "scsi1", "target-vmid": "101", "target-disk": "scsi3"}
-        assert (await sim.done("POST", f"{VM}/move_disk", **form)).status == "OK"
+        assert (await sim.run_task("POST", f"{VM}/move_disk", **form)).status == "OK"
         assert "scsi1" not in await sim.config()
         assert (await sim.config(101))["scsi3"] == "shared:101/vm-101-disk-0.raw,size=1G"
 
-    story(body)
+    run_session(body)
 
 
 def test_a_stopped_vm_takes_its_local_disks_along() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="thin:1", ide2="thin:cloudinit")
-        ended = await sim.done("POST", f"{VM}/migrate", target="n2")
+        ended = await sim.run_task("POST", f"{VM}/migrate", target="n2")
         assert ended.status == "OK"
         assert (await sim.config(node="n2"))["scsi0"] == "thin:vm-100-disk-0,size=1G"
         assert await sim.get("/nodes/n1/storage/thin/content") == []
         assert len(await sim.get("/nodes/n2/storage/thin/content")) == 2
 
-    story(body)
+    run_session(body)
 
 
 MIGRATION_REFUSED: list[tuple[str, dict[str, str], dict[str, str], str]] = [
@@ -272,31 +273,31 @@ MIGRATION_REFUSED: list[tuple[str, dict[str, str], dict[str, str], str]] = [
 
 @pytest.mark.parametrize("case", MIGRATION_REFUSED, ids=[case[0] for case in MIGRATION_REFUSED])
 def test_a_migration_stops_at(case: tuple[str, dict[str, str], dict[str, str], str]) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         form = {"url": "http://x/a.iso", "filename": "a.iso", "content": "iso"}
-        await sim.done("POST", "/nodes/n1/storage/local/download-url", **form)
+        await sim.run_task("POST", "/nodes/n1/storage/local/download-url", **form)
         await sim.vm(**case[1])
         await start(sim)
-        ended = await sim.done("POST", f"{VM}/migrate", target="n2", **case[2])
+        ended = await sim.run_task("POST", f"{VM}/migrate", target="n2", **case[2])
         assert ended.status == "migration aborted"
         assert any(case[3] in line for line in ended.log)
         assert (await sim.get(f"{VM}/status/current"))["status"] == "running"
         assert "lock" not in await sim.config()
 
-    story(body)
+    run_session(body)
 
 
 def test_a_running_vm_moves_and_goes_on() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await start(sim)
         assert (await sim.post(f"{VM}/migrate", target="n2")).message == (
             "can't migrate running VM without --online"
         )
-        assert (await sim.done("POST", f"{VM}/migrate", target="n2", online="1")).status == "OK"
+        assert (await sim.run_task("POST", f"{VM}/migrate", target="n2", online="1")).status == "OK"
         assert (await sim.get("/nodes/n2/qemu/100/status/current"))["status"] == "running"
 
-    story(body)
+    run_session(body)
 
 
 DESTROY_REFUSED: list[tuple[str, dict[str, str], str]] = [
@@ -307,34 +308,34 @@ DESTROY_REFUSED: list[tuple[str, dict[str, str], str]] = [
 
 @pytest.mark.parametrize("case", DESTROY_REFUSED, ids=[case[0] for case in DESTROY_REFUSED])
 def test_a_vm_is_not_destroyed_under(case: tuple[str, dict[str, str], str]) -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         await sim.put(f"{VM}/config", **case[1])
-        answer = await sim.ask("DELETE", VM)
+        answer = await sim.request("DELETE", VM)
         if answer.status == 200:
-            task = await sim.engine.desks["r1"].workers.wait(answer.data)
+            task = await sim.engine.runtimes["r1"].workers.wait(answer.data)
             assert task.exitstatus == case[2]
         else:
             assert answer.message == case[2]
         assert 100 in sim.region.guests
 
-    story(body)
+    run_session(body)
 
 
 def test_unreferenced_disks_go_only_when_asked() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         path = "/nodes/n1/storage/shared/content"
         for asked, left in (("0", 1), ("1", 0)):
             await sim.vm(scsi0="shared:1")
             await sim.post(path, vmid="100", filename="vm-100-extra.raw", size="1G")
-            await sim.done("DELETE", VM, **{"destroy-unreferenced-disks": asked})
+            await sim.run_task("DELETE", VM, **{"destroy-unreferenced-disks": asked})
             assert len(await sim.get(path, vmid="100", content="images")) == left
 
-    story(body)
+    run_session(body)
 
 
 def test_clones_of_one_source_run_side_by_side_and_hold_its_writers() -> None:
-    async def body(sim: Sim) -> None:
+    async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:0.5")
         upids = [(await sim.post(f"{VM}/clone", newid=str(n))).data for n in (101, 102, 103)]
         await sim.clock.sleep(0.1)
@@ -342,6 +343,6 @@ def test_clones_of_one_source_run_side_by_side_and_hold_its_writers() -> None:
         assert (await sim.put(f"{VM}/config", cores="2")).status == 200
         assert sim.clock.monotonic() - before == pytest.approx(5, abs=0.2)
         for upid in upids:
-            assert (await sim.engine.desks["r1"].workers.wait(upid)).exitstatus == "OK"
+            assert (await sim.engine.runtimes["r1"].workers.wait(upid)).exitstatus == "OK"
 
-    story(body)
+    run_session(body)

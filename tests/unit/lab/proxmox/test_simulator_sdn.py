@@ -3,40 +3,41 @@
 from typing import Any
 
 import pytest
-from sim_bench import Bench, tell
+
+from support.simulator_cluster import SimulatedCluster, run_scenario
 
 RANGE = "start-address=10.9.0.10,end-address=10.9.0.11"
 
 
-async def network(bench: Bench) -> None:
-    await bench.ask(
+async def network(sim: SimulatedCluster) -> None:
+    await sim.request(
         "POST", "/cluster/sdn/zones", zone="z1", type="simple", ipam="pve", dhcp="dnsmasq"
     )
-    await bench.ask("POST", "/cluster/sdn/vnets", vnet="v1", zone="z1")
+    await sim.request("POST", "/cluster/sdn/vnets", vnet="v1", zone="z1")
     form: dict[str, Any] = {"subnet": "10.9.0.0/24", "type": "subnet", "gateway": "10.9.0.1"}
-    await bench.ask("POST", "/cluster/sdn/vnets/v1/subnets", **form, dhcp_range=[RANGE])
-    assert await bench.done("PUT", "/cluster/sdn") == "OK"
+    await sim.request("POST", "/cluster/sdn/vnets/v1/subnets", **form, dhcp_range=[RANGE])
+    assert await sim.run_task("PUT", "/cluster/sdn") == "OK"
 
 
-async def addresses(bench: Bench) -> dict[str, int | None]:
-    rows = await bench.ask("GET", "/cluster/sdn/ipams/pve/status")
+async def addresses(sim: SimulatedCluster) -> dict[str, int | None]:
+    rows = await sim.request("GET", "/cluster/sdn/ipams/pve/status")
     return {row["ip"]: row.get("vmid") for row in rows}
 
 
 def test_cards_get_addresses_and_lose_them() -> None:
-    async def story(bench: Bench) -> None:
-        await network(bench)
+    async def scenario(sim: SimulatedCluster) -> None:
+        await network(sim)
         for vmid in (100, 101, 102):
             form = {"vmid": vmid, "net0": "virtio,bridge=v1"}
-            assert await bench.done("POST", "/nodes/n1/qemu", **form) == "OK"
-        assert await addresses(bench) == {"10.9.0.1": None, "10.9.0.10": 100, "10.9.0.11": 101}
-        assert await bench.done("DELETE", "/nodes/n1/qemu/100") == "OK"
-        assert await addresses(bench) == {"10.9.0.1": None, "10.9.0.10": 102, "10.9.0.11": 101}
+            assert await sim.run_task("POST", "/nodes/n1/qemu", **form) == "OK"
+        assert await addresses(sim) == {"10.9.0.1": None, "10.9.0.10": 100, "10.9.0.11": 101}
+        assert await sim.run_task("DELETE", "/nodes/n1/qemu/100") == "OK"
+        assert await addresses(sim) == {"10.9.0.1": None, "10.9.0.10": 102, "10.9.0.11": 101}
         path = "/cluster/sdn/vnets/v1/subnets/z1-10.9.0.0-24"
-        answer = await bench.send("DELETE", path)
+        answer = await sim.send("DELETE", path)
         assert answer.reason.endswith("not empty")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +61,13 @@ def test_cards_get_addresses_and_lose_them() -> None:
     ],
 )  # fmt: skip
 def test_a_refusal_is_a_400_inside_a_500(path: str, form: dict[str, Any], message: str) -> None:
-    async def story(bench: Bench) -> None:
-        await network(bench)
-        await bench.ask("POST", "/cluster/sdn/zones", zone="tagged", type="vlan", bridge="vmbr0")
-        await bench.ask("POST", "/cluster/sdn/vnets", vnet="v7", zone="tagged", tag=7)
-        answer = await bench.send("POST", f"/cluster/sdn/{path}", **form)
+    async def scenario(sim: SimulatedCluster) -> None:
+        await network(sim)
+        await sim.request("POST", "/cluster/sdn/zones", zone="tagged", type="vlan", bridge="vmbr0")
+        await sim.request("POST", "/cluster/sdn/vnets", vnet="v7", zone="tagged", tag=7)
+        answer = await sim.send("POST", f"/cluster/sdn/{path}", **form)
         assert answer.status == 500
         text = answer.json()["message"]
         assert text.endswith(f"400 Parameter verification failed.\n{message}\n")
 
-    tell(story)
+    run_scenario(scenario)

@@ -3,71 +3,71 @@
 import asyncio
 
 import pytest
-from sim_bench import Bench, tell
 
-from moxwell.lab.proxmox.errors import PveError, die
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.tasks import WorkerContext
+from support.simulator_cluster import SimulatedCluster, run_scenario
 
 
 def test_a_failure_inside_a_worker_is_its_exit_status() -> None:
-    async def story(bench: Bench) -> None:
-        async def worker(work: Work) -> None:
-            work.log("one")
+    async def scenario(sim: SimulatedCluster) -> None:
+        async def worker(ctx: WorkerContext) -> None:
+            ctx.log("one")
             raise die("it broke\nbadly")
 
-        workers = bench.engine.desks["r"].workers
+        workers = sim.engine.runtimes["r"].workers
         upid = workers.spawn("n1", "qmtest", 100, "root@pam", worker)
         task = await workers.wait(upid)
         assert task.exitstatus == "it broke badly"
         assert task.log == ["one", "TASK ERROR: it broke badly"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_running_task_is_active_until_it_ends() -> None:
-    async def story(bench: Bench) -> None:
-        async def worker(work: Work) -> None:
-            await work.sleep(60)
+    async def scenario(sim: SimulatedCluster) -> None:
+        async def worker(ctx: WorkerContext) -> None:
+            await ctx.sleep(60)
 
-        workers = bench.engine.desks["r"].workers
+        workers = sim.engine.runtimes["r"].workers
         upid = workers.spawn("n1", "qmtest", 100, "root@pam!t", worker)
-        status = await bench.ask("GET", f"/nodes/n1/tasks/{upid}/status")
+        status = await sim.request("GET", f"/nodes/n1/tasks/{upid}/status")
         assert (status["status"], status["user"], status["tokenid"]) == ("running", "root@pam", "t")
-        active = await bench.ask("GET", "/nodes/n1/tasks", source="active")
+        active = await sim.request("GET", "/nodes/n1/tasks", source="active")
         assert [row["status"] for row in active] == ["RUNNING"]
-        elsewhere = await bench.send("GET", f"/nodes/n2/tasks/{upid}/status")
+        elsewhere = await sim.send("GET", f"/nodes/n2/tasks/{upid}/status")
         assert elsewhere.json()["errors"] == {"upid": "no such task"}
-        await bench.pause(61)
-        status = await bench.ask("GET", f"/nodes/n1/tasks/{upid}/status")
+        await sim.pause(61)
+        status = await sim.request("GET", f"/nodes/n1/tasks/{upid}/status")
         assert (status["status"], status["exitstatus"]) == ("stopped", "OK")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_task_can_be_stopped() -> None:
-    async def story(bench: Bench) -> None:
-        async def worker(work: Work) -> None:
-            await work.sleep(3600)
+    async def scenario(sim: SimulatedCluster) -> None:
+        async def worker(ctx: WorkerContext) -> None:
+            await ctx.sleep(3600)
 
-        workers = bench.engine.desks["r"].workers
+        workers = sim.engine.runtimes["r"].workers
         upid = workers.spawn("n1", "qmtest", 100, "root@pam", worker)
-        await bench.pause(1)
-        await bench.ask("DELETE", f"/nodes/n1/tasks/{upid}")
+        await sim.pause(1)
+        await sim.request("DELETE", f"/nodes/n1/tasks/{upid}")
         assert (await workers.wait(upid)).exitstatus == "received interrupt"
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_warnings_are_counted() -> None:
-    async def story(bench: Bench) -> None:
-        async def worker(work: Work) -> None:
-            work.warn("look out")
+    async def scenario(sim: SimulatedCluster) -> None:
+        async def worker(ctx: WorkerContext) -> None:
+            ctx.warn("look out")
 
-        workers = bench.engine.desks["r"].workers
+        workers = sim.engine.runtimes["r"].workers
         task = await workers.wait(workers.spawn("n1", "qmtest", "", "root@pam", worker))
         assert (task.exitstatus, task.log[-1]) == ("WARNINGS: 1", "TASK WARNINGS: 1")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_warnings_are_counted() -> None:
     ],
 )  # fmt: skip
 def test_lock_files_are_waited_for_ten_seconds(held_seconds: int, outcome: str) -> None:
-    async def story(bench: Bench) -> None:
-        locks = bench.engine.desks["r"].locks
+    async def scenario(sim: SimulatedCluster) -> None:
+        locks = sim.engine.runtimes["r"].locks
 
         async def hold() -> None:
             async with locks.hold("qemu", 100):
@@ -91,18 +91,18 @@ def test_lock_files_are_waited_for_ten_seconds(held_seconds: int, outcome: str) 
         try:
             async with locks.hold("qemu", 100):
                 found = "got it"
-        except PveError as problem:
+        except PveException as problem:
             found = problem.message
         assert found == outcome
         await first
         assert not locks.is_held("qemu", 100)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_lock_files_are_given_in_order() -> None:
-    async def story(bench: Bench) -> None:
-        locks, order = bench.engine.desks["r"].locks, []
+    async def scenario(sim: SimulatedCluster) -> None:
+        locks, order = sim.engine.runtimes["r"].locks, []
 
         async def take(name: str) -> None:
             async with locks.hold("qemu", 100):
@@ -112,14 +112,14 @@ def test_lock_files_are_given_in_order() -> None:
         await asyncio.gather(*(take(name) for name in "abcd"))
         assert order == ["a", "b", "c", "d"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 JOE = {"authorization": "PVEAPIToken=joe@pve!full=s"}
 
 
 @pytest.mark.parametrize(
-    ("owner", "rights", "shown"),
+    ("owner", "audited", "visible"),
     [
         pytest.param("joe@pve!full", (), False, id="a token is not shown its own tasks"),
         pytest.param("joe@pve", (), False, id="nor those of its user"),
@@ -129,34 +129,34 @@ JOE = {"authorization": "PVEAPIToken=joe@pve!full=s"}
     ],
 )
 def test_the_list_of_the_cluster_hides_a_tokens_own_tasks(
-    owner: str, rights: tuple[str, ...], shown: bool
+    owner: str, audited: tuple[str, ...], visible: bool
 ) -> None:
-    async def story(bench: Bench) -> None:
-        for path in rights:
-            await bench.ask("PUT", "/access/acl", path=path, users="joe@pve", roles="PVEAuditor")
-        workers = bench.engine.desks["r"].workers
+    async def scenario(sim: SimulatedCluster) -> None:
+        for path in audited:
+            await sim.request("PUT", "/access/acl", path=path, users="joe@pve", roles="PVEAuditor")
+        workers = sim.engine.runtimes["r"].workers
         upid = workers.spawn("n1", "qmtest", 100, owner, _sleep)
-        await bench.pause(1)
-        rows = await bench.ask("GET", "/cluster/tasks", headers=JOE)
-        assert (upid in {row["upid"] for row in rows}) is shown
+        await sim.pause(1)
+        rows = await sim.request("GET", "/cluster/tasks", headers=JOE)
+        assert (upid in {row["upid"] for row in rows}) is visible
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_user_is_shown_the_tasks_of_its_tokens_and_a_host_shows_a_token_its_own() -> None:
-    async def story(bench: Bench) -> None:
-        workers = bench.engine.desks["r"].workers
+    async def scenario(sim: SimulatedCluster) -> None:
+        workers = sim.engine.runtimes["r"].workers
         upid = workers.spawn("n1", "qmtest", 100, "joe@pve!full", _sleep)
         login = {"username": "joe@pve", "password": "joes-secret"}
-        ticket = (await bench.ask("POST", "/access/ticket", headers={}, **login))["ticket"]
+        ticket = (await sim.request("POST", "/access/ticket", headers={}, **login))["ticket"]
         cookie = {"cookie": f"PVEAuthCookie={ticket}"}
-        rows = await bench.ask("GET", "/cluster/tasks", headers=cookie)
+        rows = await sim.request("GET", "/cluster/tasks", headers=cookie)
         assert [row["upid"] for row in rows] == [upid]
-        rows = await bench.ask("GET", "/nodes/n1/tasks", headers=JOE, source="active")
+        rows = await sim.request("GET", "/nodes/n1/tasks", headers=JOE, source="active")
         assert [row["upid"] for row in rows] == [upid]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-async def _sleep(work: Work) -> None:
-    await work.sleep(60)
+async def _sleep(ctx: WorkerContext) -> None:
+    await ctx.sleep(60)

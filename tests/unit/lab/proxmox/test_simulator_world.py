@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from moxwell.lab.proxmox import state_file
-from moxwell.lab.proxmox.state import Task
+from moxwell.lab.proxmox.state import SimTask
 from moxwell.lab.proxmox.world import load_world, read_world
-from moxwell.lab.proxmox.yaml_tree import BadFile
+from moxwell.lab.proxmox.yaml_tree import InvalidFile
 
 ROOT = Path(__file__).parents[4]
 NODE = "regions:\n  - name: r\n    nodes:\n      - name: n1\n"
@@ -54,7 +54,7 @@ NODE = "regions:\n  - name: r\n    nodes:\n      - name: n1\n"
 def test_a_mistake_is_told_with_line_and_field(
     text: str, line: int, field: str, words: str
 ) -> None:
-    with pytest.raises(BadFile) as caught:
+    with pytest.raises(InvalidFile) as caught:
         read_world(text, "w.yaml", 0)
     message = str(caught.value)
     assert message.startswith(f"w.yaml:{line}: {field}")
@@ -77,7 +77,7 @@ def test_the_worlds_we_ship_are_good(path: str) -> None:
 
 def test_state_is_saved_and_resumed(tmp_path: Path) -> None:
     regions = load_world(ROOT / "src/moxwell/lab/proxmox/worlds/lab.yaml", 1000)
-    task = Task("UPID:x", "east1", 1, 1, 1, "qmclone", "9000", "root@pam")
+    task = SimTask("UPID:x", "east1", 1, 1, 1, "qmclone", "9000", "root@pam")
     regions["east"].tasks[task.upid] = task
     state_file.save_file(regions, tmp_path / "state.json")
     again = state_file.load_file(tmp_path / "state.json")
@@ -89,5 +89,5 @@ def test_state_is_saved_and_resumed(tmp_path: Path) -> None:
 def test_a_broken_state_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_text("{")
-    with pytest.raises(BadFile, match=r"state\.json"):
+    with pytest.raises(InvalidFile, match=r"state\.json"):
         state_file.load_file(path)

@@ -1,1 +1,1 @@
-"""Who asks and what they may do: logins, tokens, roles, ACLs."""
+"""Authentication and access control: ``/access`` of the API."""

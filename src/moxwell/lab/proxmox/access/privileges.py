@@ -1,8 +1,9 @@
 """
-The privileges that exist, and the roles Proxmox makes of them, by major version.
+The privileges and built-in roles of PVE, by major version.
 
-The table is PVE's own way of writing it: per area, privileges for root, admins, users and
-auditors. The roles ``PVE<Area>Admin``, ``PVE<Area>User``, ``PVEAdmin`` and ``PVEAuditor`` follow.
+The table is organized as in PVE::AccessControl: per area, the privileges for root, admin, user and
+audit. The roles ``PVE<Area>Admin``, ``PVE<Area>User``, ``PVEAdmin`` and ``PVEAuditor`` are derived
+from it.
 """
 
 from functools import cache
@@ -45,15 +46,15 @@ def _areas(major: int) -> dict[str, tuple[str, str, str, str]]:
 
 
 @cache
-def every_privilege(major: int) -> frozenset[str]:
-    """All privileges of a version."""
+def all_privileges(major: int) -> frozenset[str]:
+    """All privileges of a major version."""
     listed = " ".join(text for area in _areas(major).values() for text in area)
     return frozenset(listed.split()) | {"Permissions.Modify"}
 
 
 @cache
 def builtin_roles(major: int) -> dict[str, frozenset[str]]:
-    """The roles that come with Proxmox."""
+    """The built-in roles."""
     roles: dict[str, set[str]] = {"PVEAdmin": set(), "PVEAuditor": set()}
     for area, (_, admin, user, audit) in _areas(major).items():
         full = set(f"{admin} {user} {audit}".split())
@@ -65,5 +66,5 @@ def builtin_roles(major: int) -> dict[str, frozenset[str]]:
     roles["PVEAdmin"].discard("Mapping.Modify")
     roles["PVETemplateUser"] = {"VM.Clone", "VM.Audit"}
     roles["NoAccess"] = set()
-    roles["Administrator"] = set(every_privilege(major))
+    roles["Administrator"] = set(all_privileges(major))
     return {name: frozenset(privs) for name, privs in roles.items()}

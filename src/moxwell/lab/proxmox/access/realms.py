@@ -1,5 +1,5 @@
 """
-Authentication realms beyond the two that come with Proxmox: kept, but nobody logs in through them.
+``/access/domains``: stores additional authentication realms; login through them is not simulated.
 """
 
 from typing import Any
@@ -7,14 +7,14 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import perm
 
 TYPES = ("ad", "ldap", "openid", "pam", "pve")
 
 
-def create(call: Call) -> None:
+def create(call: ApiCall) -> None:
     what, realms = "add auth server failed: ", call.region.access.realms
     realm, kind = call.params.pop("realm"), call.params["type"]
     if realm in realms:
@@ -28,7 +28,7 @@ def create(call: Call) -> None:
     realms[realm] = dict(call.params)
 
 
-def update(call: Call) -> None:
+def update(call: ApiCall) -> None:
     what, realms = "update auth server failed: ", call.region.access.realms
     realm = call.params.pop("realm")
     if realm not in realms:
@@ -42,7 +42,7 @@ def update(call: Call) -> None:
     realms[realm].update(new)
 
 
-def delete(call: Call) -> None:
+def delete(call: ApiCall) -> None:
     realm, realms = call.params["realm"], call.region.access.realms
     if realm not in realms:
         raise die(f"delete auth server failed: authentication domain '{realm}' does not exist")
@@ -78,7 +78,7 @@ _EDIT = {"delete": Param(max_length=4096), "digest": DIGEST}
 _MAY = perm("/access/realm", "Realm.Allocate")
 
 ROUTES = (
-    Route("POST", "/access/domains", create, _REALM | _FIELDS | _NEW, _MAY),
-    Route("PUT", "/access/domains/{realm}", update, _REALM | _FIELDS | _EDIT, _MAY),
-    Route("DELETE", "/access/domains/{realm}", delete, _REALM, _MAY),
+    ApiRoute("POST", "/access/domains", create, _REALM | _FIELDS | _NEW, _MAY),
+    ApiRoute("PUT", "/access/domains/{realm}", update, _REALM | _FIELDS | _EDIT, _MAY),
+    ApiRoute("DELETE", "/access/domains/{realm}", delete, _REALM, _MAY),
 )

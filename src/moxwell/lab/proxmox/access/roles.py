@@ -1,21 +1,25 @@
 """
-Groups, roles and the access control list.
+``/access/groups``, ``/access/roles`` and ``/access/acl``.
 
-Deleting a role, a group, a user or a token takes its ACL rows along; a path is checked against the
-shapes PVE knows, not against what exists.
+Deleting a role, a group, a user or a token deletes its ACL entries. An ACL path is checked for its
+syntax only, not for existence.
 """
 
 import re
 from typing import Any
 
-from moxwell.lab.proxmox.access.permissions import Rights, normal_path, role_privileges
-from moxwell.lab.proxmox.access.privileges import builtin_roles, every_privilege
+from moxwell.lab.proxmox.access.permissions import (
+    CallerPermissions,
+    normalize_path,
+    role_privileges,
+)
+from moxwell.lab.proxmox.access.privileges import all_privileges, builtin_roles
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import FormatError, PveError, die, param_error
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.errors import FormatError, PveException, die, param_error
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Access, Acl, Group
+from moxwell.lab.proxmox.state import SimAccess, SimAcl, SimGroup
 
 _N = r"[A-Za-z0-9.\-_]+"
 _PATHS = re.compile(
@@ -26,8 +30,8 @@ _PATHS = re.compile(
 
 
 def priv_list(value: str) -> None:
-    """The format of a list of privileges; both versions' names are known to the check."""
-    known = every_privilege(8) | every_privilege(9)
+    """Check a list of privileges; accepts the names of both major versions."""
+    known = all_privileges(8) | all_privileges(9)
     for name in formats.split_list(value):
         if name not in known:
             raise FormatError(f"invalid privilege '{name}'\n")
@@ -37,12 +41,12 @@ def _role_row(roleid: str, privs: list[str], special: int) -> dict[str, Any]:
     return {"roleid": roleid, "privs": ",".join(sorted(privs)), "special": special}
 
 
-def list_roles(call: Call) -> list[dict[str, Any]]:
+def list_roles(call: ApiCall) -> list[dict[str, Any]]:
     own = [_role_row(name, privs, 0) for name, privs in call.region.access.roles.items()]
     return own + [_role_row(n, list(p), 1) for n, p in builtin_roles(call.major).items()]
 
 
-def create_role(call: Call) -> None:
+def create_role(call: ApiCall) -> None:
     roleid, roles = call.params["roleid"], call.region.access.roles
     if roleid.upper().startswith("PVE"):
         text = "cannot use role ID starting with the (case-insensitive) 'PVE' namespace"
@@ -52,7 +56,7 @@ def create_role(call: Call) -> None:
     roles[roleid] = sorted(set(formats.split_list(call.get("privs", ""))))
 
 
-def get_role(call: Call) -> dict[str, int]:
+def get_role(call: ApiCall) -> dict[str, int]:
     roleid = call.params["roleid"]
     privs = builtin_roles(call.major).get(roleid)
     found = call.region.access.roles.get(roleid) if privs is None else sorted(privs)
@@ -61,7 +65,7 @@ def get_role(call: Call) -> dict[str, int]:
     return dict.fromkeys(found, 1)
 
 
-def _own_role(call: Call, what: str, verb: str) -> str:
+def _own_role(call: ApiCall, what: str, verb: str) -> str:
     roleid: str = call.params["roleid"]
     if roleid in builtin_roles(call.major):
         raise die(f"auto-generated role '{roleid}' cannot be {verb}")
@@ -70,14 +74,14 @@ def _own_role(call: Call, what: str, verb: str) -> str:
     return roleid
 
 
-def update_role(call: Call) -> None:
+def update_role(call: ApiCall) -> None:
     roleid = _own_role(call, "update role", "modified")
     roles = call.region.access.roles
     new = formats.split_list(call.get("privs", ""))
     roles[roleid] = sorted({*(roles[roleid] if call.get("append") else ()), *new})
 
 
-def delete_role(call: Call) -> None:
+def delete_role(call: ApiCall) -> None:
     roleid = _own_role(call, "delete role", "deleted")
     access = call.region.access
     del access.roles[roleid]
@@ -87,7 +91,7 @@ def delete_role(call: Call) -> None:
 # ---------------------------------------------------------------- groups
 
 
-def list_groups(call: Call) -> list[dict[str, Any]]:
+def list_groups(call: ApiCall) -> list[dict[str, Any]]:
     privs = ("User.Modify", "Sys.Audit", "Group.Allocate")
     return [
         _group_row(group)
@@ -96,25 +100,25 @@ def list_groups(call: Call) -> list[dict[str, Any]]:
     ]
 
 
-def _group_row(group: Group) -> dict[str, Any]:
+def _group_row(group: SimGroup) -> dict[str, Any]:
     row: dict[str, Any] = {"groupid": group.groupid, "users": ",".join(group.users)}
     return row | ({"comment": group.comment} if group.comment is not None else {})
 
 
-def create_group(call: Call) -> None:
+def create_group(call: ApiCall) -> None:
     groupid, groups = call.params["groupid"], call.region.access.groups
     if groupid in groups:
         raise die(f"create group failed: group '{groupid}' already exists")
-    groups[groupid] = Group(groupid, call.get("comment"))
+    groups[groupid] = SimGroup(groupid, call.get("comment"))
 
 
-def get_group(call: Call) -> dict[str, Any]:
+def get_group(call: ApiCall) -> dict[str, Any]:
     group = _group(call, "")
     row: dict[str, Any] = {"members": list(group.users)}
     return row | ({"comment": group.comment} if group.comment is not None else {})
 
 
-def _group(call: Call, what: str) -> Group:
+def _group(call: ApiCall, what: str) -> SimGroup:
     groupid = call.params["groupid"]
     group = call.region.access.groups.get(groupid)
     if group is None:
@@ -122,23 +126,23 @@ def _group(call: Call, what: str) -> Group:
     return group
 
 
-def update_group(call: Call) -> None:
+def update_group(call: ApiCall) -> None:
     group = _group(call, "update group failed: ")
     if "comment" in call.params:
         group.comment = call.params["comment"]
 
 
-def delete_group(call: Call) -> None:
+def delete_group(call: ApiCall) -> None:
     group = _group(call, "delete group failed: ")
     access = call.region.access
     del access.groups[group.groupid]
     access.acl = [a for a in access.acl if (a.type, a.ugid) != ("group", group.groupid)]
 
 
-# ---------------------------------------------------------------- the list
+# ---------------------------------------------------------------- acl
 
 
-def list_acl(call: Call) -> list[dict[str, Any]]:
+def list_acl(call: ApiCall) -> list[dict[str, Any]]:
     everything = call.may("/access", "Sys.Audit")
     return [
         {
@@ -154,7 +158,7 @@ def list_acl(call: Call) -> list[dict[str, Any]]:
 
 
 def _modifiers(path: str) -> tuple[str, ...]:
-    """Any of these allows to change the rights on a path."""
+    """The privileges of which any one allows changing the ACL of a path."""
     parts = path.split("/")
     more = {"storage": "Datastore.Allocate", "vms": "VM.Allocate", "pool": "Pool.Allocate"}
     if len(parts) > 2 and parts[1] in more:
@@ -162,13 +166,13 @@ def _modifiers(path: str) -> tuple[str, ...]:
     return ("Permissions.Modify",)
 
 
-def may_modify(call: Call) -> None:
-    path = normal_path(str(call.params.get("path", "/")))
+def may_modify(call: ApiCall) -> None:
+    path = normalize_path(str(call.params.get("path", "/")))
     call.check(path, *_modifiers(path), any_of=True)
 
 
-def update_acl(call: Call) -> None:
-    path = normal_path(call.params["path"])
+def update_acl(call: ApiCall) -> None:
+    path = normalize_path(call.params["path"])
     if not any(name in call.params for name in ("users", "groups", "tokens")):
         text = "either 'users', 'groups' or 'tokens' is required."
         raise param_error(dict.fromkeys(("users", "groups", "tokens"), text))
@@ -179,15 +183,15 @@ def update_acl(call: Call) -> None:
             raise die(f"ACL update failed: role '{role}' does not exist")
         _check_subset(call, path, role)
         for kind, name in _named(call):
-            _put(call, Acl(path, kind, name, role, call.get("propagate", 1)))
+            _put(call, SimAcl(path, kind, name, role, call.get("propagate", 1)))
 
 
-def _check_subset(call: Call, path: str, role: str) -> None:
-    """Who may not modify permissions as such may hand out only what it has itself."""
+def _check_subset(call: ApiCall, path: str, role: str) -> None:
+    """A caller without Permissions.Modify may grant only privileges that it has itself."""
     if call.may(path, "Permissions.Modify"):
         return
     verb = "remove" if call.get("delete") else "add"
-    own = Rights(call.region, call.user, call.token).on(path)
+    own = CallerPermissions(call.region, call.user, call.token).on(path)
     if role == "NoAccess":
         text = f"Cannot {verb} role '{role}' - requires 'Permissions.Modify'"
         raise param_error({"role": text})
@@ -200,7 +204,7 @@ def _check_subset(call: Call, path: str, role: str) -> None:
             raise param_error({"role": f"Cannot add role '{role}' with propagation - {more}"})
 
 
-def _named(call: Call) -> list[tuple[str, str]]:
+def _named(call: ApiCall) -> list[tuple[str, str]]:
     access, found = call.region.access, []
     for group in formats.split_list(call.get("groups", "")):
         if group not in access.groups:
@@ -213,13 +217,13 @@ def _named(call: Call) -> list[tuple[str, str]]:
     for full in formats.split_list(call.get("tokens", "")):
         user, _, token = full.partition("!")
         if user not in access.users or token not in access.users[user].tokens:
-            raise PveError(500, f"ACL update failed: no such token '{token}' for user '{user}'")
+            raise PveException(500, f"ACL update failed: no such token '{token}' for user '{user}'")
         found.append(("token", full))
     return found
 
 
-def _put(call: Call, new: Acl) -> None:
-    access: Access = call.region.access
+def _put(call: ApiCall, new: SimAcl) -> None:
+    access: SimAccess = call.region.access
     same = (new.path, new.type, new.ugid, new.roleid)
     access.acl = [a for a in access.acl if (a.path, a.type, a.ugid, a.roleid) != same]
     if not call.get("delete"):
@@ -233,13 +237,13 @@ _MODIFY = perm("/access", "Sys.Modify")
 _GROUPS = perm("/access/groups", "Group.Allocate")
 
 ROUTES = (
-    Route("GET", "/access/roles", list_roles, permission=anyone),
-    Route(
+    ApiRoute("GET", "/access/roles", list_roles, permission=anyone),
+    ApiRoute(
         "POST", "/access/roles", create_role, {"roleid": ROLE, "privs": Param(format=priv_list)},
         _MODIFY,
     ),
-    Route("GET", "/access/roles/{roleid}", get_role, {"roleid": ROLE}, anyone),
-    Route(
+    ApiRoute("GET", "/access/roles/{roleid}", get_role, {"roleid": ROLE}, anyone),
+    ApiRoute(
         "PUT", "/access/roles/{roleid}", update_role,
         {
             "roleid": ROLE,
@@ -248,20 +252,22 @@ ROUTES = (
         },
         _MODIFY,
     ),
-    Route("DELETE", "/access/roles/{roleid}", delete_role, {"roleid": ROLE}, _MODIFY),
-    Route("GET", "/access/groups", list_groups, permission=anyone),
-    Route("POST", "/access/groups", create_group, {"groupid": GROUP, "comment": COMMENT}, _GROUPS),
-    Route(
+    ApiRoute("DELETE", "/access/roles/{roleid}", delete_role, {"roleid": ROLE}, _MODIFY),
+    ApiRoute("GET", "/access/groups", list_groups, permission=anyone),
+    ApiRoute(
+        "POST", "/access/groups", create_group, {"groupid": GROUP, "comment": COMMENT}, _GROUPS
+    ),
+    ApiRoute(
         "GET", "/access/groups/{groupid}", get_group, {"groupid": GROUP},
         perm("/access/groups", "Sys.Audit", "Group.Allocate", any_of=True),
     ),
-    Route(
+    ApiRoute(
         "PUT", "/access/groups/{groupid}", update_group, {"groupid": GROUP, "comment": COMMENT},
         _GROUPS,
     ),
-    Route("DELETE", "/access/groups/{groupid}", delete_group, {"groupid": GROUP}, _GROUPS),
-    Route("GET", "/access/acl", list_acl, permission=anyone),
-    Route(
+    ApiRoute("DELETE", "/access/groups/{groupid}", delete_group, {"groupid": GROUP}, _GROUPS),
+    ApiRoute("GET", "/access/acl", list_acl, permission=anyone),
+    ApiRoute(
         "PUT", "/access/acl", update_acl,
         {
             "path": Param(optional=False),

@@ -1,8 +1,8 @@
 """
-Users and their API tokens.
+``/access/users`` and their API tokens.
 
-A token's secret is shown once, when it is made. Values that were sent come back as they were sent
-(texts), defaults as numbers: clients that compare must cope, and the real server is like that.
+The secret of a token is returned only when the token is created. PVE returns submitted values as
+strings and defaults as numbers; the simulator does the same.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ from uuid import UUID
 from moxwell.lab.proxmox.access.tickets import PASSWORD, USERID
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import (
     anyone,
     both,
@@ -21,30 +21,30 @@ from moxwell.lab.proxmox.route_permissions import (
     realm_allocate,
     user_group,
 )
-from moxwell.lab.proxmox.state import Token, User
+from moxwell.lab.proxmox.state import SimToken, SimUser
 
 _TEXTS = ("firstname", "lastname", "email", "comment", "keys")
 
 
-def _row(user: User) -> dict[str, Any]:
+def _row(user: SimUser) -> dict[str, Any]:
     row: dict[str, Any] = {"enable": user.enable, "expire": user.expire}
     if (
         user.comment or user.keys
-    ):  # fields of one line: what stands before a set one is "", not absent
+    ):  # fields of one line of user.cfg: an unset field before a set one is "", not absent
         row["email"] = ""
     return row | {k: v for k in _TEXTS if (v := getattr(user, k))}
 
 
-def _groups(call: Call, userid: str) -> list[str]:
+def _groups(call: ApiCall, userid: str) -> list[str]:
     return [g.groupid for g in call.region.access.groups.values() if userid in g.users]
 
 
-def _token_row(token: Token) -> dict[str, Any]:
+def _token_row(token: SimToken) -> dict[str, Any]:
     row: dict[str, Any] = {"privsep": token.privsep, "expire": token.expire}
     return row | ({"comment": token.comment} if token.comment is not None else {})
 
 
-def list_users(call: Call) -> list[dict[str, Any]]:
+def list_users(call: ApiCall) -> list[dict[str, Any]]:
     access, rows = call.region.access, []
     for user in access.users.values():
         if "enabled" in call.params and bool(user.enable) != bool(call.params["enabled"]):
@@ -61,7 +61,7 @@ def list_users(call: Call) -> list[dict[str, Any]]:
     return rows
 
 
-def _may_see(call: Call, userid: str) -> bool:
+def _may_see(call: ApiCall, userid: str) -> bool:
     privs = ("User.Modify", "Sys.Audit")
     if call.may("/access/groups", *privs, any_of=True):
         return True
@@ -70,7 +70,7 @@ def _may_see(call: Call, userid: str) -> bool:
     )
 
 
-def create_user(call: Call) -> None:
+def create_user(call: ApiCall) -> None:
     userid, access = call.params["userid"], call.region.access
     if userid in access.users:
         raise die(f"create user failed: user '{userid}' already exists")
@@ -78,26 +78,26 @@ def create_user(call: Call) -> None:
     for group in groups:
         if group not in access.groups:
             raise die(f"create user failed: no such group '{group}'")
-    user = User(userid, call.get("password"))
+    user = SimUser(userid, call.get("password"))
     _write(call, user)
     access.users[userid] = user
     for group in groups:
         access.groups[group].users.append(userid)
 
 
-def _write(call: Call, user: User) -> None:
+def _write(call: ApiCall, user: SimUser) -> None:
     for name in (*_TEXTS, "enable", "expire"):
         if name in call.params:
             setattr(user, name, call.params[name])
 
 
-def get_user(call: Call) -> dict[str, Any]:
+def get_user(call: ApiCall) -> dict[str, Any]:
     user = _user(call)
     tokens = {t.tokenid: _token_row(t) for t in user.tokens.values()}
     return _row(user) | {"groups": _groups(call, user.userid), "tokens": tokens or None}
 
 
-def _user(call: Call) -> User:
+def _user(call: ApiCall) -> SimUser:
     userid = call.params["userid"]
     user = call.region.access.users.get(userid)
     if user is None:
@@ -105,7 +105,7 @@ def _user(call: Call) -> User:
     return user
 
 
-def update_user(call: Call) -> None:
+def update_user(call: ApiCall) -> None:
     user, access = _user(call), call.region.access
     _write(call, user)
     if "groups" not in call.params:
@@ -121,7 +121,7 @@ def update_user(call: Call) -> None:
             group.users.remove(user.userid)
 
 
-def delete_user(call: Call) -> None:
+def delete_user(call: ApiCall) -> None:
     userid, access = call.params["userid"], call.region.access
     access.users.pop(userid, None)
     for group in access.groups.values():
@@ -136,39 +136,39 @@ def delete_user(call: Call) -> None:
 # ---------------------------------------------------------------- tokens
 
 
-def list_tokens(call: Call) -> list[dict[str, Any]]:
+def list_tokens(call: ApiCall) -> list[dict[str, Any]]:
     return [{"tokenid": t.tokenid, **_token_row(t)} for t in _user(call).tokens.values()]
 
 
-def _token(call: Call) -> Token:
+def _token(call: ApiCall) -> SimToken:
     user, tokenid = _user(call), call.params["tokenid"]
     if tokenid not in user.tokens:
         raise die(f"no such token '{tokenid}' for user '{user.userid}'")
     return user.tokens[tokenid]
 
 
-def get_token(call: Call) -> dict[str, Any]:
+def get_token(call: ApiCall) -> dict[str, Any]:
     return _token_row(_token(call))
 
 
-def create_token(call: Call) -> dict[str, Any]:
+def create_token(call: ApiCall) -> dict[str, Any]:
     user, tokenid = _user(call), call.params["tokenid"]
     if tokenid in user.tokens:
         raise param_error({"tokenid": "Token already exists."})
-    secret = str(UUID(int=call.desk.random.getrandbits(128), version=4))
-    token = Token(tokenid, secret, call.get("privsep", 1), call.get("expire", 0))
+    secret = str(UUID(int=call.runtime.random.getrandbits(128), version=4))
+    token = SimToken(tokenid, secret, call.get("privsep", 1), call.get("expire", 0))
     token.comment = call.get("comment")
     user.tokens[tokenid] = token
     info: dict[str, Any] = {"privsep": 1} | _as_sent(call)
     return {"full-tokenid": f"{user.userid}!{tokenid}", "value": secret, "info": info}
 
 
-def _as_sent(call: Call) -> dict[str, Any]:
+def _as_sent(call: ApiCall) -> dict[str, Any]:
     names = ("privsep", "expire", "comment")
     return {name: call.given[name] for name in names if name in call.given}
 
 
-def update_token(call: Call) -> dict[str, Any]:
+def update_token(call: ApiCall) -> dict[str, Any]:
     token = _token(call)
     for name in ("privsep", "expire", "comment"):
         if name in call.params:
@@ -184,7 +184,7 @@ def update_token(call: Call) -> dict[str, Any]:
     return shown
 
 
-def delete_token(call: Call) -> None:
+def delete_token(call: ApiCall) -> None:
     token, user, access = _token(call), _user(call), call.region.access
     del user.tokens[token.tokenid]
     full = f"{user.userid}!{token.tokenid}"
@@ -213,34 +213,34 @@ _TOKEN_FIELDS = {
 _OWN = either(is_self, user_group("User.Modify"))
 
 ROUTES = (
-    Route(
+    ApiRoute(
         "GET", "/access/users", list_users,
         {"enabled": Param("boolean"), "full": Param("boolean")}, anyone,
     ),
-    Route(
+    ApiRoute(
         "POST", "/access/users", create_user, {**_OWNER, **_FIELDS, "password": _PASSWORD},
         both(realm_allocate, user_group("User.Modify", groups="create")),
     ),
-    Route(
+    ApiRoute(
         "GET", "/access/users/{userid}", get_user, _OWNER, user_group("User.Modify", "Sys.Audit")
     ),
-    Route(
+    ApiRoute(
         "PUT", "/access/users/{userid}", update_user,
         {**_OWNER, **_FIELDS, "append": Param("boolean", requires="groups")},
         user_group("User.Modify", groups="update"),
     ),
-    Route(
+    ApiRoute(
         "DELETE", "/access/users/{userid}", delete_user, _OWNER,
         both(realm_allocate, user_group("User.Modify")),
     ),
-    Route("GET", "/access/users/{userid}/token", list_tokens, _OWNER, _OWN),
-    Route("GET", "/access/users/{userid}/token/{tokenid}", get_token, _ONE, _OWN),
-    Route(
+    ApiRoute("GET", "/access/users/{userid}/token", list_tokens, _OWNER, _OWN),
+    ApiRoute("GET", "/access/users/{userid}/token/{tokenid}", get_token, _ONE, _OWN),
+    ApiRoute(
         "POST", "/access/users/{userid}/token/{tokenid}", create_token, _ONE | _TOKEN_FIELDS, _OWN
     ),
-    Route(
+    ApiRoute(
         "PUT", "/access/users/{userid}/token/{tokenid}", update_token,
         _ONE | _TOKEN_FIELDS | {"delete": Param(version=9)}, _OWN,
     ),
-    Route("DELETE", "/access/users/{userid}/token/{tokenid}", delete_token, _ONE, _OWN),
+    ApiRoute("DELETE", "/access/users/{userid}/token/{tokenid}", delete_token, _ONE, _OWN),
 )  # fmt: skip

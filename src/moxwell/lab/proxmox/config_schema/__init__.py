@@ -1,1 +1,1 @@
-"""The texts of guest configurations: property strings, named formats, option tables."""
+"""Schemas of guest configurations: property strings, named formats and option tables."""

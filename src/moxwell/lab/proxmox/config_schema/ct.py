@@ -1,13 +1,11 @@
-"""
-The options of a container's configuration, one table per major version.
-"""
+"""The options of container configurations, one table per major version."""
 
 from collections.abc import Mapping
 from functools import cache
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.config_schema.properties import Form, Values, parse, write
+from moxwell.lab.proxmox.config_schema.property_strings import PropertyFormat, Values, parse, write
 from moxwell.lab.proxmox.config_schema.vm import bound
 from moxwell.lab.proxmox.errors import FormatError
 from moxwell.lab.proxmox.route import Param
@@ -28,8 +26,8 @@ _ROOT = {
     "replicate": _BOOL,
     "shared": _BOOL,
 }
-ROOTFS = Form(_ROOT)
-MP = Form(
+ROOTFS = PropertyFormat(_ROOT)
+MP = PropertyFormat(
     {
         **_ROOT,
         "mp": Param(optional=False, format=formats.container_mount),
@@ -37,7 +35,7 @@ MP = Form(
         "keepattrs": Param(type="boolean", version=9),
     }
 )
-NET = Form(
+NET = PropertyFormat(
     {
         "type": Param(enum=("veth",)),
         "name": Param(optional=False, pattern=r"[-_.\w\d]+"),
@@ -56,13 +54,13 @@ NET = Form(
         "host-managed": Param(type="boolean", version=9),
     }
 )
-FEATURES = Form(
+FEATURES = PropertyFormat(
     {
         "mount": Param(pattern="[a-zA-Z0-9_; ]+"),
         **dict.fromkeys(("nesting", "keyctl", "fuse", "mknod", "force_rw_sys"), _BOOL),
     }
 )
-DEVICE = Form(
+DEVICE = PropertyFormat(
     {
         "path": Param(default_key=True, format=formats.device_path),
         "mode": Param(pattern="0[0-7]{3}"),
@@ -71,7 +69,9 @@ DEVICE = Form(
         "deny-write": _BOOL,
     }
 )
-_UNUSED = Form({"volume": Param(optional=False, default_key=True, format=formats.volume_id)})
+_UNUSED = PropertyFormat(
+    {"volume": Param(optional=False, default_key=True, format=formats.volume_id)}
+)
 _LOCKS = "backup create destroyed disk fstrim migrate mounted rollback snapshot snapshot-delete"
 _OSTYPES = words(
     "debian devuan ubuntu centos fedora opensuse archlinux alpine gentoo nixos unmanaged"
@@ -103,11 +103,11 @@ _PLAIN: dict[str, Param] = {
 
 @cache
 def options(major: int) -> Mapping[str, Param]:
-    """Every option a container's configuration may hold."""
+    """All options of a container configuration."""
     found = {name: param for name, param in _PLAIN.items() if param.version <= major}
     found["rootfs"] = Param(format=bound(ROOTFS, "rootfs", major))
     found["features"] = Param(format=bound(FEATURES, "features", major))
-    for family, form, count in (
+    for family, schema, count in (
         ("mp", MP, 256),
         ("net", NET, 32),
         ("dev", DEVICE, 256),
@@ -115,18 +115,18 @@ def options(major: int) -> Mapping[str, Param]:
     ):
         for number in range(count):
             name = f"{family}{number}"
-            found[name] = Param(format=bound(form, name, major))
+            found[name] = Param(format=bound(schema, name, major))
     return found
 
 
-def read(form: Form, text: object) -> Values:
+def read(schema: PropertyFormat, text: object) -> Values:
     try:
-        return parse(form, str(text), "", major=9)
+        return parse(schema, str(text), "", major=9)
     except FormatError:
         return {}
 
 
-def mount_form(key: str) -> Form:
+def mount_form(key: str) -> PropertyFormat:
     return ROOTFS if key == "rootfs" else MP
 
 
@@ -135,7 +135,7 @@ def write_mount(key: str, values: Values) -> str:
 
 
 def stored(name: str, value: object) -> Value:
-    """What PVE returns for an option after writing and reading it."""
+    """The value that PVE returns after writing and reading an option."""
     if isinstance(value, float):
         return f"{value:g}"
     return value if isinstance(value, int) else str(value)

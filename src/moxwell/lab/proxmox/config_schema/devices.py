@@ -1,11 +1,11 @@
 """
-The property strings of a VM other than drives: network cards, CPU, NUMA, agent, and so on.
+Property string formats of VM options other than drives: net, cpu, numa, agent, hostpci, and others.
 """
 
 import re
 
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.properties import Form, Values, parse, write
+from moxwell.lab.proxmox.config_schema.property_strings import PropertyFormat, Values, parse, write
 from moxwell.lab.proxmox.errors import FormatError
 from moxwell.lab.proxmox.route import Param
 
@@ -31,7 +31,7 @@ MODELS = (
     "virtio",
     "vmxnet3",
 )
-NET = Form(
+NET = PropertyFormat(
     {
         "model": Param(optional=False, default_key=True, enum=MODELS),
         "macaddr": Param(format=formats.mac),
@@ -47,7 +47,7 @@ NET = Form(
     key_alias=("model", "macaddr"),
     models=frozenset(MODELS),
 )
-NUMA = Form(
+NUMA = PropertyFormat(
     {
         "cpus": Param(optional=False, pattern=_RANGES),
         "memory": Param(type="number"),
@@ -55,7 +55,7 @@ NUMA = Form(
         "policy": Param(enum=("preferred", "bind", "interleave")),
     }
 )
-AGENT = Form(
+AGENT = PropertyFormat(
     {
         "enabled": Param(type="boolean", optional=False, default_key=True),
         "type": Param(enum=("virtio", "isa")),
@@ -64,20 +64,20 @@ AGENT = Form(
         "freeze-fs-on-backup": Param(type="boolean", until=8),
     }
 )
-AGENT_9 = Form(
+AGENT_9 = PropertyFormat(
     {
         **{k: v for k, v in AGENT.params.items() if k != "freeze-fs-on-backup"},
         "freeze-fs-on-backup": Param(alias="freeze-fs"),
         "guest-fsfreeze": Param(alias="freeze-fs"),
     }
 )
-BOOT = Form(
+BOOT = PropertyFormat(
     {
         "legacy": Param(default_key=True, pattern="[acdn]{1,4}"),
         "order": Param(format=formats.listed(formats.boot_device)),
     }
 )
-SMBIOS = Form(
+SMBIOS = PropertyFormat(
     {
         "uuid": Param(pattern=_UUID),
         **{
@@ -87,7 +87,7 @@ SMBIOS = Form(
         "base64": _BOOL,
     }
 )
-IPCONFIG = Form(
+IPCONFIG = PropertyFormat(
     {
         "ip": Param(format=formats.ipv4_config),
         "gw": Param(format=formats.ipv4, requires="ip"),
@@ -95,11 +95,13 @@ IPCONFIG = Form(
         "gw6": Param(format=formats.ipv6, requires="ip6"),
     }
 )
-CICUSTOM = Form(
+CICUSTOM = PropertyFormat(
     {name: Param(format=formats.volume_id) for name in ("user", "network", "meta", "vendor")}
 )
-MEMORY = Form({"current": Param(type="integer", optional=False, default_key=True, minimum=16)})
-HOSTPCI = Form(
+MEMORY = PropertyFormat(
+    {"current": Param(type="integer", optional=False, default_key=True, minimum=16)}
+)
+HOSTPCI = PropertyFormat(
     {
         "host": Param(default_key=True, pattern=rf"{_PCI}(;{_PCI})*"),
         "mapping": Param(format=formats.config_id),
@@ -116,7 +118,7 @@ HOSTPCI = Form(
         "driver": Param(enum=("vfio", "keep"), version=9),
     }
 )
-USB = Form(
+USB = PropertyFormat(
     {
         "host": Param(
             default_key=True,
@@ -127,7 +129,7 @@ USB = Form(
         "usb3": _BOOL,
     }
 )
-VIRTIOFS = Form(
+VIRTIOFS = PropertyFormat(
     {
         "dirid": Param(optional=False, default_key=True, format=formats.config_id),
         "cache": Param(enum=("auto", "always", "metadata", "never")),
@@ -136,7 +138,7 @@ VIRTIOFS = Form(
         "expose-xattr": _BOOL,
     }
 )
-VGA = Form(
+VGA = PropertyFormat(
     {
         "type": Param(
             default_key=True,
@@ -161,33 +163,35 @@ VGA = Form(
         "clipboard": Param(enum=("vnc",)),
     }
 )
-WATCHDOG = Form(
+WATCHDOG = PropertyFormat(
     {
         "model": Param(default_key=True, enum=("i6300esb", "ib700")),
         "action": Param(enum=("reset", "shutdown", "poweroff", "pause", "debug", "none")),
     }
 )
-RNG = Form(
+RNG = PropertyFormat(
     {
         "source": Param(default_key=True, enum=("/dev/urandom", "/dev/random", "/dev/hwrng")),
         "max_bytes": Param(type="integer"),
         "period": Param(type="integer"),
     }
 )
-AUDIO = Form(
+AUDIO = PropertyFormat(
     {
         "device": Param(optional=False, enum=("ich9-intel-hda", "intel-hda", "AC97")),
         "driver": Param(enum=("spice", "none")),
     }
 )
-IVSHMEM = Form(
+IVSHMEM = PropertyFormat(
     {
         "size": Param(type="integer", optional=False, minimum=1),
         "name": Param(pattern=r"[a-zA-Z0-9\-]+"),
     }
 )
-SPICE = Form({"foldersharing": _BOOL, "videostreaming": Param(enum=("off", "all", "filter"))})
-MACHINE = Form(
+SPICE = PropertyFormat(
+    {"foldersharing": _BOOL, "videostreaming": Param(enum=("off", "all", "filter"))}
+)
+MACHINE = PropertyFormat(
     {
         "type": Param(
             default_key=True,
@@ -201,7 +205,7 @@ MACHINE = Form(
         "aw-bits": Param(type="number", minimum=32, maximum=64, version=9),
     }
 )
-SEV = Form(
+SEV = PropertyFormat(
     {
         "type": Param(default_key=True, optional=False, enum=("std", "es", "snp")),
         "no-debug": _BOOL,
@@ -210,7 +214,7 @@ SEV = Form(
         "kernel-hashes": _BOOL,
     }
 )
-TDX = Form(
+TDX = PropertyFormat(
     {
         "type": Param(default_key=True, optional=False, enum=("tdx",)),
         "attestation": _BOOL,
@@ -256,7 +260,7 @@ def _phys_bits(value: str) -> None:
         raise FormatError("value must be either 'host' or an integer between 8 and 64\n")
 
 
-def _cpu_rules(major: int) -> Form:
+def _cpu_rules(major: int) -> PropertyFormat:
     def check(values: Values) -> None:
         kind = values.get("cputype", "kvm64" if major < 9 else "x86-64-v2-AES")
         if kind.startswith("custom-"):
@@ -274,7 +278,7 @@ def _cpu_rules(major: int) -> Form:
             raise FormatError("Property 'reported-model' not allowed in VM-specific CPU config.\n")
 
     flag = r"[+-][a-zA-Z0-9\-_\.]+"
-    return Form(
+    return PropertyFormat(
         {
             "cputype": Param(default_key=True),
             "reported-model": Param(),
@@ -291,14 +295,14 @@ def _cpu_rules(major: int) -> Form:
 CPU = {8: _cpu_rules(8), 9: _cpu_rules(9)}
 
 
-def read(form: Form, text: object, path: str = "") -> Values:
-    """The values of a stored string; empty if it cannot be read."""
+def read(schema: PropertyFormat, text: object, path: str = "") -> Values:
+    """Parse a stored property string; empty if it is invalid."""
     try:
-        return parse(form, str(text), path, major=9)
+        return parse(schema, str(text), path, major=9)
     except FormatError:
         return {}
 
 
 def write_net(values: Values) -> str:
-    """A network card as PVE stores it: ``model=MAC`` first, then sorted."""
+    """Write a network device as PVE stores it: ``model=MAC`` first, then sorted keys."""
     return write(NET, values)

@@ -1,14 +1,14 @@
 """
-Drives: ``shared:100/vm-100-disk-0.qcow2,discard=on,size=1G`` to a :class:`Drive` and back.
+Parses and writes drive strings: ``shared:100/vm-100-disk-0.qcow2,discard=on,size=1G``.
 
-Each bus has its own set of keys. Sizes are texts ("1G") in strings and bytes in a ``Drive``.
+Each bus has its own keys. Sizes are strings ("1G") in drive strings and bytes in :class:`Drive`.
 """
 
 import re
 from dataclasses import dataclass, field, replace
 
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.config_schema.properties import Form, Values, parse, write
+from moxwell.lab.proxmox.config_schema.property_strings import PropertyFormat, Values, parse, write
 from moxwell.lab.proxmox.errors import FormatError
 from moxwell.lab.proxmox.route import Param
 
@@ -69,11 +69,11 @@ _WWN = {"wwn": Param(pattern=r"0x[0-9a-fA-F]{16}")}
 _THREAD = {"iothread": _BOOL, "ro": _BOOL}
 _NAME = r"[A-Za-z0-9\-_\s]"
 FORMS = {
-    "ide": Form(
+    "ide": PropertyFormat(
         _COMMON | _SSD | _WWN | {"model": Param(format=formats.urlencoded, max_length=120)}
     ),
-    "sata": Form(_COMMON | _SSD | _WWN),
-    "scsi": Form(
+    "sata": PropertyFormat(_COMMON | _SSD | _WWN),
+    "scsi": PropertyFormat(
         _COMMON
         | _SSD
         | _WWN
@@ -85,8 +85,8 @@ FORMS = {
             "vendor": Param(pattern=_NAME + "{0,8}"),
         }
     ),
-    "virtio": Form(_COMMON | _THREAD),
-    "efidisk": Form(
+    "virtio": PropertyFormat(_COMMON | _THREAD),
+    "efidisk": PropertyFormat(
         _BASE
         | _IMAGE
         | {
@@ -95,14 +95,14 @@ FORMS = {
             "ms-cert": Param(enum=("2011", "2023", "2023w", "2023k")),
         }
     ),
-    "tpmstate": Form(
+    "tpmstate": PropertyFormat(
         _BASE
         | {
             "version": Param(enum=("v1.2", "v2.0")),
             "format": Param(enum=("raw", "qcow2", "vmdk"), version=9),
         }
     ),
-    "unused": Form(
+    "unused": PropertyFormat(
         {
             "file": Param(optional=False, default_key=True, format=formats.volume_id),
             "volume": Param(alias="file"),
@@ -112,12 +112,12 @@ FORMS = {
 
 
 def bus(name: str) -> str:
-    """``scsi0`` -> ``scsi``."""
+    """The bus of a slot: ``scsi0`` -> ``scsi``."""
     return name.rstrip("0123456789")
 
 
 def is_drive(name: str) -> bool:
-    """Is this the name of a drive slot (not of an unused volume)?"""
+    """Whether this is a drive slot (not an unused volume)."""
     kind = bus(name)
     number = name[len(kind) :]
     return kind in COUNTS and number.isdigit() and int(number) < COUNTS[kind]
@@ -125,7 +125,7 @@ def is_drive(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    """One parsed drive: its slot, its volume or medium, and the options beside it."""
+    """One parsed drive: slot, volume or medium, and options."""
 
     slot: str
     file: str
@@ -141,12 +141,12 @@ class Drive:
 
     @property
     def is_cdrom(self) -> bool:
-        """A CD drive in the strict sense: the cloud-init drive counts as a disk."""
+        """A CD-ROM drive other than the cloud-init drive."""
         return self.is_cdrom_media and not self.is_cloudinit
 
     @property
     def storage(self) -> str | None:
-        """The storage of a managed volume."""
+        """The storage of a managed volume, or None."""
         if self.file in ("none", "cdrom") or self.file.startswith("/"):
             return None
         return self.file.partition(":")[0] if ":" in self.file else None
@@ -157,7 +157,7 @@ class Drive:
 
     @property
     def wanted(self) -> tuple[str | None, float] | None:
-        """(storage, GiB) when the file asks for a new disk."""
+        """(storage, GiB) if the file requests a new volume."""
         found = NEW_DISK.fullmatch(self.file)
         return (found[1], float(found[2])) if found else None
 
@@ -180,11 +180,11 @@ _NEEDS = {
     **{f"bps{way}_max_length": f"mbps{way}_max" for way in ("", "_rd", "_wr")},
     **{f"iops{way}_max_length": f"iops{way}_max" for way in ("", "_rd", "_wr")},
 }
-_APART = tuple((f"{unit}_{way}", unit) for unit in ("mbps", "iops") for way in ("rd", "wr"))
+_INCOMPATIBLE = tuple((f"{unit}_{way}", unit) for unit in ("mbps", "iops") for way in ("rd", "wr"))
 
 
 def parse_drive(slot: str, text: str, *, major: int = 8) -> Drive:
-    """A drive from its string; raises FormatError. ``bps`` limits come out as PVE mangles them."""
+    """Parse a drive string; raises FormatError. ``bps`` limits are converted as in PVE."""
     values = parse(FORMS[bus(slot)], text, slot, major=major)
     for name in ("bps", "bps_rd", "bps_wr"):
         if values.pop(name, None) is not None:
@@ -192,12 +192,12 @@ def parse_drive(slot: str, text: str, *, major: int = 8) -> Drive:
     return Drive(slot, values.pop("file"), values)
 
 
-def is_sound(drive: Drive) -> bool:
-    """Do the options of a drive go together?"""
+def has_compatible_options(drive: Drive) -> bool:
+    """Whether the options of a drive are compatible with each other."""
     options = {k: v for k, v in drive.options.items() if v not in ("0", "")}
     if any(key in options and needed not in options for key, needed in _NEEDS.items()):
         return False
-    if any(one in options and other in options for one, other in _APART):
+    if any(one in options and other in options for one, other in _INCOMPATIBLE):
         return False
     if not drive.is_cdrom_media:
         return True
@@ -206,7 +206,7 @@ def is_sound(drive: Drive) -> bool:
 
 
 def find_drive(slot: str, text: object) -> Drive | None:
-    """A drive from its string, or None if it cannot be read."""
+    """Parse a drive string; None if it is invalid."""
     try:
         return parse_drive(slot, str(text))
     except FormatError:
@@ -221,13 +221,13 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes of ``1G``, ``1.5T`` or a plain number; None for anything else."""
+    """Convert ``1G``, ``1.5T`` or a number to bytes; None if invalid."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", text)
     return int(float(match[1]) * _UNITS[match[2]]) if match else None
 
 
 def size_text(size: int) -> str:
-    """The largest unit that divides: 1536M, 2G."""
+    """Format a size with the largest unit that divides it: 1536M, 2G."""
     for unit in ("T", "G", "M", "K"):
         if size and size % _UNITS[unit] == 0:
             return f"{size // _UNITS[unit]}{unit}"

@@ -1,7 +1,7 @@
 """
-Named formats of PVE: each takes a text and raises ``FormatError`` with PVE's own words.
+The named formats of PVE::JSONSchema: each checks a string and raises ``FormatError``.
 
-The words end in a newline, as Perl's ``die`` texts do; they follow "invalid format - ".
+The messages end in a newline, as those of Perl's ``die``; PVE prefixes "invalid format - ".
 """
 
 import ipaddress
@@ -27,17 +27,17 @@ def _by(pattern: str, text: Callable[[str], str]) -> Callable[[str], None]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Names written one after the other."""
+    """Split a string of words."""
     return tuple(text.split())
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a PVE list: comma, semicolon, space or NUL between them."""
+    """Split a PVE list at commas, semicolons, spaces or NULs."""
     return [item for item in _LIST.split(text.strip()) if item]
 
 
 def listed(check: Callable[[str], object]) -> Callable[[str], None]:
-    """The ``-list`` form of a format."""
+    """The ``-list`` variant of a format."""
 
     def check_all(value: str) -> None:
         for item in split_list(value):
@@ -165,13 +165,13 @@ def is_address(value: str) -> bool:
 
 
 def address(value: str) -> None:
-    """An address or a name."""
+    """An IP address or a DNS name."""
     if not is_address(value) and not re.fullmatch(rf"({_LABEL}\.)*{_LABEL}", value):
         raise FormatError(f"value does not look like a valid address: {value}\n")
 
 
 def container_address(value: str) -> None:
-    """An address, link-local ones with their interface."""
+    """An IP address; a link-local one with its interface."""
     if not is_address(value.partition("%")[0]):
         raise FormatError(f"value does not look like a valid address: {value}\n")
 
@@ -184,7 +184,7 @@ def cpuset(value: str) -> None:
 
 
 def cpus(value: str) -> set[int]:
-    """The numbers of ``0-1,4``; ValueError for anything else."""
+    """The numbers of ``0-1,4``; raises ValueError if invalid."""
     found: set[int] = set()
     for part in value.split(","):
         if not part and not value:
@@ -206,7 +206,7 @@ HOTPLUG = ("network", "disk", "cpu", "memory", "usb", "cloudinit")
 
 
 def hotplug_features(value: str) -> frozenset[str]:
-    """What may be plugged while running; ``1`` stands for the default set."""
+    """The hotplug features; ``1`` means the default set."""
     if value == "0":
         return frozenset()
     if value == "1":
@@ -229,7 +229,7 @@ def storage_content(value: str) -> None:
 
 
 def storage_pairs(value: str) -> None:
-    """``local`` or ``a:b,c:d``; 1 means "the same"."""
+    """``local`` or ``a:b,c:d``; 1 means the same storage."""
     for item in split_list(value):
         for name in item.split(":", 1):
             if name != "1":

@@ -1,4 +1,4 @@
-"""Parameters that many paths have."""
+"""Parameters that many endpoints share."""
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.route import Param

@@ -1,8 +1,8 @@
 """
-The options of a VM's configuration: one table per major version.
+The options of VM configurations, one table per major version.
 
-``options(8)["net0"]`` is the ``Param`` of that option, its format bound to its name, because PVE
-names the option in the error texts. ``stored`` turns a verified parameter into what PVE returns.
+``options(8)["net0"]`` is the ``Param`` of an option; its format knows the option's name, which PVE
+includes in error messages. ``stored`` converts a verified parameter to what PVE returns.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from functools import cache
 
 from moxwell.lab.proxmox import parameter_validation
 from moxwell.lab.proxmox.config_schema import devices, drives, formats
-from moxwell.lab.proxmox.config_schema.properties import Form, parse
+from moxwell.lab.proxmox.config_schema.property_strings import PropertyFormat, parse
 from moxwell.lab.proxmox.errors import FormatError
 from moxwell.lab.proxmox.route import Checker, Param
 from moxwell.lab.proxmox.state import Value
@@ -91,7 +91,7 @@ _PLAIN: dict[str, Param] = {
     "vmgenid": Param(pattern=r"(?:[a-fA-F0-9]{8}(?:-[a-fA-F0-9]{4}){3}-[a-fA-F0-9]{12}|[01])"),
     "vmstatestorage": Param(format=formats.storage_id),
 }
-_FORMS: dict[str, Form] = {
+_FORMS: dict[str, PropertyFormat] = {
     "amd-sev": devices.SEV,
     "audio0": devices.AUDIO,
     "boot": devices.BOOT,
@@ -104,7 +104,7 @@ _FORMS: dict[str, Form] = {
     "vga": devices.VGA,
     "watchdog": devices.WATCHDOG,
 }
-_FAMILIES: dict[str, tuple[Form, int]] = {
+_FAMILIES: dict[str, tuple[PropertyFormat, int]] = {
     "hostpci": (devices.HOSTPCI, 16),
     "ipconfig": (devices.IPCONFIG, 32),
     "net": (devices.NET, 32),
@@ -131,18 +131,18 @@ CLOUDINIT = frozenset(
 )
 
 
-def bound(form: Form, name: str, major: int) -> Checker:
-    """A format function that knows its option's name and the version."""
+def bound(schema: PropertyFormat, name: str, major: int) -> Checker:
+    """A format function that knows the option's name and the major version."""
 
     def check(text: str) -> object:
-        return parse(form, text, name, major=major)
+        return parse(schema, text, name, major=major)
 
     return check
 
 
 @cache
 def options(major: int) -> Mapping[str, Param]:
-    """Every option a configuration may hold."""
+    """All options of a VM configuration."""
     found = {name: param for name, param in _PLAIN.items() if param.version <= major}
     singles = _FORMS | {
         "agent": devices.AGENT if major < 9 else devices.AGENT_9,
@@ -150,14 +150,14 @@ def options(major: int) -> Mapping[str, Param]:
     }
     if major >= 9:
         singles |= {"intel-tdx": devices.TDX}
-    for name, form in singles.items():
+    for name, schema in singles.items():
         limit = {"smbios1": 512}.get(name)
-        found[name] = Param(format=bound(form, name, major), max_length=limit)
+        found[name] = Param(format=bound(schema, name, major), max_length=limit)
     found["smbios1"] = Param(format=bound(devices.SMBIOS, "smbios1", major), max_length=512)
-    for family, (form, count) in _FAMILIES.items():
+    for family, (schema, count) in _FAMILIES.items():
         for number in range(count):
             name = f"{family}{number}"
-            found[name] = Param(format=bound(form, name, major))
+            found[name] = Param(format=bound(schema, name, major))
     for family, (pattern, count) in _PATTERNS.items():
         found |= {f"{family}{number}": Param(pattern=pattern) for number in range(count)}
     for name in drives.DRIVES:
@@ -166,10 +166,11 @@ def options(major: int) -> Mapping[str, Param]:
 
 
 def stored(name: str, value: object, major: int) -> Value | None:
-    """What PVE returns for an option after writing and reading it, None if it gets lost.
+    """
+    The value that PVE returns after writing and reading an option; None if it is lost.
 
-    An empty text is written as a blank and read back as one; where the option's format does not
-    take a blank, the line is skipped.
+    PVE writes an empty string as a blank and reads a blank; if the option's format rejects a blank,
+    the line is skipped.
     """
     param = options(major).get(name, Param())
     if isinstance(value, float) and param.type == "number":

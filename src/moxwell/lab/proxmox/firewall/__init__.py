@@ -1,1 +1,1 @@
-"""Firewall files of cluster, nodes, groups and guests."""
+"""Firewall configuration of the cluster, nodes, security groups and guests."""

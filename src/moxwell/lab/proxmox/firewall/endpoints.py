@@ -1,6 +1,4 @@
-"""
-Firewall endpoints, made once per place: options, rules, aliases, IP sets, groups, references.
-"""
+"""Firewall endpoints per scope: options, rules, aliases, IP sets, security groups, references."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,39 +14,39 @@ from moxwell.lab.proxmox.firewall.scopes import (
     HOST,
     SECURITY_GROUP,
     VM,
-    Place,
+    FirewallScope,
     check_digest,
     digest,
     with_digest,
 )
 from moxwell.lab.proxmox.firewall.sets import set_routes
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import Row
 
-Made = Callable[[Call], Any]
+Made = Callable[[ApiCall], Any]
 _POS = {"pos": Param("integer", minimum=0)}
 
 
-def _list_rules(place: Place) -> Made:
-    def handler(call: Call) -> list[Row]:
+def _list_rules(place: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> list[Row]:
         found = place.find(call).rules
         return with_digest([{"pos": n, **rule} for n, rule in enumerate(found)], found)
 
     return handler
 
 
-def _get_rule(place: Place) -> Made:
-    def handler(call: Call) -> Row:
+def _get_rule(place: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> Row:
         found, pos = place.find(call).rules, call.params["pos"]
         return {**rules.at(found, pos), "pos": str(pos), "digest": digest(found)}
 
     return handler
 
 
-def _create_rule(place: Place) -> Made:
-    def handler(call: Call) -> None:
+def _create_rule(place: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
         firewall = place.find(call)
         check_digest(call, digest(firewall.rules))
         firewall.rules.insert(0, rules.make(call.region, place.env, firewall, call.params))
@@ -56,8 +54,8 @@ def _create_rule(place: Place) -> Made:
     return handler
 
 
-def _update_rule(place: Place) -> Made:
-    def handler(call: Call) -> None:
+def _update_rule(place: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
         firewall, pos = place.find(call), call.params["pos"]
         old = rules.at(firewall.rules, pos)
         check_digest(call, digest(firewall.rules))
@@ -70,8 +68,8 @@ def _update_rule(place: Place) -> Made:
     return handler
 
 
-def _delete_rule(place: Place) -> Made:
-    def handler(call: Call) -> None:
+def _delete_rule(place: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
         firewall = place.find(call)
         rules.at(firewall.rules, call.params["pos"])
         check_digest(call, digest(firewall.rules))
@@ -80,14 +78,14 @@ def _delete_rule(place: Place) -> Made:
     return handler
 
 
-def rule_routes(place: Place) -> Iterable[Route]:
+def rule_routes(place: FirewallScope) -> Iterable[ApiRoute]:
     base = place.path + place.rules_path
     one = {**place.params, **_POS}
-    yield Route("GET", base, _list_rules(place), place.params, place.read)
-    yield Route("POST", base, _create_rule(place), place.params | rules.NEW, place.write)
-    yield Route("GET", base + "/{pos}", _get_rule(place), one, place.read)
-    yield Route("PUT", base + "/{pos}", _update_rule(place), one | rules.CHANGE, place.write)
-    yield Route(
+    yield ApiRoute("GET", base, _list_rules(place), place.params, place.read)
+    yield ApiRoute("POST", base, _create_rule(place), place.params | rules.NEW, place.write)
+    yield ApiRoute("GET", base + "/{pos}", _get_rule(place), one, place.read)
+    yield ApiRoute("PUT", base + "/{pos}", _update_rule(place), one | rules.CHANGE, place.write)
+    yield ApiRoute(
         "DELETE", base + "/{pos}", _delete_rule(place), {**one, "digest": Param()}, place.write
     )
 
@@ -130,16 +128,16 @@ OPTIONS: dict[str, dict[str, Param]] = {
 OPTIONS["ct"] = OPTIONS["vm"]
 
 
-def _get_options(place: Place) -> Made:
-    def handler(call: Call) -> Row:
+def _get_options(place: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> Row:
         options = place.find(call).options
         return {**options, "digest": digest(options)}
 
     return handler
 
 
-def _set_options(place: Place) -> Made:
-    def handler(call: Call) -> None:
+def _set_options(place: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
         options, known = place.find(call).options, OPTIONS[place.env]
         check_digest(call, digest(options))
         for name in split_list(call.params.get("delete", "")):
@@ -151,17 +149,17 @@ def _set_options(place: Place) -> Made:
     return handler
 
 
-def option_routes(place: Place) -> Iterable[Route]:
+def option_routes(place: FirewallScope) -> Iterable[ApiRoute]:
     path = f"{place.path}/options"
     params = {**place.params, **OPTIONS[place.env], "delete": Param(), "digest": Param()}
-    yield Route("GET", path, _get_options(place), place.params, place.read)
-    yield Route("PUT", path, _set_options(place), params, place.write)
+    yield ApiRoute("GET", path, _get_options(place), place.params, place.read)
+    yield ApiRoute("PUT", path, _set_options(place), params, place.write)
 
 
 # ---------------------------------------------------------------- groups, references, macros
 
 
-def list_groups(call: Call) -> list[Row]:
+def list_groups(call: ApiCall) -> list[Row]:
     groups = call.region.firewall.groups
     rows = [
         {"group": name} | ({"comment": g["comment"]} if g.get("comment") is not None else {})
@@ -170,7 +168,7 @@ def list_groups(call: Call) -> list[Row]:
     return with_digest(rows, groups)
 
 
-def create_group(call: Call) -> None:
+def create_group(call: ApiCall) -> None:
     groups, name = call.region.firewall.groups, call.params["group"]
     check_digest(call, digest(groups))
     if "rename" in call.params:
@@ -187,7 +185,7 @@ def create_group(call: Call) -> None:
     groups[name] = {"comment": call.get("comment"), "rules": []}
 
 
-def delete_group(call: Call) -> None:
+def delete_group(call: ApiCall) -> None:
     groups, name = call.region.firewall.groups, call.params["group"]
     if name not in groups:
         raise die(f"no such security group '{name}'")
@@ -196,8 +194,8 @@ def delete_group(call: Call) -> None:
     del groups[name]
 
 
-def _refs(place: Place) -> Made:
-    def handler(call: Call) -> list[Row]:
+def _refs(place: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> list[Row]:
         asked, rows = call.get("type"), []
         files = [("dc", CLUSTER.find(call))]
         if place.env in {"vm", "ct"}:
@@ -214,13 +212,13 @@ def _refs(place: Place) -> Made:
     return handler
 
 
-def list_macros(call: Call) -> list[Row]:
+def list_macros(call: ApiCall) -> list[Row]:
     return [{"macro": name, "descr": f"{name} traffic"} for name in MACROS]
 
 
-def _ref_route(place: Place) -> Route:
+def _ref_route(place: FirewallScope) -> ApiRoute:
     params = {**place.params, "type": Param(enum=("alias", "ipset"))}
-    return Route("GET", f"{place.path}/refs", _refs(place), params, place.read)
+    return ApiRoute("GET", f"{place.path}/refs", _refs(place), params, place.read)
 
 
 _RENAME = Param(pattern=NAME, min_length=2, max_length=18)
@@ -229,16 +227,16 @@ ROUTES = (
     *(route for place in (CLUSTER, HOST, VM, CT) for route in option_routes(place)),
     *(route for place in (CLUSTER, VM, CT) for route in set_routes(place)),
     *(_ref_route(place) for place in (CLUSTER, VM, CT)),
-    Route("GET", "/cluster/firewall/macros", list_macros, permission=anyone),
-    Route("GET", "/cluster/firewall/groups", list_groups, permission=anyone),
-    Route(
+    ApiRoute("GET", "/cluster/firewall/macros", list_macros, permission=anyone),
+    ApiRoute("GET", "/cluster/firewall/groups", list_groups, permission=anyone),
+    ApiRoute(
         "POST",
         "/cluster/firewall/groups",
         create_group,
         {"group": GROUP, "comment": Param(), "rename": _RENAME, "digest": Param(max_length=64)},
         CLUSTER.write,
     ),
-    Route(
+    ApiRoute(
         "DELETE", "/cluster/firewall/groups/{group}", delete_group, {"group": GROUP}, CLUSTER.write
     ),
 )

@@ -1,7 +1,7 @@
 """
-The texts in firewall rules: addresses, ports, protocols, macros.
+Formats of firewall rule fields: addresses, ports, protocols, macros.
 
-Addresses fail with the words of Perl's Net::IP, which is what the real server asks.
+Address errors have the messages of Perl's Net::IP, which PVE uses.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ ICMPV6_TYPES = frozenset(
     "packet-too-big bad-header unknown-header-type unknown-option neighbor-solicitation "
     "neighbour-solicitation neighbor-advertisement neighbour-advertisement".split()
 )
-# macro: protocol/ports of each rule it stands for
+# macro: protocol/ports of each rule it expands to
 _MACROS = """
 Amanda udp/10080 tcp/10080;Auth tcp/113;BGP tcp/179;BitTorrent tcp/6881:6889 udp/6881;
 BitTorrent32 tcp/6881:6999 udp/6881;CVS tcp/2401;Ceph tcp/6789 tcp/3300 tcp/6800:7300;
@@ -68,7 +68,7 @@ MACRO_NAMES = {name.lower(): name for name in MACROS}
 
 
 def net_ip(text: str) -> int:
-    """The version of an address, network or range; fails as Net::IP does."""
+    """The IP version of an address, network or range; raises the errors of Net::IP."""
     first, dash, last = text.partition("-")
     address, slash, prefix = first.partition("/")
     version = 6 if ":" in address else 4
@@ -96,7 +96,7 @@ def _quads(address: str) -> None:
 
 
 def address_spec(value: str) -> int | None:
-    """Source or destination; the IP version if it names addresses."""
+    """Check a source or destination; returns the IP version if it contains addresses."""
     if value.startswith("+") or ALIAS.match(value):
         if len(value) > 65:
             what = "ipset" if value.startswith("+") else "alias"
@@ -135,7 +135,7 @@ def ip_or_cidr_or_alias(value: str) -> None:
 
 
 def clean_cidr(value: str) -> str:
-    """A network without host bits; a single address without its prefix."""
+    """A network without host bits; a single address without prefix length."""
     if ALIAS.match(value):
         return value
     network = ipaddress.ip_network(value, strict=False)
@@ -148,7 +148,7 @@ def port_spec(value: str) -> None:
 
 
 def dport_spec(value: str) -> None:
-    """Destination ports; ICMP types were once written there."""
+    """Check destination ports; also accepts ICMP types, for compatibility."""
     _ports(value, ICMP_TYPES | ICMPV6_TYPES)
 
 

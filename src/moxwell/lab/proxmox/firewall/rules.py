@@ -1,8 +1,8 @@
 """
-Firewall rules: what makes one invalid, and how a list of them is edited.
+Validates firewall rules and edits rule lists.
 
-A new rule goes to the top whatever position was asked; enable is 0 unless said; a group rule keeps
-only its group, interface and comment. As in PVE, the first thing wrong is the answer.
+A new rule is inserted at the top regardless of ``pos``; ``enable`` defaults to 0; a group rule
+keeps only its group, interface and comment. As in PVE, the first error found is returned.
 """
 
 import re
@@ -28,7 +28,7 @@ from moxwell.lab.proxmox.firewall.formats import (
     protocol_spec,
 )
 from moxwell.lab.proxmox.route import Param
-from moxwell.lab.proxmox.state import Firewall, Region, Row
+from moxwell.lab.proxmox.state import Row, SimFirewall, SimRegion
 
 KINDS = ("in", "out", "forward", "group")
 _ALLOWED = {
@@ -67,8 +67,8 @@ KEPT = ("type", "action", "comment", "dest", "dport", "enable", "icmp-type", "if
 KEPT_BY_GROUP = ("type", "action", "comment", "enable", "iface")
 
 
-def make(region: Region, env: str, firewall: Firewall, values: dict[str, Any]) -> Row:
-    """A checked rule out of parameters; empty values are left out."""
+def make(region: SimRegion, env: str, firewall: SimFirewall, values: dict[str, Any]) -> Row:
+    """Create a validated rule from parameters; empty values are omitted."""
     rule = {k: values[k] for k in KEPT if k in values and values[k] not in ("", "-")}
     rule.setdefault("enable", 0)
     _check_kind(env, rule)
@@ -140,8 +140,8 @@ def _needs_proto(name: str, proto: str, *, allowed: bool = False) -> None:
         raise param_error({name: f"protocol '{proto}' does not support ports"})
 
 
-def _ip_version(region: Region, firewall: Firewall, rule: Row) -> int | None:
-    """The one IP version a rule is about, if it says."""
+def _ip_version(region: SimRegion, firewall: SimFirewall, rule: Row) -> int | None:
+    """The IP version that all addresses of a rule share, if it has any."""
     proto, version = rule.get("proto", ""), None
     if proto in ICMP | ICMPV6:
         version = 4 if proto in ICMP else 6
@@ -159,8 +159,8 @@ def _ip_version(region: Region, firewall: Firewall, rule: Row) -> int | None:
     return version
 
 
-def _reference(region: Region, firewall: Firewall, name: str, text: str) -> int | None:
-    """Check that a named set or alias is there; the IP version of an alias."""
+def _reference(region: SimRegion, firewall: SimFirewall, name: str, text: str) -> int | None:
+    """Check that an IP set or alias exists; returns the IP version of an alias."""
     cluster = region.firewall
     if text.startswith("+"):
         match = re.fullmatch(rf"\+(?:guest/|dc/|sdn/)?({NAME})", text)
@@ -180,7 +180,7 @@ def _reference(region: Region, firewall: Firewall, name: str, text: str) -> int 
 
 
 def _check_macro(rule: Row) -> None:
-    """What a macro says already may not be said differently."""
+    """A rule may not contradict the protocol and ports of its macro."""
     for part in MACROS.get(rule.get("macro", ""), ()):
         proto, _, ports = part.partition("/")
         for name, value in (("proto", proto), ("dport", ports)):
@@ -190,7 +190,7 @@ def _check_macro(rule: Row) -> None:
 
 
 def changed(old: Row, params: dict[str, Any]) -> dict[str, Any]:
-    """An old rule with what a request sets and deletes."""
+    """An existing rule with the changes of an update request."""
     values = old | {k: v for k, v in params.items() if k in KEPT}
     for name in split_list(params.get("delete", "")):
         if name not in FIELDS and name not in {"type", "action"}:
@@ -202,12 +202,12 @@ def changed(old: Row, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def move(rules: list[Row], pos: int, target: int) -> list[Row]:
-    """The rule at ``pos`` before the one that is at ``target`` now."""
+    """Move the rule at ``pos`` before the rule at ``target``."""
     rule, moved = rules[pos], []
-    for place, other in enumerate(rules):
-        if place == pos:
+    for scope, other in enumerate(rules):
+        if scope == pos:
             continue
-        if place == target:
+        if scope == target:
             moved.append(rule)
         moved.append(other)
     return [*moved, rule] if target >= len(rules) else moved

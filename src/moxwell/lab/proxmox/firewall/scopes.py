@@ -1,7 +1,7 @@
 """
-Where firewall files live: the cluster's, a node's, a guest's, a security group's.
+The scopes of firewall configuration: cluster, node, guest, security group.
 
-A guest that does not exist has an empty file, as on the real server; what is written there is lost.
+As in PVE, a guest that does not exist has an empty configuration, and writes to it are lost.
 """
 
 from collections.abc import Callable
@@ -12,51 +12,51 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema.params import NODE, VMID
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.firewall.formats import NAME
-from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.request_context import ApiCall
 from moxwell.lab.proxmox.route import Check, Param
 from moxwell.lab.proxmox.route_permissions import perm
-from moxwell.lab.proxmox.state import Firewall, Row
+from moxwell.lab.proxmox.state import Row, SimFirewall
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One kind of firewall file, with its path and who may read and write it."""
+class FirewallScope:
+    """One firewall scope with its path and permissions."""
 
     env: str  # cluster, host, vm, ct, group
     path: str
     params: dict[str, Param]
     read: Check
     write: Check
-    find: Callable[[Call], Firewall]
+    find: Callable[[ApiCall], SimFirewall]
     rules_path: str = "/rules"
 
 
-def _cluster(call: Call) -> Firewall:
+def _cluster(call: ApiCall) -> SimFirewall:
     return call.region.firewall
 
 
-def _host(call: Call) -> Firewall:
+def _host(call: ApiCall) -> SimFirewall:
     return call.host.firewall
 
 
-def _guest(call: Call) -> Firewall:
+def _guest(call: ApiCall) -> SimFirewall:
     guest = call.region.guests.get(call.params["vmid"])
-    return guest.firewall if guest is not None else Firewall()
+    return guest.firewall if guest is not None else SimFirewall()
 
 
-def _group(call: Call) -> Firewall:
-    """A group seen as a file that has only rules (the list itself is shared, not copied)."""
+def _group(call: ApiCall) -> SimFirewall:
+    """A security group as a configuration that has only rules (the list is shared, not copied)."""
     group = call.region.firewall.groups.get(call.params["group"])
     if group is None:
         raise die(f"no such security group '{call.params['group']}'")
-    return Firewall(rules=group["rules"])
+    return SimFirewall(rules=group["rules"])
 
 
 GROUP = Param(optional=False, pattern=NAME, min_length=2, max_length=18)
-CLUSTER = Place(
+CLUSTER = FirewallScope(
     "cluster", "/cluster/firewall", {}, perm("/", "Sys.Audit"), perm("/", "Sys.Modify"), _cluster
 )
-HOST = Place(
+HOST = FirewallScope(
     "host",
     "/nodes/{node}/firewall",
     {"node": NODE},
@@ -64,7 +64,7 @@ HOST = Place(
     perm("/nodes/{node}", "Sys.Modify"),
     _host,
 )
-SECURITY_GROUP = Place(
+SECURITY_GROUP = FirewallScope(
     "group",
     "/cluster/firewall/groups/{group}",
     {"group": GROUP},
@@ -75,8 +75,8 @@ SECURITY_GROUP = Place(
 )
 
 
-def _guest_place(kind: str, env: str) -> Place:
-    return Place(
+def _guest_scope(kind: str, env: str) -> FirewallScope:
+    return FirewallScope(
         env,
         f"/nodes/{{node}}/{kind}/{{vmid}}/firewall",
         {"node": NODE, "vmid": VMID},
@@ -86,14 +86,14 @@ def _guest_place(kind: str, env: str) -> Place:
     )
 
 
-VM, CT = _guest_place("qemu", "vm"), _guest_place("lxc", "ct")
+VM, CT = _guest_scope("qemu", "vm"), _guest_scope("lxc", "ct")
 
 
 def digest(part: Any) -> str:
     return digest_of(part)
 
 
-def check_digest(call: Call, current: str) -> None:
+def check_digest(call: ApiCall, current: str) -> None:
     if call.params.get("digest", current) != current:
         raise die("detected modified configuration - file changed by other user? Try again.")
 

@@ -1,6 +1,4 @@
-"""
-IP sets and aliases of a firewall file.
-"""
+"""IP sets and aliases of a firewall scope."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,17 +11,17 @@ from moxwell.lab.proxmox.firewall.formats import (
     ip_or_cidr,
     ip_or_cidr_or_alias,
 )
-from moxwell.lab.proxmox.firewall.scopes import Place, check_digest, digest, with_digest
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
-from moxwell.lab.proxmox.state import Firewall, Row
+from moxwell.lab.proxmox.firewall.scopes import FirewallScope, check_digest, digest, with_digest
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.state import Row, SimFirewall
 
-Made = Callable[[Call], Any]
+Made = Callable[[ApiCall], Any]
 
 
-def _sets(place: Place) -> Made:
-    def handler(call: Call) -> list[Row]:
-        found = place.find(call).ipsets
+def _sets(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> list[Row]:
+        found = scope.find(call).ipsets
         rows = [
             {"name": name} | ({"comment": s["comment"]} if s.get("comment") is not None else {})
             for name, s in found.items()
@@ -33,9 +31,9 @@ def _sets(place: Place) -> Made:
     return handler
 
 
-def _create_set(place: Place) -> Made:
-    def handler(call: Call) -> None:
-        sets, name = place.find(call).ipsets, call.params["name"]
+def _create_set(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
+        sets, name = scope.find(call).ipsets, call.params["name"]
         check_digest(call, digest(sets))
         if "rename" in call.params:
             old = call.params["rename"]
@@ -54,7 +52,7 @@ def _create_set(place: Place) -> Made:
     return handler
 
 
-def _entries(firewall: Firewall, call: Call) -> dict[str, Row]:
+def _entries(firewall: SimFirewall, call: ApiCall) -> dict[str, Row]:
     name = call.params["name"]
     if name not in firewall.ipsets:
         raise die(f"no such IPSet '{name}'")
@@ -62,9 +60,9 @@ def _entries(firewall: Firewall, call: Call) -> dict[str, Row]:
     return found
 
 
-def _delete_set(place: Place) -> Made:
-    def handler(call: Call) -> None:
-        firewall, name = place.find(call), call.params["name"]
+def _delete_set(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
+        firewall, name = scope.find(call), call.params["name"]
         if _entries(firewall, call) and not call.get("force"):
             raise die(f"IPSet '{name}' is not empty")
         del firewall.ipsets[name]
@@ -72,22 +70,22 @@ def _delete_set(place: Place) -> Made:
     return handler
 
 
-def _list_entries(place: Place) -> Made:
-    def handler(call: Call) -> list[Row]:
-        found = _entries(place.find(call), call)
+def _list_entries(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> list[Row]:
+        found = _entries(scope.find(call), call)
         return with_digest([{"cidr": cidr, **row} for cidr, row in found.items()], found)
 
     return handler
 
 
-def _entry_fields(call: Call) -> Row:
+def _entry_fields(call: ApiCall) -> Row:
     row: Row = {"nomatch": 1} if call.get("nomatch") else {}
     return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
 
 
-def _add_entry(place: Place) -> Made:
-    def handler(call: Call) -> None:
-        firewall, cidr = place.find(call), clean_cidr(call.params["cidr"])
+def _add_entry(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
+        firewall, cidr = scope.find(call), clean_cidr(call.params["cidr"])
         found, alias = _entries(firewall, call), ALIAS.match(cidr)
         known = {**call.region.firewall.aliases, **firewall.aliases}
         if alias and alias[3].lower() not in known:
@@ -101,9 +99,9 @@ def _add_entry(place: Place) -> Made:
     return handler
 
 
-def _get_entry(place: Place) -> Made:
-    def handler(call: Call) -> Row:
-        found, cidr = _entries(place.find(call), call), call.params["cidr"]
+def _get_entry(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> Row:
+        found, cidr = _entries(scope.find(call), call), call.params["cidr"]
         if cidr not in found:
             raise param_error({"cidr": "no such IP/Network"})
         return {"cidr": cidr, **found[cidr], "digest": digest(found)}
@@ -111,9 +109,9 @@ def _get_entry(place: Place) -> Made:
     return handler
 
 
-def _change_entry(place: Place) -> Made:
-    def handler(call: Call) -> None:
-        found, cidr = _entries(place.find(call), call), call.params["cidr"]
+def _change_entry(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
+        found, cidr = _entries(scope.find(call), call), call.params["cidr"]
         if cidr not in found:
             raise param_error({"cidr": "no such IP/Network"})
         check_digest(call, digest(found))
@@ -122,9 +120,9 @@ def _change_entry(place: Place) -> Made:
     return handler
 
 
-def _drop_entry(place: Place) -> Made:
-    def handler(call: Call) -> None:
-        found = _entries(place.find(call), call)
+def _drop_entry(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
+        found = _entries(scope.find(call), call)
         check_digest(call, digest(found))
         found.pop(call.params["cidr"], None)
 
@@ -134,23 +132,23 @@ def _drop_entry(place: Place) -> Made:
 # ---------------------------------------------------------------- aliases
 
 
-def _aliases(place: Place) -> Made:
-    def handler(call: Call) -> list[Row]:
-        found = place.find(call).aliases
+def _aliases(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> list[Row]:
+        found = scope.find(call).aliases
         return with_digest(list(found.values()), found)
 
     return handler
 
 
-def _alias_row(call: Call, name: str) -> Row:
+def _alias_row(call: ApiCall, name: str) -> Row:
     row: Row = {"name": name, "cidr": call.params["cidr"]}
     row["ipversion"] = 6 if ":" in row["cidr"] else 4
     return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
 
 
-def _create_alias(place: Place) -> Made:
-    def handler(call: Call) -> None:
-        found, name = place.find(call).aliases, call.params["name"]
+def _create_alias(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
+        found, name = scope.find(call).aliases, call.params["name"]
         if name.lower() in found:
             raise param_error({"name": f"alias '{name}' already exists"})
         found[name.lower()] = _alias_row(call, name)
@@ -158,24 +156,24 @@ def _create_alias(place: Place) -> Made:
     return handler
 
 
-def _find_alias(place: Place, call: Call) -> tuple[dict[str, Row], str]:
-    found, name = place.find(call).aliases, call.params["name"].lower()
+def _find_alias(scope: FirewallScope, call: ApiCall) -> tuple[dict[str, Row], str]:
+    found, name = scope.find(call).aliases, call.params["name"].lower()
     if name not in found:
         raise param_error({"name": "no such alias"})
     return found, name
 
 
-def _get_alias(place: Place) -> Made:
-    def handler(call: Call) -> Row:
-        found, name = _find_alias(place, call)
+def _get_alias(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> Row:
+        found, name = _find_alias(scope, call)
         return {**found[name], "digest": digest(found)}
 
     return handler
 
 
-def _change_alias(place: Place) -> Made:
-    def handler(call: Call) -> None:
-        found, name = _find_alias(place, call)
+def _change_alias(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
+        found, name = _find_alias(scope, call)
         check_digest(call, digest(found))
         new = call.get("rename", found[name]["name"])
         if new.lower() != name and new.lower() in found:
@@ -186,9 +184,9 @@ def _change_alias(place: Place) -> Made:
     return handler
 
 
-def _drop_alias(place: Place) -> Made:
-    def handler(call: Call) -> None:
-        found, name = place.find(call).aliases, call.params["name"].lower()
+def _drop_alias(scope: FirewallScope) -> Made:
+    def handler(call: ApiCall) -> None:
+        found, name = scope.find(call).aliases, call.params["name"].lower()
         check_digest(call, digest(found))
         found.pop(name, None)
 
@@ -202,33 +200,33 @@ _DIGEST = {"digest": Param(max_length=64)}
 _COMMENT = {"comment": Param()}
 
 
-def set_routes(place: Place) -> Iterable[Route]:
-    """IP sets and aliases of one place."""
-    sets, aliases = f"{place.path}/ipset", f"{place.path}/aliases"
-    one = {**place.params, "name": _NAME}
+def set_routes(scope: FirewallScope) -> Iterable[ApiRoute]:
+    """The routes for IP sets and aliases of one scope."""
+    sets, aliases = f"{scope.path}/ipset", f"{scope.path}/aliases"
+    one = {**scope.params, "name": _NAME}
     entry, nomatch = one | _CIDR, {"nomatch": Param("boolean")}
     new_set = one | _COMMENT | _DIGEST | {"rename": _NEW_NAME}
-    yield Route("GET", sets, _sets(place), place.params, place.read)
-    yield Route("POST", sets, _create_set(place), new_set, place.write)
-    yield Route("GET", sets + "/{name}", _list_entries(place), one, place.read)
-    yield Route(
-        "POST", sets + "/{name}", _add_entry(place), entry | _COMMENT | nomatch, place.write
+    yield ApiRoute("GET", sets, _sets(scope), scope.params, scope.read)
+    yield ApiRoute("POST", sets, _create_set(scope), new_set, scope.write)
+    yield ApiRoute("GET", sets + "/{name}", _list_entries(scope), one, scope.read)
+    yield ApiRoute(
+        "POST", sets + "/{name}", _add_entry(scope), entry | _COMMENT | nomatch, scope.write
     )
-    yield Route(
-        "DELETE", sets + "/{name}", _delete_set(place), one | {"force": Param("boolean")},
-        place.write,
+    yield ApiRoute(
+        "DELETE", sets + "/{name}", _delete_set(scope), one | {"force": Param("boolean")},
+        scope.write,
     )  # fmt: skip
     path = sets + "/{name}/{cidr}"
     changes = entry | _COMMENT | nomatch | _DIGEST
-    yield Route("GET", path, _get_entry(place), entry, place.read, deep=True)
-    yield Route("PUT", path, _change_entry(place), changes, place.write, deep=True)
-    yield Route("DELETE", path, _drop_entry(place), entry | _DIGEST, place.write, deep=True)
+    yield ApiRoute("GET", path, _get_entry(scope), entry, scope.read, deep=True)
+    yield ApiRoute("PUT", path, _change_entry(scope), changes, scope.write, deep=True)
+    yield ApiRoute("DELETE", path, _drop_entry(scope), entry | _DIGEST, scope.write, deep=True)
     alias = one | {"cidr": Param(optional=False, format=ip_or_cidr)} | _COMMENT
-    yield Route("GET", aliases, _aliases(place), place.params, place.read)
-    yield Route("POST", aliases, _create_alias(place), alias, place.write)
+    yield ApiRoute("GET", aliases, _aliases(scope), scope.params, scope.read)
+    yield ApiRoute("POST", aliases, _create_alias(scope), alias, scope.write)
     path = aliases + "/{name}"
-    yield Route("GET", path, _get_alias(place), one, place.read)
-    yield Route(
-        "PUT", path, _change_alias(place), alias | _DIGEST | {"rename": _NEW_NAME}, place.write
+    yield ApiRoute("GET", path, _get_alias(scope), one, scope.read)
+    yield ApiRoute(
+        "PUT", path, _change_alias(scope), alias | _DIGEST | {"rename": _NEW_NAME}, scope.write
     )
-    yield Route("DELETE", path, _drop_alias(place), one | _DIGEST, place.write)
+    yield ApiRoute("DELETE", path, _drop_alias(scope), one | _DIGEST, scope.write)

@@ -1,1 +1,1 @@
-"""High availability: resources, groups, rules, and the manager that acts on them."""
+"""High availability: resources, groups, rules and the HA manager."""

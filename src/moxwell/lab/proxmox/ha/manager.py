@@ -1,48 +1,48 @@
 """
-The HA manager: makes what is asked of a resource true, round by round.
+The HA manager (pve-ha-crm): brings HA resources to their requested state.
 
-A round happens every ``pace.ha`` seconds, but only while something is not yet as asked: when all is
-settled the loop ends, and a change wakes it again. It acts through the API like anybody
-(``via_ha``), so its starts, stops and migrations are ordinary tasks of root@pam. A lost node is
-fenced after a minute; its guests then move, configuration only, to a node that may have them.
+Runs every ``pace.ha`` seconds while a resource is not in its requested state; otherwise the loop
+ends and a change starts it again. It acts through the API as root@pam (``via_ha``), so starts,
+stops and migrations are ordinary tasks. A lost node is fenced after a minute; its guests are then
+recovered on another node by moving their configuration.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from moxwell.lab.proxmox.errors import PveError, die
-from moxwell.lab.proxmox.request_context import Call, Desk
-from moxwell.lab.proxmox.state import Guest, HaResource, Region
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.state import SimGuest, SimHaResource, SimRegion
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 FENCE_SECONDS = 60.0
 Perform = Callable[[str, str, dict[str, Any]], Awaitable[Any]]
-WORDS = {"stop": "stop", "shutdown": "stop", "start": "start"}
+VERBS = {"stop": "stop", "shutdown": "stop", "start": "start"}
 
 
-def sid_of(guest: Guest) -> str:
+def sid_of(guest: SimGuest) -> str:
     return f"{'vm' if guest.kind == 'qemu' else 'ct'}:{guest.vmid}"
 
 
-def listed(region: Region, guest: Guest) -> HaResource | None:
-    """The resource of a guest, whatever is asked of it."""
+def find_resource(region: SimRegion, guest: SimGuest) -> SimHaResource | None:
+    """The HA resource of a guest, or None."""
     return region.ha.resources.get(sid_of(guest))
 
 
-def managed(region: Region, guest: Guest) -> HaResource | None:
-    """The resource of a guest if the manager acts on it."""
-    found = listed(region, guest)
-    return None if found is None or asked(found) == "ignored" else found
+def find_managed(region: SimRegion, guest: SimGuest) -> SimHaResource | None:
+    """The HA resource of a guest unless its requested state is ``ignored``."""
+    found = find_resource(region, guest)
+    return None if found is None or requested_state(found) == "ignored" else found
 
 
-def asked(resource: HaResource) -> str:
+def requested_state(resource: SimHaResource) -> str:
     state = str(resource.options.get("state", "started"))
     return {"enabled": "started"}.get(state, state)
 
 
-def verbose(region: Region, resource: HaResource) -> str:
-    """The state as people are told it: with what is still to happen."""
-    wanted, now = asked(resource), resource.shown
+def displayed_state(region: SimRegion, resource: SimHaResource) -> str:
+    """The state that the API displays, including transitions."""
+    wanted, now = requested_state(resource), resource.crm_state
     guest = region.guests.get(int(resource.sid.partition(":")[2]))
     if wanted == "ignored" or guest is None:
         return "ignored" if wanted == "ignored" else "not found"
@@ -55,44 +55,44 @@ def verbose(region: Region, resource: HaResource) -> str:
     return "clearing error flag" if now == "error" and wanted == "disabled" else now
 
 
-def status_of(region: Region, guest: Guest) -> dict[str, Any]:
-    """The ``ha`` part of a guest's status."""
-    resource = managed(region, guest)
+def ha_status(region: SimRegion, guest: SimGuest) -> dict[str, Any]:
+    """The ``ha`` property of a guest's status."""
+    resource = find_managed(region, guest)
     if resource is None:
         return {"managed": 0}
-    row: dict[str, Any] = {"managed": 1, "state": asked(resource)}
+    row: dict[str, Any] = {"managed": 1, "state": requested_state(resource)}
     return row | ({"group": resource.options["group"]} if "group" in resource.options else {})
 
 
-def delegate(call: Call, guest: Guest, verb: str, target: str = "") -> str:
-    """A start, stop or migrate of a managed guest: a task that only leaves a request."""
-    resource, desk = managed(call.region, guest), call.desk
+def delegate(call: ApiCall, guest: SimGuest, verb: str, target: str = "") -> str:
+    """Start a task that requests the start, stop or migration of a guest from the HA manager."""
+    resource, runtime = find_managed(call.region, guest), call.runtime
     if resource is None:
         raise die(f"'{sid_of(guest)}' is not HA managed")
     kind = "VM" if guest.kind == "qemu" else "CT"
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         if verb == "migrate":
-            work.log(f"Requesting HA migration for {kind} {guest.vmid} to node {target}")
-            request_move(desk, resource, target)
+            ctx.log(f"Requesting HA migration for {kind} {guest.vmid} to node {target}")
+            request_migration(runtime, resource, target)
         else:
-            word = WORDS[verb]
-            work.log(f"Requesting HA {word} for {kind} {guest.vmid}")
+            word = VERBS[verb]
+            ctx.log(f"Requesting HA {word} for {kind} {guest.vmid}")
             resource.options["state"] = "started" if word == "start" else "stopped"
-            wake(desk)
+            start_manager(runtime)
 
     name = {"migrate": "hamigrate", "start": "hastart"}.get(verb, "hastop")
     return call.spawn(name, guest.vmid, worker)
 
 
-def request_move(desk: Desk, resource: HaResource, target: str) -> None:
-    resource.moving_to = target
-    wake(desk)
+def request_migration(runtime: RegionRuntime, resource: SimHaResource, target: str) -> None:
+    resource.migration_target = target
+    start_manager(runtime)
 
 
-def forget(desk: Desk, sid: str) -> None:
-    """Drop a resource, and what rules say about it."""
-    ha = desk.region.ha
+def delete_resource(runtime: RegionRuntime, sid: str) -> None:
+    """Delete a resource, and remove it from all rules."""
+    ha = runtime.region.ha
     ha.resources.pop(sid, None)
     for name, rule in list(ha.rules.items()):
         rest = [s for s in rule["resources"].split(",") if s != sid]
@@ -102,131 +102,139 @@ def forget(desk: Desk, sid: str) -> None:
             rule["resources"] = ",".join(rest)
 
 
-def wake(desk: Desk) -> None:
-    """Start the rounds unless they are running or nothing is to be done."""
-    if desk.extras.get("ha_running") or not desk.region.ha.resources:
+def start_manager(runtime: RegionRuntime) -> None:
+    """Start the manager loop unless it runs or there is no resource."""
+    if runtime.module_data.get("ha_running") or not runtime.region.ha.resources:
         return
-    desk.extras["ha_running"] = True
-    desk.later(_rounds(desk))
+    runtime.module_data["ha_running"] = True
+    runtime.run_in_background(_run_manager(runtime))
 
 
-async def _rounds(desk: Desk) -> None:
+async def _run_manager(runtime: RegionRuntime) -> None:
     try:
-        if not desk.region.ha.master:
-            desk.region.ha.master = desk.region.api_node
+        if not runtime.region.ha.master:
+            runtime.region.ha.master = runtime.region.api_node
         while True:
-            await desk.clock.sleep(desk.region.pace.ha)
-            moved = [await _step(desk, r) for r in list(desk.region.ha.resources.values())]
+            await runtime.clock.sleep(runtime.region.pace.ha)
+            moved = [await _process(runtime, r) for r in list(runtime.region.ha.resources.values())]
             if not any(moved):
                 return
     finally:
-        desk.extras["ha_running"] = False
+        runtime.module_data["ha_running"] = False
 
 
-async def _step(desk: Desk, resource: HaResource) -> bool:
-    """One resource, one round; says whether there is more to do."""
-    region = desk.region
+async def _process(runtime: RegionRuntime, resource: SimHaResource) -> bool:
+    """Process one resource; returns whether its state changed."""
+    region = runtime.region
     guest = region.guests.get(int(resource.sid.partition(":")[2]))
     if guest is None or resource.sid not in region.ha.resources:
-        return _show(desk, resource, "deleting")
+        return _set_state(runtime, resource, "deleting")
     resource.node = guest.node
-    if asked(resource) == "ignored":
-        return _show(desk, resource, "ignored")
+    if requested_state(resource) == "ignored":
+        return _set_state(runtime, resource, "ignored")
     if not region.hosts[guest.node].online:
-        return _fence(desk, resource, guest)
-    if resource.shown == "error" and asked(resource) == "started":
+        return _fence(runtime, resource, guest)
+    if resource.crm_state == "error" and requested_state(resource) == "started":
         return False
-    if not resource.moving_to:
-        _evade(region, resource, guest)
-    if resource.moving_to:
-        return await _move(desk, resource, guest)
-    if asked(resource) == "started":
-        return await _start(desk, resource, guest)
-    return await _stop(desk, resource, guest)
+    if not resource.migration_target:
+        _handle_maintenance(region, resource, guest)
+    if resource.migration_target:
+        return await _migrate(runtime, resource, guest)
+    if requested_state(resource) == "started":
+        return await _start(runtime, resource, guest)
+    return await _stop(runtime, resource, guest)
 
 
-def _evade(region: Region, resource: HaResource, guest: Guest) -> None:
-    """Off a node in maintenance, and back when that is over; what is stopped stays."""
+def _handle_maintenance(region: SimRegion, resource: SimHaResource, guest: SimGuest) -> None:
+    """Migrate a running guest off a node in maintenance, and back afterwards."""
     if region.hosts[guest.node].maintenance:
         target = choose_node(region, resource)
         if guest.running and target is not None:
-            resource.home = resource.home or guest.node
-            resource.moving_to = target
-    elif resource.home and guest.running:
-        home = region.hosts.get(resource.home)
-        if home is None or guest.node == resource.home:
-            resource.home = ""
-        elif home.online and not home.maintenance:
-            resource.moving_to, resource.home = resource.home, ""
+            resource.maintenance_node = resource.maintenance_node or guest.node
+            resource.migration_target = target
+    elif resource.maintenance_node and guest.running:
+        maintenance_node = region.hosts.get(resource.maintenance_node)
+        if maintenance_node is None or guest.node == resource.maintenance_node:
+            resource.maintenance_node = ""
+        elif maintenance_node.online and not maintenance_node.maintenance:
+            resource.migration_target, resource.maintenance_node = resource.maintenance_node, ""
 
 
-def _show(desk: Desk, resource: HaResource, state: str) -> bool:
-    changed = resource.shown != state
-    resource.shown, resource.since = state, desk.now() if changed else resource.since
+def _set_state(runtime: RegionRuntime, resource: SimHaResource, state: str) -> bool:
+    changed = resource.crm_state != state
+    resource.crm_state, resource.state_changed_at = (
+        state,
+        runtime.now() if changed else resource.state_changed_at,
+    )
     return changed
 
 
-async def _start(desk: Desk, resource: HaResource, guest: Guest) -> bool:
-    if guest.running or resource.shown != "started":
-        return _show(desk, resource, "started")
-    problem = await _do(desk, guest, "status/start", {})
+async def _start(runtime: RegionRuntime, resource: SimHaResource, guest: SimGuest) -> bool:
+    if guest.running or resource.crm_state != "started":
+        return _set_state(runtime, resource, "started")
+    problem = await _request(runtime, guest, "status/start", {})
     if problem:
-        _show(desk, resource, "error")
+        _set_state(runtime, resource, "error")
     return True
 
 
-async def _stop(desk: Desk, resource: HaResource, guest: Guest) -> bool:
+async def _stop(runtime: RegionRuntime, resource: SimHaResource, guest: SimGuest) -> bool:
     if not guest.running:
-        return _show(desk, resource, "stopped")
-    if resource.shown != "request_stop":
-        return _show(desk, resource, "request_stop")
-    await _do(desk, guest, "status/stop", {})
+        return _set_state(runtime, resource, "stopped")
+    if resource.crm_state != "request_stop":
+        return _set_state(runtime, resource, "request_stop")
+    await _request(runtime, guest, "status/stop", {})
     return True
 
 
-async def _move(desk: Desk, resource: HaResource, guest: Guest) -> bool:
-    target, resource.moving_to = resource.moving_to, None
-    if target == guest.node or target not in desk.region.hosts:
+async def _migrate(runtime: RegionRuntime, resource: SimHaResource, guest: SimGuest) -> bool:
+    target, resource.migration_target = resource.migration_target, None
+    if target == guest.node or target not in runtime.region.hosts:
         return True
-    _show(desk, resource, "migrate")
-    await _do(desk, guest, "migrate", {"target": target, "online": "1"})
+    _set_state(runtime, resource, "migrate")
+    await _request(runtime, guest, "migrate", {"target": target, "online": "1"})
     resource.node = guest.node
-    return _show(desk, resource, "started" if guest.running else "stopped") or True
+    return _set_state(runtime, resource, "started" if guest.running else "stopped") or True
 
 
-async def _do(desk: Desk, guest: Guest, what: str, params: dict[str, Any]) -> str | None:
-    """Perform and wait; the text of what went wrong, or None."""
-    perform: Perform | None = desk.extras.get("perform")
+async def _request(
+    runtime: RegionRuntime, guest: SimGuest, what: str, params: dict[str, Any]
+) -> str | None:
+    """Send a request and wait for its task; returns the error message or None."""
+    perform: Perform | None = runtime.module_data.get("perform")
     if perform is None:
         return "nothing to act with"
     try:
         path = f"/nodes/{guest.node}/{guest.kind}/{guest.vmid}/{what}"
         upid = await perform("POST", path, params)
-        task = await desk.workers.wait(upid)
-    except PveError as problem:
+        task = await runtime.workers.wait(upid)
+    except PveException as problem:
         return problem.message
     return None if task.exitstatus == "OK" else task.exitstatus
 
 
-def _fence(desk: Desk, resource: HaResource, guest: Guest) -> bool:
-    """Wait out the dead node's watchdog, then take its guests elsewhere."""
-    host = desk.region.hosts[guest.node]
-    if resource.shown not in {"fence", "recovery"}:
-        return _show(desk, resource, "fence")
-    if desk.now() - (host.lost_at or 0.0) < FENCE_SECONDS:
+def _fence(runtime: RegionRuntime, resource: SimHaResource, guest: SimGuest) -> bool:
+    """Wait for the watchdog timeout of the lost node, then recover the guest on another node."""
+    host = runtime.region.hosts[guest.node]
+    if resource.crm_state not in {"fence", "recovery"}:
+        return _set_state(runtime, resource, "fence")
+    if runtime.now() - (host.lost_at or 0.0) < FENCE_SECONDS:
         return True
-    target = choose_node(desk.region, resource)
+    target = choose_node(runtime.region, resource)
     if target is None:
-        _show(desk, resource, "recovery")
+        _set_state(runtime, resource, "recovery")
         return True
     guest.node = resource.node = target
     guest.running, guest.paused, guest.live = False, False, {}
-    desk.touch(guest.vmid)
-    return _show(desk, resource, asked(resource)) or True
+    runtime.mark_changed(guest.vmid)
+    return _set_state(runtime, resource, requested_state(resource)) or True
 
 
-def choose_node(region: Region, resource: HaResource) -> str | None:
-    """An online node that the resource's group or rules allow, the least loaded first."""
+def choose_node(region: SimRegion, resource: SimHaResource) -> str | None:
+    """
+    Choose an online node that the group or rules allow, with the highest priority and fewest
+    guests.
+    """
     allowed = _allowed(region, resource)
     load = dict.fromkeys(region.hosts, 0)
     for guest in region.guests.values():
@@ -240,7 +248,7 @@ def choose_node(region: Region, resource: HaResource) -> str | None:
     return min(best, key=lambda n: (load[n], n), default=None)
 
 
-def _allowed(region: Region, resource: HaResource) -> dict[str, int]:
+def _allowed(region: SimRegion, resource: SimHaResource) -> dict[str, int]:
     group = region.ha.groups.get(str(resource.options.get("group", "")))
     rules = [
         rule
@@ -257,7 +265,7 @@ def _allowed(region: Region, resource: HaResource) -> dict[str, int]:
     return found
 
 
-def _strict(region: Region, resource: HaResource) -> bool:
+def _strict(region: SimRegion, resource: SimHaResource) -> bool:
     group = region.ha.groups.get(str(resource.options.get("group", "")))
     if group and group.get("restricted"):
         return True

@@ -1,7 +1,7 @@
 """
-HA resources, groups (8.x) and status.
+``/cluster/ha``: resources, groups (8.x) and status.
 
-On 9 groups are gone: their endpoints answer that they have been migrated to rules.
+On 9.x the group endpoints respond that groups have been migrated to rules.
 """
 
 import re
@@ -12,10 +12,10 @@ from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import FormatError, die
 from moxwell.lab.proxmox.ha import manager as ha_manager
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import perm
-from moxwell.lab.proxmox.state import HaResource, Host, Region, Row
+from moxwell.lab.proxmox.state import Row, SimHaResource, SimHost, SimRegion
 
 MIGRATED = "ha groups have been migrated to rules"
 
@@ -25,8 +25,8 @@ def resource_id(value: str) -> None:
         raise FormatError("value does not look like a valid ha resource id\n")
 
 
-def parse_sid(call: Call) -> tuple[str, str]:
-    """(sid, type) of the parameter; a bare number is looked up."""
+def parse_sid(call: ApiCall) -> tuple[str, str]:
+    """(sid, type) of the parameter; a bare VMID is resolved."""
     text = call.params["sid"]
     if text.isdigit():
         guest = call.region.guests.get(int(text))
@@ -40,11 +40,11 @@ def parse_sid(call: Call) -> tuple[str, str]:
     return text, kind
 
 
-def resources_digest(call: Call) -> str:
+def resources_digest(call: ApiCall) -> str:
     return digest_of({r.sid: r.options for r in call.region.ha.resources.values()})
 
 
-def _row(call: Call, resource: HaResource) -> Row:
+def _row(call: ApiCall, resource: SimHaResource) -> Row:
     digest = resources_digest(call)
     row = {"sid": resource.sid, "type": resource.type, "digest": digest, **resource.options}
     group = row.get("group")
@@ -53,13 +53,13 @@ def _row(call: Call, resource: HaResource) -> Row:
     return row
 
 
-def list_resources(call: Call) -> list[Row]:
+def list_resources(call: ApiCall) -> list[Row]:
     wanted = call.get("type")
     found = call.region.ha.resources.values()
     return [_row(call, r) for r in found if wanted in {None, r.type}]
 
 
-def _find(call: Call, text: str) -> HaResource:
+def _find(call: ApiCall, text: str) -> SimHaResource:
     sid, _ = parse_sid(call)
     resource = call.region.ha.resources.get(sid)
     if resource is None:
@@ -67,13 +67,13 @@ def _find(call: Call, text: str) -> HaResource:
     return resource
 
 
-def get_resource(call: Call) -> Row:
+def get_resource(call: ApiCall) -> Row:
     row = _row(call, _find(call, "no such resource '{}'"))
     row.pop("errors", None)
     return row
 
 
-def create_resource(call: Call) -> None:
+def create_resource(call: ApiCall) -> None:
     sid, kind = parse_sid(call)
     if "group" in call.params and call.major >= 9:
         raise die(f"invalid parameter 'group': {MIGRATED}")
@@ -86,12 +86,12 @@ def create_resource(call: Call) -> None:
     if sid in call.region.ha.resources:
         raise die(f"create resource failed: resource ID '{sid}' already defined")
     options = {k: v for k, v in call.params.items() if k not in {"sid", "type"}}
-    resource = HaResource(sid, kind, options, node=guest.node, since=call.now())
+    resource = SimHaResource(sid, kind, options, node=guest.node, state_changed_at=call.now())
     call.region.ha.resources[sid] = resource
-    ha_manager.wake(call.desk)
+    ha_manager.start_manager(call.runtime)
 
 
-def update_resource(call: Call) -> None:
+def update_resource(call: ApiCall) -> None:
     if "group" in call.params:
         _check_group(call, call.params["group"])
     resource = _find(call, "update resources config failed: no such resource '{}'")
@@ -103,72 +103,72 @@ def update_resource(call: Call) -> None:
         resource.options.pop(name, None)
     kept = {"sid", "delete", "digest"}
     resource.options.update({k: v for k, v in call.params.items() if k not in kept})
-    if resource.shown == "error" and ha_manager.asked(resource) != "started":
-        resource.shown = "stopped"
-    ha_manager.wake(call.desk)
+    if resource.crm_state == "error" and ha_manager.requested_state(resource) != "started":
+        resource.crm_state = "stopped"
+    ha_manager.start_manager(call.runtime)
 
 
-def _check_state(resource: HaResource, asked: str | None) -> None:
-    if resource.shown == "error" and asked != "disabled":
+def _check_state(resource: SimHaResource, asked: str | None) -> None:
+    if resource.crm_state == "error" and asked != "disabled":
         text = f"service '{resource.sid}' in error state, must be disabled and fixed first"
         raise die(text)
 
 
-def _check_group(call: Call, group: str) -> None:
+def _check_group(call: ApiCall, group: str) -> None:
     if call.major >= 9:
         raise die(f"invalid parameter 'group': {MIGRATED}")
     if group not in call.region.ha.groups:
         raise die(f"HA group '{group}' does not exist")
 
 
-def _check_digest(call: Call, digest: str, what: str) -> None:
+def _check_digest(call: ApiCall, digest: str, what: str) -> None:
     if call.params.get("digest", digest) != digest:
         text = "detected modified configuration - file changed by other user? Try again."
         raise die(what + text)
 
 
-def delete_resource(call: Call) -> None:
+def delete_resource(call: ApiCall) -> None:
     resource = _find(call, "cannot delete service '{}', not HA managed!")
-    ha_manager.forget(call.desk, resource.sid)
+    ha_manager.delete_resource(call.runtime, resource.sid)
 
 
-def move(call: Call) -> Row:
+def move(call: ApiCall) -> Row:
     resource = _find(call, "resource '{}' is not HA managed")
     _check_state(resource, None)
-    ha_manager.request_move(call.desk, resource, call.params["node"])
+    ha_manager.request_migration(call.runtime, resource, call.params["node"])
     return {"sid": resource.sid, "requested-node": call.params["node"]}
 
 
 # ---------------------------------------------------------------- groups
 
 
-def groups_digest(call: Call) -> str:
+def groups_digest(call: ApiCall) -> str:
     return digest_of(call.region.ha.groups)
 
 
-def _group_row(call: Call, name: str) -> Row:
+def _group_row(call: ApiCall, name: str) -> Row:
     row = call.region.ha.groups[name]
     return {"group": name, "type": "group", "digest": groups_digest(call), **row}
 
 
-def _only_8(call: Call, what: str) -> None:
+def _only_8(call: ApiCall, what: str) -> None:
     if call.major >= 9:
         raise die(f"cannot {what}: {MIGRATED}")
 
 
-def list_groups(call: Call) -> list[Row]:
+def list_groups(call: ApiCall) -> list[Row]:
     _only_8(call, "index groups")
     return [_group_row(call, name) for name in call.region.ha.groups]
 
 
-def get_group(call: Call) -> Row:
+def get_group(call: ApiCall) -> Row:
     _only_8(call, "read group")
     if call.params["group"] not in call.region.ha.groups:
         raise die(f"no such ha group '{call.params['group']}'")
     return _group_row(call, call.params["group"])
 
 
-def create_group(call: Call) -> None:
+def create_group(call: ApiCall) -> None:
     _only_8(call, "create group")
     name, groups = call.params["group"], call.region.ha.groups
     if name in groups:
@@ -176,7 +176,7 @@ def create_group(call: Call) -> None:
     groups[name] = {k: v for k, v in call.params.items() if k not in {"group", "type"}}
 
 
-def update_group(call: Call) -> None:
+def update_group(call: ApiCall) -> None:
     _only_8(call, "update group")
     name, groups = call.params["group"], call.region.ha.groups
     if name not in groups:
@@ -188,7 +188,7 @@ def update_group(call: Call) -> None:
     groups[name].update({k: v for k, v in call.params.items() if k not in kept})
 
 
-def delete_group(call: Call) -> None:
+def delete_group(call: ApiCall) -> None:
     _only_8(call, "delete group")
     name = call.params["group"]
     for resource in call.region.ha.resources.values():
@@ -201,7 +201,7 @@ def delete_group(call: Call) -> None:
 # ---------------------------------------------------------------- status
 
 
-def current(call: Call) -> list[Row]:
+def current(call: ApiCall) -> list[Row]:
     region = call.region
     ok = quorate(region)
     rows: list[Row] = [
@@ -216,7 +216,7 @@ def current(call: Call) -> list[Row]:
     if not region.ha.master:
         return rows + [_service(call, r) for r in region.ha.resources.values()]
     stamp = int(call.now())
-    text = call.desk.clock.now().strftime("%a %b %e %H:%M:%S %Y")
+    text = call.runtime.clock.now().strftime("%a %b %e %H:%M:%S %Y")
     master = region.ha.master
     rows.append(
         {
@@ -231,14 +231,14 @@ def current(call: Call) -> list[Row]:
         armed = {"status": "armed (CRM watchdog active)", "armed-state": "armed"}
         rows.append({"id": "fencing", "type": "fencing", "node": master, **armed})
     for host in region.hosts.values():
-        said = f"{host.name} ({_manager_says(region, host)}, {text})"
+        said = f"{host.name} ({_lrm_state(region, host)}, {text})"
         row = {"id": f"lrm:{host.name}", "type": "lrm", "node": host.name, "status": said}
         rows.append({**row, "timestamp": stamp})
     return rows + [_service(call, r) for r in region.ha.resources.values()]
 
 
-def _manager_says(region: Region, host: Host) -> str:
-    """What the local resource manager of a host is at."""
+def _lrm_state(region: SimRegion, host: SimHost) -> str:
+    """The state of the local resource manager of a node."""
     busy = any(r.node == host.name for r in region.ha.resources.values())
     word = ("active" if busy else "idle") if host.online else "old timestamp - dead?"
     if host.online and host.maintenance:
@@ -246,15 +246,15 @@ def _manager_says(region: Region, host: Host) -> str:
     return word + (f", watchdog {'active' if busy else 'standby'}" if region.major >= 9 else "")
 
 
-def _service(call: Call, resource: HaResource) -> Row:
-    state = ha_manager.verbose(call.region, resource)
+def _service(call: ApiCall, resource: SimHaResource) -> Row:
+    state = ha_manager.displayed_state(call.region, resource)
     row: Row = {
         "id": f"service:{resource.sid}",
         "type": "service",
         "sid": resource.sid,
         "node": resource.node,
         "state": state,
-        "request_state": ha_manager.asked(resource),
+        "request_state": ha_manager.requested_state(resource),
         "status": f"{resource.sid} ({resource.node}, {state})",
         "max_restart": resource.options.get("max_restart", 1),
         "max_relocate": resource.options.get("max_relocate", 1),
@@ -264,13 +264,13 @@ def _service(call: Call, resource: HaResource) -> Row:
     for name in ("group", "comment"):
         if name in resource.options:
             row[name] = resource.options[name]
-    return row | ({"crm_state": resource.shown} if resource.shown != "queued" else {})
+    return row | ({"crm_state": resource.crm_state} if resource.crm_state != "queued" else {})
 
 
-def manager_status(call: Call) -> Row:
+def manager_status(call: ApiCall) -> Row:
     region = call.region
     services = {
-        r.sid: {"node": r.node, "state": r.shown, "running": int(r.shown == "started")}
+        r.sid: {"node": r.node, "state": r.crm_state, "running": int(r.crm_state == "started")}
         for r in region.ha.resources.values()
     }
     hosts = region.hosts.values()
@@ -287,7 +287,7 @@ def manager_status(call: Call) -> Row:
     return {"manager_status": state, "lrm_status": lrm, "quorum": quorum}
 
 
-def _node_state(host: Host) -> str:
+def _node_state(host: SimHost) -> str:
     if not host.online:
         return "unknown"
     return "maintenance" if host.maintenance else "online"
@@ -315,20 +315,24 @@ _TO = {"node": Param(optional=False, format=formats.node)}
 _KIND = {"type": Param(enum=("ct", "vm"))}
 
 ROUTES = (
-    Route("GET", "/cluster/ha/resources", list_resources, _KIND, _AUDIT),
-    Route("POST", "/cluster/ha/resources", create_resource, _SID | _RESOURCE | _KIND, _CONSOLE),
-    Route("GET", "/cluster/ha/resources/{sid}", get_resource, _SID, _AUDIT),
-    Route(
+    ApiRoute("GET", "/cluster/ha/resources", list_resources, _KIND, _AUDIT),
+    ApiRoute("POST", "/cluster/ha/resources", create_resource, _SID | _RESOURCE | _KIND, _CONSOLE),
+    ApiRoute("GET", "/cluster/ha/resources/{sid}", get_resource, _SID, _AUDIT),
+    ApiRoute(
         "PUT", "/cluster/ha/resources/{sid}", update_resource, _SID | _RESOURCE | _CHANGE, _CONSOLE
     ),
-    Route(
+    ApiRoute(
         "DELETE", "/cluster/ha/resources/{sid}", delete_resource,
         _SID | {"purge": Param("boolean", version=9)}, _CONSOLE,
     ),
-    Route("POST", "/cluster/ha/resources/{sid}/migrate", move, _SID | _TO, _CONSOLE, proxy=False),
-    Route("POST", "/cluster/ha/resources/{sid}/relocate", move, _SID | _TO, _CONSOLE, proxy=False),
-    Route("GET", "/cluster/ha/groups", list_groups, permission=_AUDIT),
-    Route(
+    ApiRoute(
+        "POST", "/cluster/ha/resources/{sid}/migrate", move, _SID | _TO, _CONSOLE, proxy=False
+    ),
+    ApiRoute(
+        "POST", "/cluster/ha/resources/{sid}/relocate", move, _SID | _TO, _CONSOLE, proxy=False
+    ),
+    ApiRoute("GET", "/cluster/ha/groups", list_groups, permission=_AUDIT),
+    ApiRoute(
         "POST", "/cluster/ha/groups", create_group,
         {
             **_GROUP,
@@ -338,12 +342,12 @@ ROUTES = (
         },
         _CONSOLE,
     ),
-    Route("GET", "/cluster/ha/groups/{group}", get_group, _GROUP, _AUDIT),
-    Route(
+    ApiRoute("GET", "/cluster/ha/groups/{group}", get_group, _GROUP, _AUDIT),
+    ApiRoute(
         "PUT", "/cluster/ha/groups/{group}", update_group,
         _GROUP | _GROUP_FIELDS | _CHANGE | {"nodes": Param()}, _CONSOLE,
     ),
-    Route("DELETE", "/cluster/ha/groups/{group}", delete_group, _GROUP, _CONSOLE),
-    Route("GET", "/cluster/ha/status/current", current, permission=_AUDIT),
-    Route("GET", "/cluster/ha/status/manager_status", manager_status, permission=_AUDIT),
+    ApiRoute("DELETE", "/cluster/ha/groups/{group}", delete_group, _GROUP, _CONSOLE),
+    ApiRoute("GET", "/cluster/ha/status/current", current, permission=_AUDIT),
+    ApiRoute("GET", "/cluster/ha/status/manager_status", manager_status, permission=_AUDIT),
 )  # fmt: skip

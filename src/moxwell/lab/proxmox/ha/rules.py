@@ -1,8 +1,8 @@
 """
-HA rules (9.x): where resources run, and next to what.
+``/cluster/ha/rules`` (9.x): node affinity and resource affinity.
 
-The schema of a rule depends on its type, and PVE's errors say so: a property that is wrong for the
-type is named ``oneOf[node-affinity].nodes``.
+The schema of a rule depends on its type; an error names a property with its type, as in
+``oneOf[node-affinity].nodes``.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import FormatError, die, param_error
 from moxwell.lab.proxmox.ha.rules_checks import problems
 from moxwell.lab.proxmox.parameter_validation import MISSING, UNKNOWN, coerce
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.state import Row
 
@@ -31,8 +31,8 @@ _ALWAYS = {
 _RESOURCES = Param(optional=False)
 
 
-def _verified(call: Call, *, create: bool) -> dict[str, Any]:
-    """The parameters of a rule in their types, against the schema of its kind."""
+def _verified(call: ApiCall, *, create: bool) -> dict[str, Any]:
+    """Validate the parameters of a rule against the schema of its type."""
     given = {k: v for k, v in call.params.items() if k not in {"delete", "digest"}}
     kind = given.get("type")
     if kind not in KINDS:
@@ -69,7 +69,7 @@ def _unknown_kind(given: dict[str, Any], kind: Any) -> dict[str, str]:
     return errors | {"type": text}
 
 
-def _row(call: Call, name: str) -> Row:
+def _row(call: ApiCall, name: str) -> Row:
     rules = call.region.ha.rules
     row: Row = {
         "rule": name,
@@ -81,7 +81,7 @@ def _row(call: Call, name: str) -> Row:
     return row | ({"errors": {"resources": texts}} if texts else {})
 
 
-def list_rules(call: Call) -> list[Row]:
+def list_rules(call: ApiCall) -> list[Row]:
     rules = call.region.ha.rules
     return [
         _row(call, name)
@@ -91,14 +91,14 @@ def list_rules(call: Call) -> list[Row]:
     ]
 
 
-def get_rule(call: Call) -> Row:
+def get_rule(call: ApiCall) -> Row:
     name = call.params["rule"]
     if name not in call.region.ha.rules:
         raise die(f"no such ha rule '{name}'")
     return _row(call, name)
 
 
-def create_rule(call: Call) -> None:
+def create_rule(call: ApiCall) -> None:
     values, what = _verified(call, create=True), "create ha rule failed: "
     name = values.pop("rule")
     if name in call.region.ha.rules:
@@ -107,13 +107,13 @@ def create_rule(call: Call) -> None:
     call.region.ha.rules[name] = values
 
 
-def _check(call: Call, name: str, rule: Row, what: str) -> None:
+def _check(call: ApiCall, name: str, rule: Row, what: str) -> None:
     region = call.region
     if not rule["resources"]:
         raise die(f"{what}no resources were specified")
-    strangers = [s for s in rule["resources"].split(",") if s not in region.ha.resources]
-    if strangers:
-        raise die(f"{what}cannot use unmanaged resource(s) {', '.join(strangers)}.")
+    unmanaged = [s for s in rule["resources"].split(",") if s not in region.ha.resources]
+    if unmanaged:
+        raise die(f"{what}cannot use unmanaged resource(s) {', '.join(unmanaged)}.")
     nodes = [item.partition(":")[0] for item in str(rule.get("nodes", "")).split(",") if item]
     missing = [node for node in nodes if node not in region.hosts]
     if missing:
@@ -123,7 +123,7 @@ def _check(call: Call, name: str, rule: Row, what: str) -> None:
         raise die(f"{what}400 Rule '{name}' is invalid.\nresources: {', '.join(texts)}")
 
 
-def update_rule(call: Call) -> None:
+def update_rule(call: ApiCall) -> None:
     what = "update HA rules failed: "
     values, rules = _verified(call, create=False), call.region.ha.rules
     name = values.pop("rule")
@@ -139,7 +139,7 @@ def update_rule(call: Call) -> None:
     rules[name] = new
 
 
-def delete_rule(call: Call) -> None:
+def delete_rule(call: ApiCall) -> None:
     call.region.ha.rules.pop(call.params["rule"], None)
 
 
@@ -147,15 +147,15 @@ _AUDIT, _CONSOLE = perm("/", "Sys.Audit"), perm("/", "Sys.Console")
 _RULE = {"rule": Param(optional=False, format=formats.config_id)}
 _CHANGE = {"delete": Param(max_length=4096), "digest": DIGEST}
 ROUTES = (
-    Route(
+    ApiRoute(
         "GET", "/cluster/ha/rules", list_rules,
         {"resource": Param(), "type": Param(enum=KINDS)}, _AUDIT, version=9,
     ),
-    Route("POST", "/cluster/ha/rules", create_rule, {}, _CONSOLE, version=9, extra=True),
-    Route("GET", "/cluster/ha/rules/{rule}", get_rule, _RULE, _AUDIT, version=9),
-    Route(
+    ApiRoute("POST", "/cluster/ha/rules", create_rule, {}, _CONSOLE, version=9, extra=True),
+    ApiRoute("GET", "/cluster/ha/rules/{rule}", get_rule, _RULE, _AUDIT, version=9),
+    ApiRoute(
         "PUT", "/cluster/ha/rules/{rule}", update_rule, _RULE | _CHANGE, _CONSOLE, version=9,
         extra=True,
     ),
-    Route("DELETE", "/cluster/ha/rules/{rule}", delete_rule, _RULE, _CONSOLE, version=9),
+    ApiRoute("DELETE", "/cluster/ha/rules/{rule}", delete_rule, _RULE, _CONSOLE, version=9),
 )  # fmt: skip

@@ -1,19 +1,19 @@
 """
-Which HA rules cannot hold: alone, or together with the others.
+Detects infeasible HA rules, alone or in combination.
 
-In: all rules and the number of nodes. Out: per rule, texts about its resources. A rule that is
-refused when it is made is told the same texts that a rule shows which became impossible later.
+Pure: takes all rules and the number of nodes, returns messages per rule. The API returns the same
+messages when it rejects a rule and when it lists an existing rule that became infeasible.
 """
 
 from itertools import combinations
 
 from moxwell.lab.proxmox.state import Row
 
-FEW = "rule is ineffective as there are less than two resources"
-MANY = "rule defines more resources than available nodes"
+TOO_FEW_RESOURCES = "rule is ineffective as there are less than two resources"
+TOO_MANY_RESOURCES = "rule defines more resources than available nodes"
 WITH_NEGATIVE = "rule shares two or more resources with a negative resource affinity rule"
 WITH_POSITIVE = "rule shares two or more resources with a positive resource affinity rule"
-STEPPED = "resources are in node affinity rules with multiple priorities"
+MULTIPLE_PRIORITIES = "resources are in node affinity rules with multiple priorities"
 STEPS = (
     "resources are in a resource affinity rule and cannot be in"
     " a node affinity rule with multiple priorities"
@@ -26,7 +26,7 @@ def resources(rule: Row) -> set[str]:
 
 
 def problems(rules: dict[str, Row], nodes: int) -> Problems:
-    """Texts per rule; rules without a problem are left out."""
+    """Messages per rule; rules without a problem are omitted."""
     found: Problems = {}
     active = {name: rule for name, rule in rules.items() if not rule.get("disable")}
     by_node = {n: r for n, r in active.items() if r["type"] == "node-affinity"}
@@ -34,9 +34,9 @@ def problems(rules: dict[str, Row], nodes: int) -> Problems:
     _shared_node_affinity(by_node, found)
     for name, rule in affine.items():
         if len(resources(rule)) < 2:
-            _add(found, name, FEW)
+            _add(found, name, TOO_FEW_RESOURCES)
         if rule["affinity"] == "negative" and len(resources(rule)) > nodes:
-            _add(found, name, MANY)
+            _add(found, name, TOO_MANY_RESOURCES)
     _contradictions(affine, found)
     _priorities(by_node, affine, found)
     return found
@@ -70,4 +70,4 @@ def _priorities(by_node: dict[str, Row], affine: dict[str, Row], found: Problems
         for other, other_rule in affine.items():
             if len(steps) > 1 and resources(rule) & resources(other_rule):
                 _add(found, name, STEPS)
-                _add(found, other, STEPPED)
+                _add(found, other, MULTIPLE_PRIORITIES)

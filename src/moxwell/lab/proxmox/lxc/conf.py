@@ -1,8 +1,8 @@
 """
-A container's configuration: changing it, and what of it needs which privilege.
+Updates of container configurations and the privileges that each option requires.
 
-As with VMs, changes go through a pending part; a stopped container takes them at once, a running
-one what can be changed live.
+As with VMs, changes are first written as pending; a stopped container applies all of them, a
+running one those that can be hotplugged.
 """
 
 import re
@@ -11,19 +11,19 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema import ct, formats
 from moxwell.lab.proxmox.config_schema.drives import size_text
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.config_schema.properties import Values, write
-from moxwell.lab.proxmox.errors import PveError, bad_params, die, forbidden, param_error
+from moxwell.lab.proxmox.config_schema.property_strings import Values, write
+from moxwell.lab.proxmox.errors import PveException, bad_params, die, forbidden, param_error
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.qemu import identity, rights
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Conf, Guest, Row, Value
+from moxwell.lab.proxmox.qemu import identity, privileges
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import Conf, Row, SimGuest, Value
 from moxwell.lab.proxmox.volumes import access, names
 
 _NEW = re.compile(r"([^:\s]+):(\d+(?:\.\d+)?)")
-_FAST = frozenset(
+_ALWAYS_HOTPLUGGABLE = frozenset(
     words("description onboot startup protection hostname hookscript cores tags lock")
 )
-_LIVE = frozenset(words("cpulimit cpuunits memory swap"))
+_CGROUP_OPTIONS = frozenset(words("cpulimit cpuunits memory swap"))
 _OWN = frozenset(words("node vmid digest delete revert"))
 PRIVILEGES = (
     "VM.Config.Disk",
@@ -46,15 +46,15 @@ def is_volume(values: Values) -> bool:
     return not values.get("volume", "").startswith("/")
 
 
-def shown(guest: Guest, conf: Conf) -> Row:
-    """As GET config answers; descriptions end in a newline."""
-    row = files.shown(guest, conf)
+def config_response(guest: SimGuest, conf: Conf) -> Row:
+    """The response of GET config; descriptions end in a newline."""
+    row = files.config_response(guest, conf)
     if "description" in row:
         row["description"] = str(row["description"]).rstrip("\n") + "\n"
     return row
 
 
-def pending_rows(guest: Guest) -> list[Row]:
+def pending_rows(guest: SimGuest) -> list[Row]:
     rows = files.pending_rows(guest)
     for row in rows:
         for part in ("value", "pending"):
@@ -64,29 +64,29 @@ def pending_rows(guest: Guest) -> list[Row]:
 
 
 def check_options(
-    call: Call, vmid: int, old: Conf, new: dict[str, Any], *, pool: str | None = None
+    call: ApiCall, vmid: int, old: Conf, new: dict[str, Any], *, pool: str | None = None
 ) -> None:
-    """The privileges for setting these options."""
+    """Check the privileges for setting these options."""
     if call.is_root:
         return
     for name, value in new.items():
         _check_option(call, vmid, name, old, value, pool)
 
 
-def check_deletes(call: Call, vmid: int, old: Conf, deletes: list[str]) -> None:
+def check_deletes(call: ApiCall, vmid: int, old: Conf, deletes: list[str]) -> None:
     if call.is_root:
         return
     for name in deletes:
         _check_option(call, vmid, name, old, None, None)
 
 
-def _need(call: Call, vmid: int, pool: str | None, priv: str) -> None:
+def _need(call: ApiCall, vmid: int, pool: str | None, priv: str) -> None:
     if not (pool and call.may(f"/pool/{pool}", priv)):
         call.check_vm(vmid, priv)
 
 
 def _check_option(
-    call: Call, vmid: int, name: str, old: Conf, value: Any, pool: str | None
+    call: ApiCall, vmid: int, name: str, old: Conf, value: Any, pool: str | None
 ) -> None:
     if name in ("cores", "cpuunits", "cpulimit"):
         _need(call, vmid, pool, "VM.Config.CPU")
@@ -101,7 +101,7 @@ def _check_option(
         for text in (old.get(name), value):
             if text:
                 net = ct.read(ct.NET, text)
-                rights.check_bridge(call, net.get("bridge"), net.get("tag"), net.get("trunks"))
+                privileges.check_bridge(call, net.get("bridge"), net.get("tag"), net.get("trunks"))
     elif name in ("nameserver", "searchdomain", "hostname"):
         _need(call, vmid, pool, "VM.Config.Network")
     elif re.fullmatch(r"dev\d+", name):
@@ -114,7 +114,7 @@ def _check_option(
         _need(call, vmid, pool, "VM.Config.Options")
 
 
-def _check_mount(call: Call, vmid: int, values: Values) -> None:
+def _check_mount(call: ApiCall, vmid: int, values: Values) -> None:
     if not is_volume(values):
         kind = "device" if values.get("volume", "").startswith("/dev/") else "bind"
         raise forbidden(f"mount point type {kind} is only allowed for root@pam")
@@ -122,33 +122,33 @@ def _check_mount(call: Call, vmid: int, values: Values) -> None:
     if wanted is not None:
         call.check(f"/storage/{wanted[1]}", "Datastore.AllocateSpace")
     else:
-        access.check_volume(call, files.stock(call), values["volume"], vmid=vmid)
+        access.check_volume(call, files.volume_store(call), values["volume"], vmid=vmid)
 
 
 # ---------------------------------------------------------------------- volumes
 
 
-def make_volume(call: Call, vmid: int, key: str, text: str) -> tuple[str, str | None]:
-    """The mount point's string with its volume, and the volume if it is new."""
-    values, place = mount(key, text), files.stock(call)
+def make_volume(call: ApiCall, vmid: int, key: str, text: str) -> tuple[str, str | None]:
+    """The mount point string with its volume, and the volume id if it is new."""
+    values, store = mount(key, text), files.volume_store(call)
     wanted = _NEW.fullmatch(values.get("volume", ""))
     if wanted is None:
         if is_volume(values):
-            values["size"] = size_text(place.get(values["volume"]).size)
+            values["size"] = size_text(store.get(values["volume"]).size)
         return ct.write_mount(key, values), None
-    storage = place.get_storage(wanted[1])
+    storage = store.get_storage(wanted[1])
     size = int(float(wanted[2]) * (1 << 20)) << 10
     form = "subvol" if storage.type == "zfspool" or not size else "raw"
     if form == "subvol" and names.has_path(storage) and size:
         form = "raw"
-    volid = place.alloc(wanted[1], vmid, form, size)
-    place.get(volid).content = "rootdir"
+    volid = store.alloc(wanted[1], vmid, form, size)
+    store.get(volid).content = "rootdir"
     values["volume"], values["size"] = volid, size_text(size)
     return ct.write_mount(key, values), volid
 
 
-def with_hwaddr(call: Call, text: str, *, fresh: bool = False) -> str:
-    """A network card's string, complete and in normal form."""
+def with_hwaddr(call: ApiCall, text: str, *, fresh: bool = False) -> str:
+    """A network device string with a MAC address, in normalized form."""
     values = ct.read(ct.NET, text)
     if fresh or "hwaddr" not in values:
         values["hwaddr"] = identity.new_mac(call)
@@ -156,10 +156,10 @@ def with_hwaddr(call: Call, text: str, *, fresh: bool = False) -> str:
     return write(ct.NET, values)
 
 
-# ---------------------------------------------------------------------- changing
+# ---------------------------------------------------------------------- update
 
 
-async def put(call: Call) -> None:
+async def put(call: ApiCall) -> None:
     """PUT config."""
     vmid = call.params["vmid"]
     settings = {k: v for k, v in call.params.items() if k not in _OWN}
@@ -178,7 +178,7 @@ async def put(call: Call) -> None:
 
 
 def _check_lists(
-    call: Call, settings: dict[str, Any], deletes: list[str], reverts: list[str]
+    call: ApiCall, settings: dict[str, Any], deletes: list[str], reverts: list[str]
 ) -> None:
     known = ct.options(call.major)
     for name in reverts:
@@ -198,9 +198,9 @@ def _check_lists(
 
 
 class _Change:
-    """One change of one container."""
+    """One update of one container."""
 
-    def __init__(self, call: Call, guest: Guest) -> None:
+    def __init__(self, call: ApiCall, guest: SimGuest) -> None:
         self._call, self._guest = call, guest
         self._errors: dict[str, str] = {}
 
@@ -221,7 +221,7 @@ class _Change:
             self._apply(chosen)
         if self._errors:
             raise param_error(self._errors)
-        files.write(self._call.desk, guest)
+        files.write(self._call.runtime, guest)
 
     def _delete(self, name: str) -> None:
         guest = self._guest
@@ -243,14 +243,14 @@ class _Change:
             values = mount(name, value)
             if is_volume(values):
                 storage = values["volume"].partition(":")[0]
-                if "rootdir" not in files.stock(self._call).get_storage(storage).content:
+                if "rootdir" not in files.volume_store(self._call).get_storage(storage).content:
                     raise die(
                         f"storage '{storage}' does not allow content type 'rootdir' (Container)"
                     )
         elif name == "unprivileged":
             raise die(f"unable to modify read-only option: '{name}'")
         elif name == "tags":
-            value = identity.normal_tags(self._call, str(value)) or " "
+            value = identity.normalize_tags(self._call, str(value)) or " "
         guest.pending[name] = ct.stored(name, value)
         guest.deletes.pop(name, None)
 
@@ -272,15 +272,15 @@ class _Change:
             if is_volume(values) and not files.in_use(guest, name, values["volume"]):
                 files.add_unused(guest.conf, values["volume"])
         elif name.startswith("unused") and not files.in_use(guest, name, text):
-            place = files.stock(call)
-            if files.is_owner(place, guest.vmid, text):
-                place.free(text)
+            store = files.volume_store(call)
+            if files.is_owner(store, guest.vmid, text):
+                store.free(text)
 
     def _try(self, name: str, what: str) -> None:
         guest = self._guest
         try:
             guest.conf[name] = self._made(name, guest.pending[name])
-        except PveError as problem:
+        except PveException as problem:
             self._errors[name] = f"unable to {what} {name} : {problem.message}\n"
         else:
             guest.pending.pop(name, None)
@@ -295,12 +295,16 @@ class _Change:
     def _hotplug(self, chosen: set[str]) -> None:
         guest = self._guest
         for name in sorted(n for n in guest.deletes if n in chosen):
-            live = name in _FAST | {"swap", "cpulimit", "cpuunits"}
+            live = name in _ALWAYS_HOTPLUGGABLE | {"swap", "cpulimit", "cpuunits"}
             if live or re.fullmatch(r"(net|unused)\d+", name):
                 self._remove(name)
                 guest.conf.pop(name, None)
                 guest.deletes.pop(name, None)
         for name in sorted(n for n in guest.pending if n in chosen):
             fresh = re.fullmatch(r"mp\d+", name) and name not in guest.conf
-            if name in _FAST | _LIVE or re.fullmatch(r"net\d+", name) or fresh:
+            if (
+                name in _ALWAYS_HOTPLUGGABLE | _CGROUP_OPTIONS
+                or re.fullmatch(r"net\d+", name)
+                or fresh
+            ):
                 self._try(name, "hotplug")

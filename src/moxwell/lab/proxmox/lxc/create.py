@@ -1,21 +1,19 @@
-"""
-POST lxc: a new container from a template archive.
-"""
+"""POST lxc: creates a container from a template archive."""
 
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema import ct
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.config_schema.properties import Values
-from moxwell.lab.proxmox.errors import PveError, bad_params, die
+from moxwell.lab.proxmox.config_schema.property_strings import Values
+from moxwell.lab.proxmox.errors import PveException, bad_params, die
 from moxwell.lab.proxmox.lxc import conf as files
 from moxwell.lab.proxmox.lxc import power
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import create as vm_create
 from moxwell.lab.proxmox.qemu import identity
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Conf, Guest
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import Conf, SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import access
 
 _OWN = frozenset(
@@ -27,8 +25,8 @@ _OWN = frozenset(
 _TYPES = ("debian", "ubuntu", "alpine", "centos", "fedora", "opensuse", "archlinux", "gentoo")
 
 
-def create(call: Call) -> str:
-    """Check at once, then a worker."""
+def create(call: ApiCall) -> str:
+    """Check the request, then start a worker."""
     vmid, pool = int(call.params["vmid"]), call.get("pool")
     other = call.region.guests.get(vmid)
     if other is not None:
@@ -42,15 +40,15 @@ def create(call: Call) -> str:
     settings: dict[str, Any] = {k: v for k, v in call.params.items() if k not in _OWN}
     files.check_options(call, vmid, {}, settings, pool=pool)
     access.check_volume(
-        call, vm_files.stock(call), call.params["ostemplate"], vmid=vmid, kind="vztmpl"
+        call, vm_files.volume_store(call), call.params["ostemplate"], vmid=vmid, kind="vztmpl"
     )
     mounts = _mounts(call, settings)
-    guest = vm_create.put_down(call, vmid, "lxc")
-    return call.spawn("vzcreate", vmid, lambda work: _make(call, guest, settings, mounts, work))
+    guest = vm_create.create_config(call, vmid, "lxc")
+    return call.spawn("vzcreate", vmid, lambda ctx: _make(call, guest, settings, mounts, ctx))
 
 
-def _mounts(call: Call, settings: dict[str, Any]) -> dict[str, str]:
-    """rootfs and mount points, with the default storage where only a number is given."""
+def _mounts(call: ApiCall, settings: dict[str, Any]) -> dict[str, str]:
+    """rootfs and mount points, with the default storage where only a size is given."""
     default = call.get("storage") or "local"
     mounts = {}
     for key in [k for k in settings if files.is_mount(k)]:
@@ -67,22 +65,26 @@ def _mounts(call: Call, settings: dict[str, Any]) -> dict[str, str]:
     return mounts
 
 
-def _check_mount(call: Call, values: Values) -> None:
+def _check_mount(call: ApiCall, values: Values) -> None:
     if not files.is_volume(values):
         if not call.is_root:
             raise die("Only root can pass arbitrary filesystem paths.")
         return
     name = values["volume"].partition(":")[0]
-    storage = vm_files.stock(call).enabled(name)
+    storage = vm_files.volume_store(call).enabled(name)
     if "rootdir" not in storage.content:
         raise bad_params(storage=f"storage '{name}' does not support container directories")
     call.check(f"/storage/{name}", "Datastore.AllocateSpace")
 
 
 async def _make(
-    call: Call, guest: Guest, settings: dict[str, Any], mounts: dict[str, str], work: Work
+    call: ApiCall,
+    guest: SimGuest,
+    settings: dict[str, Any],
+    mounts: dict[str, str],
+    ctx: WorkerContext,
 ) -> None:
-    place, made = vm_files.stock(call), []
+    store, made = vm_files.volume_store(call), []
     async with call.hold("lxc", guest.vmid, 1):
         try:
             conf: Conf = {}
@@ -90,29 +92,29 @@ async def _make(
                 text, volid = files.make_volume(call, guest.vmid, key, mounts[key])
                 conf[key] = text
                 made += [volid] if volid else []
-            archive = place.get(call.params["ostemplate"])
-            work.log(f"extracting archive '{place.path(call.params['ostemplate'])}'")
-            await work.sleep(archive.used / call.region.pace.bandwidth)
+            archive = store.get(call.params["ostemplate"])
+            ctx.log(f"extracting archive '{store.path(call.params['ostemplate'])}'")
+            await ctx.sleep(archive.used / call.region.pace.bandwidth)
             guest.conf = conf | _plain(call, guest.vmid, settings)
-        except PveError as problem:
+        except PveException as problem:
             for volid in made:
-                place.free(volid)
+                store.free(volid)
             raise die(f"unable to create CT {guest.vmid} - {problem.in_task}") from problem
-    vm_files.write(call.desk, guest)
+    vm_files.write(call.runtime, guest)
     pool = call.region.pools.get(str(call.get("pool", "")))
     if pool is not None and guest.vmid not in pool.vms:
         pool.vms.append(guest.vmid)
-    vm_create.join_ha(call, guest, work)
+    vm_create.add_ha_resource(call, guest, ctx)
     if call.get("start"):
         power.start_now(call, guest)
 
 
-def _plain(call: Call, vmid: int, settings: dict[str, Any]) -> Conf:
+def _plain(call: ApiCall, vmid: int, settings: dict[str, Any]) -> Conf:
     conf: Conf = {k: ct.stored(k, v) for k, v in settings.items() if not k.startswith("unused")}
     for key in [k for k in conf if k.startswith("net") and k[3:].isdigit()]:
         conf[key] = files.with_hwaddr(call, str(conf[key]))
     if "tags" in conf:
-        conf["tags"] = identity.normal_tags(call, str(conf["tags"])) or " "
+        conf["tags"] = identity.normalize_tags(call, str(conf["tags"])) or " "
     conf.setdefault("hostname", f"CT{vmid}")
     conf.setdefault("memory", 512)
     conf.setdefault("swap", 512)

@@ -1,19 +1,17 @@
-"""
-POST move_volume: a container's volume to another storage, or to another container.
-"""
+"""POST move_volume: moves a container's volume to another storage or another container."""
 
 from moxwell.lab.proxmox.config_schema import ct
 from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.lxc import conf as files
 from moxwell.lab.proxmox.lxc.manage import clone_volume
 from moxwell.lab.proxmox.qemu import conf as vm_files
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Guest
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 
-def move_volume(call: Call) -> str:
-    """Where to: a storage or a container, not both."""
+def move_volume(call: ApiCall) -> str:
+    """POST move_volume with either ``storage`` or ``target-vmid``."""
     storage, other = call.get("storage"), call.get("target-vmid")
     if other and storage:
         text = "either set 'storage' or 'target-vmid', but not both"
@@ -26,37 +24,37 @@ def move_volume(call: Call) -> str:
     raise param_error({"target-vmid": text, "storage": text})
 
 
-def _to_storage(call: Call, storage: str) -> str:
+def _to_storage(call: ApiCall, storage: str) -> str:
     key, guest = call.params["volume"], call.get_guest(call.params["vmid"], "lxc")
     vm_files.check_lock(guest)
     vm_files.check_digest(guest, call.get("digest"))
     call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
-    vm_files.stock(call).enabled(storage)
+    vm_files.volume_store(call).enabled(storage)
     if guest.running:
         raise die("cannot move volumes of a running container")
     if key not in guest.conf:
         raise die(f"volume '{key}' for container '{guest.vmid}' does not exist")
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("lxc", guest.vmid):
-            await _move(call, guest, key, work)
+            await _move(call, guest, key, ctx)
 
     return call.spawn("move_volume", guest.vmid, worker)
 
 
-async def _move(call: Call, guest: Guest, key: str, work: Work) -> None:
-    values, place = files.mount(key, guest.conf[key]), vm_files.stock(call)
+async def _move(call: ApiCall, guest: SimGuest, key: str, ctx: WorkerContext) -> None:
+    values, store = files.mount(key, guest.conf[key]), vm_files.volume_store(call)
     old = values["volume"]
-    values["volume"] = await clone_volume(call, work, key, old, guest.vmid, full=True)
+    values["volume"] = await clone_volume(call, ctx, key, old, guest.vmid, full=True)
     guest.conf[key] = ct.write_mount(key, values)
     if call.get("delete"):
-        place.free(old, work)
+        store.free(old, ctx)
     else:
         vm_files.add_unused(guest.conf, old)
-    vm_files.write(call.desk, guest)
+    vm_files.write(call.runtime, guest)
 
 
-def _to_guest(call: Call, other: int) -> str:
+def _to_guest(call: ApiCall, other: int) -> str:
     vmid, key = call.params["vmid"], call.params["volume"]
     target_key = call.get("target-volume") or key
     if not call.is_root:
@@ -67,22 +65,22 @@ def _to_guest(call: Call, other: int) -> str:
     _, _, volid = _reassignable(call, other, target_key)
     call.check(f"/storage/{volid.partition(':')[0]}", "Datastore.AllocateSpace")
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("lxc", vmid), call.hold("lxc", other):
             source, target, found = _reassignable(call, other, target_key)
-            work.log(f"moving volume '{key}' from container '{vmid}' to '{other}'")
-            new = vm_files.stock(call).rename(found, other)
+            ctx.log(f"moving volume '{key}' from container '{vmid}' to '{other}'")
+            new = vm_files.volume_store(call).rename(found, other)
             values = files.mount("mp0", source.conf[key]) | {"volume": new}
-            spare = target_key.startswith("unused")
-            target.conf[target_key] = new if spare else ct.write_mount(target_key, values)
+            is_unused = target_key.startswith("unused")
+            target.conf[target_key] = new if is_unused else ct.write_mount(target_key, values)
             del source.conf[key]
-            vm_files.write(call.desk, source)
-            vm_files.write(call.desk, target)
+            vm_files.write(call.runtime, source)
+            vm_files.write(call.runtime, target)
 
     return call.spawn("move_volume", f"{vmid}-{key}-{other}-{target_key}", worker)
 
 
-def _reassignable(call: Call, other: int, target_key: str) -> tuple[Guest, Guest, str]:
+def _reassignable(call: ApiCall, other: int, target_key: str) -> tuple[SimGuest, SimGuest, str]:
     vmid, key, known = call.params["vmid"], call.params["volume"], call.region.guests
     if "rootfs" in (key, target_key):
         raise die("Cannot move to/from 'rootfs'")
@@ -106,6 +104,6 @@ def _reassignable(call: Call, other: int, target_key: str) -> tuple[Guest, Guest
     if source.running and not key.startswith("unused"):
         raise die("Cannot move volume of a running container")
     volid = str(source.conf[key]).partition(",")[0]
-    if not vm_files.stock(call).feature("rename", volid):
+    if not vm_files.volume_store(call).feature("rename", volid):
         raise die("Storage does not support moving of this disk to another container")
     return source, target, volid

@@ -1,6 +1,4 @@
-"""
-Containers: status, start, stop, shutdown, reboot, interfaces.
-"""
+"""Container endpoints: status, start, stop, shutdown, reboot, interfaces."""
 
 import ipaddress
 
@@ -12,10 +10,10 @@ from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.lxc import conf as files
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import start as vm_start
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Guest, Row
-from moxwell.lab.proxmox.tasks import Work
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import Row, SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 SUBDIRS = words(
     "config pending status vncproxy termproxy vncwebsocket spiceproxy migrate clone rrd rrddata"
@@ -23,7 +21,7 @@ SUBDIRS = words(
 )
 
 
-def list_cts(call: Call) -> list[Row]:
+def list_cts(call: ApiCall) -> list[Row]:
     """GET lxc."""
     return [
         row(call, guest)
@@ -34,7 +32,7 @@ def list_cts(call: Call) -> list[Row]:
     ]
 
 
-def row(call: Call, guest: Guest) -> Row:
+def row(call: ApiCall, guest: SimGuest) -> Row:
     conf = guest.conf
     root = files.mount("rootfs", conf.get("rootfs", ""))
     found: Row = {
@@ -59,28 +57,30 @@ def row(call: Call, guest: Guest) -> Row:
     return found
 
 
-def current(call: Call) -> Row:
+def current(call: ApiCall) -> Row:
     """GET status/current."""
     guest = call.get_guest(call.params["vmid"], "lxc")
-    return row(call, guest) | {"ha": ha_manager.status_of(call.region, guest)}
+    return row(call, guest) | {"ha": ha_manager.ha_status(call.region, guest)}
 
 
-def index(call: Call) -> list[Row]:
+def index(call: ApiCall) -> list[Row]:
     return [{"subdir": name} for name in SUBDIRS]
 
 
-def commands(call: Call) -> list[Row]:
+def commands(call: ApiCall) -> list[Row]:
     names = ("current", "start", "stop", "shutdown", "reboot", "migrate")
     return [{"subdir": name} for name in names]
 
 
-def _managed(call: Call, guest: Guest | None) -> bool:
+def _managed(call: ApiCall, guest: SimGuest | None) -> bool:
     return (
-        guest is not None and not call.via_ha and ha_manager.managed(call.region, guest) is not None
+        guest is not None
+        and not call.via_ha
+        and ha_manager.find_managed(call.region, guest) is not None
     )
 
 
-def power_on(call: Call) -> str:
+def power_on(call: ApiCall) -> str:
     """POST start."""
     vmid = call.params["vmid"]
     if call.get("skiplock") and not call.is_root:
@@ -91,43 +91,43 @@ def power_on(call: Call) -> str:
     if guest is not None and _managed(call, guest):
         return ha_manager.delegate(call, guest, "start")
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("lxc", vmid):
-            await _start(call, call.get_guest(vmid, "lxc"), work)
+            await _start(call, call.get_guest(vmid, "lxc"), ctx)
 
     return call.spawn("vzstart", vmid, worker)
 
 
-async def _start(call: Call, guest: Guest, work: Work) -> None:
+async def _start(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
     if guest.template:
         raise die("you can't start a CT if it's a template")
     if not call.get("skiplock"):
         vm_files.check_lock(guest)
-    place = Stock(call.desk, call.node)
+    store = VolumeStore(call.runtime, call.node)
     for key in [k for k in guest.conf if files.is_mount(k)]:
         values = files.mount(key, guest.conf[key])
-        if files.is_volume(values) and place.find(values["volume"]) is None:
+        if files.is_volume(values) and store.find(values["volume"]) is None:
             raise die(f"volume '{values['volume']}' does not exist")
     for key in sorted(k for k in guest.conf if k.startswith("net") and k[3:].isdigit()):
         bridge = ct.read(ct.NET, guest.conf[key]).get("bridge")
         vnets = call.region.sdn.running.get("vnets", {})
         if bridge and bridge not in call.host.bridges and bridge not in vnets:
             raise die(f"bridge '{bridge}' does not exist")
-    await work.sleep(call.region.pace.start)
-    vm_start.started(call.desk, guest)
+    await ctx.sleep(call.region.pace.start)
+    vm_start.mark_running(call.runtime, guest)
 
 
-def start_now(call: Call, guest: Guest) -> None:
-    """The start that a create request asked for."""
+def start_now(call: ApiCall, guest: SimGuest) -> None:
+    """Start a container after its creation (``start=1``)."""
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("lxc", guest.vmid):
-            await _start(call, guest, work)
+            await _start(call, guest, ctx)
 
     call.spawn("vzstart", guest.vmid, worker)
 
 
-def _running(call: Call, word: str = "CT") -> Guest | None:
+def _running(call: ApiCall, word: str = "CT") -> SimGuest | None:
     vmid = call.params["vmid"]
     guest = call.find_guest(vmid, "lxc")
     if guest is None or not guest.running:
@@ -135,7 +135,7 @@ def _running(call: Call, word: str = "CT") -> Guest | None:
     return guest
 
 
-def power_off(call: Call) -> str:
+def power_off(call: ApiCall) -> str:
     """POST stop."""
     if call.get("skiplock") and not call.is_root:
         raise bad_params(skiplock="Only root may use this option.")
@@ -144,43 +144,43 @@ def power_off(call: Call) -> str:
         if call.get("overrule-shutdown"):
             raise param_error({"overrule-shutdown": "Not applicable for HA resources."})
         return ha_manager.delegate(call, guest, "stop")
-    return _ending(call, "vzstop", gentle=False)
+    return _stop_task(call, "vzstop", graceful=False)
 
 
-def shut_down(call: Call) -> str:
-    """POST shutdown; a container without an inside obeys at once."""
+def shut_down(call: ApiCall) -> str:
+    """POST shutdown; succeeds immediately, as nothing runs in a container."""
     guest = _running(call)
     if guest is not None and _managed(call, guest):
         return ha_manager.delegate(call, guest, "shutdown")
-    return _ending(call, "vzshutdown", gentle=True)
+    return _stop_task(call, "vzshutdown", graceful=True)
 
 
-def reboot(call: Call) -> str:
+def reboot(call: ApiCall) -> str:
     """POST reboot."""
     _running(call, "VM")
-    return _ending(call, "vzreboot", gentle=True, again=True)
+    return _stop_task(call, "vzreboot", graceful=True, again=True)
 
 
-def _ending(call: Call, kind: str, *, gentle: bool, again: bool = False) -> str:
+def _stop_task(call: ApiCall, kind: str, *, graceful: bool, again: bool = False) -> str:
     vmid = call.params["vmid"]
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("lxc", vmid):
             guest = call.get_guest(vmid, "lxc")
             if not call.get("skiplock"):
                 vm_files.check_lock(guest)
-            if gentle:
-                await work.sleep(call.region.pace.shutdown)
-            await vm_start.ended(call.desk, guest)
-            _settle(call, guest)
+            if graceful:
+                await ctx.sleep(call.region.pace.shutdown)
+            await vm_start.mark_stopped(call.runtime, guest)
+            _apply_pending(call, guest)
             if again:
-                await _start(call, guest, work)
+                await _start(call, guest, ctx)
 
     return call.spawn(kind, vmid, worker)
 
 
-def _settle(call: Call, guest: Guest) -> None:
-    """Pending changes become real when a container has stopped."""
+def _apply_pending(call: ApiCall, guest: SimGuest) -> None:
+    """Apply pending changes after a container stopped."""
     for name in list(guest.deletes):
         guest.conf.pop(name, None)
     guest.deletes.clear()
@@ -190,10 +190,10 @@ def _settle(call: Call, guest: Guest) -> None:
             made = files.make_volume(call, guest.vmid, name, str(value))[0]
         guest.conf[name] = made
     guest.pending.clear()
-    vm_files.write(call.desk, guest)
+    vm_files.write(call.runtime, guest)
 
 
-def interfaces(call: Call) -> list[Row] | None:
+def interfaces(call: ApiCall) -> list[Row] | None:
     """GET interfaces: null unless the container runs."""
     guest = call.find_guest(call.params["vmid"], "lxc")
     if guest is None or not guest.running:
@@ -216,13 +216,13 @@ def interfaces(call: Call) -> list[Row] | None:
     return rows
 
 
-def get_config(call: Call) -> Row:
+def get_config(call: ApiCall) -> Row:
     """GET config."""
     guest = call.get_guest(call.params["vmid"], "lxc")
     conf = guest.conf if call.get("current") else vm_files.merged(guest)
-    return files.shown(guest, conf)
+    return files.config_response(guest, conf)
 
 
-def get_pending(call: Call) -> list[Row]:
+def get_pending(call: ApiCall) -> list[Row]:
     """GET pending."""
     return files.pending_rows(call.get_guest(call.params["vmid"], "lxc"))

@@ -1,4 +1,4 @@
-"""Everything below ``/nodes/{node}/lxc`` but the firewall."""
+"""The routes below ``/nodes/{node}/lxc`` except the firewall."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ from moxwell.lab.proxmox.config_schema.drives import UNUSED
 from moxwell.lab.proxmox.lxc import conf, create, manage, move, power
 from moxwell.lab.proxmox.qemu import clone as vm_clone
 from moxwell.lab.proxmox.qemu import params, snapshot
-from moxwell.lab.proxmox.route import Check, Handler, Param, Params, Route
+from moxwell.lab.proxmox.route import ApiRoute, Check, Handler, Param, Params
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 
 _ROOT = "/nodes/{node}/lxc"
@@ -25,8 +25,8 @@ _RATE = Param(type="number", minimum=0)
 
 def _ct(
     method: str, path: str, handler: Handler, check: Check, given: Params = params.BASE
-) -> Route:
-    return Route(method, _CT + path, handler, given, check)
+) -> ApiRoute:
+    return ApiRoute(method, _CT + path, handler, given, check)
 
 
 def _create(major: int) -> dict[str, Param]:
@@ -58,13 +58,13 @@ def _change(major: int) -> dict[str, Param]:
     }
 
 
-def _versions() -> tuple[Route, ...]:
-    routes: list[Route] = []
+def _versions() -> tuple[ApiRoute, ...]:
+    routes: list[ApiRoute] = []
     for major, first, last in ((8, 0, 8), (9, 9, 99)):
         made, changed = _create(major), _change(major)
         routes += [
-            Route("POST", _ROOT, create.create, made, anyone, version=first, until=last),
-            Route("PUT", f"{_CT}/config", conf.put, changed, _CONFIG, version=first, until=last),
+            ApiRoute("POST", _ROOT, create.create, made, anyone, version=first, until=last),
+            ApiRoute("PUT", f"{_CT}/config", conf.put, changed, _CONFIG, version=first, until=last),
         ]
     return tuple(routes)
 
@@ -122,9 +122,9 @@ _SEEN = {
     "snapshot": Param(format=formats.config_id, max_length=40),
 }
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[ApiRoute, ...] = (
     *_versions(),
-    Route("GET", _ROOT, power.list_cts, {"node": params.NODE}, anyone),
+    ApiRoute("GET", _ROOT, power.list_cts, {"node": params.NODE}, anyone),
     _ct("GET", "", power.index, anyone),
     _ct("DELETE", "", manage.destroy, _ALLOCATE, _DESTROY),
     _ct("GET", "/config", power.get_config, _AUDIT, _SEEN),
@@ -142,7 +142,7 @@ ROUTES: tuple[Route, ...] = (
     _ct("POST", "/status/stop", power.power_off, _POWER, _STOP),
     _ct("POST", "/status/shutdown", power.shut_down, _POWER, _SHUTDOWN),
     _ct("POST", "/status/reboot", power.reboot, _POWER, {**params.BASE, "timeout": params.WHOLE}),
-    _ct("GET", "/snapshot", partial(snapshot.listed, kind="lxc"), _AUDIT),
+    _ct("GET", "/snapshot", partial(snapshot.list_snapshots, kind="lxc"), _AUDIT),
     _ct(
         "POST",
         "/snapshot",

@@ -1,8 +1,8 @@
 """
-What the start of a VM refuses: vCPUs, memory, NUMA, hugepages, affinity, bridges, volumes.
+Checks at VM start: vCPUs, memory, NUMA, hugepages, affinity, bridges, volumes.
 
-The configuration takes almost everything; only the start looks whether it makes sense on this
-host. The order of the checks is PVE's: first what it computes itself, then what QEMU says.
+Most invalid configurations are accepted on update and rejected at start. The checks run in PVE's
+order: first those of qemu-server, then those of QEMU.
 """
 
 import re
@@ -12,17 +12,17 @@ from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import open_volumes
 from moxwell.lab.proxmox.qemu.hotplug import has_bridge
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Conf, Guest, Host
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import Conf, SimGuest, SimHost
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 STATIC_MIB = 1024
 _PERL = " at /usr/share/perl5/PVE/QemuServer/Memory.pm line 405."
 _EXITED = "start failed: QEMU exited with code 1"
 
 
-def check_start(call: Call, guest: Guest, work: Work) -> None:
-    """Raise what the start worker would end with."""
+def check_start(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+    """Run all checks; raises the exit status of the start task."""
     conf, host = guest.conf, call.host
     _check_cpus(conf, host)
     if not host.kvm and conf.get("kvm", 1):
@@ -35,7 +35,7 @@ def check_start(call: Call, guest: Guest, work: Work) -> None:
         _check_bridges(call, conf)
     _check_volumes(call, conf)
     _check_hugepages(conf, host)
-    _check_qemu(call, guest, work)
+    _check_qemu(call, guest, ctx)
 
 
 def max_cpus(conf: Conf) -> int:
@@ -43,13 +43,13 @@ def max_cpus(conf: Conf) -> int:
     return sockets * int(conf.get("cores") or 1)
 
 
-def _check_cpus(conf: Conf, host: Host) -> None:
+def _check_cpus(conf: Conf, host: SimHost) -> None:
     if max_cpus(conf) > host.cpus:
         raise die(f"MAX {host.cpus} vcpus allowed per VM on this node")
 
 
 def ranges(text: str) -> list[tuple[int, int]]:
-    """``0-1;3`` as pairs; PVE's refusal for a range that runs backwards."""
+    """Parse ``0-1;3`` to pairs; raises PVE's error for a descending range."""
     found = []
     for part in text.split(";"):
         first, dash, last = part.partition("-")
@@ -65,7 +65,7 @@ def _numas(conf: Conf) -> list[tuple[int, dict[str, str]]]:
     return [(n, devices.read(devices.NUMA, text)) for n, text in found if text]
 
 
-def _check_memory(conf: Conf, host: Host) -> None:
+def _check_memory(conf: Conf, host: SimHost) -> None:
     memory, numas = vm.memory_mib(conf), _numas(conf)
     static = memory
     if "memory" in vm.read_hotplug(conf):
@@ -96,7 +96,7 @@ def _check_memory_hotplug(conf: Conf, memory: int, custom: bool) -> int:
     return static
 
 
-def _check_numa(conf: Conf, host: Host, number: int, numa: dict[str, str]) -> float:
+def _check_numa(conf: Conf, host: SimHost, number: int, numa: dict[str, str]) -> float:
     ranges(numa.get("cpus", "0"))
     hostnodes = ranges(numa["hostnodes"]) if "hostnodes" in numa else None
     if not float(numa.get("memory") or 0):
@@ -116,7 +116,7 @@ def _check_numa(conf: Conf, host: Host, number: int, numa: dict[str, str]) -> fl
     return float(numa["memory"])
 
 
-def _check_split(conf: Conf, host: Host, static: int) -> None:
+def _check_split(conf: Conf, host: SimHost, static: int) -> None:
     sockets = int(conf.get("sockets") or 1)
     for node in range(sockets):
         if conf.get("hugepages"):
@@ -125,8 +125,8 @@ def _check_split(conf: Conf, host: Host, static: int) -> None:
             page_size(conf, host, static // sockets)
 
 
-def page_size(conf: Conf, host: Host, memory: int) -> int:
-    """The hugepage size for a piece of memory, both in MiB."""
+def page_size(conf: Conf, host: SimHost, memory: int) -> int:
+    """The hugepage size for a memory size, both in MiB."""
     wanted = str(conf["hugepages"])
     if memory <= 0 or memory & 1:
         raise die(
@@ -141,8 +141,8 @@ def page_size(conf: Conf, host: Host, memory: int) -> int:
     return int(wanted)
 
 
-def _check_hugepages(conf: Conf, host: Host) -> None:
-    """Are there enough pages? A host that declares none has plenty of the small ones."""
+def _check_hugepages(conf: Conf, host: SimHost) -> None:
+    """Check for enough hugepages; a host that declares none has enough 2 MiB pages."""
     if not conf.get("hugepages") or not conf.get("numa") or not host.hugepages:
         return
     memory = vm.memory_mib(conf)
@@ -151,51 +151,54 @@ def _check_hugepages(conf: Conf, host: Host) -> None:
         raise die(f"start failed: hugepage allocation failed{_PERL}")
 
 
-def _check_bridges(call: Call, conf: Conf) -> None:
+def _check_bridges(call: ApiCall, conf: Conf) -> None:
     for _, net in files.nets(conf):
         if net.get("bridge") and not has_bridge(call, net["bridge"]):
             raise die(f"bridge '{net['bridge']}' does not exist")
 
 
-def _check_volumes(call: Call, conf: Conf) -> None:
-    place = files.stock(call)
+def _check_volumes(call: ApiCall, conf: Conf) -> None:
+    store = files.volume_store(call)
     for drive in files.drives(conf):
         if drive.storage is None:
             continue
-        place.enabled(drive.storage)
-        if place.find(drive.file) is None:
+        store.enabled(drive.storage)
+        if store.find(drive.file) is None:
             raise die(f"volume '{drive.file}' does not exist")
 
 
-def _check_qemu(call: Call, guest: Guest, work: Work) -> None:
-    """What only QEMU (or the tools around it) notices."""
+def _check_qemu(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+    """Errors that only QEMU or its tools detect."""
     conf = guest.conf
     if int(conf.get("vcpus") or 0) > max_cpus(conf):
-        work.log("qemu: Invalid SMP CPUs: the number of CPUs is above the maximum")
+        ctx.log("qemu: Invalid SMP CPUs: the number of CPUs is above the maximum")
         raise die(_EXITED)
     if conf.get("numa"):
-        _check_assigned(conf, work)
+        _check_assigned(conf, ctx)
     affinity = str(conf.get("affinity", "")).strip()
     if affinity and not formats.cpus(affinity) & set(range(call.host.cpus)):
-        work.log("taskset: failed to set pid 0's affinity: Invalid argument")
+        ctx.log("taskset: failed to set pid 0's affinity: Invalid argument")
         raise die(_EXITED)
     for name, net in files.nets(conf):
         if net.get("bridge") and not has_bridge(call, net["bridge"]):
-            work.log(f"bridge '{net['bridge']}' does not exist")
-            work.log(f"kvm: -netdev type=tap,id={name}: network script failed with status 512")
+            ctx.log(f"bridge '{net['bridge']}' does not exist")
+            ctx.log(f"kvm: -netdev type=tap,id={name}: network script failed with status 512")
             raise die(_EXITED)
     if conf.get("args"):
-        _check_args(call, str(conf["args"]), work)
-    taken = open_volumes.first_taken(call, guest)
+        _check_args(call, str(conf["args"]), ctx)
+    taken = open_volumes.first_locked(call, guest)
     if taken is not None:
-        work.log(f'kvm: -drive file={taken.file}: Failed to get "write" lock')
+        ctx.log(f'kvm: -drive file={taken.file}: Failed to get "write" lock')
         raise die(_EXITED)
 
 
-def _check_assigned(conf: Conf, work: Work) -> None:
-    """Every CPU index below the maximum, and in one node only; memory that can be split."""
+def _check_assigned(conf: Conf, ctx: WorkerContext) -> None:
+    """
+    Check that each vCPU is below the maximum and in one NUMA node, and that the memory is
+    divisible.
+    """
     if not _numas(conf) and vm.memory_mib(conf) % int(conf.get("sockets") or 1):
-        work.log("qemu: -object memory-backend-ram: Parameter 'size' expects a size")
+        ctx.log("qemu: -object memory-backend-ram: Parameter 'size' expects a size")
         raise die(_EXITED)
     seen: set[int] = set()
     top = max_cpus(conf)
@@ -209,13 +212,13 @@ def _check_assigned(conf: Conf, work: Work) -> None:
                 else:
                     seen.add(cpu)
                     continue
-                work.log(f"qemu-system-x86_64: -numa node,nodeid={number},cpus={cpu}: {text}")
+                ctx.log(f"qemu-system-x86_64: -numa node,nodeid={number},cpus={cpu}: {text}")
                 raise die(_EXITED)
 
 
-def _check_args(call: Call, text: str, work: Work) -> None:
-    """Kernel and initrd files that the host does not have."""
+def _check_args(call: ApiCall, text: str, ctx: WorkerContext) -> None:
+    """Check that the kernel and initrd files of ``args`` exist on the host."""
     for path in re.findall(r"-(?:kernel|initrd) (\S+)", text):
         if call.region.files and path not in call.region.files:
-            work.log(f"qemu: could not open kernel file '{path}': No such file or directory")
+            ctx.log(f"qemu: could not open kernel file '{path}': No such file or directory")
             raise die(_EXITED)

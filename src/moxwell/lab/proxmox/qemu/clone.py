@@ -1,8 +1,8 @@
 """
 POST clone and POST template.
 
-The checks run twice, at once and in the worker. While a clone runs, the new guest's file says
-``lock=clone`` and nothing else, and its file lock is held; the source's is shared.
+The checks run twice, before the task and in the worker. During the task the new configuration
+contains only ``lock: clone`` and its lock file is held; the source is locked shared.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -10,22 +10,22 @@ from contextlib import AbstractAsyncContextManager
 from moxwell.lab.proxmox.config_schema import devices
 from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, is_drive, write_drive
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.config_schema.properties import write as write_properties
-from moxwell.lab.proxmox.errors import PveError, die, forbidden
+from moxwell.lab.proxmox.config_schema.property_strings import write as write_properties
+from moxwell.lab.proxmox.errors import PveException, die, forbidden
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.qemu import create, disks, identity, rights, snapshot
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Conf, Firewall, Guest
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.qemu import create, disks, identity, privileges, snapshot
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import Conf, SimFirewall, SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 _NOT_COPIED = frozenset(
     words("snapshots parent snaptime vmstate snapstate runningcpu runningmachine lock digest")
 )
-TEMPLATE_SECONDS = 0.008  # per disk: renaming and setting it read-only
+TEMPLATE_SECONDS = 0.008  # per disk
 
 
-def check_permission(call: Call) -> None:
-    """VM.Clone on the source, VM.Allocate on the new id or in its pool."""
+def check_permission(call: ApiCall) -> None:
+    """VM.Clone on the source, VM.Allocate on the new VMID or its pool."""
     call.check(f"/vms/{call.params['vmid']}", "VM.Clone")
     newid, pool = call.params.get("newid"), call.params.get("pool")
     if newid is not None and call.may(f"/vms/{newid}", "VM.Allocate"):
@@ -36,9 +36,9 @@ def check_permission(call: Call) -> None:
 
 
 class _Plan:
-    """What a clone will do, read from the source as it is now."""
+    """The parameters of a clone, and what it copies from the source."""
 
-    def __init__(self, call: Call, running: bool) -> None:
+    def __init__(self, call: ApiCall, running: bool) -> None:
         self.call, self.running = call, running
         self.vmid, self.newid = call.params["vmid"], call.params["newid"]
         self.snapname: str | None = call.get("snapname")
@@ -65,7 +65,7 @@ class _Plan:
             if call.get(name) is not None and not full:
                 raise die(f"parameter '{name}' not allowed for linked clones")
         shared = self._check_access(old)
-        rights.check_bridges(call, old)
+        privileges.check_bridges(call, old)
         if self.target and not shared:
             raise die(f"can't clone VM to node '{self.target}' (VM uses local storage)")
         other = call.region.guests.get(self.newid)
@@ -80,12 +80,12 @@ class _Plan:
             return
         disks.check_images(self.call, storage)
         if self.target:
-            files.stock(self.call).enabled(storage, self.target)
-            if not files.stock(self.call).get_storage(storage).shared:
+            files.volume_store(self.call).enabled(storage, self.target)
+            if not files.volume_store(self.call).get_storage(storage).shared:
                 raise die(f"can't clone to non-shared storage '{storage}'")
 
     def _check_access(self, old: Conf) -> bool:
-        """Storage rights for the copies; are all volumes on shared storages?"""
+        """Check storage permissions; returns whether all volumes are on shared storages."""
         call, shared = self.call, True
         for drive in files.drives(old):
             if drive.file == "none":
@@ -94,7 +94,7 @@ class _Plan:
                 call.check("/", "Sys.Console")
                 continue
             name = drive.storage or ""
-            shared = shared and files.stock(call).get_storage(name).shared
+            shared = shared and files.volume_store(call).get_storage(name).shared
             if not drive.is_cdrom_media:
                 target = call.get("storage") or name
                 call.check(f"/storage/{target}", "Datastore.AllocateSpace")
@@ -123,7 +123,7 @@ class _Plan:
             return
         copied = full or drive.is_cloudinit or key == "tpmstate0"
         word, feature = ("Full", "copy") if copied else ("Linked", "clone")
-        if not files.stock(self.call).feature(feature, drive.file, self.snapname):
+        if not files.volume_store(self.call).feature(feature, drive.file, self.snapname):
             of = "a snapshot of " if self.snapname else ""
             raise die(f"{word} clone feature is not supported for {of}'{drive.file}' ({key})")
         if copied:
@@ -131,67 +131,67 @@ class _Plan:
         self.drives.append(drive)
 
 
-async def clone(call: Call) -> str:
+async def clone(call: ApiCall) -> str:
     """POST clone."""
-    source = files.assert_here(call, call.params["vmid"])
+    source = files.get_local_guest(call, call.params["vmid"])
     plan = _Plan(call, source.running)
     plan.look()
-    return call.spawn("qmclone", plan.vmid, lambda work: _clone(call, plan, work))
+    return call.spawn("qmclone", plan.vmid, lambda ctx: _clone(call, plan, ctx))
 
 
-def _source_lock(call: Call, plan: _Plan) -> AbstractAsyncContextManager[None]:
+def _source_lock(call: ApiCall, plan: _Plan) -> AbstractAsyncContextManager[None]:
     if plan.running:
         return call.hold("qemu", plan.vmid, 1)
-    return files.share(call, plan.vmid, 1)
+    return files.shared_lock(call, plan.vmid, 1)
 
 
-async def _clone(call: Call, plan: _Plan, work: Work) -> None:
+async def _clone(call: ApiCall, plan: _Plan, ctx: WorkerContext) -> None:
     async with _source_lock(call, plan), call.hold("qemu", plan.newid, 1):
         old = plan.look()
         if plan.newid in call.region.guests:
             path = f"/etc/pve/nodes/{call.node}/qemu-server/{plan.newid}.conf"
             raise die(f"close (rename) atomic file '{path}' failed: File exists")
-        guest = _put_down(call, plan)
+        guest = _create_config(call, plan)
         made: list[str] = []
         done = False
         try:
-            await _copy_drives(call, plan, work, made)
+            await _copy_drives(call, plan, ctx, made)
             done = True
-        except PveError as problem:
+        except PveException as problem:
             raise die(f"clone failed: {problem.in_task}") from problem
         finally:
             if not done and call.region.hosts[call.node].online:
-                _undo(call, guest, made)  # a host that lost its power tidies up nothing
+                _undo(call, guest, made)  # not after a power loss of the host
         _finish(call, plan, guest, old)
 
 
-def _put_down(call: Call, plan: _Plan) -> Guest:
-    """The temporary file of the new guest, and a copy of the source's firewall."""
-    guest = Guest(plan.newid, "qemu", call.node)
+def _create_config(call: ApiCall, plan: _Plan) -> SimGuest:
+    """Create the temporary configuration of the new guest and copy the firewall configuration."""
+    guest = SimGuest(plan.newid, "qemu", call.node)
     guest.conf = {"lock": "clone", "description": " qmclone temporary file"}
     guest.incarnation = call.region.next_number()
     source = call.region.guests[plan.vmid].firewall
-    guest.firewall = Firewall(
+    guest.firewall = SimFirewall(
         options=dict(source.options),
         rules=[dict(rule) for rule in source.rules],
         aliases={k: dict(v) for k, v in source.aliases.items()},
         ipsets={k: dict(v) for k, v in source.ipsets.items()},
     )
     call.region.guests[plan.newid] = guest
-    call.desk.touch(plan.newid)
+    call.runtime.mark_changed(plan.newid)
     return guest
 
 
-async def _copy_drives(call: Call, plan: _Plan, work: Work, made: list[str]) -> None:
+async def _copy_drives(call: ApiCall, plan: _Plan, ctx: WorkerContext, made: list[str]) -> None:
     if call.major >= 9:
-        work.log(f"creating a clone of VM {plan.vmid}")
-    target = disks.Target(plan.newid)
+        ctx.log(f"creating a clone of VM {plan.vmid}")
+    target = disks.VolumeTarget(plan.newid)
     taken = call.region.guests[plan.vmid].snapshots.get(plan.snapname or "")
     for drive in plan.drives:
         copied = drive.slot in plan.full
         new = await disks.clone_disk(
             call,
-            work,
+            ctx,
             drive,
             target,
             full=copied,
@@ -203,23 +203,23 @@ async def _copy_drives(call: Call, plan: _Plan, work: Work, made: list[str]) -> 
         plan.conf[drive.slot] = write_drive(new)
 
 
-def _undo(call: Call, guest: Guest, made: list[str]) -> None:
-    place = files.stock(call)
+def _undo(call: ApiCall, guest: SimGuest, made: list[str]) -> None:
+    store = files.volume_store(call)
     for volid in made:
-        if place.find(volid) is not None:
-            place.free(volid)
+        if store.find(volid) is not None:
+            store.free(volid)
     if call.region.guests.get(guest.vmid) is guest:
         del call.region.guests[guest.vmid]
-    call.desk.touch(guest.vmid)
+    call.runtime.mark_changed(guest.vmid)
 
 
-def _finish(call: Call, plan: _Plan, guest: Guest, old: Conf) -> None:
-    conf, desk = plan.conf, call.desk
+def _finish(call: ApiCall, plan: _Plan, guest: SimGuest, old: Conf) -> None:
+    conf, runtime = plan.conf, call.runtime
     smbios = devices.read(devices.SMBIOS, conf.get("smbios1", ""))
-    smbios["uuid"] = identity.new_uuid(desk)
+    smbios["uuid"] = identity.new_uuid(runtime)
     conf["smbios1"] = write_properties(devices.SMBIOS, smbios)
     if conf.get("vmgenid"):
-        conf["vmgenid"] = identity.new_uuid(desk)
+        conf["vmgenid"] = identity.new_uuid(runtime)
     conf.pop("template", None)
     conf.pop("lock", None)
     conf["name"] = call.get("name") or f"Copy-of-VM-{old.get('name') or plan.vmid}"
@@ -231,13 +231,13 @@ def _finish(call: Call, plan: _Plan, guest: Guest, old: Conf) -> None:
     pool = call.region.pools.get(str(call.get("pool", "")))
     if pool is not None and plan.newid not in pool.vms:
         pool.vms.append(plan.newid)
-    files.write(desk, guest)
+    files.write(runtime, guest)
 
 
 # ---------------------------------------------------------------------- template
 
 
-def _may_become_template(call: Call) -> Guest:
+def _may_become_template(call: ApiCall) -> SimGuest:
     guest = call.get_guest(call.params["vmid"])
     files.check_lock(guest)
     if guest.snapshots:
@@ -249,29 +249,31 @@ def _may_become_template(call: Call) -> Guest:
     return guest
 
 
-def template(call: Call) -> str:
+def template(call: ApiCall) -> str:
     """POST template."""
     _may_become_template(call)
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("qemu", call.params["vmid"]):
             guest = _may_become_template(call)
             guest.conf["template"] = 1
-            files.write(call.desk, guest)
-            await make_bases(call, guest, work, only=call.get("disk"))
+            files.write(call.runtime, guest)
+            await make_bases(call, guest, ctx, only=call.get("disk"))
 
     return call.spawn("qmtemplate", call.params["vmid"], worker)
 
 
-async def make_bases(call: Call, guest: Guest, work: Work, only: str | None = None) -> None:
-    """Turn the disks of a template into base images, one after the other."""
-    place = files.stock(call)
+async def make_bases(
+    call: ApiCall, guest: SimGuest, ctx: WorkerContext, only: str | None = None
+) -> None:
+    """Convert the disks of a template to base images."""
+    store = files.volume_store(call)
     for drive in list(files.drives(guest.conf)):
         if drive.is_cdrom_media or (only and drive.slot != only) or drive.storage is None:
             continue
-        if place.find(drive.file) is None or not place.feature("template", drive.file):
+        if store.find(drive.file) is None or not store.feature("template", drive.file):
             continue
-        await work.sleep(TEMPLATE_SECONDS)
-        base = place.make_base(drive.file)
+        await ctx.sleep(TEMPLATE_SECONDS)
+        base = store.make_base(drive.file)
         guest.conf[drive.slot] = write_drive(Drive(drive.slot, base, drive.options))
-        files.write(call.desk, guest)
+        files.write(call.runtime, guest)

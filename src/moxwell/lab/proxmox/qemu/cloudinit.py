@@ -1,8 +1,8 @@
 """
-cloud-init: the documents PVE writes from a configuration, and the drive that carries them.
+cloud-init: the documents that PVE generates from a VM configuration, and the cloud-init drive.
 
-``special`` of a running guest holds the values that its drive still shows; ``regenerate`` writes a
-new drive and forgets them. The ISO image is built when somebody reads it, not before.
+``cloudinit_in_effect`` of a guest holds the values that its drive still has; ``regenerate`` writes
+the drive and clears them. The ISO image is built when it is read.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from pycdlib import PyCdlib
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import Call, Desk
-from moxwell.lab.proxmox.state import Conf, Guest, Row
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.state import Conf, Row, SimGuest
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
 def document_format(conf: Conf) -> str:
@@ -60,7 +60,7 @@ def _dns(conf: Conf) -> tuple[list[str], list[str]]:
 
 
 def _cards(conf: Conf) -> list[tuple[str, str, dict[str, str]]]:
-    """(number, MAC, ip configuration) of the cards that have one, sorted as texts."""
+    """(index, MAC, ip configuration) of the network devices with an ipconfig, sorted as strings."""
     cards = []
     for name, net in sorted(files.nets(conf)):
         number = name[3:]
@@ -114,7 +114,7 @@ def _split(cidr: str) -> tuple[str, str]:
 
 
 def _interfaces(conf: Conf) -> str:
-    """The /etc/network/interfaces form of config drives."""
+    """The /etc/network/interfaces document of a configdrive2 drive."""
     lines = ["auto lo", "iface lo inet loopback", ""]
     search, servers = _dns(conf)
     lines += [f"        dns_nameservers {' '.join(servers)}"] if servers else []
@@ -147,48 +147,48 @@ def meta_data(conf: Conf, user: str, network: str) -> str:
     )
 
 
-# ---------------------------------------------------------------------- the drive
+# ---------------------------------------------------------------------- drive
 
 
-def documents(desk: Desk, node: str, conf: Conf, vmid: int) -> dict[str, str]:
-    """user, network, meta and vendor data, custom snippets first."""
+def documents(runtime: RegionRuntime, node: str, conf: Conf, vmid: int) -> dict[str, str]:
+    """user, network, meta and vendor data; custom snippets override generated documents."""
     custom = devices.read(devices.CICUSTOM, conf.get("cicustom", ""))
-    given = {key: _snippet(desk, node, volid) for key, volid in custom.items()}
+    given = {key: _snippet(runtime, node, volid) for key, volid in custom.items()}
     user = given.get("user", user_data(conf, vmid))
     network = given.get("network", network_data(conf))
     meta = given.get("meta", meta_data(conf, user, network))
     return {"user": user, "network": network, "meta": meta, "vendor": given.get("vendor", "")}
 
 
-def _snippet(desk: Desk, node: str, volid: str) -> str:
-    place = Stock(desk, node)
-    if place.parse(volid).kind != "snippets":
+def _snippet(runtime: RegionRuntime, node: str, volid: str) -> str:
+    store = VolumeStore(runtime, node)
+    if store.parse(volid).kind != "snippets":
         raise die(f"{volid} is not in the snippets directory")
-    return (place.get(volid).data or b"").decode()
+    return (store.get(volid).data or b"").decode()
 
 
-def regenerate(call: Call, guest: Guest) -> bool:
-    """Write the drive anew; says whether there is one."""
+def regenerate(call: ApiCall, guest: SimGuest) -> bool:
+    """Write the drive again; returns whether there is one."""
     drive = files.find_cloudinit([guest.conf])
-    for key in [k for k in guest.special if not k.startswith("ghost:")]:
+    for key in [k for k in guest.special if not k.startswith("unattached:")]:
         del guest.special[key]
     if drive is None:
         return False
-    documents(call.desk, call.node, guest.conf, guest.vmid)
+    documents(call.runtime, call.node, guest.conf, guest.vmid)
     return True
 
 
-def in_effect(guest: Guest) -> Conf:
-    """The configuration as the drive last showed it."""
-    special = {k: v for k, v in guest.special.items() if not k.startswith("ghost:")}
+def in_effect(guest: SimGuest) -> Conf:
+    """The configuration that the drive currently has."""
+    special = {k: v for k, v in guest.special.items() if not k.startswith("unattached:")}
     added = formats.split_list(str(special.pop("added", "")))
     return {k: v for k, v in guest.conf.items() if k not in added} | special
 
 
-def image(desk: Desk, guest: Guest) -> bytes:
-    """The ISO image of a guest's cloud-init drive."""
+def image(runtime: RegionRuntime, guest: SimGuest) -> bytes:
+    """The ISO image of the cloud-init drive."""
     conf = in_effect(guest)
-    found = documents(desk, guest.node, conf, guest.vmid)
+    found = documents(runtime, guest.node, conf, guest.vmid)
     if document_format(conf) == "nocloud":
         names = {"user": "user-data", "network": "network-config", "meta": "meta-data"}
         return iso("cidata", {names.get(k, "vendor-data"): v.encode() for k, v in found.items()})
@@ -202,7 +202,7 @@ def image(desk: Desk, guest: Guest) -> bytes:
 
 
 def iso(label: str, contents: dict[str, bytes]) -> bytes:
-    """An ISO 9660 image with Rock Ridge and Joliet names."""
+    """Build an ISO 9660 image with Rock Ridge and Joliet names."""
     disc = PyCdlib()
     disc.new(interchange_level=4, joliet=3, rock_ridge="1.09", vol_ident=label)
     for folder in sorted({"/".join(p.split("/")[:n]) for p in contents for n in (1, 2)}):
@@ -221,10 +221,10 @@ def iso(label: str, contents: dict[str, bytes]) -> bytes:
 # ---------------------------------------------------------------------- endpoints
 
 
-def pending(call: Call) -> list[Row]:
-    """GET cloudinit: values in effect and values that wait for the next drive."""
+def pending(call: ApiCall) -> list[Row]:
+    """GET cloudinit: current and pending values."""
     guest = call.get_guest(call.params["vmid"])
-    special = {k: v for k, v in guest.special.items() if not k.startswith("ghost:")}
+    special = {k: v for k, v in guest.special.items() if not k.startswith("unattached:")}
     added = formats.split_list(str(special.pop("added", "")))
     conf = dict(guest.conf)
     for part in (conf, special):
@@ -241,8 +241,8 @@ def pending(call: Call) -> list[Row]:
     return rows + [{"key": key, "delete": 1} for key in special if not conf.get(key)]
 
 
-async def update(call: Call) -> None:
-    """PUT cloudinit: write the drive anew."""
+async def update(call: ApiCall) -> None:
+    """PUT cloudinit: regenerate the drive."""
     vmid = call.params["vmid"]
     async with call.hold("qemu", vmid):
         guest = call.get_guest(vmid)
@@ -251,8 +251,8 @@ async def update(call: Call) -> None:
             regenerate(call, guest)
 
 
-def dump(call: Call) -> str:
-    """GET cloudinit/dump: one of the documents, as PVE would write it now."""
+def dump(call: ApiCall) -> str:
+    """GET cloudinit/dump: a document generated from the current configuration."""
     guest = call.get_guest(call.params["vmid"])
     conf, vmid = guest.conf, guest.vmid
     if call.params["type"] == "user":

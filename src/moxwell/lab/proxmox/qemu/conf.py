@@ -1,9 +1,9 @@
 """
-A VM's configuration as a file: reading, writing, locks, digest, pending changes, boot order.
+VM configuration files: reading, writing, locks, digest, pending changes, boot order.
 
-``write`` is the one way a configuration changes: it drops unused volumes that are in use again and
-tells pvestatd. Options pending on a running VM stand in ``Guest.pending``, removals that
-wait in ``Guest.deletes``.
+Every change of a configuration goes through ``write``, which removes unused entries of volumes that
+are in use again and notifies pvestatd. Pending values of a running VM are in ``SimGuest.pending``,
+pending deletions in ``SimGuest.deletes``.
 """
 
 import asyncio
@@ -16,70 +16,70 @@ from dataclasses import dataclass
 from moxwell.lab.proxmox.config_schema import devices, formats
 from moxwell.lab.proxmox.config_schema.drives import DRIVES, UNUSED, Drive, find_drive, is_drive
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import Call, Desk
-from moxwell.lab.proxmox.state import Conf, Guest, Row, Value
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.state import Conf, Row, SimGuest, Value
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 MISMATCH = "checksum mismatch (file change by other user?)"
 HIDDEN = "**********"
 _RANK = {slot: rank for rank, slot in enumerate(DRIVES)}
 
 
-def stock(call: Call) -> Stock:
-    return Stock(call.desk, call.node)
+def volume_store(call: ApiCall) -> VolumeStore:
+    return VolumeStore(call.runtime, call.node)
 
 
-def assert_here(call: Call, vmid: int, kind: str = "qemu") -> Guest:
-    """The guest, else the refusal of PVE's process check."""
+def get_local_guest(call: ApiCall, vmid: int, kind: str = "qemu") -> SimGuest:
+    """The guest, or PVE's error if it is not on this node."""
     guest = call.find_guest(vmid, kind)
     if guest is None:
         raise die(f"unable to find configuration file for VM {vmid} on node '{call.node}'")
     return guest
 
 
-def check_lock(guest: Guest) -> None:
+def check_lock(guest: SimGuest) -> None:
     if guest.lock:
         word = "VM" if guest.kind == "qemu" else "CT"
         raise die(f"{word} is locked ({guest.lock})")
 
 
-def check_protection(guest: Guest, what: str) -> None:
+def check_protection(guest: SimGuest, what: str) -> None:
     if guest.conf.get("protection"):
         raise die(f"{what} - protection mode enabled")
 
 
-def check_digest(guest: Guest, given: str | None) -> None:
+def check_digest(guest: SimGuest, given: str | None) -> None:
     if given and given != digest(guest):
         raise die(MISMATCH)
 
 
-def digest(guest: Guest) -> str:
-    """SHA-1 of everything the configuration file holds."""
+def digest(guest: SimGuest) -> str:
+    """SHA-1 of the configuration."""
     snapshots = {
         name: [snap.conf, snap.parent, snap.snaptime, snap.description, snap.state, snap.vmstate]
         for name, snap in guest.snapshots.items()
     }
-    special = {k: v for k, v in guest.special.items() if not k.startswith("ghost:")}
+    special = {k: v for k, v in guest.special.items() if not k.startswith("unattached:")}
     parts = [guest.conf, guest.pending, guest.deletes, snapshots, guest.parent, special]
     return hashlib.sha1(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def write(desk: Desk, guest: Guest) -> None:
-    """Put the configuration into its normal form after a change."""
+def write(runtime: RegionRuntime, guest: SimGuest) -> None:
+    """Normalize and write a changed configuration."""
     used = {volid for part in (guest.conf, guest.pending) for _, volid in named_volumes(part)}
     for name in [n for n in guest.conf if n.startswith("unused")]:
         if str(guest.conf[name]) in used:
             del guest.conf[name]
     if guest.conf.get("description") == "":
         del guest.conf["description"]
-    desk.touch(guest.vmid)
+    runtime.mark_changed(guest.vmid)
 
 
 # ---------------------------------------------------------------------- volumes
 
 
 def drives(conf: Conf) -> Iterator[Drive]:
-    """The drives of a configuration in PVE's order of buses."""
+    """The drives of a configuration, by bus."""
     for slot in sorted((key for key in conf if key in _RANK), key=_RANK.__getitem__):
         drive = find_drive(slot, conf[slot])
         if drive is not None:
@@ -87,7 +87,7 @@ def drives(conf: Conf) -> Iterator[Drive]:
 
 
 def named_volumes(conf: Conf) -> Iterator[tuple[str, str]]:
-    """(key, volume) of every drive of a VM and every mount point of a container."""
+    """(key, volume id) of every drive of a VM or mount point of a container."""
     for key, value in conf.items():
         if is_drive(key) or key == "rootfs" or (key.startswith("mp") and key[2:].isdigit()):
             volid = str(value).partition(",")[0].removeprefix("volume=").removeprefix("file=")
@@ -100,7 +100,7 @@ def unused(conf: Conf) -> Iterator[Drive]:
 
 
 def find_cloudinit(confs: Iterable[Conf], skip: str | None = None) -> Drive | None:
-    """The cloud-init drive of these configurations, other than in slot ``skip``."""
+    """The cloud-init drive in these configurations, except in slot ``skip``."""
     for conf in confs:
         for drive in drives(conf):
             if drive.is_cloudinit and drive.slot != skip:
@@ -108,31 +108,31 @@ def find_cloudinit(confs: Iterable[Conf], skip: str | None = None) -> Drive | No
     return None
 
 
-def is_owner(place: Stock, vmid: int, volid: str) -> bool:
-    """Does the volume's name say that it belongs to this guest?"""
-    return not volid.startswith("/") and ":" in volid and place.owner(volid) == vmid
+def is_owner(store: VolumeStore, vmid: int, volid: str) -> bool:
+    """Whether the volume name contains the VMID of this guest."""
+    return not volid.startswith("/") and ":" in volid and store.owner(volid) == vmid
 
 
 def add_unused(conf: Conf, volid: str) -> None:
-    """Remember a detached volume under the lowest free number."""
+    """Add a detached volume as ``unusedN`` with the lowest free index."""
     if any(str(conf.get(name)) == volid for name in conf if name.startswith("unused")):
         return
     conf[next(name for name in UNUSED if name not in conf)] = volid
 
 
-def register_unused(place: Stock, guest: Guest, drive: Drive) -> None:
-    """What becomes of a volume that a drive no longer names."""
+def register_unused(store: VolumeStore, guest: SimGuest, drive: Drive) -> None:
+    """Add the volume of a removed drive as unused, if the guest owns it."""
     if drive.is_cloudinit:
-        if place.find(drive.file) is not None:
-            place.free(drive.file)
-        for key in [k for k in guest.special if not k.startswith("ghost:")]:
+        if store.find(drive.file) is not None:
+            store.free(drive.file)
+        for key in [k for k in guest.special if not k.startswith("unattached:")]:
             del guest.special[key]
-    elif not drive.is_cdrom_media and drive.storage and is_owner(place, guest.vmid, drive.file):
+    elif not drive.is_cdrom_media and drive.storage and is_owner(store, guest.vmid, drive.file):
         add_unused(guest.conf, drive.file)
 
 
-def in_use(guest: Guest, key: str, volid: str) -> bool:
-    """Does another key, or a snapshot, name the volume?"""
+def in_use(guest: SimGuest, key: str, volid: str) -> bool:
+    """Whether another key or a snapshot references the volume."""
     confs: list[Conf] = [{k: v for k, v in guest.conf.items() if k != key}, guest.pending]
     confs += [snap.conf for snap in guest.snapshots.values()]
     named = any(found == volid for conf in confs for _, found in named_volumes(conf))
@@ -143,17 +143,17 @@ def in_use(guest: Guest, key: str, volid: str) -> bool:
 
 
 def boot_order(conf: Conf) -> list[str]:
-    """The devices of ``boot: order=...``; empty for the legacy form."""
+    """The devices of ``boot: order=...``; empty for the legacy format."""
     return formats.split_list(devices.read(devices.BOOT, conf.get("boot", "")).get("order", ""))
 
 
 def boot_text(names: list[str]) -> str:
-    """An order as PVE writes it; without any device a blank remains."""
+    """The ``boot`` option for these devices."""
     return "order=" + ";".join(names) if names else " "
 
 
 def boot_drives(conf: Conf) -> list[str]:
-    """The drives that count as boot disks."""
+    """The boot disks."""
     values = devices.read(devices.BOOT, conf.get("boot", ""))
     if "boot" not in conf or "legacy" in values:
         return [str(conf["bootdisk"])] if conf.get("bootdisk") else []
@@ -161,7 +161,7 @@ def boot_drives(conf: Conf) -> list[str]:
 
 
 def default_boot(conf: Conf) -> str:
-    """First disk, first CD drive, first network card."""
+    """The default boot order: first disk, first CD-ROM drive, first network device."""
     found = [d for d in drives(conf) if d.slot not in ("efidisk0", "tpmstate0")]
     order = [d.slot for d in found if not d.is_cdrom_media][:1]
     order += [d.slot for d in found if d.is_cdrom_media][:1]
@@ -174,7 +174,7 @@ def _is_net(key: str) -> bool:
 
 
 def nets(conf: Conf) -> list[tuple[str, dict[str, str]]]:
-    """(name, values) of the network cards."""
+    """(name, values) of the network devices."""
     found = sorted((key for key in conf if _is_net(key)), key=lambda key: int(key[3:]))
     return [(key, devices.read(devices.NET, conf[key])) for key in found]
 
@@ -182,26 +182,26 @@ def nets(conf: Conf) -> list[tuple[str, dict[str, str]]]:
 # ---------------------------------------------------------------------- pending
 
 
-def cleanup_pending(guest: Guest) -> None:
-    """Forget pending changes that change nothing."""
+def cleanup_pending(guest: SimGuest) -> None:
+    """Remove pending changes that have no effect."""
     for name in [n for n, v in guest.pending.items() if guest.conf.get(n) == v]:
         del guest.pending[name]
     for name in [n for n in guest.deletes if n not in guest.conf]:
         del guest.deletes[name]
 
 
-def is_pending(guest: Guest) -> bool:
+def is_pending(guest: SimGuest) -> bool:
     return bool(guest.pending or guest.deletes)
 
 
-def merged(guest: Guest) -> Conf:
-    """The configuration with its pending changes; a zero that waits for removal stays in sight."""
+def merged(guest: SimGuest) -> Conf:
+    """The configuration with its pending changes; a 0 that is pending deletion remains."""
     conf = {k: v for k, v in guest.conf.items() if k not in guest.deletes or v in (0, "0")}
     return conf | guest.pending
 
 
-def shown(guest: Guest, conf: Conf) -> Row:
-    """A configuration as GET config answers it."""
+def config_response(guest: SimGuest, conf: Conf) -> Row:
+    """A configuration as returned by GET config."""
     row: Row = dict(conf)
     if guest.parent is not None:
         row["parent"] = guest.parent
@@ -211,8 +211,8 @@ def shown(guest: Guest, conf: Conf) -> Row:
     return row
 
 
-def pending_rows(guest: Guest) -> list[Row]:
-    """GET pending: every option with its value, and what waits."""
+def pending_rows(guest: SimGuest) -> list[Row]:
+    """The response of GET pending."""
     rows = [_pending_row(guest, key, value) for key, value in guest.conf.items()]
     rows.append({"key": "digest", "value": digest(guest)})
     if guest.parent is not None:
@@ -223,7 +223,7 @@ def pending_rows(guest: Guest) -> list[Row]:
     return rows
 
 
-def _pending_row(guest: Guest, key: str, value: Value) -> Row:
+def _pending_row(guest: SimGuest, key: str, value: Value) -> Row:
     row: Row = {"key": key, "value": _masked(key, value)}
     if key in guest.pending:
         row["pending"] = _masked(key, guest.pending[key])
@@ -240,22 +240,22 @@ def _masked(key: str, value: Value) -> Value:
 
 
 @dataclass(slots=True)
-class _Share:
+class _SharedLock:
     ready: asyncio.Future[bool]
     stack: AsyncExitStack
     count: int = 1
 
 
-async def _joined(call: Call, vmid: int, seconds: float) -> _Share:
-    """The common hold on a lock; whoever comes first waits for it on behalf of the others."""
-    shares: dict[int, _Share] = call.desk.extras.setdefault("shares", {})
+async def _join_lock(call: ApiCall, vmid: int, seconds: float) -> _SharedLock:
+    """Join the shared lock; the first caller acquires the lock file for all."""
+    shares: dict[int, _SharedLock] = call.runtime.module_data.setdefault("shares", {})
     entry = shares.get(vmid)
     if entry is not None:
         entry.count += 1
         if not await entry.ready:
             raise die(f"can't lock file '/var/lock/qemu-server/lock-{vmid}.conf' - got timeout")
         return entry
-    entry = shares[vmid] = _Share(asyncio.get_running_loop().create_future(), AsyncExitStack())
+    entry = shares[vmid] = _SharedLock(asyncio.get_running_loop().create_future(), AsyncExitStack())
     held = False
     try:
         await entry.stack.enter_async_context(call.hold("qemu", vmid, seconds))
@@ -268,13 +268,13 @@ async def _joined(call: Call, vmid: int, seconds: float) -> _Share:
 
 
 @asynccontextmanager
-async def share(call: Call, vmid: int, seconds: float) -> AsyncIterator[None]:
-    """A shared lock on a guest's configuration: many readers, no writer."""
-    entry = await _joined(call, vmid, seconds)
+async def shared_lock(call: ApiCall, vmid: int, seconds: float) -> AsyncIterator[None]:
+    """Hold a shared lock on a guest's configuration."""
+    entry = await _join_lock(call, vmid, seconds)
     try:
         yield
     finally:
         entry.count -= 1
         if not entry.count:
-            del call.desk.extras["shares"][vmid]
+            del call.runtime.module_data["shares"][vmid]
             await entry.stack.aclose()

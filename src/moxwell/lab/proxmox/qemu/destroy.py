@@ -1,23 +1,23 @@
 """
-DELETE qemu/ID: the VM, its own disks, and what the cluster knows about it.
+DELETE qemu/ID: destroys a VM, its volumes and references to it.
 
-Volumes that carry another guest's id stay, and so do unreferenced ones unless asked for.
+Volumes of other VMIDs are kept, as are unreferenced volumes unless requested.
 """
 
-from moxwell.lab.proxmox.errors import PveError, bad_params, die
+from moxwell.lab.proxmox.errors import PveException, bad_params, die
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Guest
-from moxwell.lab.proxmox.tasks import Work
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
-def _early(call: Call, vmid: int) -> Guest:
+def _check(call: ApiCall, vmid: int) -> SimGuest:
     guest = call.get_guest(vmid)
     files.check_protection(guest, f"can't remove VM {vmid}")
     if not call.get("purge"):
-        if ha_manager.listed(call.region, guest) is not None:
+        if ha_manager.find_resource(call.region, guest) is not None:
             raise die(
                 f"unable to remove VM {vmid} - used in HA resources and purge parameter not set."
             )
@@ -27,50 +27,50 @@ def _early(call: Call, vmid: int) -> Guest:
     return guest
 
 
-def check_replication(call: Call, vmid: int) -> None:
+def check_replication(call: ApiCall, vmid: int) -> None:
     jobs = [j for j in call.region.replication.values() if str(j.get("guest")) == str(vmid)]
     if jobs:
         raise die(f"There is a replication job '{jobs[0]['id']}' for guest '{vmid}'")
 
 
-def destroy(call: Call) -> str:
-    """Check at once, then again in the worker."""
+def destroy(call: ApiCall) -> str:
+    """Check before the task and again in the worker."""
     vmid = call.params["vmid"]
     if call.get("skiplock") and not call.is_root:
         raise bad_params(skiplock="Only root may use this option.")
-    _early(call, vmid)
+    _check(call, vmid)
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("qemu", vmid):
-            guest = _early(call, vmid)
-            _remove(call, guest, work)
+            guest = _check(call, vmid)
+            _remove(call, guest, ctx)
 
     return call.spawn("qmdestroy", vmid, worker)
 
 
-def _remove(call: Call, guest: Guest, work: Work) -> None:
+def _remove(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
     if not call.get("skiplock") and guest.lock != "suspended":
         files.check_lock(guest)
-    place = files.stock(call)
+    store = files.volume_store(call)
     if guest.template:
-        _check_bases(place, guest)
-    _free_own(place, guest, work)
+        _check_bases(store, guest)
+    _free_own(store, guest, ctx)
     if call.get("destroy-unreferenced-disks"):
-        free_unreferenced(call, guest.vmid, work)
-    forget(call, guest)
+        free_unreferenced(call, guest.vmid, ctx)
+    delete_references(call, guest)
     if call.get("purge"):
-        work.log(f"purging VM {guest.vmid} from related configurations..")
-        purge(call, guest, work)
-    drop(call, guest)
+        ctx.log(f"purging VM {guest.vmid} from related configurations..")
+        purge(call, guest, ctx)
+    delete_guest(call, guest)
 
 
-def _check_bases(place: Stock, guest: Guest) -> None:
+def _check_bases(store: VolumeStore, guest: SimGuest) -> None:
     for drive in [*files.drives(guest.conf), *files.unused(guest.conf)]:
-        if drive.storage and not drive.is_cdrom_media and place.base_in_use(drive.file):
+        if drive.storage and not drive.is_cdrom_media and store.base_in_use(drive.file):
             raise die(f"base volume '{drive.file}' is still in use by linked cloned")
 
 
-def _free_own(place: Stock, guest: Guest, work: Work) -> None:
+def _free_own(store: VolumeStore, guest: SimGuest, ctx: WorkerContext) -> None:
     volids = [
         drive.file
         for conf in (guest.conf, guest.pending)
@@ -81,29 +81,29 @@ def _free_own(place: Stock, guest: Guest, work: Work) -> None:
     volids += [str(guest.conf["vmstate"])] if guest.conf.get("vmstate") else []
     for volid in dict.fromkeys(volids):
         try:
-            if place.owner(volid) == guest.vmid:
-                place.free(volid, work)
-        except PveError as problem:
-            work.log(f"Could not remove disk '{volid}', check manually: {problem.message}")
+            if store.owner(volid) == guest.vmid:
+                store.free(volid, ctx)
+        except PveException as problem:
+            ctx.log(f"Could not remove disk '{volid}', check manually: {problem.message}")
 
 
-def free_unreferenced(call: Call, vmid: int, work: Work) -> None:
-    """Volumes of this id that no configuration names, on every storage of the node."""
-    place = files.stock(call)
+def free_unreferenced(call: ApiCall, vmid: int, ctx: WorkerContext) -> None:
+    """Delete volumes of this VMID that no configuration references, on all storages of the node."""
+    store = files.volume_store(call)
     for storage in call.region.storages.values():
         if storage.options.get("disable") or not storage.on(call.node):
             continue
-        owned = [v.name for v in storage.shelf(call.node).values() if v.vmid == vmid]
+        owned = [v.name for v in storage.volumes_on(call.node).values() if v.vmid == vmid]
         for name in owned:
-            if storage.shelf(call.node)[name].content in ("images", "rootdir"):
+            if storage.volumes_on(call.node)[name].content in ("images", "rootdir"):
                 try:
-                    place.free(f"{storage.name}:{name}", work)
-                except PveError as problem:
-                    work.log(problem.message)
+                    store.free(f"{storage.name}:{name}", ctx)
+                except PveException as problem:
+                    ctx.log(problem.message)
 
 
-def forget(call: Call, guest: Guest) -> None:
-    """ACLs and pools no longer know the guest."""
+def delete_references(call: ApiCall, guest: SimGuest) -> None:
+    """Delete the ACL entries and pool memberships of the guest."""
     access = call.region.access
     access.acl = [acl for acl in access.acl if acl.path != f"/vms/{guest.vmid}"]
     for pool in call.region.pools.values():
@@ -111,8 +111,8 @@ def forget(call: Call, guest: Guest) -> None:
             pool.vms.remove(guest.vmid)
 
 
-def purge(call: Call, guest: Guest, work: Work) -> None:
-    """Replication jobs, backup jobs and HA no longer know the guest."""
+def purge(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+    """Delete the guest's replication jobs, backup job entries and HA resource."""
     region = call.region
     for ident, job in list(region.replication.items()):
         if str(job.get("guest")) == str(guest.vmid):
@@ -121,13 +121,13 @@ def purge(call: Call, guest: Guest, work: Work) -> None:
         listed = str(job.get("vmid", "")).split(",")
         if str(guest.vmid) in listed:
             job["vmid"] = ",".join(v for v in listed if v != str(guest.vmid))
-    if ha_manager.listed(region, guest) is not None:
-        ha_manager.forget(call.desk, ha_manager.sid_of(guest))
+    if ha_manager.find_resource(region, guest) is not None:
+        ha_manager.delete_resource(call.runtime, ha_manager.sid_of(guest))
         word = "VM" if guest.kind == "qemu" else "CT"
-        work.log(f"NOTE: removed {word} {guest.vmid} from HA resource configuration.")
+        ctx.log(f"NOTE: removed {word} {guest.vmid} from HA resource configuration.")
 
 
-def drop(call: Call, guest: Guest) -> None:
+def delete_guest(call: ApiCall, guest: SimGuest) -> None:
     if call.region.guests.get(guest.vmid) is guest:
         del call.region.guests[guest.vmid]
-    call.desk.touch(guest.vmid)
+    call.runtime.mark_changed(guest.vmid)

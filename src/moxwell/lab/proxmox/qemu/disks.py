@@ -1,8 +1,8 @@
 """
-Making the volumes behind drives: new disks, imports, cloud-init drives, existing volumes, clones.
+Allocates the volumes of drives: new disks, imports, cloud-init drives, existing volumes, clones.
 
-``check_params`` is what a request must pass at once; ``create`` runs under the guest's lock, often
-inside a worker, and frees what it made when a later drive fails.
+``check_params`` runs before the task; ``DriveBuilder.create`` runs with the guest's lock held and
+frees the allocated volumes if a later drive fails.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from moxwell.lab.proxmox.config_schema.drives import (
     Drive,
+    has_compatible_options,
     is_drive,
-    is_sound,
     parse_drive,
     write_drive,
 )
 from moxwell.lab.proxmox.errors import bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Conf, Snapshot, Value, Volume
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import Conf, SimSnapshot, SimVolume, Value
+from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import access, names
-from moxwell.lab.proxmox.volumes.volume_store import CLOUDINIT_SIZE, Stock
+from moxwell.lab.proxmox.volumes.volume_store import CLOUDINIT_SIZE, VolumeStore
 
 TPM_SIZE = 4 << 20
 EFI_SIZE = 528 << 10
@@ -29,24 +29,24 @@ EFI_SMALL = 128 << 10
 _IMPORT = "'import-from' requires special syntax - use <storage ID>:0,import-from=<source>"
 
 
-def check_params(call: Call, settings: dict[str, Value]) -> None:
-    """Refuse drive strings that cannot be meant; write the others in their normal form."""
+def check_params(call: ApiCall, settings: dict[str, Value]) -> None:
+    """Reject invalid drive strings and normalize the others."""
     for slot in sorted(k for k in settings if is_drive(k)):
         drive = parse_drive(slot, str(settings[slot]), major=9)
-        if not is_sound(drive):
+        if not has_compatible_options(drive):
             raise param_error({slot: "unable to parse drive options"})
         if "import-from" in drive.options:
             wanted = drive.wanted
             if wanted is None or wanted[1] != 0:
                 raise param_error({slot: _IMPORT})
             _check_special(drive)
-        drive = _cleaned(call, drive)
+        drive = _normalize(call, drive)
         _check_iso(call, drive)
         settings[slot] = write_drive(drive)
 
 
-def _cleaned(call: Call, drive: Drive) -> Drive:
-    """Paths become volumes where a storage has them; an empty drive is a CD drive."""
+def _normalize(call: ApiCall, drive: Drive) -> Drive:
+    """Convert paths to volume ids where a storage has them; ``none`` is a CD-ROM drive."""
     options = dict(drive.options)
     if drive.file.startswith("/") and not drive.file.startswith("/dev/"):
         found = _volume_at(call, drive.file)
@@ -61,18 +61,18 @@ def _cleaned(call: Call, drive: Drive) -> Drive:
     return Drive(drive.slot, drive.file, options)
 
 
-def _volume_at(call: Call, path: str) -> str | None:
+def _volume_at(call: ApiCall, path: str) -> str | None:
     for storage in call.region.storages.values():
         if not names.has_path(storage) or not storage.on(call.node):
             continue
-        for volume in storage.shelf(call.node).values():
+        for volume in storage.volumes_on(call.node).values():
             if names.path_of(storage, volume.name) == path:
                 return f"{storage.name}:{volume.name}"
     return None
 
 
 def as_cdrom(text: str) -> str:
-    """What the old parameter ``cdrom`` means for ide2."""
+    """The ide2 drive of the deprecated parameter ``cdrom``."""
     return text if "media=" in text else f"{text},media=cdrom"
 
 
@@ -84,36 +84,36 @@ def _check_special(drive: Drive) -> None:
             raise param_error({drive.slot: text})
 
 
-def _check_iso(call: Call, drive: Drive) -> None:
+def _check_iso(call: ApiCall, drive: Drive) -> None:
     if drive.storage is None or drive.wanted is not None or drive.file.endswith(":cloudinit"):
         return
-    kind = files.stock(call).parse(drive.file).kind
+    kind = files.volume_store(call).parse(drive.file).kind
     if kind == "iso" and drive.options.get("media") != "cdrom":
         raise param_error({drive.slot: "explicit 'media=cdrom' is required for iso images"})
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The guest that gets volumes, and where drives of it stand already."""
+class VolumeTarget:
+    """The guest that gets the volumes, and its configurations."""
 
     vmid: int
-    confs: tuple[Conf, ...] = ()  # configurations that may hold a cloud-init drive
+    confs: tuple[Conf, ...] = ()  # configurations that may contain a cloud-init drive
     template: bool = False
 
 
-class Builder:
-    """Makes the volumes of one request, and can take them back."""
+class DriveBuilder:
+    """Allocates the volumes of one request, and can free them again."""
 
-    def __init__(self, call: Call, work: Work | None, target: Target) -> None:
-        self._call, self._work, self._target = call, work, target
-        self._place = files.stock(call)
+    def __init__(self, call: ApiCall, ctx: WorkerContext | None, target: VolumeTarget) -> None:
+        self._call, self._work, self._target = call, ctx, target
+        self._store = files.volume_store(call)
         self.made: list[str] = []
         self.result: dict[str, str] = {}
 
     async def create(
         self, settings: Mapping[str, Value], default: str | None = None
     ) -> dict[str, str]:
-        """Slot -> drive string with its volume; on failure nothing new stays."""
+        """Allocate; returns slot -> drive string. Frees everything on failure."""
         done = False
         try:
             for slot in sorted(k for k in settings if is_drive(k)):
@@ -127,8 +127,8 @@ class Builder:
 
     def undo(self) -> None:
         for volid in self.made:
-            if self._place.find(volid) is not None:
-                self._place.free(volid)
+            if self._store.find(volid) is not None:
+                self._store.free(volid)
         self.made.clear()
 
     def _log(self, text: str) -> None:
@@ -155,12 +155,12 @@ class Builder:
         if not name:
             raise die("no storage ID specified (and no default storage)")
         self._refuse_second(drive)
-        storage = self._place.get_storage(name)
+        storage = self._store.get_storage(name)
         form = drive.options.get("format") or ("qcow2" if names.has_path(storage) else "raw")
         file = f"vm-{self._target.vmid}-cloudinit"
         if names.has_path(storage):
             file += f".{form}"
-        volid = self._place.alloc(name, self._target.vmid, form, CLOUDINIT_SIZE, file)
+        volid = self._store.alloc(name, self._target.vmid, form, CLOUDINIT_SIZE, file)
         self.made.append(volid)
         made = drive.with_file(volid).without("size")
         made.options["media"] = "cdrom"
@@ -177,18 +177,18 @@ class Builder:
             volid = await self._import(drive, name, source)
         else:
             size, form = self._blank(drive, name, wanted[1])
-            volid = self._place.alloc(name, self._target.vmid, form, size)
+            volid = self._store.alloc(name, self._target.vmid, form, size)
             self.made.append(volid)
-        if self._target.template and self._place.feature("template", volid):
+        if self._target.template and self._store.feature("template", volid):
             self.made.remove(volid)
-            volid = self._place.make_base(volid)
+            volid = self._store.make_base(volid)
             self.made.append(volid)
-        made = drive.with_file(volid, self._place.get(volid).size)
+        made = drive.with_file(volid, self._store.get(volid).size)
         self._log(f"{drive.slot}: successfully created disk '{write_drive(made)}'")
         return made
 
     def _blank(self, drive: Drive, name: str, gib: float) -> tuple[int, str]:
-        form = drive.options.get("format") or names.default_format(self._place.get_storage(name))
+        form = drive.options.get("format") or names.default_format(self._store.get_storage(name))
         if drive.slot == "efidisk0":
             return (EFI_SIZE if drive.options.get("efitype") == "4m" else EFI_SMALL), form
         if drive.slot == "tpmstate0":
@@ -197,45 +197,47 @@ class Builder:
 
     async def _import(self, drive: Drive, name: str, source: str) -> str:
         volume, path = self._source(source)
-        form = drive.options.get("format") or target_format(self._place, name, volume.format)
+        form = drive.options.get("format") or target_format(self._store, name, volume.format)
         self._log(f"create full clone of drive ({source})")
-        volid = self._place.alloc(name, self._target.vmid, form, volume.size)
+        volid = self._store.alloc(name, self._target.vmid, form, volume.size)
         self.made.append(volid)
         if self._work is not None and path is None:
-            await self._place.copy(self._work, source, volid)
+            await self._store.copy(self._work, source, volid)
         elif self._work is not None:
             await self._work.sleep(volume.size / self._call.region.pace.bandwidth)
         else:
             await self._call.sleep(volume.size / self._call.region.pace.bandwidth)
-        copied = self._place.get(volid)
-        copied.mark = volume.mark
-        self._place.occupy(volid, max(copied.used, min(volume.used, volume.size)))
+        copied = self._store.get(volid)
+        copied.content_id = volume.content_id
+        self._store.occupy(volid, max(copied.used, min(volume.used, volume.size)))
         return volid
 
-    def _source(self, source: str) -> tuple[Volume, str | None]:
-        """The volume to import, or a file of the host under its path."""
+    def _source(self, source: str) -> tuple[SimVolume, str | None]:
+        """The volume to import, or a file of the host and its path."""
         if not source.startswith("/"):
-            volume = self._place.find(source)
-            if volume is None and self._place.parse(source).kind == "images":
+            volume = self._store.find(source)
+            if volume is None and self._store.parse(source).kind == "images":
                 raise die(f"cannot import from '{source}' - could not get size of {source}")
             if volume is None:
-                raise die(f"failed to stat '{self._place.path(source)}'")
+                raise die(f"failed to stat '{self._store.path(source)}'")
             return volume, None
         known = _volume_at(self._call, source)
         if known is not None:
-            return self._place.get(known), source
+            return self._store.get(known), source
         row = self._call.region.files.get(source)
         if row is None:
             raise die(f"failed to stat '{source}'")
         size = int(row.get("virtual_size") or row.get("size") or 0)
         form = "qcow2" if source.endswith(".qcow2") else "raw"
-        return Volume(source, form, "import", size, int(row.get("size") or 0), mark=source), source
+        return SimVolume(
+            source, form, "import", size, int(row.get("size") or 0), content_id=source
+        ), source
 
     def _existing(self, drive: Drive) -> Drive:
-        access.check_volume(self._call, self._place, drive.file, vmid=self._target.vmid)
+        access.check_volume(self._call, self._store, drive.file, vmid=self._target.vmid)
         if drive.storage is None:
             return drive
-        kind = self._place.parse(drive.file)
+        kind = self._store.parse(drive.file)
         if kind.kind not in ("images", "iso"):
             raise die(
                 f"cannot use volume {drive.file} - content type needs to be 'images' or 'iso'"
@@ -248,7 +250,7 @@ class Builder:
             )
         if drive.is_cloudinit:
             self._refuse_second(drive)
-        volume = self._place.find(drive.file)
+        volume = self._store.find(drive.file)
         if volume is None:
             raise die(f"volume '{drive.file}' does not exist")
         if not volume.size:
@@ -256,72 +258,74 @@ class Builder:
         return drive.with_size(volume.size)
 
 
-def target_format(place: Stock, storage: str, form: str) -> str:
-    """The format of a copy: the source's, where the target storage takes it."""
-    if not names.has_path(place.get_storage(storage)):
+def target_format(store: VolumeStore, storage: str, form: str) -> str:
+    """The format of a copy: that of the source if the target storage supports it."""
+    if not names.has_path(store.get_storage(storage)):
         return "raw"
     if form in ("raw", "qcow2", "vmdk"):
         return form
-    return names.default_format(place.get_storage(storage))
+    return names.default_format(store.get_storage(storage))
 
 
 async def clone_disk(
-    call: Call,
-    work: Work,
+    call: ApiCall,
+    ctx: WorkerContext,
     drive: Drive,
-    target: Target,
+    target: VolumeTarget,
     *,
     full: bool,
     storage: str | None = None,
     form: str | None = None,
-    of: Snapshot | None = None,
+    of: SimSnapshot | None = None,
 ) -> Drive:
-    """A copy or linked clone of a drive's volume (or of a snapshot of it)."""
-    place = files.stock(call)
+    """Copy or link-clone the volume of a drive, or a snapshot of it."""
+    store = files.volume_store(call)
     word = "full" if full else "linked"
-    work.log(f"create {word} clone of drive {drive.slot} ({drive.file})")
+    ctx.log(f"create {word} clone of drive {drive.slot} ({drive.file})")
     if not full:
-        volid = place.clone(drive.file, target.vmid, work, of.name if of else None)
-        _as_it_was(place, volid, drive.file, of)
-        return drive.with_file(volid, place.get(volid).size)
+        volid = store.clone(drive.file, target.vmid, ctx, of.name if of else None)
+        _restore_snapshot_state(store, volid, drive.file, of)
+        return drive.with_file(volid, store.get(volid).size)
     name = storage or drive.storage or ""
-    source = place.get(drive.file)
-    kept = form if form and names.has_path(place.get_storage(name)) else None
-    form = kept or target_format(place, name, source.format)
+    source = store.get(drive.file)
+    kept = form if form and names.has_path(store.get_storage(name)) else None
+    form = kept or target_format(store, name, source.format)
     if drive.is_cloudinit:
         file = f"vm-{target.vmid}-cloudinit"
-        file += f".{form}" if names.has_path(place.get_storage(name)) else ""
-        volid = place.alloc(name, target.vmid, form, CLOUDINIT_SIZE, file)
+        file += f".{form}" if names.has_path(store.get_storage(name)) else ""
+        volid = store.alloc(name, target.vmid, form, CLOUDINIT_SIZE, file)
     else:
         was = of.disks.get(drive.file) if of else None
-        volid = place.alloc(name, target.vmid, form, int(was["size"]) if was else source.size)
-        await _copy(call, work, drive.file, volid)
-        _as_it_was(place, volid, drive.file, of)
+        volid = store.alloc(name, target.vmid, form, int(was["size"]) if was else source.size)
+        await _copy(call, ctx, drive.file, volid)
+        _restore_snapshot_state(store, volid, drive.file, of)
     if drive.slot.startswith("unused"):
         return drive.with_file(volid)
-    return drive.with_file(volid, place.get(volid).size)
+    return drive.with_file(volid, store.get(volid).size)
 
 
-def _as_it_was(place: Stock, volid: str, source: str, of: Snapshot | None) -> None:
-    """A clone of a snapshot has the size and the content of that moment."""
+def _restore_snapshot_state(
+    store: VolumeStore, volid: str, source: str, of: SimSnapshot | None
+) -> None:
+    """Give a clone of a snapshot the size and content of the snapshot."""
     was = of.disks.get(source) if of else None
     if was is not None:
-        volume = place.get(volid)
-        volume.size, volume.mark = int(was["size"]), str(was["mark"])
+        volume = store.get(volid)
+        volume.size, volume.content_id = int(was["size"]), str(was["content_id"])
 
 
-async def _copy(call: Call, work: Work, source: str, target: str) -> None:
-    place, done = files.stock(call), False
+async def _copy(call: ApiCall, ctx: WorkerContext, source: str, target: str) -> None:
+    store, done = files.volume_store(call), False
     try:
-        await place.copy(work, source, target, int(call.get("bwlimit") or 0))
+        await store.copy(ctx, source, target, int(call.get("bwlimit") or 0))
         done = True
     finally:
         if not done and call.region.hosts[call.node].online:
-            place.free(target)
+            store.free(target)
 
 
-def check_images(call: Call, storage: str, node: str | None = None) -> None:
-    """A storage that can hold disks on a node."""
-    found = files.stock(call).enabled(storage, node)
+def check_images(call: ApiCall, storage: str, node: str | None = None) -> None:
+    """Check that a storage can hold disk images on a node."""
+    found = files.volume_store(call).enabled(storage, node)
     if "images" not in found.content:
         raise bad_params(storage=f"storage '{storage}' does not support vm images")

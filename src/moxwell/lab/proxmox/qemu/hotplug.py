@@ -1,9 +1,9 @@
 """
-From pending to real: at once on a stopped VM, by hotplug where possible on a running one.
+Applies pending changes: all of them on a stopped VM, by hotplug on a running VM.
 
-What cannot be plugged stays pending without a word; what fails while being plugged stays pending
-too, and its text goes into the answer. Changes of cloud-init values on a running VM are
-recorded in ``Guest.special`` with the values that the guest still sees.
+Changes that cannot be hotplugged stay pending; those whose hotplug fails stay pending too, and the
+response contains the error. When a cloud-init option of a running VM changes, the value on the
+drive is kept in ``SimGuest.special``.
 """
 
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, is_drive
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.errors import PveError, die
+from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.qemu import cloudinit, open_volumes
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Guest, Value
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import SimGuest, Value
 
-FAST = frozenset(
+ALWAYS_HOTPLUGGABLE = frozenset(
     words(
         "description hookscript lock migrate_downtime migrate_speed name onboot protection shares"
         " startup tags vmstatestorage"
@@ -27,16 +27,16 @@ _FIXED_DRIVE = ("aio", "discard", "iothread", "queues", "product", "cache", "ssd
 _CLOUDINIT = vm.CLOUDINIT | {"name"}
 
 
-class Skip(PveError):
-    """Not possible while the VM runs: the change waits."""
+class NotHotpluggable(PveException):
+    """Not hotpluggable: the change stays pending."""
 
     def __init__(self) -> None:
         super().__init__(500, "skip")
 
 
-def apply(call: Call, guest: Guest) -> None:
-    """Make everything that is pending real; the VM does not run."""
-    place = files.stock(call)
+def apply(call: ApiCall, guest: SimGuest) -> None:
+    """Apply all pending changes; the VM is stopped."""
+    store = files.volume_store(call)
     for name, force in sorted(guest.deletes.items()):
         drive = (
             find_drive(name, guest.conf[name]) if is_drive(name) and name in guest.conf else None
@@ -50,44 +50,46 @@ def apply(call: Call, guest: Guest) -> None:
         if is_drive(name) and name in guest.conf:
             old, new = find_drive(name, guest.conf[name]), find_drive(name, value)
             if old is not None and (new is None or new.file != old.file):
-                files.register_unused(place, guest, old)
+                files.register_unused(store, guest, old)
         guest.conf[name] = value
     guest.pending.clear()
-    files.write(call.desk, guest)
+    files.write(call.runtime, guest)
 
 
-def detach(call: Call, guest: Guest, drive: Drive, *, force: bool) -> None:
-    """Take a volume off a drive: unused, or gone if forced and ours."""
-    place = files.stock(call)
+def detach(call: ApiCall, guest: SimGuest, drive: Drive, *, force: bool) -> None:
+    """Detach the volume of a drive: it becomes unused, or is freed if forced and owned."""
+    store = files.volume_store(call)
     if not force:
-        files.register_unused(place, guest, drive)
+        files.register_unused(store, guest, drive)
         return
     call.check_vm(guest.vmid, "VM.Config.Disk")
     deallocate(call, guest, drive.slot, drive.file, cdrom=drive.is_cdrom)
 
 
-def deallocate(call: Call, guest: Guest, key: str, volid: str, *, cdrom: bool = False) -> None:
-    """Free a volume that nothing else of the guest names; foreign volumes stay."""
-    place = files.stock(call)
-    if cdrom or not files.is_owner(place, guest.vmid, volid):
+def deallocate(
+    call: ApiCall, guest: SimGuest, key: str, volid: str, *, cdrom: bool = False
+) -> None:
+    """Free a volume that the guest owns and does not reference elsewhere."""
+    store = files.volume_store(call)
+    if cdrom or not files.is_owner(store, guest.vmid, volid):
         return
     call.check(f"/storage/{volid.partition(':')[0]}", "Datastore.AllocateSpace")
     if files.in_use(guest, key, volid):
         raise die(f"unable to delete '{volid}' - volume is still in use (snapshot?)")
-    place.free(volid)
+    store.free(volid)
 
 
-class Plugger:
+class HotplugUpdate:
     """Applies pending changes to one running VM."""
 
-    def __init__(self, call: Call, guest: Guest, chosen: set[str]) -> None:
+    def __init__(self, call: ApiCall, guest: SimGuest, chosen: set[str]) -> None:
         self._call, self._guest, self._chosen = call, guest, chosen
         self._features = vm.read_hotplug(guest.conf)
         self.errors: dict[str, str] = {}
 
     def run(self) -> None:
         guest = self._guest
-        for name in [n for n in guest.pending if n in FAST]:
+        for name in [n for n in guest.pending if n in ALWAYS_HOTPLUGGABLE]:
             self._set(name, guest.pending.pop(name))
         for name in sorted(n for n in guest.deletes if n in self._chosen):
             if self._try(name, self._remove, name):
@@ -100,16 +102,16 @@ class Plugger:
                 self._set(name, value)
                 guest.live[name] = value
                 guest.pending.pop(name, None)
-        files.write(self._call.desk, guest)
+        files.write(self._call.runtime, guest)
         if "cloudinit" in self._features and files.find_cloudinit([guest.conf]) is not None:
             cloudinit.regenerate(self._call, guest)
 
     def _try(self, name: str, action: Callable[..., None], *args: Value) -> bool:
         try:
             action(*args)
-        except Skip:
+        except NotHotpluggable:
             return False
-        except PveError as problem:
+        except PveException as problem:
             self.errors[name] = f"hotplug problem - {problem.message}\n"
             return False
         return True
@@ -118,15 +120,15 @@ class Plugger:
         self._record(name, self._guest.conf.get(name), value)
         self._guest.conf[name] = value
 
-    # ------------------------------------------------------------------ removing
+    # ------------------------------------------------------------------ delete
 
     def _remove(self, name: str) -> None:
         guest = self._guest
-        if name in FAST or name in ("cpuunits", "cpulimit"):
+        if name in ALWAYS_HOTPLUGGABLE or name in ("cpuunits", "cpulimit"):
             return
         if name == "hotplug":
             if {"cpu", "memory"} & self._features:
-                raise Skip
+                raise NotHotpluggable
         elif name == "tablet":
             self._need("usb")
         elif name == "vcpus":
@@ -135,7 +137,7 @@ class Plugger:
             self._need("memory")
         elif name == "balloon":
             if guest.conf.get("balloon") == 0:
-                raise Skip
+                raise NotHotpluggable
         elif _is(name, "usb"):
             self._need_usb()
         elif _is(name, "net"):
@@ -144,12 +146,12 @@ class Plugger:
         elif is_drive(name):
             self._remove_drive(name)
         else:
-            raise Skip
+            raise NotHotpluggable
 
     def _remove_drive(self, name: str) -> None:
         self._need("disk")
         if name.startswith(("efidisk", "ide", "sata", "tpmstate")):
-            raise Skip
+            raise NotHotpluggable
         self._unplug(name)
         drive = find_drive(name, self._guest.conf.get(name, ""))
         if drive is not None:
@@ -157,21 +159,21 @@ class Plugger:
 
     def _need(self, feature: str) -> None:
         if feature not in self._features:
-            raise Skip
+            raise NotHotpluggable
 
     def _need_usb(self) -> None:
         ostype = str(self._guest.conf.get("ostype", ""))
         if "usb" not in self._features or ostype not in ("l26", "win8", "win10", "win11"):
-            raise Skip
+            raise NotHotpluggable
 
     def _unplug(self, name: str) -> None:
         if name in files.boot_drives(self._guest.conf):
             raise die(f"can't unplug bootdisk '{name}'")
-        if self._guest.special.get(f"ghost:{name}"):
+        if self._guest.special.get(f"unattached:{name}"):
             tail = " - still busy in guest?" if self._call.major >= 9 else ""
             raise die(f"error on hot-unplugging device '{name}'{tail}")
 
-    # ------------------------------------------------------------------ changing
+    # ------------------------------------------------------------------ set
 
     def _change(self, name: str, value: Value) -> None:
         guest = self._guest
@@ -189,7 +191,7 @@ class Plugger:
             self._change_memory(value)
         elif name == "balloon":
             if (guest.conf.get("balloon") == 0) != (value == 0):
-                raise Skip
+                raise NotHotpluggable
         elif name == "agent":
             self._change_agent(str(value))
         elif _is(name, "usb"):
@@ -199,12 +201,12 @@ class Plugger:
         elif is_drive(name):
             self._change_drive(name, str(value))
         else:
-            raise Skip
+            raise NotHotpluggable
 
     def _change_hotplug(self, value: str) -> None:
         new = formats.hotplug_features(value)
         if (new ^ self._features) & {"cpu", "memory"} or new & {"cpu", "memory"}:
-            raise Skip
+            raise NotHotpluggable
 
     def _change_vcpus(self, count: int) -> None:
         conf = self._guest.conf
@@ -225,7 +227,7 @@ class Plugger:
             if old.get(key, "0" if key == "enabled" else "virtio") != new.get(
                 key, "0" if key == "enabled" else "virtio"
             ):
-                raise Skip
+                raise NotHotpluggable
 
     def _change_net(self, name: str, value: str) -> None:
         new = devices.read(devices.NET, value)
@@ -250,46 +252,46 @@ class Plugger:
             )
 
     def _change_drive(self, name: str, value: str) -> None:
-        guest, place = self._guest, files.stock(self._call)
+        guest, store = self._guest, files.volume_store(self._call)
         new = find_drive(name, value)
         if new is None or name in ("efidisk0", "tpmstate0"):
-            raise Skip
+            raise NotHotpluggable
         old = find_drive(name, guest.conf.get(name, "")) if name in guest.conf else None
         if old is None:
             self._need("disk")
             if name.startswith(("ide", "sata")):
-                raise Skip
+                raise NotHotpluggable
             self._plug(new)
             return
         if old.options.get("media", "disk") != new.options.get("media", "disk"):
             raise die("unable to change media type")
         if old.is_cdrom_media:
             if new.file == "none" and old.is_cloudinit:
-                files.register_unused(place, guest, old)
+                files.register_unused(store, guest, old)
             return
         self._swap(name, old, new)
 
     def _swap(self, name: str, old: Drive, new: Drive) -> None:
         if old.file == new.file:
             if any(old.options.get(k) != new.options.get(k) for k in _FIXED_DRIVE):
-                raise Skip
+                raise NotHotpluggable
             return
         self._need("disk")
         self._unplug(name)
-        files.register_unused(files.stock(self._call), self._guest, old)
+        files.register_unused(files.volume_store(self._call), self._guest, old)
         self._plug(new)
 
     def _plug(self, drive: Drive) -> None:
-        """Plug a disk; QEMU's refusal of an open file goes unnoticed, as in PVE."""
-        if open_volumes.is_taken(self._call, self._guest, drive):
-            self._guest.special[f"ghost:{drive.slot}"] = 1
+        """Attach a disk; as in PVE, a failure of QEMU to open the file is ignored."""
+        if open_volumes.is_locked(self._call, self._guest, drive):
+            self._guest.special[f"unattached:{drive.slot}"] = 1
         else:
-            self._guest.special.pop(f"ghost:{drive.slot}", None)
+            self._guest.special.pop(f"unattached:{drive.slot}", None)
 
     # ------------------------------------------------------------------ cloud-init
 
     def _record(self, name: str, old: Value | None, new: Value | None) -> None:
-        """Note what the guest's cloud-init drive still says."""
+        """Keep the value that the cloud-init drive still has."""
         if name not in _CLOUDINIT and not _is(name, "ipconfig") and not _is(name, "net"):
             return
         special = self._guest.special
@@ -313,8 +315,8 @@ class Plugger:
             special["added"] = ",".join(sorted(added))
 
 
-def has_bridge(call: Call, name: str) -> bool:
-    """Does the node have this bridge or VNet?"""
+def has_bridge(call: ApiCall, name: str) -> bool:
+    """Whether the node has this bridge or VNet."""
     vnets = call.region.sdn.running.get("vnets", {})
     return name in call.host.bridges or name in vnets
 

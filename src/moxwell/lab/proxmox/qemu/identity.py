@@ -1,6 +1,4 @@
-"""
-What PVE makes up or checks about a guest's identity: ids, MAC addresses, tags, keys, passwords.
-"""
+"""Generated and checked guest properties: UUIDs, MAC addresses, tags, SSH keys, passwords."""
 
 import base64
 import binascii
@@ -11,39 +9,39 @@ import uuid
 
 from moxwell.lab.proxmox.config_schema import devices, formats
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import Call, Desk
+from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
 from moxwell.lab.proxmox.state import Conf
 
 _KEY = re.compile(r"(ssh-[\w-]+(?:@openssh\.com)?|ecdsa-[\w-]+|sk-[\w@.-]+)\s+([A-Za-z0-9+/=]+)")
 QEMU_VERSIONS = {8: "9.2.0", 9: "10.1.2"}
 
 
-def new_uuid(desk: Desk) -> str:
-    return str(uuid.UUID(int=desk.random.getrandbits(128), version=4))
+def new_uuid(runtime: RegionRuntime) -> str:
+    return str(uuid.UUID(int=runtime.random.getrandbits(128), version=4))
 
 
-def new_mac(call: Call) -> str:
-    """A random address under the datacenter's prefix."""
+def new_mac(call: ApiCall) -> str:
+    """A random MAC address with the datacenter's prefix."""
     prefix = str(call.region.options.get("mac_prefix") or "BC:24:11").upper().split(":")
-    rest = [f"{call.desk.random.randrange(256):02X}" for _ in range(6 - len(prefix))]
+    rest = [f"{call.runtime.random.randrange(256):02X}" for _ in range(6 - len(prefix))]
     return ":".join(prefix + rest)
 
 
-def with_mac(call: Call, text: str, *, fresh: bool = False) -> str:
-    """A network card's string with an address, in normal form."""
+def with_mac(call: ApiCall, text: str, *, fresh: bool = False) -> str:
+    """A network device string with a MAC address, in normalized form."""
     values = devices.read(devices.NET, text)
     if fresh or "macaddr" not in values:
         values["macaddr"] = new_mac(call)
     return devices.write_net(values)
 
 
-def meta(desk: Desk) -> str:
-    version = QEMU_VERSIONS.get(desk.region.major, QEMU_VERSIONS[9])
-    return f"creation-qemu={version},ctime={int(desk.now())}"
+def meta(runtime: RegionRuntime) -> str:
+    version = QEMU_VERSIONS.get(runtime.region.major, QEMU_VERSIONS[9])
+    return f"creation-qemu={version},ctime={int(runtime.now())}"
 
 
-def normal_tags(call: Call, text: str) -> str:
-    """Tags as PVE keeps them: once each, small and sorted unless the datacenter says otherwise."""
+def normalize_tags(call: ApiCall, text: str) -> str:
+    """Tags as PVE stores them: unique, lower case and sorted unless configured otherwise."""
     style = str(call.region.options.get("tag-style") or "")
     tags = formats.split_list(text)
     if "case-sensitive=1" not in style:
@@ -54,7 +52,7 @@ def normal_tags(call: Call, text: str) -> str:
 
 
 def check_ssh_keys(text: str) -> None:
-    """As ssh-keygen judges a file of public keys."""
+    """Check public keys as ssh-keygen does."""
     if not any(_is_key(line) for line in text.splitlines()):
         raise die("SSH public key validation error")
 
@@ -72,7 +70,7 @@ def _is_key(line: str) -> bool:
 
 
 def hashed_password(conf: Conf, password: str) -> str:
-    """cloud-init passwords are stored hashed, unless the guest is a Windows."""
+    """Hash a cloud-init password, unless the OS type is Windows."""
     if str(conf.get("ostype", "")).startswith("w") or re.match(
         r"\$(?:[156]|2[ay])(\$.+){2}", password
     ):

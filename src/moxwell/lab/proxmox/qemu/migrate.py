@@ -1,25 +1,25 @@
 """
-GET and POST migrate: to another node of the cluster, running or not.
+GET and POST migrate: migrates a VM to another node of the cluster, online or offline.
 
-Shared volumes stay where they are; local ones are copied at the world's migration bandwidth.
-A running VM keeps running; its memory is what takes the time.
+Local volumes are copied with the migration bandwidth of the world file; shared ones are not. An
+online migration takes the time to copy the memory.
 """
 
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.config_schema.drives import Drive, write_drive
-from moxwell.lab.proxmox.errors import PveError, bad_params, die, param_error
+from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import open_volumes
 from moxwell.lab.proxmox.qemu.hotplug import has_bridge
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Conf, Guest, Row
-from moxwell.lab.proxmox.tasks import Work
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import Conf, Row, SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
 def local_resources(conf: Conf, running: bool) -> tuple[list[str], dict[str, Row]]:
-    """Devices that hold a VM to its node, and mapped ones."""
+    """Local devices that prevent a migration, and mapped devices."""
     local, mapped = ["ivshmem"] if "ivshmem" in conf else [], {}
     for key, value in conf.items():
         family = key.rstrip("0123456789")
@@ -37,12 +37,12 @@ def local_resources(conf: Conf, running: bool) -> tuple[list[str], dict[str, Row
     return local, mapped
 
 
-def local_disks(call: Call, guest: Guest) -> list[Row]:
-    """Every volume of the VM that its node alone has."""
+def local_disks(call: ApiCall, guest: SimGuest) -> list[Row]:
+    """The local volumes of the VM."""
     rows: dict[str, Row] = {}
     found = [(d, False) for d in files.drives(guest.conf)]
     found += [(d, True) for d in files.unused(guest.conf)]
-    for drive, spare in found:
+    for drive, is_unused in found:
         storage = call.region.storages.get(drive.storage or "")
         if storage is None or storage.shared or drive.options.get("shared") == "1":
             continue
@@ -51,21 +51,21 @@ def local_disks(call: Call, guest: Guest) -> list[Row]:
             "cdrom": int(drive.is_cdrom_media),
             "replicate": int(drive.options.get("replicate", "1")),
             "shared": 0,
-            "is_unused": int(spare),
-            "is_attached": int(not spare),
+            "is_unused": int(is_unused),
+            "is_attached": int(not is_unused),
             "is_vmstate": 0,
             "is_tpmstate": int(drive.slot == "tpmstate0"),
         }
         if drive.size:
             row["size"] = drive.size
-        if not spare:
+        if not is_unused:
             row["drivename"] = drive.slot
         rows[drive.file] = row
     return list(rows.values())
 
 
-def unavailable(call: Call, conf: Conf, node: str) -> list[str]:
-    """Storages of a configuration that another node does not have."""
+def unavailable_storages(call: ApiCall, conf: Conf, node: str) -> list[str]:
+    """The storages of a configuration that a node does not have."""
     found = set()
     for drive in files.drives(conf):
         storage = call.region.storages.get(drive.storage or "")
@@ -74,8 +74,8 @@ def unavailable(call: Call, conf: Conf, node: str) -> list[str]:
     return sorted(found)
 
 
-def precondition(call: Call) -> Row:
-    """GET migrate: where the VM could go, and what holds it."""
+def precondition(call: ApiCall) -> Row:
+    """GET migrate: allowed nodes, and local disks and resources."""
     guest = call.get_guest(call.params["vmid"])
     files.check_lock(guest)
     local, mapped = local_resources(guest.conf, guest.running)
@@ -83,12 +83,12 @@ def precondition(call: Call) -> Row:
     for node in call.region.hosts:
         if node == call.node:
             continue
-        missing = unavailable(call, guest.conf, node)
+        missing = unavailable_storages(call, guest.conf, node)
         refused[node] = {"unavailable_storages": missing} if missing else {}
         if not missing:
             allowed.append(node)
     newer: Row = {"has-dbus-vmstate": 1} if call.major >= 9 else {}
-    if call.major >= 9 and ha_manager.managed(call.region, guest) is not None:
+    if call.major >= 9 and ha_manager.find_managed(call.region, guest) is not None:
         newer["dependent-ha-resources"] = []
     return newer | {
         "running": int(guest.running),
@@ -102,7 +102,7 @@ def precondition(call: Call) -> Row:
 
 
 def storage_map(text: str) -> tuple[str | None, dict[str, str], bool]:
-    """(default, pairs, identity) of ``targetstorage``."""
+    """(default, mapping, identity) of ``targetstorage``."""
     default, pairs, same = None, {}, False
     for item in formats.split_list(text):
         source, colon, target = item.partition(":")
@@ -115,7 +115,7 @@ def storage_map(text: str) -> tuple[str | None, dict[str, str], bool]:
     return default, pairs, same
 
 
-def _check_storages(call: Call, guest: Guest, target: str) -> None:
+def _check_storages(call: ApiCall, guest: SimGuest, target: str) -> None:
     text = call.get("targetstorage")
     if not text:
         check_available(call, guest, target)
@@ -123,9 +123,9 @@ def _check_storages(call: Call, guest: Guest, target: str) -> None:
     default, pairs, same = storage_map(text)
     if not same:
         call.check_vm(guest.vmid, "VM.Config.Disk")
-    place = files.stock(call)
+    store = files.volume_store(call)
     for name in [*pairs.values(), *([default] if default else [])]:
-        found = place.enabled(name, target)
+        found = store.enabled(name, target)
         call.check(f"/storage/{name}", "Datastore.AllocateSpace")
         if "images" not in found.content:
             raise die(f"storage '{name}' does not support vm images")
@@ -133,15 +133,15 @@ def _check_storages(call: Call, guest: Guest, target: str) -> None:
         check_available(call, guest, target)
 
 
-def check_available(call: Call, guest: Guest, target: str) -> None:
-    place = files.stock(call)
+def check_available(call: ApiCall, guest: SimGuest, target: str) -> None:
+    store = files.volume_store(call)
     for drive in files.drives(guest.conf):
         if drive.storage:
-            place.enabled(drive.storage)
-            place.enabled(drive.storage, target)
+            store.enabled(drive.storage)
+            store.enabled(drive.storage, target)
 
 
-def check_target(call: Call) -> str:
+def check_target(call: ApiCall) -> str:
     target = str(call.params["target"])
     if target == call.node:
         raise bad_params(target="target is local node.")
@@ -150,7 +150,7 @@ def check_target(call: Call) -> str:
     return target
 
 
-def migrate(call: Call) -> str:
+def migrate(call: ApiCall) -> str:
     """POST migrate."""
     target = check_target(call)
     for name in ("force", "migration_type", "migration_network"):
@@ -161,22 +161,24 @@ def migrate(call: Call) -> str:
     if guest.running and not call.get("online"):
         raise die("can't migrate running VM without --online")
     _check_storages(call, guest, target)
-    if not call.via_ha and ha_manager.managed(call.region, guest) is not None:
+    if not call.via_ha and ha_manager.find_managed(call.region, guest) is not None:
         return ha_manager.delegate(call, guest, "migrate", target)
-    return call.spawn("qmigrate", guest.vmid, lambda work: _Trip(call, guest, target, work).run())
+    return call.spawn(
+        "qmigrate", guest.vmid, lambda ctx: _Migration(call, guest, target, ctx).run()
+    )
 
 
-class _Trip:
-    """One migration under way."""
+class _Migration:
+    """One migration."""
 
-    def __init__(self, call: Call, guest: Guest, target: str, work: Work) -> None:
-        self._call, self._guest, self._target, self._work = call, guest, target, work
+    def __init__(self, call: ApiCall, guest: SimGuest, target: str, ctx: WorkerContext) -> None:
+        self._call, self._guest, self._target, self._work = call, guest, target, ctx
         self._began = call.now()
         self._made: list[str] = []
         self._moved: list[tuple[Drive, str]] = []
 
     def _log(self, text: str) -> None:
-        self._work.log(f"{self._call.desk.clock.now():%Y-%m-%d %H:%M:%S} {text}")
+        self._work.log(f"{self._call.runtime.clock.now():%Y-%m-%d %H:%M:%S} {text}")
 
     async def run(self) -> None:
         call, guest = self._call, self._guest
@@ -190,7 +192,7 @@ class _Trip:
                 await self._copy_volumes()
                 await self._copy_memory()
                 done = True
-            except PveError as problem:
+            except PveException as problem:
                 self._log(f"ERROR: {problem.message}")
                 raise die("migration aborted") from problem
             finally:
@@ -216,7 +218,7 @@ class _Trip:
         guest.conf["lock"] = "migrate"
 
     def _scan(self) -> None:
-        """Look at every local volume; all that is wrong is logged before giving up."""
+        """Check every local volume; logs all errors before it fails."""
         rows = local_disks(self._call, self._guest)
         problems = {row["volid"]: self._why_not(row) for row in rows}
         for row in sorted(rows, key=lambda row: str(row["volid"])):
@@ -227,30 +229,30 @@ class _Trip:
             self._log(f"can't migrate local disk '{volid}': {text}")
         if found:
             raise die("Problem found while scanning volumes - can't migrate VM - check log")
-        place = files.stock(self._call)
+        store = files.volume_store(self._call)
         for row in rows:
-            parsed = place.parse(row["volid"])
+            parsed = store.parse(row["volid"])
             if parsed.base is not None:
                 text = f"can't migrate '{row['volid']}' as it's a clone of '{parsed.base}'"
                 raise die(f"Problem found while scanning volumes - {text}")
 
     def _why_not(self, row: Row) -> str | None:
-        place, volid, guest = files.stock(self._call), str(row["volid"]), self._guest
-        if place.find(volid) is None:
+        store, volid, guest = files.volume_store(self._call), str(row["volid"]), self._guest
+        if store.find(volid) is None:
             return f"volume '{volid}' does not exist"
         if row["cdrom"]:
             return None if "-cloudinit" in volid else "local cdrom image"
-        owner = place.owner(volid)
+        owner = store.owner(volid)
         if owner != guest.vmid:
             return f"owned by other VM (owner = VM {owner})"
-        if place.base_in_use(volid):
+        if store.base_in_use(volid):
             return "referenced by linked clone(s)"
         if guest.running and row["is_attached"] and not self._call.get("with-local-disks"):
             return "can't live migrate attached local disks without with-local-disks option"
         return None
 
     def _turn_jobs(self, source: str) -> None:
-        """Replication to the host that the guest moves to now goes back to where it was."""
+        """Switch replication jobs to the migration target to the opposite direction."""
         for job in self._call.region.replication.values():
             if job.get("guest") == self._guest.vmid and job.get("target") == self._target:
                 job["target"] = source
@@ -265,7 +267,7 @@ class _Trip:
 
     async def _copy_volumes(self) -> None:
         call, guest = self._call, self._guest
-        here, there = files.stock(call), Stock(call.desk, self._target)
+        here, there = files.volume_store(call), VolumeStore(call.runtime, self._target)
         default, pairs, _ = storage_map(str(call.get("targetstorage") or ""))
         for conf_drive in [*files.drives(guest.conf), *files.unused(guest.conf)]:
             name = conf_drive.storage or ""
@@ -275,7 +277,9 @@ class _Trip:
                 continue
             await self._copy_volume(here, there, conf_drive, wanted)
 
-    async def _copy_volume(self, here: Stock, there: Stock, drive: Drive, storage: str) -> None:
+    async def _copy_volume(
+        self, here: VolumeStore, there: VolumeStore, drive: Drive, storage: str
+    ) -> None:
         call, guest = self._call, self._guest
         volume = here.get(drive.file)
         self._log(f"copying local disk images: {drive.file}")
@@ -285,7 +289,7 @@ class _Trip:
         rate = call.region.pace.migration_bandwidth
         await self._work.sleep(volume.size / (min(rate, limit) if limit else rate))
         copied = there.get(new)
-        copied.mark, copied.data = volume.mark, volume.data
+        copied.content_id, copied.data = volume.content_id, volume.data
         there.occupy(new, max(copied.used, volume.used))
         self._moved.append((drive, new))
 
@@ -304,26 +308,26 @@ class _Trip:
     def _give_up(self) -> None:
         guest = self._guest
         self._log("aborting phase 1 - cleanup resources")
-        there = Stock(self._call.desk, self._target)
+        there = VolumeStore(self._call.runtime, self._target)
         for volid in self._made:
             if there.find(volid) is not None:
                 there.free(volid)
         guest.conf.pop("lock", None)
-        files.write(self._call.desk, guest)
+        files.write(self._call.runtime, guest)
 
     def _arrive(self) -> None:
-        guest, desk = self._guest, self._call.desk
+        guest, runtime = self._guest, self._call.runtime
         guest.conf.pop("lock", None)
-        here = files.stock(self._call)
+        here = files.volume_store(self._call)
         for drive, new in self._moved:
             here.free(drive.file)
-            spare = drive.slot.startswith("unused")
-            text = new if spare else write_drive(Drive(drive.slot, new, drive.options))
+            is_unused = drive.slot.startswith("unused")
+            text = new if is_unused else write_drive(Drive(drive.slot, new, drive.options))
             guest.conf[drive.slot] = text
         self._turn_jobs(guest.node)
         guest.node = self._target
         if guest.running:
-            guest.pid = desk.region.next_number() + 10000
+            guest.pid = runtime.region.next_number() + 10000
             guest.live |= {k: v for k, v in guest.conf.items() if k in guest.live}
-            open_volumes.note(desk, guest)
-        files.write(desk, guest)
+            open_volumes.add(runtime, guest)
+        files.write(runtime, guest)

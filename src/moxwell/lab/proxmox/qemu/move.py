@@ -1,62 +1,60 @@
-"""
-PUT resize and POST move_disk: to another storage, or to another VM.
-"""
+"""PUT resize and POST move_disk: to another storage or another VM."""
 
 import re
 
 from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, parse_size, write_drive
-from moxwell.lab.proxmox.errors import PveError, bad_params, die, param_error
+from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import disks, update
 from moxwell.lab.proxmox.qemu.clone import make_bases
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Guest
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 # ---------------------------------------------------------------------- resize
 
 
-def resize(call: Call) -> str:
-    """PUT resize: every refusal but a bad parameter ends the task."""
+def resize(call: ApiCall) -> str:
+    """PUT resize; errors other than invalid parameters fail the task."""
     vmid = call.params["vmid"]
     if call.get("skiplock") and not call.is_root:
         raise bad_params(skiplock="Only root may use this option.")
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("qemu", vmid):
-            _resize(call, call.get_guest(vmid), work)
+            _resize(call, call.get_guest(vmid), ctx)
 
     return call.spawn("resize", vmid, worker)
 
 
-def _resize(call: Call, guest: Guest, work: Work) -> None:
+def _resize(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
     files.check_digest(guest, call.get("digest"))
     if not call.get("skiplock"):
         files.check_lock(guest)
-    slot, place = call.params["disk"], files.stock(call)
+    slot, store = call.params["disk"], files.volume_store(call)
     drive = find_drive(slot, guest.conf[slot]) if slot in guest.conf else None
     if drive is None:
         raise die(f"disk '{slot}' does not exist")
     if drive.is_cdrom_media:
         raise die("you can't resize a cdrom")
     call.check(f"/storage/{drive.storage}", "Datastore.AllocateSpace")
-    volume = place.get(drive.file)
+    volume = store.get(drive.file)
     size = new_size(str(call.params["size"]), volume.size)
     if size < volume.size:
         raise die("shrinking disks is not supported")
     if size == volume.size:
         return
-    place.resize(drive.file, size)
+    store.resize(drive.file, size)
     if not guest.running:
-        work.log("Image resized.")
+        ctx.log("Image resized.")
     guest.conf[slot] = write_drive(drive.with_size(size))
     if guest.running and slot in guest.live:
         guest.live[slot] = guest.conf[slot]
-    files.write(call.desk, guest)
+    files.write(call.runtime, guest)
 
 
 def new_size(text: str, old: int) -> int:
-    """Bytes of ``+1G`` or ``3G``."""
+    """The new size in bytes for ``+1G`` or ``3G``."""
     size = parse_size(text.removeprefix("+")) or 0
     return old + size if text.startswith("+") else size
 
@@ -64,7 +62,7 @@ def new_size(text: str, old: int) -> int:
 # ---------------------------------------------------------------------- move
 
 
-def move_disk(call: Call) -> str:
+def move_disk(call: ApiCall) -> str:
     """POST move_disk."""
     storage, other = call.get("storage"), call.get("target-vmid")
     if other and storage:
@@ -78,7 +76,7 @@ def move_disk(call: Call) -> str:
     raise param_error({"target-vmid": text, "storage": text})
 
 
-def _movable(call: Call, storage: str) -> tuple[Guest, Drive]:
+def _movable(call: ApiCall, storage: str) -> tuple[SimGuest, Drive]:
     guest, slot = call.get_guest(call.params["vmid"]), call.params["disk"]
     files.check_lock(guest)
     files.check_digest(guest, call.get("digest"))
@@ -99,30 +97,32 @@ def _movable(call: Call, storage: str) -> tuple[Guest, Drive]:
     return guest, drive
 
 
-def _in_snapshot(guest: Guest, volid: str) -> bool:
+def _in_snapshot(guest: SimGuest, volid: str) -> bool:
     return any(d.file == volid for s in guest.snapshots.values() for d in files.drives(s.conf))
 
 
-def _to_storage(call: Call, storage: str) -> str:
+def _to_storage(call: ApiCall, storage: str) -> str:
     call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
     _movable(call, storage)
     vmid = call.params["vmid"]
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("qemu", vmid):
             guest, drive = _movable(call, storage)
-            await _move(call, guest, drive, storage, work)
+            await _move(call, guest, drive, storage, ctx)
 
     return call.spawn("qmmove", vmid, worker)
 
 
-async def _move(call: Call, guest: Guest, drive: Drive, storage: str, work: Work) -> None:
-    place, target = files.stock(call), disks.Target(guest.vmid)
+async def _move(
+    call: ApiCall, guest: SimGuest, drive: Drive, storage: str, ctx: WorkerContext
+) -> None:
+    store, target = files.volume_store(call), disks.VolumeTarget(guest.vmid)
     try:
         new = await disks.clone_disk(
-            call, work, drive, target, full=True, storage=storage, form=call.get("format")
+            call, ctx, drive, target, full=True, storage=storage, form=call.get("format")
         )
-    except PveError as problem:
+    except PveException as problem:
         raise die(f"storage migration failed: {problem.message}") from problem
     guest.conf[drive.slot] = write_drive(new)
     if guest.running:
@@ -130,16 +130,16 @@ async def _move(call: Call, guest: Guest, drive: Drive, storage: str, work: Work
     if not call.get("delete"):
         files.add_unused(guest.conf, drive.file)
     if guest.template:
-        await make_bases(call, guest, work, only=drive.slot)
-    files.write(call.desk, guest)
+        await make_bases(call, guest, ctx, only=drive.slot)
+    files.write(call.runtime, guest)
     if call.get("delete"):
         try:
-            place.free(drive.file, work)
-        except PveError as problem:
-            work.log(problem.message)
+            store.free(drive.file, ctx)
+        except PveException as problem:
+            ctx.log(problem.message)
 
 
-def _to_guest(call: Call, other: int) -> str:
+def _to_guest(call: ApiCall, other: int) -> str:
     vmid, slot = call.params["vmid"], call.params["disk"]
     target_slot = call.get("target-disk") or slot
     if not call.is_root:
@@ -150,15 +150,15 @@ def _to_guest(call: Call, other: int) -> str:
     _, _, drive = _reassignable(call, other, target_slot)
     call.check(f"/storage/{drive.storage}", "Datastore.AllocateSpace")
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("qemu", vmid), call.hold("qemu", other):
             source, target, found = _reassignable(call, other, target_slot)
-            await _reassign(call, source, target, found, target_slot, work)
+            await _reassign(call, source, target, found, target_slot, ctx)
 
     return call.spawn("qmmove", f"{vmid}-{slot}>{other}-{target_slot}", worker)
 
 
-def _both(call: Call, other: int) -> tuple[Guest, Guest]:
+def _both(call: ApiCall, other: int) -> tuple[SimGuest, SimGuest]:
     vmid = call.params["vmid"]
     known = call.region.guests
     if vmid not in known:
@@ -179,7 +179,7 @@ def _both(call: Call, other: int) -> tuple[Guest, Guest]:
     return source, target
 
 
-def _reassignable(call: Call, other: int, target_slot: str) -> tuple[Guest, Guest, Drive]:
+def _reassignable(call: ApiCall, other: int, target_slot: str) -> tuple[SimGuest, SimGuest, Drive]:
     source, target = _both(call, other)
     slot = call.params["disk"]
     if slot not in source.conf:
@@ -195,7 +195,7 @@ def _reassignable(call: Call, other: int, target_slot: str) -> tuple[Guest, Gues
         raise die(f"Volume '{drive.file}' not managed by PVE")
     if _in_snapshot(source, drive.file):
         raise die("Can't move disk used by a snapshot to another VM")
-    if not files.stock(call).feature("rename", drive.file):
+    if not files.volume_store(call).feature("rename", drive.file):
         raise die("Storage does not support moving of this disk to another VM")
     if source.running and not slot.startswith("unused"):
         raise die("Cannot move disk to another VM while the source VM is running - detach first")
@@ -207,23 +207,28 @@ def _reassignable(call: Call, other: int, target_slot: str) -> tuple[Guest, Gues
 
 
 async def _reassign(
-    call: Call, source: Guest, target: Guest, drive: Drive, target_slot: str, work: Work
+    call: ApiCall,
+    source: SimGuest,
+    target: SimGuest,
+    drive: Drive,
+    target_slot: str,
+    ctx: WorkerContext,
 ) -> None:
     slot = call.params["disk"]
-    work.log(f"moving disk '{slot}' from VM '{source.vmid}' to '{target.vmid}'")
-    volid = files.stock(call).rename(drive.file, target.vmid)
+    ctx.log(f"moving disk '{slot}' from VM '{source.vmid}' to '{target.vmid}'")
+    volid = files.volume_store(call).rename(drive.file, target.vmid)
     order = files.boot_order(source.conf)
     if slot in order:
-        work.log(f"removing disk '{slot}' from boot order config")
+        ctx.log(f"removing disk '{slot}' from boot order config")
         source.conf["boot"] = files.boot_text([name for name in order if name != slot])
     del source.conf[slot]
-    work.log(f"removing disk '{slot}' from VM '{source.vmid}' config")
-    files.write(call.desk, source)
+    ctx.log(f"removing disk '{slot}' from VM '{source.vmid}' config")
+    files.write(call.runtime, source)
     moved = write_drive(Drive(target_slot, volid, drive.options))
     if target_slot.startswith("unused"):
         target.conf[target_slot] = volid
-        files.write(call.desk, target)
+        files.write(call.runtime, target)
         return
-    change = update.Change(call, {"vmid": target.vmid, target_slot: moved})
+    change = update.ConfigUpdate(call, {"vmid": target.vmid, target_slot: moved})
     change.check()
-    await change.perform(work)
+    await change.perform(ctx)

@@ -1,42 +1,42 @@
 """
-Who has which image open: a running QEMU holds a write lock on every image file it uses.
+Tracks which images running VMs have open: QEMU locks every image file for writing.
 
-Only file storages lock; on the others two machines may well open one volume. An index from volume
-to candidates keeps this quick with many guests; it may name too many, so each is looked at.
+Only file storages lock images. An index from volume to candidate guests keeps lookups fast; it may
+contain outdated candidates, so each is checked.
 """
 
 from collections.abc import Iterator
 
 from moxwell.lab.proxmox.config_schema.drives import Drive
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import Call, Desk
-from moxwell.lab.proxmox.state import Guest
+from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.volumes import names
 
 Index = dict[str, set[int]]
 
 
-def _index(desk: Desk) -> Index:
-    index: Index | None = desk.extras.get("open")
+def _index(runtime: RegionRuntime) -> Index:
+    index: Index | None = runtime.module_data.get("open")
     if index is None:
-        index = desk.extras["open"] = {}
-        for guest in desk.region.guests.values():
+        index = runtime.module_data["open"] = {}
+        for guest in runtime.region.guests.values():
             if guest.running and guest.kind == "qemu":
-                note(desk, guest)
+                add(runtime, guest)
     return index
 
 
-def note(desk: Desk, guest: Guest) -> None:
-    """A VM started, or got a drive."""
-    index = _index(desk)
+def add(runtime: RegionRuntime, guest: SimGuest) -> None:
+    """Index a VM that started or got a drive."""
+    index = _index(runtime)
     for drive in files.drives(guest.conf):
         if not drive.is_cdrom_media:
             index.setdefault(drive.file, set()).add(guest.vmid)
 
 
-def forget(desk: Desk, guest: Guest) -> None:
-    """A VM ended."""
-    index = _index(desk)
+def remove(runtime: RegionRuntime, guest: SimGuest) -> None:
+    """Remove a stopped VM from the index."""
+    index = _index(runtime)
     for drive in files.drives(guest.conf):
         holders = index.get(drive.file)
         if holders is not None:
@@ -45,45 +45,45 @@ def forget(desk: Desk, guest: Guest) -> None:
                 del index[drive.file]
 
 
-def _opened(guest: Guest) -> Iterator[Drive]:
+def _opened(guest: SimGuest) -> Iterator[Drive]:
     for drive in files.drives(guest.conf):
-        if not drive.is_cdrom_media and not guest.special.get(f"ghost:{drive.slot}"):
+        if not drive.is_cdrom_media and not guest.special.get(f"unattached:{drive.slot}"):
             yield drive
 
 
-def _clash(one: Drive, other: Drive) -> bool:
+def _conflicts(one: Drive, other: Drive) -> bool:
     return one.file == other.file and not (
         one.options.get("ro") == "1" and other.options.get("ro") == "1"
     )
 
 
-def _locks(desk: Desk, drive: Drive) -> bool:
-    storage = desk.region.storages.get(drive.storage or "")
+def _locks(runtime: RegionRuntime, drive: Drive) -> bool:
+    storage = runtime.region.storages.get(drive.storage or "")
     return storage is not None and names.has_path(storage) and not drive.is_cdrom_media
 
 
-def is_taken(call: Call, guest: Guest, drive: Drive) -> bool:
-    """Has another process (or another drive of the same VM) the image open for writing?"""
-    if not _locks(call.desk, drive):
+def is_locked(call: ApiCall, guest: SimGuest, drive: Drive) -> bool:
+    """Whether another process, or another drive of the same VM, has the image open for writing."""
+    if not _locks(call.runtime, drive):
         return False
     shared = call.region.storages[drive.storage or ""].shared
-    for vmid in _index(call.desk).get(drive.file, ()):
+    for vmid in _index(call.runtime).get(drive.file, ()):
         other = call.region.guests.get(vmid)
         if other is None or not other.running or not (shared or other.node == guest.node):
             continue
         mine = other.vmid == guest.vmid
-        if any(_clash(drive, d) for d in _opened(other) if not (mine and d.slot == drive.slot)):
+        if any(_conflicts(drive, d) for d in _opened(other) if not (mine and d.slot == drive.slot)):
             return True
     return False
 
 
-def first_taken(call: Call, guest: Guest) -> Drive | None:
-    """The first drive of a VM about to start that it cannot open."""
+def first_locked(call: ApiCall, guest: SimGuest) -> Drive | None:
+    """The first drive of a VM that cannot be opened."""
     seen: list[Drive] = []
     for drive in files.drives(guest.conf):
-        if not _locks(call.desk, drive):
+        if not _locks(call.runtime, drive):
             continue
-        if any(_clash(drive, one) for one in seen) or is_taken(call, guest, drive):
+        if any(_conflicts(drive, one) for one in seen) or is_locked(call, guest, drive):
             return drive
         seen.append(drive)
     return None

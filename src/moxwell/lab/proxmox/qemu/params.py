@@ -1,6 +1,4 @@
-"""
-The parameters of the VM endpoints, as PVE declares them.
-"""
+"""The parameters of the VM endpoints, as PVE declares them."""
 
 from collections.abc import Mapping
 
@@ -22,7 +20,7 @@ BASE: Mapping[str, Param] = {"node": NODE, "vmid": VMID}
 
 
 def with_base(**extra: Param) -> dict[str, Param]:
-    """node, vmid and more (``_`` in names means ``-`` where PVE has one: see ``named``)."""
+    """node, vmid and others (``_`` in names stands for ``-``: see ``named``)."""
     return {**BASE, **extra}
 
 

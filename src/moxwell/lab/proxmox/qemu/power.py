@@ -1,8 +1,8 @@
 """
-Start, stop, shutdown, reboot, reset, suspend, resume: the buttons of a VM.
+VM endpoints: start, stop, shutdown, reboot, reset, suspend, resume.
 
-Most refusals happen inside the worker; a few at once. A guest that HA manages is not touched:
-its manager is asked instead.
+Most errors occur in the worker. For a guest that HA manages, the request is delegated to the HA
+manager.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,13 +11,13 @@ from typing import Any
 from moxwell.errors import Invalid, Unreachable
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.guest import AgentSilent
+from moxwell.lab.proxmox.guest import AgentNotRunning
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import hotplug, start, vmstate
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Guest
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 _ROOT_ONLY = words(
     "stateuri skiplock migratedfrom migration_type migration_network targetstorage force-cpu"
@@ -28,27 +28,29 @@ AGENT_SILENT = (
 )
 
 
-def _check_root(call: Call) -> None:
+def _check_root(call: ApiCall) -> None:
     for name in _ROOT_ONLY:
         if call.get(name) and not call.is_root:
             raise param_error({name: "Only root may use this option."})
 
 
-def _managed(call: Call, guest: Guest | None) -> bool:
+def _managed(call: ApiCall, guest: SimGuest | None) -> bool:
     return (
-        guest is not None and not call.via_ha and ha_manager.managed(call.region, guest) is not None
+        guest is not None
+        and not call.via_ha
+        and ha_manager.find_managed(call.region, guest) is not None
     )
 
 
-def _locked(call: Call, vmid: int, action: Callable[[Work], Awaitable[None]]) -> Any:
-    async def worker(work: Work) -> None:
+def _locked(call: ApiCall, vmid: int, action: Callable[[WorkerContext], Awaitable[None]]) -> Any:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold("qemu", vmid):
-            await action(work)
+            await action(ctx)
 
     return worker
 
 
-def power_on(call: Call) -> str:
+def power_on(call: ApiCall) -> str:
     """POST start."""
     _check_root(call)
     vmid = call.params["vmid"]
@@ -56,13 +58,13 @@ def power_on(call: Call) -> str:
     if guest is not None and _managed(call, guest):
         return ha_manager.delegate(call, guest, "start")
 
-    async def action(work: Work) -> None:
-        await _power_on(call, vmid, work)
+    async def action(ctx: WorkerContext) -> None:
+        await _power_on(call, vmid, ctx)
 
     return call.spawn("qmstart", vmid, _locked(call, vmid, action))
 
 
-async def _power_on(call: Call, vmid: int, work: Work) -> None:
+async def _power_on(call: ApiCall, vmid: int, ctx: WorkerContext) -> None:
     guest = call.get_guest(vmid)
     if guest.template:
         raise die("you can't start a vm if it's a template")
@@ -75,13 +77,13 @@ async def _power_on(call: Call, vmid: int, work: Work) -> None:
         raise die(f"VM {vmid} already running")
     resumed = vmstate.is_suspended(guest)
     if resumed:
-        work.log("Resuming suspended VM")
-    await start.start(call, guest, work, resumed=resumed)
+        ctx.log("Resuming suspended VM")
+    await start.start(call, guest, ctx, resumed=resumed)
     if resumed:
         vmstate.drop(call, guest)
 
 
-def power_off(call: Call) -> str:
+def power_off(call: ApiCall) -> str:
     """POST stop."""
     _check_root(call)
     vmid = call.params["vmid"]
@@ -91,80 +93,82 @@ def power_off(call: Call) -> str:
             raise param_error({"overrule-shutdown": "Not applicable for HA resources."})
         return ha_manager.delegate(call, guest, "stop")
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         if call.get("overrule-shutdown"):
-            _overrule(call, vmid, work)
+            _abort_shutdown_tasks(call, vmid, ctx)
         async with call.hold("qemu", vmid):
             await _stop(call, vmid)
 
     return call.spawn("qmstop", vmid, worker)
 
 
-def _overrule(call: Call, vmid: int, work: Work) -> None:
+def _abort_shutdown_tasks(call: ApiCall, vmid: int, ctx: WorkerContext) -> None:
     others = [
         task.upid
-        for task in call.desk.workers.active()
+        for task in call.runtime.workers.active()
         if task.type == "qmshutdown" and task.id == str(vmid)
     ]
     for upid in others:
-        call.desk.workers.stop(upid)
+        call.runtime.workers.stop(upid)
     if others:
-        work.log(f"overruled qmshutdown tasks: {', '.join(others)}")
+        ctx.log(f"overruled qmshutdown tasks: {', '.join(others)}")
 
 
-async def _stop(call: Call, vmid: int) -> None:
-    guest = files.assert_here(call, vmid)
+async def _stop(call: ApiCall, vmid: int) -> None:
+    guest = files.get_local_guest(call, vmid)
     if not guest.running:
         return
     if not call.get("skiplock"):
         files.check_lock(guest)
-    await _clean(call, guest)
+    await _apply_pending(call, guest)
 
 
-async def _clean(call: Call, guest: Guest) -> None:
-    """The process ended in our hands: pending changes become real."""
-    await start.ended(call.desk, guest)
+async def _apply_pending(call: ApiCall, guest: SimGuest) -> None:
+    """Apply pending changes after the process was stopped by a request."""
+    await start.mark_stopped(call.runtime, guest)
     if files.is_pending(guest):
         hotplug.apply(call, guest)
 
 
-def shut_down(call: Call) -> str:
+def shut_down(call: ApiCall) -> str:
     """POST shutdown."""
     _check_root(call)
     vmid = call.params["vmid"]
     guest = call.find_guest(vmid, "qemu")
-    gentle = True
+    graceful = True
     if guest is not None and guest.running and guest.paused:
         if not call.get("forceStop"):
             raise die("VM is paused - cannot shutdown")
-        gentle = False
+        graceful = False
     if guest is not None and _managed(call, guest):
         return ha_manager.delegate(call, guest, "shutdown")
 
-    async def action(work: Work) -> None:
-        await _shut_down(call, vmid, work, gentle=gentle, force=bool(call.get("forceStop")))
+    async def action(ctx: WorkerContext) -> None:
+        await _shut_down(call, vmid, ctx, graceful=graceful, force=bool(call.get("forceStop")))
 
     return call.spawn("qmshutdown", vmid, _locked(call, vmid, action))
 
 
-async def _shut_down(call: Call, vmid: int, work: Work, *, gentle: bool, force: bool) -> None:
-    guest = files.assert_here(call, vmid)
+async def _shut_down(
+    call: ApiCall, vmid: int, ctx: WorkerContext, *, graceful: bool, force: bool
+) -> None:
+    guest = files.get_local_guest(call, vmid)
     if not guest.running:
         return
     if not call.get("skiplock"):
         files.check_lock(guest)
-    timeout = _patience(call, guest)
-    if not gentle or await _asked_to_leave(call, guest, work, timeout):
-        await _clean(call, guest)
+    timeout = _shutdown_timeout(call, guest)
+    if not graceful or await _request_shutdown(call, guest, ctx, timeout):
+        await _apply_pending(call, guest)
         return
     if guest.running and not force:
         raise die("VM quit/powerdown failed - got timeout")
     if guest.running:
-        work.log("VM still running - terminating now with SIGTERM")
-    await _clean(call, guest)
+        ctx.log("VM still running - terminating now with SIGTERM")
+    await _apply_pending(call, guest)
 
 
-def _patience(call: Call, guest: Guest) -> float:
+def _shutdown_timeout(call: ApiCall, guest: SimGuest) -> float:
     given = call.get("timeout")
     if given is not None:
         return float(given)
@@ -174,100 +178,102 @@ def _patience(call: Call, guest: Guest) -> float:
     return 60.0
 
 
-async def _asked_to_leave(call: Call, guest: Guest, work: Work, timeout: float) -> bool:
-    """Ask through the agent or the power button; did the guest go in time?"""
-    desk, seen = call.desk, start.view(call.desk, guest)
+async def _request_shutdown(
+    call: ApiCall, guest: SimGuest, ctx: WorkerContext, timeout: float
+) -> bool:
+    """Request a shutdown by agent or ACPI; returns whether the guest stopped in time."""
+    runtime, seen = call.runtime, start.guest_vm(call.runtime, guest)
     if start.agent_enabled(guest):
         try:
             await ask_agent(call, guest, "ping")
             await ask_agent(call, guest, "shutdown")
-        except AgentSilent:
-            work.log(AGENT_SILENT.format(guest.vmid))
+        except AgentNotRunning:
+            ctx.log(AGENT_SILENT.format(guest.vmid))
         else:
-            await work.sleep(min(call.region.pace.shutdown, timeout))
+            await ctx.sleep(min(call.region.pace.shutdown, timeout))
             return call.region.pace.shutdown <= timeout
-    if guest.booted and desk.inside.listens(seen):
-        await work.sleep(min(call.region.pace.shutdown, timeout))
+    if guest.booted and runtime.guest_os.handles_shutdown(seen):
+        await ctx.sleep(min(call.region.pace.shutdown, timeout))
         return call.region.pace.shutdown <= timeout
-    mark = guest.pid
-    await work.sleep(timeout)
-    return not guest.running or guest.pid != mark
+    process_id = guest.pid
+    await ctx.sleep(timeout)
+    return not guest.running or guest.pid != process_id
 
 
 async def ask_agent(
-    call: Call, guest: Guest, command: str, args: dict[str, Any] | None = None
+    call: ApiCall, guest: SimGuest, command: str, args: dict[str, Any] | None = None
 ) -> Any:
-    """The guest's own answer; silence takes the time it takes."""
-    desk = call.desk
+    """Run a guest agent command; without an agent, waits for the timeout."""
+    runtime = call.runtime
     try:
-        if not guest.booted or guest.paused or guest.vmid in desk.silenced:
-            raise AgentSilent
-        return await desk.inside.agent(start.view(desk, guest), command, args or {})
-    except (AgentSilent, Unreachable) as silence:
+        if not guest.booted or guest.paused or guest.vmid in runtime.silent_agents:
+            raise AgentNotRunning
+        return await runtime.guest_os.agent(start.guest_vm(runtime, guest), command, args or {})
+    except (AgentNotRunning, Unreachable) as silence:
         await call.sleep(call.region.pace.agent_timeout)
-        raise AgentSilent from silence
+        raise AgentNotRunning from silence
     except Invalid as refusal:
         raise die(f"Agent error: {refusal}") from refusal
 
 
-def reboot(call: Call) -> str:
-    """POST reboot: shut down and start again, with what was pending."""
+def reboot(call: ApiCall) -> str:
+    """POST reboot: shut down and start with pending changes applied."""
     vmid = call.params["vmid"]
     guest = call.find_guest(vmid, "qemu")
     if guest is not None and guest.running and guest.paused:
         raise die("VM is paused - cannot shutdown")
     _running(call, vmid)
 
-    async def action(work: Work) -> None:
-        await _shut_down(call, vmid, work, gentle=True, force=False)
+    async def action(ctx: WorkerContext) -> None:
+        await _shut_down(call, vmid, ctx, graceful=True, force=False)
         if not call.get_guest(vmid).running:
-            await start.start(call, call.get_guest(vmid), work)
+            await start.start(call, call.get_guest(vmid), ctx)
 
     return call.spawn("qmreboot", vmid, _locked(call, vmid, action))
 
 
-def _running(call: Call, vmid: int) -> Guest:
-    guest = files.assert_here(call, vmid)
+def _running(call: ApiCall, vmid: int) -> SimGuest:
+    guest = files.get_local_guest(call, vmid)
     if not guest.running:
         raise die(f"VM {vmid} not running")
     return guest
 
 
-def reset(call: Call) -> str:
+def reset(call: ApiCall) -> str:
     """POST reset."""
     _check_root(call)
     vmid = call.params["vmid"]
     _running(call, vmid)
 
-    async def action(work: Work) -> None:
+    async def action(ctx: WorkerContext) -> None:
         guest = call.get_guest(vmid)
         if not call.get("skiplock"):
             files.check_lock(guest)
-        await call.desk.inside.stopped(call.region.name, vmid)
-        start.boot(call.desk, guest)
+        await call.runtime.guest_os.stopped(call.region.name, vmid)
+        start.boot(call.runtime, guest)
 
     return call.spawn("qmreset", vmid, _locked(call, vmid, action))
 
 
-def suspend(call: Call) -> str:
-    """POST suspend: pause, or with ``todisk`` write the memory away and stop."""
+def suspend(call: ApiCall) -> str:
+    """POST suspend: pause, or with ``todisk`` save the memory and stop."""
     _check_root(call)
     vmid = call.params["vmid"]
     guest = _running(call, vmid)
     if call.get("todisk"):
         return _suspend_to_disk(call, guest)
 
-    async def action(work: Work) -> None:
+    async def action(ctx: WorkerContext) -> None:
         here = call.get_guest(vmid)
         if not call.get("skiplock") and here.lock != "backup":
             files.check_lock(here)
         here.paused = True
-        call.desk.touch(vmid)
+        call.runtime.mark_changed(vmid)
 
     return call.spawn("qmpause", vmid, _locked(call, vmid, action))
 
 
-def _suspend_to_disk(call: Call, guest: Guest) -> str:
+def _suspend_to_disk(call: ApiCall, guest: SimGuest) -> str:
     if _managed(call, guest):
         raise die("Cannot suspend HA managed VM to disk")
     call.check_vm(guest.vmid, "VM.Config.Disk")
@@ -279,20 +285,20 @@ def _suspend_to_disk(call: Call, guest: Guest) -> str:
     storage = call.get("statestorage") or vmstate.choose_storage(call, guest)
     call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
 
-    async def action(work: Work) -> None:
+    async def action(ctx: WorkerContext) -> None:
         if not call.get("skiplock"):
             files.check_lock(guest)
-        volid = await vmstate.save(call, guest, work, storage)
-        await start.ended(call.desk, guest)
+        volid = await vmstate.save(call, guest, ctx, storage)
+        await start.mark_stopped(call.runtime, guest)
         guest.conf["vmstate"] = volid
         guest.conf["runningmachine"] = vmstate.running_machine(call)
         guest.conf["lock"] = "suspended"
-        files.write(call.desk, guest)
+        files.write(call.runtime, guest)
 
     return call.spawn("qmsuspend", guest.vmid, _locked(call, guest.vmid, action))
 
 
-def resume(call: Call) -> str:
+def resume(call: ApiCall) -> str:
     """POST resume."""
     _check_root(call)
     vmid = call.params["vmid"]
@@ -301,9 +307,9 @@ def resume(call: Call) -> str:
     if not to_disk:
         _running(call, vmid)
 
-    async def action(work: Work) -> None:
+    async def action(ctx: WorkerContext) -> None:
         if to_disk:
-            await _power_on(call, vmid, work)
+            await _power_on(call, vmid, ctx)
             return
         here = call.get_guest(vmid)
         if not here.paused:
@@ -311,6 +317,6 @@ def resume(call: Call) -> str:
         if not call.get("skiplock") and here.lock != "backup":
             files.check_lock(here)
         here.paused = False
-        call.desk.touch(vmid)
+        call.runtime.mark_changed(vmid)
 
     return call.spawn("qmresume", vmid, _locked(call, vmid, action))

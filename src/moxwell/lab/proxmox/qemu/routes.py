@@ -1,4 +1,4 @@
-"""Everything below ``/nodes/{node}/qemu`` but agent and firewall."""
+"""The routes below ``/nodes/{node}/qemu`` except agent and firewall."""
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.drives import DRIVES
@@ -15,8 +15,8 @@ from moxwell.lab.proxmox.qemu import (
     status,
     update,
 )
-from moxwell.lab.proxmox.qemu.rights import CONFIG_PRIVILEGES
-from moxwell.lab.proxmox.route import Check, Handler, Param, Params, Route
+from moxwell.lab.proxmox.qemu.privileges import CONFIG_PRIVILEGES
+from moxwell.lab.proxmox.route import ApiRoute, Check, Handler, Param, Params
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 
 _ROOT = "/nodes/{node}/qemu"
@@ -34,28 +34,30 @@ _NAMED = {**params.BASE, "snapname": params.SNAPSHOT}
 
 def _vm(
     method: str, path: str, handler: Handler, check: Check, given: Params = params.BASE
-) -> Route:
-    return Route(method, _VM + path, handler, given, check)
+) -> ApiRoute:
+    return ApiRoute(method, _VM + path, handler, given, check)
 
 
-def _versions() -> tuple[Route, ...]:
-    """The routes whose parameters are a whole configuration, once per major version."""
-    routes: list[Route] = []
+def _versions() -> tuple[ApiRoute, ...]:
+    """Routes whose parameters are a whole configuration, per major version."""
+    routes: list[ApiRoute] = []
     for major, first, last in ((8, 0, 8), (9, 9, 99)):
         post = params.change(major, background=True)
         put = params.change(major, background=False)
         made = params.create(major)
         routes += [
-            Route("POST", _ROOT, create.create, made, anyone, version=first, until=last),
-            Route("POST", f"{_VM}/config", update.post, post, _CONFIG, version=first, until=last),
-            Route("PUT", f"{_VM}/config", update.put, put, _CONFIG, version=first, until=last),
+            ApiRoute("POST", _ROOT, create.create, made, anyone, version=first, until=last),
+            ApiRoute(
+                "POST", f"{_VM}/config", update.post, post, _CONFIG, version=first, until=last
+            ),
+            ApiRoute("PUT", f"{_VM}/config", update.put, put, _CONFIG, version=first, until=last),
         ]
     return tuple(routes)
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[ApiRoute, ...] = (
     *_versions(),
-    Route(
+    ApiRoute(
         "GET",
         _ROOT,
         status.list_vms,
@@ -136,7 +138,7 @@ ROUTES: tuple[Route, ...] = (
         _POWER,
         {**params.BASE, "skiplock": params.BOOL, "nocheck": params.BOOL},
     ),
-    _vm("GET", "/snapshot", snapshot.listed, _AUDIT),
+    _vm("GET", "/snapshot", snapshot.list_snapshots, _AUDIT),
     _vm(
         "POST",
         "/snapshot",

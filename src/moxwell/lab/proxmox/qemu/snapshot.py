@@ -1,16 +1,16 @@
 """
-Snapshots: sections of the configuration, and a name on every volume.
+Snapshots of VMs and containers: sections of the configuration, and a snapshot on every volume.
 
-Creating, deleting and rolling back are workers; almost all their refusals end the task.
+Create, delete and rollback are workers; almost all errors fail the task.
 """
 
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import identity, start, vmstate
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Conf, Guest, Row, Snapshot
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import Conf, Row, SimGuest, SimSnapshot
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 _NOT_KEPT = frozenset(
     words("snapstate snaptime vmstate lock digest description runningmachine runningcpu")
@@ -19,15 +19,15 @@ _NOT_KEPT = frozenset(
 _TASKS = {"qemu": "qm", "lxc": "vz"}
 
 
-def get(guest: Guest, name: str) -> Snapshot:
+def get(guest: SimGuest, name: str) -> SimSnapshot:
     found = guest.snapshots.get(name)
     if found is None:
         raise die(f"snapshot '{name}' does not exist")
     return found
 
 
-def section(guest: Guest, name: str) -> Row:
-    """A snapshot's section as the API shows it."""
+def section(guest: SimGuest, name: str) -> Row:
+    """A snapshot section as the API returns it."""
     snap = get(guest, name)
     row: Row = dict(snap.conf) | {"snaptime": snap.snaptime}
     for key, value in (
@@ -43,7 +43,7 @@ def section(guest: Guest, name: str) -> Row:
     return row
 
 
-def listed(call: Call, kind: str = "qemu") -> list[Row]:
+def list_snapshots(call: ApiCall, kind: str = "qemu") -> list[Row]:
     """GET snapshot."""
     guest = call.get_guest(call.params["vmid"], kind)
     rows = [_row(snap) for snap in guest.snapshots.values()]
@@ -58,7 +58,7 @@ def listed(call: Call, kind: str = "qemu") -> list[Row]:
     return [*rows, here]
 
 
-def _row(snap: Snapshot) -> Row:
+def _row(snap: SimSnapshot) -> Row:
     row: Row = {
         "name": snap.name,
         "snaptime": snap.snaptime,
@@ -72,16 +72,16 @@ def _row(snap: Snapshot) -> Row:
     return row
 
 
-def index(call: Call) -> list[Row]:
+def index(call: ApiCall) -> list[Row]:
     return [{"cmd": "rollback"}, {"cmd": "config"}]
 
 
-def get_config(call: Call, kind: str = "qemu") -> Row:
+def get_config(call: ApiCall, kind: str = "qemu") -> Row:
     """GET snapshot/NAME/config."""
     return section(call.get_guest(call.params["vmid"], kind), call.params["snapname"])
 
 
-async def put_config(call: Call, kind: str = "qemu") -> None:
+async def put_config(call: ApiCall, kind: str = "qemu") -> None:
     """PUT snapshot/NAME/config: only the description."""
     vmid = call.params["vmid"]
     async with call.hold(kind, vmid):
@@ -93,7 +93,7 @@ async def put_config(call: Call, kind: str = "qemu") -> None:
 
 
 def volumes_of(conf: Conf) -> list[tuple[str, str]]:
-    """(key, volume) of everything a snapshot takes along: no CDs, nothing unmanaged."""
+    """(key, volume id) of everything that a snapshot includes: no CD-ROMs, no unmanaged files."""
     found = []
     for key, volid in files.named_volumes(conf):
         if ":" in volid and not volid.startswith("/") and "media=cdrom" not in str(conf[key]):
@@ -101,15 +101,15 @@ def volumes_of(conf: Conf) -> list[tuple[str, str]]:
     return found
 
 
-def kept(conf: Conf) -> Conf:
-    """The part of a configuration that a snapshot keeps."""
+def snapshot_options(conf: Conf) -> Conf:
+    """The options that a snapshot includes."""
     return {k: v for k, v in conf.items() if k not in _NOT_KEPT and not k.startswith("unused")}
 
 
 # ---------------------------------------------------------------------- create
 
 
-def create(call: Call, kind: str = "qemu") -> str:
+def create(call: ApiCall, kind: str = "qemu") -> str:
     """POST snapshot."""
     name, vmid = call.params["snapname"], call.params["vmid"]
     reserved = ("current", "vzdump") if kind == "lxc" else ("current",)
@@ -118,40 +118,40 @@ def create(call: Call, kind: str = "qemu") -> str:
     if kind == "qemu":
         call.get_guest(vmid)
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold(kind, vmid):
-            await _create(call, call.get_guest(vmid, kind), name, work)
+            await _create(call, call.get_guest(vmid, kind), name, ctx)
 
     return call.spawn(_TASKS[kind] + "snapshot", vmid, worker)
 
 
-async def _create(call: Call, guest: Guest, name: str, work: Work) -> None:
+async def _create(call: ApiCall, guest: SimGuest, name: str, ctx: WorkerContext) -> None:
     if guest.template:
         raise die("you can't take a snapshot if it's a template")
     files.check_lock(guest)
     if name in guest.snapshots:
         raise die(f"snapshot name '{name}' already used")
-    place = files.stock(call)
+    store = files.volume_store(call)
     volumes = volumes_of(guest.conf)
-    if not all(place.feature("snapshot", volid) for _, volid in volumes):
+    if not all(store.feature("snapshot", volid) for _, volid in volumes):
         raise die("snapshot feature is not available")
     guest.conf["lock"] = "snapshot"
     state = None
     try:
         if call.get("vmstate") and guest.running:
             storage = vmstate.choose_storage(call, guest)
-            state = await vmstate.save(call, guest, work, storage, name)
+            state = await vmstate.save(call, guest, ctx, storage, name)
         sizes: Row = {}
         for key, volid in volumes:
-            work.log(f"snapshotting 'drive-{key}' ({volid})")
-            volume = place.get(volid)
+            ctx.log(f"snapshotting 'drive-{key}' ({volid})")
+            volume = store.get(volid)
             volume.snapshots.append(name)
-            sizes[volid] = {"size": volume.size, "mark": volume.mark}
+            sizes[volid] = {"size": volume.size, "content_id": volume.content_id}
     finally:
         guest.conf.pop("lock", None)
-    guest.snapshots[name] = Snapshot(
+    guest.snapshots[name] = SimSnapshot(
         name,
-        kept(guest.conf),
+        snapshot_options(guest.conf),
         guest.parent,
         int(call.now()),
         call.get("description") or None,
@@ -159,17 +159,17 @@ async def _create(call: Call, guest: Guest, name: str, work: Work) -> None:
         disks=sizes,
     )
     guest.parent = name
-    files.write(call.desk, guest)
+    files.write(call.runtime, guest)
 
 
 # ---------------------------------------------------------------------- delete
 
 
-def delete(call: Call, kind: str = "qemu") -> str:
+def delete(call: ApiCall, kind: str = "qemu") -> str:
     """DELETE snapshot/NAME."""
     name, vmid = call.params["snapname"], call.params["vmid"]
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold(kind, vmid):
             guest = call.get_guest(vmid, kind)
             snap = get(guest, name)
@@ -181,12 +181,12 @@ def delete(call: Call, kind: str = "qemu") -> str:
     return call.spawn(_TASKS[kind] + "delsnapshot", vmid, worker)
 
 
-def _delete(call: Call, guest: Guest, snap: Snapshot) -> None:
-    place = files.stock(call)
+def _delete(call: ApiCall, guest: SimGuest, snap: SimSnapshot) -> None:
+    store = files.volume_store(call)
     for _, volid in volumes_of(snap.conf):
-        place.release(volid, snap.name)
-    if snap.vmstate and place.find(snap.vmstate) is not None:
-        place.free(snap.vmstate)
+        store.release(volid, snap.name)
+    if snap.vmstate and store.find(snap.vmstate) is not None:
+        store.free(snap.vmstate)
     del guest.snapshots[snap.name]
     for other in guest.snapshots.values():
         if other.parent == snap.name:
@@ -194,31 +194,31 @@ def _delete(call: Call, guest: Guest, snap: Snapshot) -> None:
     if guest.parent == snap.name:
         guest.parent = snap.parent
     for _, volid in volumes_of(snap.conf):
-        volume = place.find(volid)
+        volume = store.find(volid)
         if volume is not None and snap.name in volume.snapshots:
             volume.snapshots.remove(snap.name)
         files.add_unused(guest.conf, volid)
-    files.write(call.desk, guest)
+    files.write(call.runtime, guest)
 
 
 # ---------------------------------------------------------------------- rollback
 
 
-def rollback(call: Call, kind: str = "qemu") -> str:
+def rollback(call: ApiCall, kind: str = "qemu") -> str:
     """POST snapshot/NAME/rollback."""
     name, vmid = call.params["snapname"], call.params["vmid"]
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         async with call.hold(kind, vmid):
             guest = call.get_guest(vmid, kind)
             await _rollback(call, guest, name)
             if (call.get("start") or guest.snapshots[name].vmstate) and not guest.running:
-                await start.start(call, guest, work)
+                await start.start(call, guest, ctx)
 
     return call.spawn(_TASKS[kind] + "rollback", vmid, worker)
 
 
-async def _rollback(call: Call, guest: Guest, name: str) -> None:
+async def _rollback(call: ApiCall, guest: SimGuest, name: str) -> None:
     if guest.template:
         raise die("you can't rollback if vm is a template")
     snap = get(guest, name)
@@ -226,8 +226,8 @@ async def _rollback(call: Call, guest: Guest, name: str) -> None:
     if snap.state:
         raise die(f"unable to rollback to incomplete snapshot (snapstate = {snap.state})")
     files.check_lock(guest)
-    await start.ended(call.desk, guest)
-    place = files.stock(call)
+    await start.mark_stopped(call.runtime, guest)
+    store = files.volume_store(call)
     wanted = {volid for _, volid in volumes_of(snap.conf)}
     lost = [volid for _, volid in volumes_of(guest.conf) if volid not in wanted]
     keep = {k: v for k, v in guest.conf.items() if k.startswith("unused") or k == "description"}
@@ -237,20 +237,20 @@ async def _rollback(call: Call, guest: Guest, name: str) -> None:
     guest.pending.clear()
     guest.deletes.clear()
     if guest.conf.get("vmgenid"):
-        guest.conf["vmgenid"] = identity.new_uuid(call.desk)
+        guest.conf["vmgenid"] = identity.new_uuid(call.runtime)
     guest.parent = name
     for volid, was in snap.disks.items():
-        volume = place.find(volid)
+        volume = store.find(volid)
         if volume is not None:
-            volume.size, volume.mark = int(was["size"]), str(was["mark"])
-    files.write(call.desk, guest)
+            volume.size, volume.content_id = int(was["size"]), str(was["content_id"])
+    files.write(call.runtime, guest)
 
 
-def _check_order(call: Call, snap: Snapshot) -> None:
-    """ZFS goes back to the newest snapshot only."""
-    place = files.stock(call)
+def _check_order(call: ApiCall, snap: SimSnapshot) -> None:
+    """ZFS can roll back only to the newest snapshot."""
+    store = files.volume_store(call)
     for _, volid in volumes_of(snap.conf):
-        volume = place.find(volid)
-        kind = place.get_storage(volid.partition(":")[0]).type
+        volume = store.find(volid)
+        kind = store.get_storage(volid.partition(":")[0]).type
         if volume is not None and kind == "zfspool" and volume.snapshots[-1:] != [snap.name]:
             raise die(f"can't rollback, '{snap.name}' is not most recent snapshot on '{volid}'")

@@ -1,141 +1,145 @@
 """
-Starting and stopping the process behind a VM, and what lives inside it.
+Starts and stops the QEMU process of a VM and its guest operating system.
 
-A start applies what is pending, writes the cloud-init drive, checks (:mod:`.checks`) and marks the
-guest running; the plug is told ``pace.boot`` seconds later. Everything that ends a VM goes through
-``ended``.
+A start applies pending changes, writes the cloud-init drive, runs :mod:`.checks` and marks the
+guest as running; ``GuestOs.booted`` is called ``pace.boot`` seconds later. Everything that stops a
+VM calls ``ended``.
 """
 
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema import devices
 from moxwell.lab.proxmox.config_schema.drives import find_drive
-from moxwell.lab.proxmox.errors import PveError
-from moxwell.lab.proxmox.guest import GuestView
+from moxwell.lab.proxmox.errors import PveException
+from moxwell.lab.proxmox.guest import GuestVm
 from moxwell.lab.proxmox.qemu import checks, cloudinit, hotplug, open_volumes
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import Call, Desk
-from moxwell.lab.proxmox.state import Guest
-from moxwell.lab.proxmox.tasks import Work
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.state import SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
-async def start(call: Call, guest: Guest, work: Work, *, resumed: bool = False) -> None:
-    """Bring the process up; the file lock is held."""
+async def start(
+    call: ApiCall, guest: SimGuest, ctx: WorkerContext, *, resumed: bool = False
+) -> None:
+    """Start the process; the caller holds the lock file."""
     if not resumed and files.is_pending(guest):
         hotplug.apply(call, guest)
     if cloudinit.regenerate(call, guest):
-        work.log("generating cloud-init ISO")
-    checks.check_start(call, guest, work)
-    await work.sleep(call.region.pace.start)
-    started(call.desk, guest)
+        ctx.log("generating cloud-init ISO")
+    checks.check_start(call, guest, ctx)
+    await ctx.sleep(call.region.pace.start)
+    mark_running(call.runtime, guest)
 
 
-def started(desk: Desk, guest: Guest, *, paused: bool = False) -> None:
-    """Mark a guest running and let it boot."""
+def mark_running(runtime: RegionRuntime, guest: SimGuest, *, paused: bool = False) -> None:
+    """Mark a guest as running and boot it."""
     guest.running, guest.paused, guest.booted = True, paused, False
     guest.live = dict(guest.conf)
-    guest.pid, guest.started = desk.region.next_number() + 10000, desk.now()
-    open_volumes.note(desk, guest)
-    desk.touch(guest.vmid)
-    boot(desk, guest)
+    guest.pid, guest.started = runtime.region.next_number() + 10000, runtime.now()
+    open_volumes.add(runtime, guest)
+    runtime.mark_changed(guest.vmid)
+    boot(runtime, guest)
 
 
-def boot(desk: Desk, guest: Guest) -> None:
-    """Let what is inside come up after the world's boot time."""
-    mark = (guest.pid, guest.started)
+def boot(runtime: RegionRuntime, guest: SimGuest) -> None:
+    """Boot the guest operating system after the configured boot time."""
+    process = (guest.pid, guest.started)
     guest.booted = False
 
     async def come_up() -> None:
-        await desk.clock.sleep(desk.region.pace.boot)
-        if guest.running and (guest.pid, guest.started) == mark:
+        await runtime.clock.sleep(runtime.region.pace.boot)
+        if guest.running and (guest.pid, guest.started) == process:
             guest.booted = True
-            await desk.inside.booted(view(desk, guest))
+            await runtime.guest_os.booted(guest_vm(runtime, guest))
 
-    desk.later(come_up())
+    runtime.run_in_background(come_up())
 
 
-def resume(desk: Desk) -> None:
-    """After a restart of the simulator: guests that run come up again, all in one go."""
-    running = [guest for guest in desk.region.guests.values() if guest.running]
+def resume(runtime: RegionRuntime) -> None:
+    """Boot all running guests after a restart of the simulator."""
+    running = [guest for guest in runtime.region.guests.values() if guest.running]
     if not running:
         return
 
     async def come_up() -> None:
-        await desk.clock.sleep(desk.region.pace.boot)
+        await runtime.clock.sleep(runtime.region.pace.boot)
         for guest in running:
             if guest.running:
                 guest.booted = True
-                await desk.inside.booted(view(desk, guest))
+                await runtime.guest_os.booted(guest_vm(runtime, guest))
 
-    desk.later(come_up())
+    runtime.run_in_background(come_up())
 
 
-async def ended(desk: Desk, guest: Guest) -> None:
-    """The process is gone, for whatever reason."""
+async def mark_stopped(runtime: RegionRuntime, guest: SimGuest) -> None:
+    """Clean up after the process stopped."""
     if not guest.running:
         return
-    open_volumes.forget(desk, guest)
+    open_volumes.remove(runtime, guest)
     guest.running = guest.paused = guest.booted = False
     guest.live, guest.pid = {}, 0
-    for key in [k for k in guest.special if k.startswith("ghost:")]:
+    for key in [k for k in guest.special if k.startswith("unattached:")]:
         del guest.special[key]
-    desk.touch(guest.vmid)
-    await desk.inside.stopped(desk.region.name, guest.vmid)
+    runtime.mark_changed(guest.vmid)
+    await runtime.guest_os.stopped(runtime.region.name, guest.vmid)
 
 
-def view(desk: Desk, guest: Guest) -> GuestView:
-    """What the guest can see of itself."""
+def guest_vm(runtime: RegionRuntime, guest: SimGuest) -> GuestVm:
+    """The VM as its guest operating system sees it."""
     conf = guest.live or guest.conf
     smbios = devices.read(devices.SMBIOS, conf.get("smbios1", ""))
-    return GuestView(
-        region=desk.region.name,
+    return GuestVm(
+        region=runtime.region.name,
         node=guest.node,
         vmid=guest.vmid,
         kind=guest.kind,
         name=str(conf.get("name") or conf.get("hostname") or f"VM{guest.vmid}"),
         uuid=smbios.get("uuid", ""),
         conf=dict(conf),
-        media=lambda slot: medium(desk, guest, slot),
-        power_off=lambda: desk.later(ended(desk, guest)),
-        reboot=lambda: boot(desk, guest),
-        plugged=lambda: plugged(guest),
-        setup_seconds=desk.region.pace.setup,
+        media=lambda slot: medium(runtime, guest, slot),
+        power_off=lambda: runtime.run_in_background(mark_stopped(runtime, guest)),
+        reboot=lambda: boot(runtime, guest),
+        live_config=lambda: live_config(guest),
+        setup_seconds=runtime.region.pace.setup,
     )
 
 
-def plugged(guest: Guest) -> dict[str, Any]:
-    """What the running guest's kernel sees: hot-plugged hardware too, ghosts not."""
-    ghosts = {k.removeprefix("ghost:") for k in guest.special if k.startswith("ghost:")}
-    return {k: v for k, v in (guest.live or guest.conf).items() if k not in ghosts}
+def live_config(guest: SimGuest) -> dict[str, Any]:
+    """The hardware of the running VM, including hotplugged devices that QEMU accepted."""
+    unattached = {
+        k.removeprefix("unattached:") for k in guest.special if k.startswith("unattached:")
+    }
+    return {k: v for k, v in (guest.live or guest.conf).items() if k not in unattached}
 
 
-def medium(desk: Desk, guest: Guest, slot: str) -> bytes | None:
-    """The bytes in a drive: an uploaded image, or the cloud-init ISO as last written."""
+def medium(runtime: RegionRuntime, guest: SimGuest, slot: str) -> bytes | None:
+    """The bytes in a drive: an uploaded image, or the current cloud-init ISO."""
     text = guest.conf.get(slot)
     drive = find_drive(slot, text) if text is not None else None
     if drive is None:
         return None
     if drive.is_cloudinit:
-        return cloudinit.image(desk, guest)
-    volume = Stock(desk, guest.node).find(drive.file)
+        return cloudinit.image(runtime, guest)
+    volume = VolumeStore(runtime, guest.node).find(drive.file)
     return volume.data if volume is not None else None
 
 
-async def autostart(call: Call, guest: Guest, work: Work) -> None:
-    """The start that a create request asked for; its failure is only a remark."""
+async def autostart(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+    """Start a VM after its creation (``start=1``); a failure is only logged."""
 
-    async def run(inner: Work) -> None:
+    async def run(inner: WorkerContext) -> None:
         async with call.hold("qemu", guest.vmid):
             await start(call, guest, inner)
 
     try:
         call.spawn("qmstart", guest.vmid, run)
-    except PveError as problem:
-        work.log(problem.message)
+    except PveException as problem:
+        ctx.log(problem.message)
 
 
-def agent_enabled(guest: Guest, *, live: bool = False) -> bool:
-    """Is the agent switched on, in the configuration or in the running process?"""
+def agent_enabled(guest: SimGuest, *, live: bool = False) -> bool:
+    """Whether the agent is enabled in the configuration, or in the running process."""
     conf = guest.live if live and guest.running else guest.conf
     return devices.read(devices.AGENT, conf.get("agent", "0")).get("enabled") == "1"

@@ -1,6 +1,4 @@
-"""
-Looking at VMs: lists, current status, configuration, pending changes, features.
-"""
+"""VM endpoints that read: lists, current status, configuration, pending changes, features."""
 
 from moxwell.lab.proxmox.config_schema import devices, vm
 from moxwell.lab.proxmox.config_schema.drives import is_drive, parse_size
@@ -9,8 +7,8 @@ from moxwell.lab.proxmox.errors import param_error
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import snapshot, start
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Conf, Guest, Row
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import Conf, Row, SimGuest
 
 _BOTH = "cannot use 'snapshot' parameter with 'current'"
 SUBDIRS = words(
@@ -19,8 +17,8 @@ SUBDIRS = words(
 )
 
 
-def list_vms(call: Call) -> list[Row]:
-    """GET qemu: the VMs of a node that the caller may see."""
+def list_vms(call: ApiCall) -> list[Row]:
+    """GET qemu: the VMs of a node that the caller may audit."""
     full = bool(call.get("full"))
     return [
         row(call, guest, full=full)
@@ -31,7 +29,7 @@ def list_vms(call: Call) -> list[Row]:
     ]
 
 
-def row(call: Call, guest: Guest, *, full: bool) -> Row:
+def row(call: ApiCall, guest: SimGuest, *, full: bool) -> Row:
     """The status of one VM."""
     conf = guest.conf
     found: Row = {
@@ -67,7 +65,7 @@ def row(call: Call, guest: Guest, *, full: bool) -> Row:
     return found
 
 
-def _live(call: Call, guest: Guest, maxmem: int) -> Row:
+def _live(call: ApiCall, guest: SimGuest, maxmem: int) -> Row:
     found: Row = {
         "pid": guest.pid,
         "uptime": max(int(call.now() - guest.started), 0),
@@ -82,7 +80,7 @@ def _live(call: Call, guest: Guest, maxmem: int) -> Row:
     return found
 
 
-def _cpus(call: Call, conf: Conf) -> int:
+def _cpus(call: ApiCall, conf: Conf) -> int:
     if conf.get("vcpus"):
         return int(conf["vcpus"])
     count = int(conf.get("sockets") or 1) * int(conf.get("cores") or 1)
@@ -90,7 +88,7 @@ def _cpus(call: Call, conf: Conf) -> int:
 
 
 def _boot_size(conf: Conf) -> int:
-    """The size of the first boot disk, read without parsing: lists are long."""
+    """The size of the first boot disk, without parsing the drive: lists are long."""
     boot = str(conf.get("boot", ""))
     order = boot[6:].split(";") if boot.startswith("order=") else files.boot_drives(conf)
     for slot in order:
@@ -101,11 +99,11 @@ def _boot_size(conf: Conf) -> int:
     return 0
 
 
-def current(call: Call) -> Row:
+def current(call: ApiCall) -> Row:
     """GET status/current."""
     guest = call.get_guest(call.params["vmid"])
     found = row(call, guest, full=True)
-    found["ha"] = ha_manager.status_of(call.region, guest)
+    found["ha"] = ha_manager.ha_status(call.region, guest)
     if guest.conf.get("vga"):
         vga = devices.read(devices.VGA, guest.conf["vga"])
         kind = vga.get("type", "std")
@@ -117,48 +115,48 @@ def current(call: Call) -> Row:
     return found
 
 
-def index(call: Call) -> list[Row]:
-    """GET qemu/ID: there for every id, existing or not."""
+def index(call: ApiCall) -> list[Row]:
+    """GET qemu/ID: does not check for existence."""
     return [{"subdir": name} for name in SUBDIRS]
 
 
-def commands(call: Call) -> list[Row]:
+def commands(call: ApiCall) -> list[Row]:
     """GET status."""
     names = ("current", "start", "stop", "reset", "shutdown", "suspend", "reboot")
     return [{"subdir": name} for name in names]
 
 
-def get_config(call: Call) -> Row:
-    """GET config: with pending changes, or ``current`` without, or of a snapshot."""
+def get_config(call: ApiCall) -> Row:
+    """GET config: with pending changes, with ``current`` without them, or of a snapshot."""
     if call.get("snapshot") and call.get("current"):
         raise param_error({"snapshot": _BOTH, "current": _BOTH})
     guest = call.get_guest(call.params["vmid"])
     name = call.get("snapshot")
     if name:
         return snapshot.section(guest, name) | {"digest": files.digest(guest)}
-    return files.shown(guest, guest.conf if call.get("current") else files.merged(guest))
+    return files.config_response(guest, guest.conf if call.get("current") else files.merged(guest))
 
 
-def get_pending(call: Call) -> list[Row]:
+def get_pending(call: ApiCall) -> list[Row]:
     """GET pending."""
     return files.pending_rows(call.get_guest(call.params["vmid"]))
 
 
-def feature(call: Call) -> Row:
-    """GET feature: can the VM be cloned, copied, snapshotted, and where."""
-    guest = files.assert_here(call, call.params["vmid"])
+def feature(call: ApiCall) -> Row:
+    """GET feature: whether the VM can be cloned, copied or snapshotted, and on which nodes."""
+    guest = files.get_local_guest(call, call.params["vmid"])
     conf: Conf = guest.conf
     name = call.get("snapname")
     if name:
         conf = snapshot.get(guest, name).conf
-    place, what = files.stock(call), call.params["feature"]
+    store, what = files.volume_store(call), call.params["feature"]
     found = [d for d in files.drives(conf) if not d.is_cdrom_media and d.storage]
-    able = all(place.feature(what, drive.file, name) for drive in found)
+    able = all(store.feature(what, drive.file, name) for drive in found)
     return {"hasFeature": int(able), "nodes": nodes_for(call, conf)}
 
 
-def nodes_for(call: Call, conf: Conf) -> list[str]:
-    """The nodes on which all storages of a configuration are the same."""
+def nodes_for(call: ApiCall, conf: Conf) -> list[str]:
+    """The nodes on which all storages of a configuration are available."""
     nodes = set(call.region.hosts)
     for drive in files.drives(conf):
         storage = call.region.storages.get(drive.storage or "")

@@ -1,8 +1,8 @@
 """
-PUT, POST config and unlink: one change request, checked at once, applied under the file lock.
+PUT and POST config, and PUT unlink: checked before the lock is taken, applied with it held.
 
-PVE 8 takes the lock before it looks at ``lock=`` and the digest; PVE 9 looks first, so that a guest
-being cloned refuses at once instead of letting the request wait.
+PVE 8 takes the lock file before it checks ``lock`` and the digest; PVE 9 checks first, so a guest
+being cloned is rejected immediately instead of waiting for the lock file.
 """
 
 import re
@@ -13,12 +13,12 @@ from urllib.parse import unquote
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, is_drive, parse_drive
 from moxwell.lab.proxmox.config_schema.formats import words
-from moxwell.lab.proxmox.errors import PveError, bad_params, die, param_error
+from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.qemu import disks, hotplug, identity, open_volumes, rights
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Guest, Value
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.qemu import disks, hotplug, identity, open_volumes, privileges
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import SimGuest, Value
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 _OWN = frozenset(
     words(
@@ -28,10 +28,10 @@ _OWN = frozenset(
 )
 
 
-class Change:
+class ConfigUpdate:
     """One request to change a configuration."""
 
-    def __init__(self, call: Call, params: Mapping[str, Any]) -> None:
+    def __init__(self, call: ApiCall, params: Mapping[str, Any]) -> None:
         self.call, self.vmid = call, int(params["vmid"])
         self.digest: str | None = params.get("digest")
         self.skiplock = bool(params.get("skiplock"))
@@ -53,10 +53,10 @@ class Change:
         ]
         return f"update VM {self.vmid}: {' '.join(words)}"
 
-    # ------------------------------------------------------------------ at once
+    # ------------------------------------------------------------------ before the lock
 
     def check(self) -> None:
-        """Everything that is refused before the file lock is taken."""
+        """Run all checks that precede the lock file."""
         call, settings = self.call, self.settings
         if self.skiplock and not call.is_root:
             raise bad_params(skiplock="Only root may use this option.")
@@ -69,10 +69,10 @@ class Change:
         self._read_lists()
         disks.check_params(call, settings)
         self._complete()
-        rights.check_options(call, self.vmid, self.delete)
-        rights.check_options(call, self.vmid, settings)
-        rights.check_storage(call, self.vmid, settings)
-        rights.check_bridges(call, settings)
+        privileges.check_options(call, self.vmid, self.delete)
+        privileges.check_options(call, self.vmid, settings)
+        privileges.check_storage(call, self.vmid, settings)
+        privileges.check_bridges(call, settings)
 
     def _read_lists(self) -> None:
         known = vm.options(self.call.major)
@@ -96,26 +96,26 @@ class Change:
             self.delete.append(name)
 
     def _complete(self) -> None:
-        """Fill in what PVE makes up: MAC addresses and generation ids."""
+        """Generate missing values: MAC addresses and VM generation ids."""
         for name, value in self.settings.items():
             if re.fullmatch(r"net\d+", name):
                 self.settings[name] = identity.with_mac(self.call, str(value))
             elif name == "vmgenid" and str(value) == "1":
-                self.settings[name] = identity.new_uuid(self.call.desk)
+                self.settings[name] = identity.new_uuid(self.call.runtime)
             elif name == "hookscript":
                 self._check_hook(str(value))
 
     def _check_hook(self, volid: str) -> None:
-        place = files.stock(self.call)
-        if place.parse(volid).kind != "snippets":
+        store = files.volume_store(self.call)
+        if store.parse(volid).kind != "snippets":
             raise bad_params(hookscript=f"hookscript has to be a snippet: '{volid}'\n")
-        if place.find(volid) is None:
+        if store.find(volid) is None:
             raise bad_params(hookscript=f"script '{volid}' does not exist\n")
 
-    # ------------------------------------------------------------------ under the lock
+    # ------------------------------------------------------------------ with the lock held
 
-    def look(self) -> Guest:
-        """The guest, if its lock, digest and memory let the change through."""
+    def look(self) -> SimGuest:
+        """The guest, after checking its lock, digest and memory."""
         guest = self.call.get_guest(self.vmid)
         files.check_digest(guest, self.digest)
         if not self.skiplock:
@@ -123,50 +123,50 @@ class Change:
         self._check_balloon(guest)
         return guest
 
-    def _check_balloon(self, guest: Guest) -> None:
+    def _check_balloon(self, guest: SimGuest) -> None:
         if "memory" not in self.settings and "balloon" not in self.settings:
             return
         conf = {**guest.conf, **guest.pending, **self.settings}
         if int(conf.get("balloon") or 0) > vm.memory_mib(conf):
             raise die("balloon value too large (must be smaller than assigned memory)")
 
-    async def perform(self, work: Work | None) -> None:
-        """Write everything as pending, then apply what can be applied."""
+    async def perform(self, ctx: WorkerContext | None) -> None:
+        """Write all changes as pending, then apply those that can be applied."""
         guest = self.call.get_guest(self.vmid)
-        if work is not None:
-            work.log(self.log)
+        if ctx is not None:
+            ctx.log(self.log)
         for name in self.revert:
             if name in guest.conf:
                 self.settings[name] = guest.conf[name]
             elif name in guest.pending:
                 self.delete.append(name)
-        writer = _Writer(self, guest, work)
+        writer = _PendingWriter(self, guest, ctx)
         for name in self.delete:
             writer.delete(name)
         for name in sorted(self.settings, key=lambda n: (n == "boot", n)):
             await writer.set(name, self.settings[name])
         files.cleanup_pending(guest)
-        files.write(self.call.desk, guest)
+        files.write(self.call.runtime, guest)
         self._apply(guest, writer.modified)
 
-    def _apply(self, guest: Guest, modified: set[str]) -> None:
+    def _apply(self, guest: SimGuest, modified: set[str]) -> None:
         if not files.is_pending(guest):
             return
         if not guest.running:
             hotplug.apply(self.call, guest)
             return
-        plugger = hotplug.Plugger(self.call, guest, modified)
+        plugger = hotplug.HotplugUpdate(self.call, guest, modified)
         plugger.run()
-        open_volumes.note(self.call.desk, guest)
+        open_volumes.add(self.call.runtime, guest)
         if plugger.errors:
             raise param_error(plugger.errors)
 
 
-class _Writer:
-    """Writes one change into the pending part of a configuration."""
+class _PendingWriter:
+    """Writes one update to the pending section of a configuration."""
 
-    def __init__(self, change: Change, guest: Guest, work: Work | None) -> None:
-        self._change, self._guest, self._work = change, guest, work
+    def __init__(self, change: ConfigUpdate, guest: SimGuest, ctx: WorkerContext | None) -> None:
+        self._change, self._guest, self._work = change, guest, ctx
         self._call = change.call
         self._order = files.boot_order(guest.conf)
         self.modified: set[str] = set()
@@ -188,7 +188,7 @@ class _Writer:
         elif is_drive(name):
             self._delete_drive(name, str(value), was_pending)
         elif name == "tags":
-            rights.check_options(self._call, guest.vmid, ["description"])
+            privileges.check_options(self._call, guest.vmid, ["description"])
             guest.conf.pop(name, None)
         else:
             self._delete_plain(name, value)
@@ -207,7 +207,7 @@ class _Writer:
         files.check_protection(self._guest, f"can't remove drive '{name}'")
         drive = find_drive(name, text)
         if drive is not None:
-            rights.check_drive(self._call, self._guest.vmid, drive)
+            privileges.check_drive(self._call, self._guest.vmid, drive)
         if was_pending is not None:
             self._forget(name, was_pending)
         self._guest.deletes[name] = int(self._change.force)
@@ -215,13 +215,13 @@ class _Writer:
     def _forget(self, name: str, text: Value) -> None:
         drive = find_drive(name, text)
         if drive is not None:
-            files.register_unused(files.stock(self._call), self._guest, drive)
+            files.register_unused(files.volume_store(self._call), self._guest, drive)
 
     def _delete_plain(self, name: str, value: Value) -> None:
         vmid = self._guest.vmid
-        rights.check_hardware(self._call, vmid, name, value, verb="delete")
+        privileges.check_hardware(self._call, vmid, name, value, verb="delete")
         if re.fullmatch(r"net\d+", name) and name in self._guest.conf:
-            rights.check_bridges(self._call, {name: self._guest.conf[name]})
+            privileges.check_bridges(self._call, {name: self._guest.conf[name]})
         self._guest.deletes[name] = int(self._change.force)
 
     async def set(self, name: str, value: Value) -> None:
@@ -245,12 +245,12 @@ class _Writer:
         new = parse_drive(name, text, major=9)
         for drive in (old, new):
             if drive is not None:
-                rights.check_drive(call, guest.vmid, drive)
+                privileges.check_drive(call, guest.vmid, drive)
         _check_tpm(old, new)
         if name in guest.pending:
             self._forget(name, guest.pending[name])
-        target = disks.Target(guest.vmid, (guest.conf, guest.pending), guest.template)
-        made = await disks.Builder(call, self._work, target).create({name: text})
+        target = disks.VolumeTarget(guest.vmid, (guest.conf, guest.pending), guest.template)
+        made = await disks.DriveBuilder(call, self._work, target).create({name: text})
         guest.pending[name] = made[name]
         if self._order and new.is_cdrom and name not in self._order:
             self._order.append(name)
@@ -272,16 +272,16 @@ class _Writer:
                 guest.deletes["bootdisk"] = 0
 
     def _set_tags(self, text: str) -> None:
-        rights.check_options(self._call, self._guest.vmid, ["description"])
-        self._guest.pending["tags"] = identity.normal_tags(self._call, text) or " "
+        privileges.check_options(self._call, self._guest.vmid, ["description"])
+        self._guest.pending["tags"] = identity.normalize_tags(self._call, text) or " "
 
     def _set_plain(self, name: str, value: Value) -> None:
         guest, vmid = self._guest, self._guest.vmid
         if name in guest.conf:
-            rights.check_hardware(self._call, vmid, name, guest.conf[name], verb="modify")
-        rights.check_hardware(self._call, vmid, name, value, verb="modify")
+            privileges.check_hardware(self._call, vmid, name, guest.conf[name], verb="modify")
+        privileges.check_hardware(self._call, vmid, name, value, verb="modify")
         if re.fullmatch(r"net\d+", name) and name in guest.conf:
-            rights.check_bridges(self._call, {name: guest.conf[name]})
+            privileges.check_bridges(self._call, {name: guest.conf[name]})
         if name == "cipassword":
             guest.conf[name] = identity.hashed_password(guest.conf, str(value))
             return
@@ -300,12 +300,12 @@ def _check_tpm(old: Drive | None, new: Drive) -> None:
 # ---------------------------------------------------------------------- endpoints
 
 
-async def put(call: Call) -> None:
-    """PUT config: done when answered."""
-    await _now(Change(call, call.params))
+async def put(call: ApiCall) -> None:
+    """PUT config: synchronous."""
+    await _now(ConfigUpdate(call, call.params))
 
 
-async def _now(change: Change) -> None:
+async def _now(change: ConfigUpdate) -> None:
     change.check()
     if change.call.major >= 9:
         change.look()
@@ -314,9 +314,9 @@ async def _now(change: Change) -> None:
         await change.perform(None)
 
 
-async def post(call: Call) -> str | None:
+async def post(call: ApiCall) -> str | None:
     """POST config: a worker, for which ``background_delay`` may wait."""
-    change = Change(call, call.params)
+    change = ConfigUpdate(call, call.params)
     change.check()
     if call.major >= 9:
         change.look()
@@ -324,7 +324,7 @@ async def post(call: Call) -> str | None:
     delay = call.get("background_delay")
     if not delay:
         return upid
-    task = await call.desk.workers.wait(upid, float(delay))
+    task = await call.runtime.workers.wait(upid, float(delay))
     if task.exitstatus is None:
         return upid
     if task.exitstatus == "OK" or task.exitstatus.startswith("WARNINGS"):
@@ -332,31 +332,31 @@ async def post(call: Call) -> str | None:
     raise die(f"failed to update VM {change.vmid}: {task.exitstatus}")
 
 
-async def _spawn(call: Call, change: Change) -> str:
-    """The worker; on PVE 8 it inherits the lock that the request already holds."""
+async def _spawn(call: ApiCall, change: ConfigUpdate) -> str:
+    """Start the worker; on PVE 8 it inherits the lock file that the request holds."""
     if call.major >= 9:
 
-        async def locked(work: Work) -> None:
+        async def locked(ctx: WorkerContext) -> None:
             async with call.hold("qemu", change.vmid):
                 change.look()
-                await change.perform(work)
+                await change.perform(ctx)
 
         return call.spawn("qmconfig", change.vmid, locked)
     async with call.hold("qemu", change.vmid):
         change.look()
 
-    async def inherited(work: Work) -> None:
+    async def inherited(ctx: WorkerContext) -> None:
         async with call.hold("qemu", change.vmid):
-            await change.perform(work)
+            await change.perform(ctx)
 
     return call.spawn("qmconfig", change.vmid, inherited)
 
 
-async def unlink(call: Call) -> None:
-    """PUT unlink: deletion of drives under another name."""
+async def unlink(call: ApiCall) -> None:
+    """PUT unlink: deletes drives."""
     params = dict(call.params)
     params["delete"] = params.pop("idlist")
-    await _now(Change(call, params))
+    await _now(ConfigUpdate(call, params))
 
 
-__all__ = ["Change", "PveError", "post", "put", "unlink"]
+__all__ = ["ConfigUpdate", "PveException", "post", "put", "unlink"]

@@ -1,57 +1,57 @@
-"""
-The memory of a VM as a volume: for suspending to disk and for snapshots with memory.
-"""
+"""The memory of a VM as a volume, for suspend to disk and snapshots with memory."""
 
 from moxwell.lab.proxmox.config_schema import vm
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.state import Guest
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.state import SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
 
 
-def choose_storage(call: Call, guest: Guest) -> str:
-    """Where the state goes: as configured, else a storage of the disks, shared first."""
+def choose_storage(call: ApiCall, guest: SimGuest) -> str:
+    """The storage for the state: as configured, else a storage of the disks, shared first."""
     if guest.conf.get("vmstatestorage"):
         return str(guest.conf["vmstatestorage"])
     found = [d.storage for d in files.drives(guest.conf) if d.storage and not d.is_cdrom_media]
-    place = files.stock(call)
-    shared = [name for name in found if place.get_storage(name).shared]
+    store = files.volume_store(call)
+    shared = [name for name in found if store.get_storage(name).shared]
     return (shared or found or ["local"])[0]
 
 
-async def save(call: Call, guest: Guest, work: Work, storage: str, label: str = "") -> str:
-    """Write the memory into a new volume; its volume id."""
-    place = files.stock(call)
+async def save(
+    call: ApiCall, guest: SimGuest, ctx: WorkerContext, storage: str, label: str = ""
+) -> str:
+    """Save the memory to a new volume; returns its volume id."""
+    store = files.volume_store(call)
     memory = vm.memory_mib(guest.conf)
-    label = label or f"suspend-{call.desk.clock.now():%Y-%m-%d}"
+    label = label or f"suspend-{call.runtime.clock.now():%Y-%m-%d}"
     file = f"vm-{guest.vmid}-state-{label}"
-    file += ".raw" if names.has_path(place.get_storage(storage)) else ""
-    volid = place.alloc(storage, guest.vmid, "raw", (memory * 2 + 500) << 20, file)
-    work.log(f"saving VM state and RAM using storage '{storage}'")
-    await work.sleep((memory << 20) / call.region.pace.bandwidth)
+    file += ".raw" if names.has_path(store.get_storage(storage)) else ""
+    volid = store.alloc(storage, guest.vmid, "raw", (memory * 2 + 500) << 20, file)
+    ctx.log(f"saving VM state and RAM using storage '{storage}'")
+    await ctx.sleep((memory << 20) / call.region.pace.bandwidth)
     if not guest.running:
-        place.free(volid)
+        store.free(volid)
         raise die("savevm not active")
     return volid
 
 
-def running_machine(call: Call) -> str:
+def running_machine(call: ApiCall) -> str:
     return f"pc-i440fx-{'9.2' if call.major < 9 else '10.1'}+pve0"
 
 
-def is_suspended(guest: Guest) -> bool:
+def is_suspended(guest: SimGuest) -> bool:
     return guest.lock == "suspended"
 
 
-def drop(call: Call, guest: Guest) -> None:
-    """The state was loaded: volume and lock go."""
+def drop(call: ApiCall, guest: SimGuest) -> None:
+    """Delete volume and lock after the state was loaded."""
     guest.conf.pop("lock", None)
     volid = str(guest.conf.pop("vmstate", "") or "")
     for key in ("runningmachine", "runningcpu"):
         guest.conf.pop(key, None)
-    place = files.stock(call)
-    if volid and place.find(volid) is not None:
-        place.free(volid)
-    files.write(call.desk, guest)
+    store = files.volume_store(call)
+    if volid and store.find(volid) is not None:
+        store.free(volid)
+    files.write(call.runtime, guest)

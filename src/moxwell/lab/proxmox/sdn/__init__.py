@@ -1,1 +1,1 @@
-"""Software-defined networks: zones, vnets, subnets, addresses."""
+"""Software-defined networking: zones, vnets, subnets, IPAM."""

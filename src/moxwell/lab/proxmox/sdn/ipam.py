@@ -1,21 +1,21 @@
 """
-The built-in IPAM: which address of a subnet belongs to whom.
+The built-in ``pve`` IPAM.
 
-Gateways are entered with their subnets. Cards on a vnet whose zone serves DHCP get the next free
-address of the subnet's ranges, and lose it with the card. That is settled whenever somebody looks,
-so nothing that changes a guest has to think of it.
+A gateway is registered with its subnet. Network devices on a vnet in a zone with DHCP get the next
+free address of the subnet's ranges and release it when they are removed. Allocations are updated on
+read, so code that changes guests does not deal with them.
 """
 
 import ipaddress
 import re
 
-from moxwell.lab.proxmox.state import Region, Row
+from moxwell.lab.proxmox.state import Row, SimRegion
 
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
 
 
-def settle(region: Region) -> None:
-    """Give every card its address, and take back those of cards that are gone."""
+def update_allocations(region: SimRegion) -> None:
+    """Allocate addresses for all network devices and release those of removed ones."""
     if not any(zone.get("dhcp") for zone in region.sdn.running.get("zones", {}).values()):
         return
     cards = _cards(region)
@@ -26,11 +26,11 @@ def settle(region: Region) -> None:
     for vmid, mac, bridge in cards:
         if (vmid, mac, bridge) not in have:
             name = str(region.guests[vmid].conf.get("name", ""))
-            claim(region, bridge, vmid, mac, name)
+            allocate(region, bridge, vmid, mac, name)
 
 
-def _cards(region: Region) -> dict[tuple[int, str, str], None]:
-    """(vmid, MAC, vnet) of every network card on a vnet."""
+def _cards(region: SimRegion) -> dict[tuple[int, str, str], None]:
+    """(vmid, MAC, vnet) of every network device on a vnet."""
     vnets = region.sdn.running.get("vnets", {})
     found: dict[tuple[int, str, str], None] = {}
     for vmid, guest in region.guests.items():
@@ -44,8 +44,8 @@ def _cards(region: Region) -> dict[tuple[int, str, str], None]:
     return found
 
 
-def claim(region: Region, bridge: str, vmid: int, mac: str, hostname: str = "") -> str | None:
-    """Give a card an address if its bridge is a vnet with DHCP; the address, or None."""
+def allocate(region: SimRegion, bridge: str, vmid: int, mac: str, hostname: str = "") -> str | None:
+    """Allocate an address if the bridge is a vnet with DHCP; returns it, or None."""
     vnet = region.sdn.running.get("vnets", {}).get(bridge)
     zone = region.sdn.running.get("zones", {}).get(vnet["zone"]) if vnet else None
     if vnet is None or zone is None or not zone.get("dhcp"):
@@ -61,7 +61,7 @@ def claim(region: Region, bridge: str, vmid: int, mac: str, hostname: str = "") 
     return None
 
 
-def _next_free(region: Region, subnet: Row) -> str | None:
+def _next_free(region: SimRegion, subnet: Row) -> str | None:
     taken = {a["ip"] for a in region.sdn.addresses if a["subnet"] == subnet["cidr"]}
     for first, last in _ranges(subnet):
         for number in range(first, last + 1):

@@ -1,6 +1,4 @@
-"""
-SDN vnets, their subnets and the addresses given out in them.
-"""
+"""``/cluster/sdn/vnets``: vnets, their subnets and IP allocations."""
 
 import ipaddress
 from typing import Any
@@ -9,8 +7,8 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import FormatError, die, param_error
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.sdn import ipam as sdn_ipam
 from moxwell.lab.proxmox.sdn.zones import by_version, change, listing, pending_row
@@ -19,18 +17,18 @@ from moxwell.lab.proxmox.state import Row
 _NESTED = "400 Parameter verification failed.\n"
 
 
-def _may(call: Call, vnet: str, *privs: str) -> bool:
+def _may(call: ApiCall, vnet: str, *privs: str) -> bool:
     row = call.region.sdn.vnets.get(vnet) or call.region.sdn.running.get("vnets", {}).get(vnet)
     zone = row["zone"] if row else "unknown"
     return call.may(f"/sdn/zones/{zone}/{vnet}", *privs, any_of=True)
 
 
-def list_vnets(call: Call) -> list[Row]:
+def list_vnets(call: ApiCall) -> list[Row]:
     rows = listing(call, "vnets", "vnet")
     return [r for r in rows if _may(call, r["vnet"], "SDN.Audit", "SDN.Allocate")]
 
 
-def get_vnet(call: Call) -> Row:
+def get_vnet(call: ApiCall) -> Row:
     rows = {row["vnet"]: row for row in listing(call, "vnets", "vnet")}
     if call.params["vnet"] not in rows:
         raise die(f"sdn vnet '{call.params['vnet']}' does not exist")
@@ -38,13 +36,13 @@ def get_vnet(call: Call) -> Row:
     return rows[call.params["vnet"]]
 
 
-def _check(call: Call, vnet: str, *privs: str) -> None:
+def _check(call: ApiCall, vnet: str, *privs: str) -> None:
     row = call.region.sdn.vnets.get(vnet)
     zone = row["zone"] if row else "unknown"
     call.check(f"/sdn/zones/{zone}/{vnet}", *privs, any_of=True)
 
 
-def create_vnet(call: Call) -> None:
+def create_vnet(call: ApiCall) -> None:
     what, sdn = "create sdn vnet object failed: ", call.region.sdn
     name = call.params.pop("vnet")
     call.params.pop("lock-token", None)
@@ -54,7 +52,7 @@ def create_vnet(call: Call) -> None:
     sdn.vnets[name] = {"type": "vnet", **call.params}
 
 
-def _check_zone(call: Call, row: Row, what: str) -> None:
+def _check_zone(call: ApiCall, row: Row, what: str) -> None:
     zone = call.region.sdn.zones.get(row["zone"])
     if zone is None:
         where = "at /usr/share/perl5/PVE/API2/Network/SDN/Vnets.pm line 232."
@@ -72,8 +70,8 @@ def _check_zone(call: Call, row: Row, what: str) -> None:
     _check_tag(call, row, kind, what)
 
 
-def _check_tag(call: Call, row: Row, kind: str, what: str) -> None:
-    """A tag is used once: in its zone, or on its bridge."""
+def _check_tag(call: ApiCall, row: Row, kind: str, what: str) -> None:
+    """A VLAN tag must be unique in its zone or on its bridge."""
     sdn, tag = call.region.sdn, row.get("tag")
     for name, other in sdn.vnets.items() if tag is not None else ():
         if other is row or other.get("tag") != tag or name == row.get("vnet"):
@@ -89,7 +87,7 @@ def _check_tag(call: Call, row: Row, kind: str, what: str) -> None:
             raise die(f"{what}{_NESTED}tag: vxlan tag {tag} already exist in {where} ")
 
 
-def update_vnet(call: Call) -> None:
+def update_vnet(call: ApiCall) -> None:
     what, sdn = "update sdn vnet object failed: ", call.region.sdn
     name = call.params.pop("vnet")
     if name not in sdn.vnets:
@@ -99,7 +97,7 @@ def update_vnet(call: Call) -> None:
     change(call, sdn.vnets[name], digest_of(sdn.vnets), what)
 
 
-def delete_vnet(call: Call) -> None:
+def delete_vnet(call: ApiCall) -> None:
     name, sdn = call.params["vnet"], call.region.sdn
     if name not in sdn.vnets:
         raise die(f"sdn vnet '{name}' does not exist")
@@ -124,7 +122,7 @@ def dhcp_range(value: str) -> None:
         raise FormatError("format error\n")
 
 
-def _subnet_row(call: Call, ident: str, row: Row) -> Row:
+def _subnet_row(call: ApiCall, ident: str, row: Row) -> Row:
     network = ipaddress.ip_network(row["cidr"], strict=False)
     return {
         "id": ident,
@@ -137,7 +135,7 @@ def _subnet_row(call: Call, ident: str, row: Row) -> Row:
     }
 
 
-def list_subnets(call: Call) -> list[Row]:
+def list_subnets(call: ApiCall) -> list[Row]:
     vnet, sdn = call.params["vnet"], call.region.sdn
     if call.get("running"):
         found = sdn.running.get("subnets", {}).items()
@@ -150,7 +148,7 @@ def list_subnets(call: Call) -> list[Row]:
     return [_subnet_row(call, k, r) for k, r in sdn.subnets.items() if r["vnet"] == vnet]
 
 
-def get_subnet(call: Call) -> Row:
+def get_subnet(call: ApiCall) -> Row:
     row = call.region.sdn.subnets.get(call.params["subnet"])
     if row is None:
         raise die(f"sdn subnet '{call.params['subnet']}' does not exist")
@@ -159,7 +157,7 @@ def get_subnet(call: Call) -> Row:
     return _subnet_row(call, call.params["subnet"], row)
 
 
-def create_subnet(call: Call) -> None:
+def create_subnet(call: ApiCall) -> None:
     what, sdn, vnet = "create sdn subnet object failed: ", call.region.sdn, call.params["vnet"]
     if vnet not in sdn.vnets:
         raise die(f"sdn vnet '{vnet}' does not exist")
@@ -200,7 +198,7 @@ def _check_ranges(row: Row, what: str) -> None:
                 raise die(f"{what}{_NESTED}dhcp-range: {place}")
 
 
-def update_subnet(call: Call) -> None:
+def update_subnet(call: ApiCall) -> None:
     what, sdn, ident = "update sdn subnet object failed: ", call.region.sdn, call.params["subnet"]
     if ident not in sdn.subnets:
         raise die(f"sdn subnet '{ident}' does not exist")
@@ -210,13 +208,13 @@ def update_subnet(call: Call) -> None:
     change(call, sdn.subnets[ident], digest_of(sdn.subnets), what)
 
 
-def delete_subnet(call: Call) -> None:
+def delete_subnet(call: ApiCall) -> None:
     sdn, ident = call.region.sdn, call.params["subnet"]
     if ident not in sdn.subnets:
         raise die(f"sdn subnet '{ident}' does not exist")
     _check(call, sdn.subnets[ident]["vnet"], "SDN.Allocate")
     cidr = sdn.subnets[ident]["cidr"]
-    sdn_ipam.settle(call.region)
+    sdn_ipam.update_allocations(call.region)
     used = [a for a in sdn.addresses if a["subnet"] == cidr and not a.get("gateway")]
     if used:
         text = f"cannot delete subnet '{ident}', not empty"
@@ -225,20 +223,20 @@ def delete_subnet(call: Call) -> None:
     del sdn.subnets[ident]
 
 
-# ---------------------------------------------------------------- addresses
+# ---------------------------------------------------------------- ips
 
 
-def put_address(call: Call) -> None:
+def put_address(call: ApiCall) -> None:
     region, p = call.region, call.params
-    sdn_ipam.settle(region)
+    sdn_ipam.update_allocations(region)
     found = [s for s in region.sdn.subnets.values() if s["vnet"] == p["vnet"]]
-    home = next((s for s in found if _inside(p["ip"], s["cidr"])), None)
-    if home is None:
+    subnet = next((s for s in found if _inside(p["ip"], s["cidr"])), None)
+    if subnet is None:
         raise die(f"can't find any subnet for ip {p['ip']}")
     others = [a for a in region.sdn.addresses if a["ip"] != p["ip"]]
     if call.method == "POST" and len(others) != len(region.sdn.addresses):
         raise die(f"IP '{p['ip']}' already exist")
-    entry = {"zone": p["zone"], "vnet": p["vnet"], "subnet": home["cidr"], "ip": p["ip"]}
+    entry = {"zone": p["zone"], "vnet": p["vnet"], "subnet": subnet["cidr"], "ip": p["ip"]}
     entry |= {k: p[k] for k in ("mac", "vmid") if k in p}
     region.sdn.addresses = [*others, entry]
 
@@ -247,7 +245,7 @@ def _inside(ip: str, cidr: str) -> bool:
     return ipaddress.ip_address(ip) in ipaddress.ip_network(cidr, strict=False)
 
 
-def drop_address(call: Call) -> None:
+def drop_address(call: ApiCall) -> None:
     sdn = call.region.sdn
     sdn.addresses = [a for a in sdn.addresses if a["ip"] != call.params["ip"]]
 
@@ -285,7 +283,7 @@ _ZONE = perm("/sdn/zones/{zone}", "SDN.Allocate")
 _IPS = perm("/sdn/zones/{zone}/{vnet}", "SDN.Allocate")
 
 ROUTES = (
-    Route("GET", _BASE, list_vnets, _VIEW, anyone),
+    ApiRoute("GET", _BASE, list_vnets, _VIEW, anyone),
     *by_version("POST", _BASE, create_vnet, _VNET | _NEW, _ZONE, "vnet"),
     *by_version("GET", _ONE, get_vnet, _VIEW, anyone, "vnet"),
     *by_version("PUT", _ONE, update_vnet, _VNET | _EDIT | {"zone": Param()}, anyone, "vnet"),

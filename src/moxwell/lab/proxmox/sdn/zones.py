@@ -1,8 +1,8 @@
 """
-SDN zones, controllers, IPAMs and DNS: edited first, applied later.
+``/cluster/sdn``: zones, controllers, IPAMs and DNS.
 
-What is edited is pending until ``PUT /cluster/sdn``; only then do zones show up on nodes and vnets
-become bridges. On 9 an identifier is checked by its schema, on 8 by code, with other words.
+Changes are pending until ``PUT /cluster/sdn``; only then nodes list the zones and vnets become
+bridges. Identifiers are validated by schema on 9 and by code with other messages on 8.
 """
 
 import copy
@@ -13,12 +13,12 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import FormatError, die
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Check, Checker, Handler, Param, Params, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Check, Checker, Handler, Param, Params
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.sdn import ipam as sdn_ipam
 from moxwell.lab.proxmox.state import Row
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.tasks import WorkerContext
 
 ZONES = ("evpn", "faucet", "qinq", "simple", "vlan", "vxlan")
 REQUIRED = {
@@ -53,18 +53,20 @@ def id_param(what: str, major: int) -> Param:
 
 def by_version(
     method: str, path: str, handler: Handler, params: Params, check: Check, name: str
-) -> tuple[Route, ...]:
-    """The same endpoint with the identifier ``name`` checked in each version's way."""
+) -> tuple[ApiRoute, ...]:
+    """
+    The same endpoint for both major versions, with the identifier ``name`` validated for each.
+    """
     eight = {**params, name: id_param(name, 8)}
     nine = {**params, name: id_param(name, 9)}
     return (
-        Route(method, path, handler, eight, check, until=8),
-        Route(method, path, handler, nine, check, version=9),
+        ApiRoute(method, path, handler, eight, check, until=8),
+        ApiRoute(method, path, handler, nine, check, version=9),
     )
 
 
-def shown(call: Call, kind: str, ident: str, key: str) -> Row | None:
-    """One object as asked for: edited (default), running, or with what is pending."""
+def object_row(call: ApiCall, kind: str, ident: str, key: str) -> Row | None:
+    """One object: as configured (default), running, or with pending changes."""
     edited: dict[str, Row] = getattr(call.region.sdn, kind)
     running = call.region.sdn.running.get(kind, {})
     if call.get("running"):
@@ -91,17 +93,17 @@ def pending_row(key: str, ident: str, new: Row | None, old: Row | None) -> Row |
     return row | ({"state": "changed", "pending": changed} if changed else {})
 
 
-def listing(call: Call, kind: str, key: str) -> list[Row]:
+def listing(call: ApiCall, kind: str, key: str) -> list[Row]:
     sdn = call.region.sdn
     names = dict.fromkeys([*getattr(sdn, kind), *sdn.running.get(kind, {})])
-    rows = [shown(call, kind, name, key) for name in names]
+    rows = [object_row(call, kind, name, key) for name in names]
     return [row for row in rows if row is not None]
 
 
 # ---------------------------------------------------------------- zones
 
 
-def list_zones(call: Call) -> list[Row]:
+def list_zones(call: ApiCall) -> list[Row]:
     return [
         row
         for row in listing(call, "zones", "zone")
@@ -110,14 +112,14 @@ def list_zones(call: Call) -> list[Row]:
     ]
 
 
-def get_zone(call: Call) -> Row:
-    row = shown(call, "zones", call.params["zone"], "zone")
+def get_zone(call: ApiCall) -> Row:
+    row = object_row(call, "zones", call.params["zone"], "zone")
     if row is None:
         raise die(f"sdn '{call.params['zone']}' does not exist")
     return row
 
 
-def create_zone(call: Call) -> None:
+def create_zone(call: ApiCall) -> None:
     name, zones = call.params.pop("zone"), call.region.sdn.zones
     call.params.pop("lock-token", None)
     for option in REQUIRED[call.params["type"]]:
@@ -130,8 +132,8 @@ def create_zone(call: Call) -> None:
     zones[name] = dict(call.params)
 
 
-def _check_services(call: Call, row: Row, what: str) -> None:
-    """What a zone names must be there; the refusal is a 400 inside a 500."""
+def _check_services(call: ApiCall, row: Row, what: str) -> None:
+    """Check the references of a zone; PVE reports a 400 inside a 500."""
     sdn, nested = call.region.sdn, f"{what}400 Parameter verification failed.\n"
     for option in ("dns", "reversedns"):
         if option in row and row[option] not in sdn.dns:
@@ -142,7 +144,7 @@ def _check_services(call: Call, row: Row, what: str) -> None:
         raise die(f"{nested}ipam: {row['ipam']} not existing")
 
 
-def update_zone(call: Call) -> None:
+def update_zone(call: ApiCall) -> None:
     what, zones = "update sdn zone object failed: ", call.region.sdn.zones
     name = call.params.pop("zone")
     if name not in zones:
@@ -151,7 +153,7 @@ def update_zone(call: Call) -> None:
     change(call, zones[name], digest_of(zones), what)
 
 
-def change(call: Call, row: Row, digest: str, what: str) -> None:
+def change(call: ApiCall, row: Row, digest: str, what: str) -> None:
     call.params.pop("lock-token", None)
     if call.params.pop("digest", digest) != digest:
         raise die(f"{what}detected modified configuration - file changed by other user? Try again.")
@@ -160,7 +162,7 @@ def change(call: Call, row: Row, digest: str, what: str) -> None:
     row.update(call.params)
 
 
-def delete_zone(call: Call) -> None:
+def delete_zone(call: ApiCall) -> None:
     what, name, sdn = "delete sdn zone object failed: ", call.params["zone"], call.region.sdn
     if name not in sdn.zones:
         raise die(f"{what}sdn '{name}' does not exist")
@@ -171,19 +173,19 @@ def delete_zone(call: Call) -> None:
     del sdn.zones[name]
 
 
-# ---------------------------------------------------------------- applying
+# ---------------------------------------------------------------- apply
 
 
-def apply(call: Call) -> str:
+def apply(call: ApiCall) -> str:
     sdn = call.region.sdn
     for kind in ("zones", "vnets", "subnets", "controllers"):
         sdn.running[kind] = copy.deepcopy(getattr(sdn, kind))
     sdn.version += 1
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         for host in call.region.hosts.values():
             if host.online:
-                work.log(f"{host.name}: reloading network config")
+                ctx.log(f"{host.name}: reloading network config")
 
     return call.spawn("reloadnetworkall", "", worker)
 
@@ -192,24 +194,24 @@ def apply(call: Call) -> str:
 
 
 def _plain(kind: str, key: str) -> dict[str, Handler]:
-    """CRUD of objects that nothing else here depends on."""
+    """CRUD handlers of objects without further checks."""
 
-    def found(call: Call) -> dict[str, Row]:
+    def found(call: ApiCall) -> dict[str, Row]:
         rows: dict[str, Row] = getattr(call.region.sdn, kind)
         return rows
 
-    def everything(call: Call) -> list[Row]:
+    def everything(call: ApiCall) -> list[Row]:
         rows = found(call)
         stamp = digest_of({k: v for k, v in rows.items() if k != "pve"})
         return [{key: name, "digest": stamp, **row} for name, row in rows.items()]
 
-    def get(call: Call) -> Row:
+    def get(call: ApiCall) -> Row:
         rows, name = found(call), call.params[key]
         if name not in rows:
             raise die(f"sdn '{name}' does not exist")
         return {key: name, "digest": digest_of(rows), **rows[name]}
 
-    def create(call: Call) -> None:
+    def create(call: ApiCall) -> None:
         rows, name = found(call), call.params.pop(key)
         call.params.pop("lock-token", None)
         if name in rows:
@@ -217,14 +219,14 @@ def _plain(kind: str, key: str) -> dict[str, Handler]:
             raise die(f"create sdn {key} object failed: {text}")
         rows[name] = dict(call.params)
 
-    def update(call: Call) -> None:
+    def update(call: ApiCall) -> None:
         rows, name = found(call), call.params.pop(key)
         what = f"update sdn {key} object failed: "
         if name not in rows:
             raise die(f"{what}sdn '{name}' does not exist")
         change(call, rows[name], digest_of(rows), what)
 
-    def delete(call: Call) -> None:
+    def delete(call: ApiCall) -> None:
         rows, name = found(call), call.params[key]
         if name not in rows:
             raise die(f"delete sdn {key} object failed: sdn '{name}' does not exist")
@@ -233,7 +235,7 @@ def _plain(kind: str, key: str) -> dict[str, Handler]:
     return {"LIST": everything, "GET": get, "POST": create, "PUT": update, "DELETE": delete}
 
 
-def _plain_routes(kind: str, key: str, types: tuple[str, ...], fields: Params) -> list[Route]:
+def _plain_routes(kind: str, key: str, types: tuple[str, ...], fields: Params) -> list[ApiRoute]:
     made, base = _plain(kind, key), f"/cluster/sdn/{kind}"
     one: dict[str, Param] = {key: Param(optional=False, format=formats.config_id)}
     lock = {"lock-token": Param(version=9)}
@@ -242,18 +244,18 @@ def _plain_routes(kind: str, key: str, types: tuple[str, ...], fields: Params) -
     read = {"pending": Param("boolean"), "running": Param("boolean"), "type": Param(enum=types)}
     edit = one | dict(fields) | lock | {"delete": Param(), "digest": DIGEST}
     return [
-        Route("GET", base, made["LIST"], read, anyone),
-        Route("POST", base, made["POST"], new, may),
-        Route("GET", f"{base}/{{{key}}}", made["GET"], one, may),
-        Route("PUT", f"{base}/{{{key}}}", made["PUT"], edit, may),
-        Route("DELETE", f"{base}/{{{key}}}", made["DELETE"], one | lock, may),
+        ApiRoute("GET", base, made["LIST"], read, anyone),
+        ApiRoute("POST", base, made["POST"], new, may),
+        ApiRoute("GET", f"{base}/{{{key}}}", made["GET"], one, may),
+        ApiRoute("PUT", f"{base}/{{{key}}}", made["PUT"], edit, may),
+        ApiRoute("DELETE", f"{base}/{{{key}}}", made["DELETE"], one | lock, may),
     ]
 
 
-def ipam_status(call: Call) -> list[Row]:
+def ipam_status(call: ApiCall) -> list[Row]:
     if call.params["ipam"] != "pve":
         raise die("Currently only PVE IPAM is supported!")
-    sdn_ipam.settle(call.region)
+    sdn_ipam.update_allocations(call.region)
     return [
         row
         for row in call.region.sdn.addresses
@@ -284,11 +286,11 @@ _PATH = "/cluster/sdn/zones/{zone}"
 _LOCK = {"lock-token": Param(version=9)}
 
 ROUTES = (
-    Route(
+    ApiRoute(
         "PUT", "/cluster/sdn", apply, _LOCK | {"release-lock": Param("boolean", version=9)},
         perm("/sdn", "SDN.Allocate"),
     ),
-    Route("GET", "/cluster/sdn/zones", list_zones, _VIEW | {"type": Param(enum=ZONES)}, anyone),
+    ApiRoute("GET", "/cluster/sdn/zones", list_zones, _VIEW | {"type": Param(enum=ZONES)}, anyone),
     *by_version("POST", "/cluster/sdn/zones", create_zone, _ZONE | _KIND, _ALLOCATE, "zone"),
     *by_version("GET", _PATH, get_zone, _VIEW, _ONE, "zone"),
     *by_version("PUT", _PATH, update_zone, _ZONE | _EDIT, _ONE, "zone"),
@@ -310,7 +312,7 @@ ROUTES = (
         "dns", "dns", ("powerdns",),
         {"url": _TEXT, "key": _TEXT, "ttl": _INT, "fingerprint": _TEXT, "reversemaskv6": _INT},
     ),
-    Route(
+    ApiRoute(
         "GET", "/cluster/sdn/ipams/{ipam}/status", ipam_status,
         {"ipam": Param(optional=False, format=formats.config_id)}, anyone,
     ),

@@ -1,1 +1,1 @@
-"""Volumes on storages: names, shelves, content endpoints, uploads, backups."""
+"""Volumes on storages: names, allocation, content endpoints, uploads, backups."""

@@ -1,24 +1,29 @@
 """
-Who may use a volume: the rule that lists, GET and attaching share.
+Permission checks for volumes, shared by content lists, GET and attach.
 
-``Datastore.Allocate`` opens everything; ISOs and templates need to be seen; images belong to the
-guest whose id their name carries, and need ``VM.Config.Disk`` there.
+``Datastore.Allocate`` allows all; ISOs and container templates require the permission to see the
+storage; images require ``VM.Config.Disk`` on the guest whose VMID is in the name.
 """
 
-from moxwell.lab.proxmox.errors import PveError, die
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
 def check_volume(
-    call: Call, place: Stock, volid: str, *, vmid: int | None = None, kind: str | None = None
+    call: ApiCall,
+    store: VolumeStore,
+    volid: str,
+    *,
+    vmid: int | None = None,
+    kind: str | None = None,
 ) -> None:
-    """Raise PVE's refusal unless the caller may use the volume (for guest ``vmid``)."""
+    """Raise PVE's 403 unless the caller may use the volume (for guest ``vmid``)."""
     if volid.startswith("/") or ":" not in volid:
         if not call.is_root:
             raise die("Only root can pass arbitrary filesystem paths.")
         return
-    parsed = place.parse(volid)
+    parsed = store.parse(volid)
     if kind is not None and parsed.kind != kind:
         raise die(f"unable to use volume {volid} - content type needs to be '{kind}'")
     where = f"/storage/{volid.partition(':')[0]}"
@@ -38,9 +43,9 @@ def check_volume(
         raise die(f"missing privileges to access {volid}")
 
 
-def may_see(call: Call, place: Stock, volid: str) -> bool:
+def may_see(call: ApiCall, store: VolumeStore, volid: str) -> bool:
     try:
-        check_volume(call, place, volid)
-    except PveError:
+        check_volume(call, store, volid)
+    except PveException:
         return False
     return True

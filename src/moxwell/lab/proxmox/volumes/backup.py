@@ -1,7 +1,7 @@
 """
-POST vzdump: backups of guests, each a volume on a backup storage after its time.
+POST vzdump: creates backups of guests as volumes on a backup storage.
 
-The archive's bytes are the guest's configuration as JSON, so that a restore gives the same guest.
+The content of an archive is the guest configuration as JSON, which a restore reads.
 """
 
 import json
@@ -9,21 +9,21 @@ import re
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema import formats
-from moxwell.lab.proxmox.errors import PveError, bad_params, die
+from moxwell.lab.proxmox.errors import PveException, bad_params, die
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone
-from moxwell.lab.proxmox.state import Guest
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.state import SimGuest
+from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names, prune
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 _COMPRESSED = {"zstd": ".zst", "gzip": ".gz", "1": ".lzo", "lzo": ".lzo", "0": "", None: ""}
 
 
-def _chosen(call: Call) -> list[int]:
-    """The ids to back up on this node."""
+def _chosen(call: ApiCall) -> list[int]:
+    """The VMIDs to back up on this node."""
     region = call.region
     if call.get("pool"):
         pool = region.pools.get(call.params["pool"])
@@ -35,12 +35,12 @@ def _chosen(call: Call) -> list[int]:
     return [int(v) for v in formats.split_list(str(call.get("vmid") or ""))]
 
 
-def vzdump(call: Call) -> str:
-    """Check at once, then one worker for all guests."""
+def vzdump(call: ApiCall) -> str:
+    """Check the request, then start one worker for all guests."""
     if not (call.get("vmid") or call.get("all") or call.get("pool")):
         raise bad_params(vmid="property is missing and it is not optional")
     storage_name = call.get("storage") or "local"
-    storage = Stock(call.desk, call.node).enabled(storage_name)
+    storage = VolumeStore(call.runtime, call.node).enabled(storage_name)
     if "backup" not in storage.content:
         raise die(f"storage '{storage_name}' does not support backups")
     call.check(f"/storage/{storage_name}", "Datastore.AllocateSpace")
@@ -52,17 +52,17 @@ def vzdump(call: Call) -> str:
     here = [v for v in ids if v in call.region.guests and call.region.guests[v].node == call.node]
     ident = str(ids[0]) if len(ids) == 1 and call.get("vmid") else ""
 
-    async def worker(work: Work) -> None:
-        await _Dump(call, storage_name, work).run(ids, here)
+    async def worker(ctx: WorkerContext) -> None:
+        await _Dump(call, storage_name, ctx).run(ids, here)
 
     return call.spawn("vzdump", ident, worker)
 
 
 class _Dump:
-    """One backup run."""
+    """One backup job run."""
 
-    def __init__(self, call: Call, storage: str, work: Work) -> None:
-        self._call, self._storage, self._work = call, storage, work
+    def __init__(self, call: ApiCall, storage: str, ctx: WorkerContext) -> None:
+        self._call, self._storage, self._work = call, storage, ctx
 
     def _log(self, text: str) -> None:
         self._work.log(f"INFO: {text}")
@@ -80,19 +80,19 @@ class _Dump:
                 continue
             try:
                 await self._one(guest)
-            except PveError as problem:
+            except PveException as problem:
                 failed += 1
                 self._work.log(f"ERROR: Backup of VM {vmid} failed - {problem.message}")
         self._log("Backup job finished" + (" with errors" if failed else " successfully"))
         if failed:
             raise die("job errors")
 
-    async def _one(self, guest: Guest) -> None:
+    async def _one(self, guest: SimGuest) -> None:
         call = self._call
         self._log(f"Starting Backup of VM {guest.vmid} ({guest.kind})")
         files.check_lock(guest)
         guest.conf["lock"] = "backup"
-        files.write(call.desk, guest)
+        files.write(call.runtime, guest)
         try:
             if call.get("mode") == "stop" and guest.running:
                 self._log("stopping virtual guest")
@@ -101,56 +101,57 @@ class _Dump:
             volid = self._archive(guest, size)
         finally:
             guest.conf.pop("lock", None)
-            files.write(call.desk, guest)
+            files.write(call.runtime, guest)
         self._log(f"archive file: {volid}")
         self._prune(guest)
         self._log(f"Finished Backup of VM {guest.vmid}")
 
-    def _sizes(self, guest: Guest) -> list[int]:
-        place = files.stock(self._call)
+    def _sizes(self, guest: SimGuest) -> list[int]:
+        store = files.volume_store(self._call)
         found = []
         for key, value in guest.conf.items():
             text = str(value)
             volid = text.partition(",")[0]
-            volume = place.find(volid) if ":" in volid else None
+            volume = store.find(volid) if ":" in volid else None
             if volume is None or "media=cdrom" in text or "backup=0" in text:
                 continue
             if not key.startswith("unused"):
                 found.append(volume.size)
         return found
 
-    def _archive(self, guest: Guest, size: int) -> str:
+    def _archive(self, guest: SimGuest, size: int) -> str:
         call = self._call
-        stamp = f"{call.desk.clock.now():%Y_%m_%d-%H_%M_%S}"
+        stamp = f"{call.runtime.clock.now():%Y_%m_%d-%H_%M_%S}"
         form = "vma" if guest.kind == "qemu" else "tar"
         form += _COMPRESSED.get(call.get("compress"), "")
         name = f"backup/vzdump-{guest.kind}-{guest.vmid}-{stamp}.{form}"
         conf = {k: v for k, v in guest.conf.items() if k != "lock"}
-        data = json.dumps({"kind": guest.kind, "conf": conf, "marks": self._marks(guest)})
-        place = files.stock(call)
-        volid = place.put_file(self._storage, name, "backup", form, data.encode())
-        volume = place.get(volid)
+        saved = {"kind": guest.kind, "conf": conf, "content_ids": self._content_ids(guest)}
+        data = json.dumps(saved)
+        store = files.volume_store(call)
+        volid = store.put_file(self._storage, name, "backup", form, data.encode())
+        volume = store.get(volid)
         volume.vmid, volume.size = guest.vmid, max(size // 2, len(data))
-        place.occupy(volid, volume.size)
+        store.occupy(volid, volume.size)
         volume.notes = self._notes(guest)
         volume.protected = bool(call.get("protected"))
-        storage = place.get_storage(self._storage)
+        storage = store.get_storage(self._storage)
         if storage.used(call.node) > storage.capacity:
-            place.free(volid)
+            store.free(volid)
             path = names.path_of(storage, name)
             raise die(f"vma_queue_write: write error - No space left on device ({path})")
         return volid
 
-    def _marks(self, guest: Guest) -> dict[str, str]:
-        place = files.stock(self._call)
-        marks = {}
+    def _content_ids(self, guest: SimGuest) -> dict[str, str]:
+        store = files.volume_store(self._call)
+        content_ids = {}
         for key, value in guest.conf.items():
-            volume = place.find(str(value).partition(",")[0]) if ":" in str(value) else None
+            volume = store.find(str(value).partition(",")[0]) if ":" in str(value) else None
             if volume is not None:
-                marks[key] = volume.mark
-        return marks
+                content_ids[key] = volume.content_id
+        return content_ids
 
-    def _notes(self, guest: Guest) -> str | None:
+    def _notes(self, guest: SimGuest) -> str | None:
         template = self._call.get("notes-template")
         if not template:
             return None
@@ -162,41 +163,41 @@ class _Dump:
         }
         return re.sub(r"\{\{(\w+)\}\}", lambda m: words.get(m[1], m[0]), str(template))
 
-    def _prune(self, guest: Guest) -> None:
-        """Remove what ``prune-backups`` does not keep."""
-        place = files.stock(self._call)
-        storage = place.get_storage(self._storage)
+    def _prune(self, guest: SimGuest) -> None:
+        """Delete the backups that ``prune-backups`` does not keep."""
+        store = files.volume_store(self._call)
+        storage = store.get_storage(self._storage)
         rule = str(self._call.get("prune-backups") or storage.options.get("prune-backups") or "")
         if not self._call.get("remove", 1):
             return
         backups = [
             volume
-            for volume in storage.shelf(self._call.node).values()
+            for volume in storage.volumes_on(self._call.node).values()
             if volume.content == "backup" and volume.vmid == guest.vmid
         ]
         for volume, mark in prune.marks(backups, rule):
             if mark == "remove":
-                place.free(f"{self._storage}:{volume.name}")
+                store.free(f"{self._storage}:{volume.name}")
                 self._log(f"removing backup '{self._storage}:{volume.name}'")
 
 
-def defaults(call: Call) -> dict[str, Any]:
+def defaults(call: ApiCall) -> dict[str, Any]:
     """GET vzdump/defaults."""
     return {"mode": "snapshot", "compress": "0", "storage": call.get("storage") or "local"}
 
 
-def extract(call: Call) -> str:
+def extract(call: ApiCall) -> str:
     """GET vzdump/extractconfig: the configuration in an archive."""
-    place, volid = Stock(call.desk, call.node), call.params["volume"]
-    if place.parse(volid).kind != "backup":
+    store, volid = VolumeStore(call.runtime, call.node), call.params["volume"]
+    if store.parse(volid).kind != "backup":
         raise die(f"unable to use volume {volid} - content type needs to be 'backup'")
-    saved = json.loads(place.get(volid).data or b"{}")
+    saved = json.loads(store.get(volid).data or b"{}")
     return "".join(f"{k}: {v}\n" for k, v in sorted(saved.get("conf", {}).items()))
 
 
 _NODE = Param(optional=False, format=formats.node)
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "POST",
         "/nodes/{node}/vzdump",
         vzdump,
@@ -240,14 +241,14 @@ ROUTES: tuple[Route, ...] = (
         },
         anyone,
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/nodes/{node}/vzdump/defaults",
         defaults,
         {"node": _NODE, "storage": Param(format=formats.storage_id)},
         anyone,
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/nodes/{node}/vzdump/extractconfig",
         extract,

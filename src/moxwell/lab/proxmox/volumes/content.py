@@ -1,19 +1,17 @@
-"""
-The content of a storage over the API: list, allocate, look, annotate, delete, copy.
-"""
+"""``/nodes/{node}/storage/{storage}/content``: list, allocate, read, annotate, delete, copy."""
 
 import re
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import bad_params, die
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Row, Storage, Volume
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.state import Row, SimStorage, SimVolume
+from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import access, names
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 _PATH = "/nodes/{node}/storage/{storage}"
 _NODE = Param(optional=False, format=formats.node)
@@ -23,41 +21,41 @@ _VMID = Param(type="integer", format=formats.vmid, minimum=100, maximum=99999999
 _SEE = ("Datastore.Audit", "Datastore.AllocateSpace")
 
 
-def _place(call: Call) -> Stock:
-    return Stock(call.desk, call.node)
+def _store(call: ApiCall) -> VolumeStore:
+    return VolumeStore(call.runtime, call.node)
 
 
-def content_type(call: Call, volume: Volume) -> str:
-    """Images of containers count as their root directories."""
+def content_type(call: ApiCall, volume: SimVolume) -> str:
+    """The content type of a volume; images of containers are ``rootdir``."""
     if volume.content not in ("images", "rootdir"):
         return volume.content
     owner = call.region.guests.get(volume.vmid or 0)
     return "rootdir" if owner is not None and owner.kind == "lxc" else "images"
 
 
-def listed(call: Call) -> list[Row]:
-    """GET content: what the caller may see of a storage."""
+def list_content(call: ApiCall) -> list[Row]:
+    """GET content: the volumes that the caller may see."""
     name, vmid, wanted = call.params["storage"], call.get("vmid"), call.get("content")
-    place = _place(call)
-    storage = place.enabled(name)
+    store = _store(call)
+    storage = store.enabled(name)
     types = set(formats.split_list(wanted)) if wanted else storage.content
     rows = []
-    for volume in list(storage.shelf(call.node).values()):
+    for volume in list(storage.volumes_on(call.node).values()):
         kind = content_type(call, volume)
         if kind not in types or not _matches(volume, kind, vmid):
             continue
-        if access.may_see(call, place, f"{name}:{volume.name}"):
+        if access.may_see(call, store, f"{name}:{volume.name}"):
             rows.append(_row(storage, volume, kind))
     return rows
 
 
-def _matches(volume: Volume, kind: str, vmid: int | None) -> bool:
+def _matches(volume: SimVolume, kind: str, vmid: int | None) -> bool:
     if vmid is None or kind in ("import", "snippets"):
         return True
     return volume.vmid == vmid
 
 
-def _row(storage: Storage, volume: Volume, kind: str) -> Row:
+def _row(storage: SimStorage, volume: SimVolume, kind: str) -> Row:
     row: Row = {
         "volid": f"{storage.name}:{volume.name}",
         "content": kind,
@@ -84,12 +82,12 @@ def _row(storage: Storage, volume: Volume, kind: str) -> Row:
     return row
 
 
-def _parent(volume: Volume) -> str | None:
+def _parent(volume: SimVolume) -> str | None:
     return f"../{volume.parent}" if volume.parent else None
 
 
-def allocate(call: Call) -> str:
-    """POST content: a new image for any id, existing or not."""
+def allocate(call: ApiCall) -> str:
+    """POST content: allocates an image; the VMID need not exist."""
     name, text, form = call.params["filename"], call.params["size"], call.get("format")
     match = re.search(r"\.(raw|qcow2|vmdk)$", name)
     if match is not None:
@@ -98,11 +96,11 @@ def allocate(call: Call) -> str:
         form = match[1]
     unit = {"M": 1 << 20, "G": 1 << 30}.get(text[-1], 1 << 10)
     size = int(text.rstrip("MG")) * unit
-    return _place(call).alloc(call.params["storage"], call.params["vmid"], form, size, name)
+    return _store(call).alloc(call.params["storage"], call.params["vmid"], form, size, name)
 
 
-def _volid(call: Call) -> str:
-    """The full volume id of a request."""
+def _volid(call: ApiCall) -> str:
+    """The volume id of a request."""
     storage, volume = call.get("storage"), str(call.params["volume"])
     if ":" not in volume:
         return f"{storage}:{volume}"
@@ -112,16 +110,16 @@ def _volid(call: Call) -> str:
     return volume
 
 
-def info(call: Call) -> Row:
+def info(call: ApiCall) -> Row:
     """GET content/VOLUME."""
-    place, volid = _place(call), _volid(call)
-    access.check_volume(call, place, volid)
-    path, volume = place.path(volid), place.find(volid)
+    store, volid = _store(call), _volid(call)
+    access.check_volume(call, store, volid)
+    path, volume = store.path(volid), store.find(volid)
     if volume is None:
         raise die(f"volume_size_info on '{volid}' failed - no format")
     if not volume.size and volume.format != "subvol":
         raise die(f"volume '{volid}' has size zero")
-    parsed = place.parse(volid)
+    parsed = store.parse(volid)
     row: Row = {
         "path": path,
         "size": volume.size,
@@ -134,24 +132,24 @@ def info(call: Call) -> Row:
     return row
 
 
-def annotate(call: Call) -> None:
+def annotate(call: ApiCall) -> None:
     """PUT content/VOLUME: notes and protection of backups."""
-    place, volid = _place(call), _volid(call)
-    access.check_volume(call, place, volid)
-    kind = place.parse(volid).kind
+    store, volid = _store(call), _volid(call)
+    access.check_volume(call, store, volid)
+    kind = store.parse(volid).kind
     for name in ("notes", "protected"):
         if call.get(name) is None:
             continue
         if kind != "backup":
             what = "have notes" if name == "notes" else "be protected"
             raise die(f"only backups can {what}")
-        setattr(place.get(volid), name, call.get(name))
+        setattr(store.get(volid), name, call.get(name))
 
 
-async def delete(call: Call) -> str | None:
-    """DELETE content/VOLUME: a worker that ``delay`` may wait for."""
-    place, volid = _place(call), _volid(call)
-    parsed = place.parse(volid)
+async def delete(call: ApiCall) -> str | None:
+    """DELETE content/VOLUME: a worker, for which ``delay`` may wait."""
+    store, volid = _store(call), _volid(call)
+    parsed = store.parse(volid)
     storage = volid.partition(":")[0]
     if parsed.kind == "backup" and parsed.vmid:
         call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
@@ -159,20 +157,20 @@ async def delete(call: Call) -> str | None:
     else:
         call.check(f"/storage/{storage}", "Datastore.Allocate")
 
-    async def worker(work: Work) -> None:
-        place.free(volid, work)
-        work.log(f"Removed volume '{volid}'")
+    async def worker(ctx: WorkerContext) -> None:
+        store.free(volid, ctx)
+        ctx.log(f"Removed volume '{volid}'")
 
     ident = f"{parsed.vmid}@{storage}" if parsed.vmid is not None else storage
     upid = call.spawn("imgdel", ident, worker)
-    return await waited(call, upid, call.get("delay"))
+    return await wait_for_task(call, upid, call.get("delay"))
 
 
-async def waited(call: Call, upid: str, delay: Any) -> str | None:
-    """The UPID, or null if the worker ended well in time."""
+async def wait_for_task(call: ApiCall, upid: str, delay: Any) -> str | None:
+    """The UPID, or null if the worker succeeded in time."""
     if not delay:
         return upid
-    task = await call.desk.workers.wait(upid, float(delay))
+    task = await call.runtime.workers.wait(upid, float(delay))
     if task.exitstatus is None:
         return upid
     if task.exitstatus != "OK":
@@ -180,14 +178,14 @@ async def waited(call: Call, upid: str, delay: Any) -> str | None:
     return None
 
 
-def copy(call: Call) -> str:
-    """POST content/VOLUME: a copy, possibly on another node."""
+def copy(call: ApiCall) -> str:
+    """POST content/VOLUME: copies a volume, possibly to another node."""
     volid, target = _volid(call), str(call.params["target"])
     node = call.get("target_node") or call.node
-    source, there = _place(call), Stock(call.desk, node)
+    source, there = _store(call), VolumeStore(call.runtime, node)
     target = target if ":" in target else f"{volid.partition(':')[0]}:{target}"
 
-    async def worker(work: Work) -> None:
+    async def worker(ctx: WorkerContext) -> None:
         volume = source.get(volid)
         storage, rest = names.split_volid(target)
         parsed = there.parse(target)
@@ -198,8 +196,8 @@ def copy(call: Call) -> str:
         copied = there.get(made)
         copied.size = volume.size
         there.occupy(made, volume.used)
-        copied.data, copied.mark = volume.data, volume.mark
-        await work.sleep(volume.size / call.region.pace.migration_bandwidth)
+        copied.data, copied.content_id = volume.data, volume.content_id
+        await ctx.sleep(volume.size / call.region.pace.migration_bandwidth)
 
     return call.spawn("imgcopy", "", worker)
 
@@ -208,15 +206,15 @@ _BASE = {"node": _NODE, "storage": _STORAGE}
 _ONE = {"node": _NODE, "storage": Param(format=formats.storage_id), "volume": _VOLUME}
 _CONTENT = f"{_PATH}/content"
 _EACH = f"{_CONTENT}/{{volume}}"
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "GET",
         _CONTENT,
-        listed,
+        list_content,
         {**_BASE, "content": Param(format=formats.storage_content), "vmid": _VMID},
         perm("/storage/{storage}", *_SEE, any_of=True),
     ),
-    Route(
+    ApiRoute(
         "POST",
         _CONTENT,
         allocate,
@@ -235,8 +233,8 @@ ROUTES: tuple[Route, ...] = (
         },
         perm("/storage/{storage}", "Datastore.AllocateSpace"),
     ),
-    Route("GET", _EACH, info, _ONE, anyone, deep=True),
-    Route(
+    ApiRoute("GET", _EACH, info, _ONE, anyone, deep=True),
+    ApiRoute(
         "PUT",
         _EACH,
         annotate,
@@ -244,7 +242,7 @@ ROUTES: tuple[Route, ...] = (
         anyone,
         deep=True,
     ),
-    Route(
+    ApiRoute(
         "DELETE",
         _EACH,
         delete,
@@ -252,7 +250,7 @@ ROUTES: tuple[Route, ...] = (
         anyone,
         deep=True,
     ),
-    Route(
+    ApiRoute(
         "POST",
         _EACH,
         copy,

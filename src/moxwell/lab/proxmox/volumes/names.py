@@ -1,16 +1,16 @@
 """
-How storages name their volumes: what stands behind ``storage:``, and where it lies on a host.
+Volume names per storage type, and their paths on a host.
 
-File storages (dir, nfs, cifs, cephfs) name ``100/vm-100-disk-0.qcow2``; block storages
-``vm-100-disk-0``; clones of a base carry its name in front, except on LVM-thin, which forgets it.
-LINSTOR (type drbd) makes up names of its own.
+File storages (dir, nfs, cifs, cephfs) use ``100/vm-100-disk-0.qcow2``, block storages
+``vm-100-disk-0``; linked clones have the name of their base as prefix, except on LVM-thin. LINSTOR
+(type drbd) generates names.
 """
 
 import re
 from dataclasses import dataclass
 
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.state import Storage
+from moxwell.lab.proxmox.state import SimStorage
 
 FILE_TYPES = frozenset({"dir", "nfs", "cifs", "cephfs", "glusterfs", "btrfs"})
 _FILE = re.compile(r"[^/\s]+\.(raw|qcow2|vmdk|subvol)")
@@ -86,21 +86,21 @@ class VolumeName:
     """A parsed volume name."""
 
     kind: str  # images, iso, vztmpl, backup, snippets, import
-    file: str  # the last part
+    file: str  # last path component
     vmid: int | None = None  # owner
-    base: str | None = None  # of a linked clone: the base's file
+    base: str | None = None  # file name of the base of a linked clone
     base_vmid: int | None = None
     is_base: bool = False
     format: str = "raw"
 
 
-def has_path(storage: Storage) -> bool:
-    """Is it a file storage?"""
+def has_path(storage: SimStorage) -> bool:
+    """Whether it is a file storage."""
     return storage.type in FILE_TYPES
 
 
 def split_volid(volid: str) -> tuple[str, str]:
-    """``shared:100/x`` -> (shared, 100/x); PVE's refusal for anything else."""
+    """Split ``shared:100/x`` to (shared, 100/x); raises PVE's error if invalid."""
     match = re.fullmatch(r"([a-zA-Z][a-zA-Z0-9\-_.]*[a-zA-Z0-9]):(.+)", volid, re.S)
     if match is None:
         raise die(f"unable to parse volume ID '{volid}'")
@@ -108,15 +108,15 @@ def split_volid(volid: str) -> tuple[str, str]:
 
 
 def parse_file(name: str) -> tuple[str, bool]:
-    """(format, is base) of an image's file name."""
+    """(format, is base) of an image file name."""
     match = _FILE.fullmatch(name)
     if match is None:
         raise die(f"unable to parse volume filename '{name}'")
     return match[1], name.startswith("base-")
 
 
-def parse_name(storage: Storage, name: str) -> VolumeName:
-    """What a volume's name says on this storage."""
+def parse_name(storage: SimStorage, name: str) -> VolumeName:
+    """Parse a volume name of this storage."""
     if has_path(storage):
         return _parse_path(name)
     pattern, label = _BLOCK.get(storage.type, (None, storage.type))
@@ -162,8 +162,8 @@ def _other(kind: str, file: str) -> VolumeName:
     return VolumeName(kind, file, format=form)
 
 
-def path_of(storage: Storage, name: str) -> str:
-    """Where a volume lies on a host."""
+def path_of(storage: SimStorage, name: str) -> str:
+    """The path of a volume on a host."""
     parsed = parse_name(storage, name)
     options = storage.options
     if has_path(storage):
@@ -183,8 +183,8 @@ def path_of(storage: Storage, name: str) -> str:
     return f"/dev/drbd/by-res/{resource}/0"
 
 
-def has_feature(storage: Storage, feature: str, name: str, snapshot: str | None = None) -> bool:
-    """Can the storage do this with the volume (or with a snapshot of it)?"""
+def has_feature(storage: SimStorage, feature: str, name: str, snapshot: str | None = None) -> bool:
+    """Whether the storage supports a feature for the volume or one of its snapshots."""
     parsed = parse_name(storage, name)
     key = "snap" if snapshot else "base" if parsed.is_base else "current"
     if not has_path(storage):
@@ -200,13 +200,13 @@ def has_feature(storage: Storage, feature: str, name: str, snapshot: str | None 
 LINSTOR_NAME = re.compile(r"pm-[0-9a-f]{8}_\d+|vm-\d+-(disk-\d+|(state|pvc|fleece)-.+|cloudinit)")
 
 
-def default_format(storage: Storage) -> str:
+def default_format(storage: SimStorage) -> str:
     if has_path(storage):
         return str(storage.options.get("format", "raw"))
     return "raw"
 
 
-def join_name(storage: Storage, vmid: int, file: str, base: VolumeName | None = None) -> str:
+def join_name(storage: SimStorage, vmid: int, file: str, base: VolumeName | None = None) -> str:
     """The name of a new image, possibly a linked clone of a base."""
     if has_path(storage):
         front = f"{base.vmid}/{base.file}/" if base else ""

@@ -1,8 +1,8 @@
 """
-Which backups to keep: ``keep-last=3,keep-daily=7`` and its kin, and the endpoints about it.
+Backup retention (``keep-last=3,keep-daily=7``) and the prunebackups endpoints.
 
-Protected backups are never counted nor removed. Of each period the newest backup counts; a period
-that an earlier rule covered does not use up a later rule's number.
+Protected backups are neither counted nor deleted. The newest backup of each period is kept; a
+period with a backup kept by an earlier rule does not count for a later one.
 """
 
 import re
@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import Call
-from moxwell.lab.proxmox.route import Param, Route
+from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
-from moxwell.lab.proxmox.state import Row, Volume
-from moxwell.lab.proxmox.tasks import Work
-from moxwell.lab.proxmox.volumes.volume_store import Stock
+from moxwell.lab.proxmox.state import Row, SimVolume
+from moxwell.lab.proxmox.tasks import WorkerContext
+from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 PERIODS = {
     "keep-last": "{name}",
@@ -29,15 +29,15 @@ PERIODS = {
 
 
 def rules(text: str) -> dict[str, int]:
-    """The numbers of a prune-backups string; empty means: keep everything."""
+    """The options of a prune-backups string; empty: keep all."""
     found = dict(re.findall(r"(keep-\w+)=(\d+)", text))
     if found.get("keep-all") == "1":
         return {}
     return {name: int(found[name]) for name in PERIODS if int(found.get(name, 0))}
 
 
-def marks(backups: Iterable[Volume], text: str) -> list[tuple[Volume, str]]:
-    """Each backup with ``keep``, ``remove`` or ``protected``, newest first."""
+def marks(backups: Iterable[SimVolume], text: str) -> list[tuple[SimVolume, str]]:
+    """Mark each backup ``keep``, ``remove`` or ``protected``, newest first."""
     wanted = rules(text)
     ordered = sorted(backups, key=lambda v: (v.ctime, v.name), reverse=True)
     found = {v.name: "protected" for v in ordered if v.protected}
@@ -48,7 +48,7 @@ def marks(backups: Iterable[Volume], text: str) -> list[tuple[Volume, str]]:
     return [(v, found.get(v.name, "remove")) for v in ordered]
 
 
-def _mark(ordered: list[Volume], found: dict[str, str], period: str, count: int) -> None:
+def _mark(ordered: list[SimVolume], found: dict[str, str], period: str, count: int) -> None:
     covered = {_period(v, period) for v in ordered if found.get(v.name) == "keep"}
     seen: set[str] = set()
     for volume in ordered:
@@ -61,19 +61,19 @@ def _mark(ordered: list[Volume], found: dict[str, str], period: str, count: int)
         found[volume.name] = "keep"
 
 
-def _period(volume: Volume, period: str) -> str:
+def _period(volume: SimVolume, period: str) -> str:
     if period == "{name}":
         return volume.name
     return datetime.fromtimestamp(volume.ctime, UTC).strftime(period)
 
 
-def _selected(call: Call) -> list[tuple[Volume, str]]:
-    storage = Stock(call.desk, call.node).enabled(call.params["storage"])
+def _selected(call: ApiCall) -> list[tuple[SimVolume, str]]:
+    storage = VolumeStore(call.runtime, call.node).enabled(call.params["storage"])
     text = str(call.get("prune-backups") or storage.options.get("prune-backups") or "")
     if not text:
         raise die(f"storage '{storage.name}' has no prune-backups options defined")
-    groups: dict[int, list[Volume]] = {}
-    for volume in storage.shelf(call.node).values():
+    groups: dict[int, list[SimVolume]] = {}
+    for volume in storage.volumes_on(call.node).values():
         kind = "lxc" if "-lxc-" in volume.name else "qemu"
         wanted = call.get("vmid") in (None, volume.vmid) and call.get("type", kind) == kind
         if volume.content == "backup" and volume.vmid is not None and wanted:
@@ -81,8 +81,8 @@ def _selected(call: Call) -> list[tuple[Volume, str]]:
     return [pair for group in groups.values() for pair in marks(group, text)]
 
 
-def dry_run(call: Call) -> list[Row]:
-    """GET prunebackups: what would be kept."""
+def dry_run(call: ApiCall) -> list[Row]:
+    """GET prunebackups: dry run."""
     name = call.params["storage"]
     return [
         {
@@ -96,17 +96,17 @@ def dry_run(call: Call) -> list[Row]:
     ]
 
 
-def prune(call: Call) -> str:
+def prune(call: ApiCall) -> str:
     """DELETE prunebackups."""
     name, vmid = call.params["storage"], call.get("vmid")
     call.check(f"/storage/{name}", "Datastore.Allocate")
 
-    async def worker(work: Work) -> None:
-        place = Stock(call.desk, call.node)
+    async def worker(ctx: WorkerContext) -> None:
+        store = VolumeStore(call.runtime, call.node)
         for volume, mark in _selected(call):
-            work.log(f"{mark} {name}:{volume.name}")
+            ctx.log(f"{mark} {name}:{volume.name}")
             if mark == "remove":
-                place.free(f"{name}:{volume.name}")
+                store.free(f"{name}:{volume.name}")
 
     return call.spawn("prunebackups", f"{vmid}@{name}" if vmid else name, worker)
 
@@ -119,13 +119,13 @@ _PARAMS = {
     "type": Param(enum=("qemu", "lxc")),
     "vmid": Param(type="integer", format=formats.vmid, minimum=100, maximum=999999999),
 }
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "GET",
         _PATH,
         dry_run,
         _PARAMS,
         perm("/storage/{storage}", "Datastore.Audit", "Datastore.AllocateSpace", any_of=True),
     ),
-    Route("DELETE", _PATH, prune, _PARAMS, anyone),
+    ApiRoute("DELETE", _PATH, prune, _PARAMS, anyone),
 )

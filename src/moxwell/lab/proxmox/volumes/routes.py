@@ -1,6 +1,6 @@
-"""All endpoints about volumes, in one list."""
+"""The routes of all volume endpoints."""
 
-from moxwell.lab.proxmox.route import Route
+from moxwell.lab.proxmox.route import ApiRoute
 from moxwell.lab.proxmox.volumes import backup, content, prune, transfer
 
-ROUTES: tuple[Route, ...] = (*content.ROUTES, *transfer.ROUTES, *backup.ROUTES, *prune.ROUTES)
+ROUTES: tuple[ApiRoute, ...] = (*content.ROUTES, *transfer.ROUTES, *backup.ROUTES, *prune.ROUTES)

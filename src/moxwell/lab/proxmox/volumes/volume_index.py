@@ -1,45 +1,44 @@
 """
-An index over a storage's volumes: who owns which, and how much they occupy together.
+An index over the volumes of a storage, by owner and with the total usage.
 
-``Storage.volumes`` stays the truth. The index follows the changes that :class:`.stock.Stock` makes
-and is built anew when the shelf has another length than expected, so that changes from elsewhere
-cost a scan, not correctness.
+Follows the changes of :class:`.volume_store.VolumeStore` and is rebuilt when the number of volumes
+differs from the expected one, so changes made elsewhere cost a scan but not correctness.
 """
 
 from typing import Any
 
-from moxwell.lab.proxmox.state import Storage, Volume
+from moxwell.lab.proxmox.state import SimStorage, SimVolume
 
 
-class Shelf:
-    """The volumes of one storage as one node sees them."""
+class VolumeIndex:
+    """The volumes of one storage that one node sees."""
 
-    def __init__(self, volumes: dict[str, Volume]) -> None:
+    def __init__(self, volumes: dict[str, SimVolume]) -> None:
         self.volumes = volumes
         self.used = 0
         self._owned: dict[int, set[str]] = {}
         self._count = -1
 
-    def fresh(self) -> "Shelf":
+    def fresh(self) -> "VolumeIndex":
         if self._count != len(self.volumes):
             self._owned, self.used, self._count = {}, 0, len(self.volumes)
             for volume in self.volumes.values():
                 self._note(volume)
         return self
 
-    def _note(self, volume: Volume) -> None:
+    def _note(self, volume: SimVolume) -> None:
         self.used += volume.used
         if volume.vmid is not None:
             self._owned.setdefault(volume.vmid, set()).add(volume.name)
 
-    def put(self, volume: Volume) -> None:
+    def put(self, volume: SimVolume) -> None:
         if volume.name in self.volumes:
             self.take(volume.name)
         self.volumes[volume.name] = volume
         self._count += 1
         self._note(volume)
 
-    def take(self, name: str) -> Volume:
+    def take(self, name: str) -> SimVolume:
         """Remove a volume."""
         volume = self.volumes.pop(name)
         self._count -= 1
@@ -51,8 +50,8 @@ class Shelf:
                 self._owned.pop(volume.vmid, None)
         return volume
 
-    def grow(self, volume: Volume, amount: int) -> None:
-        """A volume occupies so many bytes more."""
+    def grow(self, volume: SimVolume, amount: int) -> None:
+        """Add to the usage of a volume."""
         volume.used += amount
         self.used += amount
 
@@ -60,12 +59,12 @@ class Shelf:
         return self._owned.get(vmid, set())
 
 
-def shelf(extras: dict[str, Any], storage: Storage, node: str) -> Shelf:
-    """The indexed shelf; ``extras`` keeps it while the simulator runs."""
-    kept: dict[tuple[str, str], Shelf] = extras.setdefault("shelves", {})
-    volumes = storage.shelf(node)
+def volume_index(module_data: dict[str, Any], storage: SimStorage, node: str) -> VolumeIndex:
+    """The index of a storage; ``extras`` caches it while the simulator runs."""
+    kept: dict[tuple[str, str], VolumeIndex] = module_data.setdefault("shelves", {})
+    volumes = storage.volumes_on(node)
     key = (storage.name, "" if storage.shared else node)
     found = kept.get(key)
     if found is None or found.volumes is not volumes:
-        found = kept[key] = Shelf(volumes)
+        found = kept[key] = VolumeIndex(volumes)
     return found.fresh()

@@ -1,27 +1,27 @@
 """
-The shelves of a region's storages: volumes are made, found, cloned, renamed, grown and freed here.
+Allocates, finds, clones, renames, resizes and frees volumes on the storages of a region.
 
-Everything is immediate but :meth:`Stock.copy`, which takes the bytes' time. Capacity is counted:
-thick storages (lvm, zfspool) occupy the whole size at once, the others what was written. Refusals
-carry the texts of the tools that PVE calls.
+Everything is immediate except :meth:`VolumeStore.copy`, which takes the time of the bandwidth.
+Thick storages (lvm, zfspool) allocate the full size, others what was written. Errors have the
+messages of the tools that PVE calls.
 """
 
 import hashlib
 import re
 
-from moxwell.lab.proxmox.errors import PveError, die
-from moxwell.lab.proxmox.request_context import Desk
-from moxwell.lab.proxmox.state import Storage, Volume
-from moxwell.lab.proxmox.tasks import Work
+from moxwell.lab.proxmox.errors import PveException, die
+from moxwell.lab.proxmox.request_context import RegionRuntime
+from moxwell.lab.proxmox.state import SimStorage, SimVolume
+from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
-from moxwell.lab.proxmox.volumes.volume_index import Shelf, shelf
+from moxwell.lab.proxmox.volumes.volume_index import VolumeIndex, volume_index
 
 CLOUDINIT_SIZE = 4 << 20
 _EXTENT = 4 << 20
 
 
-def blank_used(storage: Storage, form: str, size: int) -> int:
-    """What a new, empty image occupies."""
+def blank_used(storage: SimStorage, form: str, size: int) -> int:
+    """The allocated bytes of a new, empty image."""
     if storage.type == "lvm" or (storage.type == "zfspool" and not storage.options.get("sparse")):
         return size
     if form == "qcow2":
@@ -29,22 +29,22 @@ def blank_used(storage: Storage, form: str, size: int) -> int:
     return min(size, 4096) if names.has_path(storage) else 0
 
 
-class Stock:
-    """All volumes, as one node sees them."""
+class VolumeStore:
+    """All volumes that one node sees."""
 
-    def __init__(self, desk: Desk, node: str) -> None:
-        self._desk, self.node = desk, node
+    def __init__(self, runtime: RegionRuntime, node: str) -> None:
+        self._runtime, self.node = runtime, node
 
-    # ------------------------------------------------------------------ finding
+    # ------------------------------------------------------------------ find
 
-    def get_storage(self, name: str) -> Storage:
-        storage = self._desk.region.storages.get(name)
+    def get_storage(self, name: str) -> SimStorage:
+        storage = self._runtime.region.storages.get(name)
         if storage is None:
             raise die(f"storage '{name}' does not exist")
         return storage
 
-    def enabled(self, name: str, node: str | None = None) -> Storage:
-        """A storage that can be used on a node."""
+    def enabled(self, name: str, node: str | None = None) -> SimStorage:
+        """A storage that is enabled on a node."""
         storage = self.get_storage(name)
         if storage.options.get("disable"):
             raise die(f"storage '{name}' is disabled")
@@ -52,18 +52,18 @@ class Stock:
             raise die(f"storage '{name}' is not available on node '{node or self.node}'")
         return storage
 
-    def find(self, volid: str) -> Volume | None:
+    def find(self, volid: str) -> SimVolume | None:
         name, _, rest = volid.partition(":")
-        storage = self._desk.region.storages.get(name)
-        return storage.shelf(self.node).get(rest) if storage is not None else None
+        storage = self._runtime.region.storages.get(name)
+        return storage.volumes_on(self.node).get(rest) if storage is not None else None
 
-    def _shelf(self, storage: Storage) -> Shelf:
-        return shelf(self._desk.extras, storage, self.node)
+    def _index(self, storage: SimStorage) -> VolumeIndex:
+        return volume_index(self._runtime.module_data, storage, self.node)
 
-    def _full(self, storage: Storage, needed: int) -> bool:
-        return storage.used_extra + self._shelf(storage).used + needed > storage.capacity
+    def _full(self, storage: SimStorage, needed: int) -> bool:
+        return storage.used_extra + self._index(storage).used + needed > storage.capacity
 
-    def get(self, volid: str) -> Volume:
+    def get(self, volid: str) -> SimVolume:
         volume = self.find(volid)
         if volume is None:
             raise die(f"volume '{volid}' does not exist")
@@ -85,21 +85,21 @@ class Stock:
         return names.has_feature(self.get_storage(name), feature, rest, snapshot)
 
     def base_in_use(self, volid: str) -> bool:
-        """Is this a base that a linked clone names?"""
+        """Whether a linked clone uses this base image."""
         name, rest = names.split_volid(volid)
         storage = self.get_storage(name)
         parsed = names.parse_name(storage, rest)
         if not parsed.is_base:
             return False
         front = f"{parsed.vmid}/{parsed.file}/" if names.has_path(storage) else f"{parsed.file}/"
-        return any(other.startswith(front) for other in storage.shelf(self.node))
+        return any(other.startswith(front) for other in storage.volumes_on(self.node))
 
-    # ------------------------------------------------------------------ making
+    # ------------------------------------------------------------------ allocate
 
     def alloc(
         self, storage_name: str, vmid: int, form: str | None, size: int, file: str | None = None
     ) -> str:
-        """A new image; its volume id."""
+        """Allocate an image; returns its volume id."""
         storage = self.enabled(storage_name)
         form = form or names.default_format(storage)
         if names.has_path(storage):
@@ -110,10 +110,10 @@ class Stock:
         name = names.join_name(storage, vmid, file)
         used = blank_used(storage, form, size)
         self._room(storage, used, names.path_of(storage, name), form)
-        self._put(storage, Volume(name, form, "images", size, used, vmid))
+        self._put(storage, SimVolume(name, form, "images", size, used, vmid))
         return f"{storage_name}:{name}"
 
-    def _file_name(self, storage: Storage, vmid: int, form: str, file: str | None) -> str:
+    def _file_name(self, storage: SimStorage, vmid: int, form: str, file: str | None) -> str:
         file = file or self._next(storage, vmid, form)
         found, _ = names.parse_file(file)
         if found != form:
@@ -123,7 +123,7 @@ class Stock:
             raise die(f"disk image '{path}' already exists")
         return file
 
-    def _block_name(self, storage: Storage, vmid: int, form: str, file: str | None) -> str:
+    def _block_name(self, storage: SimStorage, vmid: int, form: str, file: str | None) -> str:
         if form not in ("raw", "subvol") or (form == "subvol" and storage.type != "zfspool"):
             raise die(f"unsupported format '{form}'")
         if storage.type == "drbd":
@@ -136,17 +136,17 @@ class Stock:
             raise self._exists(storage, file)
         return file
 
-    def _linstor_name(self, storage: Storage, vmid: int, file: str | None) -> str:
+    def _linstor_name(self, storage: SimStorage, vmid: int, file: str | None) -> str:
         if not file:
-            return f"pm-{self._desk.random.getrandbits(32):08x}_{vmid}"
+            return f"pm-{self._runtime.random.getrandbits(32):08x}_{vmid}"
         if not names.LINSTOR_NAME.fullmatch(file):
             text = "has to be a valid UUID, legacy, state, or cloud-init name"
             raise die(f"allocated name ('{file}') {text} at LINSTORPlugin.pm line 523.")
-        if file in storage.shelf(self.node):
+        if file in storage.volumes_on(self.node):
             raise die(f"volume '{file}' already exists")
         return file
 
-    def _exists(self, storage: Storage, file: str) -> PveError:
+    def _exists(self, storage: SimStorage, file: str) -> PveException:
         path = names.path_of(storage, file)
         if storage.type == "zfspool":
             target = path.removeprefix("/dev/zvol/")
@@ -159,11 +159,11 @@ class Stock:
             f' in volume group "{group}"'
         )
 
-    def _own(self, storage: Storage, vmid: int) -> list[str]:
-        return list(self._shelf(storage).owned(vmid))
+    def _own(self, storage: SimStorage, vmid: int) -> list[str]:
+        return list(self._index(storage).owned(vmid))
 
-    def _next(self, storage: Storage, vmid: int, form: str) -> str:
-        """The lowest free ``vm-ID-disk-N`` of a guest on this storage."""
+    def _next(self, storage: SimStorage, vmid: int, form: str) -> str:
+        """The first free ``vm-ID-disk-N`` of a guest on this storage."""
         taken = {
             name.rpartition("/")[2].partition(".")[0].split("-", 1)[1]
             for name in self._own(storage, vmid)
@@ -176,49 +176,51 @@ class Stock:
                 return f"{lead}-{vmid}-disk-{number}{tail}"
         raise die(f"unable to allocate an image name for VM {vmid} in storage '{storage.name}'")
 
-    def _rounded(self, storage: Storage, size: int) -> int:
+    def _rounded(self, storage: SimStorage, size: int) -> int:
         if storage.type in ("lvm", "lvmthin") and size % _EXTENT:
             return size + _EXTENT - size % _EXTENT
         if storage.type == "drbd":
             return max(size, 3 << 20)
         return size
 
-    def _put(self, storage: Storage, volume: Volume) -> None:
-        volume.ctime = int(self._desk.now())
-        volume.mark = (
-            volume.mark
+    def _put(self, storage: SimStorage, volume: SimVolume) -> None:
+        volume.ctime = int(self._runtime.now())
+        volume.content_id = (
+            volume.content_id
             or hashlib.sha1(
-                f"{storage.name}:{volume.name}:{self._desk.region.next_number()}".encode()
+                f"{storage.name}:{volume.name}:{self._runtime.region.next_number()}".encode()
             ).hexdigest()[:12]
         )
-        self._shelf(storage).put(volume)
+        self._index(storage).put(volume)
 
-    def adopt(self, storage_name: str, vmid: int, volume: Volume) -> str:
-        """A volume to take another node's copy: under the same name where that is free."""
+    def adopt(self, storage_name: str, vmid: int, volume: SimVolume) -> str:
+        """Allocate a volume for a copy from another node, with the same name if it is free."""
         storage = self.enabled(storage_name)
         file = volume.name.rpartition("/")[2]
         wanted = file.rpartition(".")[0] or file
         form = volume.format if names.has_path(storage) else "raw"
         if names.has_path(storage):
             wanted = f"{wanted}.{form}"
-        if names.join_name(storage, vmid, wanted) in storage.shelf(self.node):
+        if names.join_name(storage, vmid, wanted) in storage.volumes_on(self.node):
             return self.alloc(storage_name, vmid, form, volume.size)
         return self.alloc(storage_name, vmid, form, volume.size, wanted)
 
     def put_file(self, storage_name: str, name: str, content: str, form: str, data: bytes) -> str:
-        """An uploaded or downloaded file, with its bytes."""
+        """Store an uploaded or downloaded file."""
         storage = self.enabled(storage_name)
-        here = self._shelf(storage)
+        here = self._index(storage)
         old = here.take(name) if name in here.volumes else None
         self._room(storage, len(data), names.path_of(storage, name), "file")
-        mark = hashlib.sha1(data).hexdigest()[:12]
-        volume = Volume(name, form, content, len(data), len(data), data=data, mark=mark)
+        content_id = hashlib.sha1(data).hexdigest()[:12]
+        volume = SimVolume(
+            name, form, content, len(data), len(data), data=data, content_id=content_id
+        )
         if old is not None:
             volume.notes = old.notes
         self._put(storage, volume)
         return f"{storage_name}:{name}"
 
-    def _room(self, storage: Storage, needed: int, path: str, form: str) -> None:
+    def _room(self, storage: SimStorage, needed: int, path: str, form: str) -> None:
         if not self._full(storage, needed):
             return
         if storage.type in ("lvm", "lvmthin"):
@@ -236,12 +238,12 @@ class Stock:
             raise die("import failed: command 'cp' failed: No space left on device")
         raise die(f"unable to create image: qemu-img: {path}: No space left on device")
 
-    # ------------------------------------------------------------------ changing
+    # ------------------------------------------------------------------ change
 
     def clone(
-        self, volid: str, vmid: int, log: Work | None = None, snapshot: str | None = None
+        self, volid: str, vmid: int, log: WorkerContext | None = None, snapshot: str | None = None
     ) -> str:
-        """A linked clone of a base volume (or, where the storage can, of a snapshot)."""
+        """Create a linked clone of a base image (or of a snapshot, if the storage supports it)."""
         storage_name, rest = names.split_volid(volid)
         storage, source = self.get_storage(storage_name), self.get(volid)
         base = names.parse_name(storage, rest)
@@ -255,34 +257,43 @@ class Stock:
         used = 200704 if form == "qcow2" else 0
         self._room(storage, used, names.path_of(storage, name), form)
         parent = f"{rest}@{snapshot}" if snapshot else rest
-        new = Volume(name, form, "images", source.size, used, vmid, parent=parent, mark=source.mark)
+        new = SimVolume(
+            name,
+            form,
+            "images",
+            source.size,
+            used,
+            vmid,
+            parent=parent,
+            content_id=source.content_id,
+        )
         self._put(storage, new)
         return f"{storage_name}:{name}"
 
-    async def copy(self, work: Work, source: str, target: str, limit_kib: int = 0) -> None:
-        """Fill a new volume with another one's bytes, in the time that takes."""
+    async def copy(self, ctx: WorkerContext, source: str, target: str, limit_kib: int = 0) -> None:
+        """Copy the content of a volume; takes the time of the bandwidth."""
         old, new = self.get(source), self.get(target)
         storage = self.get_storage(target.partition(":")[0])
         total = _human(old.size)
-        work.log(f"transferred 0.0 B of {total} (0.00%)")
-        await work.sleep(old.size / self._rate(limit_kib))
+        ctx.log(f"transferred 0.0 B of {total} (0.00%)")
+        await ctx.sleep(old.size / self._rate(limit_kib))
         needed = max(min(old.used, new.size) - new.used, 0)
         if self._full(storage, needed):
-            work.log("qemu-img: error while writing at byte 0: No space left on device")
+            ctx.log("qemu-img: error while writing at byte 0: No space left on device")
             raise die(
                 "copy failed: command '/usr/bin/qemu-img convert -p -n"
                 f" {self.path(source)} {self.path(target)}' failed: exit code 1"
             )
-        work.log(f"transferred {total} of {total} (100.00%)")
-        self._shelf(storage).grow(new, needed)
-        new.mark, new.data = old.mark, old.data
+        ctx.log(f"transferred {total} of {total} (100.00%)")
+        self._index(storage).grow(new, needed)
+        new.content_id, new.data = old.content_id, old.data
 
     def _rate(self, limit_kib: int) -> float:
-        rate = self._desk.region.pace.bandwidth
+        rate = self._runtime.region.pace.bandwidth
         return min(rate, limit_kib * 1024.0) if limit_kib else rate
 
     def make_base(self, volid: str) -> str:
-        """Turn an image into a base image: only its name changes."""
+        """Convert an image to a base image by renaming it."""
         storage_name, rest = names.split_volid(volid)
         storage = self.get_storage(storage_name)
         parsed = names.parse_name(storage, rest)
@@ -293,7 +304,7 @@ class Stock:
         return self._renamed(storage, rest, name, parsed.vmid)
 
     def rename(self, volid: str, vmid: int) -> str:
-        """Give an image to another guest, under the next free name."""
+        """Reassign an image to another guest, with the next free name."""
         storage_name, rest = names.split_volid(volid)
         storage, volume = self.get_storage(storage_name), self.get(volid)
         parsed = names.parse_name(storage, rest)
@@ -307,18 +318,18 @@ class Stock:
             base = names.VolumeName("images", parsed.base, parsed.base_vmid)
         return self._renamed(storage, rest, names.join_name(storage, vmid, file, base), vmid)
 
-    def _renamed(self, storage: Storage, old: str, new: str, vmid: int | None) -> str:
-        here = self._shelf(storage)
+    def _renamed(self, storage: SimStorage, old: str, new: str, vmid: int | None) -> str:
+        here = self._index(storage)
         volume = here.take(old)
         volume.name, volume.vmid = new, vmid
         here.put(volume)
         return f"{storage.name}:{new}"
 
     def occupy(self, volid: str, used: int) -> None:
-        """Say how much a volume occupies."""
+        """Set the allocated bytes of a volume."""
         volume = self.get(volid)
         storage = self.get_storage(volid.partition(":")[0])
-        self._shelf(storage).grow(volume, used - volume.used)
+        self._index(storage).grow(volume, used - volume.used)
 
     def resize(self, volid: str, size: int) -> None:
         storage_name, rest = names.split_volid(volid)
@@ -328,10 +339,10 @@ class Stock:
         )
         self._room(storage, max(grown, 0), names.path_of(storage, rest), volume.format)
         volume.size = size
-        self._shelf(storage).grow(volume, max(grown, 0))
+        self._index(storage).grow(volume, max(grown, 0))
 
-    def free(self, volid: str, log: Work | None = None) -> None:
-        """Remove a volume; on file storages a missing one is only a remark."""
+    def free(self, volid: str, log: WorkerContext | None = None) -> None:
+        """Free a volume; on file storages a missing one is only logged."""
         storage_name, rest = names.split_volid(volid)
         storage = self.get_storage(storage_name)
         names.parse_name(storage, rest)
@@ -339,7 +350,7 @@ class Stock:
             raise die(f"base volume '{rest}' is still in use by linked clones")
         for snapshot in self.get(volid).snapshots if self.find(volid) else ():
             self.release(volid, snapshot)
-        volume = storage.shelf(self.node).get(rest)
+        volume = storage.volumes_on(self.node).get(rest)
         if volume is None:
             if not names.has_path(storage):
                 raise self._gone(storage, rest)
@@ -348,20 +359,22 @@ class Stock:
             return
         if volume.protected:
             raise die(f"cannot remove protected volume '{rest}' on '{storage_name}'")
-        self._shelf(storage).take(rest)
+        self._index(storage).take(rest)
 
     def release(self, volid: str, snapshot: str) -> None:
-        """Ceph keeps a snapshot as long as a clone hangs on it; thin LVs do not depend."""
+        """Check that no clone depends on a snapshot (Ceph RBD only)."""
         name, rest = names.split_volid(volid)
         storage = self.get_storage(name)
-        hung = any(v.parent == f"{rest}@{snapshot}" for v in storage.shelf(self.node).values())
-        if storage.type == "rbd" and hung:
+        has_clones = any(
+            v.parent == f"{rest}@{snapshot}" for v in storage.volumes_on(self.node).values()
+        )
+        if storage.type == "rbd" and has_clones:
             raise die(
                 f"rbd unprotect {rest} snap '{snapshot}' error: rbd: unprotecting snap failed: "
                 "(16) Device or resource busy"
             )
 
-    def _gone(self, storage: Storage, name: str) -> PveError:
+    def _gone(self, storage: SimStorage, name: str) -> PveException:
         path = names.path_of(storage, name)
         if storage.type == "zfspool":
             target = path.removeprefix("/dev/zvol/")

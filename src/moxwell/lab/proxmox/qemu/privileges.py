@@ -1,15 +1,20 @@
 """
-Which privileges a configuration change needs: by option, by drive, by bridge, by storage.
+Checks the privileges that a configuration update requires: per option, drive, bridge and storage.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 
 from moxwell.lab.proxmox.config_schema import devices, vm
-from moxwell.lab.proxmox.config_schema.drives import Drive, is_drive, is_sound, parse_drive
+from moxwell.lab.proxmox.config_schema.drives import (
+    Drive,
+    has_compatible_options,
+    is_drive,
+    parse_drive,
+)
 from moxwell.lab.proxmox.errors import bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import Call
+from moxwell.lab.proxmox.request_context import ApiCall
 from moxwell.lab.proxmox.state import Conf, Value
 from moxwell.lab.proxmox.volumes import access
 
@@ -74,7 +79,7 @@ _BY_OPTION = {
 _ELSEWHERE = re.compile(r"(?:unused|serial|usb|hostpci|virtiofs)\d+")
 
 
-def _check(call: Call, vmid: int, pool: str | None, *privs: str, any_of: bool = False) -> None:
+def _check(call: ApiCall, vmid: int, pool: str | None, *privs: str, any_of: bool = False) -> None:
     if pool and call.may(f"/pool/{pool}", *privs, any_of=any_of):
         return
     if any_of:
@@ -84,8 +89,8 @@ def _check(call: Call, vmid: int, pool: str | None, *privs: str, any_of: bool = 
         call.check_vm(vmid, priv)
 
 
-def check_options(call: Call, vmid: int, names: Iterable[str], pool: str | None = None) -> None:
-    """The privileges for setting or deleting these options."""
+def check_options(call: ApiCall, vmid: int, names: Iterable[str], pool: str | None = None) -> None:
+    """Check the privileges for setting or deleting these options."""
     if call.is_root:
         return
     for name in names:
@@ -108,9 +113,9 @@ def check_options(call: Call, vmid: int, names: Iterable[str], pool: str | None 
 
 
 def check_hardware(
-    call: Call, vmid: int, name: str, value: Value, *, pool: str | None = None, verb: str = "set"
+    call: ApiCall, vmid: int, name: str, value: Value, *, pool: str | None = None, verb: str = "set"
 ) -> None:
-    """Options whose privileges depend on the value: serial, usb, hostpci, rng0, virtiofs."""
+    """Check options whose privileges depend on the value: serial, usb, hostpci, rng0, virtiofs."""
     if call.is_root:
         return
     text = str(value)
@@ -133,7 +138,7 @@ def check_hardware(
         call.check(f"/mapping/dir/{folder}", "Mapping.Use")
 
 
-def _check_mapped(call: Call, kind: str, name: str, values: Mapping[str, str]) -> None:
+def _check_mapped(call: ApiCall, kind: str, name: str, values: Mapping[str, str]) -> None:
     if "host" in values:
         if values["host"].lower() != "spice":
             raise die(f"only root can set '{name}' config for real devices")
@@ -143,7 +148,7 @@ def _check_mapped(call: Call, kind: str, name: str, values: Mapping[str, str]) -
         raise die("either 'host' or 'mapping' must be set.")
 
 
-def _check_pci(call: Call, vmid: int, name: str, text: str, pool: str | None) -> None:
+def _check_pci(call: ApiCall, vmid: int, name: str, text: str, pool: str | None) -> None:
     values = devices.read(devices.HOSTPCI, text)
     if "host" in values:
         raise die(f"only root can set '{name}' config for non-mapped devices")
@@ -155,8 +160,8 @@ def _check_pci(call: Call, vmid: int, name: str, text: str, pool: str | None) ->
         raise param_error({name: "only root@pam can set 'romfile' option"})
 
 
-def check_drive(call: Call, vmid: int, drive: Drive) -> None:
-    """The privilege for changing a drive, by what is in it."""
+def check_drive(call: ApiCall, vmid: int, drive: Drive) -> None:
+    """Check the privilege for changing a drive, by its content."""
     if drive.is_cloudinit:
         _check(call, vmid, None, "VM.Config.Cloudinit", "VM.Config.CDROM")
     elif drive.is_cdrom:
@@ -165,15 +170,15 @@ def check_drive(call: Call, vmid: int, drive: Drive) -> None:
         _check(call, vmid, None, "VM.Config.Disk")
 
 
-def check_bridges(call: Call, conf: Conf) -> None:
-    """``SDN.Use`` on the bridges (or the VLANs on them) of the network cards."""
+def check_bridges(call: ApiCall, conf: Conf) -> None:
+    """Check ``SDN.Use`` on the bridges (or their VLANs) of the network devices."""
     if call.is_root:
         return
     for _, values in files.nets(conf):
         check_bridge(call, values.get("bridge"), values.get("tag"), values.get("trunks"))
 
 
-def check_bridge(call: Call, bridge: str | None, tag: str | None, trunks: str | None) -> None:
+def check_bridge(call: ApiCall, bridge: str | None, tag: str | None, trunks: str | None) -> None:
     if bridge is None:
         return
     vnet = call.region.sdn.running.get("vnets", {}).get(bridge) or call.region.sdn.vnets.get(bridge)
@@ -189,23 +194,23 @@ def check_bridge(call: Call, bridge: str | None, tag: str | None, trunks: str | 
 
 
 def check_storage(
-    call: Call, vmid: int, settings: Mapping[str, Value], default: str | None = None
+    call: ApiCall, vmid: int, settings: Mapping[str, Value], default: str | None = None
 ) -> None:
-    """Storage privileges and content types of every drive that is to be set."""
+    """Check storage privileges and content types of all drives to be set."""
     for slot in sorted(k for k in settings if is_drive(k)):
         drive = parse_drive(slot, str(settings[slot]), major=9)
-        if is_sound(drive):
+        if has_compatible_options(drive):
             _check_new_drive(call, vmid, drive, default)
-    place = files.stock(call)
+    store = files.volume_store(call)
     for slot in sorted(k for k in settings if k.startswith("unused")):
-        access.check_volume(call, place, str(settings[slot]), vmid=vmid, kind="images")
+        access.check_volume(call, store, str(settings[slot]), vmid=vmid, kind="images")
     state = settings.get("vmstatestorage")
     if state is not None:
         call.check(f"/storage/{state}", "Datastore.AllocateSpace")
 
 
-def _check_new_drive(call: Call, vmid: int, drive: Drive, default: str | None) -> None:
-    place = files.stock(call)
+def _check_new_drive(call: ApiCall, vmid: int, drive: Drive, default: str | None) -> None:
+    store = files.volume_store(call)
     wanted = drive.wanted
     if drive.file in ("none", "cloudinit") or drive.file.endswith(":cloudinit"):
         pass
@@ -216,22 +221,22 @@ def _check_new_drive(call: Call, vmid: int, drive: Drive, default: str | None) -
         if not name:
             raise die("no storage ID specified (and no default storage)")
         call.check(f"/storage/{name}", "Datastore.AllocateSpace")
-        if "images" not in place.get_storage(name).content:
+        if "images" not in store.get_storage(name).content:
             raise bad_params(storage=f"storage '{name}' does not support vm images")
     else:
-        access.check_volume(call, place, drive.file, vmid=vmid)
-        if drive.storage is not None and place.parse(drive.file).kind not in ("images", "iso"):
+        access.check_volume(call, store, drive.file, vmid=vmid)
+        if drive.storage is not None and store.parse(drive.file).kind not in ("images", "iso"):
             raise param_error({drive.slot: "content type needs to be 'images' or 'iso'"})
     source = drive.options.get("import-from")
     if source is not None:
         _check_import(call, vmid, drive.slot, source)
 
 
-def _check_import(call: Call, vmid: int, slot: str, source: str) -> None:
-    place = files.stock(call)
+def _check_import(call: ApiCall, vmid: int, slot: str, source: str) -> None:
+    store = files.volume_store(call)
     owner = None
     if not source.startswith("/"):
-        parsed = place.parse(source)
+        parsed = store.parse(source)
         owner = parsed.vmid
         if parsed.kind not in ("images", "import"):
             text = f"{source} has wrong type '{parsed.kind}' - needs to be 'images' or 'import'"
@@ -239,4 +244,4 @@ def _check_import(call: Call, vmid: int, slot: str, source: str) -> None:
     if owner:
         call.check_vm(owner, "VM.Clone")
     else:
-        access.check_volume(call, place, source, vmid=vmid)
+        access.check_volume(call, store, source, vmid=vmid)
