@@ -7,10 +7,11 @@ import pytest
 
 from moxwell import verify
 from moxwell.api.cozystack import Kubernetes, Tenant
-from moxwell.api.requests import Request, User
+from moxwell.api.requests import Request, UserInfo
 from moxwell.embedded.clusterapi.tenant_clients import SECRETS
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
+from moxwell.plan.report import DocumentPlan
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.tenancy import TenantWorld, tenancy
 from moxwell.verify.collector import Gatherer
@@ -58,21 +59,17 @@ def test_a_plan_of_a_tenant_tells_which_nodes_roll() -> None:
             await w.put(cluster(space))
             await w.until(lambda: ready(w, space))
 
-            async def plan(**spec: Any) -> dict[str, Any]:
-                part: dict[str, Any] = (await w.foresight.plan([tenant(**spec)]))["parts"][0]
-                return part
+            async def plan(**spec: Any) -> DocumentPlan:
+                return (await w.planner.plan([tenant(**spec)])).parts[0]
 
-            walled = await plan(network={"allowFrom": ["10.0.0.0/8"]})
-            assert [(g["name"], g["rolls"], g["removed"]) for g in walled["groups"]] == [
-                ("c1-g", True, 1)
-            ]
-            assert [m["how"] for m in walled["machines"]] == ["make", "delete"]
+            protected = await plan(network={"allowFrom": ["10.0.0.0/8"]})
+            assert [(g.name, g.rolls, g.deleted) for g in protected.groups] == [("c1-g", True, 1)]
+            assert [m.action for m in protected.machines] == ["create", "delete"]
             quiet = await plan(resourceQuotas={"cpu": 8})
-            assert quiet["how"] == "change"
-            assert [(g["rolls"], g["made"], g["removed"]) for g in quiet["groups"]] == [
-                (False, 0, 0)
-            ]
-            assert quiet["machines"] == quiet["objects"] == []
+            assert quiet.action == "update"
+            assert [(g.rolls, g.created, g.deleted) for g in quiet.groups] == [(False, 0, 0)]
+            assert not quiet.machines
+            assert not quiet.objects
 
     run_virtual(story())
 
@@ -125,7 +122,7 @@ def test_somebody_elses_group_is_left_alone() -> None:
 
 async def everything_readable(w: TenantWorld, group: str) -> str:
     """All that a member of a group can read, of every kind that is served, as one text."""
-    user = User(name="somebody", groups=(group, "system:authenticated"))
+    user = UserInfo(name="somebody", groups=(group, "system:authenticated"))
     texts = []
     for served in await w.kube.discover():
         for path in (served.resource.path(), served.resource.path("tenant-red")):
@@ -141,7 +138,7 @@ class As:
     def __init__(self, w: TenantWorld, group: str) -> None:
         self._store, self._user = (
             w.estate.store,
-            User(name="x", groups=(group, "system:authenticated")),
+            UserInfo(name="x", groups=(group, "system:authenticated")),
         )
 
     async def handle(self, request: Request) -> Any:

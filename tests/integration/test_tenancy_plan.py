@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes
 from moxwell.api.ipam import IPAddress
-from moxwell.controllers.tenancy.cluster.see import RESOURCES
+from moxwell.controllers.tenancy.cluster.plan import RESOURCES
+from moxwell.plan.report import DocumentPlan
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.tenancy import SPACE, TenantWorld, app, tenancy
 
@@ -64,40 +65,38 @@ async def apply(w: TenantWorld, spec: Json) -> None:
         total = sum(1 if g.spec.replicas is None else g.spec.replicas for g in groups)
         if not await w.ready("c1", total):
             return False
-        report = (await w.foresight.plan([app("c1", **spec)]))["parts"][0]
-        return not report["objects"] and all(
-            not g["made"] and not g["removed"] for g in report["groups"]
-        )
+        plan = (await w.planner.plan([app("c1", **spec)])).parts[0]
+        return not plan.objects and all(not g.created and not g.deleted for g in plan.groups)
 
     await w.until(quiet, 7200)
 
 
 async def check(w: TenantWorld, spec: Json) -> None:
     """Plan, apply, and compare."""
-    said = (await w.foresight.plan([app("c1", **spec)]))["parts"][0]
-    assert said["notes"] == []
+    plan = (await w.planner.plan([app("c1", **spec)])).parts[0]
+    assert plan.notes == ()
     before, had = await objects(w), await machines(w)
     await apply(w, spec)
     after, has = await objects(w), await machines(w)
-    by_how: dict[str, Names] = {"make": set(), "change": set(), "delete": set()}
-    for row in said["objects"]:
-        by_how[row["how"]].add((row["kind"], row["name"]))
-    assert by_how["make"] == after - before
-    assert by_how["delete"] == before - after
+    changes: dict[str, Names] = {"create": set(), "update": set(), "delete": set()}
+    for change in plan.objects:
+        changes[change.action].add((change.kind, change.name))
+    assert changes["create"] == after - before
+    assert changes["delete"] == before - after
     new, gone = has.keys() - had.keys(), had.keys() - has.keys()
-    assert sum(g["made"] for g in said["groups"]) == len(new)
-    assert sum(g["removed"] for g in said["groups"]) == len(gone)
-    _compare_places(said, {n: has[n] for n in new}, gone)
+    assert sum(g.created for g in plan.groups) == len(new)
+    assert sum(g.deleted for g in plan.groups) == len(gone)
+    _compare_places(plan, {n: has[n] for n in new}, gone)
 
 
 async def check_end(w: TenantWorld) -> None:
     """The plan of a deletion names everything that then goes."""
     doc = {k: v for k, v in app("c1").items() if k != "spec"}
-    said = (await w.foresight.plan([doc], delete=True))["parts"][0]
+    plan = (await w.planner.plan([doc], delete=True)).parts[0]
     before, had = await objects(w), await machines(w)
-    assert said["how"] == "delete"
-    assert {(o["kind"], o["name"]) for o in said["objects"]} == before
-    assert {m["name"] for m in said["machines"]} == had.keys()
+    assert plan.action == "delete"
+    assert {(o.kind, o.name) for o in plan.objects} == before
+    assert {m.name for m in plan.machines} == had.keys()
     await w.kube.delete(Kubernetes, "c1", SPACE)
 
     async def gone() -> bool:
@@ -108,13 +107,14 @@ async def check_end(w: TenantWorld) -> None:
     assert await machines(w) == {}
 
 
-def _compare_places(said: Json, new: dict[str, tuple[str, str, str]], gone: set[str]) -> None:
-    rows = said["machines"]
-    assert {r["name"] for r in rows if r["how"] == "delete"} == gone
-    coming = [r for r in rows if r["how"] == "make"]
-    places = Counter((r["group"], r["region"], r["host"]) for r in coming)
+def _compare_places(
+    plan: DocumentPlan, new: dict[str, tuple[str, str, str]], gone: set[str]
+) -> None:
+    assert {m.name for m in plan.machines if m.action == "delete"} == gone
+    created = [m for m in plan.machines if m.action == "create"]
+    places = Counter((m.group, m.region, m.host) for m in created)
     assert places == Counter((_group(n), region, host) for n, (region, host, _) in new.items())
-    likely = Counter(a for r in coming for a in r["addresses"])
+    likely = Counter(a for m in created for a in m.addresses)
     assert likely == Counter(address for _, _, address in new.values())
 
 
@@ -150,10 +150,10 @@ def test_a_plan_changes_nothing() -> None:
             await w.until(lambda: w.ready("c1", 1))
             before = await objects(w), await machines(w)
             spec = {"a": {"replicas": 3, "instanceType": "u1.large"}}
-            said = await w.foresight.plan([app("c1", nodeGroups=spec)])
-            (group,) = said["parts"][0]["groups"]
-            assert group["rolls"]
-            assert (group["made"], group["removed"]) == (3, 1)
+            plan = await w.planner.plan([app("c1", nodeGroups=spec)])
+            (group,) = plan.parts[0].groups
+            assert group.rolls
+            assert (group.created, group.deleted) == (3, 1)
             assert before == (await objects(w), await machines(w))
             assert len(w.estate.guests("north")) + len(w.estate.guests("south")) == 1
 

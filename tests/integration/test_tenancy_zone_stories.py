@@ -4,7 +4,8 @@ from typing import Any
 
 from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.cozystack import Kubernetes
-from moxwell.plan.offline import peek
+from moxwell.controllers.tenancy.cluster.defaults import Defaults
+from moxwell.plan.offline import offline_planner
 from moxwell.pve.regions import Regions
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.tenancy import SPACE, TenantWorld, app, tenancy
@@ -30,7 +31,7 @@ def test_a_group_stays_in_its_zones() -> None:
                 "c": {"replicas": 4},
             }
             spec: Json = {"nodeGroups": groups}
-            said = (await w.foresight.plan([app("c1", **spec)]))["parts"][0]
+            plan = (await w.planner.plan([app("c1", **spec)])).parts[0]
             await w.put(app("c1", **spec))
             await w.until(lambda: w.ready("c1", 9), 3600)
             assert set(await places(w, "a")) == {"north/pve1", "north/pve3"}
@@ -38,9 +39,9 @@ def test_a_group_stays_in_its_zones() -> None:
             regions = [p.split("/")[0] for p in await places(w, "c")]
             assert regions == ["north", "north", "south", "south"]
             for name in groups:
-                rows = [m for m in said["machines"] if m["group"] == f"c1-{name}"]
-                foreseen = sorted(f"{m['region']}/{m['host']}" for m in rows)
-                assert foreseen == await places(w, name)
+                rows = [m for m in plan.machines if m.group == f"c1-{name}"]
+                predicted = sorted(f"{m.region}/{m.host}" for m in rows)
+                assert predicted == await places(w, name)
 
     run_virtual(story())
 
@@ -58,12 +59,14 @@ def test_a_plan_without_a_daemon_says_the_same() -> None:
             regions = Regions(configs(*wires), w.estate.clock, connect=lambda c: wires[c.region])
             for region in regions.values():
                 await region.inventory.refresh()
-            async with peek(w.estate.store, regions, w.estate.clock) as sight:
-                alone = await sight.plan([more])
-                gone = await sight.plan([{**head, "metadata": meta}], delete=True)
-            assert alone == await w.foresight.plan([more])
-            assert alone["parts"][0]["groups"][0]["made"] == 3
-            assert [m["how"] for m in gone["parts"][0]["machines"]] == ["delete"]
+            async with offline_planner(
+                w.estate.store, regions, w.estate.clock, lambda: Defaults(regions=())
+            ) as planner:
+                alone = await planner.plan([more])
+                gone = await planner.plan([{**head, "metadata": meta}], delete=True)
+            assert alone == await w.planner.plan([more])
+            assert alone.parts[0].groups[0].created == 3
+            assert [m.action for m in gone.parts[0].machines] == ["delete"]
             assert len(await w.guests("c1")) == 1
 
     run_virtual(story())
@@ -97,7 +100,7 @@ def test_a_group_that_waits_for_its_turn_is_said_to() -> None:
             await w.until(lambda: w.ready("c1", 2))
             larger = {"replicas": 1, "diskSize": "40Gi"}
             await w.put(app("c1", nodeGroups={"a": larger, "b": larger}))
-            await w.until(lambda: _told(w, "c1-b follows when c1-a has settled"), 60)
+            await w.until(lambda: _told(w, "c1-b waits for c1-a"), 60)
             await w.until(lambda: w.ready("c1", 2), 3600)
 
     run_virtual(story())

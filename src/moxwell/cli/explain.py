@@ -1,4 +1,8 @@
-"""``moxwell explain``: what an object waits for, what is done next, and why it is where it is."""
+"""
+``moxwell explain``: conditions of a cluster or machine, its next steps, the reason for its host.
+
+The plan of a cluster and the hosts of a machine come from the daemon.
+"""
 
 import asyncio
 import urllib.error
@@ -27,7 +31,7 @@ Row = dict[str, Any]
 
 
 class What(StrEnum):
-    """What can be explained."""
+    """Kinds that can be explained."""
 
     CLUSTER = "cluster"
     MACHINE = "machine"
@@ -40,24 +44,41 @@ def explain(
     name: Name = DEFAULT_NAME,
     output: Format = Output.TABLE,
 ) -> None:
-    """Say what it waits for, what will be done next, and for a machine why on that host."""
+    """Print its conditions, what happens next and, for a machine, how each host was judged."""
     look = _cluster if what is What.CLUSTER else _machine
     found = asyncio.run(look(name, namespace, called))
     if what is What.MACHINE:
         found["hosts"] = _hosts(name, namespace, called)
+    else:
+        found["plan"] = ask(name, "explain", kind="cluster", key=f"{namespace}/{called}")
     if output is not Output.TABLE:
         show_value(found, output)
         return
-    typer.echo(f"{what} {called}: {found['says']}")
-    typer.echo(f"next: {found['next'] or 'nothing'}\n")
+    typer.echo(f"{what} {called}: {found['state']}")
+    if what is What.MACHINE:
+        typer.echo(f"next: {found['next'] or 'nothing'}\n")
+    else:
+        _show_cluster_plan(found["plan"])
     show(found["conditions"], ("condition", "status", "reason", "message"), output)
     for title, columns in (
-        ("machines", ("machine", "region", "host", "vmid", "waits for", "next")),
+        ("machines", ("machine", "region", "host", "vmid", "state", "next")),
         ("hosts", ("host", "verdict", "because")),
     ):
         if found.get(title):
             typer.echo("")
             show(found[title], columns, output)
+
+
+def _show_cluster_plan(plan: Row) -> None:
+    """What the controller writes next, as ``moxwell plan`` prints it."""
+    from moxwell.plan.report import DocumentPlan, change_lines
+
+    found = msgspec.convert(plan, DocumentPlan)
+    lines = list(change_lines(found.objects, found.groups, found.machines))
+    typer.echo("next: " + ("nothing" if not lines else ""))
+    for line in (*lines, *(f"note: {note}" for note in found.notes)):
+        typer.echo(line)
+    typer.echo("")
 
 
 async def _cluster(name: str, namespace: str, called: str) -> Row:
@@ -67,14 +88,11 @@ async def _cluster(name: str, namespace: str, called: str) -> Row:
             every = (await kube.list(Kubernetes)).items
             raise Missing(where_else("cluster", called, namespace, every))
         labels = {"cluster.x-k8s.io/cluster-name": called}
-        guests = (await kube.list(ProxmoxMachine, namespace, labels=labels)).items
-    rows = [_row(g) for g in guests]
-    busy = [r for r in rows if r["next"]]
+        machines = (await kube.list(ProxmoxMachine, namespace, labels=labels)).items
     return {
-        "says": _says(app.status.conditions),
-        "next": f"{len(busy)} machines go on" if busy else "",
+        "state": _state(app.status.conditions),
         "conditions": [_condition(c) for c in app.status.conditions],
-        "machines": rows,
+        "machines": [_row(m) for m in machines],
     }
 
 
@@ -82,14 +100,14 @@ async def _machine(name: str, namespace: str, called: str) -> Row:
     async with connect.kube(name) as kube:
         guest = await _find(kube, namespace, called)
     return {
-        "says": _says(guest.status.conditions),
+        "state": _state(guest.status.conditions),
         "next": guest.status.next_move,
         "conditions": [_condition(c) for c in guest.status.conditions],
     }
 
 
 async def _find(kube: Kube, namespace: str, called: str) -> ProxmoxMachine:
-    """By the name of the Machine or of the ProxmoxMachine; mostly they are the same."""
+    """By the name of the Machine or of the ProxmoxMachine, which are mostly equal."""
     machine = await kube.find(Machine, called, namespace)
     ref = machine.spec.infrastructure_ref if machine else None
     guest = await kube.find(ProxmoxMachine, ref.name if ref else called, namespace)
@@ -100,7 +118,7 @@ async def _find(kube: Kube, namespace: str, called: str) -> ProxmoxMachine:
 
 
 def where_else(what: str, called: str, namespace: str, every: Iterable[Object]) -> str:
-    """That something is not there, and where one of its name is."""
+    """The message for an object that does not exist, with the namespaces of its namesakes."""
     spaces = sorted(o.namespace for o in every if o.name == called)
     hint = f"; there is one in {', '.join(spaces)}: add -n {spaces[0]}" if spaces else ""
     return f"there is no {what} {called} in {namespace}{hint}"
@@ -112,16 +130,16 @@ def _row(guest: ProxmoxMachine) -> Row:
         "region": guest.spec.region,
         "host": guest.status.proxmox_node,
         "vmid": guest.spec.virtual_machine_id,
-        "waits for": _says(guest.status.conditions),
+        "state": _state(guest.status.conditions),
         "next": guest.status.next_move,
     }
 
 
-def _says(conditions: tuple[Condition, ...]) -> str:
+def _state(conditions: tuple[Condition, ...]) -> str:
     ready = next((c for c in conditions if c.type == "Ready"), None)
     if ready is None:
-        return "nothing is known of it yet"
-    return "settled" if ready.status == "True" else f"{ready.reason}: {ready.message}".rstrip(": ")
+        return "no Ready condition yet"
+    return "Ready" if ready.status == "True" else f"{ready.reason}: {ready.message}".rstrip(": ")
 
 
 def _condition(condition: Condition) -> Row:
@@ -134,7 +152,7 @@ def _condition(condition: Condition) -> Row:
 
 
 def _hosts(name: str, namespace: str, called: str) -> list[Row]:
-    """Every host and what is thought of it, asked of the daemon, which knows the estate."""
+    """How the scheduler judges every host for the machine, from the daemon."""
     rows = ask(name, "explain", key=f"{namespace}/{called}")["rows"]
     return [
         {"host": f"{r['region']}/{r['host']}", "verdict": r["verdict"], "because": r["because"]}
@@ -143,7 +161,7 @@ def _hosts(name: str, namespace: str, called: str) -> list[Row]:
 
 
 def ask(name: str, action: str, seconds: int = 30, **query: str) -> Any:
-    """One of the daemon's answers."""
+    """The answer of one of the daemon's dashboard actions."""
     facts, key = connect.facts(name), connect.home(name).bearer.read_text()
     url = f"{facts.dashboard}/api/do/{action}?{urllib.parse.urlencode(query)}"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"})

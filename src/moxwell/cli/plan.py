@@ -1,61 +1,70 @@
 """
-``moxwell plan``: what a file would do, told before it is applied; and ``--plan`` of others.
+``moxwell plan``: print what applying a file changes; also ``--plan`` of other commands.
 
-The daemon is asked, which knows the estate. With ``--kubeconfig`` and ``--config`` the same code
-runs here, against a genuine Kubernetes and Proxmox. Nothing is asked of a person, nothing changed.
+The daemon computes the plan. With ``--kubeconfig`` and ``--config`` the command computes it itself
+from that Kubernetes API and from Proxmox. Nothing is changed.
 """
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from moxwell.cli import connect, direct_access, manifests
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
-from moxwell.cli.output import Output, show, show_value
+from moxwell.cli.output import Output, show_value
 from moxwell.errors import Invalid, Unreachable
 
+if TYPE_CHECKING:  # loaded only when a plan is printed
+    from moxwell.plan.report import ManifestPlan
+
 Json = dict[str, Any]
-WORDS = {"make": "+ make", "change": "~ change", "delete": "- delete"}
-Only = Annotated[bool, typer.Option("--plan", help="Only say what would happen.")]
+Only = Annotated[bool, typer.Option("--plan", help="Print the plan, change nothing.")]
 
 
 def plan(
     file: Annotated[list[Path], typer.Option("--file", "-f", help="A manifest; - reads stdin.")],
     name: Name = DEFAULT_NAME,
     delete: Annotated[
-        bool, typer.Option("--delete", help="What deleting the file's objects would do.")
+        bool, typer.Option("--delete", help="Plan the deletion of the objects in the file.")
     ] = False,
     kubeconfig: direct_access.Kubeconfig = "",
     context: direct_access.Context = "",
     config: direct_access.Config = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Say what applying a file would do: objects, nodes that roll, hosts, addresses."""
+    """Print what applying a file changes: objects, node groups, hosts and addresses."""
     documents, where = manifests.read(file), direct_access.Where(kubeconfig, context, config)
     if where.direct:
-        report = asyncio.run(_here(where, documents, delete=delete))
+        found = asyncio.run(_plan_offline(where, documents, delete=delete))
     else:
-        report = ask(name, documents, delete=delete)
-    show_report(report, output)
+        found = request_plan(name, documents, delete=delete)
+    show_plan(found, output)
 
 
-async def _here(where: direct_access.Where, documents: list[Json], *, delete: bool) -> Json:
-    from moxwell.plan.offline import peek
+async def _plan_offline(
+    where: direct_access.Where, documents: list[Json], *, delete: bool
+) -> "ManifestPlan":
+    from moxwell.app.defaults import defaults
+    from moxwell.plan.offline import offline_planner
 
     async with (
         direct_access.reach(where) as both,
-        peek(both.handler, both.regions, both.clock) as sight,
+        offline_planner(
+            both.handler, both.regions, both.clock, lambda: defaults(both.regions, lab=False)
+        ) as planner,
     ):
-        return await sight.plan(documents, delete=delete)
+        return await planner.plan(documents, delete=delete)
 
 
-def ask(name: str, documents: list[Json], *, delete: bool = False) -> Json:
-    """The report, made by the daemon, which knows the estate."""
+def request_plan(name: str, documents: list[Json], *, delete: bool = False) -> "ManifestPlan":
+    """The plan as the daemon computes it."""
     import urllib.error
     import urllib.request
+
+    from moxwell.plan.report import ManifestPlan
 
     facts, key = connect.facts(name), connect.home(name).bearer.read_text()
     request = urllib.request.Request(
@@ -65,8 +74,7 @@ def ask(name: str, documents: list[Json], *, delete: bool = False) -> Json:
     )
     try:
         with urllib.request.urlopen(request, timeout=120) as answer:
-            report: Json = msgspec.json.decode(answer.read())
-            return report
+            return msgspec.json.decode(answer.read(), type=ManifestPlan)
     except urllib.error.HTTPError as error:
         text = error.read().decode().strip()
         raise Unreachable(text) if error.code == 503 else Invalid(text) from error
@@ -74,60 +82,10 @@ def ask(name: str, documents: list[Json], *, delete: bool = False) -> Json:
         raise Unreachable(f"the daemon does not answer: {error}") from error
 
 
-def show_report(report: Json, output: Output) -> None:
-    """A report as it was asked for."""
+def show_plan(found: "ManifestPlan", output: Output) -> None:
+    """Print a plan in the requested format."""
     if output is not Output.TABLE:
-        show_value(report, output)
+        show_value(msgspec.to_builtins(found), output)
         return
-    for part in report["parts"]:
-        tell(part)
-
-
-def tell(part: Json) -> None:
-    """One document's report, for people."""
-    what = f"{part['kind']} {part['namespace']}/{part['name']}".replace(" /", " ")
-    said = {
-        "make": "would be made",
-        "change": "would change",
-        "delete": "would be deleted",
-        "none": "stays as it is",
-    }
-    changed = f" ({', '.join(part['fields'])})" if part["fields"] else ""
-    typer.echo(f"{what} {said[part['how']]}{changed}")
-    rows = [
-        {"": WORDS[o["how"]], "kind": o["kind"], "name": o["name"], "what": ", ".join(o["fields"])}
-        for o in part["objects"]
-    ]
-    if rows:
-        show(rows, ("", "kind", "name", "what"), Output.TABLE)
-    for group in part["groups"]:
-        if group["made"] or group["removed"] or group["rolls"]:
-            typer.echo(f"\n{sentence(group)}")
-            _tell_machines([m for m in part["machines"] if m["group"] == group["name"]])
-    for note in part["notes"]:
-        typer.echo(f"note: {note}")
-
-
-def sentence(group: Json) -> str:
-    """What happens to the nodes of a group."""
-    size = f"{group['before']} nodes"
-    if group["before"] != group["after"]:
-        size = f"{group['before']} -> {group['after']} nodes"
-    if not group["rolls"]:
-        return f"{group['name']}: {size}; {group['made']} made, {group['removed']} deleted"
-    why = f" because of {', '.join(group['because'])}" if group["because"] else ""
-    return f"{group['name']}: {size}; {group['removed']} are replaced one by one{why}"
-
-
-def _tell_machines(machines: list[Json]) -> None:
-    rows = [
-        {
-            "": WORDS[m["how"]],
-            "machine": m["name"] or "(new)",
-            "host": f"{m['region']}/{m['host']}" if m["host"] else m["why_not"] or "-",
-            "address": m["addresses"],
-        }
-        for m in machines
-    ]
-    if rows:
-        show(rows, ("", "machine", "host", "address"), Output.TABLE)
+    for part in found.parts:
+        typer.echo(str(part))

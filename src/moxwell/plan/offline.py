@@ -1,34 +1,34 @@
 """
-A plan without a daemon: the controllers are wired as the operator wires them, and never run.
+``moxwell plan`` without a daemon, for operator mode: reads the Kubernetes API and the regions once.
 
-In flow an API and the regions, each listed once; out flows a :class:`Foresight` over caches that
-are kept only as long as the question lasts. What goes to the API is read-only or a dry run;
-anything else is a bug and refused before it leaves.
+The infrastructure controllers are assembled for their caches and never run. Requests to the API are
+reads and dry runs; anything else raises ``Bug`` before it is sent.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from moxwell.api.requests import Handler, Request, Response
-from moxwell.app import defaults
 from moxwell.clock import Clock
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import add_infra
+from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
+from moxwell.controllers.tenancy.cluster.defaults import Defaults
 from moxwell.errors import Bug, Unreachable
 from moxwell.kube.client import Kube
-from moxwell.plan.manifest_plan import Foresight
-from moxwell.plan.placement import Landing
+from moxwell.plan.manifest_plan import ManifestPlanner
+from moxwell.plan.placement import PlacementPreview
 from moxwell.pve.regions import Regions
-from moxwell.pve.reservations import Ledger
+from moxwell.pve.reservations import Reservations
 from moxwell.runtime.manager import assemble
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 
 SYNC_SECONDS = 60.0
 
 
-class Dry:
-    """A way to an API on which nothing can be changed."""
+class DryRunHandler:
+    """A request handler that refuses every write that is not a dry run."""
 
     def __init__(self, inner: Handler) -> None:
         self._inner = inner
@@ -40,21 +40,25 @@ class Dry:
 
 
 @asynccontextmanager
-async def peek(handler: Handler, regions: Regions, clock: Clock) -> AsyncIterator[Foresight]:
-    """Foresight over an API that somebody else's controllers look after."""
-    dry = Dry(handler)
-    runtime = assemble(dry, clock, Settings(elect=False, identity="plan"))
-    book = RegionBook(regions, [region.config for region in regions.values()])
-    infra = add_infra(runtime, clock, regions, Ledger(), book=book)
-    keeping = asyncio.create_task(runtime.manager.caches.run())
+async def offline_planner(
+    handler: Handler, regions: Regions, clock: Clock, defaults: Callable[[], Defaults]
+) -> AsyncIterator[ManifestPlanner]:
+    """A planner over an API whose controllers run elsewhere."""
+    dry = DryRunHandler(handler)
+    runtime = assemble(dry, clock, ManagerSettings(elect=False, identity="plan"))
+    book = RegionRegistry(regions, [region.config for region in regions.values()])
+    infra = add_infra(runtime, clock, regions, Reservations(), book=book)
+    caches = asyncio.create_task(runtime.manager.caches.run())
     try:
         async with asyncio.timeout(SYNC_SECONDS):
             await runtime.manager.caches.wait_synced()
         kube = Kube(dry)
-        landing = Landing(kube, infra.explainer, regions)
-        yield Foresight(kube, landing, lambda: defaults.defaults(regions, lab=False))
+        clusters = TenantClusterReconciler(kube, defaults, clock)
+        yield ManifestPlanner(
+            kube, clusters, lambda: PlacementPreview(kube, infra.explainer, regions)
+        )
     except TimeoutError as error:
         raise Unreachable(f"the API did not list its objects in {SYNC_SECONDS:.0f} s") from error
     finally:
-        keeping.cancel()
-        await asyncio.wait([keeping])
+        caches.cancel()
+        await asyncio.wait([caches])

@@ -24,23 +24,25 @@ from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
 from moxwell.app import defaults
-from moxwell.controllers.tenancy.cluster.controller import TenantClusters
-from moxwell.controllers.tenancy.tenant.controller import Tenants as TenantSpaces
+from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
+from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.controllers.tenancy.tenant.firewall import Walls
-from moxwell.embedded.apiserver.auth.ca import Authority
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
-from moxwell.embedded.clusterapi.controlplane.controller import ControlPlanes
-from moxwell.embedded.clusterapi.references import References
-from moxwell.embedded.clusterapi.tenant_clients import Tenants
-from moxwell.embedded.clusterapi.tenantcontrolplane.controller import TenantPlanes
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane, Wish
+from moxwell.embedded.clusterapi.controlplane.controller import KamajiControlPlaneController
+from moxwell.embedded.clusterapi.references import ReferenceResolver
+from moxwell.embedded.clusterapi.tenant_clients import TenantClients
+from moxwell.embedded.clusterapi.tenantcontrolplane.controller import (
+    TenantControlPlaneController,
+)
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane, HostedControlPlaneSpec
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.errors import Conflict
 from moxwell.kube.client import Kube
-from moxwell.kube.kubeconfig import Access
-from moxwell.plan.manifest_plan import Foresight
-from moxwell.plan.placement import Landing
+from moxwell.kube.kubeconfig import ApiAccess
+from moxwell.pki.folder import CertificateAuthority
+from moxwell.plan.manifest_plan import ManifestPlanner
+from moxwell.plan.placement import PlacementPreview
 from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Controller
 from moxwell.testing.loop import LoopClock
@@ -68,17 +70,17 @@ class MemoryPlanes:
 
     def __init__(self, clock: LoopClock) -> None:
         self._clock = clock
-        self.stores: dict[str, Store] = {}  # every one that has data, asleep or not
+        self.stores: dict[str, EmbeddedApiServer] = {}  # every one that has data, asleep or not
         self.awake: set[str] = set()
         self.versions: dict[str, str] = {}
         self.issued: dict[str, tuple[str, str]] = {}  # rotation asked for, and what came of it
         with tempfile.TemporaryDirectory() as folder:
-            self._ca = Authority(Path(folder), clock).certificate.decode()
+            self._ca = CertificateAuthority(Path(folder), clock.now).certificate.decode()
 
-    async def ensure(self, wish: Wish) -> Plane:
+    async def ensure(self, wish: HostedControlPlaneSpec) -> HostedControlPlane:
         host = f"{wish.key.name}.{wish.key.namespace}"
         if host not in self.stores:
-            self.stores[host] = Store(clock=self._clock, version=wish.version)
+            self.stores[host] = EmbeddedApiServer(clock=self._clock, version=wish.version)
             await self.stores[host].start()
         self.awake.add(host)
         self.versions[host] = wish.version
@@ -86,7 +88,7 @@ class MemoryPlanes:
         if known is None or known[0] != wish.rotation:
             self.issued[host] = (wish.rotation, f"token-{self._clock.monotonic()}")
         text = _kubeconfig(host, self.issued[host][1])
-        return Plane(
+        return HostedControlPlane(
             host=host,
             port=6443,
             version=wish.version,
@@ -106,7 +108,7 @@ class MemoryPlanes:
         if store is not None:
             await store.stop()
 
-    def dial(self, access: Access) -> Any:
+    def dial(self, access: ApiAccess) -> Any:
         """The store behind a kubeconfig."""
         return self.stores[access.server.removeprefix("https://").partition(":")[0]]
 
@@ -127,8 +129,8 @@ class TenantWorld:
     estate: Estate
     life: Program
     planes: MemoryPlanes
-    tenants: Tenants
-    foresight: Foresight
+    tenants: TenantClients
+    planner: ManifestPlanner
     said: list[str] = field(default_factory=list)
 
     @property
@@ -215,9 +217,9 @@ def app(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[Tenants, Foresight]:
+def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[TenantClients, ManifestPlanner]:
     kube, manager = life.runtime.kube, life.manager
-    tenants = Tenants(kube, planes.dial, estate.clock)
+    tenants = TenantClients(kube, planes.dial, estate.clock)
     resources = [k.resource for k in registry.KINDS if k.declared.storage]
     for controller in setup.controllers(
         kube,
@@ -229,19 +231,20 @@ def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[Tenan
         control_planes=(KamajiControlPlane,),
     ):
         manager.add(controller)
-    planes_loop = ControlPlanes(kube, References(kube, resources))
-    clusters = TenantClusters(kube, lambda: defaults.defaults(life.regions, lab=True), estate.clock)
+    planes_loop = KamajiControlPlaneController(kube, ReferenceResolver(resources))
+    clusters = TenantClusterReconciler(kube, lambda: defaults.defaults(life.regions, lab=True), estate.clock)
     loops: dict[str, Any] = {
-        "upstream.controlplane": planes_loop,
-        "upstream.tenantplane": TenantPlanes(kube, planes),
+        "embedded.kamajicontrolplane": planes_loop,
+        "embedded.tenantcontrolplane": TenantControlPlaneController(kube, planes, estate.clock),
         "tenancy.cluster": clusters,
-        "tenancy.tenant": TenantSpaces(kube, Walls(life.regions)),
+        "tenancy.tenant": TenantReconciler(kube, Walls(life.regions)),
     }
     for name, loop in loops.items():
         manager.add(Controller(name=name, reconciler=loop))
-    landing = Landing(kube, life.infra.explainer, life.regions)
-    sight = Foresight(kube, landing, lambda: defaults.defaults(life.regions, lab=True))
-    return tenants, sight
+    planner = ManifestPlanner(
+        kube, clusters, lambda: PlacementPreview(kube, life.infra.explainer, life.regions)
+    )
+    return tenants, planner
 
 
 @asynccontextmanager
@@ -251,8 +254,8 @@ async def tenancy() -> AsyncIterator[TenantWorld]:
     estate.tasks.pop().cancel()  # its small stand-ins; ours do the same and more
     planes = MemoryPlanes(estate.clock)
     life = program(estate)
-    tenants, sight = _compose(estate, life, planes)
-    world = TenantWorld(estate, life, planes, tenants, sight)
+    tenants, planner = _compose(estate, life, planes)
+    world = TenantWorld(estate, life, planes, tenants, planner)
     running = asyncio.create_task(life.manager.run())
     await defaults.settle(estate.kube, life.regions, lab=True)
     meta = {"name": SPACE}

@@ -1,17 +1,21 @@
-"""What the dashboard may ask for beside the picture: plans and YAML. Nothing is changed."""
+"""
+Requests of the dashboard and the CLI to the daemon that change nothing: plans, YAML, explanations.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import yaml
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.clock import SystemClock
 from moxwell.controllers.infra.collect.plan import Orphan
-from moxwell.controllers.infra.machine.explain import HostRow
+from moxwell.controllers.infra.machine.explain import HostExplanation
 from moxwell.controllers.infra.setup import Infra
 from moxwell.errors import Invalid, MoxwellError, Unreachable
 from moxwell.kube.client import Kube
+from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.pve import preflight
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
@@ -21,42 +25,76 @@ Query = Mapping[str, Any]
 Action = Callable[[Query], Awaitable[Any]]
 
 
-def make(kube: Kube, infra: Infra, regions: Regions) -> dict[str, Action]:
-    """The actions by name."""
+def make(
+    kube: Kube, infra: Infra, regions: Regions, planner: ManifestPlanner | None = None
+) -> dict[str, Action]:
+    """The actions by name; without a planner there are no plans and no explained clusters."""
 
     async def as_yaml(query: Query) -> Any:
-        namespace, _, name = str(query.get("key", "")).partition("/")
-        if not name:
-            raise Invalid("say which machine: key=NAMESPACE/NAME")
-        found = await kube.get(ProxmoxMachine.resource, name, namespace)
+        key = _key(query)
+        found = await kube.get(ProxmoxMachine.resource, key.name, key.namespace)
         found.get("metadata", {}).pop("managedFields", None)
         return {"text": yaml.safe_dump(found, sort_keys=False)}
 
     async def explain(query: Query) -> Any:
-        namespace, _, name = str(query.get("key", "")).partition("/")
-        rows = await infra.explainer.explain(Key(namespace, name))
+        if query.get("kind") == "cluster":
+            found = await _planner(planner).plan_cluster(_key(query))
+            return {**msgspec.to_builtins(found), "text": str(found)}
+        rows = await infra.explainer.explain(_key(query))
         return {"rows": [_row(r) for r in rows]}
+
+    async def plan(query: Query) -> Any:
+        found = await _planner(planner).plan(_documents(query), delete=bool(query.get("delete")))
+        parts = [{**msgspec.to_builtins(part), "text": str(part)} for part in found.parts]
+        return {"parts": parts}
 
     async def health(query: Query) -> Any:
         rows = [row for region in regions.values() for row in await _health(region)]
         return {"rows": rows + _orphans(infra.collector.guests)}
 
     verify = verifying(kube, regions, SystemClock())
-    return {"yaml": as_yaml, "explain": explain, "health": health, "verify": verify}
+    return {
+        "yaml": as_yaml,
+        "explain": explain,
+        "plan": plan,
+        "health": health,
+        "verify": verify,
+    }
+
+
+def _planner(planner: ManifestPlanner | None) -> ManifestPlanner:
+    if planner is None:
+        raise Invalid("this daemon makes no plans")
+    return planner
+
+
+def _key(query: Query) -> Key:
+    namespace, _, name = str(query.get("key", "")).partition("/")
+    if not name:
+        raise Invalid("the parameter key=NAMESPACE/NAME is missing")
+    return Key(namespace, name)
+
+
+def _documents(query: Query) -> list[dict[str, Any]]:
+    """The body of a plan request: a JSON list of manifests."""
+    try:
+        return msgspec.json.decode(query.get("body") or b"[]", type=list[dict[str, Any]])
+    except msgspec.DecodeError as error:
+        raise Invalid(f"the manifests are not a JSON list of objects: {error}") from error
 
 
 async def _health(region: Region) -> list[dict[str, str]]:
-    """Whether a region answers, lets us do what we must, and has something to clone."""
+    """Whether a region answers, its token has the privileges, and it has templates."""
     name, known = region.name, region.inventory.health
     if known is not None and not known.reachable:
-        return [_silent(name, known.error)]
+        return [_unreachable(name, known.error)]
     try:
-        report = await preflight.check(region.pve)
-        version = await region.pve.cluster.version()
-    except Unreachable as error:  # before anybody else has noticed
-        return [_silent(name, str(error))]
+        report = await preflight.check(region.reader)
+        version = await region.reader.cluster.version()
+    except Unreachable as error:  # the inventory has not noticed yet
+        return [_unreachable(name, str(error))]
     except MoxwellError as error:
-        return [_finding("wrong", f"region {name}: {error}", "check the token's rights")]
+        return [_finding("wrong", f"region {name}: {error}", "check the privileges of the token")]
     rows = [_finding("ok", f"region {name} answers, Proxmox VE {version.version}")]
     if report.missing:
         lacks = ", ".join(sorted({n.privilege for n in report.missing}))
@@ -65,23 +103,25 @@ async def _health(region: Region) -> list[dict[str, str]]:
     offline = sorted(h.name for h in region.inventory.hosts.values() if not h.online)
     if offline:
         text = f"region {name}: hosts {', '.join(offline)} do not answer"
-        rows.append(_finding("remark", text, "machines there are kept until they answer"))
+        rows.append(_finding("remark", text, "machines there are kept until the hosts answer"))
     if not region.inventory.view.templates:
-        do = "make a template with containerd, kubelet and kubeadm, tagged k8s-VERSION"
+        do = "create a template with containerd, kubelet and kubeadm, tagged k8s-VERSION"
         rows.append(_finding("wrong", f"region {name} has no template to clone", do))
     return rows
 
 
-def _silent(name: str, error: str) -> dict[str, str]:
+def _unreachable(name: str, error: str) -> dict[str, str]:
     do = "check its address, the network and the certificate in the configuration"
     return _finding("wrong", f"region {name} does not answer: {error}", do)
 
 
 def _orphans(guests: Sequence[Orphan]) -> list[dict[str, str]]:
-    """Guests with our mark that nobody owns; they are never removed without a person."""
-    do = "bring its ProxmoxMachine back, or remove it: qm destroy VMID --purge on its host"
+    """Guests with an owner mark but without a machine; they are never deleted automatically."""
+    do = "restore its ProxmoxMachine, or delete the guest: qm destroy VMID --purge on its host"
     return [
-        _finding("remark", f"region {g.region}: guest {g.name} on {g.host} has lost its owner", do)
+        _finding(
+            "remark", f"region {g.region}: guest {g.name} on {g.host} has no ProxmoxMachine", do
+        )
         for g in guests
     ]
 
@@ -90,9 +130,9 @@ def _finding(level: str, what: str, do: str = "") -> dict[str, str]:
     return {"level": level, "what": what, "do": do}
 
 
-def _row(row: HostRow) -> dict[str, Any]:
-    verdict = "Is here" if row.here else "Would be chosen" if row.chosen else "Fits"
-    because = f"{row.replicas} of its group there, {row.load:.0%} promised"
+def _row(row: HostExplanation) -> dict[str, Any]:
+    verdict = "Current host" if row.here else "Would be chosen" if row.chosen else "Fits"
+    because = f"{row.replicas} replicas of its group, {row.load:.0%} allocated"
     return {
         "region": row.region,
         "host": row.host,

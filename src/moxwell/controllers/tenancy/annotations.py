@@ -1,5 +1,5 @@
-"""What a tenant's namespace carries for the clusters in it."""
+"""Labels and annotations of a tenant's namespace, read by the controller of its clusters."""
 
-OWNER = "moxwell.dev/tenant"  # a label: whose it is
-WALL = "moxwell.dev/firewall-group"  # the security group around every node
+TENANT_LABEL = "moxwell.dev/tenant"  # the name of the Tenant that the namespace belongs to
+FIREWALL_GROUP = "moxwell.dev/firewall-group"  # the Proxmox security group of every node
 BRIDGE = "moxwell.dev/bridge"  # the bridge or VNet of nodes that name none

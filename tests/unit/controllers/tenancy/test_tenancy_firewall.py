@@ -10,7 +10,7 @@ from moxwell.controllers.tenancy.cluster.defaults import Defaults, RegionDefault
 from moxwell.controllers.tenancy.cluster.desired_objects import expand
 from moxwell.controllers.tenancy.tenant import firewall
 from moxwell.errors import Invalid
-from moxwell.pve.endpoints.firewall import Group, Rule
+from moxwell.pve.endpoints.firewall import FirewallRule, SecurityGroup
 
 
 def tenant(*allowed: str) -> Tenant:
@@ -18,8 +18,8 @@ def tenant(*allowed: str) -> Tenant:
     return msgspec.convert({"metadata": {"name": "red"}, "spec": spec}, Tenant)
 
 
-def rule(source: str, **more: Any) -> Rule:
-    return Rule(**{"type": "in", "action": "ACCEPT", "enable": 1, "source": source, **more})
+def rule(source: str, **more: Any) -> FirewallRule:
+    return FirewallRule(**{"type": "in", "action": "ACCEPT", "enable": 1, "source": source, **more})
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,15 @@ def test_what_is_no_network_is_refused() -> None:
 
 
 def test_whose_a_group_is_stands_in_its_comment() -> None:
-    ours = Group(group="mox-red", comment="moxwell-tenant=tenant-red")
+    ours = SecurityGroup(group="mox-red", comment="moxwell-tenant=tenant-red")
     assert firewall.is_ours(ours, "tenant-red")
     assert not firewall.is_ours(ours, "tenant-re")
-    assert not firewall.is_ours(Group(group="mox-red"), "tenant-red")
+    assert not firewall.is_ours(SecurityGroup(group="mox-red"), "tenant-red")
 
 
-CHANGES: dict[str, tuple[tuple[str, ...], tuple[Rule, ...], tuple[str, ...], tuple[int, ...]]] = {
+CHANGES: dict[
+    str, tuple[tuple[str, ...], tuple[FirewallRule, ...], tuple[str, ...], tuple[int, ...]]
+] = {
     "a new group": (("a/8", "b/8"), (), ("a/8", "b/8"), ()),
     "as it should be": (("a/8",), (rule("a/8"),), (), ()),
     "one more": (("a/8", "b/8"), (rule("a/8"),), ("b/8",), ()),
@@ -68,7 +70,10 @@ CHANGES: dict[str, tuple[tuple[str, ...], tuple[Rule, ...], tuple[str, ...], tup
 
 @pytest.mark.parametrize(("wanted", "there", "add", "drop"), CHANGES.values(), ids=CHANGES)
 def test_rules_come_and_go(
-    wanted: tuple[str, ...], there: tuple[Rule, ...], add: tuple[str, ...], drop: tuple[int, ...]
+    wanted: tuple[str, ...],
+    there: tuple[FirewallRule, ...],
+    add: tuple[str, ...],
+    drop: tuple[int, ...],
 ) -> None:
     made, gone = firewall.changes(wanted, there)
     assert (tuple(r.source for r in made), gone) == (add, drop)

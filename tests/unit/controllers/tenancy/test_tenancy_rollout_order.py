@@ -65,13 +65,13 @@ TABLE: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
 
 
 @pytest.mark.parametrize(("deployment", "machines", "guests", "moves"), TABLE.values(), ids=TABLE)
-def test_who_has_the_turn(
+def test_which_groups_are_changing(
     deployment: MachineDeployment, machines: Any, guests: Any, moves: bool
 ) -> None:
-    assert rollout_order.is_moving(deployment, machines, guests) is moves
+    assert rollout_order.is_changing(deployment, machines, guests) is moves
 
 
-HOLDS: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
+BLOCKS: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
     "a rollout with every machine placed": (
         group(replicas=1, upToDateReplicas=0), [machine()], [guest(claim=CLAIM)], False,
     ),
@@ -85,40 +85,40 @@ HOLDS: dict[str, tuple[Any, list[Any], list[Any], bool]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("deployment", "machines", "guests", "holding"), HOLDS.values(), ids=HOLDS)
-def test_whom_counts_wait_for(
-    deployment: MachineDeployment, machines: Any, guests: Any, holding: bool
+@pytest.mark.parametrize(("deployment", "machines", "guests", "yes"), BLOCKS.values(), ids=BLOCKS)
+def test_which_groups_block_the_scaling_of_others(
+    deployment: MachineDeployment, machines: Any, guests: Any, yes: bool
 ) -> None:
-    assert rollout_order.holds(deployment, machines, guests) is holding
+    assert rollout_order.blocks_scaling(deployment, machines, guests) is yes
 
 
-def wish(name: str, replicas: int | None, version: str = "v1.34.1") -> dict[str, Any]:
+def desired(name: str, replicas: int | None, version: str = "v1.34.1") -> dict[str, Any]:
     spec = {"version": version, "infrastructureRef": {"name": ""}}
     spec |= {"bootstrap": {"configRef": {"name": ""}}}
     count = {} if replicas is None else {"replicas": replicas}
     return {"metadata": {"name": name}, "spec": {**count, "template": {"spec": spec}}}
 
 
-QUEUED: dict[str, tuple[dict[str, Any], tuple[bool, ...]]] = {
-    "nothing to do": (wish("c-a", 1), ()),
-    "more nodes": (wish("c-a", 2), (True,)),
-    "a group that is not there": (wish("c-b", 1), (True,)),
-    "another version": (wish("c-a", 1, "v1.35.0"), (False,)),
-    "sized by somebody else": (wish("c-a", None), ()),
+WAITING: dict[str, tuple[dict[str, Any], tuple[bool, ...]]] = {
+    "nothing to do": (desired("c-a", 1), ()),
+    "more nodes": (desired("c-a", 2), (True,)),
+    "a group that is not there": (desired("c-b", 1), (True,)),
+    "another version": (desired("c-a", 1, "v1.35.0"), (False,)),
+    "sized by somebody else": (desired("c-a", None), ()),
 }
 
 
-@pytest.mark.parametrize(("tree", "counts"), QUEUED.values(), ids=QUEUED)
-def test_who_waits(tree: dict[str, Any], counts: tuple[bool, ...]) -> None:
-    found = rollout_order.queued([tree], "c-0", [group()])
-    assert tuple(q.counts for q in found) == counts
-    assert all("follows when c-0 has settled" in q.sentence() for q in found)
+@pytest.mark.parametrize(("tree", "scales"), WAITING.values(), ids=WAITING)
+def test_which_groups_wait(tree: dict[str, Any], scales: tuple[bool, ...]) -> None:
+    found = rollout_order.waiting_groups([tree], "c-0", [group()])
+    assert tuple(group.scales for group in found) == scales
+    assert all(str(group).endswith(" waits for c-0") for group in found)
 
 
 ROLLS = {
-    "a new group": (wish("c-b", 1), False),
-    "another count": (wish("c-a", 5), False),
-    "another version": (wish("c-a", 1, "v1.35.0"), True),
+    "a new group": (desired("c-b", 1), False),
+    "another count": (desired("c-a", 5), False),
+    "another version": (desired("c-a", 1, "v1.35.0"), True),
 }
 
 
@@ -127,24 +127,24 @@ def test_what_rolls(tree: dict[str, Any], rolls: bool) -> None:
     assert rollout_order.rolls(tree, [group()]) is rolls
 
 
-OUTRUNS = {
-    "the plane is older": (wish("c-a", 1, "v1.35.0"), "v1.34.1", True),
-    "the plane runs it": (wish("c-a", 1, "v1.35.0"), "v1.35.0", False),
-    "the plane is newer": (wish("c-a", 1, "v1.35.0"), "v1.36.3", False),
-    "the plane does not tell": (wish("c-a", 1, "v1.35.0"), "", False),
-    "the group keeps its version": (wish("c-a", 3), "v1.33.0", False),
-    "a group that is not there": (wish("c-b", 1, "v1.35.0"), "v1.34.1", False),
+NEWER = {
+    "the control plane is older": (desired("c-a", 1, "v1.35.0"), "v1.34.1", True),
+    "the control plane runs it": (desired("c-a", 1, "v1.35.0"), "v1.35.0", False),
+    "the control plane is newer": (desired("c-a", 1, "v1.35.0"), "v1.36.3", False),
+    "the control plane reports no version": (desired("c-a", 1, "v1.35.0"), "", False),
+    "the group keeps its version": (desired("c-a", 3), "v1.33.0", False),
+    "a group that is not there": (desired("c-b", 1, "v1.35.0"), "v1.34.1", False),
 }
 
 
-@pytest.mark.parametrize(("tree", "plane", "outruns"), OUTRUNS.values(), ids=OUTRUNS)
+@pytest.mark.parametrize(("tree", "runs", "newer"), NEWER.values(), ids=NEWER)
 def test_no_node_is_newer_than_its_control_plane(
-    tree: dict[str, Any], plane: str, outruns: bool
+    tree: dict[str, Any], runs: str, newer: bool
 ) -> None:
-    assert rollout_order.outruns(tree, [group()], plane) is outruns
+    assert rollout_order.is_newer_than_control_plane(tree, [group()], runs) is newer
 
 
 def test_progress_is_what_can_be_seen() -> None:
-    before = rollout_order.Progress.of(group(), [machine()], [guest()])
-    assert before == rollout_order.Progress.of(group(), [machine()], [guest()])
-    assert before != rollout_order.Progress.of(group(), [machine()], [guest(claim=CLAIM)])
+    before = rollout_order.GroupProgress.of(group(), [machine()], [guest()])
+    assert before == rollout_order.GroupProgress.of(group(), [machine()], [guest()])
+    assert before != rollout_order.GroupProgress.of(group(), [machine()], [guest(claim=CLAIM)])

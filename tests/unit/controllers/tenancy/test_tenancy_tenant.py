@@ -35,13 +35,19 @@ def test_names_that_would_be_ambiguous_are_refused(name: str) -> None:
 
 def test_quotas_are_of_what_pods_ask_for() -> None:
     given = {"cpu": 4, "memory": "8Gi", "pods": 10}
-    quota = next(o for o in plan.objects(tenant("red", resourceQuotas=given), ()) if "spec" in o)
+    quota = next(
+        o for o in plan.desired_objects(tenant("red", resourceQuotas=given), ()) if "spec" in o
+    )
     assert quota["spec"]["hard"] == {"requests.cpu": "4", "requests.memory": "8Gi", "pods": "10"}
 
 
 @pytest.mark.parametrize("role", plan.ROLES)
 def test_no_role_may_list_secrets_or_read_others_than_kubeconfigs(role: str) -> None:
-    roles = {o["metadata"]["name"]: o for o in plan.objects(tenant("red"), ["c1"]) if "rules" in o}
+    roles = {
+        o["metadata"]["name"]: o
+        for o in plan.desired_objects(tenant("red"), ["c1"])
+        if "rules" in o
+    }
     rules = [r for r in roles[f"tenant-red-{role}"]["rules"] if "secrets" in r["resources"]]
     for rule in rules:
         assert rule["verbs"] == ["get"]

@@ -22,6 +22,6 @@ from moxwell.controllers.tenancy.cluster.defaults import Defaults, version_of
     ],
 )
 def test_the_version_of_a_cluster(said: str, runs: str, usual: str, wanted: str) -> None:
-    tree = {"metadata": {"name": "c"}, "spec": {"version": said}, "status": {"version": runs}}
+    tree = {"metadata": {"name": "c"}, "spec": {"version": said}}
     app = msgspec.convert(tree, Kubernetes)
-    assert version_of(app, Defaults(regions=(), version=usual)) == wanted
+    assert version_of(app, Defaults(regions=(), version=usual, running_version=runs)) == wanted

@@ -1,8 +1,8 @@
 """
-A tenant's Kubernetes cluster: from one ``Kubernetes`` object to Cluster API's many.
+Tenant clusters: one ``Kubernetes`` object becomes the objects of Cluster API.
 
-``expand`` says which objects there should be; it is pure and decides all names. ``plan`` compares
-them with what is there. ``controller`` writes one difference at a time. A template is named by a
-hash of its meaning, so a change makes a new template and a rolling update, and the same meaning
-never rolls anything; an old template stays until no MachineSet names it.
+``desired_objects`` computes the objects, ``plan`` compares them with the existing ones and decides
+which writes are due, ``controller`` executes them. A template is named by a hash of its content, so
+a change of content creates a new template and a rolling update; an old template is kept until no
+MachineSet refers to it.
 """

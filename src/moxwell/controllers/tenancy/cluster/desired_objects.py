@@ -1,7 +1,7 @@
 """
-What a ``Kubernetes`` object stands for: pure, and the only place where these names are made.
+The objects of Cluster API that one ``Kubernetes`` object stands for. Pure.
 
-Out flow whole objects as trees, in the order in which they are made.
+Objects are dicts, in the order in which they are created.
 """
 
 from typing import Any
@@ -12,8 +12,8 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import GROUP as INFRA
 from moxwell.api.infra.machine import HUB
 from moxwell.controllers.tenancy.cluster.defaults import (
+    ClusterZone,
     Defaults,
-    Zone,
     groups_of,
     regions_of,
     version_of,
@@ -27,22 +27,22 @@ Json = dict[str, Any]
 
 
 def expand(app: Kubernetes, defaults: Defaults) -> tuple[Json, ...]:
-    """Every object that should be there, in the order they are made."""
+    """Every desired object, in the order of creation."""
     return tuple(obj for stage in stages(app, defaults) for obj in stage)
 
 
 def stages(app: Kubernetes, defaults: Defaults) -> tuple[tuple[Json, ...], ...]:
-    """The same, in turns: the ground first, then one group after the other."""
-    ground = [infrastructure(app, defaults), control_plane(app, defaults), cluster(app)]
-    turns = [ground, *(list(group_objects(app, g, defaults)) for g in groups_of(app))]
-    return tuple(tuple(owned(app, obj) for obj in turn) for turn in turns)
+    """The same by stage: the objects of the whole cluster, then those of each node group."""
+    shared = [infrastructure(app, defaults), control_plane(app, defaults), cluster(app)]
+    rows = [shared, *(list(group_objects(app, g, defaults)) for g in groups_of(app))]
+    return tuple(tuple(owned(app, obj) for obj in row) for row in rows)
 
 
 # The cluster itself
 
 
 def cluster(app: Kubernetes) -> Json:
-    """Cluster API's Cluster."""
+    """The Cluster."""
     spec = {
         "clusterNetwork": {
             "services": {"cidrBlocks": ["10.96.0.0/16"]},
@@ -56,7 +56,7 @@ def cluster(app: Kubernetes) -> Json:
 
 
 def control_plane(app: Kubernetes, defaults: Defaults) -> Json:
-    """The hosted control plane."""
+    """The KamajiControlPlane."""
     given = app.spec.control_plane.replicas
     spec: Json = {
         "version": version_of(app, defaults),
@@ -72,13 +72,13 @@ def control_plane(app: Kubernetes, defaults: Defaults) -> Json:
 
 
 def infrastructure(app: Kubernetes, defaults: Defaults) -> Json:
-    """The ground: one zone for each region, with its own addresses."""
+    """The ProxmoxCluster: one zone for each failure domain, with its own addresses."""
     zones = {z.name: z for g in groups_of(app) for z in zones_of(app, g, defaults)}
     order = {r.name: number for number, r in enumerate(defaults.regions)}
     used = sorted(zones.values(), key=lambda z: (order[z.region.name], bool(z.hosts), z.name))
     rows = list({z.region.name: z.region for z in used}.values())
     spec: Json = {"externalManagedControlPlane": True, "providerIDFormat": "RegionVMID"}
-    alone = len(used) == 1  # several zones with the same addresses would give each of them twice
+    alone = len(used) == 1  # zones that share addresses would allocate each address twice
     home = regions_of(app, None, defaults)
     spec["zoneConfig"] = [_zone(app, z, alone, home) for z in used]
     if app.spec.network.addresses and not alone:
@@ -86,19 +86,20 @@ def infrastructure(app: Kubernetes, defaults: Defaults) -> Json:
     if app.spec.network.dns_servers:
         spec["dnsServers"] = list(app.spec.network.dns_servers)
     if app.spec.credentials_ref is not None:
-        _refuse_others(app, defaults)
+        _check_credentials(app, defaults)
         ref = msgspec.to_builtins(app.spec.credentials_ref)
         spec["regions"] = [{"name": r.name, "credentialsRef": ref} for r in rows]
     return new_object(app, f"{INFRA}/{HUB}", "ProxmoxCluster", app.name, spec)
 
 
-def _refuse_others(app: Kubernetes, defaults: Defaults) -> None:
-    """A tenant that names somebody else's credentials would work with them, if not read them."""
+def _check_credentials(app: Kubernetes, defaults: Defaults) -> None:
+    """A tenant must not use credentials of another namespace."""
     ref = app.spec.credentials_ref
     space = ref.namespace if ref else ""
     if defaults.tenant and space not in ("", app.namespace):
         raise Invalid(
-            f"spec.credentialsRef names namespace {space}: a tenant may only use Secrets of its own"
+            f"spec.credentialsRef names namespace {space}: "
+            "a tenant may only use Secrets of its own namespace"
         )
 
 
@@ -108,12 +109,12 @@ def _addresses(app: Kubernetes) -> Json:
     return {**given, "gateway": net.gateway}
 
 
-def _zone(app: Kubernetes, place: Zone, alone: bool, home: tuple[str, ...]) -> Json:
+def _zone(app: Kubernetes, place: ClusterZone, alone: bool, home: tuple[str, ...]) -> Json:
     region, net = place.region, app.spec.network
     zone: Json = {"zone": place.name, "region": region.name, "bridge": region.bridge}
     if place.hosts:
         zone["nodes"] = list(place.hosts)
-    if place.name not in home:  # for groups that name it, and nobody else
+    if place.name not in home:  # only groups that name it use it
         zone["onRequest"] = True
     if net.addresses:
         zone |= {"ipv4Config": _addresses(app)} if alone else {}

@@ -1,9 +1,8 @@
 """
-What a change would do to a tenant cluster: pure, and in the words of a plan.
+Changes of objects and of node groups as values that a plan prints. Pure.
 
-In flow the objects wanted and the objects there are (a dry run of the API says how each would look
-afterwards); out flow what is made, changed and deleted, and how many nodes each group rolls. The
-surprise: the template of the last rollout stays, as Cluster API keeps one old MachineSet.
+A prediction assumes that every rollout completes; Cluster API then keeps the current MachineSet of
+a group and one before it, and with them their templates.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,125 +13,144 @@ import msgspec
 
 from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import DEPLOYMENT_NAME, TEMPLATE_HASH
-from moxwell.controllers.tenancy.cluster import plan
-from moxwell.embedded.clusterapi.machinedeployment.plan import HISTORY, template_hash
+from moxwell.scheduling.machine_rollout import OLD_MACHINE_SETS_KEPT, template_hash
 
 Json = dict[str, Any]
-Name = tuple[str, str]  # kind, name
-How = Literal["make", "change", "delete"]
-_SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+ObjectName = tuple[str, str]  # kind, name
+Action = Literal["create", "update", "delete"]
+_SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+_ABSENT = (None, "")
+_NODE_FIELDS = ("spec.replicas", "spec.template")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One object that would not be as it is."""
+class ObjectChange:
+    """One object that is created, updated or deleted; ``waits_for`` is empty if it is due now."""
 
-    how: How
+    action: Action
     kind: str
     name: str
     fields: tuple[str, ...] = ()
+    waits_for: str = ""
+
+    @property
+    def changes_nodes(self) -> bool:
+        """Whether machines are created, replaced or deleted because of it."""
+        if self.kind != "MachineDeployment":
+            return False
+        return self.action != "update" or any(f.startswith(_NODE_FIELDS) for f in self.fields)
+
+    @property
+    def rolls_nodes(self) -> bool:
+        """Whether existing machines are replaced because of it."""
+        return self.changes_nodes and any(f.startswith("spec.template") for f in self.fields)
+
+    def __str__(self) -> str:
+        fields = f" ({', '.join(self.fields)})" if self.fields else ""
+        after = f", after {self.waits_for}" if self.waits_for else ""
+        return f"{self.action} {self.kind} {self.name}{fields}{after}"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupChange:
-    """What happens to the nodes of a group."""
+class NodeGroupChange:
+    """What happens to the nodes of a group, once every change is rolled out."""
 
     name: str  # of the MachineDeployment
     before: int
     after: int
     rolls: bool
-    made: int
-    removed: int
-    because: tuple[str, ...] = ()
+    created: int
+    deleted: int
+    because: tuple[str, ...] = ()  # changed fields of the machine template
+    waits_for: str = ""
 
-    @property
-    def quiet(self) -> bool:
-        """Nothing happens to its nodes."""
-        return not self.made and not self.removed
-
-
-def changes(
-    wanted: Iterable[Json], before: Mapping[Name, Json], after: Mapping[Name, Json]
-) -> tuple[Change, ...]:
-    """What is made and what is changed; ``after`` are those that exist, as they would become."""
-    found = []
-    for obj in wanted:
-        name = (obj["kind"], obj["metadata"]["name"])
-        if name not in before:
-            found.append(Change("make", *name))
-        elif name in after and (fields := differences(before[name], after[name])):
-            found.append(Change("change", *name, fields))
-    return tuple(found)
+    def __str__(self) -> str:
+        size = f"{self.before} nodes"
+        if self.before != self.after:
+            size = f"{self.before} -> {self.after} nodes"
+        after = f", after {self.waits_for}" if self.waits_for else ""
+        if not self.rolls:
+            return f"{self.name}: {size}; {self.created} created, {self.deleted} deleted{after}"
+        because = f" because of {', '.join(self.because)}" if self.because else ""
+        return f"{self.name}: {size}; {self.deleted} replaced one by one{because}{after}"
 
 
-def deletions(wanted: Sequence[Json], seen: plan.Seen) -> tuple[Change, ...]:
-    """What is taken away, once the rollout is over."""
-    names = {(o["kind"], o["metadata"]["name"]) for o in wanted}
-    groups = {o["metadata"]["name"]: o for o in wanted if o["kind"] == "MachineDeployment"}
-    kept = plan.Seen(sets=tuple(surviving(groups, seen.sets)))
-    ours = [o for o in seen.ours if (o["kind"], o["metadata"]["name"]) not in names]
-    gone = plan.leftovers((), plan.Seen(sets=kept.sets, ours=tuple(ours)))
-    return tuple(Change("delete", o["kind"], o["metadata"]["name"]) for o in gone)
+def name_of(obj: Json) -> ObjectName:
+    """Kind and name of an object."""
+    return obj["kind"], obj["metadata"]["name"]
 
 
-def surviving(groups: Mapping[str, Json], sets: Sequence[MachineSet]) -> Iterable[MachineSet]:
-    """The sets that are left after every group has rolled: the current and one before it."""
-    for name, tree in groups.items():
-        short = template_hash(msgspec.convert(tree, MachineDeployment, strict=False))
-        mine = [s for s in sets if s.metadata.labels.get(DEPLOYMENT_NAME) == name]
-        yield from (s for s in mine if s.metadata.labels.get(TEMPLATE_HASH) == short)
-        old = [s for s in mine if s.metadata.labels.get(TEMPLATE_HASH) != short]
-        yield from sorted(old, key=lambda s: (_created(s), s.name))[-HISTORY:]
+def remaining_sets(
+    deployments: Iterable[MachineDeployment], sets: Sequence[MachineSet]
+) -> Iterable[MachineSet]:
+    """The MachineSets that exist after every deployment has rolled out."""
+    for deployment in deployments:
+        current = template_hash(deployment)
+        mine = [s for s in sets if s.metadata.labels.get(DEPLOYMENT_NAME) == deployment.name]
+        yield from (s for s in mine if s.metadata.labels.get(TEMPLATE_HASH) == current)
+        old = [s for s in mine if s.metadata.labels.get(TEMPLATE_HASH) != current]
+        yield from sorted(old, key=lambda s: (_created(s), s.name))[-OLD_MACHINE_SETS_KEPT:]
 
 
-def _created(fleet: MachineSet) -> str:
-    at = fleet.metadata.creation_timestamp
+def _created(machine_set: MachineSet) -> str:
+    at = machine_set.metadata.creation_timestamp
     return at.isoformat() if at else ""
 
 
-def group_change(
-    name: str, before: Json | None, after: Json | None, sets: Sequence[MachineSet]
-) -> GroupChange:
-    """One group; ``after`` is None where it is taken away."""
+def node_group_change(
+    name: str,
+    before: Json | None,
+    after: Json | None,
+    sets: Sequence[MachineSet],
+    waits_for: str = "",
+) -> NodeGroupChange:
+    """One MachineDeployment from before to after; ``after`` is None if it is deleted."""
     mine = [s for s in sets if s.metadata.labels.get(DEPLOYMENT_NAME) == name]
-    there = sum(_count(s) for s in mine)
+    existing = sum(_replicas(s) for s in mine)
     if after is None:
-        return GroupChange(name, there, 0, False, 0, there)
+        return NodeGroupChange(name, existing, 0, False, 0, existing, (), waits_for)
     group = msgspec.convert(after, MachineDeployment, strict=False)
     wanted = 1 if group.spec.replicas is None else group.spec.replicas
-    short = template_hash(group)
-    kept = sum(_count(s) for s in mine if s.metadata.labels.get(TEMPLATE_HASH) == short)
-    stay = min(kept, wanted)
-    fields = _rolling_fields(before, after) if before is not None else ()
-    return GroupChange(
-        name, there, wanted, there > kept, wanted - stay, there - stay, tuple(fields)
+    current = template_hash(group)
+    kept = sum(_replicas(s) for s in mine if s.metadata.labels.get(TEMPLATE_HASH) == current)
+    staying = min(kept, wanted)
+    fields = tuple(_template_fields(before, after)) if before is not None else ()
+    return NodeGroupChange(
+        name,
+        before=existing,
+        after=wanted,
+        rolls=existing > kept,
+        created=wanted - staying,
+        deleted=existing - staying,
+        because=fields,
+        waits_for=waits_for,
     )
 
 
-def _count(fleet: MachineSet) -> int:
-    return 1 if fleet.spec.replicas is None else fleet.spec.replicas
+def _replicas(machine_set: MachineSet) -> int:
+    return 1 if machine_set.spec.replicas is None else machine_set.spec.replicas
 
 
-def _rolling_fields(before: Json, after: Json) -> Iterable[str]:
+def _template_fields(before: Json, after: Json) -> Iterable[str]:
     for field in differences(before, after):
         if field.startswith("spec.template.spec."):
             yield field.removeprefix("spec.template.spec.")
 
 
 def differences(before: Any, after: Any, at: str = "") -> tuple[str, ...]:
-    """The paths at which two objects differ, without what is the server's own business."""
+    """The paths at which two objects differ, without status and what the API server sets."""
     if not at:
-        before, after = _bare(before), _bare(after)
+        before, after = _comparable(before), _comparable(after)
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        keys = sorted(before.keys() | after.keys())
         found: list[str] = []
-        for key in keys:
+        for key in sorted(before.keys() | after.keys()):
             path = f"{at}.{key}" if at else key
             found += differences(before.get(key), after.get(key), path)
         return tuple(found)
-    return () if before == after else (at,)
+    absent = before in _ABSENT and after in _ABSENT
+    return () if absent or before == after else (at,)
 
 
-def _bare(obj: Json) -> Json:
-    meta = {k: v for k, v in (obj.get("metadata") or {}).items() if k not in _SERVERS}
+def _comparable(obj: Json) -> Json:
+    meta = {k: v for k, v in (obj.get("metadata") or {}).items() if k not in _SERVER_FIELDS}
     return {k: v for k, v in obj.items() if k != "status"} | {"metadata": meta}

@@ -1,4 +1,4 @@
-"""Instance types by name: a series gives the memory for each core, a size the cores."""
+"""Instance types such as ``u1.medium``: the series gives GiB per core, the size the cores. Pure."""
 
 from dataclasses import dataclass
 
@@ -19,26 +19,26 @@ SIZES = {
 }
 DEFAULT_TYPE = "u1.medium"
 DEFAULT_DISK_GIB = 20
-LEAST_MEMORY_MIB = 512
+MIN_MEMORY_MIB = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """What each node of a group has."""
+class NodeSize:
+    """Cores, memory and disk of each node of a group."""
 
     cores: int
     memory_mib: int
     disk_gib: int
 
 
-class UnknownSize(Invalid):
-    """An instance type nobody knows."""
+class UnknownInstanceType(Invalid):
+    """An instance type that does not exist."""
 
     reason = "InstanceTypeUnknown"
 
 
-def size_of(group: NodeGroup) -> Size:
-    """The size of a group's nodes: its resources where given, its instance type otherwise."""
+def size_of(group: NodeGroup) -> NodeSize:
+    """The size of a group's nodes: explicit resources override the instance type."""
     cores, memory = _by_type(group.instance_type or DEFAULT_TYPE)
     if group.resources.cpu is not None:
         cores = max(1, round(quantity.cores(group.resources.cpu) + 0.4999))
@@ -47,13 +47,15 @@ def size_of(group: NodeGroup) -> Size:
     disk = DEFAULT_DISK_GIB
     if group.disk_size is not None:
         disk = max(1, -(-quantity.mebibytes(group.disk_size) // 1024))
-    return Size(cores, max(LEAST_MEMORY_MIB, memory + -memory % 8), disk)
+    return NodeSize(cores, max(MIN_MEMORY_MIB, memory + -memory % 8), disk)
 
 
 def _by_type(name: str) -> tuple[int, int]:
     series, _, size = name.partition(".")
     if series not in SERIES or size not in SIZES:
-        known = f"{', '.join(SERIES)} with {', '.join(SIZES)}"
-        raise UnknownSize(f"instance type {name!r} is not known: combine {known}, as in u1.medium")
+        known = f"a series ({', '.join(SERIES)}) and a size ({', '.join(SIZES)})"
+        raise UnknownInstanceType(
+            f"instance type {name!r} does not exist: use {known}, as in u1.medium"
+        )
     cores = SIZES[size]
     return max(1, round(cores + 0.4999)), int(cores * SERIES[series] * 1024)

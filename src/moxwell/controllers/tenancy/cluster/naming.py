@@ -1,7 +1,7 @@
 """
-The forms that the objects of a tenant cluster share: names, references, hashes.
+Names, labels, owner references and hashes of the objects of a tenant cluster. Pure.
 
-A hash is over what a value means (canonical JSON, without what says nothing), never over its text.
+A hash is computed over canonical JSON without empty values, so equal content has an equal hash.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import msgspec
 
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.cozystack import Kubernetes
-from moxwell.api.kinds import own
+from moxwell.api.kinds import owner_reference
 from moxwell.errors import Invalid
 
 Json = dict[str, Any]
@@ -25,21 +25,21 @@ MANAGED = {"app.kubernetes.io/managed-by": "moxwell"}
 
 
 def short_hash(value: Any) -> str:
-    """Eight characters for a meaning: equal values, equal names, however they are written."""
-    text = json.dumps(_bare(value), sort_keys=True, separators=(",", ":"), default=str)
+    """Eight characters that depend on the content of a value, not on how it is written."""
+    text = json.dumps(_without_empty(value), sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _bare(value: Any) -> Any:
-    """Without what says nothing: None, and empty maps and lists."""
+def _without_empty(value: Any) -> Any:
+    """Without None, empty maps and empty lists."""
     if isinstance(value, Mapping):
-        inner = {key: _bare(item) for key, item in value.items()}
+        inner = {key: _without_empty(item) for key, item in value.items()}
         return {key: item for key, item in inner.items() if item not in (None, {}, [])}
-    return [_bare(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_without_empty(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def seconds(text: str) -> int:
-    """A duration as Go writes it: ``1h30m``, ``90s``."""
+    """The seconds of a Go duration such as ``1h30m`` or ``90s``."""
     units = {"h": 3600, "m": 60, "s": 1}
     total, number = 0, ""
     for char in text:
@@ -64,6 +64,6 @@ def new_object(app: Kubernetes, api_version: str, kind: str, name: str, spec: Js
 
 
 def owned(app: Kubernetes, obj: Json) -> Json:
-    """Owned by the app, but not controlled: Cluster API sets the controlling owner itself."""
-    reference = msgspec.to_builtins(own(app, controller=False, block=False))
+    """With an owner reference to the app; the controlling owner is Cluster API's to set."""
+    reference = msgspec.to_builtins(owner_reference(app, controller=False, block=False))
     return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference]}}

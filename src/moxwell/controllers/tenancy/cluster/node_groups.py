@@ -1,8 +1,8 @@
 """
-The objects of one node group: two templates, a deployment and a health check. Pure.
+The objects of one node group: two templates, a MachineDeployment, a MachineHealthCheck. Pure.
 
-The templates are named by a hash of what they mean; the deployment names them, so that a change of
-meaning, and nothing else, is a rolling update.
+Templates are named by a hash of their content and the MachineDeployment refers to them by name, so
+only a change of content causes a rolling update.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from moxwell.api.cozystack import Kubernetes, NodeGroup
 from moxwell.api.infra.machine import GROUP as INFRA
 from moxwell.api.infra.machine import HUB
 from moxwell.controllers.tenancy.cluster.defaults import Defaults, regions_of, version_of, zones_of
-from moxwell.controllers.tenancy.cluster.instance_types import Size, size_of
+from moxwell.controllers.tenancy.cluster.instance_types import NodeSize, size_of
 from moxwell.controllers.tenancy.cluster.naming import (
     BOOTSTRAP,
     CORE,
@@ -30,7 +30,7 @@ CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 
 
 def group_objects(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> Iterator[Json]:
-    """Machine template, kubeadm template, deployment and health check of a group."""
+    """The objects of a group, in the order of creation."""
     size, name = size_of(group), f"{app.name}-{group.name}"
     machine = machine_spec(app, group, size, defaults)
     kubeadm = kubeadm_spec(group)
@@ -49,8 +49,8 @@ def group_objects(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> Iter
     yield health_check(app, group)
 
 
-def machine_spec(app: Kubernetes, group: NodeGroup, size: Size, defaults: Defaults) -> Json:
-    """What each machine of a group is."""
+def machine_spec(app: Kubernetes, group: NodeGroup, size: NodeSize, defaults: Defaults) -> Json:
+    """The spec of a group's ProxmoxMachineTemplate."""
     device: Json = {"name": "net0", "model": "virtio"}
     bridge = group.bridge or defaults.bridge
     device |= {"bridge": bridge} if bridge else {}
@@ -71,15 +71,15 @@ def machine_spec(app: Kubernetes, group: NodeGroup, size: Size, defaults: Defaul
         spec |= {"storage": group.storage, "full": True}
     if defaults.firewall_group:
         spec["firewallGroups"] = [defaults.firewall_group]
-    if among := _among(app, group, defaults):
-        spec["zones"] = among
+    if zones := _selectable_zones(app, group, defaults):
+        spec["zones"] = zones
     if group.gpus:
         spec["pciDevices"] = [{"mapping": gpu.name, "pcie": True} for gpu in group.gpus]
     return spec
 
 
-def _among(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> list[str]:
-    """Zones by name where neither one is meant (a failure domain says so) nor all."""
+def _selectable_zones(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> list[str]:
+    """The zones by name, unless it is one (then a failure domain names it) or all of them."""
     zones = [zone.name for zone in zones_of(app, group, defaults)]
     if len(zones) < 2:
         return []
@@ -102,13 +102,14 @@ def _has_pool(app: Kubernetes, group: NodeGroup, defaults: Defaults) -> bool:
 
 
 def kubeadm_spec(group: NodeGroup) -> Json:
-    """How each machine of a group joins."""
+    """The spec of a group's KubeadmConfigTemplate."""
     labels = {f"node-role.kubernetes.io/{role}": "" for role in group.roles}
     labels |= {GROUP_LABEL: group.name, **group.labels}
+    settable = ",".join(f"{k}={v}" for k, v in _allowed_for_kubelet(labels))
     args = [
         {"name": "cloud-provider", "value": "external"},
         {"name": "provider-id", "value": "proxmox://{{ ds.meta_data.instance_id }}"},
-        {"name": "node-labels", "value": ",".join(f"{k}={v}" for k, v in _kubelet_may(labels))},
+        {"name": "node-labels", "value": settable},
     ]
     if group.taints:
         args.append({"name": "register-with-taints", "value": ",".join(group.taints)})
@@ -117,8 +118,8 @@ def kubeadm_spec(group: NodeGroup) -> Json:
     return {"joinConfiguration": {"nodeRegistration": registration}}
 
 
-def _kubelet_may(labels: Mapping[str, str]) -> list[tuple[str, str]]:
-    """A kubelet may not give itself roles; those come with the Machine."""
+def _allowed_for_kubelet(labels: Mapping[str, str]) -> list[tuple[str, str]]:
+    """A kubelet may not set role labels; Cluster API copies those from the Machine."""
     kept = {k: v for k, v in labels.items() if not k.startswith("node-role.kubernetes.io/")}
     return sorted(kept.items())
 
@@ -137,17 +138,17 @@ def _pairs(**amounts: str) -> str:
 
 
 def deployment(
-    app: Kubernetes, group: NodeGroup, size: Size, defaults: Defaults, names: tuple[str, str]
+    app: Kubernetes, group: NodeGroup, size: NodeSize, defaults: Defaults, names: tuple[str, str]
 ) -> Json:
-    """The MachineDeployment; an autoscaled one says how far, not how many."""
+    """The MachineDeployment; an autoscaled one has bounds instead of a replica count."""
     machine, kubeadm = names
-    called = f"{app.name}-{group.name}"
+    name = f"{app.name}-{group.name}"
     roles = {f"node-role.kubernetes.io/{role}": "" for role in group.roles}
-    labels = {CLUSTER_NAME: app.name, DEPLOYMENT_NAME: called, GROUP_LABEL: group.name, **roles}
+    labels = {CLUSTER_NAME: app.name, DEPLOYMENT_NAME: name, GROUP_LABEL: group.name, **roles}
     zones = zones_of(app, group, defaults)
     spec: Json = {
         "clusterName": app.name,
-        "selector": {"matchLabels": {CLUSTER_NAME: app.name, DEPLOYMENT_NAME: called}},
+        "selector": {"matchLabels": {CLUSTER_NAME: app.name, DEPLOYMENT_NAME: name}},
         "rollout": {
             "strategy": {
                 "type": "RollingUpdate",
@@ -168,14 +169,14 @@ def deployment(
         spec["template"]["spec"]["failureDomain"] = zones[0].name
     if not group.autoscaled:
         spec["replicas"] = group.replicas
-    made = new_object(app, CORE, "MachineDeployment", called, spec)
-    made["metadata"]["labels"][GROUP_LABEL] = group.name
+    obj = new_object(app, CORE, "MachineDeployment", name, spec)
+    obj["metadata"]["labels"][GROUP_LABEL] = group.name
     if group.autoscaled:
-        made["metadata"]["annotations"] = _autoscaling(group, size)
-    return made
+        obj["metadata"]["annotations"] = _autoscaling(group, size)
+    return obj
 
 
-def _autoscaling(group: NodeGroup, size: Size) -> dict[str, str]:
+def _autoscaling(group: NodeGroup, size: NodeSize) -> dict[str, str]:
     return {
         f"{AUTOSCALER}min-size": str(group.min_replicas or 0),
         f"{AUTOSCALER}max-size": str(group.max_replicas),
@@ -188,7 +189,7 @@ def _autoscaling(group: NodeGroup, size: Size) -> dict[str, str]:
 
 
 def health_check(app: Kubernetes, group: NodeGroup) -> Json:
-    """Broken nodes of a group are replaced, unless too many are broken at once."""
+    """The MachineHealthCheck, which replaces unhealthy nodes unless too many are unhealthy."""
     given = app.spec.node_health_check
     most = group.max_unhealthy or (given.max_unhealthy if given else None) or "50%"
     start = group.node_startup_timeout or (given.node_startup_timeout if given else "") or "20m"

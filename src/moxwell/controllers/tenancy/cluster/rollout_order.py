@@ -1,11 +1,11 @@
 """
-One node group after the other: which groups may change now, and which wait for their turn. Pure.
+In which order the node groups of a tenant cluster change, and which groups wait. Pure.
 
-Counts come first: a group that only grows or shrinks has the turn until its machines are placed
-and those that leave are gone, and waits for no rollout. Then whole groups that nobody wants any
-more go, and wait for no rollout either. Then groups roll, one after the other. So
-the place of a machine never depends on which of two loops was quicker, and a plan can name hosts.
-A group that cannot go on (no room, no template) gives its turn away.
+Groups that only change their replica count come first, one at a time, each until its machines are
+placed and deleted ones are gone; they wait for no rollout. Then groups that were removed from the
+spec are deleted. Then groups roll, one at a time. So the host of a machine does not depend on which
+of two controllers was faster, and a plan can predict hosts. A group that makes no progress (no
+capacity, no template) stops blocking the others after a time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,13 +19,13 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.scheduling.templates import version
 
 Json = dict[str, Any]
-PATIENCE_SECONDS = 600.0  # a group in which nothing happens for so long holds no rollout up
-COUNT_PATIENCE_SECONDS = 60.0  # nor, after this, another group's count
+ROLLOUT_STALL_SECONDS = 600.0  # a group without progress for so long blocks no other rollout
+SCALE_STALL_SECONDS = 60.0  # and after this time it blocks no other group's replica count
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a group is: equal values, nothing happened."""
+class GroupProgress:
+    """How far a group has come; an equal value later means no progress."""
 
     generation: int
     machines: tuple[tuple[str, bool, str], ...]  # name, placed, phase
@@ -33,9 +33,12 @@ class Progress:
 
     @classmethod
     def of(
-        cls, group: MachineDeployment, machines: Iterable[Machine], guests: Iterable[ProxmoxMachine]
-    ) -> "Progress":
-        placed = {g.name for g in guests if g.spec.claim is not None}
+        cls,
+        group: MachineDeployment,
+        machines: Iterable[Machine],
+        proxmox_machines: Iterable[ProxmoxMachine],
+    ) -> "GroupProgress":
+        placed = {p.name for p in proxmox_machines if p.spec.claim is not None}
         rows = tuple(
             sorted(
                 (m.name, m.name in placed, m.status.phase or "") for m in of_group(group, machines)
@@ -49,10 +52,12 @@ def of_group(group: MachineDeployment, machines: Iterable[Machine]) -> list[Mach
     return [m for m in machines if m.metadata.labels.get(DEPLOYMENT_NAME) == group.name]
 
 
-def is_moving(
-    group: MachineDeployment, machines: Iterable[Machine], guests: Iterable[ProxmoxMachine]
+def is_changing(
+    group: MachineDeployment,
+    machines: Iterable[Machine],
+    proxmox_machines: Iterable[ProxmoxMachine],
 ) -> bool:
-    """Whether a group still has the turn."""
+    """Whether machines of a group are still created, placed, replaced or deleted."""
     mine = of_group(group, machines)
     wanted = 1 if group.spec.replicas is None else group.spec.replicas
     status = group.status
@@ -62,84 +67,89 @@ def is_moving(
         return True
     if (status.up_to_date_replicas or 0) != wanted or (status.replicas or 0) != wanted:
         return True
-    return _is_unplaced(mine, guests)
+    return _has_unplaced(mine, proxmox_machines)
 
 
-def holds(
-    group: MachineDeployment, machines: Iterable[Machine], guests: Iterable[ProxmoxMachine]
+def blocks_scaling(
+    group: MachineDeployment,
+    machines: Iterable[Machine],
+    proxmox_machines: Iterable[ProxmoxMachine],
 ) -> bool:
-    """Whether the counts of other groups wait for this one: for its rollout they do not."""
+    """Whether replica counts of other groups wait for this group; a rollout does not block them."""
     status, generation = group.status, group.metadata.generation
     rolling = (status.replicas or 0) > (status.up_to_date_replicas or 0)
     if status.observed_generation < generation or not rolling:
-        return is_moving(group, machines, guests)
-    return _is_unplaced(of_group(group, machines), guests)
+        return is_changing(group, machines, proxmox_machines)
+    return _has_unplaced(of_group(group, machines), proxmox_machines)
 
 
-def _is_unplaced(mine: Iterable[Machine], guests: Iterable[ProxmoxMachine]) -> bool:
-    by_name = {(g.namespace, g.name): g for g in guests}
-    return any(_is_on_its_way(m, by_name.get((m.namespace, _guest_name(m)))) for m in mine)
+def _has_unplaced(mine: Iterable[Machine], proxmox_machines: Iterable[ProxmoxMachine]) -> bool:
+    by_name = {(p.namespace, p.name): p for p in proxmox_machines}
+    return any(_awaits_placement(by_name.get((m.namespace, _infra_name(m)))) for m in mine)
 
 
-def rolls(tree: Json, there: Iterable[MachineDeployment]) -> bool:
-    """Whether a wanted group exchanges machines of a group that is there."""
-    found = next((d for d in there if d.name == tree["metadata"]["name"]), None)
-    return found is not None and _differs(found, tree)
+def rolls(tree: Json, existing: Iterable[MachineDeployment]) -> bool:
+    """Whether the desired MachineDeployment replaces machines of an existing one."""
+    found = next((d for d in existing if d.name == tree["metadata"]["name"]), None)
+    return found is not None and _template_differs(found, tree)
 
 
-def outruns(tree: Json, there: Iterable[MachineDeployment], plane: str) -> bool:
-    """Whether a group would get a newer version than its control plane runs: never."""
+def is_newer_than_control_plane(
+    tree: Json, existing: Iterable[MachineDeployment], control_plane_version: str
+) -> bool:
+    """Whether an existing group would get a newer version than the control plane runs."""
     spec = tree["spec"]["template"]["spec"]
-    wanted, runs = version(spec.get("version", "")), version(plane)
-    found = next((d for d in there if d.name == tree["metadata"]["name"]), None)
+    wanted, runs = version(spec.get("version", "")), version(control_plane_version)
+    found = next((d for d in existing if d.name == tree["metadata"]["name"]), None)
     if found is None or wanted is None or runs is None:
         return False
     return found.spec.template.spec.version != spec["version"] and runs < wanted
 
 
-def _guest_name(machine: Machine) -> str:
+def _infra_name(machine: Machine) -> str:
     ref = machine.spec.infrastructure_ref
     return ref.name if ref else machine.name
 
 
-def _is_on_its_way(machine: Machine, guest: ProxmoxMachine | None) -> bool:
-    """No place yet, and no reason known why there is none."""
-    if guest is None:
+def _awaits_placement(proxmox_machine: ProxmoxMachine | None) -> bool:
+    """It has no host yet, and no failure is reported that would explain it."""
+    if proxmox_machine is None:
         return True
-    if guest.spec.claim is not None or guest.spec.virtual_machine_id is not None:
+    spec = proxmox_machine.spec
+    if spec.claim is not None or spec.virtual_machine_id is not None:
         return False
-    said = next((c for c in guest.status.conditions if c.type == "Ready"), None)
-    return said is None or said.status != "False" or said.reason.startswith("Waiting")
+    ready = next((c for c in proxmox_machine.status.conditions if c.type == "Ready"), None)
+    return ready is None or ready.status != "False" or ready.reason.startswith("Waiting")
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
-    """A group that waits for its turn; ``counts``: it will have another number of nodes."""
+class WaitingGroup:
+    """A group whose change waits; ``scales`` if its number of nodes changes."""
 
     name: str
-    behind: str
-    counts: bool
+    waits_for: str
+    scales: bool
 
-    def sentence(self) -> str:
-        return f"{self.name} follows when {self.behind} has settled"
+    def __str__(self) -> str:
+        return f"{self.name} waits for {self.waits_for}"
 
 
-def queued(
-    waiting: Sequence[Json], behind: str, there: Iterable[MachineDeployment]
-) -> tuple[Queued, ...]:
-    """Groups that have not had their turn, told by the deployments they should become."""
-    known = {d.name: d for d in there}
+def waiting_groups(
+    waiting: Sequence[Json], waits_for: str, existing: Iterable[MachineDeployment]
+) -> tuple[WaitingGroup, ...]:
+    """Of the desired MachineDeployments that are not written yet, those that change something."""
+    known = {d.name: d for d in existing}
     rows = []
     for tree in waiting:
         name, found = tree["metadata"]["name"], known.get(tree["metadata"]["name"])
         wanted = tree["spec"].get("replicas")
-        counts = found is None or (wanted is not None and found.spec.replicas != wanted)
-        if counts or (found is not None and _differs(found, tree)):
-            rows.append(Queued(name, behind, counts))
+        scales = found is None or (wanted is not None and found.spec.replicas != wanted)
+        if scales or (found is not None and _template_differs(found, tree)):
+            rows.append(WaitingGroup(name, waits_for, scales))
     return tuple(rows)
 
 
-def _differs(found: MachineDeployment, tree: Json) -> bool:
+def _template_differs(found: MachineDeployment, tree: Json) -> bool:
     spec = tree["spec"]["template"]["spec"]
     ref, config = found.spec.template.spec.infrastructure_ref, found.spec.template.spec.bootstrap
     return bool(

@@ -1,68 +1,126 @@
-"""What there is of a tenant cluster, read from the management API."""
+"""Read the objects of a tenant cluster from the management API."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from moxwell.api.capi.bootstrap import KubeadmConfigTemplate
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.capi.core import Cluster, Machine
-from moxwell.api.capi.machinesets import MachineDeployment, MachineHealthCheck, MachineSet
+from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.cozystack import Kubernetes
-from moxwell.api.infra.cluster import ProxmoxCluster
-from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
+from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Resource
-from moxwell.controllers.tenancy.annotations import BRIDGE, OWNER, WALL
+from moxwell.clock import Clock
+from moxwell.controllers.tenancy.annotations import BRIDGE, FIREWALL_GROUP, TENANT_LABEL
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
-from moxwell.controllers.tenancy.cluster.naming import MANAGED
-from moxwell.controllers.tenancy.cluster.plan import Seen
-from moxwell.kube.client import Kube
+from moxwell.controllers.tenancy.cluster.plan import (
+    CLUSTER_KINDS,
+    GROUP_KINDS,
+    ObservedTenantCluster,
+)
+from moxwell.controllers.tenancy.cluster.rollout_order import GroupProgress
+from moxwell.kube.reader import Reader
+from moxwell.runtime.key import Key
 
 Json = dict[str, Any]
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-MADE = (MachineDeployment, MachineHealthCheck, ProxmoxMachineTemplate, KubeadmConfigTemplate)
-RESOURCES: Mapping[str, Resource] = {
-    kind.resource.kind: kind.resource
-    for kind in (*MADE, Cluster, KamajiControlPlane, ProxmoxCluster)
-}
 
 
-async def surroundings(kube: Kube, namespace: str, defaults: Defaults) -> Defaults:
-    """What holds for clusters of a namespace: what its tenant was given."""
-    found = await kube.find(NAMESPACES, namespace)
-    return within((found or {}).get("metadata") or {}, defaults)
-
-
-def within(meta: Json, defaults: Defaults) -> Defaults:
-    """What holds in a namespace that is so."""
-    notes = meta.get("annotations") or {}
+def defaults_in(namespace: Json, defaults: Defaults) -> Defaults:
+    """The defaults for clusters of a namespace, given its metadata."""
+    annotations = namespace.get("annotations") or {}
     return replace(
         defaults,
-        tenant=(meta.get("labels") or {}).get(OWNER, ""),
-        firewall_group=notes.get(WALL, ""),
-        bridge=notes.get(BRIDGE, ""),
+        tenant=(namespace.get("labels") or {}).get(TENANT_LABEL, ""),
+        firewall_group=annotations.get(FIREWALL_GROUP, ""),
+        bridge=annotations.get(BRIDGE, ""),
     )
 
 
-async def see(kube: Kube, app: Kubernetes) -> Seen:
-    """Everything the plan asks about."""
-    space, labels = app.namespace, {CLUSTER_NAME: app.name}
-    ours: list[Json] = []
-    for kind in MADE:
-        page = await kube.list(kind.resource, space, labels={**labels, **MANAGED})
-        head = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
-        ours += [{**obj, **head} for obj in page.items]
-    deployments = await kube.list(MachineDeployment, space, labels=labels)
-    machines = await kube.list(Machine, space, labels=labels)
-    guests = await kube.list(ProxmoxMachine, space, labels=labels)
-    sets = await kube.list(MachineSet, space, labels=labels)
-    return Seen(
-        cluster=await kube.find(Cluster, app.name, space),
-        plane=await kube.find(KamajiControlPlane, app.name, space),
-        deployments=tuple(deployments.items),
-        sets=tuple(sets.items),
-        ours=tuple(ours),
-        machines=tuple(machines.items),
-        guests=tuple(guests.items),
-    )
+class ProgressTimer:
+    """Measures for how long each node group has made no progress; a restart begins at zero."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[tuple[Key, str], tuple[GroupProgress, float]] = {}
+
+    def observe(
+        self,
+        key: Key,
+        deployments: Iterable[MachineDeployment],
+        machines: Iterable[Machine],
+        proxmox_machines: Iterable[ProxmoxMachine],
+    ) -> dict[str, float]:
+        """Seconds without progress by MachineDeployment of the cluster ``key``."""
+        now, known = self._clock.monotonic(), self._since
+        found = {}
+        for group in deployments:
+            progress = GroupProgress.of(group, machines, proxmox_machines)
+            last = known.get((key, group.name))
+            if last is None or last[0] != progress:
+                last = known[key, group.name] = (progress, now)
+            found[group.name] = now - last[1]
+        for stale in [k for k in known if k[0] == key and k[1] not in found]:
+            del known[stale]
+        return found
+
+
+class TenantClusterObserver:
+    """
+    Reads a tenant cluster.
+
+    ``whole`` is a client that keeps managed fields: they tell whether an apply changes anything.
+    """
+
+    def __init__(self, whole: Reader, defaults: Callable[[], Defaults], clock: Clock) -> None:
+        self._whole, self._defaults, self._timer = whole, defaults, ProgressTimer(clock)
+
+    async def see(self, app: Kubernetes, reader: Reader) -> ObservedTenantCluster:
+        """Everything that the plan of ``app`` depends on."""
+        namespace, labels = app.namespace, {CLUSTER_NAME: app.name}
+        control_plane = await reader.find(KamajiControlPlane, app.name, namespace)
+        deployments = (await reader.list(MachineDeployment, namespace, labels=labels)).items
+        machines = (await reader.list(Machine, namespace, labels=labels)).items
+        guests = (await reader.list(ProxmoxMachine, namespace, labels=labels)).items
+        key = Key(namespace, app.name)
+        return ObservedTenantCluster(
+            defaults=await self._defaults_for(app, reader, control_plane),
+            cluster=await reader.find(Cluster, app.name, namespace),
+            control_plane=control_plane,
+            deployments=tuple(deployments),
+            machine_sets=tuple((await reader.list(MachineSet, namespace, labels=labels)).items),
+            machines=tuple(machines),
+            proxmox_machines=tuple(guests),
+            objects=await self._objects(app),
+            seconds_without_progress=self._timer.observe(key, deployments, machines, guests),
+        )
+
+    async def _defaults_for(
+        self, app: Kubernetes, reader: Reader, control_plane: KamajiControlPlane | None
+    ) -> Defaults:
+        namespace = await reader.find(NAMESPACES, app.namespace)
+        defaults = defaults_in((namespace or {}).get("metadata") or {}, self._defaults())
+        running = control_plane.status.version if control_plane else ""
+        return replace(defaults, running_version=running)
+
+    async def _objects(self, app: Kubernetes) -> tuple[Json, ...]:
+        """The objects that carry the cluster's label, or a name that one of its objects has."""
+        found: list[Json] = []
+        for resource in (kind.resource for kind in CLUSTER_KINDS):
+            obj = await self._whole.find(resource, app.name, app.namespace)
+            found += [_typed(obj, resource)] if obj is not None else []
+        for resource in (kind.resource for kind in GROUP_KINDS):
+            page = await self._whole.list(resource, app.namespace)
+            found += [_typed(obj, resource) for obj in page.items if _may_belong(obj, app)]
+        return tuple(found)
+
+
+def _may_belong(obj: Json, app: Kubernetes) -> bool:
+    labels = obj["metadata"].get("labels") or {}
+    named = obj["metadata"]["name"].startswith(f"{app.name}-")
+    return bool(labels.get(CLUSTER_NAME) == app.name or (named and CLUSTER_NAME not in labels))
+
+
+def _typed(obj: Json, resource: Resource) -> Json:
+    return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from moxwell.api.conditions import Condition
 from moxwell.api.cozystack import Kubernetes, Tenant, TenantStatus
 from moxwell.api.kinds import Resource
-from moxwell.controllers.tenancy.annotations import OWNER
+from moxwell.controllers.tenancy.annotations import TENANT_LABEL
 from moxwell.controllers.tenancy.tenant import plan
 from moxwell.controllers.tenancy.tenant.firewall import Walls, networks
 from moxwell.errors import Invalid
@@ -24,7 +24,7 @@ RESOURCES = {
 MANAGER = "moxwell-tenancy"
 
 
-class Tenants:
+class TenantReconciler:
     """Keeps each tenant's namespace, quota and rights."""
 
     kind = Tenant
@@ -37,7 +37,7 @@ class Tenants:
     async def reconcile(self, tenant: Tenant) -> Outcome[TenantStatus]:
         space = plan.namespace_of(tenant)
         found = await self._kube.find(RESOURCES["Namespace"], space)
-        owner = ((found or {}).get("metadata") or {}).get("labels", {}).get(OWNER)
+        owner = ((found or {}).get("metadata") or {}).get("labels", {}).get(TENANT_LABEL)
         if found is not None and owner != tenant.name:
             raise Invalid(f"namespace {space} is there already and belongs to somebody else")
         if tenant.deleting:
@@ -45,7 +45,7 @@ class Tenants:
         silent = await self._wall(tenant, space)
         clusters = await self._kube.list(Kubernetes, space) if found is not None else None
         names = [c.name for c in clusters.items] if clusters else []
-        for obj in plan.objects(tenant, names):
+        for obj in plan.desired_objects(tenant, names):
             await self._kube.apply(obj, RESOURCES[obj["kind"]], manager=MANAGER, force=True)
         return Outcome(_status(tenant, space, silent), again=POLL_SECONDS * (1 if silent else 12))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from moxwell.api.cozystack import Tenant
 from moxwell.errors import Invalid, Retryable
-from moxwell.pve.endpoints.firewall import Group, Rule
+from moxwell.pve.endpoints.firewall import FirewallRule, SecurityGroup
 from moxwell.pve.regions import Region, Regions
 
 LONGEST = 18  # of a security group's name
@@ -46,14 +46,14 @@ def mark(space: str) -> str:
     return f"moxwell-tenant={space}"
 
 
-def is_ours(group: Group, space: str) -> bool:
+def is_ours(group: SecurityGroup, space: str) -> bool:
     found = _MARK.search(group.comment)
     return found is not None and found[1] == space
 
 
 def changes(
-    wanted: Iterable[str], rules: Iterable[Rule]
-) -> tuple[tuple[Rule, ...], tuple[int, ...]]:
+    wanted: Iterable[str], rules: Iterable[FirewallRule]
+) -> tuple[tuple[FirewallRule, ...], tuple[int, ...]]:
     """Rules to add, and positions to remove, the last first."""
     kept: set[str] = set()
     extra = []
@@ -66,7 +66,9 @@ def changes(
         else:
             extra.append(rule.pos if rule.pos is not None else number)
     missing = [
-        Rule(type="in", action="ACCEPT", enable=1, source=n) for n in wanted if n not in kept
+        FirewallRule(type="in", action="ACCEPT", enable=1, source=n)
+        for n in wanted
+        if n not in kept
     ]
     return tuple(missing), tuple(sorted(extra, reverse=True))
 
@@ -87,7 +89,7 @@ class Walls:
         """The tenant is gone: its groups too. A region that does not answer is asked again."""
         for region in self._regions.values():
             if await self._find(region, space) is not None:
-                for rule in reversed(await region.pve.firewall.group_rules(group_name(space))):
+                for rule in reversed(await region.reader.firewall.group_rules(group_name(space))):
                     await region.pve.firewall.delete_group_rule(group_name(space), rule.pos or 0)
                 await region.pve.firewall.delete_group(group_name(space))
 
@@ -108,9 +110,9 @@ class Walls:
         for pos in drop:  # new rules went in above them
             await firewall.delete_group_rule(name, pos + len(add))
 
-    async def _find(self, region: Region, space: str) -> Group | None:
+    async def _find(self, region: Region, space: str) -> SecurityGroup | None:
         name = group_name(space)
-        found = next((g for g in await region.pve.firewall.groups() if g.group == name), None)
+        found = next((g for g in await region.reader.firewall.groups() if g.group == name), None)
         if found is not None and not is_ours(found, space):
             raise Invalid(
                 f"security group {name} in {region.name} is there already and is not of this tenant"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from moxwell.api.cozystack import Tenant
-from moxwell.controllers.tenancy.annotations import BRIDGE, OWNER, WALL
+from moxwell.controllers.tenancy.annotations import BRIDGE, FIREWALL_GROUP, TENANT_LABEL
 from moxwell.controllers.tenancy.tenant import firewall
 from moxwell.errors import Invalid
 
@@ -26,10 +26,10 @@ def namespace_of(tenant: Tenant) -> str:
     return f"tenant-{parent}-{tenant.name}" if nested else f"tenant-{tenant.name}"
 
 
-def objects(tenant: Tenant, clusters: Iterable[str]) -> tuple[Json, ...]:
+def desired_objects(tenant: Tenant, clusters: Iterable[str]) -> tuple[Json, ...]:
     """Everything that should be there, the namespace first."""
     space = namespace_of(tenant)
-    labels = {OWNER: tenant.name, "tenant.cozystack.io/name": tenant.name}
+    labels = {TENANT_LABEL: tenant.name, "tenant.cozystack.io/name": tenant.name}
     namespace = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -43,7 +43,7 @@ def _connections(tenant: Tenant, space: str) -> Json:
     """What clusters of the namespace do about networks, read by ``tenancy.cluster``."""
     notes = {}
     if firewall.networks(tenant):
-        notes[WALL] = firewall.group_name(space)
+        notes[FIREWALL_GROUP] = firewall.group_name(space)
     if tenant.spec.network.bridge:
         notes[BRIDGE] = tenant.spec.network.bridge
     return notes

@@ -1,0 +1,164 @@
+"""
+Predict what a server-side apply changes, from an object and its managed fields. Pure.
+
+The rules are those of the API server: fields of the applied configuration are set, fields that this
+manager applied before and no longer names are removed unless another manager owns them. Whether a
+list merges by key is read from the managed fields; a list that nobody owns by key is atomic.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Json = dict[str, Any]
+FieldSet = Mapping[str, Any]  # the form of fieldsV1: "f:name", "k:{...}" and "v:..." to field sets
+_IDENTITY = {"": ("apiVersion", "kind"), "metadata": ("name", "namespace")}  # owned by nobody
+_REMOVED = object()
+
+
+def predict_apply(found: Json, applied: Json, manager: str) -> Json:
+    """The object as it is after ``manager`` applies ``applied`` with force."""
+    mine, others = _owned_by(found, manager)
+    merged: Json = _merge_map(found, applied, mine, others)
+    return merged
+
+
+def is_owner(found: Json, applied: Json, manager: str) -> bool:
+    """Whether ``manager`` owns every field of ``applied`` already."""
+    mine, _ = _owned_by(found, manager)
+    return _covers(mine, applied, "")
+
+
+def owns_field(found: Json, manager: str, *path: str) -> bool:
+    """Whether ``manager`` has applied the field at a path."""
+    fields, _ = _owned_by(found, manager)
+    for name in path:
+        if f"f:{name}" not in fields:
+            return False
+        fields = fields[f"f:{name}"]
+    return True
+
+
+def _owned_by(found: Json, manager: str) -> tuple[FieldSet, FieldSet]:
+    """What the manager has applied, and what everybody else owns."""
+    mine: FieldSet = {}
+    others: FieldSet = {}
+    for entry in found["metadata"].get("managedFields") or ():
+        fields = entry.get("fieldsV1") or {}
+        if entry.get("manager") == manager and entry.get("operation") == "Apply":
+            mine = _union(mine, fields)
+        else:
+            others = _union(others, fields)
+    return mine, others
+
+
+def _union(one: FieldSet, two: FieldSet) -> FieldSet:
+    joined = dict(one)
+    for key, fields in two.items():
+        joined[key] = _union(joined[key], fields) if key in joined else fields
+    return joined
+
+
+def _covers(fields: FieldSet, value: Mapping[str, Any], at: str) -> bool:
+    for name, inner in value.items():
+        if name in _IDENTITY.get(at, ()):
+            continue
+        owned = fields.get(f"f:{name}")
+        if owned is None:
+            return False
+        if isinstance(inner, Mapping) and owned and not _covers(owned, inner, at or name):
+            return False
+    return True
+
+
+def _merge(found: Any, applied: Any, mine: FieldSet, others: FieldSet) -> Any:
+    if isinstance(found, Mapping) and isinstance(applied, Mapping):
+        return _merge_map(found, applied, mine, others)
+    if isinstance(found, list) and isinstance(applied, list):
+        return _merge_list(found, applied, mine, others)
+    return applied
+
+
+def _merge_map(
+    found: Mapping[str, Any], applied: Mapping[str, Any], mine: FieldSet, others: FieldSet
+) -> Json:
+    merged: Json = {}
+    for name in (*found, *(n for n in applied if n not in found)):
+        field = f"f:{name}"
+        if name not in found:
+            merged[name] = applied[name]
+        elif name in applied:
+            merged[name] = _merge(
+                found[name], applied[name], mine.get(field, {}), others.get(field, {})
+            )
+        elif (kept := _pruned(found[name], mine.get(field), others.get(field))) is not _REMOVED:
+            merged[name] = kept
+    return merged
+
+
+def _merge_list(
+    found: list[Any], applied: list[Any], mine: FieldSet, others: FieldSet
+) -> list[Any]:
+    """By key where the managed fields show one, else the applied list replaces the other."""
+    identity = _identity({**others, **mine})
+    if identity is None:
+        return applied
+    wanted = {identity(item): item for item in applied}
+    merged = []
+    for item in found:
+        own, foreign = _fields_of(item, mine), _fields_of(item, others)
+        if identity(item) in wanted:
+            new = wanted.pop(identity(item))
+            merged.append(_merge(item, new, own or {}, foreign or {}))
+        elif own is None or foreign is not None:
+            merged.append(item)
+    return [*merged, *wanted.values()]
+
+
+def _identity(fields: FieldSet) -> Callable[[Any], str] | None:
+    """What tells items of a list apart; None: the list is atomic."""
+    for key in fields:
+        if key.startswith("k:"):
+            names = sorted(json.loads(key[2:]))
+            return lambda item: json.dumps([item.get(name) for name in names])
+        if key.startswith("v:"):
+            return lambda item: json.dumps(item, sort_keys=True)
+    return None
+
+
+def _fields_of(item: Any, fields: FieldSet) -> FieldSet | None:
+    """The field set of one item of a list."""
+    for key, inner in fields.items():
+        if key.startswith("v:") and json.loads(key[2:]) == item:
+            return dict(inner)
+        if key.startswith("k:"):
+            named = json.loads(key[2:])
+            if all(item.get(name) == value for name, value in named.items()):
+                return dict(inner)
+    return None
+
+
+def _pruned(value: Any, mine: FieldSet | None, others: FieldSet | None) -> Any:
+    """A value without what only this manager owned; ``_REMOVED`` if nothing is left."""
+    if mine is None:
+        return value
+    if isinstance(value, Mapping) and any(key.startswith("f:") for key in mine):
+        kept = dict(_pruned_items(value, mine, others or {}))
+        return kept if kept or others is not None else _REMOVED
+    if isinstance(value, list) and _identity(mine) is not None:
+        rest = [
+            item
+            for item in value
+            if _fields_of(item, mine) is None or _fields_of(item, others or {}) is not None
+        ]
+        return rest if rest or others is not None else _REMOVED
+    return value if others is not None else _REMOVED
+
+
+def _pruned_items(
+    value: Mapping[str, Any], mine: FieldSet, others: FieldSet
+) -> Iterator[tuple[str, Any]]:
+    for name, inner in value.items():
+        kept = _pruned(inner, mine.get(f"f:{name}"), others.get(f"f:{name}"))
+        if kept is not _REMOVED:
+            yield name, kept
