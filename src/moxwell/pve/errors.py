@@ -60,6 +60,18 @@ class OutcomeUnknown(PveError, Unreachable):
     reason = "OutcomeUnknown"
 
 
+class UnreadableResponse(PveError, Unreachable):
+    """The response is not HTTP or exceeds a limit; other requests are not affected."""
+
+    reason = "UnreadableResponse"
+
+
+class Redirected(PveError, Unreachable):
+    """The URL redirects; credentials are never sent to another server."""
+
+    reason = "Redirected"
+
+
 class HostUnreachable(PveError, Unreachable):
     """The region answers, but not the host that the request was for."""
 
@@ -219,6 +231,7 @@ def _rows(rows: Iterable[tuple[tuple[int, ...], str, type[PveError]]]) -> tuple[
 
 TABLE: tuple[ErrorPattern, ...] = _rows(
     [
+        ((301, 302, 303, 307, 308), r"", Redirected),
         ((401,), r"", CredentialsRefused),
         ((403,), r"pool '.*' does not exist", ObjectMissing),
         ((403,), r"", PermissionDenied),
@@ -311,9 +324,9 @@ _BODY = msgspec.json.Decoder(_Body, strict=False)
 
 
 def from_response(status: int, reason: str, body: bytes, *, where: str) -> PveError:
-    """The error of an HTTP answer; the reason phrase stands in for an empty or foreign body."""
+    """Return the error of an HTTP response; the reason phrase replaces an empty or foreign body."""
     try:
-        told = _BODY.decode(body) if body else _Body()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        told = _Body()
-    return classify(status, told.message or reason, where=where, fields=told.errors)
+        content = _BODY.decode(body) if body else _Body()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        content = _Body()
+    return classify(status, content.message or reason, where=where, fields=content.errors)

@@ -1,48 +1,34 @@
 """
-HTTP/1.1 as pveproxy speaks it, and no more of it: requests as bytes in, answers out, kept alive.
+HTTP/1.1 connections to pveproxy: one request at a time, kept alive, with a deadline per request.
 
-In: the bytes of a request, a deadline. Out: status, reason phrase, body. General clients spend two
-thirds of the CPU of a small JSON request on what Proxmox never does (redirects, cookies, proxies,
-compression); a client that is to be easy on its own host leaves that out (see bench/pve.py).
-The surprise: the reason phrase matters, as a 401 or 595 has no body and says why only there.
+It sends prepared bytes and returns the parsed response (:mod:`moxwell.pve.http_response`). There
+are no redirects, cookies, proxies or compression; general clients spend most of their CPU on those
+(ADR 0040).
 """
 
 import asyncio
 import hashlib
 import ssl
 from collections.abc import AsyncIterator
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from moxwell.errors import Unreachable
+from moxwell.pve.http_response import BadResponse, ConnectionLost, HttpResponse, ResponseReader
 
 CONNECT_SECONDS = 5.0
-KEEPALIVE_SECONDS = 4.0  # below pveproxy's five, so that we are the ones who close
-MOST_HEAD_BYTES = 65536
+KEEPALIVE_SECONDS = 4.0  # pveproxy closes after five; the client must be first
 
 
 class NotSent(Unreachable):
-    """No connection came about: the server certainly did not get the request."""
+    """No connection was established: the server certainly did not get the request."""
 
 
 class CertificateRejected(NotSent):
     """The server's certificate is not the expected one."""
 
 
-class ConnectionLost(Unreachable):
-    """The request was sent, but no whole answer came back."""
-
-
 class DeadlineExceeded(ConnectionLost):
-    """No answer came in time."""
-
-
-class HttpResponse(NamedTuple):
-    """What the server said."""
-
-    status: int
-    reason: str
-    body: bytes
+    """The response was not complete in time."""
 
 
 class Connection(asyncio.Protocol):
@@ -50,20 +36,12 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[HttpResponse] | None = None
+        self._response: asyncio.Future[HttpResponse] | None = None
+        self._reader: ResponseReader | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._reset()
 
-    def _reset(self) -> None:
-        self._buffer = bytearray()
-        self._status = 0
-        self._reason = ""
-        self._length = -1  # of the body; -1: not told
-        self._chunked = False
-        self._keep = True
-
-    # ------------------------------------------------------------------ what asyncio calls
+    # ------------------------------------------------------------------ called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -72,23 +50,26 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._writable.set()
-        if self._answer is None or self._answer.done():
+        if self._response is None or self._response.done():
             return
-        if exc is None and self._status and self._length < 0 and not self._chunked:
-            self._finish(bytes(self._buffer))  # a body without a length ends with the connection
+        response = self._reader.end() if self._reader and exc is None else None
+        if response is not None:
+            self._response.set_result(response)
         else:
-            self._fail("connection closed")
+            self._response.set_exception(ConnectionLost("connection closed"))
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None or self._answer.done():
-            self.abort()  # nobody asked
+        if self._reader is None or self._response is None or self._response.done():
+            self.abort()  # no request is waiting
             return
-        self._buffer += data
         try:
-            self._advance()
-        except ValueError:
-            self._fail("not an HTTP answer")
+            response = self._reader.feed(data)
+        except BadResponse as error:
+            self._response.set_exception(error)
             self.abort()
+        else:
+            if response is not None:
+                self._response.set_result(response)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -96,64 +77,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    # ------------------------------------------------------------------ reading an answer
-
-    def _advance(self) -> None:
-        if not self._status and not self._read_head():
-            return
-        if self._chunked:
-            body = _unchunked(bytes(self._buffer))
-            if body is not None:
-                self._finish(body)
-        elif 0 <= self._length <= len(self._buffer):
-            self._finish(bytes(self._buffer[: self._length]))
-
-    def _read_head(self) -> bool:
-        """Is the head there? Interim answers (1xx) are passed over."""
-        end = self._buffer.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._buffer) > MOST_HEAD_BYTES:
-                raise ValueError("head too long")
-            return False
-        first, *fields = self._buffer[:end].decode("latin-1").split("\r\n")
-        del self._buffer[: end + 4]
-        version, _, rest = first.partition(" ")
-        if not version.startswith("HTTP/1."):
-            raise ValueError(version)
-        status, _, self._reason = rest.partition(" ")
-        self._read_fields(fields, version)
-        if status.startswith("1"):
-            return self._read_head()
-        self._status = int(status)
-        if self._status in (204, 304):
-            self._length = 0
-        return True
-
-    def _read_fields(self, fields: list[str], version: str) -> None:
-        self._keep = version != "HTTP/1.0"
-        for line in fields:
-            name, _, value = line.partition(":")
-            name = name.lower()
-            if name == "content-length":
-                self._length = int(value)
-            elif name == "transfer-encoding":
-                self._chunked = "chunked" in value.lower()
-            elif name == "connection":
-                self._keep = "close" not in value.lower()
-
-    def _finish(self, body: bytes) -> None:
-        assert self._answer is not None
-        self._answer.set_result(HttpResponse(self._status, self._reason, body))
-
-    def _fail(self, why: str) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionLost(why))
-
-    def _expire(self) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(DeadlineExceeded("no answer in time"))
-
-    # ------------------------------------------------------------------ what the pool calls
+    # ------------------------------------------------------------------ called by the pool
 
     @property
     def is_open(self) -> bool:
@@ -161,14 +85,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        return self._keep and self.is_open
+        return self.is_open and self._reader is not None and self._reader.keep_alive
 
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
     def certificate(self) -> bytes:
-        """The server's certificate, in DER."""
+        """Return the server's certificate in DER."""
         assert self._transport is not None
         peer: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
         return (peer.getpeercert(binary_form=True) if peer else None) or b""
@@ -176,22 +100,26 @@ class Connection(asyncio.Protocol):
     async def exchange(
         self, head: bytes, body: AsyncIterator[bytes] | None, until: float
     ) -> HttpResponse:
-        """Send a request and wait for its answer until a time of the loop."""
+        """Send a request and wait for the complete response until a time of the loop."""
         loop = asyncio.get_running_loop()
-        self._reset()
-        answer: asyncio.Future[HttpResponse] = loop.create_future()
-        self._answer = answer
+        self._reader = ResponseReader()
+        response: asyncio.Future[HttpResponse] = loop.create_future()
+        self._response = response
         timer = loop.call_at(until, self._expire)
         try:
             self._write(head)
             if body is not None:
                 await self._send(body)
-            return await answer
+            return await response
         finally:
             timer.cancel()
-            self._answer = None
-            if not answer.done() or answer.cancelled() or answer.exception() is not None:
+            self._response = None
+            if not response.done() or response.cancelled() or response.exception() is not None:
                 self.abort()
+
+    def _expire(self) -> None:
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(DeadlineExceeded("no complete response in time"))
 
     def _write(self, data: bytes) -> None:
         if self._transport is None:
@@ -199,37 +127,20 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
 
     async def _send(self, body: AsyncIterator[bytes]) -> None:
-        """Send a body piece by piece, no faster than it is taken; stops at an early answer."""
-        assert self._answer is not None
+        """Send a body at the speed of the server; an early response ends it."""
+        assert self._response is not None
         async for piece in body:
-            if self._answer.done():
+            if self._response.done():
                 return
             self._write(piece)
             if not self._writable.is_set():
                 waiting = asyncio.ensure_future(self._writable.wait())
-                await asyncio.wait((waiting, self._answer), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((waiting, self._response), return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
 
 
-def _unchunked(data: bytes) -> bytes | None:
-    """The body of a chunked answer, None while it is not whole."""
-    pieces: list[bytes] = []
-    at = 0
-    while True:
-        end = data.find(b"\r\n", at)
-        if end < 0:
-            return None
-        size = int(data[at:end].partition(b";")[0], 16)
-        if size == 0:
-            return b"".join(pieces) if data.find(b"\r\n\r\n", end) >= 0 else None
-        if len(data) < end + 2 + size + 2:
-            return None
-        pieces.append(data[end + 2 : end + 2 + size])
-        at = end + 2 + size + 2
-
-
 class Origin:
-    """One URL: where it is, and its idle connections."""
+    """One URL of a region and its idle connections."""
 
     def __init__(self, url: str, tls: ssl.SSLContext | None, fingerprint: str = "") -> None:
         parts = urlsplit(url)
@@ -246,13 +157,13 @@ class Origin:
     ) -> HttpResponse:
         """Send a request over an idle or a new connection."""
         connection = self._reuse() or await self._connect(until)
-        answer = await connection.exchange(head, body, until)
+        response = await connection.exchange(head, body, until)
         if connection.is_reusable:
             now = asyncio.get_running_loop().time()
             self._idle.append((connection, now + KEEPALIVE_SECONDS))
         else:
             connection.abort()
-        return answer
+        return response
 
     def _reuse(self) -> Connection | None:
         while self._idle:

@@ -19,7 +19,8 @@ from moxwell.pve.guests import CLONING, GuestConfig
 
 FAMILY_TAG = "moxwell"
 TAG_PREFIX = "mox-"
-SHELL_TAG = "moxwell-csi-shell"  # a guest that carries a volume; the storage driver's, no machine's
+HELPER_VM_TAG = "moxwell-csi-helper"  # a helper VM of the CSI driver, which owns no machine
+_HELPER_VM_TAGS = frozenset({HELPER_VM_TAG, "moxwell-csi-shell"})  # the second is an older name
 _LINE = re.compile(r"^\s*moxwell-owner=(\S+)\s*$", re.MULTILINE)
 _NOT_TAG = re.compile(r"[^a-z0-9]")
 
@@ -57,6 +58,11 @@ class Mark(Struct, frozen=True):
         """The tag list of a marked guest: ours, then the others, none twice."""
         rest = (tag for tag in others if not tag.startswith(TAG_PREFIX))
         return ";".join(dict.fromkeys([FAMILY_TAG, self.tag, *rest]))
+
+
+def is_helper_vm(tags: Iterable[str]) -> bool:
+    """Return whether a guest with these tags is a helper VM of the CSI driver."""
+    return not _HELPER_VM_TAGS.isdisjoint(tags)
 
 
 def owner_in_description(text: str) -> str | None:

@@ -64,7 +64,7 @@ class Tickets:
         body = await self._login(self._username, self._password.reveal())
         try:
             ticket = _DECODER.decode(body).data
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise errors.CredentialsRefused("the login answer holds no ticket") from error
         if ticket.need_tfa:
             raise Unsupported(

@@ -21,14 +21,8 @@ from moxwell.pve import errors
 from moxwell.pve.breaker import Breaker
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.failover import Failover
-from moxwell.pve.http import (
-    CertificateRejected,
-    ConnectionLost,
-    DeadlineExceeded,
-    HttpResponse,
-    NotSent,
-    Origin,
-)
+from moxwell.pve.http import CertificateRejected, DeadlineExceeded, NotSent, Origin
+from moxwell.pve.http_response import BadResponse, ConnectionLost, HttpResponse
 from moxwell.pve.tickets import Tickets
 from moxwell.pve.values import Params, as_fields
 
@@ -262,8 +256,11 @@ class PveHttpTransport:
             )
         try:
             answer = await self._failing_over(out, auth, end)
-        except errors.PveError:
-            self._breaker.failed()
+        except errors.PveError as error:
+            if isinstance(error.__cause__, BadResponse):
+                self._breaker.succeeded()  # the region answers; only this request fails
+            else:
+                self._breaker.failed()
             raise
         except asyncio.CancelledError:
             self._breaker.abandoned()
@@ -287,12 +284,12 @@ class PveHttpTransport:
                 answer = await self._try(self._origins[url], out, auth, until)
             except Unreachable as error:
                 self._unanswered += 1
-                self._failover.failed(url)
+                if not isinstance(error, BadResponse):
+                    self._failover.failed(url)
                 problem = error
                 if not out.repeatable and not isinstance(error, NotSent):
                     raise errors.OutcomeUnknown(
-                        f"no answer ({error}); it may have happened",
-                        where=f"region {self.region}: {out.method} {out.path.partition('?')[0]}",
+                        f"no answer ({error}); it may have happened", where=self._where(out)
                     ) from error
                 if len(self._origins) == 1 and not _broke(error):
                     break
@@ -304,10 +301,15 @@ class PveHttpTransport:
                 return answer
         if last is not None:
             return last
-        raise self._unreachable(problem) from problem
+        raise self._unreachable(out, problem) from problem
 
-    def _unreachable(self, problem: Unreachable | None) -> errors.PveError:
+    def _where(self, out: OutgoingRequest) -> str:
+        return f"region {self.region}: {out.method} {out.path.partition('?')[0]}"
+
+    def _unreachable(self, out: OutgoingRequest, problem: Unreachable | None) -> errors.PveError:
         where = f"region {self.region}"
+        if isinstance(problem, BadResponse):
+            return errors.UnreadableResponse(str(problem), where=self._where(out))
         if isinstance(problem, CertificateRejected):
             return CertificateRefused(
                 f"certificate refused ({problem}): set ca_file or fingerprint", where=where
@@ -326,8 +328,10 @@ class PveHttpTransport:
 
 
 def _broke(error: Unreachable) -> bool:
-    """Did a connection break, rather than not come about or stay silent?"""
-    return isinstance(error, ConnectionLost) and not isinstance(error, DeadlineExceeded)
+    """Report whether a connection broke while a response was awaited, so that a retry may help."""
+    return isinstance(error, ConnectionLost) and not isinstance(
+        error, DeadlineExceeded | BadResponse
+    )
 
 
 def multipart(

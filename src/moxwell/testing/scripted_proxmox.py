@@ -1,8 +1,8 @@
 """
-A scripted Proxmox on a real socket: what the wire is tested with, refusals and silences included.
+A scripted Proxmox API on a real socket, to test the HTTP transport with refusals and bad responses.
 
-In: a function from request to answer. Out: a URL, and a record of what arrived. The surprise: it
-runs on the loop of the test, so on the virtual loop a timeout of a minute takes no time.
+A function maps each request to a ``Reply``; the server keeps what it received. It runs on the event
+loop of the test, so on the virtual loop a timeout of a minute takes no time.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from aiohttp import web
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ReceivedRequest:
     """A request as the server saw it."""
 
     method: str
@@ -28,36 +28,42 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """An answer; ``cut`` drops the connection, ``silent`` never answers."""
+class Reply:
+    """A response; ``cut`` drops the connection, ``silent`` never answers.
+
+    ``raw`` is sent as it is instead of a response, one byte every ``drip_seconds`` if that is set,
+    and the connection stays open.
+    """
 
     status: int = 200
     body: str = '{"data":null}'
     reason: str | None = None
     cut: bool = False
     silent: bool = False
+    raw: bytes = b""
+    drip_seconds: float = 0.0
 
 
-Script = Callable[[Arrived], Say | Awaitable[Say]]
+Script = Callable[[ReceivedRequest], Reply | Awaitable[Reply]]
 
 
-def always(say: Say) -> Script:
+def always_reply(say: Reply) -> Script:
     """The same answer to everything."""
     return lambda _: say
 
 
 @dataclass(slots=True)
-class Peer:
+class ScriptedServer:
     """A running scripted server."""
 
     script: Script
     url: str = ""
-    arrived: list[Arrived] = field(default_factory=list)
+    arrived: list[ReceivedRequest] = field(default_factory=list)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         form = body.decode() if request.content_type.endswith("urlencoded") else ""
-        arrived = Arrived(
+        arrived = ReceivedRequest(
             request.method,
             request.rel_url.raw_path.removeprefix("/api2/json"),
             {**dict(request.query), **dict(parse_qsl(form))},
@@ -65,34 +71,48 @@ class Peer:
             body,
         )
         self.arrived.append(arrived)
-        said = self.script(arrived)
-        say = said if isinstance(said, Say) else await said
-        if say.silent:
+        scripted = self.script(arrived)
+        reply = scripted if isinstance(scripted, Reply) else await scripted
+        assert request.transport is not None
+        if reply.raw:
+            await _send_raw(request.transport, reply)
+        if reply.silent or reply.raw:
             await asyncio.Event().wait()
-        if say.cut:
-            assert request.transport is not None
+        if reply.cut:
             request.transport.abort()
         return web.Response(
-            status=say.status, reason=say.reason, text=say.body, content_type="application/json"
+            status=reply.status,
+            reason=reply.reason,
+            text=reply.body,
+            content_type="application/json",
         )
 
 
+async def _send_raw(transport: asyncio.Transport, reply: Reply) -> None:
+    step = 1 if reply.drip_seconds else 1 << 20
+    for start in range(0, len(reply.raw), step):
+        if transport.is_closing():
+            return
+        transport.write(reply.raw[start : start + step])
+        await asyncio.sleep(reply.drip_seconds)
+
+
 @asynccontextmanager
-async def serving(
+async def serve_script(
     script: Script, tls: ssl.SSLContext | None = None, port: int = 0
-) -> AsyncIterator[Peer]:
+) -> AsyncIterator[ScriptedServer]:
     """A scripted server for as long as the block runs."""
-    peer = Peer(script)
+    server = ScriptedServer(script)
     app = web.Application(client_max_size=1 << 26)
-    app.router.add_route("*", "/{tail:.*}", peer.handle)
+    app.router.add_route("*", "/{tail:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.01, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
     await site.start()
     bound = runner.addresses[0][1]
-    peer.url = f"{'https' if tls else 'http'}://127.0.0.1:{bound}"
+    server.url = f"{'https' if tls else 'http'}://127.0.0.1:{bound}"
     try:
-        yield peer
+        yield server
     finally:
         await runner.cleanup()
 

@@ -85,6 +85,7 @@ CASES: list[tuple[int, str, type[e.PveError]]] = [
     (500, "no options specified", e.InvalidParameter),
     (500, "unable to parse volume filename 'x y'", e.InvalidParameter),
     (500, "you can't move a cdrom", e.InvalidParameter),
+    (302, "Found", e.Redirected),
     (500, "something nobody has seen before", e.UnknownPveError),
 ]  # fmt: skip
 
@@ -100,7 +101,11 @@ def test_every_row_of_the_table_is_reached() -> None:
 
 
 def test_every_class_is_reached_and_has_a_branch() -> None:
-    direct = {e.RegionUnreachable, e.OutcomeUnknown}  # raised by the transport itself
+    direct = {
+        e.RegionUnreachable,
+        e.OutcomeUnknown,
+        e.UnreadableResponse,
+    }  # raised by the transport itself
     classes = set(e.PveError.__subclasses__()) - {
         c for c in e.PveError.__subclasses__() if c.__module__ != e.__name__
     }

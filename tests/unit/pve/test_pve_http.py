@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moxwell.pve.http import (
-    KEEPALIVE_SECONDS,
-    Connection,
-    ConnectionLost,
-    HttpResponse,
-    NotSent,
-    Origin,
-)
+from moxwell.pve.http import KEEPALIVE_SECONDS, Connection, NotSent, Origin
+from moxwell.pve.http_response import ConnectionLost, HttpResponse
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.scripted_proxmox import closed_url
 
@@ -116,11 +110,11 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
         pytest.param(b"", "closed", id="nothing"),
         pytest.param(OK[:-1], "closed", id="a body cut short"),
         pytest.param(OK[:20], "closed", id="a head cut short"),
-        pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", "not an HTTP answer", id="another protocol"),
-        pytest.param(b"HTTP/1.1 nine\r\n\r\n", "not an HTTP answer", id="a status that is none"),
+        pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", "not an HTTP response", id="another protocol"),
+        pytest.param(b"HTTP/1.1 nine\r\n\r\n", "not an HTTP response", id="a status that is none"),
         pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-                     "not an HTTP answer", id="a chunk size that is none"),
-        pytest.param(b"X" * 70_000, "not an HTTP answer", id="an endless head"),
+                     "not an HTTP response", id="a chunk size that is none"),
+        pytest.param(b"X" * 70_000, "not an HTTP response", id="an endless head"),
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_lost(said: bytes, told: str) -> None:

@@ -22,9 +22,16 @@ from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.transport import CertificateRefused, FileUpload, PveHttpTransport
 from moxwell.pve.values import SecretValue
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.scripted_proxmox import Arrived, Peer, Say, always, closed_url, serving
+from moxwell.testing.scripted_proxmox import (
+    ReceivedRequest,
+    Reply,
+    ScriptedServer,
+    always_reply,
+    closed_url,
+    serve_script,
+)
 
-VERSION = Say(body='{"data":{"version":"8.4.21"}}')
+VERSION = Reply(body='{"data":{"version":"8.4.21"}}')
 TOKEN = TokenAuth("u@pve!t", SecretValue("hunter2-token"))
 UPID = "UPID:pve1:000039FE:0007D90C:6AFA23F8:qmstart:100:u@pve!t:"
 
@@ -38,16 +45,16 @@ def tried(*urls: str, **more: object) -> PveHttpTransport:
 
 
 async def with_peer(
-    say: Say, use: Callable[[PveHttpTransport, Peer], Awaitable[None]], **more: object
+    say: Reply, use: Callable[[PveHttpTransport, ScriptedServer], Awaitable[None]], **more: object
 ) -> None:
-    async with serving(always(say)) as peer:
+    async with serve_script(always_reply(say)) as peer:
         wire = tried(peer.url, **more)
         await use(wire, peer)
         await wire.close()
 
 
 def test_a_token_goes_with_every_request() -> None:
-    async def use(wire: PveHttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
         assert (await PveWriter(wire).version()).major == 8
         (arrived,) = peer.arrived
         assert arrived.headers["authorization"] == "PVEAPIToken=u@pve!t=hunter2-token"
@@ -57,42 +64,42 @@ def test_a_token_goes_with_every_request() -> None:
 
 
 def test_parameters_of_get_and_delete_are_a_query_of_post_and_put_a_form() -> None:
-    async def use(wire: PveHttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
         for method in ("GET", "DELETE", "POST", "PUT"):
             await wire.request(method, "/x", {"a": "1 2&ä", "b": True, "c": None})
         assert all(seen.fields == {"a": "1 2&ä", "b": "1"} for seen in peer.arrived)
         assert [bool(seen.body) for seen in peer.arrived] == [False, False, True, True]
 
-    run_virtual(with_peer(Say(), use))
+    run_virtual(with_peer(Reply(), use))
 
 
 def test_a_refusal_becomes_its_class_and_names_the_place() -> None:
-    async def use(wire: PveHttpTransport, _: Peer) -> None:
+    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(errors.Locked, match="region r1: PUT /x: VM is locked") as caught:
             await wire.request("PUT", "/x")
         assert "hunter2" not in str(caught.value) + repr(caught.value)
 
-    run_virtual(with_peer(Say(500, '{"data":null,"message":"VM is locked (backup)\\n"}'), use))
+    run_virtual(with_peer(Reply(500, '{"data":null,"message":"VM is locked (backup)\\n"}'), use))
 
 
 def test_a_refusal_that_quotes_a_secret_is_not_repeated() -> None:
-    async def use(wire: PveHttpTransport, _: Peer) -> None:
+    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(errors.InvalidParameter) as caught:
             await wire.request("PUT", "/x", {"cipassword": "hunter2", "cores": 1})
         assert "hunter2" not in str(caught.value)
         assert caught.value.fields == {}
 
     body = json.dumps({"message": "bad", "errors": {"cipassword": "'hunter2' is too short"}})
-    run_virtual(with_peer(Say(400, body), use))
+    run_virtual(with_peer(Reply(400, body), use))
 
 
 async def first_then_second(
-    first: Say | None, method: str = "GET"
+    first: Reply | None, method: str = "GET"
 ) -> tuple[str, int, int, PveHttpTransport]:
     """One request to two URLs, of which the first is odd (None: nobody listens)."""
     async with (
-        serving(always(first or Say())) as a,
-        serving(always(Say(body='{"data":"b"}'))) as b,
+        serve_script(always_reply(first or Reply())) as a,
+        serve_script(always_reply(Reply(body='{"data":"b"}'))) as b,
     ):
         wire = tried(a.url if first else closed_url(), b.url)
         try:
@@ -108,22 +115,24 @@ async def first_then_second(
     [
         pytest.param(None, "GET", "b", 1, id="refused, a read: the next URL"),
         pytest.param(None, "POST", "b", 1, id="refused, a change was never sent: the next URL"),
-        pytest.param(Say(cut=True), "GET", "b", 1, id="cut, a read: the next URL"),
-        pytest.param(Say(cut=True), "POST", "OutcomeUnknown", 0, id="cut, a change: never twice"),
-        pytest.param(Say(cut=True), "PUT", "OutcomeUnknown", 0, id="cut, a PUT: never twice"),
-        pytest.param(Say(cut=True), "DELETE", "OutcomeUnknown", 0, id="cut, a DELETE: never twice"),
-        pytest.param(Say(silent=True), "GET", "b", 1, id="silence, a read: the next URL"),
+        pytest.param(Reply(cut=True), "GET", "b", 1, id="cut, a read: the next URL"),
+        pytest.param(Reply(cut=True), "POST", "OutcomeUnknown", 0, id="cut, a change: never twice"),
+        pytest.param(Reply(cut=True), "PUT", "OutcomeUnknown", 0, id="cut, a PUT: never twice"),
         pytest.param(
-            Say(silent=True), "POST", "OutcomeUnknown", 0, id="silence, a change: never twice"
+            Reply(cut=True), "DELETE", "OutcomeUnknown", 0, id="cut, a DELETE: never twice"
         ),
-        pytest.param(Say(595, ""), "GET", "b", 1, id="595, a read: another way to the host"),
-        pytest.param(Say(595, ""), "POST", "b", 1, id="595, a change that was not delivered"),
-        pytest.param(Say(596, ""), "GET", "b", 1, id="596, a read: another way"),
-        pytest.param(Say(596, ""), "POST", "HostUnreachable", 0, id="596, a change: never twice"),
-        pytest.param(Say(500, "{}"), "GET", "UnknownPveError", 0, id="an answer is an answer"),
+        pytest.param(Reply(silent=True), "GET", "b", 1, id="silence, a read: the next URL"),
+        pytest.param(
+            Reply(silent=True), "POST", "OutcomeUnknown", 0, id="silence, a change: never twice"
+        ),
+        pytest.param(Reply(595, ""), "GET", "b", 1, id="595, a read: another way to the host"),
+        pytest.param(Reply(595, ""), "POST", "b", 1, id="595, a change that was not delivered"),
+        pytest.param(Reply(596, ""), "GET", "b", 1, id="596, a read: another way"),
+        pytest.param(Reply(596, ""), "POST", "HostUnreachable", 0, id="596, a change: never twice"),
+        pytest.param(Reply(500, "{}"), "GET", "UnknownPveError", 0, id="an answer is an answer"),
     ],
 )
-def test_failover(first: Say | None, method: str, outcome: str, asked: int) -> None:
+def test_failover(first: Reply | None, method: str, outcome: str, asked: int) -> None:
     answer, _, asked_second, _ = run_virtual(first_then_second(first, method))
     assert outcome in answer
     assert asked_second == asked
@@ -131,8 +140,15 @@ def test_failover(first: Say | None, method: str, outcome: str, asked: int) -> N
 
 def test_a_broken_connection_is_forgiven_to_a_read_on_the_only_url() -> None:
     async def story() -> None:
-        says = [Say(cut=True), Say(), Say(cut=True), Say(), Say(cut=True), Say(cut=True)]
-        async with serving(lambda _: says.pop(0)) as peer:
+        says = [
+            Reply(cut=True),
+            Reply(),
+            Reply(cut=True),
+            Reply(),
+            Reply(cut=True),
+            Reply(cut=True),
+        ]
+        async with serve_script(lambda _: says.pop(0)) as peer:
             wire = tried(peer.url)
             await wire.request("GET", "/x")
             with pytest.raises(errors.OutcomeUnknown):
@@ -150,13 +166,13 @@ def test_a_dead_preferred_url_is_left_and_returned_to() -> None:
     async def story() -> None:
         url = closed_url()
         port = int(url.rpartition(":")[2])
-        async with serving(always(Say())) as second:
+        async with serve_script(always_reply(Reply())) as second:
             wire = tried(url, second.url)
             for _ in range(3):
                 await wire.request("GET", "/x")
             assert len(second.arrived) == 3
             assert wire.statistics().unanswered == 1  # the others did not try it
-            async with serving(always(Say()), port=port) as first:
+            async with serve_script(always_reply(Reply()), port=port) as first:
                 await asyncio.sleep(31)
                 for _ in range(3):
                     await wire.request("GET", "/x")
@@ -167,14 +183,14 @@ def test_a_dead_preferred_url_is_left_and_returned_to() -> None:
 
 
 def test_a_dead_host_opens_no_breaker() -> None:
-    async def use(wire: PveHttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
         for _ in range(10):
             with pytest.raises(errors.HostUnreachable):
                 await wire.request("GET", "/nodes/dead/status")
         assert len(peer.arrived) == 10
         assert not wire.statistics().breaker_open
 
-    run_virtual(with_peer(Say(595, "", reason="Connection refused"), use))
+    run_virtual(with_peer(Reply(595, "", reason="Connection refused"), use))
 
 
 def test_a_dead_region_fails_at_once_and_recovers() -> None:
@@ -189,7 +205,7 @@ def test_a_dead_region_fails_at_once_and_recovers() -> None:
             await wire.request("GET", "/x")
         assert wire.statistics().sent == sent
         assert wire.statistics().breaker_open
-        async with serving(always(Say()), port=int(url.rpartition(":")[2])):
+        async with serve_script(always_reply(Reply()), port=int(url.rpartition(":")[2])):
             await asyncio.sleep(2)
             await wire.request("GET", "/x")
             assert not wire.statistics().breaker_open
@@ -199,29 +215,29 @@ def test_a_dead_region_fails_at_once_and_recovers() -> None:
 
 
 def test_a_deadline_is_kept_and_no_longer() -> None:
-    async def use(wire: PveHttpTransport, _: Peer) -> None:
+    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
         with pytest.raises(errors.RegionUnreachable):
             await wire.request("GET", "/x", deadline_seconds=7)
         assert loop.time() - start == pytest.approx(7, abs=0.5)
 
-    run_virtual(with_peer(Say(silent=True), use))
+    run_virtual(with_peer(Reply(silent=True), use))
 
 
 def test_a_region_gets_only_so_many_requests_at_once() -> None:
     async def story() -> None:
         now = most = 0
 
-        async def slowly(_: Arrived) -> Say:
+        async def slowly(_: ReceivedRequest) -> Reply:
             nonlocal now, most
             now += 1
             most = max(most, now)
             await asyncio.sleep(1)
             now -= 1
-            return Say()
+            return Reply()
 
-        async with serving(slowly) as peer:
+        async with serve_script(slowly) as peer:
             wire = tried(peer.url, concurrency=3)
             async with asyncio.TaskGroup() as group:
                 for _ in range(9):
@@ -233,7 +249,7 @@ def test_a_region_gets_only_so_many_requests_at_once() -> None:
 
 
 def test_the_time_in_the_queue_counts() -> None:
-    async def use(wire: PveHttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
         first = asyncio.create_task(wire.request("GET", "/x", deadline_seconds=60))
         await asyncio.sleep(1)
         with pytest.raises(errors.Overloaded, match="1 other requests"):
@@ -241,11 +257,11 @@ def test_the_time_in_the_queue_counts() -> None:
         assert len(peer.arrived) == 1
         first.cancel()
 
-    run_virtual(with_peer(Say(silent=True), use, concurrency=1))
+    run_virtual(with_peer(Reply(silent=True), use, concurrency=1))
 
 
 def test_giving_up_a_request_gives_its_place_back() -> None:
-    async def use(wire: PveHttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
         for _ in range(3):
             task = asyncio.create_task(wire.request("GET", "/x"))
             await asyncio.sleep(0.1)
@@ -255,7 +271,7 @@ def test_giving_up_a_request_gives_its_place_back() -> None:
         assert not wire.statistics().breaker_open
         assert len(peer.arrived) == 3
 
-    run_virtual(with_peer(Say(silent=True), use, concurrency=1))
+    run_virtual(with_peer(Reply(silent=True), use, concurrency=1))
 
 
 # ------------------------------------------------------------------ tickets
@@ -277,26 +293,26 @@ class Door:
         self.tickets = 0
         self.logins: list[dict[str, str]] = []
 
-    def __call__(self, arrived: Arrived) -> Say:
+    def __call__(self, arrived: ReceivedRequest) -> Reply:
         if arrived.path == "/access/ticket":
             if arrived.fields["password"] != "hunter2":
-                return Say(401, "", reason="authentication failure")
+                return Reply(401, "", reason="authentication failure")
             self.tickets += 1
             self.logins.append(arrived.fields)
             data = {"ticket": f"PVE:t{self.tickets}", "CSRFPreventionToken": f"c{self.tickets}"}
-            return Say(body=json.dumps({"data": data}))
+            return Reply(body=json.dumps({"data": data}))
         if arrived.headers.get("cookie") != f"PVEAuthCookie=PVE:t{self.tickets}":
-            return Say(401, "", reason="No ticket")
+            return Reply(401, "", reason="No ticket")
         csrf = arrived.headers.get("csrfpreventiontoken")
         if arrived.method != "GET" and csrf != f"c{self.tickets}":
-            return Say(401, "", reason="Permission denied - invalid csrf token")
-        return Say()
+            return Reply(401, "", reason="Permission denied - invalid csrf token")
+        return Reply()
 
 
 def test_a_ticket_is_fetched_once_used_with_csrf_and_renewed() -> None:
     async def story() -> None:
         door = Door()
-        async with serving(door) as peer:
+        async with serve_script(door) as peer:
             clock = SkipClock()
             auth = PasswordAuth("root@pam", SecretValue("hunter2"))
             wire = PveHttpTransport(config(peer.url, auth=auth), clock)
@@ -317,7 +333,7 @@ def test_a_ticket_is_fetched_once_used_with_csrf_and_renewed() -> None:
 
 def test_a_wrong_password_is_told_without_it() -> None:
     async def story() -> None:
-        async with serving(Door()) as peer:
+        async with serve_script(Door()) as peer:
             wire = tried(peer.url, auth=PasswordAuth("root@pam", SecretValue("wrong-hunter3")))
             with pytest.raises(errors.CredentialsRefused) as caught:
                 await wire.request("GET", "/x")
@@ -335,12 +351,12 @@ def test_a_wrong_password_is_told_without_it() -> None:
     ],
 )
 def test_a_login_that_gives_no_usable_ticket(data: dict[str, object], error: str) -> None:
-    async def use(wire: PveHttpTransport, _: Peer) -> None:
+    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(Exception, match=error):
             await wire.request("GET", "/x")
 
     auth = PasswordAuth("root@pam", SecretValue("p"))
-    run_virtual(with_peer(Say(body=json.dumps({"data": data})), use, auth=auth))
+    run_virtual(with_peer(Reply(body=json.dumps({"data": data})), use, auth=auth))
 
 
 # ------------------------------------------------------------------ uploads
@@ -354,7 +370,7 @@ def test_an_upload_is_streamed_with_its_length_and_the_file_last() -> None:
             taken.append(n)
             yield bytes([n]) * 16384
 
-    async def use(wire: PveHttpTransport, peer: Peer) -> None:
+    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
         file = FileUpload("a.iso", 64 * 16384, chunks)
         upid = await PveWriter(wire).storage.upload("pve1", "local", file, checksum="c")
         assert upid == UPID
@@ -368,7 +384,7 @@ def test_an_upload_is_streamed_with_its_length_and_the_file_last() -> None:
         assert b"".join(bytes([n]) * 16384 for n in range(64)) in rest
         assert rest.endswith(b"--\r\n")
 
-    run_virtual(with_peer(Say(body=json.dumps({"data": UPID})), use))
+    run_virtual(with_peer(Reply(body=json.dumps({"data": UPID})), use))
     assert taken == list(range(64))
 
 
@@ -424,7 +440,7 @@ def test_tls(how: str, trusted: bool, tmp_path: Path) -> None:
     }  # fmt: skip
 
     async def story() -> None:
-        async with serving(always(VERSION), tls=context) as peer:
+        async with serve_script(always_reply(VERSION), tls=context) as peer:
             wire = tried(peer.url, **ways[how])
             if trusted:
                 assert (await PveWriter(wire).version()).version == "8.4.21"
@@ -439,9 +455,9 @@ def test_tls(how: str, trusted: bool, tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_no_json_is_told_without_quoting_it() -> None:
-    async def use(wire: PveHttpTransport, _: Peer) -> None:
+    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(errors.UnknownPveError, match="cannot decode the answer") as caught:
             await PveWriter(wire).version()
         assert "hunter2" not in str(caught.value)
 
-    run_virtual(with_peer(Say(body="<html>hunter2</html>"), use))
+    run_virtual(with_peer(Reply(body="<html>hunter2</html>"), use))
