@@ -11,8 +11,8 @@ import random
 from typing import Any
 
 from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.request_info import Call
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.request_info import ApiCall
 
 Object = dict[str, Any]
 ADDRESSES = ipaddress.IPv4Network("10.96.0.0/12")
@@ -25,18 +25,18 @@ PROTECTED = {
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
-class Filling:
+class AdmissionDefaults:
     """Fills in new objects, and refuses what refers to nothing."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ServerContext) -> None:
         self._core = core
 
-    def fill(self, call: Call, obj: Object) -> None:
+    def add_defaults(self, call: ApiCall, obj: Object) -> None:
         """Called for every new object."""
-        kind = call.face.kind
+        kind = call.resource.kind
         if kind == "CustomResourceDefinition":
-            self._convertible(call, obj)
-        if call.face.group or "spec" not in obj:
+            self._check_conversion(call, obj)
+        if call.resource.group or "spec" not in obj:
             return
         spec = obj["spec"]
         if kind in PROTECTED:
@@ -54,26 +54,28 @@ class Filling:
             if not any(t.get("key") == NOT_READY["key"] for t in taints):
                 taints.append(dict(NOT_READY))
 
-    def _convertible(self, call: Call, obj: Object) -> None:
+    def _check_conversion(self, call: ApiCall, obj: Object) -> None:
         """Conversion by webhook is done in-process or not at all."""
         strategy = ((obj.get("spec") or {}).get("conversion") or {}).get("strategy")
         versions = (obj.get("spec") or {}).get("versions") or ()
         name = obj["metadata"].get("name", "")
         if strategy == "Webhook" and len(versions) > 1 and name not in self._core.hooks.converters:
             text = "Forbidden: the embedded API calls no conversion webhooks"
-            cause = status_errors.Cause("FieldValueForbidden", text, "spec.conversion.strategy")
-            raise status_errors.invalid(call.face.kind, call.face.group, name, [cause])
+            cause = status_errors.StatusCause(
+                "FieldValueForbidden", text, "spec.conversion.strategy"
+            )
+            raise status_errors.invalid(call.resource.kind, call.resource.group, name, [cause])
 
-    def _pod(self, call: Call, obj: Object, spec: Object) -> None:
+    def _pod(self, call: ApiCall, obj: Object, spec: Object) -> None:
         name, account = obj["metadata"].get("name", ""), spec.get("serviceAccountName", "default")
         key = f"{call.namespace}/{account}"
-        if account != "default" and self._core.state.find_staged("serviceaccounts", key) is None:
+        if account != "default" and self._core.cache.find_staged("serviceaccounts", key) is None:
             why = f'error looking up service account {key}: serviceaccount "{account}" not found'
             raise status_errors.forbidden("pods", "", name, why)
         wanted = spec.get("priorityClassName")
         if not wanted:
             return
-        record = self._core.state.find_staged("priorityclasses.scheduling.k8s.io", wanted)
+        record = self._core.cache.find_staged("priorityclasses.scheduling.k8s.io", wanted)
         if record is None:
             raise status_errors.forbidden(
                 "pods", "", name, f"no PriorityClass with name {wanted} was found"
@@ -94,7 +96,7 @@ class Filling:
             self._node_ports(spec)
 
     def _specs(self) -> list[Object]:
-        return [r.object().get("spec") or {} for r in self._core.state.scan_staged("services")]
+        return [r.object().get("spec") or {} for r in self._core.cache.scan_staged("services")]
 
     def _address(self) -> str:
         taken = {spec.get("clusterIP") for spec in self._specs()}
@@ -117,7 +119,7 @@ class Filling:
     def _claim(self, spec: Object) -> None:
         if spec.get("storageClassName") is not None or spec.get("volumeName"):
             return
-        classes = self._core.state.scan_staged("storageclasses.storage.k8s.io")
+        classes = self._core.cache.scan_staged("storageclasses.storage.k8s.io")
         chosen = [
             r
             for r in classes

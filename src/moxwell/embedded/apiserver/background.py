@@ -10,60 +10,60 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from moxwell.embedded.apiserver import bootstrap
-from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.crd import definitions
-from moxwell.embedded.apiserver.deleter import Remover
-from moxwell.embedded.apiserver.garbage import Garbage
-from moxwell.embedded.apiserver.namespaces import Namespaces
-from moxwell.embedded.apiserver.object_cache import Change, Record
-from moxwell.embedded.apiserver.pdb import Budgets
-from moxwell.embedded.apiserver.protection import Protection
+from moxwell.embedded.apiserver.deleter import Deleter
+from moxwell.embedded.apiserver.garbage import GarbageCollector
+from moxwell.embedded.apiserver.namespaces import NamespaceController
+from moxwell.embedded.apiserver.object_cache import ObjectChange, ObjectRecord
+from moxwell.embedded.apiserver.pdb import DisruptionController
+from moxwell.embedded.apiserver.protection import ProtectionController
 from moxwell.embedded.apiserver.quota import resource_quotas
-from moxwell.embedded.apiserver.quota.resource_quotas import Quotas
-from moxwell.embedded.apiserver.status_errors import Refused
+from moxwell.embedded.apiserver.quota.resource_quotas import ResourceQuotaController
+from moxwell.embedded.apiserver.status_errors import StatusError
 
-EVENT_LIFE = timedelta(hours=1)
+EVENT_TTL = timedelta(hours=1)
 SWEEP_SECONDS = 40.0
-FORGET_EVERY = 15  # sweeps
-Place = tuple[str, str, str]  # what to do, store, key
+EVENT_SWEEP_INTERVAL = 15  # sweeps
+WorkItem = tuple[str, str, str]  # what to do, store, key
 _DELETING = b'"deletionTimestamp":"'
 
 
-class Collector:
+class BackgroundController:
     """The one background task of a store."""
 
-    def __init__(self, core: Core, remover: Remover, root_ca: str) -> None:
+    def __init__(self, core: ServerContext, deleter: Deleter, root_ca: str) -> None:
         self._core = core
-        self._garbage = Garbage(core, remover)
-        self._namespaces = Namespaces(core, remover, self._garbage, root_ca)
-        self._budgets = Budgets(core)
-        self._quotas = Quotas(core)
-        self._protection = Protection(core, self._garbage)
-        self._queue: dict[Place, None] = {}
+        self._garbage = GarbageCollector(core, deleter)
+        self._namespaces = NamespaceController(core, deleter, self._garbage, root_ca)
+        self._budgets = DisruptionController(core)
+        self._quotas = ResourceQuotaController(core)
+        self._protection = ProtectionController(core, self._garbage)
+        self._queue: dict[WorkItem, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._sweeps = 0
         self._work: dict[str, Callable[[str, str], None]] = {
-            "garbage": self._garbage.look,
-            "namespace": lambda _, key: self._namespaces.look(key),
-            "definition": lambda _, key: self._namespaces.look_definition(key),
-            "budgets": lambda _, key: self._budgets.look(key),
-            "pod": self._abandoned,
-            "protected": self._protection.look,
-            "node": self._protection.look_node,
-            "quotas": lambda _, key: self._quotas.look(key),
+            "garbage": self._garbage.sync,
+            "namespace": lambda _, key: self._namespaces.sync(key),
+            "definition": lambda _, key: self._namespaces.sync_crd(key),
+            "budgets": lambda _, key: self._budgets.sync(key),
+            "pod": self._delete_orphaned_pod,
+            "protected": self._protection.sync,
+            "node": self._protection.sync_node,
+            "quotas": lambda _, key: self._quotas.sync(key),
         }
 
     async def start(self) -> None:
         """Make what every cluster has, look at everything once, and begin."""
         bootstrap.ensure(self._core)
-        await self._core.commits.settle()
-        for store in self._core.state.stores():
-            for record in self._core.state.table(store).scan():
-                self._concerns(record, None, deleted=False)
+        await self._core.committer.wait_durable()
+        for group_resource in self._core.cache.group_resources():
+            for record in self._core.cache.table(group_resource).scan():
+                self._queue_related(record, None, deleted=False)
         while self._queue:
             self._drain()
-            await self._core.commits.settle()
+            await self._core.committer.wait_durable()
         self._task = asyncio.create_task(self._run(), name="store-collector")
 
     async def stop(self) -> None:
@@ -71,56 +71,62 @@ class Collector:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: ObjectChange) -> None:
         """Note what a committed change may concern."""
-        self._concerns(change.record, change.previous, deleted=change.deleted)
+        self._queue_related(change.record, change.previous, deleted=change.deleted)
         if self._queue:
             self._wake.set()
 
-    def _concerns(self, record: Record, previous: Record | None, *, deleted: bool) -> None:
+    def _queue_related(
+        self, record: ObjectRecord, previous: ObjectRecord | None, *, deleted: bool
+    ) -> None:
         add = self._add
         if deleted:
-            for dependant in self._core.state.owned_by(record.uid):
-                add("garbage", dependant.store, dependant.key)
+            for dependant in self._core.cache.owned_by(record.uid):
+                add("garbage", dependant.group_resource, dependant.key)
             for uid in record.owners:
                 if (
-                    owner := self._core.state.find_uid(uid)
+                    owner := self._core.cache.find_uid(uid)
                 ) is not None and _DELETING in owner.body:
-                    add("garbage", owner.store, owner.key)
+                    add("garbage", owner.group_resource, owner.key)
         elif record.owners or _DELETING in record.body:
-            add("garbage", record.store, record.key)
+            add("garbage", record.group_resource, record.key)
             for uid in previous.owners if previous is not None else ():
-                if (owner := self._core.state.find_uid(uid)) is not None:
-                    add("garbage", owner.store, owner.key)
-        self._special(record, deleted=deleted)
+                if (owner := self._core.cache.find_uid(uid)) is not None:
+                    add("garbage", owner.group_resource, owner.key)
+        self._queue_special(record, deleted=deleted)
 
-    def _special(self, record: Record, *, deleted: bool) -> None:
-        if record.store == "namespaces" and not deleted:
+    def _queue_special(self, record: ObjectRecord, *, deleted: bool) -> None:
+        if record.group_resource == "namespaces" and not deleted:
             self._add("namespace", "", record.name)
-        elif record.store == definitions.STORE and not deleted:
+        elif record.group_resource == definitions.STORE and not deleted:
             self._add("definition", "", record.name)
-        elif record.store in ("pods", "poddisruptionbudgets.policy"):
+        elif record.group_resource in ("pods", "poddisruptionbudgets.policy"):
             self._add("budgets", "", record.namespace)
-            if record.store == "pods" and deleted:
-                for claim in self._core.state.table("persistentvolumeclaims").scan(
+            if record.group_resource == "pods" and deleted:
+                for claim in self._core.cache.table("persistentvolumeclaims").scan(
                     f"{record.namespace}/"
                 ):
                     if _DELETING in claim.body:
-                        self._add("protected", claim.store, claim.key)
-        elif record.store in ("persistentvolumes", "persistentvolumeclaims"):
+                        self._add("protected", claim.group_resource, claim.key)
+        elif record.group_resource in ("persistentvolumes", "persistentvolumeclaims"):
             if not deleted and _DELETING in record.body:
-                self._add("protected", record.store, record.key)
-        elif record.store == "nodes" and not deleted:
-            self._add("node", record.store, record.key)
-        if record.namespace and self._core.state.table(resource_quotas.STORE).keys:
+                self._add("protected", record.group_resource, record.key)
+        elif record.group_resource == "nodes" and not deleted:
+            self._add("node", record.group_resource, record.key)
+        if record.namespace and self._core.cache.table(resource_quotas.STORE).keys:
             self._add("quotas", "", record.namespace)
         if deleted and record.namespace:
             self._add("namespace", "", record.namespace)
-        if deleted and self._core.registry.hub(record.store) and "." in record.store:
-            self._add("definition", "", record.store)
+        if (
+            deleted
+            and self._core.registry.hub(record.group_resource)
+            and "." in record.group_resource
+        ):
+            self._add("definition", "", record.group_resource)
 
-    def _add(self, what: str, store: str, key: str) -> None:
-        self._queue[what, store, key] = None
+    def _add(self, what: str, group_resource: str, key: str) -> None:
+        self._queue[what, group_resource, key] = None
 
     async def _run(self) -> None:
         while True:
@@ -129,56 +135,56 @@ class Collector:
                     await self._wake.wait()
             except TimeoutError:
                 self._sweeps += 1
-                if self._sweeps % FORGET_EVERY == 0:
-                    self._forget_events()
-                for pod in self._core.state.table("pods").scan():
+                if self._sweeps % EVENT_SWEEP_INTERVAL == 0:
+                    self._delete_expired_events()
+                for pod in self._core.cache.table("pods").scan():
                     if _DELETING in pod.body:
-                        self._add("pod", pod.store, pod.key)
+                        self._add("pod", pod.group_resource, pod.key)
             self._wake.clear()
             self._drain()
             try:
-                await self._core.commits.settle()
-            except Refused:  # the disk is full: what was queued comes again with the next sweep
+                await self._core.committer.wait_durable()
+            except StatusError:  # the disk is full: what was queued comes again with the next sweep
                 await self._core.clock.sleep(1)
-                self._look_again()
+                self._queue_all()
 
-    def _look_again(self) -> None:
-        for store in self._core.state.stores():
-            for record in self._core.state.table(store).scan():
-                self._concerns(record, None, deleted=False)
+    def _queue_all(self) -> None:
+        for group_resource in self._core.cache.group_resources():
+            for record in self._core.cache.table(group_resource).scan():
+                self._queue_related(record, None, deleted=False)
         self._wake.set()
 
     def _drain(self) -> None:
         queue, self._queue = self._queue, {}
-        for what, store, key in queue:
+        for what, group_resource, key in queue:
             try:
-                self._work[what](store, key)
-            except Refused:
+                self._work[what](group_resource, key)
+            except StatusError:
                 continue  # an admission rule or a full disk said no; the next change asks again
 
-    def _abandoned(self, store: str, key: str) -> None:
+    def _delete_orphaned_pod(self, group_resource: str, key: str) -> None:
         """A Pod that is to go but whose node is gone has nobody to end it."""
-        record = self._core.state.find_staged(store, key)
-        face = self._core.registry.hub(store)
-        if record is None or face is None:
+        record = self._core.cache.find_staged(group_resource, key)
+        resource = self._core.registry.hub(group_resource)
+        if record is None or resource is None:
             return
         obj = record.object()
         node = (obj.get("spec") or {}).get("nodeName", "")
         if (
             obj["metadata"].get("deletionTimestamp")
-            and self._core.state.find("nodes", node) is None
+            and self._core.cache.find("nodes", node) is None
         ):
             obj["metadata"]["deletionGracePeriodSeconds"] = 0
-            self._garbage.write(face, record, obj)
+            self._garbage.write(resource, record, obj)
 
-    def _forget_events(self) -> None:
-        face, before = self._core.registry.hub("events"), self._core.clock.now() - EVENT_LIFE
-        for record in list(self._core.state.table("events").scan()):
+    def _delete_expired_events(self) -> None:
+        resource, before = self._core.registry.hub("events"), self._core.clock.now() - EVENT_TTL
+        for record in list(self._core.cache.table("events").scan()):
             obj = record.object()
             last = (
                 obj.get("lastTimestamp")
                 or obj.get("eventTime")
                 or obj["metadata"]["creationTimestamp"]
             )
-            if face is not None and datetime.fromisoformat(last) < before:
-                self._core.commits.drop("events", obj, record)
+            if resource is not None and datetime.fromisoformat(last) < before:
+                self._core.committer.drop("events", obj, record)

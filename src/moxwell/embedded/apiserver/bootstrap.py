@@ -6,7 +6,7 @@ stay deleted only until the next start, as in any cluster.
 from typing import Any
 
 from moxwell.embedded.apiserver.auth import bootstrap as access
-from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.core import ServerContext
 
 Object = dict[str, Any]
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -30,15 +30,15 @@ def _priorities() -> list[Object]:
     ]
 
 
-def ensure(core: Core) -> None:
+def ensure(core: ServerContext) -> None:
     """Create what is missing."""
     wanted: list[tuple[str, Object]] = [
         ("namespaces", {"metadata": {"name": name}}) for name in NAMESPACES
     ]
     wanted += [("priorityclasses.scheduling.k8s.io", obj) for obj in _priorities()]
     wanted += access.objects()
-    for store, obj in wanted:
-        face, meta = core.registry.hub(store), obj["metadata"]
+    for group_resource, obj in wanted:
+        resource, meta = core.registry.hub(group_resource), obj["metadata"]
         key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
-        if face is not None and core.state.find_staged(store, key) is None:
-            core.create(face, obj)
+        if resource is not None and core.cache.find_staged(group_resource, key) is None:
+            core.create(resource, obj)

@@ -13,55 +13,59 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.object_cache import Change, Record, State, encode
-from moxwell.embedded.apiserver.revision_log import RevisionLog, StorageBroken
+from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectChange, ObjectRecord, encode
+from moxwell.embedded.apiserver.revision_log import DiskFailed, RevisionLog
 from moxwell.errors import MoxwellError
 
-Publish = Callable[[Change], None]
+Publish = Callable[[ObjectChange], None]
 
 
-class Commits:
+class Committer:
     """The way into :class:`State`; without a log (``None``) everything commits at once."""
 
-    def __init__(self, state: State, log: RevisionLog | None, publish: Publish) -> None:
-        self._state, self._log, self._publish = state, log, publish
-        self._queue: list[Change] = []
+    def __init__(self, cache: ObjectCache, log: RevisionLog | None, publish: Publish) -> None:
+        self._cache, self._log, self._publish = cache, log, publish
+        self._queue: list[ObjectChange] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._flying: asyncio.Future[None] | None = None
+        self._in_flight: asyncio.Future[None] | None = None
         self._broken: MoxwellError | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-writer") if log else None
 
-    def put(self, store: str, obj: dict[str, object], previous: Record | None) -> Record:
+    def put(
+        self, group_resource: str, obj: dict[str, object], previous: ObjectRecord | None
+    ) -> ObjectRecord:
         """Stage an object; its resource version is set here."""
-        record = self._stamp(store, obj)
-        self._stage(Change(record, previous, deleted=False))
+        record = self._set_revision(group_resource, obj)
+        self._stage(ObjectChange(record, previous, deleted=False))
         return record
 
-    def drop(self, store: str, obj: dict[str, object], previous: Record) -> Record:
+    def drop(
+        self, group_resource: str, obj: dict[str, object], previous: ObjectRecord
+    ) -> ObjectRecord:
         """Stage a deletion; ``obj`` is the last state watchers will be shown."""
-        record = self._stamp(store, obj)
-        self._stage(Change(record, previous, deleted=True))
+        record = self._set_revision(group_resource, obj)
+        self._stage(ObjectChange(record, previous, deleted=True))
         return record
 
-    def _stamp(self, store: str, obj: dict[str, object]) -> Record:
+    def _set_revision(self, group_resource: str, obj: dict[str, object]) -> ObjectRecord:
         if self._broken is not None:
             raise status_errors.storage_failed(str(self._broken))
-        revision = self._state.head + 1
+        revision = self._cache.head + 1
         meta = obj["metadata"]
         assert isinstance(meta, dict)
         meta["resourceVersion"] = str(revision)
         head = {"kind": obj["kind"], "apiVersion": obj["apiVersion"]}  # first: lists cut them off
-        return Record(store, revision, encode(head | obj))
+        return ObjectRecord(group_resource, revision, encode(head | obj))
 
-    def _stage(self, change: Change) -> None:
-        self._state.stage(change)
+    def _stage(self, change: ObjectChange) -> None:
+        self._cache.stage(change)
         self._queue.append(change)
-        if len(self._queue) == 1 and self._flying is None:
+        if len(self._queue) == 1 and self._in_flight is None:
             asyncio.get_running_loop().call_soon(self._flush)
 
-    async def settle(self) -> None:
+    async def wait_durable(self) -> None:
         """Wait until everything staged so far is on disk."""
-        if not self._queue and self._flying is None:
+        if not self._queue and self._in_flight is None:
             return
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
@@ -71,25 +75,28 @@ class Commits:
         await waiter
 
     def _flush(self) -> None:
-        if self._flying is not None or not self._queue:
+        if self._in_flight is not None or not self._queue:
             return
         batch, self._queue = self._queue, []
         waiters, self._waiters = self._waiters, []
         if self._log is None or self._thread is None:
-            self._land(batch, waiters)
+            self._publish_batch(batch, waiters)
             return
         rows = [change.row() for change in batch]
         loop = asyncio.get_running_loop()
-        self._flying = loop.run_in_executor(self._thread, self._log.commit, rows)
-        self._flying.add_done_callback(lambda done: self._landed(done, batch, waiters))
+        self._in_flight = loop.run_in_executor(self._thread, self._log.commit, rows)
+        self._in_flight.add_done_callback(lambda done: self._batch_done(done, batch, waiters))
 
-    def _landed(
-        self, done: asyncio.Future[None], batch: list[Change], waiters: list[asyncio.Future[None]]
+    def _batch_done(
+        self,
+        done: asyncio.Future[None],
+        batch: list[ObjectChange],
+        waiters: list[asyncio.Future[None]],
     ) -> None:
-        self._flying = None
+        self._in_flight = None
         error = done.exception()
         if error is None:
-            self._land(batch, waiters)
+            self._publish_batch(batch, waiters)
         else:
             self._fail(error, waiters)
         if self._queue:
@@ -98,26 +105,28 @@ class Commits:
             waiters, self._waiters = self._waiters, []
             _release(waiters)
 
-    def _land(self, batch: list[Change], waiters: list[asyncio.Future[None]]) -> None:
+    def _publish_batch(
+        self, batch: list[ObjectChange], waiters: list[asyncio.Future[None]]
+    ) -> None:
         for change in batch:
-            self._state.commit(change)
+            self._cache.commit(change)
             self._publish(change)
         _release(waiters)
 
     def _fail(self, error: BaseException, waiters: list[asyncio.Future[None]]) -> None:
-        if isinstance(error, StorageBroken):
+        if isinstance(error, DiskFailed):
             self._broken = error
         self._queue = []
         waiters, self._waiters = waiters + self._waiters, []
-        self._state.unstage()
+        self._cache.unstage()
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(status_errors.storage_failed(str(error)))
 
     async def close(self) -> None:
         """Finish what is under way."""
-        while self._flying is not None or self._queue:
-            await asyncio.wait([asyncio.ensure_future(self.settle())])
+        while self._in_flight is not None or self._queue:
+            await asyncio.wait([asyncio.ensure_future(self.wait_durable())])
         if self._thread is not None:
             self._thread.shutdown(wait=True)
         if self._log is not None:

@@ -7,86 +7,88 @@ from typing import Any
 
 from moxwell.clock import Clock
 from moxwell.embedded.apiserver import metadata, status_errors
-from moxwell.embedded.apiserver.builtin.model import Tables
-from moxwell.embedded.apiserver.commits import Commits
-from moxwell.embedded.apiserver.hooks import Hooks, Review
-from moxwell.embedded.apiserver.object_cache import Record, State
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.resources import Face, Registry
-from moxwell.embedded.apiserver.watches import Feeds
+from moxwell.embedded.apiserver.builtin.model import BuiltinTypeData
+from moxwell.embedded.apiserver.commits import Committer
+from moxwell.embedded.apiserver.hooks import AdmissionAttributes, Hooks
+from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectRecord
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.resources import ResourceRegistry, ServedResource
+from moxwell.embedded.apiserver.watches import WatchCaches
 
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
+class ServerContext:
     """Shared by all verbs of one store."""
 
-    state: State
-    commits: Commits
-    feeds: Feeds
-    registry: Registry
+    cache: ObjectCache
+    committer: Committer
+    watch_caches: WatchCaches
+    registry: ResourceRegistry
     clock: Clock
     hooks: Hooks
-    tables: Tables
+    tables: BuiltinTypeData
 
     def now(self) -> str:
         return metadata.timestamp(self.clock.now())
 
-    def put(self, face: Face, hub: Object, previous: Record | None) -> Record:
+    def put(
+        self, resource: ServedResource, hub: Object, previous: ObjectRecord | None
+    ) -> ObjectRecord:
         """Stage an object in its stored version."""
-        record = self.commits.put(face.store, hub, previous)
-        home = self.registry.hub(face.store)
+        record = self.committer.put(resource.group_resource, hub, previous)
+        home = self.registry.hub(resource.group_resource)
         if home is not None and home.api_version == record.api_version:
-            record.fresh = home.model
+            record.decoded_by = home.model
         return record
 
-    def create(self, face: Face, obj: Object) -> Record:
+    def create(self, resource: ServedResource, obj: Object) -> ObjectRecord:
         """Make an object of the store's own."""
-        head = {"apiVersion": face.api_version, "kind": face.kind}
-        made = face.model.read({**obj, **head}, None)
-        face.model.default(made)
-        metadata.born(made, self.now())
-        if face.model.counts_generation:
+        head = {"apiVersion": resource.api_version, "kind": resource.kind}
+        made = resource.model.decode({**obj, **head}, None)
+        resource.model.default(made)
+        metadata.set_creation_metadata(made, self.now())
+        if resource.model.has_generation:
             made["metadata"]["generation"] = 1
-        face.model.prepare(made, None, "")
-        return self.put(face, made, None)
+        resource.model.prepare(made, None, "")
+        return self.put(resource, made, None)
 
-    def seen(self, face: Face, record: Record) -> Object:
+    def decode(self, resource: ServedResource, record: ObjectRecord) -> Object:
         """A record's object, fresh, in a face's version, without its resource version."""
-        obj = face.between(record.object(), face.api_version)
-        if face.custom and record.fresh is not face.model:
-            obj = face.model.read(obj, None)
-            face.model.default(obj)
+        obj = resource.between(record.object(), resource.api_version)
+        if resource.custom and record.decoded_by is not resource.model:
+            obj = resource.model.decode(obj, None)
+            resource.model.default(obj)
         return obj
 
-    def review(self, call: Call, new: Object | None, old: Object | None) -> Review:
-        face = call.face
+    def review(self, call: ApiCall, new: Object | None, old: Object | None) -> AdmissionAttributes:
+        resource = call.resource
         meta = (new or old or {}).get("metadata", {})
-        return Review(
+        return AdmissionAttributes(
             operation="DELETE" if new is None else "CREATE" if old is None else "UPDATE",
-            group=face.group,
-            version=face.version,
-            plural=face.plural,
-            kind=face.kind,
+            group=resource.group,
+            version=resource.version,
+            plural=resource.plural,
+            kind=resource.kind,
             namespace=meta.get("namespace", ""),
             name=meta.get("name", ""),
-            subresource=call.sub,
+            subresource=call.subresource,
             user=call.user,
             dry_run=call.dry_run,
             object=new,
             old=old,
         )
 
-    def require_namespace(self, call: Call, name: str) -> None:
+    def require_namespace(self, call: ApiCall, name: str) -> None:
         """New objects need a namespace that is there to stay."""
-        face = call.face
-        if face.terminating:
+        resource = call.resource
+        if resource.terminating:
             why = "create not allowed while custom resource definition is terminating"
-            raise status_errors.forbidden(face.plural, face.group, name, why)
-        if not face.namespaced or face.plural == "localsubjectaccessreviews":
+            raise status_errors.forbidden(resource.plural, resource.group, name, why)
+        if not resource.namespaced or resource.plural == "localsubjectaccessreviews":
             return
-        record = self.state.find_staged("namespaces", call.namespace)
+        record = self.cache.find_staged("namespaces", call.namespace)
         if record is None:
             raise status_errors.not_found("namespaces", "", call.namespace)
         if b'"deletionTimestamp"' in record.body and record.object()["metadata"].get(
@@ -97,11 +99,13 @@ class Core:
                 " being terminated"
             )
             text = f"namespace {call.namespace} is being terminated"
-            cause = status_errors.Cause("NamespaceTerminating", text, "metadata.namespace")
-            raise status_errors.forbidden(face.plural, face.group, name, why, causes=[cause])
+            cause = status_errors.StatusCause("NamespaceTerminating", text, "metadata.namespace")
+            raise status_errors.forbidden(
+                resource.plural, resource.group, name, why, causes=[cause]
+            )
 
-    def may_vanish(self, face: Face, obj: Object) -> bool:
+    def can_delete_now(self, resource: ServedResource, obj: Object) -> bool:
         """Whether an object without finalizers that is being deleted goes at once."""
-        if face.kind == "Namespace" and not face.group:
+        if resource.kind == "Namespace" and not resource.group:
             return not (obj.get("spec") or {}).get("finalizers")
-        return not obj["metadata"].get("deletionGracePeriodSeconds") or face.kind != "Pod"
+        return not obj["metadata"].get("deletionGracePeriodSeconds") or resource.kind != "Pod"

@@ -10,42 +10,42 @@ import copy
 from typing import Any
 
 from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.request_info import Call
+from moxwell.embedded.apiserver.request_info import ApiCall
 
 Object = dict[str, Any]
 
 
-class Understanding:
+class BodyDecoder:
     """Reads objects out of bodies."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ServerContext) -> None:
         self._core = core
 
-    def understood(self, call: Call, obj: Object, twice: list[str] | None = None) -> Object:
+    def decode(self, call: ApiCall, obj: Object, duplicates: list[str] | None = None) -> Object:
         """The object as its model knows it, defaulted; unknown fields refused or warned of."""
-        face = call.face
-        self._is_of(call, obj)
+        resource = call.resource
+        self._check_kind(call, obj)
         unknown: list[str] | None = None if call.validation == "Ignore" else []
         try:
-            read = face.model.read(obj, unknown)
-        except status_errors.Refused as refused:
-            if refused.code == 400:
-                raise self._unreadable(call, refused.message) from None
+            read = resource.model.decode(obj, unknown)
+        except status_errors.StatusError as error:
+            if error.code == 400:
+                raise self._cannot_handle(call, error.message) from None
             raise
         read.setdefault("metadata", {})
-        self.report(call, [*(twice or []), *(unknown or [])], len(twice or []))
-        face.model.default(read)
+        self.report(call, [*(duplicates or []), *(unknown or [])], len(duplicates or []))
+        resource.model.default(read)
         return read
 
-    def _foreign(self, call: Call, version: str, kind: str) -> status_errors.Refused:
+    def _wrong_kind(self, call: ApiCall, version: str, kind: str) -> status_errors.StatusError:
         """A body of another kind or version."""
-        face = call.face
-        if face.custom:
+        resource = call.resource
+        if resource.custom:
             text = (
                 f"the API version in the data ({version}) does not match the expected API version"
-                f" ({face.api_version})"
+                f" ({resource.api_version})"
             )
             return status_errors.bad_request(text)
         short = version.rpartition("/")[2]
@@ -55,49 +55,49 @@ class Understanding:
                 ' "pkg/runtime/scheme.go:111"'
             )
         else:
-            inside = face.group.split(".")[0] or "core"
-            why = f"converting ({short}.{kind}) to ({inside}.{face.kind}): unknown conversion"
+            inside = resource.group.split(".")[0] or "core"
+            why = f"converting ({short}.{kind}) to ({inside}.{resource.kind}): unknown conversion"
         return status_errors.bad_request(
-            f'{kind} in version "{version}" cannot be handled as a {face.kind}: {why}'
+            f'{kind} in version "{version}" cannot be handled as a {resource.kind}: {why}'
         )
 
-    def understood_only(self, call: Call, obj: Object) -> None:
+    def check_fields(self, call: ApiCall, obj: Object) -> None:
         """Read, to refuse or warn, and leave the object as it is."""
-        self._is_of(call, obj)
+        self._check_kind(call, obj)
         unknown: list[str] = []
         try:
-            call.face.model.read(copy.deepcopy(obj), unknown)
-        except status_errors.Refused as refused:
-            raise self._unreadable(call, refused.message) from None
+            call.resource.model.decode(copy.deepcopy(obj), unknown)
+        except status_errors.StatusError as error:
+            raise self._cannot_handle(call, error.message) from None
         self.report(call, unknown, 0)
 
-    def report(self, call: Call, fields: list[str], twice: int) -> None:
+    def report(self, call: ApiCall, fields: list[str], duplicates: int) -> None:
         """Duplicate and unknown fields: an error when strict, else warnings."""
         texts = [
-            f'duplicate field "{f}"' if at < twice else f'unknown field "{f}"'
+            f'duplicate field "{f}"' if at < duplicates else f'unknown field "{f}"'
             for at, f in enumerate(fields)
         ]
         if not texts or call.validation == "Ignore":
             return
         if call.validation == "Strict":
-            raise self._unreadable(call, f"strict decoding error: {', '.join(texts)}")
+            raise self._cannot_handle(call, f"strict decoding error: {', '.join(texts)}")
         call.warnings += texts
 
-    def _unreadable(self, call: Call, why: str) -> status_errors.Refused:
-        face = call.face
+    def _cannot_handle(self, call: ApiCall, why: str) -> status_errors.StatusError:
+        resource = call.resource
         return status_errors.bad_request(
-            f'{face.kind} in version "{face.version}" cannot be handled as a {face.kind}: {why}'
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
         )
 
-    def _is_of(self, call: Call, obj: Object) -> None:
-        face = call.face
+    def _check_kind(self, call: ApiCall, obj: Object) -> None:
+        resource = call.resource
         version, kind = obj.get("apiVersion"), obj.get("kind")
-        if not face.custom and version is None and kind is None:
-            obj["apiVersion"], obj["kind"] = face.api_version, face.kind
+        if not resource.custom and version is None and kind is None:
+            obj["apiVersion"], obj["kind"] = resource.api_version, resource.kind
             return
         if not kind:
             raise status_errors.bad_request(f"Object 'Kind' is missing in '{encode(obj).decode()}'")
-        if version != face.api_version or kind != face.kind:
-            raise self._foreign(call, str(version), str(kind))
+        if version != resource.api_version or kind != resource.kind:
+            raise self._wrong_kind(call, str(version), str(kind))
         if not isinstance(obj.get("metadata", {}), dict):
             raise status_errors.bad_request("metadata: expected an object")

@@ -8,11 +8,11 @@ last of them. ``Foreground`` and ``Orphan`` are finalizers that the collector wo
 from typing import Any
 
 from moxwell.embedded.apiserver import request_body, status_errors
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.object_cache import Record
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.object_cache import ObjectRecord
 from moxwell.embedded.apiserver.reader import matcher
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.writer import Outcome, Writer, admit
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.writer import ResourceWriter, WriteResult, admit
 
 Object = dict[str, Any]
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
@@ -34,31 +34,31 @@ SHOWN = frozenset(
 )  # deletions of these are answered with the object
 
 
-class Remover:
+class Deleter:
     """Deletes."""
 
-    def __init__(self, core: Core, writer: Writer) -> None:
+    def __init__(self, core: ServerContext, writer: ResourceWriter) -> None:
         self._core, self._writer = core, writer
-        writer.removed = self.vanish
+        writer.removed = self.delete_finalized
 
-    def delete(self, call: Call, options: Object) -> tuple[int, Object]:
+    def delete(self, call: ApiCall, options: Object) -> tuple[int, Object]:
         """The answer: the object while it is still there, else a success."""
-        record = self._writer.live(call)
+        record = self._writer.current_record(call)
         return self.remove(call, record, options)
 
-    def remove(self, call: Call, record: Record, options: Object) -> tuple[int, Object]:
-        core, face = self._core, call.face
+    def remove(self, call: ApiCall, record: ObjectRecord, options: Object) -> tuple[int, Object]:
+        core, resource = self._core, call.resource
         self._preconditions(call, record, options)
-        old = core.seen(face, record)
+        old = core.decode(resource, record)
         admit(core, call, core.review(call, None, old))
-        if face.kind == "Namespace" and not face.group:
+        if resource.kind == "Namespace" and not resource.group:
             self._protect(record)
-        new = self._marked(call, old, options)
+        new = self._with_deletion_metadata(call, old, options)
         meta = new["metadata"]
-        if meta.get("finalizers") or not core.may_vanish(face, new):
+        if meta.get("finalizers") or not core.can_delete_now(resource, new):
             return 200, self._delay(call, record, old, new)
-        if face.kind in SHOWN and not face.custom:
-            shown = new if face.kind == "Pod" else old
+        if resource.kind in SHOWN and not resource.custom:
+            shown = new if resource.kind == "Pod" else old
             if not call.dry_run:
                 made = self._drop(call, shown, record)
                 shown["metadata"]["resourceVersion"] = str(made.revision)
@@ -67,28 +67,32 @@ class Remover:
             self._drop(call, old, record)
         return 200, self._success(call, record)
 
-    def _protect(self, record: Record) -> None:
+    def _protect(self, record: ObjectRecord) -> None:
         if record.name in ("default", "kube-system", "kube-public"):
             raise status_errors.forbidden(
                 "namespaces", "", record.name, "this namespace may not be deleted"
             )
 
-    def _preconditions(self, call: Call, record: Record, options: Object) -> None:
-        face, wanted = call.face, options.get("preconditions") or {}
+    def _preconditions(self, call: ApiCall, record: ObjectRecord, options: Object) -> None:
+        resource, wanted = call.resource, options.get("preconditions") or {}
         uid, version = wanted.get("uid"), wanted.get("resourceVersion")
         if uid is not None and uid != record.uid:
             why = (
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.uid}"
             )
-            raise status_errors.conflict(face.plural, face.group, record.name, why, kind=face.kind)
+            raise status_errors.conflict(
+                resource.plural, resource.group, record.name, why, kind=resource.kind
+            )
         if version is not None and version != str(record.revision):
             why = (
                 f"Precondition failed: ResourceVersion in precondition: {version}, "
                 f"ResourceVersion in object meta: {record.revision}"
             )
-            raise status_errors.conflict(face.plural, face.group, record.name, why, kind=face.kind)
+            raise status_errors.conflict(
+                resource.plural, resource.group, record.name, why, kind=resource.kind
+            )
 
-    def _marked(self, call: Call, old: Object, options: Object) -> Object:
+    def _with_deletion_metadata(self, call: ApiCall, old: Object, options: Object) -> Object:
         """The object with what a deletion adds to it."""
         meta = dict(old["metadata"])
         finalizers = _finalizers(meta.get("finalizers") or [], options)
@@ -101,9 +105,9 @@ class Remover:
             meta["deletionGracePeriodSeconds"] = self._grace(call, old, options)
             if "generation" in meta:
                 meta["generation"] += 1
-            if call.face.kind == "CustomResourceDefinition":
+            if call.resource.kind == "CustomResourceDefinition":
                 return self._terminating({**old, "metadata": meta})
-        elif call.face.kind == "Pod" and options.get("gracePeriodSeconds") == 0:
+        elif call.resource.kind == "Pod" and options.get("gracePeriodSeconds") == 0:
             meta["deletionGracePeriodSeconds"] = 0
         return {**old, "metadata": meta}
 
@@ -117,10 +121,10 @@ class Remover:
         others = [c for c in status.get("conditions") or () if c["type"] != "Terminating"]
         return {**crd, "status": {**status, "conditions": [*others, made]}}
 
-    def _grace(self, call: Call, old: Object, options: Object) -> int:
+    def _grace(self, call: ApiCall, old: Object, options: Object) -> int:
         """Only a Pod on a node has somebody who would use the time."""
         spec, status = old.get("spec") or {}, old.get("status") or {}
-        if call.face.kind != "Pod" or call.face.group or not spec.get("nodeName"):
+        if call.resource.kind != "Pod" or call.resource.group or not spec.get("nodeName"):
             return 0
         if status.get("phase") in ("Failed", "Succeeded"):
             return 0
@@ -128,33 +132,40 @@ class Remover:
         found: int = spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked
         return max(found, 0)
 
-    def _delay(self, call: Call, record: Record, old: Object, new: Object) -> Object:
-        core, face = self._core, call.face
-        if face.kind == "Namespace" and not face.group:
+    def _delay(self, call: ApiCall, record: ObjectRecord, old: Object, new: Object) -> Object:
+        core, resource = self._core, call.resource
+        if resource.kind == "Namespace" and not resource.group:
             new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
         before = old["metadata"]
         if before == new["metadata"] or call.dry_run:
             return new
-        made = core.put(face, face.to_hub({**new, "metadata": dict(new["metadata"])}), record)
+        made = core.put(
+            resource, resource.to_hub({**new, "metadata": dict(new["metadata"])}), record
+        )
         new["metadata"]["resourceVersion"] = str(made.revision)
         return new
 
-    def _drop(self, call: Call, obj: Object, record: Record) -> Record:
-        face = call.face
-        hub = face.to_hub({**obj, "metadata": dict(obj["metadata"])})
-        return self._core.commits.drop(face.store, hub, record)
+    def _drop(self, call: ApiCall, obj: Object, record: ObjectRecord) -> ObjectRecord:
+        resource = call.resource
+        hub = resource.to_hub({**obj, "metadata": dict(obj["metadata"])})
+        return self._core.committer.drop(resource.group_resource, hub, record)
 
-    def vanish(self, call: Call, obj: Object, record: Record) -> Outcome:
+    def delete_finalized(self, call: ApiCall, obj: Object, record: ObjectRecord) -> WriteResult:
         """The last finalizer is gone: so is the object."""
         if call.dry_run:
-            return Outcome(200, obj, None)
+            return WriteResult(200, obj, None)
         self._drop(call, obj, record)
         obj["metadata"]["resourceVersion"] = str(record.revision)
-        return Outcome(200, obj, None)
+        return WriteResult(200, obj, None)
 
-    def _success(self, call: Call, record: Record) -> Object:
-        face = call.face
-        details = {"name": record.name, "group": face.group, "kind": face.plural, "uid": record.uid}
+    def _success(self, call: ApiCall, record: ObjectRecord) -> Object:
+        resource = call.resource
+        details = {
+            "name": record.name,
+            "group": resource.group,
+            "kind": resource.plural,
+            "uid": record.uid,
+        }
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -163,11 +174,15 @@ class Remover:
             "details": {k: v for k, v in details.items() if v},
         }
 
-    def delete_collection(self, call: Call, options: Object) -> list[Record]:
+    def delete_collection(self, call: ApiCall, options: Object) -> list[ObjectRecord]:
         """Everything the selectors match; returns what it was."""
-        wants = matcher(call)
-        prefix = f"{call.namespace}/" if call.namespace and call.face.namespaced else ""
-        found = [r for r in self._core.state.scan_staged(call.face.store, prefix) if wants(r)]
+        matches = matcher(call)
+        prefix = f"{call.namespace}/" if call.namespace and call.resource.namespaced else ""
+        found = [
+            r
+            for r in self._core.cache.scan_staged(call.resource.group_resource, prefix)
+            if matches(r)
+        ]
         for record in found:
             self.remove(call, record, options)
         return found
@@ -186,12 +201,12 @@ def _finalizers(have: list[str], options: Object) -> list[str]:
     return have
 
 
-def options_of(call: Call, from_protobuf: request_body.FromProtobuf) -> Object:
+def decode_delete_options(call: ApiCall, from_protobuf: request_body.FromProtobuf) -> Object:
     """DeleteOptions from body and query."""
     options: Object = {}
     if call.request.body.strip():
         kind = call.request.headers.get("content-type", "")
-        options = request_body.read(call.request.body, kind, from_protobuf)
+        options = request_body.decode_body(call.request.body, kind, from_protobuf)
         if options.get("kind", "DeleteOptions") != "DeleteOptions":
             what = f'{options["kind"]} in version "{options.get("apiVersion", "")}"'
             raise status_errors.bad_request(
@@ -216,12 +231,12 @@ def _check(options: Object) -> None:
             f'Unsupported value: "{policy}": supported values: "Foreground", "Background",'
             ' "Orphan", "nil"'
         )
-        cause = status_errors.Cause("FieldValueNotSupported", text, "propagationPolicy")
+        cause = status_errors.StatusCause("FieldValueNotSupported", text, "propagationPolicy")
         raise status_errors.invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     if policy is not None and options.get("orphanDependents") is not None:
         text = (
             f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be'
             " both set"
         )
-        cause = status_errors.Cause("FieldValueInvalid", text, "propagationPolicy")
+        cause = status_errors.StatusCause("FieldValueInvalid", text, "propagationPolicy")
         raise status_errors.invalid("DeleteOptions", "meta.k8s.io", "", [cause])

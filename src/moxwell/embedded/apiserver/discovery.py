@@ -12,7 +12,7 @@ from moxwell.api import requests
 from moxwell.embedded.apiserver import representations
 from moxwell.embedded.apiserver.crd.definitions import version_order
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.resources import Face, Registry
+from moxwell.embedded.apiserver.resources import ResourceRegistry, ServedResource
 
 Object = dict[str, Any]
 AGGREGATED = ("v2", "v2beta1")
@@ -49,24 +49,24 @@ _FIRST = [
 ]
 
 
-def storage_hash(face: Face) -> str:
+def storage_hash(resource: ServedResource) -> str:
     """Names where objects are kept, so that clients notice a change of it."""
-    group, _, version = face.hub.rpartition("/")
-    text = f"{group}/{version}/{face.kind}" if group else f"{version}/{face.kind}"
+    group, _, version = resource.hub.rpartition("/")
+    text = f"{group}/{version}/{resource.kind}" if group else f"{version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
-class Discovery:
+class DiscoveryHandler:
     """Answers discovery requests."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ResourceRegistry) -> None:
         self._registry = registry
         self._epoch = -1
-        self._kept: dict[str, tuple[bytes, str]] = {}
+        self._cached: dict[str, tuple[bytes, str]] = {}
 
-    def answer(self, request: requests.Request) -> requests.Response | None:
+    def handle(self, request: requests.Request) -> requests.Response | None:
         if self._epoch != self._registry.epoch:
-            self._epoch, self._kept = self._registry.epoch, {}
+            self._epoch, self._cached = self._registry.epoch, {}
         parts = [part for part in request.path.split("/") if part]
         if parts in (["api"], ["apis"]):
             version = _aggregated(request.headers.get("accept", ""))
@@ -76,11 +76,11 @@ class Discovery:
 
     def _root(self, request: requests.Request, root: str, version: str) -> requests.Response:
         key = f"{root}:{version}"
-        if key not in self._kept:
+        if key not in self._cached:
             made = self._new(root, version) if version else self._old([root])
             body = encode(made) + b"\n"
-            self._kept[key] = (body, '"' + hashlib.sha256(body).hexdigest().upper() + '"')
-        body, tag = self._kept[key]
+            self._cached[key] = (body, '"' + hashlib.sha256(body).hexdigest().upper() + '"')
+        body, tag = self._cached[key]
         if not version:
             return _json(body, "application/json")
         kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -158,15 +158,15 @@ def _aggregated(accept: str) -> str:
     return ""
 
 
-def _group(name: str, versions: dict[str, list[Face]]) -> Object:
+def _group(name: str, versions: dict[str, list[ServedResource]]) -> Object:
     listed = [
         {"groupVersion": f"{name}/{v}", "version": v} for v in sorted(versions, key=version_order)
     ]
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def _resource_list(group: str, version: str, faces: list[Face]) -> Object:
-    rows = [row for face in faces for row in _rows(face)]
+def _resource_list(group: str, version: str, resources: list[ServedResource]) -> Object:
+    rows = [row for resource in resources for row in _rows(resource)]
     return {
         "kind": "APIResourceList",
         **({"apiVersion": "v1"} if group else {}),
@@ -175,76 +175,82 @@ def _resource_list(group: str, version: str, faces: list[Face]) -> Object:
     }
 
 
-def _rows(face: Face) -> list[Object]:
+def _rows(resource: ServedResource) -> list[Object]:
     row: Object = {
-        "name": face.plural,
-        "singularName": face.singular,
-        "namespaced": face.namespaced,
-        "kind": face.kind,
-        "verbs": _verbs(face),
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": _verbs(resource),
     }
-    if face.short:
-        row["shortNames"] = list(face.short)
-    if face.categories:
-        row["categories"] = list(face.categories)
-    if "get" in face.verbs:
-        row["storageVersionHash"] = storage_hash(face)
-    return [row, *(_sub_row(face, sub) for sub in face.subs)]
+    if resource.short:
+        row["shortNames"] = list(resource.short)
+    if resource.categories:
+        row["categories"] = list(resource.categories)
+    if "get" in resource.verbs:
+        row["storageVersionHash"] = storage_hash(resource)
+    return [row, *(_sub_row(resource, subresource) for subresource in resource.subresources)]
 
 
-def _sub_row(face: Face, sub: str) -> Object:
-    about, verbs = _SUBS[sub]
+def _sub_row(resource: ServedResource, subresource: str) -> Object:
+    about, verbs = _SUBS[subresource]
     row: Object = {
-        "name": f"{face.plural}/{sub}",
+        "name": f"{resource.plural}/{subresource}",
         "singularName": "",
-        "namespaced": face.namespaced,
+        "namespaced": resource.namespaced,
     }
     if about:
         row |= {k: v for k, v in about.items() if v and k != "kind" and about["group"]}
         row["kind"] = about["kind"]
     else:
-        row["kind"] = face.kind
+        row["kind"] = resource.kind
     return {**row, "verbs": list(verbs)}
 
 
-def _group_item(name: str, versions: dict[str, list[Face]]) -> Object:
+def _group_item(name: str, versions: dict[str, list[ServedResource]]) -> Object:
     listed = []
     for version in sorted(versions, key=version_order):
-        resources = [_resource_item(face) for face in versions[version]]
+        resources = [_resource_item(resource) for resource in versions[version]]
         listed.append({"version": version, "resources": resources, "freshness": "Current"})
     return {"metadata": {"name": name} if name else {}, "versions": listed}
 
 
-def _resource_item(face: Face) -> Object:
+def _resource_item(resource: ServedResource) -> Object:
     item: Object = {
-        "resource": face.plural,
-        "responseKind": _own_kind(face),
-        "scope": "Namespaced" if face.namespaced else "Cluster",
-        "singularResource": face.singular,
-        "verbs": _verbs(face),
+        "resource": resource.plural,
+        "responseKind": _own_kind(resource),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": _verbs(resource),
     }
-    if face.short:
-        item["shortNames"] = list(face.short)
-    if face.categories:
-        item["categories"] = list(face.categories)
-    if face.subs:
-        item["subresources"] = [_sub_item(face, sub) for sub in face.subs]
+    if resource.short:
+        item["shortNames"] = list(resource.short)
+    if resource.categories:
+        item["categories"] = list(resource.categories)
+    if resource.subresources:
+        item["subresources"] = [
+            _sub_item(resource, subresource) for subresource in resource.subresources
+        ]
     return item
 
 
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 
 
-def _verbs(face: Face) -> list[str]:
-    return list(_CUSTOM_VERBS) if face.custom else sorted(face.verbs)
+def _verbs(resource: ServedResource) -> list[str]:
+    return list(_CUSTOM_VERBS) if resource.custom else sorted(resource.verbs)
 
 
-def _own_kind(face: Face) -> Object:
+def _own_kind(resource: ServedResource) -> Object:
     """The core group's kinds name neither group nor version."""
-    return {"group": face.group, "version": face.version if face.group else "", "kind": face.kind}
+    return {
+        "group": resource.group,
+        "version": resource.version if resource.group else "",
+        "kind": resource.kind,
+    }
 
 
-def _sub_item(face: Face, sub: str) -> Object:
-    about, verbs = _SUBS[sub]
-    kind = about or _own_kind(face)
-    return {"subresource": sub, "responseKind": kind, "verbs": list(verbs)}
+def _sub_item(resource: ServedResource, subresource: str) -> Object:
+    about, verbs = _SUBS[subresource]
+    kind = about or _own_kind(resource)
+    return {"subresource": subresource, "responseKind": kind, "verbs": list(verbs)}

@@ -32,19 +32,21 @@ _PROTECTION = frozenset(
 _FIRST = ("namespaces", "customresourcedefinitions", "storageclasses", "priorityclasses")
 
 
-class ApiRefused(Invalid):
+class ApiRequestFailed(Invalid):
     """The API would not take (or give) something."""
 
     reason = "ApiRefused"
 
 
-class Session:
+class ApiSession:
     """Plain requests to a handler."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    async def ask(self, method: str, path: str, body: Any = None, **query: str) -> tuple[int, Any]:
+    async def attributes(
+        self, method: str, path: str, body: Any = None, **query: str
+    ) -> tuple[int, Any]:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request = Request(
             method=method,
@@ -60,29 +62,29 @@ class Session:
         answer = await self._handler.handle(request)
         return answer.status, msgspec.json.decode(answer.body) if answer.body.strip() else None
 
-    async def need(self, method: str, path: str, body: Any = None, **query: str) -> Any:
-        status, found = await self.ask(method, path, body, **query)
+    async def require(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        status, found = await self.attributes(method, path, body, **query)
         if status >= 300:
             message = found.get("message", "") if isinstance(found, dict) else ""
-            raise ApiRefused(f"{method} {path}: {status} {message}")
+            raise ApiRequestFailed(f"{method} {path}: {status} {message}")
         return found
 
     async def resources(self) -> list[Object]:
         """Every resource in its preferred version, with the path of its group version."""
-        groups = (await self.need("GET", "/apis"))["groups"]
+        groups = (await self.require("GET", "/apis"))["groups"]
         roots = ["/api/v1", *(f"/apis/{g['preferredVersion']['groupVersion']}" for g in groups)]
         found = []
         for root in roots:
-            listed = (await self.need("GET", root))["resources"]
-            subs = {r["name"] for r in listed if "/" in r["name"]}
+            listed = (await self.require("GET", root))["resources"]
+            subresources = {r["name"] for r in listed if "/" in r["name"]}
             for row in listed:
                 if "/" not in row["name"] and "list" in row["verbs"]:
-                    status = f"{row['name']}/status" in subs
+                    status = f"{row['name']}/status" in subresources
                     found.append({**row, "root": root, "status": status})
         return found
 
 
-def is_kept(plural: str, obj: Object) -> bool:
+def is_exported(plural: str, obj: Object) -> bool:
     """Whether an object is somebody's, and not the cluster's own."""
     meta = obj["metadata"]
     if meta.get("deletionTimestamp") or meta.get("namespace") in _SYSTEM:
@@ -99,16 +101,16 @@ def is_kept(plural: str, obj: Object) -> bool:
     return name not in own.get(plural, ())
 
 
-def trimmed(obj: Object, *, whole: bool) -> Object:
+def without_server_fields(obj: Object, *, complete: bool) -> Object:
     """Without what only the server writes."""
     meta = {k: v for k, v in obj["metadata"].items() if k not in _SERVER}
-    if not whole:
+    if not complete:
         meta = {k: v for k, v in meta.items() if k not in _WHOLE}
     finalizers = [f for f in meta.pop("finalizers", ()) if f not in _PROTECTION]
     if finalizers:
         meta["finalizers"] = finalizers
     head = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": meta}
-    skip = ("metadata",) if whole else ("metadata", "status")
+    skip = ("metadata",) if complete else ("metadata", "status")
     rest = {k: v for k, v in obj.items() if k not in skip and k not in head}
     if obj["kind"] == "Namespace":
         rest = {}
@@ -124,9 +126,9 @@ def _order(row: Mapping[str, Any]) -> tuple[int, bool, str]:
     return _FIRST.index(name) if name in _FIRST else len(_FIRST), row["namespaced"], name
 
 
-async def dump(handler: Handler, *, whole: bool = False) -> AsyncIterator[Object]:
+async def dump(handler: Handler, *, complete: bool = False) -> AsyncIterator[Object]:
     """Every object worth keeping, definitions and namespaces first."""
-    session = Session(handler)
+    session = ApiSession(handler)
     for row in sorted(await session.resources(), key=_order):
         if row["name"] in SKIPPED:
             continue
@@ -134,11 +136,11 @@ async def dump(handler: Handler, *, whole: bool = False) -> AsyncIterator[Object
         token = ""
         while True:
             query = {"limit": "500", **({"continue": token} if token else {})}
-            page = await session.need("GET", f"{row['root']}/{row['name']}", **query)
+            page = await session.require("GET", f"{row['root']}/{row['name']}", **query)
             for item in page.get("items") or ():
                 obj = {**item, "apiVersion": version, "kind": row["kind"]}
-                if is_kept(row["name"], obj):
-                    yield trimmed(obj, whole=whole)
+                if is_exported(row["name"], obj):
+                    yield without_server_fields(obj, complete=complete)
             token = (page.get("metadata") or {}).get("continue", "")
             if not token:
                 break
@@ -161,11 +163,11 @@ def from_yaml(text: str) -> list[Object]:
     return found
 
 
-class Writer:
+class ManifestWriter:
     """Writes documents into an API."""
 
     def __init__(self, handler: Handler) -> None:
-        self._session = Session(handler)
+        self._session = ApiSession(handler)
         self._rows: dict[tuple[str, str], Object] = {}
         self._uids: dict[str, str] = {}  # old to new
 
@@ -182,7 +184,7 @@ class Writer:
 
     async def _discover(self, version: str) -> None:
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        status, found = await self._session.ask("GET", root)
+        status, found = await self._session.attributes("GET", root)
         if status != 200:
             return
         names = {r["name"] for r in found["resources"]}
@@ -203,17 +205,17 @@ class Writer:
                 {**o, "uid": self._uids[o["uid"]]} for o in owners if o["uid"] in self._uids
             ]
         body = {**obj, "metadata": meta}
-        status, found = await self._session.ask("POST", path, body)
+        status, found = await self._session.attributes("POST", path, body)
         if status == 409:
-            found = await self._session.need("PATCH", f"{path}/{meta['name']}", body)
+            found = await self._session.require("PATCH", f"{path}/{meta['name']}", body)
         elif status >= 300:
             text = found.get("message", "") if isinstance(found, dict) else ""
-            raise ApiRefused(f"{obj['kind']} {meta['name']}: {text}")
+            raise ApiRequestFailed(f"{obj['kind']} {meta['name']}: {text}")
         if old_uid:
             self._uids[old_uid] = found["metadata"]["uid"]
         if obj.get("status") and row["status"]:
             change = {"status": obj["status"]}
-            await self._session.need("PATCH", f"{path}/{meta['name']}/status", change)
+            await self._session.require("PATCH", f"{path}/{meta['name']}/status", change)
 
 
 def owners_first(objects: Iterable[Object]) -> list[Object]:
@@ -239,7 +241,7 @@ def owners_first(objects: Iterable[Object]) -> list[Object]:
 
 async def load(handler: Handler, objects: Iterable[Object]) -> int:
     """Write everything; how many there were."""
-    writer, count = Writer(handler), 0
+    writer, count = ManifestWriter(handler), 0
     for obj in owners_first(objects):
         await writer.write(obj)
         count += 1

@@ -10,115 +10,122 @@ from typing import Any
 
 from moxwell.api import requests
 from moxwell.embedded.apiserver import request_info
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.deleter import FOREGROUND, ORPHAN, Remover
-from moxwell.embedded.apiserver.object_cache import Record
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.resources import Face
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.deleter import FOREGROUND, ORPHAN, Deleter
+from moxwell.embedded.apiserver.object_cache import ObjectRecord
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.resources import ServedResource
 
 Object = dict[str, Any]
 
 
-def internal_call(face: Face, record: Record, method: str = "DELETE") -> Call:
+def internal_call(
+    resource: ServedResource, record: ObjectRecord, method: str = "DELETE"
+) -> ApiCall:
     """A call of the store's own."""
     headers = {"user-agent": "kube-controller-manager"}
-    return Call(
+    return ApiCall(
         request=requests.Request(method=method, path="", headers=headers),
-        face=face,
+        resource=resource,
         verb="delete",
         namespace=record.namespace,
         name=record.name,
-        sub="",
+        subresource="",
         user=request_info.ADMIN,
         query={},
     )
 
 
-class Garbage:
+class GarbageCollector:
     """Works off one object at a time."""
 
-    def __init__(self, core: Core, remover: Remover) -> None:
-        self._core, self._remover = core, remover
+    def __init__(self, core: ServerContext, deleter: Deleter) -> None:
+        self._core, self._deleter = core, deleter
 
-    def look(self, store: str, key: str) -> None:
+    def sync(self, group_resource: str, key: str) -> None:
         """Do whatever this object's owners or dependants call for."""
-        record = self._core.state.find_staged(store, key)
-        face = self._core.registry.hub(store)
-        if record is None or face is None:
+        record = self._core.cache.find_staged(group_resource, key)
+        resource = self._core.registry.hub(group_resource)
+        if record is None or resource is None:
             return
         obj = record.object()
         if obj["metadata"].get("deletionTimestamp"):
-            self._finalize(face, record, obj)
+            self._finalize(resource, record, obj)
         elif record.owners:
-            self._judge(face, record, obj)
+            self._sync_dependent(resource, record, obj)
 
     # -- as an owner
 
-    def _finalize(self, face: Face, record: Record, obj: Object) -> None:
+    def _finalize(self, resource: ServedResource, record: ObjectRecord, obj: Object) -> None:
         finalizers = obj["metadata"].get("finalizers") or []
         if ORPHAN in finalizers:
-            for dependant in self._core.state.owned_by(record.uid):
-                self._release(dependant, {record.uid})
-            self._strike(face, record, obj, ORPHAN)
-        elif FOREGROUND in finalizers and not self._blocking(record.uid):
-            self._strike(face, record, obj, FOREGROUND)
+            for dependant in self._core.cache.owned_by(record.uid):
+                self._remove_owner_references(dependant, {record.uid})
+            self._remove_finalizer(resource, record, obj, ORPHAN)
+        elif FOREGROUND in finalizers and not self._has_blocking_dependents(record.uid):
+            self._remove_finalizer(resource, record, obj, FOREGROUND)
         elif FOREGROUND in finalizers:
-            for dependant in self._core.state.owned_by(record.uid):
-                self.look(dependant.store, dependant.key)
+            for dependant in self._core.cache.owned_by(record.uid):
+                self.sync(dependant.group_resource, dependant.key)
 
-    def _blocking(self, uid: str) -> bool:
+    def _has_blocking_dependents(self, uid: str) -> bool:
         return any(
             ref.get("uid") == uid and ref.get("blockOwnerDeletion")
-            for dependant in self._core.state.owned_by(uid)
-            if (now := self._core.state.find_staged(dependant.store, dependant.key)) is not None
+            for dependant in self._core.cache.owned_by(uid)
+            if (now := self._core.cache.find_staged(dependant.group_resource, dependant.key))
+            is not None
             for ref in now.object()["metadata"].get("ownerReferences") or ()
         )
 
-    def _strike(self, face: Face, record: Record, obj: Object, finalizer: str) -> None:
+    def _remove_finalizer(
+        self, resource: ServedResource, record: ObjectRecord, obj: Object, finalizer: str
+    ) -> None:
         meta = obj["metadata"]
-        left = [name for name in meta["finalizers"] if name != finalizer]
-        if left:
-            meta["finalizers"] = left
+        remaining = [name for name in meta["finalizers"] if name != finalizer]
+        if remaining:
+            meta["finalizers"] = remaining
         else:
             meta.pop("finalizers")
-        self.write(face, record, obj)
+        self.write(resource, record, obj)
 
-    def write(self, face: Face, record: Record, obj: Object) -> None:
+    def write(self, resource: ServedResource, record: ObjectRecord, obj: Object) -> None:
         """Store a changed object, or let it go if nothing holds it any more."""
         meta = obj["metadata"]
         done = meta.get("deletionTimestamp") and not meta.get("finalizers")
-        if done and self._core.may_vanish(face, obj):
-            self._core.commits.drop(face.store, obj, record)
+        if done and self._core.can_delete_now(resource, obj):
+            self._core.committer.drop(resource.group_resource, obj, record)
         else:
-            self._core.put(face, obj, record)
+            self._core.put(resource, obj, record)
 
     # -- as a dependant
 
-    def _judge(self, face: Face, record: Record, obj: Object) -> None:
+    def _sync_dependent(self, resource: ServedResource, record: ObjectRecord, obj: Object) -> None:
         refs = obj["metadata"]["ownerReferences"]
-        fates: dict[str, set[str]] = {"solid": set(), "waiting": set(), "dangling": set()}
+        owner_states: dict[str, set[str]] = {"solid": set(), "waiting": set(), "dangling": set()}
         for ref in refs:
-            fates[self._fate(ref, record.namespace)].add(ref["uid"])
-        solid, waiting, dangling = fates.values()
+            owner_states[self._owner_state(ref, record.namespace)].add(ref["uid"])
+        solid, waiting, dangling = owner_states.values()
         if solid:
             if dangling or waiting:
-                self._release(record, dangling | waiting)
+                self._remove_owner_references(record, dangling | waiting)
             return
         policy = "Background"
-        if waiting and any(self._core.state.owned_by(record.uid)):
+        if waiting and any(self._core.cache.owned_by(record.uid)):
             policy = "Foreground"
         if dangling or waiting:
             options = {"preconditions": {"uid": record.uid}, "propagationPolicy": policy}
-            self._remover.remove(internal_call(face, record), record, options)
+            self._deleter.remove(internal_call(resource, record), record, options)
 
-    def _fate(self, ref: Object, namespace: str) -> str:
+    def _owner_state(self, ref: Object, namespace: str) -> str:
         """Whether an owner is there to stay, waits for its dependants to go, or is gone."""
         group = ref.get("apiVersion", "").rpartition("/")[0]
-        faces = [f for f in self._core.registry if f.kind == ref.get("kind") and f.group == group]
-        if not faces:
+        resources = [
+            f for f in self._core.registry if f.kind == ref.get("kind") and f.group == group
+        ]
+        if not resources:
             return "solid"  # nobody here knows that kind: not ours to judge
-        key = f"{namespace}/{ref.get('name')}" if faces[0].namespaced else str(ref.get("name"))
-        owner = self._core.state.find_staged(faces[0].store, key)
+        key = f"{namespace}/{ref.get('name')}" if resources[0].namespaced else str(ref.get("name"))
+        owner = self._core.cache.find_staged(resources[0].group_resource, key)
         if owner is None or owner.uid != ref.get("uid"):
             return "dangling"
         if ref.get("blockOwnerDeletion") and FOREGROUND.encode() in owner.body:
@@ -127,17 +134,17 @@ class Garbage:
                 return "waiting"
         return "solid"
 
-    def _release(self, record: Record, uids: set[str]) -> None:
+    def _remove_owner_references(self, record: ObjectRecord, uids: set[str]) -> None:
         """Take references to these owners away."""
-        now = self._core.state.find_staged(record.store, record.key)
-        face = self._core.registry.hub(record.store)
-        if now is None or face is None:
+        now = self._core.cache.find_staged(record.group_resource, record.key)
+        resource = self._core.registry.hub(record.group_resource)
+        if now is None or resource is None:
             return
         obj = now.object()
         meta = obj["metadata"]
-        left = [r for r in meta.get("ownerReferences") or () if r["uid"] not in uids]
-        if left:
-            meta["ownerReferences"] = left
+        remaining = [r for r in meta.get("ownerReferences") or () if r["uid"] not in uids]
+        if remaining:
+            meta["ownerReferences"] = remaining
         else:
             meta.pop("ownerReferences", None)
-        self._core.put(face, obj, now)
+        self._core.put(resource, obj, now)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from moxwell.api.requests import User
+from moxwell.api.requests import UserInfo
 
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class AdmissionAttributes:
     """One write under review; ``object`` is None for deletions, ``old`` for creations."""
 
     operation: str  # CREATE, UPDATE, DELETE
@@ -27,22 +27,24 @@ class Review:
     namespace: str
     name: str
     subresource: str
-    user: User
+    user: UserInfo
     dry_run: bool
     object: Object | None
     old: Object | None
 
 
-Admit = Callable[[Review], Sequence[str]]  # warnings; raises a MoxwellError to refuse
-Mutate = Callable[[Review], Object]  # the object to store, changed or not
-Convert = Callable[[Object, str], Object]  # the object in another apiVersion of its group
+AdmitHook = Callable[
+    [AdmissionAttributes], Sequence[str]
+]  # warnings; raises a MoxwellError to refuse
+MutateHook = Callable[[AdmissionAttributes], Object]  # the object to store, changed or not
+ConvertHook = Callable[[Object, str], Object]  # the object in another apiVersion of its group
 
 
-def _admit_all(_: Review) -> Sequence[str]:
+def _admit_all(_: AdmissionAttributes) -> Sequence[str]:
     return ()
 
 
-def _unchanged(review: Review) -> Object:
+def _unchanged(review: AdmissionAttributes) -> Object:
     return review.object or {}
 
 
@@ -50,6 +52,6 @@ def _unchanged(review: Review) -> Object:
 class Hooks:
     """All that is plugged in. Converters are by ``plural.group`` of the CRD."""
 
-    admit: Admit = _admit_all
-    mutate: Mutate = _unchanged
-    converters: Mapping[str, Convert] = field(default_factory=dict)
+    admit: AdmitHook = _admit_all
+    mutate: MutateHook = _unchanged
+    converters: Mapping[str, ConvertHook] = field(default_factory=dict)

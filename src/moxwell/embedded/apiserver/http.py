@@ -19,13 +19,15 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from moxwell.api import requests
+from moxwell.atomic_file import write_private
 from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.auth import bootstrap_tokens
-from moxwell.embedded.apiserver.auth.ca import Authority, write_private
-from moxwell.embedded.apiserver.server import Store, status_response
+from moxwell.embedded.apiserver.server import EmbeddedApiServer, status_response
+from moxwell.kube import kubeconfig_writer
+from moxwell.pki.folder import CertificateAuthority
 
 MAX_BODY = 3 * 1024 * 1024
-ANONYMOUS = requests.User(name="system:anonymous", groups=("system:unauthenticated",))
+ANONYMOUS = requests.UserInfo(name="system:anonymous", groups=("system:unauthenticated",))
 _WARNINGS = re.compile(r', (?=299 - ")')
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SERVICE = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -36,16 +38,16 @@ class HttpServer:
 
     def __init__(
         self,
-        store: Store,
-        authority: Authority,
+        api_server: EmbeddedApiServer,
+        authority: CertificateAuthority,
         *,
         folder: Path,
         host: str = "127.0.0.1",
         port: int = 0,
         names: Sequence[str] = (),
-        tokens: Mapping[str, requests.User] | None = None,
+        tokens: Mapping[str, requests.UserInfo] | None = None,
     ) -> None:
-        self._store, self._authority, self._folder = store, authority, folder
+        self._api_server, self._authority, self._folder = api_server, authority, folder
         self._host, self._port, self._names = host, port, names
         self._static = dict(tokens or {})
         self._runner: web.AppRunner | None = None
@@ -69,7 +71,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         if self._runner is not None:
-            self._store.core.feeds.end()
+            self._api_server.core.watch_caches.end()
             await self._runner.cleanup()
             self._runner = None
 
@@ -93,7 +95,8 @@ class HttpServer:
     ) -> None:
         """For an administrator, unless told otherwise; 0600."""
         pair = self._authority.client(user, groups)
-        self._authority.write_kubeconfig(path, self.url, pair)
+        text = kubeconfig_writer.render(self.url, self._authority.certificate, pair, "moxwell")
+        write_private(path, text.encode())
 
     def _tls(self) -> ssl.SSLContext:
         pair = self._authority.server([*LOOPBACK, *SERVICE, self._host, *self._names])
@@ -111,19 +114,19 @@ class HttpServer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:
-            asked = await self._asked(request)
+            api_request = await self._api_request(request)
         except web.HTTPRequestEntityTooLarge:
             text = "Request entity too large: limit is 3145728"
-            refused = status_errors.Refused(413, "RequestEntityTooLarge", text)
-            return _whole(status_response(refused))
-        except status_errors.Refused as refused:
-            return _whole(status_response(refused))
-        answer = await self._store.handle(asked)
+            error = status_errors.StatusError(413, "RequestEntityTooLarge", text)
+            return _full_response(status_response(error))
+        except status_errors.StatusError as error:
+            return _full_response(status_response(error))
+        answer = await self._api_server.handle(api_request)
         if answer.chunks is None:
-            return _whole(answer)
-        return await _streamed(request, answer)
+            return _full_response(answer)
+        return await _stream(request, answer)
 
-    async def _asked(self, request: web.Request) -> requests.Request:
+    async def _api_request(self, request: web.Request) -> requests.Request:
         headers = {name.lower(): value for name, value in request.headers.items()}
         return requests.Request(
             method=request.method,
@@ -134,7 +137,7 @@ class HttpServer:
             user=self._user(request, headers.get("authorization", "")),
         )
 
-    def _user(self, request: web.Request, authorization: str) -> requests.User:
+    def _user(self, request: web.Request, authorization: str) -> requests.UserInfo:
         transport = request.transport
         peer = transport.get_extra_info("peercert") if transport is not None else None
         if peer:
@@ -144,37 +147,37 @@ class HttpServer:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer":
             raise status_errors.unauthorized()
-        found = self.prove(token.strip())
+        found = self.authenticate(token.strip())
         if found is None:
             raise status_errors.unauthorized()
         return found
 
-    def prove(self, token: str) -> requests.User | None:
+    def authenticate(self, token: str) -> requests.UserInfo | None:
         """Whom a bearer token proves."""
         for known, user in self._static.items():
             if hmac.compare_digest(known.encode(), token.encode(errors="surrogateescape")):
                 return _authenticated(user)
-        proven = self._store.tokens.check(token)
-        if proven is not None:
-            return proven.user
-        core = self._store.core
-        return bootstrap_tokens.prove(token, core.state, core.clock)
+        verified = self._api_server.tokens.verify(token)
+        if verified is not None:
+            return verified.user
+        core = self._api_server.core
+        return bootstrap_tokens.authenticate(token, core.cache, core.clock)
 
 
-def _authenticated(user: requests.User) -> requests.User:
+def _authenticated(user: requests.UserInfo) -> requests.UserInfo:
     if "system:authenticated" in user.groups:
         return user
     groups = (*user.groups, "system:authenticated")
-    return requests.User(name=user.name, groups=groups, uid=user.uid, extra=user.extra)
+    return requests.UserInfo(name=user.name, groups=groups, uid=user.uid, extra=user.extra)
 
 
-def _from_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> requests.User:
+def _from_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> requests.UserInfo:
     parts = [pair for part in subject for pair in part]
     name = next((value for key, value in parts if key == "commonName"), "")
     groups = tuple(value for key, value in parts if key == "organizationName")
     if not name:
         raise status_errors.unauthorized()
-    return _authenticated(requests.User(name=name, groups=groups))
+    return _authenticated(requests.UserInfo(name=name, groups=groups))
 
 
 def _headers(answer: requests.Response) -> CIMultiDict[str]:
@@ -186,11 +189,11 @@ def _headers(answer: requests.Response) -> CIMultiDict[str]:
     return found
 
 
-def _whole(answer: requests.Response) -> web.Response:
+def _full_response(answer: requests.Response) -> web.Response:
     return web.Response(status=answer.status, headers=_headers(answer), body=answer.body)
 
 
-async def _streamed(request: web.Request, answer: requests.Response) -> web.StreamResponse:
+async def _stream(request: web.Request, answer: requests.Response) -> web.StreamResponse:
     """Bytes as they come; whoever goes away meanwhile is no error, at any moment."""
     response = web.StreamResponse(status=answer.status, headers=_headers(answer))
     assert answer.chunks is not None

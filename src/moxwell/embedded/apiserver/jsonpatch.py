@@ -15,7 +15,7 @@ class PatchFailed(Invalid):
     """The patch cannot be carried out on this document."""
 
 
-def merge(target: Any, patch: Any) -> Any:
+def apply_merge_patch(target: Any, patch: Any) -> Any:
     """RFC 7386: objects merge, null removes, everything else replaces."""
     if not isinstance(patch, dict):
         return patch
@@ -24,11 +24,11 @@ def merge(target: Any, patch: Any) -> Any:
         if value is None:
             made.pop(key, None)
         else:
-            made[key] = merge(made.get(key), value)
+            made[key] = apply_merge_patch(made.get(key), value)
     return made
 
 
-def apply(document: Any, operations: Any) -> Any:
+def apply_json_patch(document: Any, operations: Any) -> Any:
     """RFC 6902: all operations, or none."""
     if not isinstance(operations, list):
         raise PatchFailed("json: cannot unmarshal object into Go value of type jsonpatch.Patch")

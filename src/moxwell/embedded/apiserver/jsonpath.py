@@ -25,7 +25,7 @@ _FILTER = re.compile(
 )
 
 
-class BadPath(Invalid):
+class InvalidJsonPath(Invalid):
     """The text is no JSONPath we can follow."""
 
 
@@ -41,7 +41,7 @@ def compile(path: str) -> Path:
     while at < len(text):
         found = _STEP.match(text, at)
         if found is None:
-            raise BadPath(f"unrecognized character in path {path!r} at {text[at:]!r}")
+            raise InvalidJsonPath(f"unrecognized character in path {path!r} at {text[at:]!r}")
         steps.append(_step(found))
         at = found.end()
     return _follow(steps)
@@ -88,7 +88,7 @@ def _index(at: int) -> Step:
 def _filter(text: str) -> Step:
     found = _FILTER.match(text)
     if found is None:
-        raise BadPath(f"unrecognized filter {text!r}")
+        raise InvalidJsonPath(f"unrecognized filter {text!r}")
     read = compile(found["path"]) if found["path"] else (lambda value: [value])
     holds = _comparison(found["op"], found["value"])
 
@@ -108,7 +108,7 @@ def _comparison(op: str | None, literal: str | None) -> Callable[[list[Any]], bo
         try:
             wanted = json.loads(literal)
         except json.JSONDecodeError:
-            raise BadPath(f"unrecognized literal {literal!r}") from None
+            raise InvalidJsonPath(f"unrecognized literal {literal!r}") from None
     tests: dict[str, Callable[[Any], bool]] = {
         "==": lambda v: v == wanted,
         "!=": lambda v: v != wanted,

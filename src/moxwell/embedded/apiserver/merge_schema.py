@@ -13,7 +13,7 @@ from typing import Any
 LEAF, MAP, LIST = "leaf", "map", "list"
 
 
-class Shape:
+class MergeSchema:
     """One node: a leaf, a map or a list; ``atomic`` ones are owned and replaced whole."""
 
     __slots__ = (
@@ -35,8 +35,8 @@ class Shape:
         atomic: bool = False,
         keys: tuple[str, ...] = (),
         defaults: Mapping[str, Any] | None = None,
-        fields: "Mapping[str, Callable[[], Shape]] | None" = None,
-        element: "Callable[[], Shape] | None" = None,
+        fields: "Mapping[str, Callable[[], MergeSchema]] | None" = None,
+        element: "Callable[[], MergeSchema] | None" = None,
         strategies: tuple[str, ...] = (),
         merge_key: str = "",
         unknown: bool = False,
@@ -45,15 +45,15 @@ class Shape:
         self.defaults = defaults or {}  # of the keys
         self.strategies, self.merge_key = strategies, merge_key
         self.unknown = unknown  # deduced from values: maps merge, lists are atomic
-        self._fields: dict[str, Shape | Callable[[], Shape]] = dict(fields or {})
-        self._element: Shape | Callable[[], Shape] | None = element
+        self._fields: dict[str, MergeSchema | Callable[[], MergeSchema]] = dict(fields or {})
+        self._element: MergeSchema | Callable[[], MergeSchema] | None = element
 
-    def field(self, name: str) -> "Shape":
+    def field(self, name: str) -> "MergeSchema":
         """The shape of a member of a map."""
         found = self._fields.get(name)
         if found is None:
             return self.element()
-        if not isinstance(found, Shape):
+        if not isinstance(found, MergeSchema):
             found = self._fields[name] = found()
         return found
 
@@ -65,11 +65,11 @@ class Shape:
         """Whether a member of this name may be there at all."""
         return name in self._fields or self._element is not None or not self._fields
 
-    def element(self) -> "Shape":
+    def element(self) -> "MergeSchema":
         """The shape of a list's items or of a free map's values."""
         if self._element is None:
             return ANY
-        if not isinstance(self._element, Shape):
+        if not isinstance(self._element, MergeSchema):
             self._element = self._element()
         return self._element
 
@@ -77,7 +77,7 @@ class Shape:
     def is_set(self) -> bool:
         return self.kind == LIST and not self.atomic and not self.keys
 
-    def of(self, value: Any) -> "Shape":
+    def of(self, value: Any) -> "MergeSchema":
         """This shape, or what an unknown one is deduced to be from a value."""
         if not self.unknown:
             return self
@@ -86,20 +86,20 @@ class Shape:
         return ANY_LIST if isinstance(value, list) else SCALAR
 
 
-SCALAR = Shape(LEAF)
-ANY = Shape(LEAF, unknown=True)
-ANY_MAP = Shape(MAP, element=lambda: ANY)
-ANY_LIST = Shape(LIST, atomic=True, element=lambda: ANY)
+SCALAR = MergeSchema(LEAF)
+ANY = MergeSchema(LEAF, unknown=True)
+ANY_MAP = MergeSchema(MAP, element=lambda: ANY)
+ANY_LIST = MergeSchema(LIST, atomic=True, element=lambda: ANY)
 
 
-def _const(shape: Shape) -> Callable[[], Shape]:
-    return lambda: shape
+def _const(merge_schema: MergeSchema) -> Callable[[], MergeSchema]:
+    return lambda: merge_schema
 
 
-STRING_MAP = Shape(MAP, element=_const(SCALAR))
+STRING_MAP = MergeSchema(MAP, element=_const(SCALAR))
 
 
-def from_schema(schema: Mapping[str, Any], names: Mapping[str, Any]) -> Shape:
+def from_schema(schema: Mapping[str, Any], names: Mapping[str, Any]) -> MergeSchema:
     """From a schema; ``names`` are the definitions its references mean."""
     ref = _reference(schema)
     extra = {
@@ -140,7 +140,9 @@ def _reference(schema: Mapping[str, Any]) -> str:
     return str(ref).rsplit("/", 1)[-1]
 
 
-def _typed(schema: Mapping[str, Any], names: Mapping[str, Any], extra: dict[str, Any]) -> Shape:
+def _typed(
+    schema: Mapping[str, Any], names: Mapping[str, Any], extra: dict[str, Any]
+) -> MergeSchema:
     if schema.get("x-kubernetes-int-or-string"):
         return SCALAR
     kind = schema.get("type")
@@ -153,7 +155,7 @@ def _typed(schema: Mapping[str, Any], names: Mapping[str, Any], extra: dict[str,
     return SCALAR
 
 
-def _map(schema: Mapping[str, Any], names: Mapping[str, Any], extra: dict[str, Any]) -> Shape:
+def _map(schema: Mapping[str, Any], names: Mapping[str, Any], extra: dict[str, Any]) -> MergeSchema:
     properties = schema.get("properties") or {}
     rest = schema.get("additionalProperties")
     element = None
@@ -165,15 +167,17 @@ def _map(schema: Mapping[str, Any], names: Mapping[str, Any], extra: dict[str, A
     if schema.get("x-kubernetes-embedded-resource"):
         fields.setdefault("metadata", _const(METADATA))
     atomic = schema.get("x-kubernetes-map-type") == "atomic"
-    return Shape(MAP, atomic=atomic, fields=fields, element=element, **extra)
+    return MergeSchema(MAP, atomic=atomic, fields=fields, element=element, **extra)
 
 
-def _list(schema: Mapping[str, Any], names: Mapping[str, Any], extra: dict[str, Any]) -> Shape:
+def _list(
+    schema: Mapping[str, Any], names: Mapping[str, Any], extra: dict[str, Any]
+) -> MergeSchema:
     listed = schema.get("x-kubernetes-list-type", "atomic")
     items = schema.get("items") or {}
     keys = tuple(schema.get("x-kubernetes-list-map-keys", ())) if listed == "map" else ()
     defaults = {k: v for k in keys if (v := _default_of(items, names, k)) is not None}
-    return Shape(
+    return MergeSchema(
         LIST,
         atomic=listed == "atomic",
         keys=keys,
@@ -188,18 +192,18 @@ def _default_of(items: Mapping[str, Any], names: Mapping[str, Any], key: str) ->
     return target.get("properties", {}).get(key, {}).get("default")
 
 
-def _late(schema: Mapping[str, Any], names: Mapping[str, Any]) -> Callable[[], Shape]:
+def _late(schema: Mapping[str, Any], names: Mapping[str, Any]) -> Callable[[], MergeSchema]:
     return lambda: from_schema(schema, names)
 
 
-def _metadata() -> Shape:
+def _metadata() -> MergeSchema:
     scalars = ("name", "generateName", "namespace", "uid", "resourceVersion", "generation")
     times = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
-    owner = Shape(MAP, atomic=True, element=_const(ANY))
-    owners = Shape(
+    owner = MergeSchema(MAP, atomic=True, element=_const(ANY))
+    owners = MergeSchema(
         LIST, keys=("uid",), element=_const(owner), strategies=("merge",), merge_key="uid"
     )
-    finalizers = Shape(LIST, element=_const(SCALAR), strategies=("merge",))
+    finalizers = MergeSchema(LIST, element=_const(SCALAR), strategies=("merge",))
     fields = {name: _const(SCALAR) for name in scalars + times}
     fields |= {name: _const(STRING_MAP) for name in ("labels", "annotations")}
     fields |= {
@@ -207,19 +211,19 @@ def _metadata() -> Shape:
         "finalizers": _const(finalizers),
         "managedFields": _const(ANY_LIST),
     }
-    return Shape(MAP, fields=fields)
+    return MergeSchema(MAP, fields=fields)
 
 
 METADATA = _metadata()
 
 
-def custom(schema: Mapping[str, Any] | None) -> Shape:
+def for_custom_resource(schema: Mapping[str, Any] | None) -> MergeSchema:
     """The shape of a custom kind: its schema, with the metadata every object has."""
     if schema is None:
-        return Shape(MAP, fields={"metadata": _const(METADATA)}, element=_const(ANY))
-    whole = dict(schema.get("properties") or {})
-    whole.pop("metadata", None)
-    fields: dict[str, Callable[[], Shape]] = {k: _late(v, {}) for k, v in whole.items()}
+        return MergeSchema(MAP, fields={"metadata": _const(METADATA)}, element=_const(ANY))
+    complete = dict(schema.get("properties") or {})
+    complete.pop("metadata", None)
+    fields: dict[str, Callable[[], MergeSchema]] = {k: _late(v, {}) for k, v in complete.items()}
     fields |= {"metadata": _const(METADATA), "apiVersion": _const(SCALAR), "kind": _const(SCALAR)}
     keeps = schema.get("x-kubernetes-preserve-unknown-fields")
-    return Shape(MAP, fields=fields, element=_const(ANY) if keeps else None)
+    return MergeSchema(MAP, fields=fields, element=_const(ANY) if keeps else None)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
 Object = dict[str, Any]
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -71,14 +71,14 @@ def new_uid() -> str:
     return str(uuid.uuid4())
 
 
-def generated(prefix: str, choose: Callable[[str], str] = random.choice) -> str:
+def generate_name(prefix: str, choose: Callable[[str], str] = random.choice) -> str:
     """A name out of ``generateName``."""
     return prefix[:58] + "".join(choose(_SUFFIX) for _ in range(5))
 
 
-def invalid_value(value: Any, why: str, field: str) -> Cause:
+def invalid_value(value: Any, why: str, field: str) -> StatusCause:
     shown = f'"{value}"' if isinstance(value, str) else value
-    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+    return StatusCause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
 
 
 def name_problems(name: str, kind: str) -> list[str]:
@@ -126,15 +126,15 @@ def value_problems(value: str) -> list[str]:
     return found if not value or _is_qualified(value) else [*found, VALUE_TEXT]
 
 
-def label_causes(labels: dict[str, str] | None, field: str) -> list[Cause]:
-    found: list[Cause] = []
+def label_causes(labels: dict[str, str] | None, field: str) -> list[StatusCause]:
+    found: list[StatusCause] = []
     for key, value in (labels or {}).items():
         found += [invalid_value(key, text, field) for text in qualified_problems(key)]
         found += [invalid_value(value, text, field) for text in value_problems(value)]
     return found
 
 
-def check(obj: Object, old: Object | None, kind: str, *, custom: bool) -> list[Cause]:
+def validate(obj: Object, old: Object | None, kind: str, *, custom: bool) -> list[StatusCause]:
     """Everything wrong with an object's metadata. On updates a genuine apiserver looks twice."""
     meta = obj["metadata"]
     if old is None:
@@ -144,7 +144,7 @@ def check(obj: Object, old: Object | None, kind: str, *, custom: bool) -> list[C
     return found + _common_causes(meta, custom=custom) + _new_finalizers(meta, old)
 
 
-def _common_causes(meta: Object, *, custom: bool) -> list[Cause]:
+def _common_causes(meta: Object, *, custom: bool) -> list[StatusCause]:
     found = label_causes(meta.get("labels"), "metadata.labels")
     for key in meta.get("annotations") or {}:
         problems = qualified_problems(key.lower())
@@ -152,21 +152,21 @@ def _common_causes(meta: Object, *, custom: bool) -> list[Cause]:
     size = sum(len(k) + len(v) for k, v in (meta.get("annotations") or {}).items())
     if size > 256 * 1024:
         text = "Too long: may not be more than 262144 bytes"
-        found.append(Cause("FieldValueTooLong", text, "metadata.annotations"))
+        found.append(StatusCause("FieldValueTooLong", text, "metadata.annotations"))
     found += _owner_causes(meta.get("ownerReferences") or [])
     return found + _finalizer_causes(meta, custom=custom)
 
 
-def _name_causes(meta: Object, kind: str) -> list[Cause]:
+def _name_causes(meta: Object, kind: str) -> list[StatusCause]:
     name = meta.get("name", "")
     if not name:
         text = "Required value: name or generateName is required"
-        return [Cause("FieldValueRequired", text, "metadata.name")]
+        return [StatusCause("FieldValueRequired", text, "metadata.name")]
     return [invalid_value(name, text, "metadata.name") for text in name_problems(name, kind)]
 
 
-def _owner_causes(owners: list[Object]) -> list[Cause]:
-    found: list[Cause] = []
+def _owner_causes(owners: list[Object]) -> list[StatusCause]:
+    found: list[StatusCause] = []
     words = {"apiVersion": "version must not be empty", "uid": "must not be empty"}
     for owner in owners:
         for key in ("apiVersion", "kind", "name", "uid"):
@@ -182,15 +182,15 @@ def _owner_causes(owners: list[Object]) -> list[Cause]:
         )
         shown = encode(owners).decode()
         text = f"Invalid value: {shown}: {text}"
-        found.append(Cause("FieldValueInvalid", text, "metadata.ownerReferences"))
+        found.append(StatusCause("FieldValueInvalid", text, "metadata.ownerReferences"))
     return found
 
 
 STANDARD_FINALIZERS = frozenset(["kubernetes", "orphan", "foregroundDeletion"])
 
 
-def _finalizer_causes(meta: Object, *, custom: bool) -> list[Cause]:
-    found: list[Cause] = []
+def _finalizer_causes(meta: Object, *, custom: bool) -> list[StatusCause]:
+    found: list[StatusCause] = []
     given = meta.get("finalizers") or []
     for name in given:
         found += [invalid_value(name, t, "metadata.finalizers") for t in qualified_problems(name)]
@@ -201,7 +201,7 @@ def _finalizer_causes(meta: Object, *, custom: bool) -> list[Cause]:
     return found
 
 
-def _new_finalizers(meta: Object, old: Object) -> list[Cause]:
+def _new_finalizers(meta: Object, old: Object) -> list[StatusCause]:
     if not old["metadata"].get("deletionTimestamp"):
         return []
     before = old["metadata"].get("finalizers") or []
@@ -212,7 +212,7 @@ def _new_finalizers(meta: Object, old: Object) -> list[Cause]:
         "no new finalizers can be added if the object is being deleted, found new finalizers "
         f"[]string{{{', '.join(map(_quote, added))}}}"
     )
-    return [Cause("FieldValueForbidden", f"Forbidden: {text}", "metadata.finalizers")]
+    return [StatusCause("FieldValueForbidden", f"Forbidden: {text}", "metadata.finalizers")]
 
 
 def finalizer_warnings(new: Object, old: Object | None) -> list[str]:
@@ -234,17 +234,17 @@ def _quote(text: str) -> str:
 SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 
 
-def born(obj: Object, now: str) -> None:
+def set_creation_metadata(obj: Object, now: str) -> None:
     """System fields of a new object."""
     meta = obj["metadata"]
     for name in (*SYSTEM, "resourceVersion"):
         meta.pop(name, None)
     meta["uid"], meta["creationTimestamp"] = new_uid(), now
     if not meta.get("name") and meta.get("generateName"):
-        meta["name"] = generated(meta["generateName"])
+        meta["name"] = generate_name(meta["generateName"])
 
 
-def kept(new: Object, old: Object) -> None:
+def keep_system_fields(new: Object, old: Object) -> None:
     """System fields of an object that is written again stay what they were."""
     meta, before = new["metadata"], old["metadata"]
     for name in (*SYSTEM, "generation", "name", "namespace", "generateName"):
@@ -254,7 +254,7 @@ def kept(new: Object, old: Object) -> None:
             meta.pop(name, None)
 
 
-def immutable(new: Object, old: Object) -> list[Cause]:
+def immutable_causes(new: Object, old: Object) -> list[StatusCause]:
     """Attempts to change what is fixed at birth."""
     meta, before, found = new["metadata"], old["metadata"], []
     for name in ("name", "namespace", "uid", "creationTimestamp"):

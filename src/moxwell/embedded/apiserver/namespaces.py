@@ -7,13 +7,13 @@ Also definitions on their way in and out: conditions of a CRD, and the emptying 
 
 from typing import Any
 
-from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.crd import definitions
-from moxwell.embedded.apiserver.deleter import CLEANUP, Remover
-from moxwell.embedded.apiserver.garbage import Garbage, internal_call
-from moxwell.embedded.apiserver.object_cache import Record
-from moxwell.embedded.apiserver.resources import Face
-from moxwell.embedded.apiserver.status_errors import Refused
+from moxwell.embedded.apiserver.deleter import CLEANUP, Deleter
+from moxwell.embedded.apiserver.garbage import GarbageCollector, internal_call
+from moxwell.embedded.apiserver.object_cache import ObjectRecord
+from moxwell.embedded.apiserver.resources import ServedResource
+from moxwell.embedded.apiserver.status_errors import StatusError
 
 Object = dict[str, Any]
 ROOT_CA = "kube-root-ca.crt"
@@ -42,87 +42,95 @@ def condition(kind: str, status: str, reason: str, message: str, now: str) -> Ob
     return {**made, "message": message}
 
 
-class Namespaces:
+class NamespaceController:
     """Looks after one namespace (or definition) at a time."""
 
-    def __init__(self, core: Core, remover: Remover, garbage: Garbage, root_ca: str) -> None:
-        self._core, self._remover, self._garbage, self._root_ca = core, remover, garbage, root_ca
+    def __init__(
+        self, core: ServerContext, deleter: Deleter, garbage: GarbageCollector, root_ca: str
+    ) -> None:
+        self._core, self._deleter, self._garbage, self._root_ca = core, deleter, garbage, root_ca
 
-    def look(self, name: str) -> None:
-        record = self._core.state.find_staged("namespaces", name)
-        face = self._core.registry.hub("namespaces")
-        if record is None or face is None:
+    def sync(self, name: str) -> None:
+        record = self._core.cache.find_staged("namespaces", name)
+        resource = self._core.registry.hub("namespaces")
+        if record is None or resource is None:
             return
         obj = record.object()
         if obj["metadata"].get("deletionTimestamp"):
-            self._empty(face, record, obj)
+            self._delete_content(resource, record, obj)
         else:
-            self._furnish(name)
+            self._create_defaults(name)
 
-    def _furnish(self, namespace: str) -> None:
+    def _create_defaults(self, namespace: str) -> None:
         """Every namespace has a service account (and the CA's certificate, if there is one)."""
-        self._make("serviceaccounts", namespace, {"metadata": {"name": "default"}})
+        self._create_if_missing("serviceaccounts", namespace, {"metadata": {"name": "default"}})
         if self._root_ca:
             meta = {"name": ROOT_CA, "annotations": {"kubernetes.io/description": ABOUT_CA}}
-            self._make(
+            self._create_if_missing(
                 "configmaps", namespace, {"metadata": meta, "data": {"ca.crt": self._root_ca}}
             )
 
-    def _make(self, store: str, namespace: str, obj: Object) -> None:
+    def _create_if_missing(self, group_resource: str, namespace: str, obj: Object) -> None:
         key = f"{namespace}/{obj['metadata']['name']}"
-        face = self._core.registry.hub(store)
-        if face is None or self._core.state.find_staged(store, key) is not None:
+        resource = self._core.registry.hub(group_resource)
+        if resource is None or self._core.cache.find_staged(group_resource, key) is not None:
             return
-        self._core.create(face, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
+        self._core.create(
+            resource, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}}
+        )
 
     # -- out
 
-    def _empty(self, face: Face, record: Record, obj: Object) -> None:
-        left, held = self._sweep(record.name)
-        if not left:
+    def _delete_content(self, resource: ServedResource, record: ObjectRecord, obj: Object) -> None:
+        remaining, finalizer_counts = self._delete_objects(record.name)
+        if not remaining:
             spec = obj.get("spec") or {}
             kept = [name for name in spec.get("finalizers") or () if name != "kubernetes"]
             obj["spec"] = {**spec, "finalizers": kept} if kept else {}
             if kept or obj["metadata"].get("finalizers"):
-                self._garbage.write(face, record, obj)
+                self._garbage.write(resource, record, obj)
             else:
-                self._core.commits.drop(face.store, obj, record)
+                self._core.committer.drop(resource.group_resource, obj, record)
             return
-        conditions = self._conditions(left, held)
+        conditions = self._conditions(remaining, finalizer_counts)
         before = (obj.get("status") or {}).get("conditions") or []
         if [{**c, "lastTransitionTime": 0} for c in before] != [
             {**c, "lastTransitionTime": 0} for c in conditions
         ]:
             obj["status"] = {**(obj.get("status") or {}), "conditions": conditions}
-            self._core.put(face, obj, record)
+            self._core.put(resource, obj, record)
 
-    def _sweep(self, namespace: str) -> tuple[dict[str, int], dict[str, int]]:
+    def _delete_objects(self, namespace: str) -> tuple[dict[str, int], dict[str, int]]:
         """Delete everything; what is left by resource, and what holds it by finalizer."""
-        left: dict[str, int] = {}
-        held: dict[str, int] = {}
-        for face in self._core.registry.hubs():
-            if not face.namespaced or "delete" not in face.verbs:
+        remaining: dict[str, int] = {}
+        finalizer_counts: dict[str, int] = {}
+        for resource in self._core.registry.hubs():
+            if not resource.namespaced or "delete" not in resource.verbs:
                 continue
-            for record in self._core.state.scan_staged(face.store, f"{namespace}/"):
-                self._remover.remove(
-                    internal_call(face, record), record, {"propagationPolicy": "Background"}
+            for record in self._core.cache.scan_staged(resource.group_resource, f"{namespace}/"):
+                self._deleter.remove(
+                    internal_call(resource, record), record, {"propagationPolicy": "Background"}
                 )
-                now = self._core.state.find_staged(face.store, record.key)
+                now = self._core.cache.find_staged(resource.group_resource, record.key)
                 if now is not None:
-                    name = f"{face.plural}.{face.group}"
-                    left[name] = left.get(name, 0) + 1
+                    name = f"{resource.plural}.{resource.group}"
+                    remaining[name] = remaining.get(name, 0) + 1
                     for finalizer in now.object()["metadata"].get("finalizers") or ():
-                        held[finalizer] = held.get(finalizer, 0) + 1
-        return left, held
+                        finalizer_counts[finalizer] = finalizer_counts.get(finalizer, 0) + 1
+        return remaining, finalizer_counts
 
-    def _conditions(self, left: dict[str, int], held: dict[str, int]) -> list[Object]:
+    def _conditions(
+        self, remaining: dict[str, int], finalizer_counts: dict[str, int]
+    ) -> list[Object]:
         now = self._core.now()
-        remaining = ", ".join(
-            f"{name} has {n} resource instances" for name, n in sorted(left.items())
+        remaining_text = ", ".join(
+            f"{name} has {n} resource instances" for name, n in sorted(remaining.items())
         )
-        holding = ", ".join(f"{name} in {n} resource instances" for name, n in sorted(held.items()))
+        holding = ", ".join(
+            f"{name} in {n} resource instances" for name, n in sorted(finalizer_counts.items())
+        )
         made = [(kind, "False", reason, text) for kind, reason, text in _CALM]
-        text = f"Some resources are remaining: {remaining}"
+        text = f"Some resources are remaining: {remaining_text}"
         made.append(("ContentRemaining", "True", "SomeResourcesRemain", text))
         if holding:
             text = f"Some content in the namespace has finalizers remaining: {holding}"
@@ -134,32 +142,34 @@ class Namespaces:
 
     # -- definitions
 
-    def look_definition(self, name: str) -> None:
-        record = self._core.state.find_staged(definitions.STORE, name)
-        face = self._core.registry.hub(definitions.STORE)
-        if record is None or face is None:
+    def sync_crd(self, name: str) -> None:
+        record = self._core.cache.find_staged(definitions.STORE, name)
+        resource = self._core.registry.hub(definitions.STORE)
+        if record is None or resource is None:
             return
         obj = record.object()
         if obj["metadata"].get("deletionTimestamp"):
-            self._undefine(face, record, obj)
+            self._delete_instances(resource, record, obj)
         elif not _is_established(obj):
-            self._establish(face, record, obj)
+            self._establish(resource, record, obj)
 
-    def _establish(self, face: Face, record: Record, obj: Object) -> None:
+    def _establish(self, resource: ServedResource, record: ObjectRecord, obj: Object) -> None:
         now, status = self._core.now(), obj.get("status") or {}
-        taken = definitions.taken(obj, self._core)
+        taken = definitions.name_conflict(obj, self._core)
         if taken:
             reason, name = taken
-            self._refuse(face, record, obj, reason, name)
+            self._reject_names(resource, record, obj, reason, name)
             return
         accepted = condition("NamesAccepted", "True", "NoConflicts", "no conflicts found", now)
         text = "the initial names have been accepted"
         served = condition("Established", "True", "InitialNamesAccepted", text, now)
         names = {k: v for k, v in obj["spec"]["names"].items() if v}
         obj["status"] = {**status, "conditions": [accepted, served], "acceptedNames": names}
-        self._core.put(face, obj, record)
+        self._core.put(resource, obj, record)
 
-    def _refuse(self, face: Face, record: Record, obj: Object, reason: str, name: str) -> None:
+    def _reject_names(
+        self, resource: ServedResource, record: ObjectRecord, obj: Object, reason: str, name: str
+    ) -> None:
         now, status = self._core.now(), obj.get("status") or {}
         text = f'"{name}" is already in use'
         made = [condition("NamesAccepted", "False", reason, text, now)]
@@ -169,29 +179,31 @@ class Namespaces:
         before = status.get("conditions") or []
         if [(c["type"], c["reason"]) for c in before] != [(c["type"], c["reason"]) for c in made]:
             obj["status"] = {**status, "conditions": made}
-            self._core.put(face, obj, record)
+            self._core.put(resource, obj, record)
 
-    def _undefine(self, face: Face, record: Record, obj: Object) -> None:
+    def _delete_instances(
+        self, resource: ServedResource, record: ObjectRecord, obj: Object
+    ) -> None:
         kind = self._core.registry.hub(record.name)
         finalizers = obj["metadata"].get("finalizers") or []
         if CLEANUP not in finalizers:
             return
         if kind is not None:
-            for found in self._core.state.scan_staged(record.name):
+            for found in self._core.cache.scan_staged(record.name):
                 self._remove_quietly(kind, found)
-            if self._core.state.scan_staged(record.name):
+            if self._core.cache.scan_staged(record.name):
                 return
-        left = [name for name in finalizers if name != CLEANUP]
-        if left:
-            obj["metadata"]["finalizers"] = left
+        remaining = [name for name in finalizers if name != CLEANUP]
+        if remaining:
+            obj["metadata"]["finalizers"] = remaining
         else:
             obj["metadata"].pop("finalizers")
-        self._garbage.write(face, record, obj)
+        self._garbage.write(resource, record, obj)
 
-    def _remove_quietly(self, face: Face, record: Record) -> None:
+    def _remove_quietly(self, resource: ServedResource, record: ObjectRecord) -> None:
         try:
-            self._remover.remove(internal_call(face, record), record, {})
-        except Refused:
+            self._deleter.remove(internal_call(resource, record), record, {})
+        except StatusError:
             return  # an admission rule holds it: asked again when it changes
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from moxwell.embedded.apiserver.revision_log import Row
+from moxwell.embedded.apiserver.revision_log import LogRow
 
 
 class _Owner(msgspec.Struct):
@@ -53,60 +53,60 @@ def key_of(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-class Record:
+class ObjectRecord:
     """One stored object at one revision. Never changed; ``cache`` holds renderings of it."""
 
     __slots__ = (
         "api_version",
         "body",
-        "cache",
-        "fresh",
+        "decoded_by",
+        "group_resource",
         "key",
         "labels",
         "name",
         "namespace",
         "owners",
+        "renderings",
         "revision",
-        "store",
         "uid",
     )
 
-    def __init__(self, store: str, revision: int, body: bytes) -> None:
+    def __init__(self, group_resource: str, revision: int, body: bytes) -> None:
         head = _head.decode(body)
         meta = head.metadata
-        self.store, self.revision, self.body = store, revision, body
+        self.group_resource, self.revision, self.body = group_resource, revision, body
         self.namespace, self.name, self.uid = meta.namespace, meta.name, meta.uid
         self.key = key_of(meta.namespace, meta.name)
         self.api_version = head.api_version
         self.labels = meta.labels or NO_LABELS
         self.owners = tuple(o.uid for o in meta.owners or ())
-        self.cache: dict[str, Any] | None = None
-        self.fresh: object | None = None  # the custom model under which the body was made
+        self.renderings: dict[str, Any] | None = None
+        self.decoded_by: object | None = None  # the custom model under which the body was made
 
     def object(self) -> dict[str, Any]:
         """A fresh copy."""
         return decode(self.body)
 
-    def remember(self, name: str, value: Any) -> None:
+    def cache_value(self, name: str, value: Any) -> None:
         """Keep something computed from the body, for as long as the record lives."""
-        if self.cache is None:
-            self.cache = {}
-        self.cache[name] = value
+        if self.renderings is None:
+            self.renderings = {}
+        self.renderings[name] = value
 
-    def recall(self, name: str) -> Any:
-        return None if self.cache is None else self.cache.get(name)
+    def cached_value(self, name: str) -> Any:
+        return None if self.renderings is None else self.renderings.get(name)
 
 
-class Table:
+class ObjectTable:
     """The records of one stored kind, in the order of their keys."""
 
     __slots__ = ("keys", "records")
 
     def __init__(self) -> None:
         self.keys: list[str] = []
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, ObjectRecord] = {}
 
-    def put(self, record: Record) -> None:
+    def put(self, record: ObjectRecord) -> None:
         if record.key not in self.records:
             insort(self.keys, record.key)
         self.records[record.key] = record
@@ -115,7 +115,7 @@ class Table:
         if self.records.pop(key, None) is not None:
             del self.keys[bisect_left(self.keys, key)]
 
-    def scan(self, prefix: str = "", after: str = "") -> Iterator[Record]:
+    def scan(self, prefix: str = "", after: str = "") -> Iterator[ObjectRecord]:
         """Records whose key starts with ``prefix``, from the one behind ``after`` on."""
         at = bisect_left(self.keys, max(prefix, after + "\0" if after else ""))
         while at < len(self.keys) and self.keys[at].startswith(prefix):
@@ -123,90 +123,94 @@ class Table:
             at += 1
 
 
-class Change:
+class ObjectChange:
     """One write: the new record (for a deletion the last state) and the one it replaces."""
 
     __slots__ = ("deleted", "lines", "previous", "record")
 
-    def __init__(self, record: Record, previous: Record | None, *, deleted: bool) -> None:
+    def __init__(
+        self, record: ObjectRecord, previous: ObjectRecord | None, *, deleted: bool
+    ) -> None:
         self.record, self.previous, self.deleted = record, previous, deleted
         self.lines: dict[tuple[str, str], bytes] = {}
 
-    def row(self) -> Row:
+    def row(self) -> LogRow:
         record = self.record
-        return Row(record.revision, record.store, record.key, self.deleted, record.body)
+        return LogRow(record.revision, record.group_resource, record.key, self.deleted, record.body)
 
 
-class State:
+class ObjectCache:
     """All tables, both layers, and who is owned by whom."""
 
     def __init__(self) -> None:
         self.revision = 1  # of the last committed change
         self.head = 1  # of the last staged change
-        self._tables: dict[str, Table] = {}
-        self._staged: dict[tuple[str, str], Record | None] = {}
+        self._tables: dict[str, ObjectTable] = {}
+        self._staged: dict[tuple[str, str], ObjectRecord | None] = {}
         self._owned: dict[str, dict[tuple[str, str], None]] = {}
         self._uids: dict[str, tuple[str, str]] = {}
 
-    def table(self, store: str) -> Table:
+    def table(self, group_resource: str) -> ObjectTable:
         """The committed records of one kind."""
-        return self._tables.setdefault(store, Table())
+        return self._tables.setdefault(group_resource, ObjectTable())
 
-    def stores(self) -> list[str]:
+    def group_resources(self) -> list[str]:
         return sorted(self._tables)
 
-    def find(self, store: str, key: str) -> Record | None:
+    def find(self, group_resource: str, key: str) -> ObjectRecord | None:
         """As committed."""
-        return self.table(store).records.get(key)
+        return self.table(group_resource).records.get(key)
 
-    def find_staged(self, store: str, key: str) -> Record | None:
+    def find_staged(self, group_resource: str, key: str) -> ObjectRecord | None:
         """As the next write must see it."""
-        place = (store, key)
-        return self._staged[place] if place in self._staged else self.find(store, key)
+        place = (group_resource, key)
+        return self._staged[place] if place in self._staged else self.find(group_resource, key)
 
-    def scan_staged(self, store: str, prefix: str = "") -> list[Record]:
+    def scan_staged(self, group_resource: str, prefix: str = "") -> list[ObjectRecord]:
         """All of a kind as the next write must see them."""
-        found = {r.key: r for r in self.table(store).scan(prefix)}
+        found = {r.key: r for r in self.table(group_resource).scan(prefix)}
         for (at, key), record in self._staged.items():
-            if at == store and key.startswith(prefix):
+            if at == group_resource and key.startswith(prefix):
                 if record is None:
                     found.pop(key, None)
                 else:
                     found[key] = record
         return [found[key] for key in sorted(found)]
 
-    def owned_by(self, uid: str) -> list[Record]:
+    def owned_by(self, uid: str) -> list[ObjectRecord]:
         """The committed records that name this owner."""
         places = self._owned.get(uid, ())
-        return [r for store, key in places if (r := self.find(store, key)) is not None]
+        return [
+            r for group_resource, key in places if (r := self.find(group_resource, key)) is not None
+        ]
 
-    def find_uid(self, uid: str) -> Record | None:
+    def find_uid(self, uid: str) -> ObjectRecord | None:
         """The committed record with this uid."""
         place = self._uids.get(uid)
         return None if place is None else self.find(*place)
 
-    def stage(self, change: Change) -> None:
+    def stage(self, change: ObjectChange) -> None:
         record = change.record
         self.head = record.revision
-        self._staged[record.store, record.key] = None if change.deleted else record
+        self._staged[record.group_resource, record.key] = None if change.deleted else record
 
     def unstage(self) -> None:
         """Forget every write that is not on disk."""
         self._staged.clear()
         self.head = self.revision
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: ObjectChange) -> None:
         """This write is on disk."""
         record = change.record
-        place = (record.store, record.key)
+        place = (record.group_resource, record.key)
         staged = self._staged.get(place)
         if place in self._staged and (staged is None if change.deleted else staged is record):
             del self._staged[place]
         self.load(change)
 
-    def load(self, change: Change) -> None:
+    def load(self, change: ObjectChange) -> None:
         """Put a change into the committed layer: after its commit, or on start."""
-        record, table = change.record, self.table(change.record.store)
+        record, table = change.record, self.table(change.record.group_resource)
         self.revision = max(self.revision, record.revision)
         self.head = max(self.head, self.revision)
         self._disown(table.records.get(record.key))
@@ -215,16 +219,16 @@ class State:
             self._uids.pop(record.uid, None)
             return
         table.put(record)
-        self._uids[record.uid] = (record.store, record.key)
+        self._uids[record.uid] = (record.group_resource, record.key)
         for uid in record.owners:
-            self._owned.setdefault(uid, {})[record.store, record.key] = None
+            self._owned.setdefault(uid, {})[record.group_resource, record.key] = None
 
-    def _disown(self, old: Record | None) -> None:
+    def _disown(self, old: ObjectRecord | None) -> None:
         if old is None:
             return
         for uid in old.owners:
             places = self._owned.get(uid)
             if places is not None:
-                places.pop((old.store, old.key), None)
+                places.pop((old.group_resource, old.key), None)
                 if not places:
                     del self._owned[uid]

@@ -13,10 +13,10 @@ from typing import Any
 
 from moxwell.api import requests
 from moxwell.embedded.apiserver import openapi_v2
-from moxwell.embedded.apiserver.builtin.model import BuiltinModel, Tables, definition
+from moxwell.embedded.apiserver.builtin.model import BuiltinModel, BuiltinTypeData, definition
 from moxwell.embedded.apiserver.object_cache import encode
 from moxwell.embedded.apiserver.patcher import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from moxwell.embedded.apiserver.resources import Face, Registry
+from moxwell.embedded.apiserver.resources import ResourceRegistry, ServedResource
 
 Object = dict[str, Any]
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -27,20 +27,20 @@ def reference(name: str) -> Object:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def custom_name(face: Face) -> str:
+def custom_name(resource: ServedResource) -> str:
     """The name of a custom kind's schema: its group backwards, version, kind."""
-    return ".".join([*reversed(face.group.split(".")), face.version, face.kind])
+    return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
 
 
-class OpenApi:
+class OpenApiHandler:
     """Answers schema requests."""
 
-    def __init__(self, registry: Registry, tables: Tables) -> None:
+    def __init__(self, registry: ResourceRegistry, tables: BuiltinTypeData) -> None:
         self._registry, self._tables = registry, tables
         self._epoch = -1
-        self._kept: dict[str, tuple[bytes, str]] = {}
+        self._cached: dict[str, tuple[bytes, str]] = {}
 
-    def answer(self, request: requests.Request) -> requests.Response | None:
+    def handle(self, request: requests.Request) -> requests.Response | None:
         if request.path == "/openapi/v2":
             body = openapi_v2.document(self._registry)
             tag = hashlib.sha256(body).hexdigest().upper()
@@ -48,7 +48,7 @@ class OpenApi:
         if not request.path.startswith("/openapi/v3"):
             return None
         if self._epoch != self._registry.epoch:
-            self._epoch, self._kept = self._registry.epoch, {}
+            self._epoch, self._cached = self._registry.epoch, {}
         name = request.path.removeprefix("/openapi/v3").strip("/")
         if not name:
             return _json(request, *self._index(), kind="text/plain; charset=utf-8")
@@ -56,36 +56,40 @@ class OpenApi:
             return None
         return _json(request, *self._document(name))
 
-    def _names(self) -> dict[str, list[Face]]:
-        found: dict[str, list[Face]] = {}
-        for face in self._registry:
-            root = f"apis/{face.group}/{face.version}" if face.group else f"api/{face.version}"
-            found.setdefault(root, []).append(face)
+    def _names(self) -> dict[str, list[ServedResource]]:
+        found: dict[str, list[ServedResource]] = {}
+        for resource in self._registry:
+            root = (
+                f"apis/{resource.group}/{resource.version}"
+                if resource.group
+                else f"api/{resource.version}"
+            )
+            found.setdefault(root, []).append(resource)
         return found
 
     def _index(self) -> tuple[bytes, str]:
-        if "" not in self._kept:
+        if "" not in self._cached:
             paths = {}
-            for name, faces in self._names().items():
-                text = repr([(f.kind, f.version, f.schema, f.subs) for f in faces])
+            for name, resources in self._names().items():
+                text = repr([(f.kind, f.version, f.schema, f.subresources) for f in resources])
                 mark = hashlib.sha256(text.encode()).hexdigest().upper()
                 paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={mark}"}
             body = encode({"paths": paths}) + b"\n"
-            self._kept[""] = (body, hashlib.sha256(body).hexdigest().upper())
-        return self._kept[""]
+            self._cached[""] = (body, hashlib.sha256(body).hexdigest().upper())
+        return self._cached[""]
 
     def _document(self, name: str) -> tuple[bytes, str]:
-        if name not in self._kept:
+        if name not in self._cached:
             body = encode(self._make(self._names()[name])) + b"\n"
-            self._kept[name] = (body, hashlib.sha256(body).hexdigest().upper())
-        return self._kept[name]
+            self._cached[name] = (body, hashlib.sha256(body).hexdigest().upper())
+        return self._cached[name]
 
-    def _make(self, faces: list[Face]) -> Object:
+    def _make(self, resources: list[ServedResource]) -> Object:
         schemas: Object = {}
         paths: Object = {}
-        for face in faces:
-            name = self._schema(face, schemas)
-            paths |= _paths(face, name)
+        for resource in resources:
+            name = self._schema(resource, schemas)
+            paths |= _paths(resource, name)
         for name in ("DeleteOptions", "Status", "Patch", "ListMeta", "ObjectMeta"):
             self._include(_META + name, schemas)
         return {
@@ -95,23 +99,23 @@ class OpenApi:
             "components": {"schemas": dict(sorted(schemas.items()))},
         }
 
-    def _schema(self, face: Face, schemas: Object) -> str:
-        if not face.custom and isinstance(face.model, BuiltinModel):
-            name = definition(face.model.go)
+    def _schema(self, resource: ServedResource, schemas: Object) -> str:
+        if not resource.custom and isinstance(resource.model, BuiltinModel):
+            name = definition(resource.model.go)
             self._include(name, schemas)
             self._include(f"{name}List", schemas)
             return name
-        name = custom_name(face)
+        name = custom_name(resource)
         self._include(_META + "ObjectMeta", schemas)
         self._include(_META + "ListMeta", schemas)
-        kind = [{"group": face.group, "version": face.version, "kind": face.kind}]
-        schemas[name] = custom_schema(face, kind)
+        kind = [{"group": resource.group, "version": resource.version, "kind": resource.kind}]
+        schemas[name] = custom_schema(resource, kind)
         items = {
             "type": "array",
             "items": reference(name),
-            "description": f"List of {face.plural}.",
+            "description": f"List of {resource.plural}.",
         }
-        schemas[f"{name}List"] = _list_schema(face, items)
+        schemas[f"{name}List"] = _list_schema(resource, items)
         return name
 
     def _include(self, name: str, schemas: Object) -> None:
@@ -152,9 +156,9 @@ _TYPE_META = {
 }
 
 
-def custom_schema(face: Face, kind: list[Object]) -> Object:
+def custom_schema(resource: ServedResource, kind: list[Object]) -> Object:
     """A custom kind's schema as it is declared, with the metadata every object has."""
-    given: Mapping[str, Any] = face.schema or {"type": "object", _KEEP: True}
+    given: Mapping[str, Any] = resource.schema or {"type": "object", _KEEP: True}
     properties = dict(given.get("properties") or {})
     meta = {
         "allOf": [reference(_META + "ObjectMeta")],
@@ -165,12 +169,12 @@ def custom_schema(face: Face, kind: list[Object]) -> Object:
     return {**made, "properties": properties, "x-kubernetes-group-version-kind": kind}
 
 
-def _list_schema(face: Face, items: Object) -> Object:
-    kind = [{"group": face.group, "version": face.version, "kind": face.lists}]
+def _list_schema(resource: ServedResource, items: Object) -> Object:
+    kind = [{"group": resource.group, "version": resource.version, "kind": resource.lists}]
     meta = {"allOf": [reference(_META + "ListMeta")], "description": "Standard list metadata."}
     return {
         "type": "object",
-        "description": f"{face.lists} is a list of {face.kind}",
+        "description": f"{resource.lists} is a list of {resource.kind}",
         "required": ["items"],
         "properties": {**_TYPE_META, "metadata": meta, "items": items},
         "x-kubernetes-group-version-kind": kind,
@@ -191,10 +195,12 @@ _WRITES = [
 ]
 
 
-def _operation(face: Face, action: str, name: str, body: Object | None, writes: bool) -> Object:
-    kind = {"group": face.group, "version": face.version, "kind": face.kind}
+def _operation(
+    resource: ServedResource, action: str, name: str, body: Object | None, writes: bool
+) -> Object:
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     made: Object = {
-        "operationId": f"{action}{face.group.title().replace('.', '')}{face.version}{face.kind}",
+        "operationId": f"{action}{resource.group.title().replace('.', '')}{resource.version}{resource.kind}",
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": kind,
         "responses": {
@@ -211,29 +217,33 @@ def _operation(face: Face, action: str, name: str, body: Object | None, writes: 
     return made
 
 
-def _paths(face: Face, name: str) -> Object:
+def _paths(resource: ServedResource, name: str) -> Object:
     """The operations of a kind: enough for clients to learn what they may send."""
-    root = f"/apis/{face.group}/{face.version}" if face.group else f"/api/{face.version}"
-    if face.namespaced:
+    root = (
+        f"/apis/{resource.group}/{resource.version}"
+        if resource.group
+        else f"/api/{resource.version}"
+    )
+    if resource.namespaced:
         root += "/namespaces/{namespace}"
-    root = f"{root}/{face.plural}"
+    root = f"{root}/{resource.plural}"
     plain = {"*/*": {"schema": reference(name)}}
-    types = [JSON_PATCH, MERGE, APPLY] if face.custom else [JSON_PATCH, MERGE, STRATEGIC, APPLY]
+    types = [JSON_PATCH, MERGE, APPLY] if resource.custom else [JSON_PATCH, MERGE, STRATEGIC, APPLY]
     patch = {t: {"schema": reference(_META + "Patch")} for t in types}
     collection: Object = {}
     one: Object = {}
-    if "create" in face.verbs:
-        collection["post"] = _operation(face, "post", name, plain, True)
-    if "list" in face.verbs:
-        collection["get"] = _operation(face, "list", f"{name}List", None, False)
-    if "get" in face.verbs:
-        one["get"] = _operation(face, "get", name, None, False)
-        one["put"] = _operation(face, "put", name, plain, True)
-        one["patch"] = _operation(face, "patch", name, patch, True)
+    if "create" in resource.verbs:
+        collection["post"] = _operation(resource, "post", name, plain, True)
+    if "list" in resource.verbs:
+        collection["get"] = _operation(resource, "list", f"{name}List", None, False)
+    if "get" in resource.verbs:
+        one["get"] = _operation(resource, "get", name, None, False)
+        one["put"] = _operation(resource, "put", name, plain, True)
+        one["patch"] = _operation(resource, "patch", name, patch, True)
         one["patch"]["parameters"].append(
             _query("force", "boolean", "Force is going to force Apply requests.")
         )
-        one["delete"] = _operation(face, "delete", _META + "Status", None, True)
+        one["delete"] = _operation(resource, "delete", _META + "Status", None, True)
     found = {root: collection}
     return {**found, f"{root}/{{name}}": one} if one else found
 

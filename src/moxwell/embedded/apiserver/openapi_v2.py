@@ -9,7 +9,7 @@ a kind nobody serves).
 
 from collections.abc import Iterable
 
-from moxwell.embedded.apiserver.resources import Face
+from moxwell.embedded.apiserver.resources import ServedResource
 
 CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "force")
@@ -34,21 +34,25 @@ def _parameter(name: str) -> bytes:
     return _field(8, _field(1, _field(2, _field(3, query))))
 
 
-def _operation(face: Face) -> bytes:
-    kind = f'group: "{face.group}"\nkind: {face.kind}\nversion: {face.version}\n'
+def _operation(resource: ServedResource) -> bytes:
+    kind = f'group: "{resource.group}"\nkind: {resource.kind}\nversion: {resource.version}\n'
     extension = _field(1, "x-kubernetes-group-version-kind") + _field(2, _field(2, kind))
     return b"".join(_parameter(name) for name in _QUERY) + _field(13, extension)
 
 
-def _path(face: Face) -> bytes:
-    root = f"/apis/{face.group}/{face.version}" if face.group else f"/api/{face.version}"
-    scope = "/namespaces/{namespace}" if face.namespaced else ""
-    name = f"{root}{scope}/{face.plural}/{{name}}"
-    return _field(2, _field(1, name) + _field(2, _field(8, _operation(face))))
+def _path(resource: ServedResource) -> bytes:
+    root = (
+        f"/apis/{resource.group}/{resource.version}"
+        if resource.group
+        else f"/api/{resource.version}"
+    )
+    scope = "/namespaces/{namespace}" if resource.namespaced else ""
+    name = f"{root}{scope}/{resource.plural}/{{name}}"
+    return _field(2, _field(1, name) + _field(2, _field(8, _operation(resource))))
 
 
-def document(faces: Iterable[Face]) -> bytes:
+def document(resources: Iterable[ServedResource]) -> bytes:
     """The whole document."""
-    paths = b"".join(_path(face) for face in faces if "patch" in face.verbs)
+    paths = b"".join(_path(resource) for resource in resources if "patch" in resource.verbs)
     info = _field(1, "Kubernetes") + _field(2, "v1.36.3")
     return _field(1, "2.0") + _field(2, info) + _field(8, paths)

@@ -9,10 +9,10 @@ import msgspec
 
 from moxwell.embedded.apiserver import jsonpatch, request_body, status_errors, strategic_merge
 from moxwell.embedded.apiserver.apply import schema_check, tracking
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.object_cache import Record, encode, key_of
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.writer import Outcome, Writer
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.object_cache import ObjectRecord, encode, key_of
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.writer import ResourceWriter, WriteResult
 
 Object = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
@@ -25,65 +25,69 @@ TYPES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 class Patcher:
     """Carries out patches."""
 
-    def __init__(self, core: Core, writer: Writer) -> None:
+    def __init__(self, core: ServerContext, writer: ResourceWriter) -> None:
         self._core, self._writer = core, writer
 
-    def patch(self, call: Call) -> Outcome:
+    def patch(self, call: ApiCall) -> WriteResult:
         kind = request_body.media_type(call.request.headers.get("content-type", ""))
-        if kind == STRATEGIC and call.face.custom:
+        if kind == STRATEGIC and call.resource.custom:
             raise status_errors.unsupported_media([t for t in TYPES if t != STRATEGIC])
         if kind not in TYPES:
             text = "415: Unsupported Media Type"
-            raise status_errors.Refused(415, "UnsupportedMediaType", text, details={})
+            raise status_errors.StatusError(415, "UnsupportedMediaType", text, details={})
         if kind == APPLY:
             return self._apply(call)
         if "force" in call.query:
             text = "Forbidden: may not be specified for non-apply patch"
-            cause = status_errors.Cause("FieldValueForbidden", text, "force")
+            cause = status_errors.StatusCause("FieldValueForbidden", text, "force")
             raise status_errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
-        record = self._writer.live(call)
-        old = self._writer.seen(call, record)
-        new = self._patched(call, kind, self._writer.seen(call, record))
+        record = self._writer.current_record(call)
+        old = self._writer.current(call, record)
+        new = self._patched(call, kind, self._writer.current(call, record))
         return self.finish(call, record, old, new)
 
-    def finish(self, call: Call, record: Record, old: Object, new: Object) -> Outcome:
+    def finish(self, call: ApiCall, record: ObjectRecord, old: Object, new: Object) -> WriteResult:
         """The patched object on its way into the store."""
         if not isinstance(new, dict) or not isinstance(new.get("metadata", {}), dict):
             raise status_errors.bad_request("the patch leaves no object")
         given = new.get("metadata", {}).get("resourceVersion")
         try:
-            new = self._writer.understood(call, new)
-        except status_errors.Refused as refused:
-            raise self._misfit(call, refused) from None
+            new = self._writer.decode(call, new)
+        except status_errors.StatusError as error:
+            raise self._invalid_result(call, error) from None
         if given == str(old["metadata"].get("resourceVersion")):
             new["metadata"].pop("resourceVersion", None)
-        self._writer.place(call, new)
+        self._writer.set_location(call, new)
         return self._writer.replace(call, record, old, new)
 
-    def _misfit(self, call: Call, refused: status_errors.Refused) -> status_errors.Refused:
+    def _invalid_result(
+        self, call: ApiCall, error: status_errors.StatusError
+    ) -> status_errors.StatusError:
         """The patched object cannot be read: that is the patch's fault."""
-        if refused.code != 400:
-            return refused
-        why = refused.message.partition(": ")[2] or refused.message
+        if error.code != 400:
+            return error
+        why = error.message.partition(": ")[2] or error.message
         shown = encode(call.request.body.decode(errors="replace")).decode()
-        cause = status_errors.Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", "patch")
+        cause = status_errors.StatusCause(
+            "FieldValueInvalid", f"Invalid value: {shown}: {why}", "patch"
+        )
         return status_errors.invalid("", "", "", [cause])
 
-    def _patched(self, call: Call, kind: str, live: Object) -> Any:
+    def _patched(self, call: ApiCall, kind: str, live: Object) -> Any:
         patch = self._read(call, kind)
         if kind == JSON_PATCH:
             try:
-                return jsonpatch.apply(live, patch)
+                return jsonpatch.apply_json_patch(live, patch)
             except jsonpatch.PatchFailed:
                 raise status_errors.patch_rejected() from None
         if kind == MERGE:
-            return jsonpatch.merge(live, patch)
+            return jsonpatch.apply_merge_patch(live, patch)
         try:
-            return strategic_merge.merge(live, patch, call.face.model.shape)
+            return strategic_merge.merge(live, patch, call.resource.model.merge_schema)
         except jsonpatch.PatchFailed as error:
-            raise status_errors.unknown(str(error)) from None
+            raise status_errors.unknown_error(str(error)) from None
 
-    def _read(self, call: Call, kind: str) -> Any:
+    def _read(self, call: ApiCall, kind: str) -> Any:
         try:
             patch = msgspec.json.decode(call.request.body)
         except msgspec.DecodeError:
@@ -105,39 +109,39 @@ class Patcher:
             raise status_errors.bad_request(text)
         return patch
 
-    def _apply(self, call: Call) -> Outcome:
-        config = request_body.read_yaml(call.request.body)
+    def _apply(self, call: ApiCall) -> WriteResult:
+        config = request_body.decode_yaml(call.request.body)
         if not isinstance(config, dict):
             config = {}
         self._check_options(call, config)
-        face = call.face
-        key = key_of(call.namespace if face.namespaced else "", call.name)
-        record = self._core.state.find_staged(face.store, key)
-        live = self._writer.seen(call, record) if record else None
-        if live is None and call.sub:
-            raise status_errors.not_found(face.plural, face.group, call.name)
+        resource = call.resource
+        key = key_of(call.namespace if resource.namespaced else "", call.name)
+        record = self._core.cache.find_staged(resource.group_resource, key)
+        live = self._writer.current(call, record) if record else None
+        if live is None and call.subresource:
+            raise status_errors.not_found(resource.plural, resource.group, call.name)
         config = self._typed(call, config)
         self._precondition(call, config, record)
         made = tracking.apply(self._core, call, live, config, force=call.flag("force"))
         return self._finish_apply(call, record, live, made)
 
-    def _check_options(self, call: Call, config: Object) -> None:
-        face = call.face
+    def _check_options(self, call: ApiCall, config: Object) -> None:
+        resource = call.resource
         if not call.query.get("fieldManager"):
-            cause = status_errors.Cause(
+            cause = status_errors.StatusCause(
                 "FieldValueRequired", "Required value: is required for apply patch", "fieldManager"
             )
             raise status_errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
         if (config.get("metadata") or {}).get("managedFields"):
             raise status_errors.bad_request("metadata.managedFields must be nil")
         version, kind = config.get("apiVersion") or "", config.get("kind") or ""
-        if kind != face.kind:
+        if kind != resource.kind:
             group, _, short = version.rpartition("/")
             raise status_errors.bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
-        if version != face.api_version:
+        if version != resource.api_version:
             raise status_errors.bad_request(
                 f"Incorrect version specified in apply patch. Specified patch version: {version},"
-                f" expected: {face.api_version}"
+                f" expected: {resource.api_version}"
             )
         name = (config.get("metadata") or {}).get("name")
         if not name:
@@ -151,19 +155,19 @@ class Patcher:
                 f"the name of the object ({name}) does not match the name on the URL ({call.name})"
             )
 
-    def _typed(self, call: Call, config: Object) -> Object:
+    def _typed(self, call: ApiCall, config: Object) -> Object:
         """The configuration checked for unknown fields, but neither defaulted nor filled in."""
-        face, meta = call.face, config.setdefault("metadata", {})
-        wrong = schema_check.problems(config, face.model.shape)
+        resource, meta = call.resource, config.setdefault("metadata", {})
+        wrong = schema_check.problems(config, resource.model.merge_schema)
         if wrong:
             where = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
-            kind = f"{face.group}/{face.version}, Kind={face.kind}"
+            kind = f"{resource.group}/{resource.version}, Kind={resource.kind}"
             listed = wrong[0] if len(wrong) == 1 else "errors:\n  " + "\n  ".join(wrong)
             text = f"failed to create typed patch object ({where}; {kind}): {listed}"
-            raise status_errors.unknown(text)
-        self._writer.understood_only(call, config)
+            raise status_errors.unknown_error(text)
+        self._writer.check_fields(call, config)
         meta["name"] = call.name
-        if face.namespaced:
+        if resource.namespaced:
             given = meta.setdefault("namespace", call.namespace)
             if given != call.namespace:
                 raise status_errors.bad_request(
@@ -172,37 +176,37 @@ class Patcher:
                 )
         return config
 
-    def _precondition(self, call: Call, config: Object, record: Record | None) -> None:
-        face, meta = call.face, config["metadata"]
+    def _precondition(self, call: ApiCall, config: Object, record: ObjectRecord | None) -> None:
+        resource, meta = call.resource, config["metadata"]
         uid, version = meta.pop("uid", None), meta.pop("resourceVersion", None)
         meta.pop("creationTimestamp", None)
         meta.pop("generation", None)
         if record is None:
             if uid or version:
                 raise status_errors.conflict(
-                    face.plural,
-                    face.group,
+                    resource.plural,
+                    resource.group,
                     call.name,
                     f"uid mismatch: the provided object specified uid {uid}, and no existing"
                     " object was found",
                 )
             return
         if version and version != str(record.revision):
-            raise status_errors.stale(face.plural, face.group, call.name)
+            raise status_errors.object_modified(resource.plural, resource.group, call.name)
         if uid and uid != record.uid:
             why = (
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.uid}"
             )
-            raise status_errors.conflict(face.plural, face.group, call.name, why)
+            raise status_errors.conflict(resource.plural, resource.group, call.name, why)
 
     def _finish_apply(
-        self, call: Call, record: Record | None, live: Object | None, made: Object
-    ) -> Outcome:
+        self, call: ApiCall, record: ObjectRecord | None, live: Object | None, made: Object
+    ) -> WriteResult:
         fields = made["metadata"].get("managedFields")
         # What is applied to a custom kind is not read again: a list that lost its last item is a
         # null then, and refused unless the schema allows it, as a genuine apiserver does.
-        read = made if call.face.custom else call.face.model.read(made, None)
-        call.face.model.default(read)
+        read = made if call.resource.custom else call.resource.model.decode(made, None)
+        call.resource.model.default(read)
         if fields:
             read["metadata"]["managedFields"] = fields
         if record is None or live is None:

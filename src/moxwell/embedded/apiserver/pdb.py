@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from moxwell.api import selectors
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.object_cache import Record
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.object_cache import ObjectRecord
 
 Object = dict[str, Any]
 STORE = "poddisruptionbudgets.policy"
@@ -33,27 +33,27 @@ def _share(value: Any, total: int) -> int:
     return int(value)
 
 
-class Budgets:
+class DisruptionController:
     """Keeps the status of budgets."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ServerContext) -> None:
         self._core = core
 
-    def look(self, namespace: str) -> None:
-        face = self._core.registry.hub(STORE)
-        for record in self._core.state.scan_staged(STORE, f"{namespace}/"):
+    def sync(self, namespace: str) -> None:
+        resource = self._core.registry.hub(STORE)
+        for record in self._core.cache.scan_staged(STORE, f"{namespace}/"):
             obj = record.object()
             status = self._status(obj, namespace)
-            if face is not None and status != obj.get("status"):
+            if resource is not None and status != obj.get("status"):
                 obj["status"] = status
-                self._core.put(face, obj, record)
+                self._core.put(resource, obj, record)
 
     def _status(self, obj: Object, namespace: str) -> Object:
         spec, old = obj.get("spec") or {}, obj.get("status") or {}
         wanted = selector_of(spec.get("selector"))
         pods = [
             pod
-            for record in self._core.state.scan_staged("pods", f"{namespace}/")
+            for record in self._core.cache.scan_staged("pods", f"{namespace}/")
             if wanted.matches(record.labels) and (pod := record.object())
         ]
         expected = self._expected(pods)
@@ -110,7 +110,7 @@ class Budgets:
         return total
 
     def _replicas(self, owner: Object) -> int | None:
-        record: Record | None = self._core.state.find_uid(owner["uid"])
+        record: ObjectRecord | None = self._core.cache.find_uid(owner["uid"])
         spec = (record.object().get("spec") or {}) if record is not None else {}
         found = spec.get("replicas")
         return found if isinstance(found, int) else None

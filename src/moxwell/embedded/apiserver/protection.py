@@ -9,42 +9,49 @@ gone.
 from typing import Any
 
 from moxwell.embedded.apiserver.admission_defaults import NOT_READY, PROTECTED
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.garbage import Garbage
-from moxwell.embedded.apiserver.object_cache import Record
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.garbage import GarbageCollector
+from moxwell.embedded.apiserver.object_cache import ObjectRecord
 
 Object = dict[str, Any]
 
 
-class Protection:
+class ProtectionController:
     """Looks at one object at a time."""
 
-    def __init__(self, core: Core, garbage: Garbage) -> None:
+    def __init__(self, core: ServerContext, garbage: GarbageCollector) -> None:
         self._core, self._garbage = core, garbage
 
-    def look(self, store: str, key: str) -> None:
+    def sync(self, group_resource: str, key: str) -> None:
         """A claim or volume that is being deleted."""
-        record, face = self._core.state.find_staged(store, key), self._core.registry.hub(store)
-        if record is None or face is None:
+        record, resource = (
+            self._core.cache.find_staged(group_resource, key),
+            self._core.registry.hub(group_resource),
+        )
+        if record is None or resource is None:
             return
         obj = record.object()
         meta = obj["metadata"]
-        guard = PROTECTED[face.kind]
-        if not meta.get("deletionTimestamp") or guard not in (meta.get("finalizers") or ()):
+        check_escalation = PROTECTED[resource.kind]
+        if not meta.get("deletionTimestamp") or check_escalation not in (
+            meta.get("finalizers") or ()
+        ):
             return
-        used = self._claimed(record, obj) if face.kind == "PersistentVolumeClaim" else _bound(obj)
+        used = (
+            self._claimed(record, obj) if resource.kind == "PersistentVolumeClaim" else _bound(obj)
+        )
         if used:
             return
-        left = [name for name in meta["finalizers"] if name != guard]
+        left = [name for name in meta["finalizers"] if name != check_escalation]
         if left:
             meta["finalizers"] = left
         else:
             meta.pop("finalizers")
-        self._garbage.write(face, record, obj)
+        self._garbage.write(resource, record, obj)
 
-    def _claimed(self, claim: Record, obj: Object) -> bool:
+    def _claimed(self, claim: ObjectRecord, obj: Object) -> bool:
         owners = {o["uid"] for o in obj["metadata"].get("ownerReferences") or ()}
-        for record in self._core.state.scan_staged("pods", f"{claim.namespace}/"):
+        for record in self._core.cache.scan_staged("pods", f"{claim.namespace}/"):
             pod = record.object()
             if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
                 continue
@@ -54,10 +61,13 @@ class Protection:
                     return True
         return False
 
-    def look_node(self, store: str, key: str) -> None:
+    def sync_node(self, group_resource: str, key: str) -> None:
         """A node that is ready loses the taint it was born with."""
-        record, face = self._core.state.find_staged(store, key), self._core.registry.hub(store)
-        if record is None or face is None or NOT_READY["key"].encode() not in record.body:
+        record, resource = (
+            self._core.cache.find_staged(group_resource, key),
+            self._core.registry.hub(group_resource),
+        )
+        if record is None or resource is None or NOT_READY["key"].encode() not in record.body:
             return
         node = record.object()
         conditions = (node.get("status") or {}).get("conditions") or ()
@@ -70,7 +80,7 @@ class Protection:
         node["spec"] = {k: v for k, v in node["spec"].items() if k != "taints"}
         if left:
             node["spec"]["taints"] = left
-        self._core.put(face, node, record)
+        self._core.put(resource, node, record)
 
 
 def _bound(volume: Object) -> bool:

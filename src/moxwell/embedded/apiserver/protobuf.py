@@ -17,7 +17,7 @@ from typing import Any
 
 from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.builtin.kinds import KINDS
-from moxwell.embedded.apiserver.builtin.model import Tables
+from moxwell.embedded.apiserver.builtin.model import BuiltinTypeData
 from moxwell.errors import Invalid
 
 MAGIC = b"k8s\x00"
@@ -31,7 +31,7 @@ _PROPS = "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaPro
 Wire = int | bytes
 
 
-class Malformed(Invalid):
+class MalformedProtobuf(Invalid):
     """The bytes are no protobuf message."""
 
 
@@ -40,7 +40,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise Malformed("unexpected EOF")
+            raise MalformedProtobuf("unexpected EOF")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -61,7 +61,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Wire]]:
             case 2:
                 size, at = varint(data, at)
                 if at + size > len(data):
-                    raise Malformed("unexpected EOF")
+                    raise MalformedProtobuf("unexpected EOF")
                 yield tag >> 3, data[at : at + size]
                 at += size
             case 1 | 5 as kind:
@@ -69,7 +69,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Wire]]:
                 yield tag >> 3, data[at : at + size]
                 at += size
             case kind:
-                raise Malformed(f"wire type {kind} is not known")
+                raise MalformedProtobuf(f"wire type {kind} is not known")
 
 
 def signed(value: Wire) -> int:
@@ -79,7 +79,7 @@ def signed(value: Wire) -> int:
 
 def _bytes(value: Wire) -> bytes:
     if isinstance(value, int):
-        raise Malformed("a message was expected, a number was found")
+        raise MalformedProtobuf("a message was expected, a number was found")
     return value
 
 
@@ -134,10 +134,10 @@ _SIMPLE: dict[str, Callable[[Wire], Any]] = {
 }
 
 
-class Protobuf:
+class ProtobufDecoder:
     """Decodes bodies."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: BuiltinTypeData) -> None:
         self._tables = tables
         self._types: dict[tuple[str, str], str] = dict(_EXTRA)
         for row in KINDS:
@@ -149,12 +149,12 @@ class Protobuf:
         """The object in a body."""
         try:
             return self._decode(body)
-        except (Malformed, ValueError, OverflowError, OSError, struct.error) as error:
+        except (MalformedProtobuf, ValueError, OverflowError, OSError, struct.error) as error:
             raise status_errors.bad_request(f"proto: {error}") from None
 
     def _decode(self, body: bytes) -> dict[str, Any]:
         if not body.startswith(MAGIC):
-            raise Malformed(
+            raise MalformedProtobuf(
                 "provided data does not appear to be a protobuf message, expected prefix 6b383300"
             )
         version, kind, raw = "", "", b""
@@ -167,7 +167,7 @@ class Protobuf:
                 raw = _bytes(value)
         name = _DELETE if kind == "DeleteOptions" else self._types.get((version, kind))
         if name is None:
-            raise Malformed(f"no kind {kind!r} is registered for version {version!r}")
+            raise MalformedProtobuf(f"no kind {kind!r} is registered for version {version!r}")
         return {**self._message(name, raw), "apiVersion": version, "kind": kind}
 
     def _plan(self, name: str) -> dict[int, tuple[str, str]]:

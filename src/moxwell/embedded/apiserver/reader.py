@@ -15,19 +15,19 @@ from typing import Any
 
 from moxwell.api import selectors
 from moxwell.embedded.apiserver import metadata, status_errors
-from moxwell.embedded.apiserver.object_cache import Record, State, encode
-from moxwell.embedded.apiserver.representations import AnyForm, WholeForm
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.watches import Feed, Feeds, Watcher, line
+from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectRecord, encode
+from moxwell.embedded.apiserver.representations import FullRepresentation, Representation
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.watches import Watch, WatchCache, WatchCaches, line
 
-Wants = Callable[[Record], bool]
+Matches = Callable[[ObjectRecord], bool]
 DEFAULT_WATCH_SECONDS = 45 * 60.0
 
 
-def matcher(call: Call) -> Wants:
+def matcher(call: ApiCall) -> Matches:
     """Which records a list or watch is about."""
-    tests: list[Wants] = []
-    if call.namespace and call.face.namespaced:
+    tests: list[Matches] = []
+    if call.namespace and call.resource.namespaced:
         namespace = call.namespace
         tests.append(lambda record: record.namespace == namespace)
     if call.name:
@@ -36,8 +36,8 @@ def matcher(call: Call) -> Wants:
     try:
         labels = selectors.parse_labels(call.query.get("labelSelector", ""))
         fields = selectors.parse_fields(call.query.get("fieldSelector", ""))
-    except selectors.BadSelector as error:
-        raise status_errors.bad_request(explained(call, str(error))) from None
+    except selectors.InvalidSelector as error:
+        raise status_errors.bad_request(invalid_selector(call, str(error))) from None
     if labels.requirements:
         tests.append(lambda record: labels.matches(record.labels))
     for term in fields.terms:
@@ -45,29 +45,31 @@ def matcher(call: Call) -> Wants:
     return lambda record: all(test(record) for test in tests)
 
 
-def _field_test(call: Call, term: selectors.FieldTerm) -> Wants:
-    face, path = call.face, term.path
+def _field_test(call: ApiCall, term: selectors.FieldTerm) -> Matches:
+    resource, path = call.resource, term.path
     if path == "metadata.name":
         return lambda record: (record.name == term.value) == term.equal
-    if path == "metadata.namespace" and face.namespaced:
+    if path == "metadata.namespace" and resource.namespaced:
         return lambda record: (record.namespace == term.value) == term.equal
-    if path not in face.model.selectable:
+    if path not in resource.model.selectable:
         shown = f"field label not supported: {path}"
-        if not face.custom:
+        if not resource.custom:
             text = (
                 f'"{path}" is not a known field selector: only "metadata.name",'
                 ' "metadata.namespace"'
             )
-            shown = text if not face.model.selectable else f"field label not supported: {path}"
+            shown = text if not resource.model.selectable else f"field label not supported: {path}"
         raise status_errors.bad_request(shown)
-    key = f"field:{face.api_version}:{path}"
+    key = f"field:{resource.api_version}:{path}"
 
-    def test(record: Record) -> bool:
-        value = record.recall(key)
+    def test(record: ObjectRecord) -> bool:
+        value = record.cached_value(key)
         if value is None:
-            obj = face.between(record.object(), face.api_version if face.custom else face.hub)
-            value = face.model.field(obj, path)
-            record.remember(key, value)
+            obj = resource.between(
+                record.object(), resource.api_version if resource.custom else resource.hub
+            )
+            value = resource.model.field_value(obj, path)
+            record.cache_value(key, value)
         return bool(value == term.value) == term.equal
 
     return test
@@ -94,10 +96,10 @@ def _token(text: str) -> _Token:
             raise ValueError
         return _Token(int(value["rv"]), str(value["start"]).removesuffix("\0"))
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        raise status_errors.bad_request(f"invalid continue token: {_unreadable(raw)}") from None
+        raise status_errors.bad_request(f"invalid continue token: {_cannot_handle(raw)}") from None
 
 
-def _unreadable(raw: bytes) -> str:
+def _cannot_handle(raw: bytes) -> str:
     if not raw:
         return "continue key is not valid: unexpected end of JSON input"
     char = chr(raw[0])
@@ -105,7 +107,7 @@ def _unreadable(raw: bytes) -> str:
     return f"continue key is not valid: invalid character '{shown}' looking for beginning of value"
 
 
-def explained(call: Call, problem: str) -> str:
+def invalid_selector(call: ApiCall, problem: str) -> str:
     """What is wrong with a selector, in a genuine apiserver's words where they are few."""
     fields, labels = call.query.get("fieldSelector", ""), call.query.get("labelSelector", "")
     if "field selector" in problem:
@@ -125,22 +127,22 @@ def explained(call: Call, problem: str) -> str:
     return f"unable to parse requirement: {problem}"
 
 
-class Reader:
+class ResourceReader:
     """Answers reads."""
 
-    def __init__(self, state: State, feeds: Feeds) -> None:
-        self._state, self._feeds = state, feeds
+    def __init__(self, cache: ObjectCache, watch_caches: WatchCaches) -> None:
+        self._cache, self._watch_caches = cache, watch_caches
 
-    def get(self, call: Call, form: AnyForm) -> bytes:
-        self._reachable(call)
-        key = f"{call.namespace}/{call.name}" if call.face.namespaced else call.name
-        record = self._state.find(call.face.store, key)
+    def get(self, call: ApiCall, representation: Representation) -> bytes:
+        self._check_resource_version(call)
+        key = f"{call.namespace}/{call.name}" if call.resource.namespaced else call.name
+        record = self._cache.find(call.resource.group_resource, key)
         if record is None:
-            raise status_errors.not_found(call.face.plural, call.face.group, call.name)
-        body = form.body(record)
+            raise status_errors.not_found(call.resource.plural, call.resource.group, call.name)
+        body = representation.body(record)
         return body if body.endswith(b"\n") else body + b"\n"
 
-    def _reachable(self, call: Call) -> int | None:
+    def _check_resource_version(self, call: ApiCall) -> int | None:
         """The revision asked for, if it is not in the future."""
         text = call.query.get("resourceVersion", "")
         if not text or text == "0":
@@ -149,36 +151,36 @@ class Reader:
             detail = f'strconv.ParseUint: parsing "{text}": invalid syntax'
             shown = f'resourceVersion: Invalid value: "{text}": {detail}'
             if call.verb == "watch":
-                raise status_errors.unknown(shown)
+                raise status_errors.unknown_error(shown)
             raise status_errors.bad_request(f"invalid resource version: {shown}")
-        if int(text) > self._state.revision:
-            raise status_errors.too_large_version(int(text), self._state.revision)
+        if int(text) > self._cache.revision:
+            raise status_errors.too_large_version(int(text), self._cache.revision)
         return int(text)
 
-    def list(self, call: Call, form: AnyForm) -> bytes:
-        wants, limit = matcher(call), call.number("limit") or 0
+    def list(self, call: ApiCall, representation: Representation) -> bytes:
+        matches, limit = matcher(call), call.number("limit") or 0
         revision, after = self._position(call)
-        prefix = f"{call.namespace}/" if call.namespace and call.face.namespaced else ""
-        found: list[Record] = []
+        prefix = f"{call.namespace}/" if call.namespace and call.resource.namespaced else ""
+        found: list[ObjectRecord] = []
         more = False
-        for record in self._scan(call.face.store, revision, prefix, after):
-            if wants(record):
+        for record in self._scan(call.resource.group_resource, revision, prefix, after):
+            if matches(record):
                 if limit and len(found) == limit:
                     more = True
                     break
                 found.append(record)
-        meta: dict[str, Any] = {"resourceVersion": str(revision or self._state.revision)}
-        if call.face.custom and isinstance(form, WholeForm):
+        meta: dict[str, Any] = {"resourceVersion": str(revision or self._cache.revision)}
+        if call.resource.custom and isinstance(representation, FullRepresentation):
             meta["continue"] = ""
         if more:
-            at = revision or self._state.revision
+            at = revision or self._cache.revision
             meta["continue"] = _Token(at, found[-1].key).text()
             if not call.query.get("labelSelector") and not call.query.get("fieldSelector"):
-                rest = self._scan(call.face.store, revision, prefix, found[-1].key)
+                rest = self._scan(call.resource.group_resource, revision, prefix, found[-1].key)
                 meta["remainingItemCount"] = sum(1 for _ in rest)
-        return form.list([form.item(record) for record in found], meta)
+        return representation.list([representation.item(record) for record in found], meta)
 
-    def _position(self, call: Call) -> tuple[int | None, str]:
+    def _position(self, call: ApiCall) -> tuple[int | None, str]:
         """The revision to list at (None: now), and the key to go on behind."""
         text = call.query.get("continue", "")
         if text:
@@ -188,7 +190,10 @@ class Reader:
                 )
             token = _token(text)
             return token.revision, token.start
-        asked, match = self._reachable(call), call.query.get("resourceVersionMatch", "")
+        asked, match = (
+            self._check_resource_version(call),
+            call.query.get("resourceVersionMatch", ""),
+        )
         if match in ("Exact", "NotOlderThan") and not call.query.get("resourceVersion"):
             raise _bad_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
         if match == "Exact":
@@ -199,22 +204,30 @@ class Reader:
             return asked, ""
         if match and match != "NotOlderThan":
             text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-            cause = status_errors.Cause("FieldValueNotSupported", text, "resourceVersionMatch")
+            cause = status_errors.StatusCause(
+                "FieldValueNotSupported", text, "resourceVersionMatch"
+            )
             raise status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
         return None, ""
 
-    def _scan(self, store: str, revision: int | None, prefix: str, after: str) -> Iterator[Record]:
-        table = self._state.table(store)
-        if revision is None or revision == self._state.revision:
+    def _scan(
+        self, group_resource: str, revision: int | None, prefix: str, after: str
+    ) -> Iterator[ObjectRecord]:
+        table = self._cache.table(group_resource)
+        if revision is None or revision == self._cache.revision:
             return table.scan(prefix, after)
-        then = self._then(store, revision)
-        return self._scan_then(store, then, prefix, after) if then else table.scan(prefix, after)
+        then = self._history_at(group_resource, revision)
+        return (
+            self._scan_at(group_resource, then, prefix, after)
+            if then
+            else table.scan(prefix, after)
+        )
 
-    def _then(self, store: str, revision: int) -> dict[str, Record | None]:
+    def _history_at(self, group_resource: str, revision: int) -> dict[str, ObjectRecord | None]:
         """What keys changed since held at a revision."""
-        feed = self._feeds.feed(store)
-        if revision < feed.floor:
-            raise status_errors.gone(
+        watch_cache = self._watch_caches.watch_cache(group_resource)
+        if revision < watch_cache.floor:
+            raise status_errors.resource_expired(
                 "The provided continue parameter is too old to display a consistent list"
                 " result. You can"
                 " start a new list without the continue parameter, or use the continue token"
@@ -224,16 +237,16 @@ class Reader:
                 " results in an inconsistent list - objects that were created, modified, or deleted"
                 " between the time the first chunk was returned and now may show up in the list."
             )
-        then: dict[str, Record | None] = {}
-        for change in feed.history:
+        then: dict[str, ObjectRecord | None] = {}
+        for change in watch_cache.history:
             if change.record.revision > revision:
                 then.setdefault(change.record.key, change.previous)
         return then
 
-    def _scan_then(
-        self, store: str, then: dict[str, Record | None], prefix: str, after: str
-    ) -> Iterator[Record]:
-        table = self._state.table(store)
+    def _scan_at(
+        self, group_resource: str, then: dict[str, ObjectRecord | None], prefix: str, after: str
+    ) -> Iterator[ObjectRecord]:
+        table = self._cache.table(group_resource)
         found = {r.key: r for r in table.scan(prefix, after) if r.key not in then}
         found |= {
             key: record
@@ -242,55 +255,62 @@ class Reader:
         }
         return (found[key] for key in sorted(found))
 
-    def watch(self, call: Call, form: AnyForm) -> AsyncIterator[bytes]:
+    def watch(self, call: ApiCall, representation: Representation) -> AsyncIterator[bytes]:
         """Registers at once; what happens from here on is in the stream."""
-        feed, watcher = self._feeds.feed(call.face.store), Watcher(matcher(call), form)
+        watch_cache, watcher = (
+            self._watch_caches.watch_cache(call.resource.group_resource),
+            Watch(matcher(call), representation),
+        )
         initial, bookmarks = self._initial(call), call.flag("allowWatchBookmarks")
         asked = self._watched_from(call)
         if asked is None or initial:
-            prefix = f"{call.namespace}/" if call.namespace and call.face.namespaced else ""
-            for record in self._state.table(call.face.store).scan(prefix):
-                if watcher.wants(record) and initial is not False:
-                    watcher.push(line("ADDED", form.body(record)))
+            prefix = f"{call.namespace}/" if call.namespace and call.resource.namespaced else ""
+            for record in self._cache.table(call.resource.group_resource).scan(prefix):
+                if watcher.matches(record) and initial is not False:
+                    watcher.push(line("ADDED", representation.body(record)))
             if initial and bookmarks:
-                body = form.bookmark(self._state.revision, initial_end=True)
+                body = representation.bookmark(self._cache.revision, initial_end=True)
                 watcher.push(line("BOOKMARK", body))
         else:
-            self._resume(feed, watcher, asked)
-        feed.watchers.add(watcher)
+            self._resume(watch_cache, watcher, asked)
+        watch_cache.watchers.add(watcher)
         seconds = call.number("timeoutSeconds") or DEFAULT_WATCH_SECONDS
-        return self._feeds.stream(call.face.store, watcher, seconds=seconds, bookmarks=bookmarks)
+        return self._watch_caches.stream(
+            call.resource.group_resource, watcher, seconds=seconds, bookmarks=bookmarks
+        )
 
-    def _resume(self, feed: Feed, watcher: Watcher, asked: int) -> None:
+    def _resume(self, watch_cache: WatchCache, watcher: Watch, asked: int) -> None:
         """What was missed. A watcher from before our memory is told so, and cut off."""
         try:
-            feed.replay(watcher, asked)
-        except status_errors.Refused as refused:
-            watcher.push(line("ERROR", encode(refused.status())))
+            watch_cache.replay(watcher, asked)
+        except status_errors.StatusError as error:
+            watcher.push(line("ERROR", encode(error.status())))
             watcher.end()
 
-    def _watched_from(self, call: Call) -> int | None:
+    def _watched_from(self, call: ApiCall) -> int | None:
         """Where a watch resumes. A revision ahead of ours is waited for, as it may come to be."""
         text = call.query.get("resourceVersion", "")
         if not text or text == "0":
             return None
         if not text.isdigit():
-            self._reachable(call)
+            self._check_resource_version(call)
         return int(text)
 
-    def _initial(self, call: Call) -> bool | None:
+    def _initial(self, call: ApiCall) -> bool | None:
         if "sendInitialEvents" not in call.query:
             return None
         wanted, match = call.flag("sendInitialEvents"), call.query.get("resourceVersionMatch", "")
         if match != "NotOlderThan":
             text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            cause = status_errors.Cause(
+            cause = status_errors.StatusCause(
                 "FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch"
             )
             raise status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
         return wanted
 
 
-def _bad_match(text: str) -> status_errors.Refused:
-    cause = status_errors.Cause("FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch")
+def _bad_match(text: str) -> status_errors.StatusError:
+    cause = status_errors.StatusCause(
+        "FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch"
+    )
     return status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])

@@ -23,7 +23,7 @@ _GO = {
 }
 
 
-class BadPattern(Invalid):
+class InvalidPattern(Invalid):
     """Not a pattern of this dialect."""
 
     reason = "InvalidPattern"
@@ -40,7 +40,7 @@ class Pattern:
         try:
             self._compiled = re2.compile(text, options)
         except re2.error as error:
-            raise BadPattern(f"error parsing regexp: {_said(error)}") from error
+            raise InvalidPattern(f"error parsing regexp: {_go_message(error)}") from error
 
     def matches(self, text: str) -> bool:
         """Whether it is found anywhere in the text."""
@@ -57,15 +57,15 @@ class Pattern:
 
 
 @lru_cache(maxsize=512)
-def compiled(text: str) -> Pattern:
+def compile_pattern(text: str) -> Pattern:
     """The pattern of a text, kept: rules ask for the same one again and again."""
     return Pattern(text)
 
 
-def _said(error: Exception) -> str:
+def _go_message(error: Exception) -> str:
     """``b'invalid perl operator: (?='`` as Go would say it."""
     text = error.args[0] if error.args else b""
-    told = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-    what, _, where = told.partition(": ")
+    changes = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+    what, _, where = changes.partition(": ")
     what = _GO.get(what, what)
     return f"{what}: `{where}`" if where else what

@@ -10,58 +10,60 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moxwell.embedded.apiserver import status_errors, tables
-from moxwell.embedded.apiserver.object_cache import Record, decode, encode
-from moxwell.embedded.apiserver.resources import Face
+from moxwell.embedded.apiserver.object_cache import ObjectRecord, decode, encode
+from moxwell.embedded.apiserver.resources import ServedResource
 
 INITIAL_END = "k8s.io/initial-events-end"
 JSON_TYPE = "application/json"
 
 
-class WholeForm:
+class FullRepresentation:
     """Objects as they are, in the face's version."""
 
     content_type = JSON_TYPE
 
-    def __init__(self, face: Face) -> None:
-        self.face = face
-        self.key = f"whole:{face.api_version}:{id(face.model)}"
-        self._cut = len(encode({"kind": face.kind, "apiVersion": face.api_version})) - 1
+    def __init__(self, resource: ServedResource) -> None:
+        self.resource = resource
+        self.key = f"whole:{resource.api_version}:{id(resource.model)}"
+        self._cut = len(encode({"kind": resource.kind, "apiVersion": resource.api_version})) - 1
 
-    def body(self, record: Record) -> bytes:
-        face = self.face
-        if record.api_version == face.api_version and (
-            not face.custom or record.fresh is face.model
+    def body(self, record: ObjectRecord) -> bytes:
+        resource = self.resource
+        if record.api_version == resource.api_version and (
+            not resource.custom or record.decoded_by is resource.model
         ):
             return record.body
-        made = record.recall(self.key)
+        made = record.cached_value(self.key)
         if made is None:
             made = self._render(record)
-            if record.fresh is face.model and record.api_version == face.api_version:
+            if record.decoded_by is resource.model and record.api_version == resource.api_version:
                 return record.body
-            record.remember(self.key, made)
+            record.cache_value(self.key, made)
         found: bytes = made
         return found
 
-    def _render(self, record: Record) -> bytes:
-        face = self.face
-        obj = face.between(decode(record.body), face.api_version)
-        if face.custom:
-            obj = face.model.read(obj, None)
-            face.model.default(obj)
-        head = {"kind": face.kind, "apiVersion": face.api_version}
+    def _render(self, record: ObjectRecord) -> bytes:
+        resource = self.resource
+        obj = resource.between(decode(record.body), resource.api_version)
+        if resource.custom:
+            obj = resource.model.decode(obj, None)
+            resource.model.default(obj)
+        head = {"kind": resource.kind, "apiVersion": resource.api_version}
         made = encode(head | obj)
-        if record.api_version == face.api_version and made == record.body:
-            record.fresh = face.model
+        if record.api_version == resource.api_version and made == record.body:
+            record.decoded_by = resource.model
         return made
 
-    def item(self, record: Record) -> bytes:
+    def item(self, record: ObjectRecord) -> bytes:
         """In a list: built-in kinds leave out apiVersion and kind there."""
         body = self.body(record)
-        return body if self.face.custom else b"{" + body[self._cut + 1 :]
+        return body if self.resource.custom else b"{" + body[self._cut + 1 :]
 
     def list(self, items: Iterable[bytes], meta: Mapping[str, Any]) -> bytes:
-        face = self.face
-        head = encode({"kind": face.lists, "apiVersion": face.api_version, "metadata": meta})
+        resource = self.resource
+        head = encode(
+            {"kind": resource.lists, "apiVersion": resource.api_version, "metadata": meta}
+        )
         return head[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
     def object(self, obj: dict[str, Any]) -> bytes:
@@ -71,8 +73,8 @@ class WholeForm:
     def bookmark(self, revision: int, *, initial_end: bool) -> bytes:
         return encode(
             {
-                "kind": self.face.kind,
-                "apiVersion": self.face.api_version,
+                "kind": self.resource.kind,
+                "apiVersion": self.resource.api_version,
                 "metadata": _bookmark_meta(revision, initial_end=initial_end),
             }
         )
@@ -83,15 +85,15 @@ def _bookmark_meta(revision: int, *, initial_end: bool) -> dict[str, Any]:
     return {**meta, "annotations": {INITIAL_END: "true"}} if initial_end else meta
 
 
-class PartialForm:
+class MetadataRepresentation:
     """Metadata only."""
 
-    def __init__(self, face: Face) -> None:
-        self.face = face
-        self.key = f"partial:{face.group}"
+    def __init__(self, resource: ServedResource) -> None:
+        self.resource = resource
+        self.key = f"partial:{resource.group}"
         self.content_type = JSON_TYPE
 
-    def body(self, record: Record) -> bytes:
+    def body(self, record: ObjectRecord) -> bytes:
         return self.object(decode(record.body)).rstrip()
 
     item = body
@@ -108,22 +110,22 @@ class PartialForm:
         return self.object({"metadata": _bookmark_meta(revision, initial_end=initial_end)}).rstrip()
 
 
-class TableForm:
+class TableRepresentation:
     """Rows, as ``kubectl get`` prints them."""
 
-    def __init__(self, face: Face, include: str, now: str) -> None:
-        self.face = face
-        self._tabler = tables.Tabler(face, include, now)
-        self.key = f"table:{face.api_version}:{include}:{now}"
+    def __init__(self, resource: ServedResource, include: str, now: str) -> None:
+        self.resource = resource
+        self._tabler = tables.TablePrinter(resource, include, now)
+        self.key = f"table:{resource.api_version}:{include}:{now}"
         self.content_type = JSON_TYPE
         self._first = True
 
-    def body(self, record: Record) -> bytes:
+    def body(self, record: ObjectRecord) -> bytes:
         """One object as a table of one row; columns come with the first one of a watch."""
         return self._table([self.item(record)], {"resourceVersion": str(record.revision)})
 
-    def item(self, record: Record) -> bytes:
-        obj = self.face.between(decode(record.body), self.face.api_version)
+    def item(self, record: ObjectRecord) -> bytes:
+        obj = self.resource.between(decode(record.body), self.resource.api_version)
         return encode(self._tabler.row(obj))
 
     def object(self, obj: dict[str, Any]) -> bytes:
@@ -151,7 +153,7 @@ class TableForm:
         return self._table([encode(row)], {"resourceVersion": str(revision)})
 
 
-AnyForm = WholeForm | PartialForm | TableForm
+Representation = FullRepresentation | MetadataRepresentation | TableRepresentation
 
 
 def parameters(clause: str) -> tuple[str, dict[str, str]]:
@@ -161,7 +163,7 @@ def parameters(clause: str) -> tuple[str, dict[str, str]]:
     return kind.lower(), {k.strip().lower(): v.strip() for k, v in found.items()}
 
 
-def choose(accept: str, face: Face, include: str, now: str) -> AnyForm:
+def negotiate(accept: str, resource: ServedResource, include: str, now: str) -> Representation:
     """The first form on offer that we can write."""
     for clause in accept.split(",") if accept else ["*/*"]:
         kind, wanted = parameters(clause)
@@ -169,7 +171,7 @@ def choose(accept: str, face: Face, include: str, now: str) -> AnyForm:
         if kind not in ("*/*", "application/*", JSON_TYPE, ""):
             continue
         if not shown:
-            return WholeForm(face)
+            return FullRepresentation(resource)
         if wanted.get("g") != "meta.k8s.io" or wanted.get("v") != "v1":
             continue
         if shown == "Table":
@@ -179,7 +181,7 @@ def choose(accept: str, face: Face, include: str, now: str) -> AnyForm:
                     f' "{include}":'
                     " must be 'Metadata', 'Object', 'None', or empty"
                 )
-            return TableForm(face, include or "Metadata", now)
+            return TableRepresentation(resource, include or "Metadata", now)
         if shown in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-            return PartialForm(face)
+            return MetadataRepresentation(resource)
     raise status_errors.not_acceptable([JSON_TYPE])

@@ -22,12 +22,12 @@ class PlainLoader(yaml.CSafeLoader):
 
 
 PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in found if tag != "tag:yaml.org,2002:timestamp"]
-    for first, found in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
 
 
-class Unrecognized(status_errors.Refused):
+class UnrecognizedBody(status_errors.StatusError):
     """The body is no object; ``named`` says what it should have been."""
 
     def __init__(self, why: str, body: bytes) -> None:
@@ -35,7 +35,7 @@ class Unrecognized(status_errors.Refused):
         detail = f"couldn't get version/kind; json parse error: {why} ({shown or '<empty>'})"
         super().__init__(400, "BadRequest", detail)
 
-    def named(self, kind: str) -> status_errors.Refused:
+    def named(self, kind: str) -> status_errors.StatusError:
         text = f"the object provided is unrecognized (must be of type {kind}): {self.message}"
         return status_errors.bad_request(text)
 
@@ -43,7 +43,7 @@ class Unrecognized(status_errors.Refused):
 _BARE = re.compile(rb"^\s*\{\s*([^\s\"}])")
 
 
-def _said(body: bytes) -> str:
+def _go_error_message(body: bytes) -> str:
     """What Go's parser says, for the mistakes people make."""
     if (found := _BARE.match(body)) is not None:
         char = found[1].decode(errors="replace")
@@ -60,17 +60,17 @@ def media_type(content_type: str) -> str:
     return content_type.split(";")[0].strip().lower()
 
 
-def read(
-    body: bytes, content_type: str, from_protobuf: FromProtobuf, twice: list[str] | None = None
+def decode_body(
+    body: bytes, content_type: str, from_protobuf: FromProtobuf, duplicates: list[str] | None = None
 ) -> dict[str, Any]:
     """The object in a body; ``twice`` collects duplicate keys."""
     kind = media_type(content_type) or JSON
     if kind == PROTOBUF:
         return from_protobuf(body)
     if kind == JSON:
-        value = read_json(body, twice)
+        value = decode_json(body, duplicates)
     elif kind in (YAML, "application/x-yaml", "text/yaml", "application/apply-patch+yaml"):
-        value = read_yaml(body)
+        value = decode_yaml(body)
     else:
         raise status_errors.unsupported_media(ACCEPTED)
     if not isinstance(value, dict):
@@ -81,21 +81,21 @@ def read(
             'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string'
             ' "json:\\"kind,omitempty\\"" }'
         )
-        raise Unrecognized(f"json: cannot unmarshal {what} into Go value of type {go}", body)
+        raise UnrecognizedBody(f"json: cannot unmarshal {what} into Go value of type {go}", body)
     return value
 
 
-def read_json(body: bytes, twice: list[str] | None = None) -> Any:
+def decode_json(body: bytes, duplicates: list[str] | None = None) -> Any:
     try:
-        if twice is None:
+        if duplicates is None:
             return msgspec.json.decode(body)
         value = json.loads(body, object_pairs_hook=_pairs)
-        return _plain(value, "", twice)
+        return _plain(value, "", duplicates)
     except (msgspec.DecodeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise Unrecognized(_said(body), body) from error
+        raise UnrecognizedBody(_go_error_message(body), body) from error
 
 
-def read_yaml(body: bytes) -> Any:
+def decode_yaml(body: bytes) -> Any:
     if body[:1] == b"{":  # JSON is YAML, and most of what comes
         try:
             return msgspec.json.decode(body)
@@ -117,22 +117,22 @@ def _pairs(found: list[tuple[str, Any]]) -> Any:
     return made if len(made) == len(found) else _Pairs(found)
 
 
-def _plain(value: Any, path: str, twice: list[str]) -> Any:
+def _plain(value: Any, path: str, duplicates: list[str]) -> Any:
     """Replace pair lists by objects (the last one wins) and note where they were."""
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for key, _ in value:
             at = f"{path}.{key}" if path else key
-            if key in seen and at not in twice:
-                twice.append(at)
+            if key in seen and at not in duplicates:
+                duplicates.append(at)
             seen.add(key)
         value = dict(value)
     if isinstance(value, dict):
         for key, item in value.items():
             if item.__class__ in (dict, list, _Pairs):
-                value[key] = _plain(item, f"{path}.{key}" if path else key, twice)
+                value[key] = _plain(item, f"{path}.{key}" if path else key, duplicates)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             if item.__class__ in (dict, list, _Pairs):
-                value[index] = _plain(item, f"{path}[{index}]", twice)
+                value[index] = _plain(item, f"{path}[{index}]", duplicates)
     return value

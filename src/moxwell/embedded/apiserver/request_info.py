@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from moxwell.api import requests
 from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.resources import Face
+from moxwell.embedded.apiserver.resources import ServedResource
 
 TRUE = frozenset(["1", "t", "T", "TRUE", "true", "True"])
 FALSE = frozenset(["", "0", "f", "F", "FALSE", "false", "False"])
-ADMIN = requests.User(name="system:moxwell", groups=("system:masters", "system:authenticated"))
+ADMIN = requests.UserInfo(name="system:moxwell", groups=("system:masters", "system:authenticated"))
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestInfo:
     """What a path names."""
 
     group: str
@@ -23,10 +23,10 @@ class Target:
     plural: str
     namespace: str = ""
     name: str = ""
-    sub: str = ""
+    subresource: str = ""
 
 
-def target(path: str) -> Target | None:
+def parse_path(path: str) -> RequestInfo | None:
     """The resource a path names, or None (discovery and other paths)."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) >= 3:
@@ -42,25 +42,25 @@ def target(path: str) -> Target | None:
     return _target(group, version, rest, "")
 
 
-def _target(group: str, version: str, rest: list[str], namespace: str) -> Target:
+def _target(group: str, version: str, rest: list[str], namespace: str) -> RequestInfo:
     name = rest[1] if len(rest) > 1 else ""
-    sub = "/".join(rest[2:])
+    subresource = "/".join(rest[2:])
     if rest[0] == "namespaces" and not group:
         namespace = name
-    return Target(group, version, rest[0], namespace, name, sub)
+    return RequestInfo(group, version, rest[0], namespace, name, subresource)
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
+class ApiCall:
     """One request for one face. ``warnings`` are sent along with the answer."""
 
     request: requests.Request
-    face: Face
+    resource: ServedResource
     verb: str
     namespace: str
     name: str
-    sub: str
-    user: requests.User
+    subresource: str
+    user: requests.UserInfo
     query: Mapping[str, str]
     warnings: list[str] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class Call:
     def dry_run(self) -> bool:
         value = self.query.get("dryRun", "")
         if value not in ("", "All"):
-            cause = status_errors.Cause(
+            cause = status_errors.StatusCause(
                 "FieldValueNotSupported",
                 f'Unsupported value: ["{value}"]: supported values: "All"',
                 "dryRun",
@@ -99,7 +99,7 @@ class Call:
         named = self.query.get("fieldManager", "")
         if len(named) > 128:
             text = "Too long: may not be more than 128 bytes"
-            cause = status_errors.Cause("FieldValueTooLong", text, "fieldManager")
+            cause = status_errors.StatusCause("FieldValueTooLong", text, "fieldManager")
             raise status_errors.invalid(_options(self.verb), "meta.k8s.io", "", [cause])
         if named:
             return named
@@ -110,7 +110,7 @@ class Call:
     def validation(self) -> str:
         value = self.query.get("fieldValidation", "") or "Warn"
         if value not in ("Strict", "Warn", "Ignore"):
-            cause = status_errors.Cause(
+            cause = status_errors.StatusCause(
                 "FieldValueNotSupported",
                 f'Unsupported value: "{value}": supported values: "", "Ignore", "Strict", "Warn"',
                 "fieldValidation",
@@ -125,7 +125,7 @@ def _options(verb: str) -> str:
     )
 
 
-def verb_of(request: requests.Request, named: bool, watch: bool) -> str:
+def request_verb(request: requests.Request, named: bool, watch: bool) -> str:
     """What the method means here."""
     match request.method:
         case "GET" | "HEAD":

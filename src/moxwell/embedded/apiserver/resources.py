@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from moxwell.embedded.apiserver.merge_schema import Shape
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.api.kinds import ScalePaths
+from moxwell.embedded.apiserver.merge_schema import MergeSchema
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
 Object = dict[str, Any]
 ALL_VERBS = (
@@ -26,18 +27,18 @@ ALL_VERBS = (
 )
 
 
-class Model(Protocol):
+class ResourceModel(Protocol):
     """What is particular to a kind in one version."""
 
     selectable: frozenset[str]
-    counts_generation: bool
+    has_generation: bool
 
     @property
-    def shape(self) -> Shape:
+    def merge_schema(self) -> MergeSchema:
         """How its fields merge."""
         ...
 
-    def read(self, obj: Object, unknown: list[str] | None) -> Object:
+    def decode(self, obj: Object, unknown: list[str] | None) -> Object:
         """The object as this version stores it; unknown fields are dropped and reported."""
         ...
 
@@ -45,21 +46,21 @@ class Model(Protocol):
         """Fill in what the writer left out."""
         ...
 
-    def prepare(self, new: Object, old: Object | None, sub: str) -> None:
+    def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
         """Take back what this writer may not set."""
         ...
 
-    def check(self, new: Object, old: Object | None, sub: str) -> list[Cause]:
+    def validate(self, new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
         """Everything wrong with it."""
         ...
 
-    def field(self, obj: Object, path: str) -> str:
+    def field_value(self, obj: Object, path: str) -> str:
         """A field for field selectors, as text."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table: ``path`` is JSONPath, or ``cell`` computes it."""
 
     name: str
@@ -72,17 +73,8 @@ class Column:
     age: bool = False  # the path holds a time, shown as how long ago that is
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
-    """Where the scale subresource finds its numbers."""
-
-    spec: str
-    status: str
-    selector: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Face:
+class ServedResource:
     """One kind in one group and version."""
 
     group: str
@@ -91,15 +83,15 @@ class Face:
     plural: str
     singular: str
     namespaced: bool
-    store: str
+    group_resource: str
     hub: str  # the apiVersion objects are kept in
-    model: Model
+    model: ResourceModel
     list_kind: str = ""
     short: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
-    subs: tuple[str, ...] = ()
-    columns: tuple[Column, ...] = ()
+    subresources: tuple[str, ...] = ()
+    columns: tuple[TableColumn, ...] = ()
     custom: bool = False
     scale: ScalePaths | None = None
     deprecated: str = ""
@@ -118,7 +110,7 @@ class Face:
 
     @property
     def status(self) -> bool:
-        return "status" in self.subs
+        return "status" in self.subresources
 
     def to_hub(self, obj: Object) -> Object:
         """As stored."""
@@ -134,48 +126,54 @@ class Face:
 
 
 @dataclass(slots=True)
-class Registry:
+class ResourceRegistry:
     """Every face served now. Changes when a CRD does."""
 
-    _faces: dict[tuple[str, str, str], Face] = field(default_factory=dict)
-    _hubs: dict[str, Face] = field(default_factory=dict)
+    _resources: dict[tuple[str, str, str], ServedResource] = field(default_factory=dict)
+    _hubs: dict[str, ServedResource] = field(default_factory=dict)
     epoch: int = 0  # counts changes
 
-    def put(self, faces: Sequence[Face]) -> None:
-        for face in faces:
-            self._faces[face.group, face.version, face.plural] = face
-            if face.api_version == face.hub or face.store not in self._hubs:
-                self._hubs[face.store] = face
+    def put(self, resources: Sequence[ServedResource]) -> None:
+        for resource in resources:
+            self._resources[resource.group, resource.version, resource.plural] = resource
+            if resource.api_version == resource.hub or resource.group_resource not in self._hubs:
+                self._hubs[resource.group_resource] = resource
         self.epoch += 1
 
-    def drop(self, store: str) -> None:
-        self._faces = {k: f for k, f in self._faces.items() if f.store != store}
-        self._hubs.pop(store, None)
+    def drop(self, group_resource: str) -> None:
+        self._resources = {
+            k: f for k, f in self._resources.items() if f.group_resource != group_resource
+        }
+        self._hubs.pop(group_resource, None)
         self.epoch += 1
 
-    def find(self, group: str, version: str, plural: str) -> Face | None:
-        return self._faces.get((group, version, plural))
+    def find(self, group: str, version: str, plural: str) -> ServedResource | None:
+        return self._resources.get((group, version, plural))
 
-    def hub(self, store: str) -> Face | None:
+    def hub(self, group_resource: str) -> ServedResource | None:
         """The face in which a stored kind is kept (or any, if that one is not served)."""
-        return self._hubs.get(store)
+        return self._hubs.get(group_resource)
 
-    def hubs(self) -> list[Face]:
-        return [self._hubs[store] for store in sorted(self._hubs)]
+    def hubs(self) -> list[ServedResource]:
+        return [self._hubs[group_resource] for group_resource in sorted(self._hubs)]
 
-    def by_kind(self, api_version: str, kind: str) -> Face | None:
+    def by_kind(self, api_version: str, kind: str) -> ServedResource | None:
         """The face an apiVersion and kind name."""
         return next(
-            (f for f in self._faces.values() if f.kind == kind and f.api_version == api_version),
+            (
+                f
+                for f in self._resources.values()
+                if f.kind == kind and f.api_version == api_version
+            ),
             None,
         )
 
-    def __iter__(self) -> Iterator[Face]:
-        return iter(self._faces.values())
+    def __iter__(self) -> Iterator[ServedResource]:
+        return iter(self._resources.values())
 
-    def groups(self) -> dict[str, dict[str, list[Face]]]:
+    def groups(self) -> dict[str, dict[str, list[ServedResource]]]:
         """Group, version, faces: in the order they are announced."""
-        found: dict[str, dict[str, list[Face]]] = {}
-        for face in self._faces.values():
-            found.setdefault(face.group, {}).setdefault(face.version, []).append(face)
+        found: dict[str, dict[str, list[ServedResource]]] = {}
+        for resource in self._resources.values():
+            found.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
         return found

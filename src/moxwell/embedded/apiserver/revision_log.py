@@ -29,23 +29,23 @@ CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) STR
 FORMAT = b"1"
 
 
-class StorageFull(Busy):
+class DiskFull(Busy):
     """The disk is full: the transaction was rolled back, nothing is lost but the refused writes."""
 
     reason = "StorageFull"
 
 
-class StorageBroken(Terminal):
+class DiskFailed(Terminal):
     """The disk failed in a way that leaves the last transaction in doubt: no more writes."""
 
     reason = "StorageBroken"
 
 
-class Row(NamedTuple):
+class LogRow(NamedTuple):
     """One change of one object."""
 
     revision: int
-    store: str
+    group_resource: str
     key: str
     deleted: bool
     body: bytes
@@ -64,7 +64,7 @@ class RevisionLog:
             self._prepare(max_pages)
         except sqlite3.Error as error:
             self._db.close()
-            raise StorageBroken(f"the database {path} cannot be used: {error}") from error
+            raise DiskFailed(f"the database {path} cannot be used: {error}") from error
 
     def _prepare(self, max_pages: int | None) -> None:
         run = self._db.execute
@@ -74,31 +74,31 @@ class RevisionLog:
         if max_pages is not None:
             run(f"PRAGMA max_page_count={max_pages:d}")
         self._db.executescript(SCHEMA)
-        found = self.recall("format", FORMAT)
+        found = self.get_or_set("format", FORMAT)
         if found != FORMAT:
-            raise StorageBroken(f"the database has format {found!r}, this program knows {FORMAT!r}")
+            raise DiskFailed(f"the database has format {found!r}, this program knows {FORMAT!r}")
 
-    def recall(self, name: str, otherwise: bytes) -> bytes:
+    def get_or_set(self, name: str, default: bytes) -> bytes:
         """A named value beside the log; set to ``otherwise`` the first time."""
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         if row is not None:
             return bytes(row[0])
-        self._db.execute("INSERT INTO meta VALUES (?, ?)", (name, otherwise))
-        return otherwise
+        self._db.execute("INSERT INTO meta VALUES (?, ?)", (name, default))
+        return default
 
-    def read(self) -> Iterator[Row]:
+    def read(self) -> Iterator[LogRow]:
         """Every row kept, oldest first."""
         rows = self._db.execute(
             "SELECT revision, store, key, deleted, body FROM log ORDER BY revision"
         )
-        for revision, store, key, deleted, body in rows:
-            yield Row(revision, store, key, bool(deleted), body)
+        for revision, group_resource, key, deleted, body in rows:
+            yield LogRow(revision, group_resource, key, bool(deleted), body)
 
     def floor(self) -> int:
         """Changes up to this revision may have been dropped."""
-        return int(self.recall("floor", b"0"))
+        return int(self.get_or_set("floor", b"0"))
 
-    def commit(self, rows: Sequence[Row]) -> None:
+    def commit(self, rows: Sequence[LogRow]) -> None:
         """One transaction: all of it is on disk when this returns, or none of it ever will be."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -116,8 +116,8 @@ class RevisionLog:
         if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
             folder = self._path.parent
             text = f"the disk is full; make room on the file system of {folder} and try again"
-            raise StorageFull(text) from error
-        raise StorageBroken(f"the database failed: {error}") from error
+            raise DiskFull(text) from error
+        raise DiskFailed(f"the database failed: {error}") from error
 
     def _compact(self, floor: int) -> None:
         """Drop what a newer row below ``floor`` made history, and deletions below it."""

@@ -5,7 +5,7 @@ Scale: one small object that stands for the replicas of any kind that has them.
 from typing import Any
 
 from moxwell.embedded.apiserver import jsonpath
-from moxwell.embedded.apiserver.resources import Face
+from moxwell.embedded.apiserver.resources import ServedResource
 
 Object = dict[str, Any]
 
@@ -38,11 +38,11 @@ def selector_text(selector: Any) -> str:
     return ",".join(parts)
 
 
-class Scales:
+class ScaleConverter:
     """Reads and writes the replicas of an object."""
 
-    def of(self, face: Face, obj: Object) -> Object:
-        meta, paths = obj["metadata"], face.scale
+    def to_scale(self, resource: ServedResource, obj: Object) -> Object:
+        meta, paths = obj["metadata"], resource.scale
         if paths is None:
             wanted = (obj.get("spec") or {}).get("replicas")
             have = (obj.get("status") or {}).get("replicas")
@@ -62,8 +62,8 @@ class Scales:
             "status": status,
         }
 
-    def put(self, face: Face, obj: Object, replicas: int) -> Object:
-        path = face.scale.spec if face.scale is not None else ".spec.replicas"
+    def set_replicas(self, resource: ServedResource, obj: Object, replicas: int) -> Object:
+        path = resource.scale.spec if resource.scale is not None else ".spec.replicas"
         parts = [part for part in path.split(".") if part]
         at = obj
         for part in parts[:-1]:

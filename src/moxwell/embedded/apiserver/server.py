@@ -14,32 +14,32 @@ from typing import Any
 from moxwell.api import requests
 from moxwell.clock import Clock, SystemClock
 from moxwell.embedded.apiserver import deleter, request_body, request_info, status_errors
-from moxwell.embedded.apiserver.admission_defaults import Filling
-from moxwell.embedded.apiserver.auth.ca import SigningKey, new_key
+from moxwell.embedded.apiserver.admission_defaults import AdmissionDefaults
 from moxwell.embedded.apiserver.auth.rbac import Authorizer
-from moxwell.embedded.apiserver.auth.reviews import Reviews
-from moxwell.embedded.apiserver.auth.tokens import Tokens
-from moxwell.embedded.apiserver.background import Collector
+from moxwell.embedded.apiserver.auth.reviews import AccessReviews
+from moxwell.embedded.apiserver.auth.tokens import ServiceAccountTokens
+from moxwell.embedded.apiserver.background import BackgroundController
 from moxwell.embedded.apiserver.builtin import model
-from moxwell.embedded.apiserver.commits import Commits
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.crd.definitions import Definitions
-from moxwell.embedded.apiserver.deleter import Remover
-from moxwell.embedded.apiserver.discovery import Discovery
+from moxwell.embedded.apiserver.commits import Committer
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.crd.definitions import CrdRegistrar
+from moxwell.embedded.apiserver.deleter import Deleter
+from moxwell.embedded.apiserver.discovery import DiscoveryHandler
 from moxwell.embedded.apiserver.hooks import Hooks
-from moxwell.embedded.apiserver.object_cache import Change, Record, State, encode
-from moxwell.embedded.apiserver.openapi import OpenApi
+from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectChange, ObjectRecord, encode
+from moxwell.embedded.apiserver.openapi import OpenApiHandler
 from moxwell.embedded.apiserver.patcher import Patcher
-from moxwell.embedded.apiserver.protobuf import Protobuf
-from moxwell.embedded.apiserver.quota.admission import Rations
-from moxwell.embedded.apiserver.reader import Reader
-from moxwell.embedded.apiserver.representations import AnyForm, choose
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.resources import Registry
+from moxwell.embedded.apiserver.protobuf import ProtobufDecoder
+from moxwell.embedded.apiserver.quota.admission import QuotaAdmission
+from moxwell.embedded.apiserver.reader import ResourceReader
+from moxwell.embedded.apiserver.representations import Representation, negotiate
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.resources import ResourceRegistry
 from moxwell.embedded.apiserver.revision_log import RevisionLog
-from moxwell.embedded.apiserver.subresources import Subresources
-from moxwell.embedded.apiserver.watches import Feeds
-from moxwell.embedded.apiserver.writer import STATUS_LIKE, Outcome, Writer
+from moxwell.embedded.apiserver.subresources import SubresourceHandler
+from moxwell.embedded.apiserver.watches import WatchCaches
+from moxwell.embedded.apiserver.writer import STATUS_LIKE, ResourceWriter, WriteResult
+from moxwell.pki.certificates import SigningKey, create_key
 
 Object = dict[str, Any]
 VERSION = "v1.36.3"
@@ -48,7 +48,7 @@ JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 READS = ("get", "list", "watch")
 
 
-class Store:
+class EmbeddedApiServer:
     """An embedded Kubernetes API. ``path=None`` keeps everything in memory."""
 
     def __init__(
@@ -65,41 +65,47 @@ class Store:
         self._clock = clock or SystemClock()
         self._version = version
         self._log = RevisionLog(path, max_pages=max_pages) if path is not None else None
-        state = State()
-        feeds = Feeds(self._clock, lambda: state.revision)
-        commits = Commits(state, self._log, self._published)
-        self.core = Core(
-            state, commits, feeds, Registry(), self._clock, hooks or Hooks(), model.Tables()
+        cache = ObjectCache()
+        watch_caches = WatchCaches(self._clock, lambda: cache.revision)
+        committer = Committer(cache, self._log, self._on_commit)
+        self.core = ServerContext(
+            cache,
+            committer,
+            watch_caches,
+            ResourceRegistry(),
+            self._clock,
+            hooks or Hooks(),
+            model.BuiltinTypeData(),
         )
-        self.tokens = Tokens(token_key or new_key(), state, self._clock)
+        self.tokens = ServiceAccountTokens(token_key or create_key(), cache, self._clock)
         self._build(root_ca)
 
     def _build(self, root_ca: str) -> None:
         core = self.core
-        core.registry.put(model.faces(core.tables))
-        self._own_groups = frozenset(face.group for face in core.registry)
-        self._reader = Reader(core.state, core.feeds)
-        self._writer = Writer(core)
-        self._remover = Remover(core, self._writer)
+        core.registry.put(model.builtin_resources(core.tables))
+        self._builtin_groups = frozenset(resource.group for resource in core.registry)
+        self._reader = ResourceReader(core.cache, core.watch_caches)
+        self._writer = ResourceWriter(core)
+        self._deleter = Deleter(core, self._writer)
         self._patcher = Patcher(core, self._writer)
-        self._protobuf = Protobuf(core.tables)
-        self._definitions = Definitions(core)
-        self._discovery = Discovery(core.registry)
-        self._openapi = OpenApi(core.registry, core.tables)
-        self.authorizer = Authorizer(core.state)
-        self._writer.guard = self.authorizer.check_grant
-        self._writer.fill = Filling(core).fill
-        rations = Rations(core)
-        self._writer.default, self._writer.ration = rations.default, rations.check
-        self._subresources = Subresources(
+        self._protobuf = ProtobufDecoder(core.tables)
+        self._definitions = CrdRegistrar(core)
+        self._discovery = DiscoveryHandler(core.registry)
+        self._openapi = OpenApiHandler(core.registry, core.tables)
+        self.authorizer = Authorizer(core.cache)
+        self._writer.check_escalation = self.authorizer.check_escalation
+        self._writer.add_defaults = AdmissionDefaults(core).add_defaults
+        rations = QuotaAdmission(core)
+        self._writer.default, self._writer.check_quota = rations.default, rations.check
+        self._subresources = SubresourceHandler(
             core,
             self._writer,
             self._patcher,
-            self._remover,
-            Reviews(self.authorizer, self.tokens),
+            self._deleter,
+            AccessReviews(self.authorizer, self.tokens),
             self.tokens,
         )
-        self._collector = Collector(core, self._remover, root_ca)
+        self._collector = BackgroundController(core, self._deleter, root_ca)
 
     # -- life
 
@@ -112,15 +118,15 @@ class Store:
 
     def _load(self, log: RevisionLog) -> None:
         core = self.core
-        core.feeds.start(log.floor())
-        last: dict[tuple[str, str], Record] = {}
+        core.watch_caches.start(log.floor())
+        last: dict[tuple[str, str], ObjectRecord] = {}
         for row in log.read():
-            record = Record(row.store, row.revision, row.body)
-            place = (row.store, row.key)
-            change = Change(record, last.get(place), deleted=row.deleted)
-            core.state.load(change)
+            record = ObjectRecord(row.group_resource, row.revision, row.body)
+            place = (row.group_resource, row.key)
+            change = ObjectChange(record, last.get(place), deleted=row.deleted)
+            core.cache.load(change)
             if row.revision > log.floor():
-                core.feeds.feed(row.store).remember(change)
+                core.watch_caches.watch_cache(row.group_resource).append(change)
             if row.deleted:
                 last.pop(place, None)
             else:
@@ -129,10 +135,10 @@ class Store:
     async def stop(self) -> None:
         """End watches, finish commits, close the file."""
         await self._collector.stop()
-        self.core.feeds.end()
-        await self.core.commits.close()
+        self.core.watch_caches.end()
+        await self.core.committer.close()
 
-    async def __aenter__(self) -> "Store":
+    async def __aenter__(self) -> "EmbeddedApiServer":
         await self.start()
         return self
 
@@ -144,43 +150,43 @@ class Store:
     ) -> None:
         await self.stop()
 
-    def recall(self, name: str, otherwise: bytes) -> bytes:
+    def get_or_set(self, name: str, default: bytes) -> bytes:
         """A named value kept with the data (keys of the CA, for instance); memory stores forget."""
-        return self._log.recall(name, otherwise) if self._log is not None else otherwise
+        return self._log.get_or_set(name, default) if self._log is not None else default
 
-    def _published(self, change: Change) -> None:
-        self._definitions.changed(change)
-        self.authorizer.changed(change)
-        self.core.feeds.publish(change)
-        self._collector.changed(change)
+    def _on_commit(self, change: ObjectChange) -> None:
+        self._definitions.on_change(change)
+        self.authorizer.on_change(change)
+        self.core.watch_caches.publish(change)
+        self._collector.on_change(change)
 
     # -- requests
 
     async def handle(self, request: requests.Request) -> requests.Response:
         """Answer one request; never raises for what the caller did wrong."""
         try:
-            return await self._answer(request)
-        except status_errors.Refused as refused:
-            return status_response(refused)
+            return await self._respond(request)
+        except status_errors.StatusError as error:
+            return status_response(error)
 
-    async def _answer(self, request: requests.Request) -> requests.Response:
+    async def _respond(self, request: requests.Request) -> requests.Response:
         if any(name.startswith("impersonate-") for name in request.headers):
             raise status_errors.forbidden_path("the embedded API does not allow impersonation")
-        target = request_info.target(request.path)
+        target = request_info.parse_path(request.path)
         if target is None:
-            self.authorizer.check_path(request)
-            return self._elsewhere(request)
-        call = self._call(request, target)
-        self.authorizer.check(call)
+            self.authorizer.authorize_path(request)
+            return self._serve_non_resource(request)
+        call = self._resolve(request, target)
+        self.authorizer.authorize(call)
         try:
             return await self._serve(call)
-        except status_errors.Refused as refused:
-            refused.warnings = tuple(call.warnings)
+        except status_errors.StatusError as error:
+            error.warnings = tuple(call.warnings)
             if call.verb not in READS:  # what it was refused for must be there to be read
-                await self.core.commits.settle()
+                await self.core.committer.wait_durable()
             raise
 
-    def _elsewhere(self, request: requests.Request) -> requests.Response:
+    def _serve_non_resource(self, request: requests.Request) -> requests.Response:
         """Discovery, schemas, health."""
         path = request.path.rstrip("/") or "/"
         if request.method not in ("GET", "HEAD"):
@@ -189,10 +195,10 @@ class Store:
             return requests.Response(status=200, headers={"content-type": "text/plain"}, body=b"ok")
         if path == "/version":
             return json_response(200, version_info(self._version))
-        found = self._discovery.answer(request) or self._openapi.answer(request)
+        found = self._discovery.handle(request) or self._openapi.handle(request)
         if found is None:
             parts = path.split("/")
-            raise self._nothing(
+            raise self._unknown_path(
                 parts[2]
                 if parts[1] == "apis" and len(parts) > 3
                 else ""
@@ -201,121 +207,129 @@ class Store:
             )
         return found
 
-    def _call(self, request: requests.Request, target: request_info.Target) -> Call:
-        face = self.core.registry.find(target.group, target.version, target.plural)
-        if face is None:
-            raise self._nothing(target.group)
+    def _resolve(self, request: requests.Request, target: request_info.RequestInfo) -> ApiCall:
+        resource = self.core.registry.find(target.group, target.version, target.plural)
+        if resource is None:
+            raise self._unknown_path(target.group)
         query = dict(reversed(request.query))
         watch = query.get("watch", "") in request_info.TRUE and not target.name
-        verb = request_info.verb_of(request, bool(target.name), watch)
-        if verb == "create" and target.name and not target.sub:
+        verb = request_info.request_verb(request, bool(target.name), watch)
+        if verb == "create" and target.name and not target.subresource:
             raise status_errors.method_not_allowed()
-        if face.namespaced and not target.namespace and (verb != "list" and verb != "watch"):
+        if resource.namespaced and not target.namespace and (verb != "list" and verb != "watch"):
             raise (
                 status_errors.method_not_allowed()
                 if not target.name
-                else status_errors.no_such_path()
+                else status_errors.path_not_found()
             )
-        if not face.namespaced and target.namespace and face.plural != "namespaces":
-            raise self._nothing(target.group)
-        return Call(
+        if not resource.namespaced and target.namespace and resource.plural != "namespaces":
+            raise self._unknown_path(target.group)
+        return ApiCall(
             request=request,
-            face=face,
+            resource=resource,
             verb=verb,
             namespace=target.namespace,
             name=target.name,
-            sub=target.sub,
+            subresource=target.subresource,
             user=request.user or request_info.ADMIN,
             query=query,
         )
 
-    def _nothing(self, group: str) -> status_errors.Refused:
+    def _unknown_path(self, group: str) -> status_errors.StatusError:
         """Groups of custom kinds answer unknown paths more plainly than built-in ones."""
         return (
-            status_errors.no_such_path() if group in self._own_groups else status_errors.no_page()
+            status_errors.path_not_found()
+            if group in self._builtin_groups
+            else status_errors.page_not_found()
         )
 
-    async def _serve(self, call: Call) -> requests.Response:
-        special = call.sub or call.face.verbs == ("create",)
-        if special and (call.sub not in STATUS_LIKE or not call.face.status):
-            return await self._serve_sub(call)
-        if call.verb not in call.face.verbs:
+    async def _serve(self, call: ApiCall) -> requests.Response:
+        special = call.subresource or call.resource.verbs == ("create",)
+        if special and (call.subresource not in STATUS_LIKE or not call.resource.status):
+            return await self._serve_subresource(call)
+        if call.verb not in call.resource.verbs:
             raise status_errors.method_not_allowed()
-        if call.face.deprecated:
-            call.warnings.append(call.face.deprecated)
+        if call.resource.deprecated:
+            call.warnings.append(call.resource.deprecated)
         include = call.query.get("includeObject", "")
         accept = call.request.headers.get("accept", "")
-        form = choose(accept, call.face, include, self.core.now())
+        representation = negotiate(accept, call.resource, include, self.core.now())
         match call.verb:
             case "get":
-                return self._whole(call, 200, self._reader.get(call, form))
+                return self._response(call, 200, self._reader.get(call, representation))
             case "list":
-                return self._whole(call, 200, self._reader.list(call, form))
+                return self._response(call, 200, self._reader.list(call, representation))
             case "watch":
-                chunks = self._reader.watch(call, form)
+                chunks = self._reader.watch(call, representation)
                 return requests.Response(status=200, headers=self._headers(call), chunks=chunks)
             case "delete" | "deletecollection":
-                return await self._delete(call, form)
-        return await self._write(call, form)
+                return await self._delete(call, representation)
+        return await self._write(call, representation)
 
-    async def _write(self, call: Call, form: AnyForm) -> requests.Response:
-        outcome = self._written(call)
+    async def _write(self, call: ApiCall, representation: Representation) -> requests.Response:
+        outcome = self._stage_write(call)
         if outcome.record is not None or not call.dry_run:
-            await self.core.commits.settle()
-        return self._outcome(call, form, outcome)
+            await self.core.committer.wait_durable()
+        return self._render_result(call, representation, outcome)
 
-    def _written(self, call: Call) -> Outcome:
-        if call.sub and call.verb == "create":
+    def _stage_write(self, call: ApiCall) -> WriteResult:
+        if call.subresource and call.verb == "create":
             raise status_errors.method_not_allowed()
         if call.verb == "patch":
             return self._patcher.patch(call)
-        obj = self._writer.understood(call, *self.body(call))
+        obj = self._writer.decode(call, *self.decode_request_body(call))
         return (
             self._writer.create(call, obj)
             if call.verb == "create"
             else self._writer.update(call, obj)
         )
 
-    def body(self, call: Call) -> tuple[Object, list[str]]:
+    def decode_request_body(self, call: ApiCall) -> tuple[Object, list[str]]:
         """The object in the body, and the keys that came twice."""
-        twice: list[str] = []
-        wanted = twice if call.validation != "Ignore" and b'"' in call.request.body else None
+        duplicates: list[str] = []
+        wanted = duplicates if call.validation != "Ignore" and b'"' in call.request.body else None
         kind = call.request.headers.get("content-type", "")
         try:
-            return request_body.read(call.request.body, kind, self._protobuf.decode, wanted), twice
-        except request_body.Unrecognized as problem:
-            raise problem.named(call.face.kind) from None
+            return request_body.decode_body(
+                call.request.body, kind, self._protobuf.decode, wanted
+            ), duplicates
+        except request_body.UnrecognizedBody as problem:
+            raise problem.named(call.resource.kind) from None
 
-    def _outcome(self, call: Call, form: AnyForm, outcome: Outcome) -> requests.Response:
+    def _render_result(
+        self, call: ApiCall, representation: Representation, outcome: WriteResult
+    ) -> requests.Response:
         if outcome.record is not None:
-            body = form.body(outcome.record) + b"\n"
+            body = representation.body(outcome.record) + b"\n"
         else:
-            body = form.object(outcome.object)
-        return self._whole(call, outcome.code, body)
+            body = representation.object(outcome.object)
+        return self._response(call, outcome.code, body)
 
-    async def _delete(self, call: Call, form: AnyForm) -> requests.Response:
-        options = deleter.options_of(call, self._protobuf.decode)
+    async def _delete(self, call: ApiCall, representation: Representation) -> requests.Response:
+        options = deleter.decode_delete_options(call, self._protobuf.decode)
         if call.verb == "deletecollection":
-            gone = self._remover.delete_collection(call, options)
-            await self.core.commits.settle()
-            meta = {"resourceVersion": str(self.core.state.revision)}
-            return self._whole(call, 200, form.list([form.item(r) for r in gone], meta))
-        code, obj = self._remover.delete(call, options)
-        await self.core.commits.settle()
+            gone = self._deleter.delete_collection(call, options)
+            await self.core.committer.wait_durable()
+            meta = {"resourceVersion": str(self.core.cache.revision)}
+            return self._response(
+                call, 200, representation.list([representation.item(r) for r in gone], meta)
+            )
+        code, obj = self._deleter.delete(call, options)
+        await self.core.committer.wait_durable()
         if obj.get("kind") == "Status" and obj.get("apiVersion") == "v1":
-            return self._whole(call, code, encode(obj) + b"\n")
-        return self._whole(call, code, form.object(obj))
+            return self._response(call, code, encode(obj) + b"\n")
+        return self._response(call, code, representation.object(obj))
 
-    async def _serve_sub(self, call: Call) -> requests.Response:
-        code, obj = self._subresources.serve(call, self.body)
-        await self.core.commits.settle()
-        return self._whole(call, code, encode(obj) + b"\n")
+    async def _serve_subresource(self, call: ApiCall) -> requests.Response:
+        code, obj = self._subresources.handle(call, self.decode_request_body)
+        await self.core.committer.wait_durable()
+        return self._response(call, code, encode(obj) + b"\n")
 
-    def _whole(self, call: Call, status: int, body: bytes) -> requests.Response:
+    def _response(self, call: ApiCall, status: int, body: bytes) -> requests.Response:
         return requests.Response(status=status, headers=self._headers(call), body=body)
 
-    def _headers(self, call: Call) -> Mapping[str, str]:
-        return {**JSON_HEADERS, **_warned(call.warnings)} if call.warnings else JSON_HEADERS
+    def _headers(self, call: ApiCall) -> Mapping[str, str]:
+        return {**JSON_HEADERS, **_warning_header(call.warnings)} if call.warnings else JSON_HEADERS
 
 
 def version_info(version: str) -> Object:
@@ -334,7 +348,7 @@ def version_info(version: str) -> Object:
     }
 
 
-def _warned(warnings: Sequence[str]) -> dict[str, str]:
+def _warning_header(warnings: Sequence[str]) -> dict[str, str]:
     """Warnings as one header; several are joined by commas."""
     texts = (text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
     joined = ", ".join(f'299 - "{text}"' for text in texts)
@@ -345,16 +359,14 @@ def json_response(status: int, value: object) -> requests.Response:
     return requests.Response(status=status, headers=JSON_HEADERS, body=encode(value) + b"\n")
 
 
-def status_response(refused: status_errors.Refused) -> requests.Response:
-    if refused.plain:
+def status_response(error: status_errors.StatusError) -> requests.Response:
+    if error.plain:
         headers = {"content-type": "text/plain; charset=utf-8"}
-        return requests.Response(
-            status=refused.code, headers=headers, body=refused.message.encode()
-        )
-    headers = {**JSON_HEADERS, **_warned(refused.warnings)}
-    after = (refused.details or {}).get("retryAfterSeconds")
+        return requests.Response(status=error.code, headers=headers, body=error.message.encode())
+    headers = {**JSON_HEADERS, **_warning_header(error.warnings)}
+    after = (error.details or {}).get("retryAfterSeconds")
     if after:
         headers["retry-after"] = str(after)
     return requests.Response(
-        status=refused.code, headers=headers, body=encode(refused.status()) + b"\n"
+        status=error.code, headers=headers, body=encode(error.status()) + b"\n"
     )

@@ -15,7 +15,7 @@ from moxwell.errors import Terminal
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StatusCause:
     """One thing wrong with one field."""
 
     reason: str
@@ -27,7 +27,7 @@ class Cause:
         return {**cause, "field": self.field} if self.field else cause
 
 
-class Refused(Terminal):
+class StatusError(Terminal):
     """The request is answered with a failure ``Status``."""
 
     reason = "Refused"
@@ -67,19 +67,19 @@ def _details(name: str, group: str, kind: str, **more: Any) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value}
 
 
-def not_found(plural: str, group: str, name: str) -> Refused:
+def not_found(plural: str, group: str, name: str) -> StatusError:
     text = f'{qualified(plural, group)} "{name}" not found'
-    return Refused(404, "NotFound", text, details=_details(name, group, plural))
+    return StatusError(404, "NotFound", text, details=_details(name, group, plural))
 
 
-def already_exists(plural: str, group: str, name: str) -> Refused:
+def already_exists(plural: str, group: str, name: str) -> StatusError:
     text = f'{qualified(plural, group)} "{name}" already exists'
-    return Refused(409, "AlreadyExists", text, details=_details(name, group, plural))
+    return StatusError(409, "AlreadyExists", text, details=_details(name, group, plural))
 
 
-def conflict(plural: str, group: str, name: str, why: str, *, kind: str = "") -> Refused:
+def conflict(plural: str, group: str, name: str, why: str, *, kind: str = "") -> StatusError:
     text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
-    return Refused(409, "Conflict", text, details=_details(name, group, kind or plural))
+    return StatusError(409, "Conflict", text, details=_details(name, group, kind or plural))
 
 
 MODIFIED = (
@@ -87,11 +87,11 @@ MODIFIED = (
 )
 
 
-def stale(plural: str, group: str, name: str) -> Refused:
+def object_modified(plural: str, group: str, name: str) -> StatusError:
     return conflict(plural, group, name, MODIFIED)
 
 
-class Named(Protocol):
+class QualifiedResource(Protocol):
     """Enough of a face to name its objects."""
 
     @property
@@ -105,123 +105,132 @@ class Named(Protocol):
 _PLACES = {"services": "services/specs", "endpoints": "services/endpoints", "nodes": "minions"}
 
 
-def wrong_uid(face: Named, key: str, name: str, wanted: str, found: str) -> Refused:
+def wrong_uid(
+    resource: QualifiedResource, key: str, name: str, wanted: str, found: str
+) -> StatusError:
     """The object is another one of the same name."""
-    place = f"{face.group}/{face.plural}" if face.custom else _PLACES.get(face.plural, face.plural)
+    place = (
+        f"{resource.group}/{resource.plural}"
+        if resource.custom
+        else _PLACES.get(resource.plural, resource.plural)
+    )
     why = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{key}, ResourceVersion: 0,"
         f" AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object"
         f" meta: {found}"
     )
-    return conflict(face.plural, face.group, name, why)
+    return conflict(resource.plural, resource.group, name, why)
 
 
-def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> Refused:
+def invalid(kind: str, group: str, name: str, causes: Sequence[StatusCause]) -> StatusError:
     """One 422 for all that is wrong; the text names each thing once, the causes all of them."""
-    said = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
-    texts = list(dict.fromkeys(said))
+    texts = list(dict.fromkeys(f"{c.field}: {c.message}" if c.field else c.message for c in causes))
     text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     if not causes:
         text = "<nil>"
     shown = f"{kind}.{group}" if group else kind
     details = _details(name, group, kind, causes=[c.as_dict() for c in causes])
-    return Refused(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details=details)
+    return StatusError(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details=details)
 
 
-def bad_request(message: str) -> Refused:
-    return Refused(400, "BadRequest", message)
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
 
 
-def unauthorized() -> Refused:
-    return Refused(401, "Unauthorized", "Unauthorized")
+def unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(
-    plural: str, group: str, name: str, why: str, *, causes: Sequence[Cause] = ()
-) -> Refused:
+    plural: str, group: str, name: str, why: str, *, causes: Sequence[StatusCause] = ()
+) -> StatusError:
     shown = qualified(plural, group)
     text = f'{shown} "{name}" is forbidden: {why}' if name else f"{shown} is forbidden: {why}"
     details = _details(name, group, plural, causes=[c.as_dict() for c in causes])
-    return Refused(403, "Forbidden", text, details=details)
+    return StatusError(403, "Forbidden", text, details=details)
 
 
-def forbidden_path(why: str) -> Refused:
-    return Refused(403, "Forbidden", f"forbidden: {why}", details={})
+def forbidden_path(why: str) -> StatusError:
+    return StatusError(403, "Forbidden", f"forbidden: {why}", details={})
 
 
-def no_such_path() -> Refused:
+def path_not_found() -> StatusError:
     text = "the server could not find the requested resource"
-    return Refused(404, "NotFound", text, details={})
+    return StatusError(404, "NotFound", text, details={})
 
 
-def no_page() -> Refused:
-    refused = Refused(404, "NotFound", "404 page not found\n")
-    refused.plain = True
-    return refused
+def page_not_found() -> StatusError:
+    error = StatusError(404, "NotFound", "404 page not found\n")
+    error.plain = True
+    return error
 
 
-def method_not_allowed() -> Refused:
+def method_not_allowed() -> StatusError:
     text = "the server does not allow this method on the requested resource"
-    return Refused(405, "MethodNotAllowed", text, details={})
+    return StatusError(405, "MethodNotAllowed", text, details={})
 
 
-def not_acceptable(accepted: Sequence[str]) -> Refused:
+def not_acceptable(accepted: Sequence[str]) -> StatusError:
     text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(accepted)}"
-    return Refused(406, "NotAcceptable", text, details={})
+    return StatusError(406, "NotAcceptable", text, details={})
 
 
-def unsupported_media(accepted: Sequence[str]) -> Refused:
+def unsupported_media(accepted: Sequence[str]) -> StatusError:
     text = (
         "the body of the request was in an unknown format - "
         f"accepted media types include: {', '.join(accepted)}"
     )
-    return Refused(415, "UnsupportedMediaType", text)
+    return StatusError(415, "UnsupportedMediaType", text)
 
 
-def unknown(message: str) -> Refused:
+def unknown_error(message: str) -> StatusError:
     """What a genuine apiserver has no better name for."""
-    return Refused(500, "", message)
+    return StatusError(500, "", message)
 
 
-def patch_rejected() -> Refused:
+def patch_rejected() -> StatusError:
     text = "the server rejected our request due to an error in our request"
-    return Refused(422, "Invalid", text, details={})
+    return StatusError(422, "Invalid", text, details={})
 
 
-def gone(message: str) -> Refused:
-    return Refused(410, "Expired", message)
+def resource_expired(message: str) -> StatusError:
+    return StatusError(410, "Expired", message)
 
 
-def too_large_version(asked: int, current: int) -> Refused:
+def too_large_version(asked: int, current: int) -> StatusError:
     text = f"Too large resource version: {asked}, current: {current}"
-    cause = Cause("ResourceVersionTooLarge", "Too large resource version")
+    cause = StatusCause("ResourceVersionTooLarge", "Too large resource version")
     details = {"causes": [cause.as_dict()], "retryAfterSeconds": 1}
-    return Refused(504, "Timeout", f"Timeout: {text}", details=details)
+    return StatusError(504, "Timeout", f"Timeout: {text}", details=details)
 
 
-def too_many(message: str, *, causes: Sequence[Cause] = (), after: int = 0) -> Refused:
+def too_many_requests(
+    message: str, *, causes: Sequence[StatusCause] = (), after: int = 0
+) -> StatusError:
     details: dict[str, Any] = {"causes": [c.as_dict() for c in causes]} if causes else {}
     if after:
         details["retryAfterSeconds"] = after
-    return Refused(429, "TooManyRequests", message, details=details)
+    return StatusError(429, "TooManyRequests", message, details=details)
 
 
-def not_implemented(what: str) -> Refused:
+def not_implemented(what: str) -> StatusError:
     text = f"the embedded API does not serve {what}; a genuine Kubernetes does"
-    return Refused(501, "NotImplemented", text)
+    return StatusError(501, "NotImplemented", text)
 
 
-def internal(message: str) -> Refused:
+def internal(message: str) -> StatusError:
     text = f"Internal error occurred: {message}"
     details = {"causes": [{"message": message}]}
-    return Refused(500, "InternalError", text, details=details)
+    return StatusError(500, "InternalError", text, details=details)
 
 
-def storage_failed(message: str) -> Refused:
+def storage_failed(message: str) -> StatusError:
     """
     The disk refused the write: nothing of it was kept.
 
     Nobody is told to try again after a while: kubectl would do so silently for minutes.
     """
     details = {"causes": [{"reason": "StorageFailed", "message": message}]}
-    return Refused(507, "InternalError", f"the write was not stored: {message}", details=details)
+    return StatusError(
+        507, "InternalError", f"the write was not stored: {message}", details=details
+    )

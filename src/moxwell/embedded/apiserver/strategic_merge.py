@@ -9,14 +9,14 @@ document is changed in place.
 from typing import Any
 
 from moxwell.embedded.apiserver import jsonpatch
-from moxwell.embedded.apiserver.merge_schema import MAP, Shape
+from moxwell.embedded.apiserver.merge_schema import MAP, MergeSchema
 
 Object = dict[str, Any]
 _DELETE_LIST, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 PatchFailed = jsonpatch.PatchFailed
 
 
-def merge(target: Object, patch: Object, shape: Shape) -> Object:
+def merge(target: Object, patch: Object, schema: MergeSchema) -> Object:
     """The document with the patch carried out."""
     directive = patch.get("$patch")
     if directive == "replace":
@@ -31,10 +31,10 @@ def merge(target: Object, patch: Object, shape: Shape) -> Object:
         if key.startswith(_DELETE_LIST):
             _delete_from(target, key[len(_DELETE_LIST) :], value)
         elif not key.startswith("$"):
-            _member(target, key, value, shape, orders.pop(key, None))
+            _member(target, key, value, schema, orders.pop(key, None))
     for key, order in orders.items():
         if isinstance(target.get(key), list):
-            target[key] = _ordered(target[key], order, target[key], shape.field(key).merge_key)
+            target[key] = _ordered(target[key], order, target[key], schema.field(key).merge_key)
     return target
 
 
@@ -53,8 +53,8 @@ def _delete_from(target: Object, key: str, gone: Any) -> None:
         target[key] = [item for item in target[key] if item not in gone]
 
 
-def _member(target: Object, key: str, value: Any, shape: Shape, order: Any) -> None:
-    below = shape.field(key) if shape.kind == MAP else shape
+def _member(target: Object, key: str, value: Any, schema: MergeSchema, order: Any) -> None:
+    below = schema.field(key) if schema.kind == MAP else schema
     if value is None:
         target.pop(key, None)
     elif isinstance(value, dict):
@@ -84,20 +84,20 @@ def clean(value: Any) -> Any:
     return value
 
 
-def _list(live: Any, patch: list[Any], shape: Shape, order: Any) -> list[Any]:
+def _list(live: Any, patch: list[Any], schema: MergeSchema, order: Any) -> list[Any]:
     had = list(live) if isinstance(live, list) else []
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [clean(i) for i in patch if not (isinstance(i, dict) and i.get("$patch"))]
-    if not shape.merge_key:
+    if not schema.merge_key:
         made = had + [i for at, i in enumerate(patch) if i not in had and i not in patch[:at]]
     else:
-        made = _by_key(had, patch, shape)
+        made = _by_key(had, patch, schema)
     chosen = order if isinstance(order, list) else patch
-    return _ordered(made, chosen, had, shape.merge_key)
+    return _ordered(made, chosen, had, schema.merge_key)
 
 
-def _by_key(had: list[Any], patch: list[Any], shape: Shape) -> list[Any]:
-    key, made = shape.merge_key, list(had)
+def _by_key(had: list[Any], patch: list[Any], schema: MergeSchema) -> list[Any]:
+    key, made = schema.merge_key, list(had)
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise PatchFailed(f"map: {item} does not contain declared merge key: {key}")
@@ -105,9 +105,9 @@ def _by_key(had: list[Any], patch: list[Any], shape: Shape) -> list[Any]:
         if item.get("$patch") == "delete":
             made = [old for old in made if old.get(key) != item[key]]
         elif at is None:
-            made.append(merge({}, item, shape.element()))
+            made.append(merge({}, item, schema.element()))
         else:
-            made[at] = merge(made[at], item, shape.element())
+            made[at] = merge(made[at], item, schema.element())
     return made
 
 

@@ -13,72 +13,76 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moxwell.embedded.apiserver import jsonpatch, metadata, request_body, status_errors
-from moxwell.embedded.apiserver.auth.reviews import Reviews
-from moxwell.embedded.apiserver.auth.tokens import AUDIENCE, Tokens
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.deleter import Remover
-from moxwell.embedded.apiserver.object_cache import Record
+from moxwell.embedded.apiserver.auth.reviews import AccessReviews
+from moxwell.embedded.apiserver.auth.tokens import AUDIENCE, ServiceAccountTokens
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.deleter import Deleter
+from moxwell.embedded.apiserver.object_cache import ObjectRecord
 from moxwell.embedded.apiserver.patcher import APPLY, JSON_PATCH, Patcher
 from moxwell.embedded.apiserver.pdb import STORE as BUDGETS
 from moxwell.embedded.apiserver.pdb import is_ready, selector_of
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.scale import Scales
-from moxwell.embedded.apiserver.writer import Writer
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.scale import ScaleConverter
+from moxwell.embedded.apiserver.writer import ResourceWriter
 
 Object = dict[str, Any]
-Body = Callable[[Call], tuple[Object, list[str]]]
-Answer = tuple[int, Object]
-REFUSED = ("attach", "exec", "log", "portforward", "proxy", "ephemeralcontainers", "resize")
+Body = Callable[[ApiCall], tuple[Object, list[str]]]
+StatusAndObject = tuple[int, Object]
+UNSUPPORTED = ("attach", "exec", "log", "portforward", "proxy", "ephemeralcontainers", "resize")
 
 
-class Subresources:
+class SubresourceHandler:
     """Answers everything below an object but its status."""
 
     def __init__(
         self,
-        core: Core,
-        writer: Writer,
+        core: ServerContext,
+        writer: ResourceWriter,
         patcher: Patcher,
-        remover: Remover,
-        reviews: Reviews,
-        tokens: Tokens,
+        deleter: Deleter,
+        reviews: AccessReviews,
+        tokens: ServiceAccountTokens,
     ) -> None:
-        self._core, self._writer, self._patcher, self._remover = core, writer, patcher, remover
-        self._reviews, self._tokens, self._scales = reviews, tokens, Scales()
+        self._core, self._writer, self._patcher, self._deleter = core, writer, patcher, deleter
+        self._reviews, self._tokens, self._scales = reviews, tokens, ScaleConverter()
 
-    def serve(self, call: Call, body: Body) -> Answer:
-        sub = call.sub
-        if not sub:
-            return self._ask(call, body)
-        if sub.split("/")[0] in REFUSED and call.face.kind in ("Pod", "Service", "Node"):
-            raise status_errors.not_implemented(f"{call.face.plural}/{sub}")
-        if sub not in call.face.subs:
-            if call.face.custom:
-                raise status_errors.not_found(call.face.plural, call.face.group, call.name)
-            raise status_errors.no_such_path()
-        serve = getattr(self, f"_{sub}")
-        found: Answer = serve(call, body)
+    def handle(self, call: ApiCall, body: Body) -> StatusAndObject:
+        subresource = call.subresource
+        if not subresource:
+            return self._review(call, body)
+        if subresource.split("/")[0] in UNSUPPORTED and call.resource.kind in (
+            "Pod",
+            "Service",
+            "Node",
+        ):
+            raise status_errors.not_implemented(f"{call.resource.plural}/{subresource}")
+        if subresource not in call.resource.subresources:
+            if call.resource.custom:
+                raise status_errors.not_found(call.resource.plural, call.resource.group, call.name)
+            raise status_errors.path_not_found()
+        handle = getattr(self, f"_{subresource}")
+        found: StatusAndObject = handle(call, body)
         return found
 
-    def _ask(self, call: Call, body: Body) -> Answer:
+    def _review(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
             raise status_errors.method_not_allowed()
-        if call.face.kind == "Binding":
+        if call.resource.kind == "Binding":
             obj, _ = body(call)
             call.name = obj.get("metadata", {}).get("name", "")
-            call.face = self._core.registry.find("", "v1", "pods") or call.face
+            call.resource = self._core.registry.find("", "v1", "pods") or call.resource
             return self._bind(call, obj)
-        obj = self._writer.understood(call, *body(call))
-        answer = self._reviews.answer(call, obj)
+        obj = self._writer.decode(call, *body(call))
+        answer = self._reviews.handle(call, obj)
         answer.setdefault("metadata", {})
         return 201, answer
 
     # -- scale
 
-    def _scale(self, call: Call, body: Body) -> Answer:
-        record = self._writer.live(call)
-        obj = self._writer.seen(call, record)
-        shown = self._scales.of(call.face, obj)
+    def _scale(self, call: ApiCall, body: Body) -> StatusAndObject:
+        record = self._writer.current_record(call)
+        obj = self._writer.current(call, record)
+        shown = self._scales.to_scale(call.resource, obj)
         if call.verb == "get":
             return 200, shown
         if call.verb == "patch":
@@ -88,51 +92,57 @@ class Subresources:
         else:
             raise status_errors.method_not_allowed()
         wanted = self._wanted(call, record, new)
-        changed = self._scales.put(call.face, copy.deepcopy(obj), wanted)
+        changed = self._scales.set_replicas(call.resource, copy.deepcopy(obj), wanted)
         changed["metadata"].pop("resourceVersion", None)
         outcome = self._writer.replace(call, record, obj, changed)
-        return 200, self._scales.of(call.face, outcome.object)
+        return 200, self._scales.to_scale(call.resource, outcome.object)
 
-    def _patched(self, call: Call, shown: Object) -> Object:
+    def _patched(self, call: ApiCall, shown: Object) -> Object:
         kind = request_body.media_type(call.request.headers.get("content-type", ""))
         if kind == APPLY:
-            given = request_body.read_yaml(call.request.body)
+            given = request_body.decode_yaml(call.request.body)
             return {**shown, "spec": given.get("spec") or {}}
-        patch = request_body.read_json(call.request.body)
+        patch = request_body.decode_json(call.request.body)
         try:
             made = (
-                jsonpatch.apply(shown, patch)
+                jsonpatch.apply_json_patch(shown, patch)
                 if kind == JSON_PATCH
-                else jsonpatch.merge(shown, patch)
+                else jsonpatch.apply_merge_patch(shown, patch)
             )
         except jsonpatch.PatchFailed as error:
             raise status_errors.bad_request(str(error)) from None
         found: Object = made
         return found
 
-    def _wanted(self, call: Call, record: Record, scale: Object) -> int:
+    def _wanted(self, call: ApiCall, record: ObjectRecord, scale: Object) -> int:
         meta = scale.get("metadata") or {}
         version = meta.get("resourceVersion")
         if version and version != str(record.revision):
-            raise status_errors.stale(call.face.plural, call.face.group, call.name)
+            raise status_errors.object_modified(
+                call.resource.plural, call.resource.group, call.name
+            )
         wanted = (scale.get("spec") or {}).get("replicas", 0)
         if not isinstance(wanted, int) or isinstance(wanted, bool):
             raise status_errors.bad_request(
                 "json: cannot unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
             )
         if wanted < 0:
-            if call.face.custom and call.face.scale is not None:
+            if call.resource.custom and call.resource.scale is not None:
                 text = f"Invalid value: {wanted}: should be a non-negative integer"
-                cause = status_errors.Cause("FieldValueInvalid", text, call.face.scale.spec)
-                raise status_errors.invalid(call.face.kind, call.face.group, call.name, [cause])
+                cause = status_errors.StatusCause(
+                    "FieldValueInvalid", text, call.resource.scale.spec
+                )
+                raise status_errors.invalid(
+                    call.resource.kind, call.resource.group, call.name, [cause]
+                )
             text = f"Invalid value: {wanted}: must be greater than or equal to 0"
-            cause = status_errors.Cause("FieldValueInvalid", text, "spec.replicas")
+            cause = status_errors.StatusCause("FieldValueInvalid", text, "spec.replicas")
             raise status_errors.invalid("Scale", "autoscaling", call.name, [cause])
         return wanted
 
     # -- pods
 
-    def _eviction(self, call: Call, body: Body) -> Answer:
+    def _eviction(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
             raise status_errors.method_not_allowed()
         obj, _ = body(call)
@@ -142,9 +152,9 @@ class Subresources:
         options = obj.get("deleteOptions") or {}
         if options.get("dryRun"):
             call.query = {**call.query, "dryRun": options["dryRun"][0]}
-        record = self._writer.live(call)
-        self._spend(call, record)
-        self._remover.remove(call, record, options)
+        record = self._writer.current_record(call)
+        self._consume_disruption(call, record)
+        self._deleter.remove(call, record, options)
         made = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -154,7 +164,7 @@ class Subresources:
         }
         return 201, made
 
-    def _spend(self, call: Call, record: Record) -> None:
+    def _consume_disruption(self, call: ApiCall, record: ObjectRecord) -> None:
         """Take one disruption out of the Pod's budget, or refuse."""
         pod = record.object()
         if (pod.get("status") or {}).get("phase") in ("Pending", "Succeeded", "Failed"):
@@ -163,7 +173,7 @@ class Subresources:
             return
         found = [
             b
-            for b in self._core.state.scan_staged(BUDGETS, f"{record.namespace}/")
+            for b in self._core.cache.scan_staged(BUDGETS, f"{record.namespace}/")
             if selector_of((b.object().get("spec") or {}).get("selector")).matches(record.labels)
         ]
         if len(found) > 1:
@@ -172,44 +182,48 @@ class Subresources:
                 " subresource does not support."
             )
         if found:
-            self._take(call, found[0], pod)
+            self._consume_from_budget(call, found[0], pod)
 
-    def _take(self, call: Call, record: Record, pod: Object) -> None:
+    def _consume_from_budget(self, call: ApiCall, record: ObjectRecord, pod: Object) -> None:
         budget = record.object()
         status = budget.get("status") or {}
-        left, healthy, wanted = (
+        remaining, healthy, wanted = (
             status.get(key, 0) for key in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")
         )
         if not is_ready(pod) and healthy >= wanted > 0:
             return
-        if left <= 0:
+        if remaining <= 0:
             text = (
                 f"The disruption budget {record.name} needs {wanted} healthy pods and has"
                 f" {healthy} currently"
             )
-            cause = status_errors.Cause("DisruptionBudget", text)
+            cause = status_errors.StatusCause("DisruptionBudget", text)
             message = "Cannot evict pod as it would violate the pod's disruption budget."
-            raise status_errors.too_many(message, causes=[cause])
-        face = self._core.registry.hub(BUDGETS)
-        if face is not None and not call.dry_run:
-            gone = {
+            raise status_errors.too_many_requests(message, causes=[cause])
+        resource = self._core.registry.hub(BUDGETS)
+        if resource is not None and not call.dry_run:
+            disrupted_pods = {
                 **(status.get("disruptedPods") or {}),
                 pod["metadata"]["name"]: self._core.now(),
             }
-            budget["status"] = {**status, "disruptionsAllowed": left - 1, "disruptedPods": gone}
-            self._core.put(face, budget, record)
+            budget["status"] = {
+                **status,
+                "disruptionsAllowed": remaining - 1,
+                "disruptedPods": disrupted_pods,
+            }
+            self._core.put(resource, budget, record)
 
-    def _binding(self, call: Call, body: Body) -> Answer:
+    def _binding(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
             raise status_errors.method_not_allowed()
         return self._bind(call, body(call)[0])
 
-    def _bind(self, call: Call, binding: Object) -> Answer:
-        record = self._writer.live(call)
-        old, new = self._writer.seen(call, record), self._writer.seen(call, record)
+    def _bind(self, call: ApiCall, binding: Object) -> StatusAndObject:
+        record = self._writer.current_record(call)
+        old, new = self._writer.current(call, record), self._writer.current(call, record)
         node = (binding.get("target") or {}).get("name", "")
         if not node:
-            raise status_errors.unknown("target.name: Required value")
+            raise status_errors.unknown_error("target.name: Required value")
         given = binding.get("metadata", {}).get("uid")
         if given and given != record.uid:
             why = (
@@ -232,8 +246,8 @@ class Subresources:
         scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
         status["conditions"] = [*others, {**scheduled, "lastTransitionTime": self._core.now()}]
         if not call.dry_run:
-            face = call.face
-            self._core.put(face, face.to_hub(new), record)
+            resource = call.resource
+            self._core.put(resource, resource.to_hub(new), record)
         return 201, {
             "kind": "Status",
             "apiVersion": "v1",
@@ -244,16 +258,16 @@ class Subresources:
 
     # -- the rest
 
-    def _token(self, call: Call, body: Body) -> Answer:
+    def _token(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
             raise status_errors.method_not_allowed()
         request, _ = body(call)
         spec = request.get("spec") or {}
-        account = self._writer.seen(call, self._writer.live(call))
+        account = self._writer.current(call, self._writer.current_record(call))
         seconds = spec.get("expirationSeconds") or 3600
         if seconds < 600:
             text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
-            cause = status_errors.Cause("FieldValueInvalid", text, "spec.expirationSeconds")
+            cause = status_errors.StatusCause("FieldValueInvalid", text, "spec.expirationSeconds")
             raise status_errors.invalid("TokenRequest", "authentication.k8s.io", "", [cause])
         audiences = spec.get("audiences") or [AUDIENCE]
         bound = self._bound(call, spec.get("boundObjectRef"))
@@ -275,35 +289,37 @@ class Subresources:
             made["spec"]["boundObjectRef"] = spec["boundObjectRef"]
         return 201, made
 
-    def _bound(self, call: Call, ref: Object | None) -> Object | None:
+    def _bound(self, call: ApiCall, ref: Object | None) -> Object | None:
         if not ref:
             return None
-        store = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(ref.get("kind", ""))
-        if store is None:
+        group_resource = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(
+            ref.get("kind", "")
+        )
+        if group_resource is None:
             raise status_errors.bad_request(
                 f"cannot bind token to object of type {ref.get('apiVersion')},"
                 f" Kind={ref.get('kind')}"
             )
-        key = ref["name"] if store == "nodes" else f"{call.namespace}/{ref['name']}"
-        record = self._core.state.find(store, key)
+        key = ref["name"] if group_resource == "nodes" else f"{call.namespace}/{ref['name']}"
+        record = self._core.cache.find(group_resource, key)
         if record is None:
-            raise status_errors.not_found(store, "", ref["name"])
+            raise status_errors.not_found(group_resource, "", ref["name"])
         if ref.get("uid") and ref["uid"] != record.uid:
             why = (
                 f"the UID in the bound object reference ({ref['uid']}) does not match the UID"
                 " in record. The object might have been deleted and then recreated"
             )
-            raise status_errors.conflict(store, "", ref["name"], why)
+            raise status_errors.conflict(group_resource, "", ref["name"], why)
         return {"kind": ref["kind"], "name": record.name, "uid": record.uid}
 
-    def _finalize(self, call: Call, body: Body) -> Answer:
+    def _finalize(self, call: ApiCall, body: Body) -> StatusAndObject:
         """A namespace's own finalizers."""
-        if call.verb != "update" or not re.match("Namespace$", call.face.kind):
+        if call.verb != "update" or not re.match("Namespace$", call.resource.kind):
             raise status_errors.method_not_allowed()
-        obj = self._writer.understood(call, *body(call))
-        record = self._writer.live(call)
-        old = self._writer.seen(call, record)
-        new = {**self._writer.seen(call, record), "spec": obj.get("spec") or {}}
+        obj = self._writer.decode(call, *body(call))
+        record = self._writer.current_record(call)
+        old = self._writer.current(call, record)
+        new = {**self._writer.current(call, record), "spec": obj.get("spec") or {}}
         new["metadata"].pop("resourceVersion", None)
         outcome = self._writer.replace(call, record, old, new)
         return 200, outcome.object

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from moxwell.embedded.apiserver import jsonpath
-from moxwell.embedded.apiserver.resources import Column, Face
+from moxwell.embedded.apiserver.resources import ServedResource, TableColumn
 
 PARTIAL = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
-NAME = Column(
+NAME = TableColumn(
     "Name",
     "string",
     format="name",
@@ -22,8 +22,8 @@ NAME = Column(
         " updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
     ),
 )
-AGE = Column("Age", "date", path=".metadata.creationTimestamp")
-CREATED = Column(
+AGE = TableColumn("Age", "date", path=".metadata.creationTimestamp")
+CREATED = TableColumn(
     "Created At",
     "date",
     path=".metadata.creationTimestamp",
@@ -79,28 +79,28 @@ def _long(minutes: int) -> str:
     return f"{days // 365}y"
 
 
-class Tabler:
+class TablePrinter:
     """Renders rows of one face."""
 
-    def __init__(self, face: Face, include: str, now: str) -> None:
+    def __init__(self, resource: ServedResource, include: str, now: str) -> None:
         self._include, self._now = include, now
-        self._custom = face.custom
-        self.columns = columns(face)
+        self._custom = resource.custom
+        self.columns = columns(resource)
         self._cells = [self._cell(column) for column in self.columns]
 
-    def _cell(self, column: Column) -> Any:
+    def _cell(self, column: TableColumn) -> Any:
         if column is NAME:
             return lambda obj: obj["metadata"].get("name", "")
         if column.cell is not None:
             return column.cell
         read = jsonpath.compile(column.path)
         if column.age or (column.type == "date" and self._custom):
-            return lambda obj: self._ago(read(obj))
+            return lambda obj: self._age(read(obj))
         if column is CREATED:
             return lambda obj: next(iter(read(obj)), None)
         return lambda obj: typed(read(obj), column.type)
 
-    def _ago(self, found: list[Any]) -> Any:
+    def _age(self, found: list[Any]) -> Any:
         if not found or not isinstance(found[0], str):
             return None if self._custom else "<unknown>"
         try:
@@ -132,13 +132,13 @@ class Tabler:
         return row
 
 
-def columns(face: Face) -> tuple[Column, ...]:
+def columns(resource: ServedResource) -> tuple[TableColumn, ...]:
     """The face's own, or name and age."""
-    if face.custom:
-        return (NAME, *(face.columns or (AGE,)))
-    if face.kind == "Event":
-        return face.columns
-    return (NAME, *face.columns) if face.columns else (NAME, CREATED)
+    if resource.custom:
+        return (NAME, *(resource.columns or (AGE,)))
+    if resource.kind == "Event":
+        return resource.columns
+    return (NAME, *resource.columns) if resource.columns else (NAME, CREATED)
 
 
 def typed(found: list[Any], kind: str) -> Any:

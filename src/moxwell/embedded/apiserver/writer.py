@@ -13,12 +13,12 @@ from typing import Any
 
 from moxwell.embedded.apiserver import metadata, status_errors
 from moxwell.embedded.apiserver.apply import tracking
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.decoding import Understanding
-from moxwell.embedded.apiserver.hooks import Review
-from moxwell.embedded.apiserver.object_cache import Record, key_of
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.decoding import BodyDecoder
+from moxwell.embedded.apiserver.hooks import AdmissionAttributes
+from moxwell.embedded.apiserver.object_cache import ObjectRecord, key_of
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.status_errors import StatusCause
 from moxwell.errors import MoxwellError
 
 Object = dict[str, Any]
@@ -40,15 +40,15 @@ CREATE_ON_UPDATE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteResult:
     """What a write left: the object in the face's version; its record, but for dry runs."""
 
     code: int
     object: Object
-    record: Record | None
+    record: ObjectRecord | None
 
 
-def _signed_by(call: Call, obj: Object) -> None:
+def _set_csr_user(call: ApiCall, obj: Object) -> None:
     """Who asks for a certificate is what was proven, never what is written."""
     spec, user = obj.setdefault("spec", {}), call.user
     for name in ("username", "uid", "groups", "extra"):
@@ -61,77 +61,82 @@ def _signed_by(call: Call, obj: Object) -> None:
         spec["extra"] = {key: list(values) for key, values in user.extra.items()}
 
 
-class Writer(Understanding):
+class ResourceWriter(BodyDecoder):
     """Stages writes; the caller settles them."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ServerContext) -> None:
         super().__init__(core)
-        self.removed: Callable[[Call, Object, Record], Outcome] | None = None  # set by the remover
-        self.guard: Callable[[Call, Object], None] = _nothing
-        self.fill: Callable[[Call, Object], None] = _nothing
-        self.default: Callable[[Call, Object], None] = _nothing  # of the namespace
-        self.ration: Callable[[Call, Object, Object | None], None] = _unlimited
+        self.removed: Callable[[ApiCall, Object, ObjectRecord], WriteResult] | None = (
+            None  # set by the remover
+        )
+        self.check_escalation: Callable[[ApiCall, Object], None] = _no_check
+        self.add_defaults: Callable[[ApiCall, Object], None] = _no_check
+        self.default: Callable[[ApiCall, Object], None] = _no_check  # of the namespace
+        self.check_quota: Callable[[ApiCall, Object, Object | None], None] = _no_quota
 
     # -- create
 
-    def create(self, call: Call, obj: Object) -> Outcome:
+    def create(self, call: ApiCall, obj: Object) -> WriteResult:
         """``obj`` is already understood."""
         core, meta = self._core, obj["metadata"]
         if meta.get("resourceVersion") not in (None, "", "0"):
-            raise status_errors.unknown(
+            raise status_errors.unknown_error(
                 "resourceVersion should not be set on objects to be created"
             )
-        self.place(call, obj)
+        self.set_location(call, obj)
         core.require_namespace(call, meta.get("name", ""))
-        metadata.born(obj, core.now())
+        metadata.set_creation_metadata(obj, core.now())
         tracking.on_create(core, call, obj)
         return self.finish_create(call, obj)
 
-    def create_applied(self, call: Call, obj: Object) -> Outcome:
+    def create_applied(self, call: ApiCall, obj: Object) -> WriteResult:
         """The first apply of an object: its managers are known already."""
-        self.place(call, obj)
+        self.set_location(call, obj)
         self._core.require_namespace(call, call.name)
-        metadata.born(obj, self._core.now())
+        metadata.set_creation_metadata(obj, self._core.now())
         return self.finish_create(call, obj)
 
-    def finish_create(self, call: Call, obj: Object) -> Outcome:
+    def finish_create(self, call: ApiCall, obj: Object) -> WriteResult:
         """From an object with metadata and owners on."""
-        core, face = self._core, call.face
-        if face.model.counts_generation:
+        core, resource = self._core, call.resource
+        if resource.model.has_generation:
             obj["metadata"]["generation"] = 1
-        if face.custom and face.status:
+        if resource.custom and resource.status:
             obj.pop("status", None)
         self.default(call, obj)
-        face.model.prepare(obj, None, call.sub)
-        if face.kind == "CertificateSigningRequest":
-            _signed_by(call, obj)
-        self.fill(call, obj)
-        obj = self._mutated(call, obj, None)
+        resource.model.prepare(obj, None, call.subresource)
+        if resource.kind == "CertificateSigningRequest":
+            _set_csr_user(call, obj)
+        self.add_defaults(call, obj)
+        obj = self._mutate(call, obj, None)
         self._check(call, obj, None)
-        self.guard(call, obj)
-        self.ration(call, obj, None)
-        hub = face.to_hub(_copy_if(face, obj))
+        self.check_escalation(call, obj)
+        self.check_quota(call, obj, None)
+        hub = resource.to_hub(_copy_if(resource, obj))
         key = key_of(hub["metadata"].get("namespace", ""), hub["metadata"]["name"])
-        if core.state.find_staged(face.store, key) is not None:
-            raise self._exists(call, key)
+        if core.cache.find_staged(resource.group_resource, key) is not None:
+            raise self._already_exists(call, key)
         self._admit(call, obj, None)
         if call.dry_run:
-            return Outcome(201, obj, None)
-        record = core.put(face, hub, None)
-        return Outcome(201, _numbered(obj, record), record)
+            return WriteResult(201, obj, None)
+        record = core.put(resource, hub, None)
+        return WriteResult(201, _with_resource_version(obj, record), record)
 
-    def _exists(self, call: Call, key: str) -> status_errors.Refused:
-        face, record = call.face, self._core.state.find_staged(call.face.store, key)
+    def _already_exists(self, call: ApiCall, key: str) -> status_errors.StatusError:
+        resource, record = (
+            call.resource,
+            self._core.cache.find_staged(call.resource.group_resource, key),
+        )
         name = key.rpartition("/")[2]
-        refused = status_errors.already_exists(face.plural, face.group, name)
+        error = status_errors.already_exists(resource.plural, resource.group, name)
         if record is not None and record.object()["metadata"].get("deletionTimestamp"):
-            refused.message = f"object is being deleted: {refused.message}"
-        return refused
+            error.message = f"object is being deleted: {error.message}"
+        return error
 
-    def place(self, call: Call, obj: Object) -> None:
-        meta, face = obj["metadata"], call.face
+    def set_location(self, call: ApiCall, obj: Object) -> None:
+        meta, resource = obj["metadata"], call.resource
         given = meta.get("namespace") or ""
-        if face.namespaced:
+        if resource.namespaced:
             if given and given != call.namespace:
                 raise status_errors.bad_request(
                     "the namespace of the provided object does not match the namespace sent"
@@ -145,7 +150,12 @@ class Writer(Understanding):
                     "the namespace of the provided object does not match the namespace sent"
                     " on the request"
                 )
-        if call.name and meta.get("name") and meta["name"] != call.name and call.sub != "eviction":
+        if (
+            call.name
+            and meta.get("name")
+            and meta["name"] != call.name
+            and call.subresource != "eviction"
+        ):
             raise status_errors.bad_request(
                 f"the name of the object ({meta['name']}) does not match the name on the URL"
                 f" ({call.name})"
@@ -153,26 +163,26 @@ class Writer(Understanding):
 
     # -- update
 
-    def live(self, call: Call) -> Record:
+    def current_record(self, call: ApiCall) -> ObjectRecord:
         """The object a write starts from."""
-        face = call.face
-        key = key_of(call.namespace if face.namespaced else "", call.name)
-        record = self._core.state.find_staged(face.store, key)
+        resource = call.resource
+        key = key_of(call.namespace if resource.namespaced else "", call.name)
+        record = self._core.cache.find_staged(resource.group_resource, key)
         if record is None:
-            raise status_errors.not_found(face.plural, face.group, call.name)
+            raise status_errors.not_found(resource.plural, resource.group, call.name)
         return record
 
-    def seen(self, call: Call, record: Record) -> Object:
+    def current(self, call: ApiCall, record: ObjectRecord) -> Object:
         """The live object, fresh, in the face's version."""
-        return self._core.seen(call.face, record)
+        return self._core.decode(call.resource, record)
 
-    def update(self, call: Call, obj: Object) -> Outcome:
+    def update(self, call: ApiCall, obj: Object) -> WriteResult:
         """PUT: ``obj`` is understood."""
-        self.place(call, obj)
+        self.set_location(call, obj)
         try:
-            record = self.live(call)
-        except status_errors.Refused:
-            if call.face.kind not in CREATE_ON_UPDATE or call.sub:
+            record = self.current_record(call)
+        except status_errors.StatusError:
+            if call.resource.kind not in CREATE_ON_UPDATE or call.subresource:
                 raise
             obj["metadata"].setdefault("name", call.name)
             return self.create(call, obj)
@@ -182,66 +192,70 @@ class Writer(Understanding):
                 " must be"
                 " provided"
             )
-        if not obj["metadata"].get("resourceVersion") and call.face.custom:
+        if not obj["metadata"].get("resourceVersion") and call.resource.custom:
             cause = metadata.invalid_value(
                 0, "must be specified for an update", "metadata.resourceVersion"
             )
-            raise status_errors.invalid(call.face.plural, call.face.group, call.name, [cause])
-        return self.replace(call, record, self.seen(call, record), obj)
+            raise status_errors.invalid(
+                call.resource.plural, call.resource.group, call.name, [cause]
+            )
+        return self.replace(call, record, self.current(call, record), obj)
 
     def replace(
         self,
-        call: Call,
-        record: Record,
+        call: ApiCall,
+        record: ObjectRecord,
         old: Object,
         new: Object,
         *,
         track: bool = True,
-    ) -> Outcome:
+    ) -> WriteResult:
         """Put ``new`` in the place of ``old``, both in the face's version."""
-        face = call.face
+        resource = call.resource
         self._precondition(call, record, new)
-        wrong = metadata.immutable(new, old)
-        metadata.kept(new, old)
+        wrong = metadata.immutable_causes(new, old)
+        metadata.keep_system_fields(new, old)
         if track:
             tracking.on_update(self._core, call, old, new)
-        self._isolate(call, new, old)
-        face.model.prepare(new, old, call.sub)
-        self._count(call, new, old)
-        new = self._mutated(call, new, old)
+        self._reset_fields(call, new, old)
+        resource.model.prepare(new, old, call.subresource)
+        self._bump_generation(call, new, old)
+        new = self._mutate(call, new, old)
         self._check(call, new, old, wrong)
         if differs(new, old):
-            self.guard(call, new)
-            self.ration(call, new, old)
+            self.check_escalation(call, new)
+            self.check_quota(call, new, old)
         self._admit(call, new, old)
         tracking.keep_times(new, old)
         return self._store(call, record, old, new)
 
-    def _precondition(self, call: Call, record: Record, new: Object) -> None:
-        face, meta = call.face, new["metadata"]
+    def _precondition(self, call: ApiCall, record: ObjectRecord, new: Object) -> None:
+        resource, meta = call.resource, new["metadata"]
         given = meta.pop("resourceVersion", "") or ""
         if given and not given.isdigit():
-            raise status_errors.unknown(f'strconv.ParseUint: parsing "{given}": invalid syntax')
+            raise status_errors.unknown_error(
+                f'strconv.ParseUint: parsing "{given}": invalid syntax'
+            )
         if given not in ("", "0") and given != str(record.revision):
-            raise status_errors.stale(face.plural, face.group, call.name)
+            raise status_errors.object_modified(resource.plural, resource.group, call.name)
         if meta.get("uid") and meta["uid"] != record.uid and call.verb == "update":
-            raise status_errors.wrong_uid(face, record.key, call.name, meta["uid"], record.uid)
+            raise status_errors.wrong_uid(resource, record.key, call.name, meta["uid"], record.uid)
 
-    def _isolate(self, call: Call, new: Object, old: Object) -> None:
+    def _reset_fields(self, call: ApiCall, new: Object, old: Object) -> None:
         """The status endpoint writes status, the main one everything else."""
-        if not call.face.status or call.sub not in ("", *STATUS_LIKE):
+        if not call.resource.status or call.subresource not in ("", *STATUS_LIKE):
             return
-        if call.sub in STATUS_LIKE:
+        if call.subresource in STATUS_LIKE:
             status, meta = new.get("status"), new["metadata"]
             for key in list(new):
                 del new[key]
             new.update(old)
             fields = meta.get("managedFields")
             kept = dict(old["metadata"])
-            if not call.face.custom:
+            if not call.resource.custom:
                 names = (
                     ("annotations",)
-                    if call.face.kind == "Deployment"
+                    if call.resource.kind == "Deployment"
                     else ("labels", "annotations")
                 )
                 kept.update({k: meta[k] for k in names if k in meta})
@@ -252,88 +266,88 @@ class Writer(Understanding):
         else:
             _assign(new, "status", old.get("status"))
 
-    def _count(self, call: Call, new: Object, old: Object) -> None:
-        face = call.face
-        if not face.model.counts_generation or call.sub in STATUS_LIKE:
+    def _bump_generation(self, call: ApiCall, new: Object, old: Object) -> None:
+        resource = call.resource
+        if not resource.model.has_generation or call.subresource in STATUS_LIKE:
             return
-        if differs(new, old, status=face.status or not face.custom):
+        if differs(new, old, status=resource.status or not resource.custom):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
-    def _store(self, call: Call, record: Record, old: Object, new: Object) -> Outcome:
-        core, face = self._core, call.face
+    def _store(self, call: ApiCall, record: ObjectRecord, old: Object, new: Object) -> WriteResult:
+        core, resource = self._core, call.resource
         going = new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers")
-        if going and self.removed is not None and core.may_vanish(face, new):
+        if going and self.removed is not None and core.can_delete_now(resource, new):
             return self.removed(call, new, record)
         before = dict(old["metadata"])
         before.pop("resourceVersion", None)
         if {**new, "metadata": new["metadata"]} == {**old, "metadata": before}:
             new["metadata"]["resourceVersion"] = str(record.revision)
-            return Outcome(200, new, None if call.dry_run else record)
+            return WriteResult(200, new, None if call.dry_run else record)
         if call.dry_run:
             new["metadata"]["resourceVersion"] = str(record.revision)
-            return Outcome(200, new, None)
-        hub = face.to_hub(_copy_if(face, new))
-        made = core.put(face, hub, record)
-        return Outcome(200, _numbered(new, made), made)
+            return WriteResult(200, new, None)
+        hub = resource.to_hub(_copy_if(resource, new))
+        made = core.put(resource, hub, record)
+        return WriteResult(200, _with_resource_version(new, made), made)
 
     # -- hooks and checks
 
-    def _mutated(self, call: Call, new: Object, old: Object | None) -> Object:
+    def _mutate(self, call: ApiCall, new: Object, old: Object | None) -> Object:
         review = self._core.review(call, new, old)
         try:
             made = self._core.hooks.mutate(review)
-        except status_errors.Refused:
+        except status_errors.StatusError:
             raise
         except MoxwellError as error:
-            raise denied(error) from error
+            raise denied_error(error) from error
         return made
 
-    def _admit(self, call: Call, new: Object, old: Object | None) -> None:
+    def _admit(self, call: ApiCall, new: Object, old: Object | None) -> None:
         admit(self._core, call, self._core.review(call, new, old))
 
     def _check(
-        self, call: Call, new: Object, old: Object | None, wrong: list[Cause] | None = None
+        self, call: ApiCall, new: Object, old: Object | None, wrong: list[StatusCause] | None = None
     ) -> None:
-        face = call.face
+        resource = call.resource
         found = 2 * list(wrong or [])  # a genuine apiserver looks twice
-        generic = face.custom or face.kind == "CustomResourceDefinition"
-        found += metadata.check(new, old, face.kind, custom=generic)
+        generic = resource.custom or resource.kind == "CustomResourceDefinition"
+        found += metadata.validate(new, old, resource.kind, custom=generic)
         if generic:
             call.warnings += metadata.finalizer_warnings(new, old)
-        found += face.model.check(new, old, call.sub)
+        found += resource.model.validate(new, old, call.subresource)
         if found:
             name = new["metadata"].get("name", "")
-            group = "" if face.kind == "Event" else face.group
-            raise status_errors.invalid(face.kind, group, name, found)
+            group = "" if resource.kind == "Event" else resource.group
+            raise status_errors.invalid(resource.kind, group, name, found)
 
 
-def _nothing(call: Call, obj: Object) -> None:
+def _no_check(call: ApiCall, obj: Object) -> None:
     """No guard, nothing to fill in."""
 
 
-def _unlimited(call: Call, new: Object, old: Object | None) -> None:
+def _no_quota(call: ApiCall, new: Object, old: Object | None) -> None:
     """No quota, no limits."""
 
 
-def admit(core: Core, call: Call, review: Review) -> None:
+def admit(core: ServerContext, call: ApiCall, review: AdmissionAttributes) -> None:
     """Ask the hook; its warnings go with the answer."""
     try:
         call.warnings += core.hooks.admit(review)
-    except status_errors.Refused:
+    except status_errors.StatusError:
         raise
     except MoxwellError as error:
-        raise denied(error) from error
+        raise denied_error(error) from error
 
 
-def _numbered(obj: Object, record: Record) -> Object:
+def _with_resource_version(obj: Object, record: ObjectRecord) -> Object:
     """The object as its writer sees it: in the version it was written in, with its new number."""
     obj["metadata"]["resourceVersion"] = str(record.revision)
     return obj
 
 
-def denied(error: MoxwellError) -> status_errors.Refused:
+def denied_error(error: MoxwellError) -> status_errors.StatusError:
     text = f'admission webhook "moxwell" denied the request: {error}'
-    return status_errors.Refused(403, "Forbidden", text)
+    return status_errors.StatusError(403, "Forbidden", text)
 
 
 def _assign(obj: Object, key: str, value: Any) -> None:
@@ -343,9 +357,11 @@ def _assign(obj: Object, key: str, value: Any) -> None:
         obj[key] = value
 
 
-def _copy_if(face: Any, obj: Object) -> Object:
+def _copy_if(resource: Any, obj: Object) -> Object:
     """A converter may change what it is given, and the writer is still shown its own version."""
-    return obj if face.api_version == face.hub else {**obj, "metadata": dict(obj["metadata"])}
+    return (
+        obj if resource.api_version == resource.hub else {**obj, "metadata": dict(obj["metadata"])}
+    )
 
 
 def differs(new: Object, old: Object, *, status: bool = True) -> bool:

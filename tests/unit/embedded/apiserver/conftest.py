@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from moxwell.embedded.apiserver.hooks import Hooks
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.testing.api_calls import Asks
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -19,7 +19,7 @@ def play() -> Callable[..., Any]:
 
     def run(story: Story, hooks: Hooks | None = None) -> Any:
         async def main() -> Any:
-            async with Store(clock=LoopClock(), hooks=hooks) as store:
+            async with EmbeddedApiServer(clock=LoopClock(), hooks=hooks) as store:
                 return await story(Asks(store))
 
         return run_virtual(main())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moxwell.embedded.apiserver import merge_schema
 from moxwell.embedded.apiserver.apply import field_sets, typed_values
 from moxwell.embedded.apiserver.apply.managed_fields import applier, updater
-from moxwell.embedded.apiserver.apply.server_side_apply import Ledger, View
+from moxwell.embedded.apiserver.apply.server_side_apply import FieldManager, VersionView
 from moxwell.testing.api_calls import CM, Asks, configmap
 
 Play = Callable[..., Any]
@@ -111,8 +111,8 @@ def _alike(a: Any, b: Any) -> bool:
     return bool(norm(a) == norm(b))
 
 
-def _ledger() -> Ledger:
-    return Ledger(lambda v: View("v1", SHAPE, lambda o: o), "v1", lambda f: f)
+def _ledger() -> FieldManager:
+    return FieldManager(lambda v: VersionView("v1", SHAPE, lambda o: o), "v1", lambda f: f)
 
 
 @settings(max_examples=150, deadline=None)
@@ -146,14 +146,14 @@ def _with_parents(owned: set[str]) -> set[str]:
 @settings(deadline=None)
 @given(objects, objects)
 def test_an_unforced_apply_changes_nothing_of_others(first: Any, second: Any) -> None:
-    from moxwell.embedded.apiserver.apply.server_side_apply import Conflicted
+    from moxwell.embedded.apiserver.apply.server_side_apply import ApplyConflict
 
     book = _ledger()
     live, managers = book.apply({}, first, {}, applier("one", ""), force=False)
     contested: set[str] | None = None
     try:
         merged, _ = book.apply(live or {}, second, managers, applier("two", ""), force=False)
-    except Conflicted as conflict:
+    except ApplyConflict as conflict:
         contested = members(conflict.fields)
     if contested is None:
         assert typed_values.compare(first, merged, SHAPE).modified == {}

@@ -11,16 +11,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from moxwell.api.requests import User
+from moxwell.api.requests import UserInfo
 from moxwell.clock import SystemClock
-from moxwell.embedded.apiserver.auth.ca import Authority
-from moxwell.embedded.apiserver.auth.tokens import Tokens
-from moxwell.embedded.apiserver.object_cache import State
+from moxwell.embedded.apiserver.auth.tokens import ServiceAccountTokens
+from moxwell.embedded.apiserver.object_cache import ObjectCache
+from moxwell.pki.folder import CertificateAuthority
 from moxwell.testing.api_calls import CM, Asks, configmap
 
 Play = Callable[..., Any]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-JANE = User(name="jane", groups=("team", "system:authenticated"))
+JANE = UserInfo(name="jane", groups=("team", "system:authenticated"))
 
 
 def role(name: str, *rules: dict[str, Any]) -> dict[str, Any]:
@@ -187,16 +187,16 @@ def test_an_authority_of_others_signs_with_rsa(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     for file in ("ca.key", "tokens.key"):
         (tmp_path / file).write_bytes(pem)
-    authority = Authority(tmp_path, clock, name="kube-apiserver")
+    authority = CertificateAuthority(tmp_path, clock.now, name="kube-apiserver")
     issued = x509.load_pem_x509_certificate(authority.server(["127.0.0.1"]).certificate)
     issued.verify_directly_issued_by(made)
     held = issued.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
     assert held.key_identifier == b"theirs"
-    state = State()
-    tokens = Tokens(authority.token_key, state, clock)
+    state = ObjectCache()
+    tokens = ServiceAccountTokens(authority.token_key, state, clock)
     account = {"metadata": {"namespace": "default", "name": "a", "uid": "u"}}
     token, _ = tokens.sign(account, (), 600, None)
-    assert tokens.check(token) is None  # the account does not exist: but the signature is ours
+    assert tokens.verify(token) is None  # the account does not exist: but the signature is ours
     assert tokens._verified(token) is not None
     assert tokens._verified(token[:-4] + "AAAA") is None
 

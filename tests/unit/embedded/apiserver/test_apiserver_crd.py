@@ -7,8 +7,8 @@ import pytest
 
 from moxwell.embedded.apiserver.crd.composition import MISSING
 from moxwell.embedded.apiserver.crd.pruning import defaulter, pruner
-from moxwell.embedded.apiserver.crd.validation import Findings, validator
-from moxwell.embedded.apiserver.hooks import Hooks, Review
+from moxwell.embedded.apiserver.crd.validation import ValidationErrors, validator
+from moxwell.embedded.apiserver.hooks import AdmissionAttributes, Hooks
 from moxwell.errors import Invalid
 from moxwell.testing.api_calls import CRDS, WIDGETS, Asks, definition, widget
 
@@ -22,7 +22,7 @@ def spec(**fields: Any) -> dict[str, Any]:
 
 
 def found(schema: Any, value: Any, old: Any = MISSING) -> list[str]:
-    causes = Findings()
+    causes = ValidationErrors()
     validator(schema)(value, "v", causes, old)
     causes.ask_rules()
     return [f"{c.field}: {c.message}" for c in causes]
@@ -194,12 +194,12 @@ def test_a_conversion_webhook_of_others_is_refused(play: Play) -> None:
 
 
 def test_admission_and_mutation_run_in_process(play: Play) -> None:
-    def admit(review: Review) -> list[str]:
+    def admit(review: AdmissionAttributes) -> list[str]:
         if review.kind == "Widget" and review.object and review.object["spec"].get("bad"):
             raise Invalid("too bad")
         return ["be careful"] if review.kind == "Widget" else []
 
-    def mutate(review: Review) -> dict[str, Any]:
+    def mutate(review: AdmissionAttributes) -> dict[str, Any]:
         obj = review.object or {}
         if review.kind == "Widget" and review.operation == "CREATE":
             obj["spec"]["added"] = True

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from moxwell.embedded.apiserver import export
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.testing.api_calls import CM, CRDS, WIDGETS, Asks, configmap, definition, widget
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -22,9 +22,12 @@ async def _fill(asks: Asks) -> None:
 
 def _moved(*, whole: bool) -> Any:
     async def main() -> Any:
-        async with Store(clock=LoopClock()) as one, Store(clock=LoopClock()) as two:
+        async with (
+            EmbeddedApiServer(clock=LoopClock()) as one,
+            EmbeddedApiServer(clock=LoopClock()) as two,
+        ):
             await _fill(Asks(one))
-            text = "".join([export.to_yaml(o) async for o in export.dump(one, whole=whole)])
+            text = "".join([export.to_yaml(o) async for o in export.dump(one, complete=whole)])
             count = await export.load(two, export.from_yaml(text))
             await asyncio.sleep(1)
             asks = Asks(two)
@@ -50,7 +53,7 @@ def test_portable_documents_hold_nothing_of_the_old_cluster() -> None:
 
 def test_what_every_cluster_makes_is_left_out() -> None:
     async def main() -> list[Any]:
-        async with Store(clock=LoopClock(), root_ca="pem") as store:
+        async with EmbeddedApiServer(clock=LoopClock(), root_ca="pem") as store:
             return [o async for o in export.dump(store)]
 
     assert run_virtual(main()) == []

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moxwell.embedded.apiserver import jsonpatch, merge_schema, strategic_merge
-from moxwell.embedded.apiserver.builtin.model import Tables, definition
+from moxwell.embedded.apiserver.builtin.model import BuiltinTypeData, definition
 
 DEPLOYMENT = definition("k8s.io/api/apps/v1.Deployment")
-TABLES = Tables()
+TABLES = BuiltinTypeData()
 SHAPE = merge_schema.from_schema(TABLES.schemas[DEPLOYMENT], TABLES.schemas)
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text("ab", max_size=2),
@@ -33,14 +33,14 @@ _objects = st.dictionaries(st.sampled_from("xyz"), _json)
     ],
 )
 def test_merge_patch(target: Any, patch: Any, result: Any) -> None:
-    assert jsonpatch.merge(target, patch) == result
+    assert jsonpatch.apply_merge_patch(target, patch) == result
 
 
 @settings(deadline=None)
 @given(_objects, _objects)
 def test_merging_twice_is_merging_once(target: Any, patch: Any) -> None:
-    once = jsonpatch.merge(_copy(target), patch)
-    assert jsonpatch.merge(_copy(once), patch) == once
+    once = jsonpatch.apply_merge_patch(_copy(target), patch)
+    assert jsonpatch.apply_merge_patch(_copy(once), patch) == once
 
 
 def _copy(value: Any) -> Any:
@@ -73,7 +73,7 @@ def _copy(value: Any) -> Any:
     ],
 )
 def test_json_patch(document: Any, patch: Any, result: Any) -> None:
-    assert jsonpatch.apply(document, patch) == result
+    assert jsonpatch.apply_json_patch(document, patch) == result
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_json_patch(document: Any, patch: Any, result: Any) -> None:
 )
 def test_json_patch_refuses(patch: Any) -> None:
     with pytest.raises(jsonpatch.PatchFailed):
-        jsonpatch.apply({"a": [1]}, patch)
+        jsonpatch.apply_json_patch({"a": [1]}, patch)
 
 
 def _pods(*containers: Any) -> Any:

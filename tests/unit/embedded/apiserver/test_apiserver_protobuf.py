@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moxwell.embedded.apiserver.builtin.model import Tables
-from moxwell.embedded.apiserver.protobuf import MAGIC, Protobuf, varint
-from moxwell.embedded.apiserver.status_errors import Refused
+from moxwell.embedded.apiserver.builtin.model import BuiltinTypeData
+from moxwell.embedded.apiserver.protobuf import MAGIC, ProtobufDecoder, varint
+from moxwell.embedded.apiserver.status_errors import StatusError
 
-DECODER = Protobuf(Tables())
+DECODER = ProtobufDecoder(BuiltinTypeData())
 
 
 def number(value: int) -> bytes:
@@ -107,7 +107,7 @@ def test_decoding(version: str, kind: str, message: bytes, found: object) -> Non
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         DECODER.decode(data)
     assert refused.value.code == 400
 
@@ -119,5 +119,5 @@ def test_numbers_are_read_as_they_were_written(value: int) -> None:
 
 @given(st.sampled_from(["Pod", "Event", "Service"]), st.binary(max_size=60))
 def test_garbage_never_gets_further_than_a_refusal(kind: str, data: bytes) -> None:
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(StatusError):
         DECODER.decode(body("v1", kind, data))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from moxwell.embedded.apiserver.quota import limit_ranges, resource_list, usage
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.testing.api_calls import CM, Asks, configmap
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
@@ -67,7 +67,7 @@ def asks(cpu: str, memory: str = "", **more: Any) -> Body:
     ],
 )
 def test_what_an_object_uses(store: str, obj: Body, used: dict[str, str]) -> None:
-    assert resource_list.write(usage.of(store, obj)) == dict(sorted(used.items()))
+    assert resource_list.write(usage.usage_of(store, obj)) == dict(sorted(used.items()))
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_sums_are_written_as_go_writes_them(parts: list[str], total: str) -> Non
 
 def test_a_range_gives_only_what_nobody_asked_for() -> None:
     made = pod({"name": "c", "resources": {"limits": {"cpu": "2"}}}, initContainers=[{"name": "i"}])
-    limit_ranges.give(made, {"default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}})
-    said = made["metadata"]["annotations"][limit_ranges.NOTE]
+    limit_ranges.apply_defaults(made, {"default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}})
+    said = made["metadata"]["annotations"][limit_ranges.ANNOTATION]
     assert said == (
         "LimitRanger plugin set: cpu request for container c; cpu request for init container i; "
         "cpu limit for init container i"
@@ -97,7 +97,7 @@ def test_a_range_gives_only_what_nobody_asked_for() -> None:
 
 
 async def test_writes_at_once_share_the_last_places() -> None:
-    async with Store() as store:
+    async with EmbeddedApiServer() as store:
         asking = Asks(store)
         hard = {"spec": {"hard": {"configmaps": "5"}}}
         head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}

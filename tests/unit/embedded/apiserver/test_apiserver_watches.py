@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.testing.api_calls import CM, Asks, configmap
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -110,7 +110,7 @@ def test_list_and_watch_always_lead_to_what_is_there(
     """Whoever lists at some point and then watches knows the present, whatever happened."""
 
     async def main() -> None:
-        async with Store(clock=LoopClock()) as store:
+        async with EmbeddedApiServer(clock=LoopClock()) as store:
             asks = Asks(store)
             query = {"labelSelector": selector} if selector else {}
             known: dict[str, Any] = {}

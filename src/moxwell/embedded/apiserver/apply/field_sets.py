@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from moxwell.embedded.apiserver.merge_schema import LIST, MAP, Shape
+from moxwell.embedded.apiserver.merge_schema import LIST, MAP, MergeSchema
 
 Node = dict[str, Any]
 EMPTY: Node = {}
@@ -125,32 +125,32 @@ def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def element_of(item: Any, shape: Shape, at: int) -> str:
+def element_of(item: Any, schema: MergeSchema, at: int) -> str:
     """How a list names one of its items."""
-    if shape.keys and isinstance(item, dict):
+    if schema.keys and isinstance(item, dict):
         keys = {}
-        for key in sorted(shape.keys):
-            value = item.get(key, shape.defaults.get(key))
+        for key in sorted(schema.keys):
+            value = item.get(key, schema.defaults.get(key))
             if value is not None:
                 keys[key] = value
         return "k:" + _compact(keys)
-    return f"i:{at}" if shape.keys else "v:" + _compact(item)
+    return f"i:{at}" if schema.keys else "v:" + _compact(item)
 
 
-def named_as_members(a: Node, shape: Shape) -> Node:
+def named_as_members(a: Node, schema: MergeSchema) -> Node:
     """With every declared field on the way to a path a member itself."""
     made: Node = {}
     for key, child in a.items():
         if key == _HERE:
             made[key] = child
             continue
-        below, named = _descend(shape, key)
+        below, named = _descend(schema, key)
         inner = named_as_members(_children(child), below)
         made[key] = node(is_member(child) or named, inner) or {}
     return made
 
 
-def _descend(shape: Shape, element: str) -> tuple[Shape, bool]:
-    if element.startswith("f:") and shape.kind == MAP:
-        return shape.field(element[2:]), shape.has(element[2:])
-    return (shape.element() if shape.kind == LIST else shape), False
+def _descend(schema: MergeSchema, element: str) -> tuple[MergeSchema, bool]:
+    if element.startswith("f:") and schema.kind == MAP:
+        return schema.field(element[2:]), schema.has(element[2:])
+    return (schema.element() if schema.kind == LIST else schema), False

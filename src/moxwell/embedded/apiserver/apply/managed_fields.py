@@ -14,7 +14,7 @@ MAX_UPDATERS = 10
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Manager:
+class ManagerKey:
     """Who writes, how, through which subresource (and, for updates, in which version)."""
 
     name: str
@@ -30,7 +30,7 @@ class Manager:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedFields:
     """What a manager owns, in the version it wrote it in."""
 
     fields: Node
@@ -38,15 +38,15 @@ class Owned:
     time: str = ""
 
 
-Managers = dict[Manager, Owned]
+Managers = dict[ManagerKey, OwnedFields]
 
 
-def applier(name: str, subresource: str) -> Manager:
-    return Manager(name, APPLY, subresource)
+def applier(name: str, subresource: str) -> ManagerKey:
+    return ManagerKey(name, APPLY, subresource)
 
 
-def updater(name: str, subresource: str, version: str) -> Manager:
-    return Manager(name, UPDATE, subresource, version)
+def updater(name: str, subresource: str, version: str) -> ManagerKey:
+    return ManagerKey(name, UPDATE, subresource, version)
 
 
 def read(entries: list[Mapping[str, Any]] | None) -> Managers:
@@ -56,7 +56,7 @@ def read(entries: list[Mapping[str, Any]] | None) -> Managers:
         if entry.get("fieldsType") != "FieldsV1" or entry.get("operation") not in (APPLY, UPDATE):
             continue
         version = entry.get("apiVersion", "")
-        who = Manager(
+        who = ManagerKey(
             entry.get("manager", ""),
             entry["operation"],
             entry.get("subresource", ""),
@@ -65,7 +65,7 @@ def read(entries: list[Mapping[str, Any]] | None) -> Managers:
         fields, time = entry.get("fieldsV1") or {}, entry.get("time", "")
         if who in found:
             fields = field_sets.union(found[who].fields, fields)
-        found[who] = Owned(fields, version, time)
+        found[who] = OwnedFields(fields, version, time)
     return found
 
 
@@ -78,7 +78,7 @@ def write(managers: Managers) -> list[dict[str, Any]]:
     return [_entry(who, what) for who, what in listed]
 
 
-def _entry(who: Manager, what: Owned) -> dict[str, Any]:
+def _entry(who: ManagerKey, what: OwnedFields) -> dict[str, Any]:
     made: dict[str, Any] = {
         "manager": who.name,
         "operation": who.operation,
@@ -104,8 +104,10 @@ class Capped:
         kept = dict(self.managers)
         for who in updaters[: len(updaters) - MAX_UPDATERS + 1]:
             old = kept.pop(who)
-            bucket = Manager("ancient-changes", UPDATE, "", old.version)
+            bucket = ManagerKey("ancient-changes", UPDATE, "", old.version)
             before = kept.get(bucket, replace(old, fields={}))
             time = max(before.time, old.time)
-            kept[bucket] = Owned(field_sets.union(before.fields, old.fields), old.version, time)
+            kept[bucket] = OwnedFields(
+                field_sets.union(before.fields, old.fields), old.version, time
+            )
         return kept

@@ -4,31 +4,31 @@ Whether an applied configuration fits its kind: every field declared, every valu
 
 from typing import Any
 
-from moxwell.embedded.apiserver.merge_schema import LIST, MAP, Shape
+from moxwell.embedded.apiserver.merge_schema import LIST, MAP, MergeSchema
 
 
-def problems(value: Any, shape: Shape, path: str = "") -> list[str]:
+def problems(value: Any, schema: MergeSchema, path: str = "") -> list[str]:
     """What does not fit, in structured-merge-diff's words."""
-    shape = shape.of(value)
+    schema = schema.of(value)
     if value is None:
         return []
-    if shape.kind == MAP:
+    if schema.kind == MAP:
         if not isinstance(value, dict):
             return [f"{path}: expected map, got {_shown(value)}"]
-        return [found for key, item in value.items() for found in _member(key, item, shape, path)]
-    if shape.kind == LIST:
+        return [found for key, item in value.items() for found in _member(key, item, schema, path)]
+    if schema.kind == LIST:
         if not isinstance(value, list):
             return [f"{path}: expected list, got {_shown(value)}"]
         return [
-            p for at, i in enumerate(value) for p in problems(i, shape.element(), f"{path}[{at}]")
+            p for at, i in enumerate(value) for p in problems(i, schema.element(), f"{path}[{at}]")
         ]
     return []
 
 
-def _member(key: str, item: Any, shape: Shape, path: str) -> list[str]:
-    if not shape.knows(key):
+def _member(key: str, item: Any, schema: MergeSchema, path: str) -> list[str]:
+    if not schema.knows(key):
         return [f"{path}.{key}: field not declared in schema"]
-    return problems(item, shape.field(key), f"{path}.{key}")
+    return problems(item, schema.field(key), f"{path}.{key}")
 
 
 def _shown(value: Any) -> str:

@@ -15,22 +15,22 @@ from typing import Any
 from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.apply import field_sets, typed_values
 from moxwell.embedded.apiserver.apply.field_sets import Node
-from moxwell.embedded.apiserver.apply.managed_fields import Manager, Managers, Owned
-from moxwell.embedded.apiserver.merge_schema import Shape
+from moxwell.embedded.apiserver.apply.managed_fields import ManagerKey, Managers, OwnedFields
+from moxwell.embedded.apiserver.merge_schema import MergeSchema
 
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class VersionView:
     """One version: how it merges, how an object gets into it, what is never owned there."""
 
     version: str
-    shape: Shape
+    schema: MergeSchema
     into: Callable[[Object], Object]
 
 
-Views = Callable[[str], View | None]  # None: the version is no longer served
+Views = Callable[[str], VersionView | None]  # None: the version is no longer served
 _META = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "generation")
 STRIPPED: Node = {
     "f:apiVersion": {},
@@ -42,19 +42,21 @@ STRIPPED: Node = {
 }
 
 
-class Conflicted(status_errors.Refused):
+class ApplyConflict(status_errors.StatusError):
     """Others own what an apply would change; ``fields`` are those fields."""
 
-    def __init__(self, message: str, causes: list[status_errors.Cause], fields: Node) -> None:
+    def __init__(self, message: str, causes: list[status_errors.StatusCause], fields: Node) -> None:
         details = {"causes": [c.as_dict() for c in causes]}
         super().__init__(409, "Conflict", message, details=details)
         self.fields = fields
 
 
-def conflict_error(conflicts: list[tuple[Manager, str, str]], fields: Node) -> Conflicted:
+def conflict_error(conflicts: list[tuple[ManagerKey, str, str]], fields: Node) -> ApplyConflict:
     """``conflicts``: manager, its version, path."""
     causes = [
-        status_errors.Cause("FieldManagerConflict", f"conflict with {who.shown(version)}", path)
+        status_errors.StatusCause(
+            "FieldManagerConflict", f"conflict with {who.shown(version)}", path
+        )
         for who, version, path in conflicts
     ]
     if len(conflicts) == 1:
@@ -68,16 +70,16 @@ def conflict_error(conflicts: list[tuple[Manager, str, str]], fields: Node) -> C
                 last = who
             lines.append(f"- {path}")
         text = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
-    return Conflicted(text, causes, fields)
+    return ApplyConflict(text, causes, fields)
 
 
-class Ledger:
+class FieldManager:
     """Book-keeping of one object in one version."""
 
     def __init__(self, views: Views, version: str, ignored: Callable[[Node], Node]) -> None:
         self._views, self._version, self._ignored = views, version, ignored
 
-    def _view(self, version: str) -> View:
+    def _view(self, version: str) -> VersionView:
         view = self._views(version) or self._views(self._version)
         if view is None:
             raise status_errors.internal(f"version {version} is not served")
@@ -88,7 +90,7 @@ class Ledger:
         return self._ignored(field_sets.difference(fields, STRIPPED))
 
     def update(
-        self, old: Object, new: Object, managers: Managers, me: Manager, now: str
+        self, old: Object, new: Object, managers: Managers, me: ManagerKey, now: str
     ) -> Managers:
         """After a plain write: changed fields are mine."""
         compared, managers = self._moved(old, new, managers, None, force=True)
@@ -98,21 +100,21 @@ class Ledger:
         fields = field_sets.union(field_sets.difference(before, compared.removed), gained)
         if fields and (mine is None or fields != before or not compared.same):
             time = now if gained or mine is None else mine.time
-            managers[me] = Owned(fields, self._version, time)
+            managers[me] = OwnedFields(fields, self._version, time)
         elif not fields:
             managers.pop(me, None)
         return managers
 
     def apply(
-        self, live: Object, config: Object, managers: Managers, me: Manager, *, force: bool
+        self, live: Object, config: Object, managers: Managers, me: ManagerKey, *, force: bool
     ) -> tuple[Object, Managers]:
         """The merged object and who owns what then; raises the conflict."""
-        shape = self._view(self._version).shape
-        fields = self.kept(typed_values.fields_of(config, shape))
-        merged = typed_values.merge(live, config, shape)
+        schema = self._view(self._version).schema
+        fields = self.kept(typed_values.fields_of(config, schema))
+        merged = typed_values.merge(live, config, schema)
         before = managers.get(me)
         managers = dict(managers)
-        managers[me] = Owned(fields, self._version, before.time if before else "")
+        managers[me] = OwnedFields(fields, self._version, before.time if before else "")
         merged = self._pruned(merged, managers, before)
         _, managers = self._moved(live, merged, managers, me, force=force)
         if not fields:
@@ -120,11 +122,11 @@ class Ledger:
         return merged, managers
 
     def _moved(
-        self, old: Object, new: Object, managers: Managers, me: Manager | None, *, force: bool
+        self, old: Object, new: Object, managers: Managers, me: ManagerKey | None, *, force: bool
     ) -> tuple[typed_values.Comparison, Managers]:
         """Take changed and removed fields from everybody but ``me``; conflicts unless forced."""
         seen: dict[str, typed_values.Comparison] = {}
-        conflicts: list[tuple[Manager, str, str]] = []
+        conflicts: list[tuple[ManagerKey, str, str]] = []
         contested: Node = {}
         kept: Managers = {}
         for who in sorted(managers):
@@ -153,25 +155,25 @@ class Ledger:
     ) -> typed_values.Comparison:
         if version not in seen:
             view = self._view(version)
-            found = typed_values.compare(view.into(old), view.into(new), view.shape)
+            found = typed_values.compare(view.into(old), view.into(new), view.schema)
             parts = (found.added, found.modified, found.removed)
             seen[version] = typed_values.Comparison(*(self._ignored(part) for part in parts))
         return seen[version]
 
-    def _pruned(self, merged: Object, managers: Managers, before: Owned | None) -> Object:
+    def _pruned(self, merged: Object, managers: Managers, before: OwnedFields | None) -> Object:
         """Without what I applied last time and no longer do."""
         if before is None or not before.fields:
             return merged
         view = self._view(before.version)
-        whole = view.into(merged)
+        complete = view.into(merged)
         pruned = (
             typed_values.remove(
-                whole, field_sets.named_as_members(before.fields, view.shape), view.shape
+                complete, field_sets.named_as_members(before.fields, view.schema), view.schema
             )
             or {}
         )
-        pruned = self._with_owned(whole, pruned, managers)
-        pruned = _with_dangling(view.into(whole), view.into(pruned), before.fields, view.shape)
+        pruned = self._with_owned(complete, pruned, managers)
+        pruned = _with_dangling(view.into(complete), view.into(pruned), before.fields, view.schema)
         return self._view(self._version).into(pruned)
 
     def _with_owned(self, merged: Object, pruned: Object, managers: Managers) -> Object:
@@ -183,25 +185,27 @@ class Ledger:
                 by_version[what.version] = field_sets.union(so_far, what.fields)
         for version, owned in by_version.items():
             view = self._view(version)
-            whole, rest = view.into(merged), view.into(pruned)
+            complete, rest = view.into(merged), view.into(pruned)
             have = field_sets.named_as_members(
-                typed_values.fields_of(whole, view.shape), view.shape
+                typed_values.fields_of(complete, view.schema), view.schema
             )
             keep = field_sets.union(
-                field_sets.named_as_members(typed_values.fields_of(rest, view.shape), view.shape),
-                field_sets.named_as_members(owned, view.shape),
+                field_sets.named_as_members(typed_values.fields_of(rest, view.schema), view.schema),
+                field_sets.named_as_members(owned, view.schema),
             )
-            pruned = typed_values.remove(whole, field_sets.difference(have, keep), view.shape) or {}
-            merged = whole
+            pruned = (
+                typed_values.remove(complete, field_sets.difference(have, keep), view.schema) or {}
+            )
+            merged = complete
         return pruned
 
 
-def _with_dangling(merged: Object, pruned: Object, last: Node, shape: Shape) -> Object:
+def _with_dangling(merged: Object, pruned: Object, last: Node, schema: MergeSchema) -> Object:
     """Put back what was never mine but went with something of mine."""
-    have = field_sets.named_as_members(typed_values.fields_of(merged, shape), shape)
-    left = field_sets.named_as_members(typed_values.fields_of(pruned, shape), shape)
+    have = field_sets.named_as_members(typed_values.fields_of(merged, schema), schema)
+    left = field_sets.named_as_members(typed_values.fields_of(pruned, schema), schema)
     gone = field_sets.intersection(
-        field_sets.difference(have, left), field_sets.named_as_members(last, shape)
+        field_sets.difference(have, left), field_sets.named_as_members(last, schema)
     )
-    found: Object = typed_values.remove(merged, gone, shape) or {}
+    found: Object = typed_values.remove(merged, gone, schema) or {}
     return found

@@ -14,35 +14,39 @@ import msgspec
 from moxwell.embedded.apiserver.apply import field_sets, typed_values
 from moxwell.embedded.apiserver.apply import managed_fields as who
 from moxwell.embedded.apiserver.apply.field_sets import Node
-from moxwell.embedded.apiserver.apply.server_side_apply import Conflicted, Ledger, View
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.resources import Face
+from moxwell.embedded.apiserver.apply.server_side_apply import (
+    ApplyConflict,
+    FieldManager,
+    VersionView,
+)
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.resources import ServedResource
 
 Object = dict[str, Any]
 KUBECTL = "kubectl"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def ledger(core: Core, call: Call) -> Ledger:
+def field_manager(core: ServerContext, call: ApiCall) -> FieldManager:
     """The ledger of the object a call is about."""
-    face = call.face
-    known: dict[str, View | None] = {}
+    resource = call.resource
+    known: dict[str, VersionView | None] = {}
 
-    def view(version: str) -> View | None:
+    def view(version: str) -> VersionView | None:
         if version not in known:
-            known[version] = _view(core, face, version)
+            known[version] = _view(core, resource, version)
         return known[version]
 
-    return Ledger(view, face.api_version, lambda fields: _allowed(call, fields))
+    return FieldManager(view, resource.api_version, lambda fields: _allowed(call, fields))
 
 
-def _view(core: Core, face: Face, version: str) -> View | None:
-    if version == face.api_version:
-        return View(version, face.model.shape, lambda obj: obj)
+def _view(core: ServerContext, resource: ServedResource, version: str) -> VersionView | None:
+    if version == resource.api_version:
+        return VersionView(version, resource.model.merge_schema, lambda obj: obj)
     group, _, short = version.rpartition("/")
-    other = core.registry.find(group, short, face.plural)
-    if other is None or other.store != face.store:
+    other = core.registry.find(group, short, resource.plural)
+    if other is None or other.group_resource != resource.group_resource:
         return None
 
     def into(obj: Object) -> Object:
@@ -50,32 +54,32 @@ def _view(core: Core, face: Face, version: str) -> View | None:
             return obj
         return other.between(copy.deepcopy(obj), version)
 
-    return View(version, other.model.shape, into)
+    return VersionView(version, other.model.merge_schema, into)
 
 
-def _allowed(call: Call, fields: Node) -> Node:
+def _allowed(call: ApiCall, fields: Node) -> Node:
     """What an endpoint resets is not owned through it."""
-    if not call.face.status:
+    if not call.resource.status:
         return fields
-    if call.sub == "status":
+    if call.subresource == "status":
         meta = fields.get("f:metadata", {})
         kept = field_sets.only(fields, ("f:status",))
-        if not call.face.custom and "f:annotations" in meta:
+        if not call.resource.custom and "f:annotations" in meta:
             kept["f:metadata"] = {"f:annotations": meta["f:annotations"]}
         return kept
     return {key: value for key, value in fields.items() if key != "f:status"}
 
 
-def on_create(core: Core, call: Call, obj: Object) -> None:
+def on_create(core: ServerContext, call: ApiCall, obj: Object) -> None:
     """A new object: what it has belongs to its writer."""
-    face = call.face
+    resource = call.resource
     obj["metadata"].pop("managedFields", None)
-    me = who.updater(call.manager, call.sub, face.api_version)
-    made = ledger(core, call).update(_empty(face), _without(obj), {}, me, core.now())
+    me = who.updater(call.manager, call.subresource, resource.api_version)
+    made = field_manager(core, call).update(_empty(resource), _without(obj), {}, me, core.now())
     _write(obj, made)
 
 
-def on_update(core: Core, call: Call, old: Object, new: Object) -> None:
+def on_update(core: ServerContext, call: ApiCall, old: Object, new: Object) -> None:
     """A plain write: what it changed belongs to its writer."""
     entries = new["metadata"].pop("managedFields", None)
     before = old["metadata"].get("managedFields")
@@ -84,25 +88,27 @@ def on_update(core: Core, call: Call, old: Object, new: Object) -> None:
     managers = who.read(entries if entries else before)
     if not managers and not before:
         return
-    me = who.updater(call.manager, call.sub, call.face.api_version)
-    made = ledger(core, call).update(_without(old), _without(new), managers, me, core.now())
+    me = who.updater(call.manager, call.subresource, call.resource.api_version)
+    made = field_manager(core, call).update(_without(old), _without(new), managers, me, core.now())
     _write(new, who.Capped(made).result())
 
 
-def apply(core: Core, call: Call, live: Object | None, config: Object, *, force: bool) -> Object:
+def apply(
+    core: ServerContext, call: ApiCall, live: Object | None, config: Object, *, force: bool
+) -> Object:
     """The object an apply leads to, with its new managers."""
-    face, me = call.face, who.applier(call.manager, call.sub)
+    resource, me = call.resource, who.applier(call.manager, call.subresource)
     base = live
     if base is None:
-        base = {"apiVersion": face.api_version, "kind": face.kind, "metadata": {}}
+        base = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}}
     managers = who.read(base["metadata"].get("managedFields"))
-    book = ledger(core, call)
+    book = field_manager(core, call)
     if live is not None and not managers:
-        managers = _before_first_apply(core, book, face, live)
+        managers = _before_first_apply(core, book, resource, live)
     try:
         made, managers = book.apply(_without(base), config, managers, me, force=force)
-    except Conflicted as conflict:
-        if not _was_applied(face, base, conflict, call.manager):
+    except ApplyConflict as conflict:
+        if not _was_applied(resource, base, conflict, call.manager):
             raise
         made, managers = book.apply(_without(base), config, managers, me, force=True)
     made = {**made, "metadata": dict(made.get("metadata") or {})}
@@ -110,7 +116,7 @@ def apply(core: Core, call: Call, live: Object | None, config: Object, *, force:
         _sync_last_applied(made, config)
     if live is None or made != _without(live):
         managers = {
-            m: who.Owned(o.fields, o.version, core.now()) if m == me else o
+            m: who.OwnedFields(o.fields, o.version, core.now()) if m == me else o
             for m, o in managers.items()
         }
     _write(made, managers)
@@ -127,13 +133,15 @@ def _last_applied(obj: Object) -> Any:
         return None
 
 
-def _was_applied(face: Face, live: Object, conflict: Conflicted, manager: str) -> bool:
+def _was_applied(
+    resource: ServedResource, live: Object, conflict: ApplyConflict, manager: str
+) -> bool:
     """Whether kubectl applied the contested fields itself, in its older way."""
     last = _last_applied(live) if manager == KUBECTL else None
     if not isinstance(last, dict):
         return False
     return not field_sets.difference(
-        conflict.fields, typed_values.fields_of(last, face.model.shape)
+        conflict.fields, typed_values.fields_of(last, resource.model.merge_schema)
     )
 
 
@@ -145,15 +153,17 @@ def _sync_last_applied(made: Object, config: Object) -> None:
         made["metadata"]["annotations"] = {**annotations, LAST_APPLIED: text}
 
 
-def _empty(face: Face) -> Object:
+def _empty(resource: ServedResource) -> Object:
     """What an object is compared with when it is new: Go's structs always have some fields."""
-    empty: Object = {"apiVersion": face.api_version, "kind": face.kind}
-    return empty if face.custom else face.model.read(empty, None)
+    empty: Object = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return empty if resource.custom else resource.model.decode(empty, None)
 
 
-def _before_first_apply(core: Core, book: Ledger, face: Face, live: Object) -> who.Managers:
-    me = who.updater("before-first-apply", "", face.api_version)
-    return book.update(_empty(face), _without(live), {}, me, core.now())
+def _before_first_apply(
+    core: ServerContext, book: FieldManager, resource: ServedResource, live: Object
+) -> who.Managers:
+    me = who.updater("before-first-apply", "", resource.api_version)
+    return book.update(_empty(resource), _without(live), {}, me, core.now())
 
 
 def _without(obj: Object) -> Object:

@@ -10,7 +10,7 @@ from typing import Any
 
 from moxwell.embedded.apiserver.apply import field_sets
 from moxwell.embedded.apiserver.apply.field_sets import Node
-from moxwell.embedded.apiserver.merge_schema import LIST, MAP, Shape
+from moxwell.embedded.apiserver.merge_schema import LIST, MAP, MergeSchema
 
 
 class _Missing:
@@ -20,29 +20,29 @@ class _Missing:
 MISSING = _Missing()
 
 
-def fields_of(value: Any, shape: Shape) -> Node:
+def fields_of(value: Any, schema: MergeSchema) -> Node:
     """The set of fields an applied configuration names."""
-    node, _ = _fields(value, shape)
+    node, _ = _fields(value, schema)
     return node
 
 
-def _fields(value: Any, shape: Shape) -> tuple[Node, bool]:
+def _fields(value: Any, schema: MergeSchema) -> tuple[Node, bool]:
     """Children of this value's node, and whether the value itself is a path."""
-    shape = shape.of(value)
-    if shape.atomic or not isinstance(value, (dict, list)):
-        return {}, shape.atomic or value is not None or shape.kind not in (MAP, LIST)
+    schema = schema.of(value)
+    if schema.atomic or not isinstance(value, (dict, list)):
+        return {}, schema.atomic or value is not None or schema.kind not in (MAP, LIST)
     made: Node = {}
-    if isinstance(value, dict) and shape.kind == MAP:
+    if isinstance(value, dict) and schema.kind == MAP:
         for key, item in value.items():
-            children, leaf = _fields(item, shape.field(key))
-            member = leaf or item is None or item == {} or not shape.has(key)
+            children, leaf = _fields(item, schema.field(key))
+            member = leaf or item is None or item == {} or not schema.has(key)
             built = field_sets.node(member, children)
             if built is not None:
                 made["f:" + key] = built
-    elif isinstance(value, list) and shape.kind == LIST:
+    elif isinstance(value, list) and schema.kind == LIST:
         for at, item in enumerate(value):
-            children, _ = _fields(item, shape.element())
-            made[field_sets.element_of(item, shape, at)] = field_sets.node(True, children) or {}
+            children, _ = _fields(item, schema.element())
+            made[field_sets.element_of(item, schema, at)] = field_sets.node(True, children) or {}
     else:
         return {}, True
     return made, False
@@ -64,27 +64,27 @@ class Comparison:
         return field_sets.union(self.added, self.modified)
 
 
-def compare(old: Any, new: Any, shape: Shape) -> Comparison:
+def compare(old: Any, new: Any, schema: MergeSchema) -> Comparison:
     """From ``old`` to ``new``."""
     added: Node = {}
     modified: Node = {}
     removed: Node = {}
-    _compare_members(old, new, shape.of(new), (added, modified, removed))
+    _compare_members(old, new, schema.of(new), (added, modified, removed))
     return Comparison(added, modified, removed)
 
 
 Sinks = tuple[Node, Node, Node]
 
 
-def _compare(old: Any, new: Any, shape: Shape, element: str, sinks: Sinks) -> None:
+def _compare(old: Any, new: Any, schema: MergeSchema, element: str, sinks: Sinks) -> None:
     """Compare one child, noting paths under ``element`` in the sinks of its parent."""
     if old is new or (old.__class__ is new.__class__ and old == new):
         return
-    shape = shape.of(old if new is MISSING or new is None else new)
+    schema = schema.of(old if new is MISSING or new is None else new)
     inner: Sinks = ({}, {}, {})
-    leaf = _is_leaf(old, new, shape)
+    leaf = _is_leaf(old, new, schema)
     if not leaf:
-        _compare_members(old, new, shape, inner)
+        _compare_members(old, new, schema, inner)
     for at, (sink, below) in enumerate(zip(sinks, inner, strict=True)):
         member = (
             old is MISSING
@@ -98,10 +98,10 @@ def _compare(old: Any, new: Any, shape: Shape, element: str, sinks: Sinks) -> No
             sink[element] = made
 
 
-def _is_leaf(old: Any, new: Any, shape: Shape) -> bool:
-    if shape.atomic or shape.kind not in (MAP, LIST):
+def _is_leaf(old: Any, new: Any, schema: MergeSchema) -> bool:
+    if schema.atomic or schema.kind not in (MAP, LIST):
         return True
-    kind = dict if shape.kind == MAP else list
+    kind = dict if schema.kind == MAP else list
     if not _fits(old, kind) or not _fits(new, kind):
         return True
     return _is_nothing(old) and _is_nothing(new)
@@ -115,18 +115,18 @@ def _is_nothing(value: Any) -> bool:
     return value is MISSING or not value
 
 
-def _compare_members(old: Any, new: Any, shape: Shape, sinks: Sinks) -> None:
-    if shape.kind == MAP:
+def _compare_members(old: Any, new: Any, schema: MergeSchema, sinks: Sinks) -> None:
+    if schema.kind == MAP:
         before = old if isinstance(old, dict) else {}
         after = new if isinstance(new, dict) else {}
         for key, value in after.items():
-            _compare(before.get(key, MISSING), value, shape.field(key), "f:" + key, sinks)
+            _compare(before.get(key, MISSING), value, schema.field(key), "f:" + key, sinks)
         for key, value in before.items():
             if key not in after:
-                _compare(value, MISSING, shape.field(key), "f:" + key, sinks)
+                _compare(value, MISSING, schema.field(key), "f:" + key, sinks)
         return
-    had, has = index(old, shape), index(new, shape)
-    element = shape.element()
+    had, has = index(old, schema), index(new, schema)
+    element = schema.element()
     for key, value in has.items():
         _compare(had.get(key, MISSING), value, element, key, sinks)
     for key, value in had.items():
@@ -134,52 +134,52 @@ def _compare_members(old: Any, new: Any, shape: Shape, sinks: Sinks) -> None:
             _compare(value, MISSING, element, key, sinks)
 
 
-def index(value: Any, shape: Shape) -> dict[str, Any]:
+def index(value: Any, schema: MergeSchema) -> dict[str, Any]:
     """The items of a list by their path elements; of doubles the first counts."""
     found: dict[str, Any] = {}
     for at, item in enumerate(value if isinstance(value, list) else ()):
-        found.setdefault(field_sets.element_of(item, shape, at), item)
+        found.setdefault(field_sets.element_of(item, schema, at), item)
     return found
 
 
-def merge(live: Any, config: Any, shape: Shape) -> Any:
+def merge(live: Any, config: Any, schema: MergeSchema) -> Any:
     """The live value with an applied configuration laid over it."""
     if config is MISSING:
         return live
     if live is MISSING:
         return config
-    shape = shape.of(config if config is not None else live)
-    if shape.atomic or shape.kind not in (MAP, LIST):
+    schema = schema.of(config if config is not None else live)
+    if schema.atomic or schema.kind not in (MAP, LIST):
         return config
-    if shape.kind == MAP:
-        return _merge_maps(live, config, shape)
-    return _merge_lists(live, config, shape)
+    if schema.kind == MAP:
+        return _merge_maps(live, config, schema)
+    return _merge_lists(live, config, schema)
 
 
-def _merge_maps(live: Any, config: Any, shape: Shape) -> Any:
+def _merge_maps(live: Any, config: Any, schema: MergeSchema) -> Any:
     if not isinstance(live, dict) or not isinstance(config, dict):
         return live if config is None and live else config
     made = dict(live)
     for key, value in config.items():
-        made[key] = merge(live.get(key, MISSING), value, shape.field(key))
+        made[key] = merge(live.get(key, MISSING), value, schema.field(key))
     return made
 
 
-def _merge_lists(live: Any, config: Any, shape: Shape) -> Any:
+def _merge_lists(live: Any, config: Any, schema: MergeSchema) -> Any:
     if not isinstance(live, list) or not isinstance(config, list):
         return live if config is None and live else config
-    left = [(field_sets.element_of(item, shape, at), item) for at, item in enumerate(live)]
-    right = [(field_sets.element_of(item, shape, at), item) for at, item in enumerate(config)]
-    return _Interleave(left, right, shape).run()
+    left = [(field_sets.element_of(item, schema, at), item) for at, item in enumerate(live)]
+    right = [(field_sets.element_of(item, schema, at), item) for at, item in enumerate(config)]
+    return _Interleave(left, right, schema).run()
 
 
 class _Interleave:
     """Items of both lists: shared ones in the order of the right, the rest where they were."""
 
     def __init__(
-        self, left: list[tuple[str, Any]], right: list[tuple[str, Any]], shape: Shape
+        self, left: list[tuple[str, Any]], right: list[tuple[str, Any]], schema: MergeSchema
     ) -> None:
-        self.left, self.right, self.element = left, right, shape.element()
+        self.left, self.right, self.element = left, right, schema.element()
         self.had, self.has = dict(reversed(left)), dict(reversed(right))
         self.shared = [key for key, _ in right if key in self.had]
         self.done: set[str] = set()
@@ -224,27 +224,27 @@ class _Interleave:
             self.shared.pop(0)
 
 
-def remove(value: Any, gone: Node, shape: Shape) -> Any:
+def remove(value: Any, gone: Node, schema: MergeSchema) -> Any:
     """The value without the paths of a set; None where nothing is left."""
-    shape = shape.of(value)
-    if not gone or shape.atomic:
+    schema = schema.of(value)
+    if not gone or schema.atomic:
         return value
-    if isinstance(value, dict) and shape.kind == MAP:
+    if isinstance(value, dict) and schema.kind == MAP:
         kept: dict[str, Any] = {}
         for key, item in value.items():
             below = gone.get("f:" + key)
             if below is None:
                 kept[key] = item
             elif not field_sets.is_member(below):
-                kept[key] = remove(item, below, shape.field(key))
+                kept[key] = remove(item, below, schema.field(key))
         return kept or None
-    if isinstance(value, list) and shape.kind == LIST:
+    if isinstance(value, list) and schema.kind == LIST:
         items = []
         for at, item in enumerate(value):
-            below = gone.get(field_sets.element_of(item, shape, at))
+            below = gone.get(field_sets.element_of(item, schema, at))
             if below is None:
                 items.append(item)
             elif not field_sets.is_member(below):
-                items.append(remove(item, below, shape.element()))
+                items.append(remove(item, below, schema.element()))
         return items or None
     return value

@@ -12,31 +12,31 @@ import re
 from datetime import datetime
 from typing import Any
 
-from moxwell.api.requests import User
+from moxwell.api.requests import UserInfo
 from moxwell.clock import Clock
-from moxwell.embedded.apiserver.object_cache import State
+from moxwell.embedded.apiserver.object_cache import ObjectCache
 
 _TOKEN = re.compile(r"^([a-z0-9]{6})\.([a-z0-9]{16})$")
 _GROUP = re.compile(r"^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$")
 TYPE = "bootstrap.kubernetes.io/token"
 
 
-def prove(token: str, state: State, clock: Clock) -> User | None:
+def authenticate(token: str, cache: ObjectCache, clock: Clock) -> UserInfo | None:
     """Whom a bootstrap token proves; None if it proves nobody."""
-    shape = _TOKEN.match(token)
-    record = state.find("secrets", f"kube-system/bootstrap-token-{shape[1]}") if shape else None
-    if shape is None or record is None:
+    match = _TOKEN.match(token)
+    record = cache.find("secrets", f"kube-system/bootstrap-token-{match[1]}") if match else None
+    if match is None or record is None:
         return None
     secret = record.object()
     data = {key: _text(value) for key, value in (secret.get("data") or {}).items()}
-    good = secret.get("type") == TYPE and data.get("token-id") == shape[1]
+    good = secret.get("type") == TYPE and data.get("token-id") == match[1]
     good &= data.get("usage-bootstrap-authentication") == "true"
-    good &= hmac.compare_digest(data.get("token-secret", "").encode(), shape[2].encode())
+    good &= hmac.compare_digest(data.get("token-secret", "").encode(), match[2].encode())
     if not good or _is_over(data, clock):
         return None
     extra = [g for g in data.get("auth-extra-groups", "").split(",") if _GROUP.match(g)]
     groups = ("system:bootstrappers", *extra, "system:authenticated")
-    return User(name=f"system:bootstrap:{shape[1]}", groups=groups)
+    return UserInfo(name=f"system:bootstrap:{match[1]}", groups=groups)
 
 
 def _is_over(data: dict[str, str], clock: Clock) -> bool:

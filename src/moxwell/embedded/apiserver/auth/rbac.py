@@ -12,52 +12,56 @@ from typing import Any
 
 from moxwell.api import requests
 from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.object_cache import Change, State
+from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectChange
 from moxwell.embedded.apiserver.pdb import selector_of
-from moxwell.embedded.apiserver.request_info import ADMIN, Call
+from moxwell.embedded.apiserver.request_info import ADMIN, ApiCall
 
 Object = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"
-_STORES = tuple(
+_GROUP_RESOURCES = tuple(
     f"{name}.{GROUP}" for name in ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AuthorizationAttributes:
     """One question: may somebody do this? With ``path`` it is about no resource."""
 
     verb: str
     group: str = ""
     resource: str = ""
-    sub: str = ""
+    subresource: str = ""
     name: str = ""
     namespace: str = ""
     path: str = ""
 
     @property
     def full(self) -> str:
-        return f"{self.resource}/{self.sub}" if self.sub else self.resource
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def allows(rule: Mapping[str, Any], ask: Ask) -> bool:
+def rule_allows(rule: Mapping[str, Any], attributes: AuthorizationAttributes) -> bool:
     """Whether one rule allows it."""
     verbs = rule.get("verbs") or ()
-    if ask.verb not in verbs and "*" not in verbs:
+    if attributes.verb not in verbs and "*" not in verbs:
         return False
-    if ask.path:
-        return any(_covers(pattern, ask.path) for pattern in rule.get("nonResourceURLs") or ())
+    if attributes.path:
+        return any(
+            _covers(pattern, attributes.path) for pattern in rule.get("nonResourceURLs") or ()
+        )
     groups, names = rule.get("apiGroups") or (), rule.get("resourceNames") or ()
-    if ask.group not in groups and "*" not in groups:
+    if attributes.group not in groups and "*" not in groups:
         return False
-    if names and ask.name not in names:
+    if names and attributes.name not in names:
         return False
-    return any(_is_resource(known, ask) for known in rule.get("resources") or ())
+    return any(_is_resource(known, attributes) for known in rule.get("resources") or ())
 
 
-def _is_resource(known: str, ask: Ask) -> bool:
-    return known in ("*", ask.full) or bool(ask.sub and known == f"*/{ask.sub}")
+def _is_resource(known: str, attributes: AuthorizationAttributes) -> bool:
+    return known in ("*", attributes.full) or bool(
+        attributes.subresource and known == f"*/{attributes.subresource}"
+    )
 
 
 def _covers(pattern: str, path: str) -> bool:
@@ -69,35 +73,35 @@ def _covers(pattern: str, path: str) -> bool:
 class Authorizer:
     """Answers questions, and refuses."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._kept: dict[str, list[tuple[Object, str, list[Object]]]] | None = None
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
+        self._cached: dict[str, list[tuple[Object, str, list[Object]]]] | None = None
 
-    def changed(self, change: Change) -> None:
-        if change.record.store in _STORES:
-            self._kept = None
+    def on_change(self, change: ObjectChange) -> None:
+        if change.record.group_resource in _GROUP_RESOURCES:
+            self._cached = None
 
     # -- what is bound
 
     def _bindings(self) -> dict[str, list[tuple[Object, str, list[Object]]]]:
         """Per namespace (empty: everywhere): subject, its namespace, rules."""
-        if self._kept is None:
+        if self._cached is None:
             found: dict[str, list[tuple[Object, str, list[Object]]]] = {}
-            for store in _STORES[2:]:
-                for record in self._state.table(store).scan():
+            for group_resource in _GROUP_RESOURCES[2:]:
+                for record in self._cache.table(group_resource).scan():
                     binding = record.object()
                     rules = self._rules(binding.get("roleRef") or {}, record.namespace)
                     for subject in binding.get("subjects") or ():
                         where = found.setdefault(record.namespace, [])
                         where.append((subject, subject.get("namespace", ""), rules))
-            self._kept = found
-        return self._kept
+            self._cached = found
+        return self._cached
 
     def _rules(self, ref: Object, namespace: str) -> list[Object]:
         if ref.get("kind") == "ClusterRole":
-            record = self._state.find(_STORES[0], ref.get("name", ""))
+            record = self._cache.find(_GROUP_RESOURCES[0], ref.get("name", ""))
         else:
-            record = self._state.find(_STORES[1], f"{namespace}/{ref.get('name', '')}")
+            record = self._cache.find(_GROUP_RESOURCES[1], f"{namespace}/{ref.get('name', '')}")
         if record is None:
             return []
         role = record.object()
@@ -108,7 +112,7 @@ class Authorizer:
     def _aggregated(self, rule: Object) -> list[Object]:
         wanted = [selector_of(s) for s in rule.get("clusterRoleSelectors") or ()]
         found: list[Object] = []
-        for record in self._state.table(_STORES[0]).scan():
+        for record in self._cache.table(_GROUP_RESOURCES[0]).scan():
             if any(selector.matches(record.labels) for selector in wanted):
                 role = record.object()
                 nested = role.get("aggregationRule")
@@ -119,7 +123,7 @@ class Authorizer:
                 )
         return found
 
-    def rules_of(self, user: requests.User, namespace: str) -> Iterator[Object]:
+    def rules_of(self, user: requests.UserInfo, namespace: str) -> Iterator[Object]:
         """Every rule that holds for a user in a namespace (or only everywhere)."""
         bound = self._bindings()
         for where in {"", namespace}:
@@ -127,44 +131,50 @@ class Authorizer:
                 if _is_subject(subject, subject_namespace or where, user):
                     yield from rules
 
-    def may(self, user: requests.User, ask: Ask) -> bool:
+    def is_allowed(self, user: requests.UserInfo, attributes: AuthorizationAttributes) -> bool:
         if MASTERS in user.groups:
             return True
-        return any(allows(rule, ask) for rule in self.rules_of(user, ask.namespace))
+        return any(
+            rule_allows(rule, attributes) for rule in self.rules_of(user, attributes.namespace)
+        )
 
     # -- refusing
 
-    def check(self, call: Call) -> None:
+    def authorize(self, call: ApiCall) -> None:
         """Raises 403 unless the caller may do this."""
         if call.user is ADMIN:
             return
-        face = call.face
-        namespace = call.namespace if face.namespaced or face.plural == "namespaces" else ""
-        ask = Ask(call.verb, face.group, face.plural, call.sub, call.name, namespace)
-        if not self.may(call.user, ask):
-            raise status_errors.forbidden(face.plural, face.group, call.name, _why(call.user, ask))
+        resource = call.resource
+        namespace = call.namespace if resource.namespaced or resource.plural == "namespaces" else ""
+        attributes = AuthorizationAttributes(
+            call.verb, resource.group, resource.plural, call.subresource, call.name, namespace
+        )
+        if not self.is_allowed(call.user, attributes):
+            raise status_errors.forbidden(
+                resource.plural, resource.group, call.name, _denied_message(call.user, attributes)
+            )
 
-    def check_path(self, request: requests.Request) -> None:
+    def authorize_path(self, request: requests.Request) -> None:
         user = request.user
         if user is None or MASTERS in user.groups:
             return
-        ask = Ask(request.method.lower(), path=request.path)
-        if not self.may(user, ask):
+        attributes = AuthorizationAttributes(request.method.lower(), path=request.path)
+        if not self.is_allowed(user, attributes):
             raise status_errors.forbidden_path(
-                f'User "{user.name}" cannot {ask.verb} path "{ask.path}"'
+                f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
             )
 
-    def check_grant(self, call: Call, obj: Object) -> None:
+    def check_escalation(self, call: ApiCall, obj: Object) -> None:
         """Nobody gives away what they do not hold."""
-        face, user = call.face, call.user
-        if face.group != GROUP or MASTERS in user.groups:
+        resource, user = call.resource, call.user
+        if resource.group != GROUP or MASTERS in user.groups:
             return
         namespace = call.namespace
-        if face.kind in ("Role", "ClusterRole"):
+        if resource.kind in ("Role", "ClusterRole"):
             verb, rules = "escalate", obj.get("rules") or []
         else:
             verb, rules = "bind", self._rules(obj.get("roleRef") or {}, namespace)
-        role = "clusterroles" if face.kind.startswith("Cluster") else "roles"
+        role = "clusterroles" if resource.kind.startswith("Cluster") else "roles"
         if verb == "bind":
             role = (
                 "clusterroles"
@@ -176,11 +186,11 @@ class Authorizer:
             if verb == "escalate"
             else obj["roleRef"].get("name", "")
         )
-        if self.may(user, Ask(verb, GROUP, role, "", name, namespace)):
+        if self.is_allowed(user, AuthorizationAttributes(verb, GROUP, role, "", name, namespace)):
             return
-        missing = [rule for rule in rules if not self._holds(user, rule, namespace)]
+        missing = [rule for rule in rules if not self._covers_rule(user, rule, namespace)]
         if missing:
-            listed = "\n".join(_shown(rule) for rule in missing)
+            listed = "\n".join(_format_rule(rule) for rule in missing)
             groups = " ".join(f'"{g}"' for g in user.groups)
             why = (
                 f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC'
@@ -188,27 +198,30 @@ class Authorizer:
                 f" currently held:\n{listed}"
             )
             raise status_errors.forbidden(
-                face.plural, face.group, obj["metadata"].get("name", ""), why
+                resource.plural, resource.group, obj["metadata"].get("name", ""), why
             )
 
-    def _holds(self, user: requests.User, rule: Object, namespace: str) -> bool:
+    def _covers_rule(self, user: requests.UserInfo, rule: Object, namespace: str) -> bool:
         mine = list(self.rules_of(user, namespace))
-        return all(any(allows(held, ask) for held in mine) for ask in _asks(rule, namespace))
+        return all(
+            any(rule_allows(held, attributes) for held in mine)
+            for attributes in _rule_attributes(rule, namespace)
+        )
 
 
-def _asks(rule: Object, namespace: str) -> Iterator[Ask]:
+def _rule_attributes(rule: Object, namespace: str) -> Iterator[AuthorizationAttributes]:
     """Everything a rule allows, one by one."""
     for verb in rule.get("verbs") or ():
         for path in rule.get("nonResourceURLs") or ():
-            yield Ask(verb, path=path)
+            yield AuthorizationAttributes(verb, path=path)
         for group in rule.get("apiGroups") or ():
             for resource in rule.get("resources") or ():
-                plain, _, sub = resource.partition("/")
+                plain, _, subresource = resource.partition("/")
                 for name in rule.get("resourceNames") or ("",):
-                    yield Ask(verb, group, plain, sub, name, namespace)
+                    yield AuthorizationAttributes(verb, group, plain, subresource, name, namespace)
 
 
-def _is_subject(subject: Object, namespace: str, user: requests.User) -> bool:
+def _is_subject(subject: Object, namespace: str, user: requests.UserInfo) -> bool:
     match subject.get("kind"):
         case "User":
             return bool(subject.get("name") == user.name)
@@ -219,15 +232,19 @@ def _is_subject(subject: Object, namespace: str, user: requests.User) -> bool:
     return False
 
 
-def _why(user: requests.User, ask: Ask) -> str:
-    where = f'in the namespace "{ask.namespace}"' if ask.namespace else "at the cluster scope"
+def _denied_message(user: requests.UserInfo, attributes: AuthorizationAttributes) -> str:
+    where = (
+        f'in the namespace "{attributes.namespace}"'
+        if attributes.namespace
+        else "at the cluster scope"
+    )
     return (
-        f'User "{user.name}" cannot {ask.verb} resource "{ask.full}"'
-        f' in API group "{ask.group}" {where}'
+        f'User "{user.name}" cannot {attributes.verb} resource "{attributes.full}"'
+        f' in API group "{attributes.group}" {where}'
     )
 
 
-def _shown(rule: Object) -> str:
+def _format_rule(rule: Object) -> str:
     names = (
         ("APIGroups", "apiGroups"),
         ("Resources", "resources"),

@@ -5,16 +5,16 @@ Reviews: questions that are POSTed. Who am I, may I, may somebody else, whose to
 from collections.abc import Mapping
 from typing import Any
 
-from moxwell.api.requests import User
-from moxwell.embedded.apiserver.auth.rbac import MASTERS, Ask, Authorizer
-from moxwell.embedded.apiserver.auth.tokens import Tokens
-from moxwell.embedded.apiserver.request_info import Call
-from moxwell.embedded.apiserver.status_errors import Cause, invalid
+from moxwell.api.requests import UserInfo
+from moxwell.embedded.apiserver.auth.rbac import MASTERS, AuthorizationAttributes, Authorizer
+from moxwell.embedded.apiserver.auth.tokens import ServiceAccountTokens
+from moxwell.embedded.apiserver.request_info import ApiCall
+from moxwell.embedded.apiserver.status_errors import StatusCause, invalid
 
 Object = dict[str, Any]
 
 
-def info(user: User) -> Object:
+def user_info(user: UserInfo) -> Object:
     """A user as reviews show them."""
     made: Object = {"username": user.name}
     if user.uid:
@@ -26,16 +26,16 @@ def info(user: User) -> Object:
     return made
 
 
-class Reviews:
+class AccessReviews:
     """Answers them, by kind."""
 
-    def __init__(self, authorizer: Authorizer, tokens: Tokens) -> None:
+    def __init__(self, authorizer: Authorizer, tokens: ServiceAccountTokens) -> None:
         self._authorizer, self._tokens = authorizer, tokens
 
-    def answer(self, call: Call, obj: Object) -> Object:
-        kind, spec = call.face.kind, obj.get("spec") or {}
+    def handle(self, call: ApiCall, obj: Object) -> Object:
+        kind, spec = call.resource.kind, obj.get("spec") or {}
         if kind == "SelfSubjectReview":
-            return {**_bare(obj), "status": {"userInfo": info(call.user)}}
+            return {**_bare(obj), "status": {"userInfo": user_info(call.user)}}
         if kind == "TokenReview":
             return {**obj, "status": self._token(spec)}
         if kind == "SelfSubjectRulesReview":
@@ -45,20 +45,20 @@ class Reviews:
             user = _named(spec)
             if not user.name and not user.groups:
                 text = 'Invalid value: "": at least one of user or group must be specified'
-                cause = Cause("FieldValueInvalid", text, "spec.user")
-                raise invalid("", call.face.group, "", [cause])
+                cause = StatusCause("FieldValueInvalid", text, "spec.user")
+                raise invalid("", call.resource.group, "", [cause])
         if kind == "LocalSubjectAccessReview":
             self._local(call, spec)
         return {**obj, "status": self._access(call, user, spec)}
 
-    def _local(self, call: Call, spec: Object) -> None:
+    def _local(self, call: ApiCall, spec: Object) -> None:
         given = (spec.get("resourceAttributes") or {}).get("namespace", "")
         if given != call.namespace:
             text = f'Invalid value: "{given}": must match metadata.namespace'
-            cause = Cause("FieldValueInvalid", text, "spec.resourceAttributes.namespace")
-            raise invalid(call.face.kind, call.face.group, "", [cause])
+            cause = StatusCause("FieldValueInvalid", text, "spec.resourceAttributes.namespace")
+            raise invalid(call.resource.kind, call.resource.group, "", [cause])
 
-    def _access(self, call: Call, user: User, spec: Object) -> Object:
+    def _access(self, call: ApiCall, user: UserInfo, spec: Object) -> Object:
         about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
         if (about is None) == (path is None):
             text = (
@@ -66,16 +66,20 @@ class Reviews:
                 " resourceAttributes must be"
                 " specified"
             )
-            cause = Cause("FieldValueInvalid", text, "spec.resourceAttributes")
-            raise invalid(call.face.kind, call.face.group, "", [cause])
-        ask = (
+            cause = StatusCause("FieldValueInvalid", text, "spec.resourceAttributes")
+            raise invalid(call.resource.kind, call.resource.group, "", [cause])
+        attributes = (
             _ask(about or {})
             if path is None
-            else Ask(path.get("verb", ""), path=path.get("path", ""))
+            else AuthorizationAttributes(path.get("verb", ""), path=path.get("path", ""))
         )
-        return {"allowed": True} if self._authorizer.may(user, ask) else {"allowed": False}
+        return (
+            {"allowed": True}
+            if self._authorizer.is_allowed(user, attributes)
+            else {"allowed": False}
+        )
 
-    def _rules(self, user: User, namespace: str) -> Object:
+    def _rules(self, user: UserInfo, namespace: str) -> Object:
         resources, paths = [], []
         rules: list[Mapping[str, Any]] = list(self._authorizer.rules_of(user, namespace))
         if MASTERS in user.groups:
@@ -91,12 +95,12 @@ class Reviews:
 
     def _token(self, spec: Object) -> Object:
         audiences = spec.get("audiences") or ()
-        proven = self._tokens.check(spec.get("token", ""), audiences)
+        proven = self._tokens.verify(spec.get("token", ""), audiences)
         if proven is None:
             return {"user": {}, "error": "the token proves nobody"}
         return {
             "authenticated": True,
-            "user": info(proven.user),
+            "user": user_info(proven.user),
             "audiences": list(proven.audiences),
         }
 
@@ -105,9 +109,9 @@ def _bare(obj: Object) -> Object:
     return {k: v for k, v in obj.items() if k != "spec"}
 
 
-def _named(spec: Object) -> User:
+def _named(spec: Object) -> UserInfo:
     extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
-    return User(
+    return UserInfo(
         name=spec.get("user", ""),
         groups=tuple(spec.get("groups") or ()),
         uid=spec.get("uid", ""),
@@ -115,8 +119,8 @@ def _named(spec: Object) -> User:
     )
 
 
-def _ask(about: Object) -> Ask:
-    return Ask(
+def _ask(about: Object) -> AuthorizationAttributes:
+    return AuthorizationAttributes(
         about.get("verb", ""),
         about.get("group", ""),
         about.get("resource", ""),

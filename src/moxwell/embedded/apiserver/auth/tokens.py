@@ -22,38 +22,38 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     encode_dss_signature,
 )
 
-from moxwell.api.requests import User
+from moxwell.api.requests import UserInfo
 from moxwell.clock import Clock
-from moxwell.embedded.apiserver.auth.ca import SigningKey
 from moxwell.embedded.apiserver.metadata import new_uid
-from moxwell.embedded.apiserver.object_cache import State, encode
+from moxwell.embedded.apiserver.object_cache import ObjectCache, encode
+from moxwell.pki.certificates import SigningKey
 
 Object = dict[str, Any]
 AUDIENCE = "https://kubernetes.default.svc"
-_STORES = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+_GROUP_RESOURCES = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
-def _part(data: bytes) -> str:
+def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _unpart(text: str) -> bytes:
+def _from_base64url(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
+class VerifiedToken:
     """A believed token."""
 
-    user: User
+    user: UserInfo
     audiences: tuple[str, ...]
 
 
-class Tokens:
+class ServiceAccountTokens:
     """Signs and checks."""
 
-    def __init__(self, key: SigningKey, state: State, clock: Clock) -> None:
-        self._key, self._state, self._clock = key, state, clock
+    def __init__(self, key: SigningKey, cache: ObjectCache, clock: Clock) -> None:
+        self._key, self._cache, self._clock = key, cache, clock
 
     def __repr__(self) -> str:
         return "Tokens()"
@@ -80,11 +80,11 @@ class Tokens:
             "sub": f"system:serviceaccount:{meta['namespace']}:{meta['name']}",
         }
         curve = isinstance(self._key, ec.EllipticCurvePrivateKey)
-        head = _part(encode({"alg": "ES256" if curve else "RS256", "typ": "JWT"}))
-        text = f"{head}.{_part(encode(claims))}"
-        return f"{text}.{_part(_signature(self._key, text.encode()))}", now + seconds
+        head = _base64url(encode({"alg": "ES256" if curve else "RS256", "typ": "JWT"}))
+        text = f"{head}.{_base64url(encode(claims))}"
+        return f"{text}.{_base64url(_signature(self._key, text.encode()))}", now + seconds
 
-    def check(self, token: str, audiences: Sequence[str] = ()) -> Proven | None:
+    def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
         """Whom a token proves; None if it proves nobody."""
         claims = self._verified(token)
         if claims is None or claims.get("exp", 0) <= self._clock.now().timestamp():
@@ -92,29 +92,29 @@ class Tokens:
         wanted = tuple(audiences) or (AUDIENCE,)
         shared = tuple(a for a in wanted if a in claims.get("aud", ()))
         user = self._user(claims.get("kubernetes.io") or {})
-        return Proven(user, shared) if shared and user is not None else None
+        return VerifiedToken(user, shared) if shared and user is not None else None
 
     def _verified(self, token: str) -> Object | None:
         try:
             head, body, signature = token.split(".")
-            _verify(self._key, _unpart(signature), f"{head}.{body}".encode())
-            found: Object = json.loads(_unpart(body))
+            _verify(self._key, _from_base64url(signature), f"{head}.{body}".encode())
+            found: Object = json.loads(_from_base64url(body))
         except (ValueError, binascii.Error, InvalidSignature):
             return None
         return found
 
-    def _user(self, named: Object) -> User | None:
+    def _user(self, named: Object) -> UserInfo | None:
         namespace, account = named.get("namespace", ""), named.get("serviceaccount") or {}
-        record = self._state.find("serviceaccounts", f"{namespace}/{account.get('name')}")
+        record = self._cache.find("serviceaccounts", f"{namespace}/{account.get('name')}")
         if record is None or record.uid != account.get("uid"):
             return None
         extra: dict[str, tuple[str, ...]] = {}
-        for kind, store in _STORES.items():
+        for kind, group_resource in _GROUP_RESOURCES.items():
             bound = named.get(kind.lower())
             if bound is None:
                 continue
             key = bound["name"] if kind == "Node" else f"{namespace}/{bound['name']}"
-            found = self._state.find(store, key)
+            found = self._cache.find(group_resource, key)
             if found is None or found.uid != bound.get("uid"):
                 return None
             extra[f"authentication.kubernetes.io/{kind.lower()}-name"] = (bound["name"],)
@@ -125,7 +125,7 @@ class Tokens:
             "system:authenticated",
         )
         name = f"system:serviceaccount:{namespace}:{record.name}"
-        return User(name=name, groups=groups, uid=record.uid, extra=extra)
+        return UserInfo(name=name, groups=groups, uid=record.uid, extra=extra)
 
 
 def _signature(key: SigningKey, text: bytes) -> bytes:

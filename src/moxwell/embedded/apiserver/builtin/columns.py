@@ -7,26 +7,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moxwell.embedded.apiserver.builtin import printers as c
-from moxwell.embedded.apiserver.resources import Column
+from moxwell.embedded.apiserver.resources import TableColumn
 
 Object = dict[str, Any]
 Cell = Callable[[Object], Any]
-AGE = Column("Age", path=".metadata.creationTimestamp", age=True)
+AGE = TableColumn("Age", path=".metadata.creationTimestamp", age=True)
 
 
-def _text(name: str, cell: Cell, wide: int = 0) -> Column:
-    return Column(name, cell=cell, priority=wide)
+def _text(name: str, cell: Cell, wide: int = 0) -> TableColumn:
+    return TableColumn(name, cell=cell, priority=wide)
 
 
-def _number(name: str, cell: Cell) -> Column:
-    return Column(name, "integer", cell=cell)
+def _number(name: str, cell: Cell) -> TableColumn:
+    return TableColumn(name, "integer", cell=cell)
 
 
-def _flag(name: str, *path: str) -> Column:
-    return Column(name, "boolean", cell=lambda obj: bool(c.at(obj, *path)))
+def _flag(name: str, *path: str) -> TableColumn:
+    return TableColumn(name, "boolean", cell=lambda obj: bool(c.at(obj, *path)))
 
 
-def _template(selector: bool = True) -> tuple[Column, ...]:
+def _template(selector: bool = True) -> tuple[TableColumn, ...]:
     pod = ("spec", "template", "spec")
     found = (
         _text("Containers", c.containers(*pod, field="name"), 1),
@@ -35,7 +35,7 @@ def _template(selector: bool = True) -> tuple[Column, ...]:
     return (*found, _text("Selector", c.selector("spec", "selector"), 1)) if selector else found
 
 
-def _replicas() -> tuple[Column, ...]:
+def _replicas() -> tuple[TableColumn, ...]:
     return (
         _number("Desired", c.count("spec", "replicas")),
         _number("Current", c.count("status", "replicas")),
@@ -45,28 +45,28 @@ def _replicas() -> tuple[Column, ...]:
     )
 
 
-def _binding() -> tuple[Column, ...]:
+def _binding() -> tuple[TableColumn, ...]:
     kinds = (("Users", "User"), ("Groups", "Group"), ("ServiceAccounts", "ServiceAccount"))
     return (_text("Role", c.role), AGE, *(_text(name, c.subjects(kind), 1) for name, kind in kinds))
 
 
 EVENT = (
-    Column("Last Seen", path=".lastTimestamp", age=True),
+    TableColumn("Last Seen", path=".lastTimestamp", age=True),
     _text("Type", c.text("type")),
     _text("Reason", c.text("reason")),
     _text("Object", c.event_object),
     _text("Subobject", lambda e: c.at(e, "involvedObject", "fieldPath") or "", 1),
     _text("Source", c.event_source, 1),
     _text("Message", lambda e: str(e.get("message") or e.get("note") or "").strip()),
-    Column("First Seen", path=".firstTimestamp", age=True, priority=1),
+    TableColumn("First Seen", path=".firstTimestamp", age=True, priority=1),
     _text("Count", lambda e: str(e.get("count") or e.get("deprecatedCount") or 1), 1),
-    Column("Name", format="name", priority=1, cell=lambda e: e["metadata"]["name"]),
+    TableColumn("Name", format="name", priority=1, cell=lambda e: e["metadata"]["name"]),
 )
 _POD = ("spec", "jobTemplate", "spec", "template", "spec")
 _TEMPLATE = ("spec", "template", "spec")
 _INFO = ("status", "nodeInfo")
 
-COLUMNS: Mapping[str, tuple[Column, ...]] = {
+COLUMNS: Mapping[str, tuple[TableColumn, ...]] = {
     "ConfigMap": (_text("Data", c.data), AGE),
     "Secret": (_text("Type", c.text("type")), _text("Data", c.data), AGE),
     "ServiceAccount": (AGE,),
@@ -181,9 +181,9 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "CronJob": (
         _text("Schedule", c.text("spec", "schedule")),
         _text("Timezone", c.or_none("spec", "timeZone")),
-        Column("Suspend", "boolean", cell=lambda o: str(bool(c.at(o, "spec", "suspend")))),
+        TableColumn("Suspend", "boolean", cell=lambda o: str(bool(c.at(o, "spec", "suspend")))),
         _number("Active", c.size("status", "active")),
-        Column("Last Schedule", path=".status.lastScheduleTime", age=True),
+        TableColumn("Last Schedule", path=".status.lastScheduleTime", age=True),
         AGE,
         _text("Containers", c.containers(*_POD, field="name"), 1),
         _text("Images", c.containers(*_POD, field="image"), 1),
@@ -192,7 +192,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "Job": (
         _text("Status", c.job_status),
         _text("Completions", c.completions),
-        Column("Duration", path=".status.startTime", age=True),
+        TableColumn("Duration", path=".status.startTime", age=True),
         AGE,
         *_template(),
     ),
@@ -245,11 +245,11 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _text("Provisioner", c.text("provisioner")),
         _text("ReclaimPolicy", c.text("reclaimPolicy")),
         _text("VolumeBindingMode", c.text("volumeBindingMode")),
-        Column("AllowVolumeExpansion", cell=lambda o: bool(o.get("allowVolumeExpansion"))),
+        TableColumn("AllowVolumeExpansion", cell=lambda o: bool(o.get("allowVolumeExpansion"))),
         AGE,
     ),
     "VolumeAttachment": (
-        Column("Attacher", format="name", cell=c.text("spec", "attacher")),
+        TableColumn("Attacher", format="name", cell=c.text("spec", "attacher")),
         _text("PV", c.text("spec", "source", "persistentVolumeName")),
         _text("Node", c.text("spec", "nodeName")),
         _flag("Attached", "status", "attached"),

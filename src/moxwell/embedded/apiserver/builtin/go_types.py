@@ -35,7 +35,7 @@ _LIMITS = {
 _KINDS = {"str": "string", "dict": "object", "list": "array"}
 
 
-class WrongType(status_errors.Refused):
+class GoTypeMismatch(status_errors.StatusError):
     """A value Go could not put into its struct."""
 
     def __init__(self, message: str) -> None:
@@ -63,8 +63,8 @@ def shown(word: str) -> str:
     return {"bytes": "[]uint8", "float": "float64"}.get(word, word)
 
 
-def _mismatch(value: Any, path: str, word: str) -> WrongType:
-    return WrongType(
+def _mismatch(value: Any, path: str, word: str) -> GoTypeMismatch:
+    return GoTypeMismatch(
         f"json: cannot unmarshal {_kind(value)} into Go value of type {shown(word)}#{path}"
     )
 
@@ -96,12 +96,12 @@ def _number(word: str) -> Read:
             value = int(value)
         if value.__class__ is not int:
             if isinstance(value, float):
-                raise WrongType(
+                raise GoTypeMismatch(
                     f"json: cannot unmarshal number {value} into Go value of type {word}#{path}"
                 )
             raise _mismatch(value, path, word)
         if not lowest <= value < limit:
-            raise WrongType(
+            raise GoTypeMismatch(
                 f"json: cannot unmarshal number {value} into Go value of type {word}#{path}"
             )
         return value
@@ -126,7 +126,7 @@ def _bytes(value: Any, path: str, _: Unknown) -> Any:
         return base64.b64encode(base64.b64decode(value.replace("\n", ""), validate=True)).decode()
     except (binascii.Error, ValueError):
         at = next((i for i, c in enumerate(value) if not (c.isalnum() or c in "+/=")), len(value))
-        raise WrongType(f"illegal base64 data at input byte {at}") from None
+        raise GoTypeMismatch(f"illegal base64 data at input byte {at}") from None
 
 
 def _time(micro: bool) -> Read:
@@ -142,11 +142,13 @@ def _time(micro: bool) -> Read:
         try:
             at = datetime.fromisoformat(value)
         except ValueError:
-            raise WrongType(
+            raise GoTypeMismatch(
                 f'parsing time "{value}" as "{layout}": cannot parse "{value}"'
             ) from None
         if at.tzinfo is None:
-            raise WrongType(f'parsing time "{value}" as "{layout}": cannot parse "" as "Z07:00"')
+            raise GoTypeMismatch(
+                f'parsing time "{value}" as "{layout}": cannot parse "" as "Z07:00"'
+            )
         at = at.astimezone(UTC)
         text = at.strftime("%Y-%m-%dT%H:%M:%S")
         return f"{text}.{at.microsecond:06d}Z" if micro else f"{text}Z"
@@ -160,7 +162,7 @@ def _quantity(value: Any, path: str, _: Unknown) -> Any:
     try:
         return quantities.canonical(value if isinstance(value, str) else str(value))
     except quantities.NotAQuantity as error:
-        raise WrongType(str(error)) from None
+        raise GoTypeMismatch(str(error)) from None
 
 
 def _int_or_string(value: Any, path: str, _: Unknown) -> Any:
@@ -322,7 +324,7 @@ def _struct_reader(
             reader, is_empty = step
             try:
                 result = reader(given, f"{path}.{key}" if path else key, unknown)
-            except WrongType as error:
+            except GoTypeMismatch as error:
                 raise _placed(error, short) from None
             if is_empty is not None and is_empty(result):
                 continue
@@ -335,13 +337,15 @@ def _struct_reader(
     return read
 
 
-def _placed(error: WrongType, struct: str) -> WrongType:
+def _placed(error: GoTypeMismatch, struct: str) -> GoTypeMismatch:
     """The innermost struct names itself in the text, as Go does."""
     text, _, path = error.message.partition("#")
     if not path:
         return error
     dotted = ".".join(part.split("[")[0] for part in path.split("."))
-    return WrongType(text.replace("Go value of type", f"Go struct field {struct}.{dotted} of type"))
+    return GoTypeMismatch(
+        text.replace("Go value of type", f"Go struct field {struct}.{dotted} of type")
+    )
 
 
 def _pointer(inner: Read) -> Read:
@@ -372,8 +376,8 @@ def _map(word: str, inner: Read) -> Read:
         for key, item in value.items():
             try:
                 made[key] = inner(item, f"{path}.{key}", unknown)
-            except WrongType as error:
-                raise WrongType(error.message.replace(f"#{path}.{key}", f"#{path}")) from None
+            except GoTypeMismatch as error:
+                raise GoTypeMismatch(error.message.replace(f"#{path}.{key}", f"#{path}")) from None
         return made
 
     return map_

@@ -14,7 +14,7 @@ _CORE, _API = "k8s.io/api/core/v1", "k8s.io/api"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BuiltinKind:
     """One built-in kind."""
 
     group: str
@@ -24,29 +24,31 @@ class Row:
     namespaced: bool = True
     short: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    subs: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
     generation: bool = False
     verbs: tuple[str, ...] = ALL_VERBS
     version: str = "v1"
-    store: str = ""
+    group_resource: str = ""
 
     @property
-    def stored_as(self) -> str:
-        return self.store or (f"{self.plural}.{self.group}" if self.group else self.plural)
+    def storage_group_resource(self) -> str:
+        return self.group_resource or (f"{self.plural}.{self.group}" if self.group else self.plural)
 
 
-class More(TypedDict, total=False):
+class BuiltinKindOptions(TypedDict, total=False):
     """What few kinds have."""
 
     categories: tuple[str, ...]
-    subs: tuple[str, ...]
+    subresources: tuple[str, ...]
     generation: bool
     verbs: tuple[str, ...]
     version: str
-    store: str
+    group_resource: str
 
 
-def _core(kind: str, plural: str, *short: str, cluster: bool = False, **more: Unpack[More]) -> Row:
+def _core(
+    kind: str, plural: str, *short: str, cluster: bool = False, **more: Unpack[BuiltinKindOptions]
+) -> BuiltinKind:
     return _row("", f"{_CORE}.{kind}", kind, plural, short, cluster, more)
 
 
@@ -57,8 +59,8 @@ def _of(
     plural: str,
     *short: str,
     cluster: bool = False,
-    **more: Unpack[More],
-) -> Row:
+    **more: Unpack[BuiltinKindOptions],
+) -> BuiltinKind:
     return _row(group, f"{_API}/{package}.{kind}", kind, plural, short, cluster, more)
 
 
@@ -69,9 +71,9 @@ def _row(
     plural: str,
     short: tuple[str, ...],
     cluster: bool,
-    more: More,
-) -> Row:
-    return Row(group, kind, plural, go, not cluster, short, **more)
+    more: BuiltinKindOptions,
+) -> BuiltinKind:
+    return BuiltinKind(group, kind, plural, go, not cluster, short, **more)
 
 
 ALL = ("all",)
@@ -81,7 +83,7 @@ NO_COLLECTION = tuple(v for v in ALL_VERBS if v != "deletecollection")
 _RBAC, _AUTHZ, _AUTHN = "rbac.authorization.k8s.io", "authorization.k8s.io", "authentication.k8s.io"
 _STORAGE, _APPS = "storage.k8s.io", "apps"
 
-KINDS: tuple[Row, ...] = (
+KINDS: tuple[BuiltinKind, ...] = (
     _core("Binding", "bindings", verbs=CREATE),
     _core("ConfigMap", "configmaps", "cm"),
     _core("Endpoints", "endpoints", "ep"),
@@ -92,14 +94,19 @@ KINDS: tuple[Row, ...] = (
         "namespaces",
         "ns",
         cluster=True,
-        subs=("finalize", "status"),
+        subresources=("finalize", "status"),
         verbs=NO_COLLECTION,
     ),
-    _core("Node", "nodes", "no", cluster=True, subs=STATUS),
-    _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", subs=STATUS),
-    _core("PersistentVolume", "persistentvolumes", "pv", cluster=True, subs=STATUS),
+    _core("Node", "nodes", "no", cluster=True, subresources=STATUS),
+    _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", subresources=STATUS),
+    _core("PersistentVolume", "persistentvolumes", "pv", cluster=True, subresources=STATUS),
     _core(
-        "Pod", "pods", "po", categories=ALL, generation=True, subs=("binding", "eviction", "status")
+        "Pod",
+        "pods",
+        "po",
+        categories=ALL,
+        generation=True,
+        subresources=("binding", "eviction", "status"),
     ),
     _core("PodTemplate", "podtemplates", generation=True),
     _core(
@@ -107,13 +114,13 @@ KINDS: tuple[Row, ...] = (
         "replicationcontrollers",
         "rc",
         categories=ALL,
-        subs=SCALED,
+        subresources=SCALED,
         generation=True,
     ),
-    _core("ResourceQuota", "resourcequotas", "quota", subs=STATUS),
+    _core("ResourceQuota", "resourcequotas", "quota", subresources=STATUS),
     _core("Secret", "secrets"),
-    _core("ServiceAccount", "serviceaccounts", "sa", subs=("token",)),
-    _core("Service", "services", "svc", categories=ALL, subs=STATUS),
+    _core("ServiceAccount", "serviceaccounts", "sa", subresources=("token",)),
+    _core("Service", "services", "svc", categories=ALL, subresources=STATUS),
     _of(_APPS, "apps/v1", "ControllerRevision", "controllerrevisions"),
     _of(
         _APPS,
@@ -122,7 +129,7 @@ KINDS: tuple[Row, ...] = (
         "daemonsets",
         "ds",
         categories=ALL,
-        subs=STATUS,
+        subresources=STATUS,
         generation=True,
     ),
     _of(
@@ -132,7 +139,7 @@ KINDS: tuple[Row, ...] = (
         "deployments",
         "deploy",
         categories=ALL,
-        subs=SCALED,
+        subresources=SCALED,
         generation=True,
     ),
     _of(
@@ -142,7 +149,7 @@ KINDS: tuple[Row, ...] = (
         "replicasets",
         "rs",
         categories=ALL,
-        subs=SCALED,
+        subresources=SCALED,
         generation=True,
     ),
     _of(
@@ -152,7 +159,7 @@ KINDS: tuple[Row, ...] = (
         "statefulsets",
         "sts",
         categories=ALL,
-        subs=SCALED,
+        subresources=SCALED,
         generation=True,
     ),
     _of(
@@ -202,7 +209,7 @@ KINDS: tuple[Row, ...] = (
         "horizontalpodautoscalers",
         "hpa",
         categories=ALL,
-        subs=STATUS,
+        subresources=STATUS,
         version="v2",
     ),
     _of(
@@ -212,10 +219,10 @@ KINDS: tuple[Row, ...] = (
         "cronjobs",
         "cj",
         categories=ALL,
-        subs=STATUS,
+        subresources=STATUS,
         generation=True,
     ),
-    _of("batch", "batch/v1", "Job", "jobs", categories=ALL, subs=STATUS, generation=True),
+    _of("batch", "batch/v1", "Job", "jobs", categories=ALL, subresources=STATUS, generation=True),
     _of(
         "certificates.k8s.io",
         "certificates/v1",
@@ -223,11 +230,11 @@ KINDS: tuple[Row, ...] = (
         "certificatesigningrequests",
         "csr",
         cluster=True,
-        subs=("approval", "status"),
+        subresources=("approval", "status"),
     ),
     _of("coordination.k8s.io", "coordination/v1", "Lease", "leases"),
     _of("discovery.k8s.io", "discovery/v1", "EndpointSlice", "endpointslices", generation=True),
-    _of("events.k8s.io", "events/v1", "Event", "events", "ev", store="events"),
+    _of("events.k8s.io", "events/v1", "Event", "events", "ev", group_resource="events"),
     _of(
         "networking.k8s.io",
         "networking/v1",
@@ -242,7 +249,7 @@ KINDS: tuple[Row, ...] = (
         "Ingress",
         "ingresses",
         "ing",
-        subs=STATUS,
+        subresources=STATUS,
         generation=True,
     ),
     _of(
@@ -260,7 +267,7 @@ KINDS: tuple[Row, ...] = (
         "PodDisruptionBudget",
         "poddisruptionbudgets",
         "pdb",
-        subs=STATUS,
+        subresources=STATUS,
         generation=True,
     ),
     _of(_RBAC, "rbac/v1", "ClusterRoleBinding", "clusterrolebindings", cluster=True),
@@ -280,8 +287,15 @@ KINDS: tuple[Row, ...] = (
     _of(_STORAGE, "storage/v1", "CSINode", "csinodes", cluster=True),
     _of(_STORAGE, "storage/v1", "CSIStorageCapacity", "csistoragecapacities"),
     _of(_STORAGE, "storage/v1", "StorageClass", "storageclasses", "sc", cluster=True),
-    _of(_STORAGE, "storage/v1", "VolumeAttachment", "volumeattachments", cluster=True, subs=STATUS),
-    Row(
+    _of(
+        _STORAGE,
+        "storage/v1",
+        "VolumeAttachment",
+        "volumeattachments",
+        cluster=True,
+        subresources=STATUS,
+    ),
+    BuiltinKind(
         "apiextensions.k8s.io",
         "CustomResourceDefinition",
         "customresourcedefinitions",
@@ -289,7 +303,7 @@ KINDS: tuple[Row, ...] = (
         namespaced=False,
         short=("crd", "crds"),
         categories=("api-extensions",),
-        subs=STATUS,
+        subresources=STATUS,
         generation=True,
     ),
 )

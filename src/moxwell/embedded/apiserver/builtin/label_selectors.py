@@ -5,7 +5,7 @@ from typing import Any
 
 from moxwell.embedded.apiserver.builtin.field_errors import Object, invalid, required
 from moxwell.embedded.apiserver.metadata import label_causes
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
@@ -29,7 +29,7 @@ def _holds(term: Object, labels: Mapping[str, str]) -> bool:
     return key not in labels
 
 
-def causes(selector: Any, at: str) -> list[Cause]:
+def causes(selector: Any, at: str) -> list[StatusCause]:
     found = label_causes((selector or {}).get("matchLabels"), f"{at}.matchLabels")
     for index, term in enumerate((selector or {}).get("matchExpressions") or ()):
         where, operator = f"{at}.matchExpressions[{index}]", term.get("operator")

@@ -14,9 +14,9 @@ from moxwell.embedded.apiserver import merge_schema
 from moxwell.embedded.apiserver.builtin import defaults, events, fields, strategy, validation
 from moxwell.embedded.apiserver.builtin.columns import COLUMNS
 from moxwell.embedded.apiserver.builtin.go_types import GoTypes
-from moxwell.embedded.apiserver.builtin.kinds import KINDS, Row
-from moxwell.embedded.apiserver.resources import Face, Object
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.builtin.kinds import KINDS, BuiltinKind
+from moxwell.embedded.apiserver.resources import Object, ServedResource
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
 
 def load(name: str) -> Any:
@@ -32,7 +32,7 @@ def definition(go_name: str) -> str:
     return ".".join([*reversed(host.split(".")), *rest.split("/"), name])
 
 
-class Tables:
+class BuiltinTypeData:
     """The tables of all built-in kinds, read when first needed."""
 
     @cached_property
@@ -48,22 +48,22 @@ class Tables:
 class BuiltinModel:
     """One built-in kind."""
 
-    def __init__(self, row: Row, tables: Tables) -> None:
+    def __init__(self, row: BuiltinKind, tables: BuiltinTypeData) -> None:
         self._row, self._tables = row, tables
         self.go = row.go
         self._read = tables.types.struct(row.go)
         self._default = defaults.DEFAULTS.get(row.kind)
-        self._prepare = strategy.PREPARES.get(row.kind)
+        self._prepare = strategy.PREPARE_FUNCTIONS.get(row.kind)
         self._check = validation.CHECKS.get(row.kind)
         self.selectable = fields.SELECTABLE.get(row.kind, frozenset())
-        self.counts_generation = row.generation
+        self.has_generation = row.generation
 
     @cached_property
-    def shape(self) -> merge_schema.Shape:
+    def merge_schema(self) -> merge_schema.MergeSchema:
         names = self._tables.schemas
         return merge_schema.from_schema(names[definition(self._row.go)], names)
 
-    def read(self, obj: Object, unknown: list[str] | None) -> Object:
+    def decode(self, obj: Object, unknown: list[str] | None) -> Object:
         found: Object = self._read(obj, "", unknown)
         return found
 
@@ -71,41 +71,41 @@ class BuiltinModel:
         if self._default is not None:
             self._default(obj)
 
-    def prepare(self, new: Object, old: Object | None, sub: str) -> None:
+    def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
         if self._prepare is not None:
-            self._prepare(new, old, sub)
+            self._prepare(new, old, subresource)
 
-    def check(self, new: Object, old: Object | None, sub: str) -> list[Cause]:
-        return [] if self._check is None else self._check(new, old, sub)
+    def validate(self, new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+        return [] if self._check is None else self._check(new, old, subresource)
 
-    def field(self, obj: Object, path: str) -> str:
+    def field_value(self, obj: Object, path: str) -> str:
         return fields.read(obj, path)
 
 
-def faces(tables: Tables) -> list[Face]:
+def builtin_resources(tables: BuiltinTypeData) -> list[ServedResource]:
     """All built-in kinds."""
-    return [_face(row, tables) for row in KINDS]
+    return [_served_resource(row, tables) for row in KINDS]
 
 
-def _face(row: Row, tables: Tables) -> Face:
+def _served_resource(row: BuiltinKind, tables: BuiltinTypeData) -> ServedResource:
     hub = f"{row.group}/{row.version}" if row.group else row.version
     convert: Callable[[Object, str], Object] | None = None
     if row.kind == "Event":
         hub, convert = "v1", events.convert
-    return Face(
+    return ServedResource(
         group=row.group,
         version=row.version,
         kind=row.kind,
         plural=row.plural,
         singular=row.kind.lower(),
         namespaced=row.namespaced,
-        store=row.stored_as,
+        group_resource=row.storage_group_resource,
         hub=hub,
         model=BuiltinModel(row, tables),
         short=row.short,
         categories=row.categories,
         verbs=row.verbs,
-        subs=row.subs,
+        subresources=row.subresources,
         columns=COLUMNS.get(row.kind, ()),
         convert=convert,
     )

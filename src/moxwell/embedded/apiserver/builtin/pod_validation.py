@@ -12,14 +12,14 @@ from moxwell.embedded.apiserver.builtin.field_errors import (
 from moxwell.embedded.apiserver.builtin.label_selectors import matches
 from moxwell.embedded.apiserver.builtin.quantities import parse
 from moxwell.embedded.apiserver.metadata import dns_label, dns_subdomain, label_causes
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
 _POLICIES = ("Always", "IfNotPresent", "Never")
 
 
-def spec_causes(spec: Object, at: str, claims: frozenset[str] = frozenset()) -> list[Cause]:
+def spec_causes(spec: Object, at: str, claims: frozenset[str] = frozenset()) -> list[StatusCause]:
     """``claims`` are volumes that a pod will get from templates of claims."""
-    found: list[Cause] = []
+    found: list[StatusCause] = []
     volumes = _volumes(spec.get("volumes") or [], f"{at}.volumes", found) | claims
     containers = spec.get("containers") or []
     if not containers:
@@ -42,7 +42,7 @@ def spec_causes(spec: Object, at: str, claims: frozenset[str] = frozenset()) -> 
     return found
 
 
-def _volumes(volumes: list[Object], at: str, found: list[Cause]) -> set[str]:
+def _volumes(volumes: list[Object], at: str, found: list[StatusCause]) -> set[str]:
     names: set[str] = set()
     for index, volume in enumerate(volumes):
         name = volume.get("name", "")
@@ -52,7 +52,7 @@ def _volumes(volumes: list[Object], at: str, found: list[Cause]) -> set[str]:
         else:
             found += [invalid(where, name, text) for text in dns_label(name)]
         if name in names:
-            found.append(Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', where))
+            found.append(StatusCause("FieldValueDuplicate", f'Duplicate value: "{name}"', where))
         if len(volume) > 2:
             text = "may not specify more than 1 volume type"
             kind = sorted(k for k in volume if k != "name")[-1]
@@ -62,7 +62,7 @@ def _volumes(volumes: list[Object], at: str, found: list[Cause]) -> set[str]:
 
 
 def _container(
-    container: Object, at: str, names: set[str], volumes: set[str], found: list[Cause]
+    container: Object, at: str, names: set[str], volumes: set[str], found: list[StatusCause]
 ) -> None:
     name = container.get("name", "")
     if not name:
@@ -70,7 +70,9 @@ def _container(
     else:
         found += [invalid(f"{at}.name", name, text) for text in dns_label(name)]
         if name in names:
-            found.append(Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{at}.name"))
+            found.append(
+                StatusCause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{at}.name")
+            )
         names.add(name)
     if not container.get("image"):
         found.append(required(f"{at}.image"))
@@ -82,14 +84,16 @@ def _container(
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("name") not in volumes:
             text = f'Not found: "{mount.get("name", "")}"'
-            found.append(Cause("FieldValueNotFound", text, f"{at}.volumeMounts[{index}].name"))
+            found.append(
+                StatusCause("FieldValueNotFound", text, f"{at}.volumeMounts[{index}].name")
+            )
     for index, env in enumerate(container.get("env") or ()):
         if not env.get("name"):
             found.append(required(f"{at}.env[{index}].name"))
     _resources(container.get("resources") or {}, f"{at}.resources", found)
 
 
-def _port(port: Object, at: str, found: list[Cause]) -> None:
+def _port(port: Object, at: str, found: list[StatusCause]) -> None:
     number = port.get("containerPort", 0)
     if not number:
         found.append(required(f"{at}.containerPort"))
@@ -101,7 +105,7 @@ def _port(port: Object, at: str, found: list[Cause]) -> None:
         found.append(unsupported(f"{at}.protocol", port.get("protocol", ""), allowed))
 
 
-def _resources(resources: Object, at: str, found: list[Cause]) -> None:
+def _resources(resources: Object, at: str, found: list[StatusCause]) -> None:
     limits = resources.get("limits") or {}
     for name, amount in (resources.get("requests") or {}).items():
         if name in limits and parse(amount)[0] > parse(limits[name])[0]:
@@ -115,9 +119,9 @@ def template_causes(
     at: str,
     kind: str,
     claims: frozenset[str] = frozenset(),
-) -> list[Cause]:
+) -> list[StatusCause]:
     """A Pod template, and whether what it makes would be selected."""
-    found: list[Cause] = []
+    found: list[StatusCause] = []
     labels = (template.get("metadata") or {}).get("labels") or {}
     if selector is None or not matches(selector, labels):
         text = "`selector` does not match template `labels`"
@@ -131,17 +135,17 @@ def template_causes(
     return found
 
 
-def check(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def check(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     """A Pod."""
-    if sub == "status":
+    if subresource == "status":
         return []
     found = spec_causes(new.get("spec") or {}, "spec")
-    if old is not None and sub == "" and not found:
+    if old is not None and subresource == "" and not found:
         found += _frozen(new.get("spec") or {}, old.get("spec") or {})
     return found
 
 
-def _frozen(new: Object, old: Object) -> list[Cause]:
+def _frozen(new: Object, old: Object) -> list[StatusCause]:
     """Hardly anything of a Pod may change."""
     before, after = _kept(old), _kept(new)
     if before == after and _only_added(old.get("tolerations"), new.get("tolerations")):

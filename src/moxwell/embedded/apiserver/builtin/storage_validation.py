@@ -10,7 +10,7 @@ from moxwell.embedded.apiserver.builtin.field_errors import (
     required,
 )
 from moxwell.embedded.apiserver.builtin.quantities import parse
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
 _PLAIN = (
     "capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName",
@@ -18,8 +18,8 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def _claim(new: Object, old: Object | None, sub: str) -> list[Cause]:
-    if sub == "status":
+def _claim(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+    if subresource == "status":
         return []
     spec, found = new.get("spec") or {}, []
     if not spec.get("accessModes"):
@@ -33,7 +33,7 @@ def _claim(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _claim_update(new: Object, old: Object, phase: str) -> list[Cause]:
+def _claim_update(new: Object, old: Object, phase: str) -> list[StatusCause]:
     skip = ("resources", "volumeName", "volumeAttributesClassName")
     a, b = ({k: v for k, v in s.items() if k not in skip} for s in (new, old))
     if "storageClassName" not in b and a.get("storageClassName"):
@@ -63,8 +63,8 @@ def _source(spec: Object) -> Object:
     return {k: v for k, v in spec.items() if k not in _PLAIN}
 
 
-def _volume(new: Object, old: Object | None, sub: str) -> list[Cause]:
-    if sub == "status":
+def _volume(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+    if subresource == "status":
         return []
     spec, found = new.get("spec") or {}, []
     if not spec.get("accessModes"):
@@ -79,7 +79,7 @@ def _volume(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _class(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _class(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     found = [] if new.get("provisioner") else [required("provisioner")]
     if old is None:
         return found
@@ -92,11 +92,11 @@ def _class(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def immutable_value(field: str, value: object) -> list[Cause]:
+def immutable_value(field: str, value: object) -> list[StatusCause]:
     return [invalid(field, value, "field is immutable")]
 
 
-def _attachment(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _attachment(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     spec, found = new.get("spec") or {}, []
     for field in ("attacher", "nodeName"):
         if not spec.get(field):
@@ -106,14 +106,14 @@ def _attachment(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _driver(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _driver(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     if old is None:
         return []
     a, b = new.get("spec") or {}, old.get("spec") or {}
     return immutable("spec.attachRequired", a.get("attachRequired"), b.get("attachRequired"))
 
 
-CHECKS: Mapping[str, Callable[[Object, Object | None, str], list[Cause]]] = {
+CHECKS: Mapping[str, Callable[[Object, Object | None, str], list[StatusCause]]] = {
     "PersistentVolumeClaim": _claim,
     "PersistentVolume": _volume,
     "StorageClass": _class,

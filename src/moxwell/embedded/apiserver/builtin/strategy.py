@@ -13,31 +13,31 @@ Object = dict[str, Any]
 Prepare = Callable[[Object, Object | None, str], None]
 
 
-def _drop_status(new: Object, old: Object | None, sub: str) -> None:
+def _drop_status(new: Object, old: Object | None, subresource: str) -> None:
     """A new object has no status yet."""
     if old is None and "status" in new:
         new["status"] = {}
 
 
-def _namespace(new: Object, old: Object | None, sub: str) -> None:
+def _namespace(new: Object, old: Object | None, subresource: str) -> None:
     spec = new.setdefault("spec", {})
     if old is None:
         new["status"] = {"phase": "Active"}
         finalizers = spec.get("finalizers") or []
         if "kubernetes" not in finalizers:
             spec["finalizers"] = [*finalizers, "kubernetes"]
-    elif sub != "finalize":
+    elif subresource != "finalize":
         if (old.get("spec") or {}).get("finalizers"):
             spec["finalizers"] = old["spec"]["finalizers"]
         else:
             spec.pop("finalizers", None)
 
 
-def _pod(new: Object, old: Object | None, sub: str) -> None:
+def _pod(new: Object, old: Object | None, subresource: str) -> None:
     if old is None:
         pod_defaults.admit_pod(new)
         new["status"] = {"phase": "Pending", "qosClass": qos(new.get("spec") or {})}
-    elif sub == "" and "status" in old:
+    elif subresource == "" and "status" in old:
         new["status"] = old["status"]
 
 
@@ -58,19 +58,19 @@ def qos(spec: Object) -> str:
 
 
 def _volume(phase: str) -> Prepare:
-    def prepare(new: Object, old: Object | None, sub: str) -> None:
+    def prepare(new: Object, old: Object | None, subresource: str) -> None:
         if old is None:
             new["status"] = {"phase": phase}
 
     return prepare
 
 
-def _definition(new: Object, old: Object | None, sub: str) -> None:
+def _definition(new: Object, old: Object | None, subresource: str) -> None:
     spec = new.get("spec") or {}
     if old is None:
         new["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
         new["status"]["storedVersions"] = []
-    if sub == "status":
+    if subresource == "status":
         return
     stored = [v["name"] for v in spec.get("versions") or () if v.get("storage")]
     status = new.setdefault("status", {})
@@ -78,16 +78,16 @@ def _definition(new: Object, old: Object | None, sub: str) -> None:
     status["storedVersions"] = have + [name for name in stored if name not in have]
 
 
-def _workload(new: Object, old: Object | None, sub: str) -> None:
-    _drop_status(new, old, sub)
+def _workload(new: Object, old: Object | None, subresource: str) -> None:
+    _drop_status(new, old, subresource)
 
 
-def _stateful(new: Object, old: Object | None, sub: str) -> None:
+def _stateful(new: Object, old: Object | None, subresource: str) -> None:
     if old is None:
         new["status"] = {"replicas": 0, "availableReplicas": 0}
 
 
-def _daemon(new: Object, old: Object | None, sub: str) -> None:
+def _daemon(new: Object, old: Object | None, subresource: str) -> None:
     key = "deprecated.daemonset.template.generation"
     if old is None:
         names = (
@@ -98,13 +98,13 @@ def _daemon(new: Object, old: Object | None, sub: str) -> None:
         )
         new["status"] = dict.fromkeys(names, 0)
         new["metadata"].setdefault("annotations", {})[key] = "1"
-    elif sub == "":
+    elif subresource == "":
         before = int((old["metadata"].get("annotations") or {}).get(key, "1"))
         same = (new.get("spec") or {}).get("template") == (old.get("spec") or {}).get("template")
         new["metadata"].setdefault("annotations", {})[key] = str(before + (not same))
 
 
-def _service(new: Object, old: Object | None, sub: str) -> None:
+def _service(new: Object, old: Object | None, subresource: str) -> None:
     if old is None:
         new["status"] = {"loadBalancer": {}}
     for entry in ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
@@ -119,18 +119,18 @@ def _service(new: Object, old: Object | None, sub: str) -> None:
             spec[name] = before[name]
 
 
-def _budget(new: Object, old: Object | None, sub: str) -> None:
+def _budget(new: Object, old: Object | None, subresource: str) -> None:
     if old is None:
         zero = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
         new["status"] = dict.fromkeys(zero, 0)
 
 
-def _attachment(new: Object, old: Object | None, sub: str) -> None:
+def _attachment(new: Object, old: Object | None, subresource: str) -> None:
     if old is None:
         new["status"] = {"attached": False}
 
 
-PREPARES: Mapping[str, Prepare] = {
+PREPARE_FUNCTIONS: Mapping[str, Prepare] = {
     "Namespace": _namespace,
     "Pod": _pod,
     "PersistentVolume": _volume("Pending"),

@@ -18,9 +18,9 @@ from moxwell.embedded.apiserver.builtin.field_errors import (
     unsupported,
 )
 from moxwell.embedded.apiserver.crd import structural
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
-Check = Callable[[Object, Object | None, str], list[Cause]]
+Check = Callable[[Object, Object | None, str], list[StatusCause]]
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _KEY_TEXT = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g."
@@ -30,7 +30,7 @@ _KEY_TEXT = (
 MAX_DATA = 1024 * 1024
 
 
-def _keys(obj: Object, fields: tuple[str, ...]) -> list[Cause]:
+def _keys(obj: Object, fields: tuple[str, ...]) -> list[StatusCause]:
     found = []
     for field in fields:
         for key in obj.get(field) or {}:
@@ -39,12 +39,12 @@ def _keys(obj: Object, fields: tuple[str, ...]) -> list[Cause]:
     size = sum(len(v) for f in fields for v in (obj.get(f) or {}).values())
     if size > MAX_DATA:
         found.append(
-            Cause("FieldValueTooLong", f"Too long: may not be more than {MAX_DATA} bytes", "")
+            StatusCause("FieldValueTooLong", f"Too long: may not be more than {MAX_DATA} bytes", "")
         )
     return found
 
 
-def _frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[Cause]:
+def _frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[StatusCause]:
     if not old.get("immutable"):
         return []
     text = "field is immutable when `immutable` is set"
@@ -52,7 +52,7 @@ def _frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[Cause]:
     return found + [forbidden(f, text) for f in fields if new.get(f) != old.get(f)]
 
 
-def _configmap(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _configmap(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     fields = ("data", "binaryData")
     found = _keys(new, fields)
     return found if old is None else _frozen(new, old, fields) + found
@@ -66,8 +66,8 @@ _SECRET_KEYS = {
 }
 
 
-def _secret(new: Object, old: Object | None, sub: str) -> list[Cause]:
-    found: list[Cause] = []
+def _secret(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+    found: list[StatusCause] = []
     if old is not None:
         found += immutable("type", new.get("type"), old.get("type"))
         found += _frozen(new, old, ("data",))
@@ -78,7 +78,7 @@ def _secret(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _lease(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _lease(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     spec = new.get("spec") or {}
     found = []
     if "leaseDurationSeconds" in spec and spec["leaseDurationSeconds"] <= 0:
@@ -90,12 +90,12 @@ def _lease(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _workload(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _workload(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     """Deployments and their like: a selector, a template it matches, a number."""
-    if sub == "status":
+    if subresource == "status":
         return []
     spec, selector = new.get("spec") or {}, (new.get("spec") or {}).get("selector")
-    found: list[Cause] = []
+    found: list[StatusCause] = []
     if spec.get("replicas", 0) < 0:
         text = "must be greater than or equal to 0"
         found.append(invalid("spec.replicas", spec["replicas"], text))
@@ -134,9 +134,9 @@ _STATEFUL = (
 )  # fmt: skip
 
 
-def _stateful(new: Object, old: Object | None, sub: str) -> list[Cause]:
-    found = _workload(new, None, sub)
-    if old is not None and sub == "":
+def _stateful(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+    found = _workload(new, None, subresource)
+    if old is not None and subresource == "":
         a, b = (
             {k: v for k, v in (o.get("spec") or {}).items() if k not in _STATEFUL}
             for o in (new, old)
@@ -153,8 +153,8 @@ def _stateful(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _service(new: Object, old: Object | None, sub: str) -> list[Cause]:
-    if sub == "status":
+def _service(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+    if subresource == "status":
         return []
     spec, found = new.get("spec") or {}, []
     ports = spec.get("ports") or []
@@ -175,8 +175,8 @@ def _service(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _service_update(new: Object, old: Object) -> list[Cause]:
-    found: list[Cause] = []
+def _service_update(new: Object, old: Object) -> list[StatusCause]:
+    found: list[StatusCause] = []
     internal = "ExternalName" not in (old.get("type"), new.get("type"))
     if internal and old.get("clusterIP") and new.get("clusterIP") != old["clusterIP"]:
         text = "may not change once set"
@@ -189,7 +189,7 @@ def _service_update(new: Object, old: Object) -> list[Cause]:
     return found
 
 
-def _budget(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _budget(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     spec = new.get("spec") or {}
     if "minAvailable" in spec and "maxUnavailable" in spec:
         value = {
@@ -203,7 +203,7 @@ def _budget(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return label_selectors.causes(spec.get("selector"), "spec.selector")
 
 
-def _event(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _event(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     if new["apiVersion"] == "events.k8s.io/v1":
         return _new_event(new) if old is None else []
     place = (new.get("involvedObject") or {}).get("namespace") or "default"
@@ -213,7 +213,7 @@ def _event(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return []
 
 
-def _new_event(new: Object) -> list[Cause]:
+def _new_event(new: Object) -> list[StatusCause]:
     found = []
     if not new.get("eventTime"):
         found.append(required("eventTime"))
@@ -232,8 +232,8 @@ def _new_event(new: Object) -> list[Cause]:
     return found
 
 
-def _node(new: Object, old: Object | None, sub: str) -> list[Cause]:
-    if old is None or sub == "status":
+def _node(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+    if old is None or subresource == "status":
         return []
     before = (old.get("spec") or {}).get("providerID")
     if before and (new.get("spec") or {}).get("providerID") != before:
@@ -242,7 +242,7 @@ def _node(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return []
 
 
-def _role(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _role(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     found = []
     for index, rule in enumerate(new.get("rules") or ()):
         at = f"rules[{index}]"
@@ -264,7 +264,7 @@ def _role(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _binding(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _binding(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     ref, found = new.get("roleRef") or {}, []
     if ref.get("kind") not in ("Role", "ClusterRole"):
         found.append(unsupported("roleRef.kind", ref.get("kind", ""), ("ClusterRole", "Role")))
@@ -281,7 +281,7 @@ def _binding(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _priority(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _priority(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     name = new["metadata"].get("name", "")
     if old is None:
         known = ("system-node-critical", "system-cluster-critical")
@@ -301,7 +301,7 @@ def _priority(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return []
 
 
-def _slice(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def _slice(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     kinds = ("FQDN", "IPv4", "IPv6")
     if old is not None:
         return immutable("addressType", new.get("addressType"), old.get("addressType"))

@@ -11,7 +11,7 @@ from typing import Any
 from moxwell.embedded.apiserver.cel import parser, values
 from moxwell.embedded.apiserver.cel.functions import FUNCTIONS, METHODS
 from moxwell.embedded.apiserver.cel.parser import (
-    Call,
+    CallNode,
     Index,
     ListOf,
     Literal,
@@ -31,7 +31,7 @@ from moxwell.embedded.apiserver.cel.types import (
     Type,
     parse_duration,
 )
-from moxwell.embedded.apiserver.cel.values import NONE, Failed, Optional
+from moxwell.embedded.apiserver.cel.values import NONE, EvaluationError, Optional
 
 Env = dict[str, Any]
 Eval = Callable[[Env], Any]
@@ -75,8 +75,8 @@ def program(text: str, variables: Mapping[str, Type]) -> Typed:
     return Compiler(dict(variables)).node(parser.parse(text))
 
 
-def undeclared(name: str) -> parser.SyntaxProblem:
-    return parser.SyntaxProblem(f"undeclared reference to '{name}' (in container '')")
+def undeclared(name: str) -> parser.CelSyntaxError:
+    return parser.CelSyntaxError(f"undeclared reference to '{name}' (in container '')")
 
 
 def _spelled(name: str) -> str:
@@ -120,7 +120,7 @@ class Compiler:
             case MapOf(items):
                 pairs = [(self.node(k)[0], self.node(v)[0]) for k, v in items]
                 return (lambda env: {k(env): v(env) for k, v in pairs}), MAP
-            case Call():
+            case CallNode():
                 return self._call(node)
 
     def _name(self, name: str) -> Typed:
@@ -146,7 +146,7 @@ class Compiler:
             if value.__class__ is not dict:
                 raise values.overload()
             if name not in value:
-                raise Failed(f"no such key: {name}")
+                raise EvaluationError(f"no such key: {name}")
             return value[name] if convert is None else convert(value[name])
 
         return select, below
@@ -154,13 +154,13 @@ class Compiler:
     def _field_type(self, kind: Type, field: str) -> Type:
         if kind.fields is not None:
             if field not in kind.fields:
-                raise parser.SyntaxProblem(f"undefined field '{field}'")
+                raise parser.CelSyntaxError(f"undefined field '{field}'")
             return kind.fields[field]
         if kind.name == "map":
             return kind.element or DYN
         if kind.name in ("dyn", "optional"):
             return DYN
-        raise parser.SyntaxProblem(f"type '{kind.name}' does not support field selection")
+        raise parser.CelSyntaxError(f"type '{kind.name}' does not support field selection")
 
     def _index(self, of: Node, at: Node, optional: bool) -> Typed:
         (run, kind), (key, _) = self.node(of), self.node(at)
@@ -174,11 +174,11 @@ class Compiler:
                 value = value.value if value.there else {}
             if isinstance(value, list):
                 if not isinstance(place, int) or not 0 <= place < len(value):
-                    raise Failed(f"index out of bounds: {place}")
+                    raise EvaluationError(f"index out of bounds: {place}")
             elif not isinstance(value, dict):
                 raise values.overload()
             elif place not in value:
-                raise Failed(f"no such key: {place}")
+                raise EvaluationError(f"no such key: {place}")
             return value[place] if convert is None else convert(value[place])
 
         if not optional and kind.name != "optional":
@@ -187,14 +187,14 @@ class Compiler:
         def maybe(env: Env) -> Any:
             try:
                 return Optional(True, index(env))
-            except Failed:
+            except EvaluationError:
                 return NONE
 
         return maybe, Type("optional", element=below)
 
     # -- calls
 
-    def _call(self, call: Call) -> Typed:
+    def _call(self, call: CallNode) -> Typed:
         if call.of is None:
             return self._operator(call)
         qualified = _qualified(call.of, call.name)
@@ -225,7 +225,7 @@ class Compiler:
 
         return apply, kind
 
-    def _operator(self, call: Call) -> Typed:
+    def _operator(self, call: CallNode) -> Typed:
         name = call.name
         if name == "has":
             return self._has(call)
@@ -260,10 +260,10 @@ class Compiler:
             raise undeclared(name)
         return self._apply(FUNCTIONS[name], runs)
 
-    def _has(self, call: Call) -> Typed:
+    def _has(self, call: CallNode) -> Typed:
         what = call.args[0] if len(call.args) == 1 else None
         if not isinstance(what, Select):
-            raise parser.SyntaxProblem("invalid argument to has() macro")
+            raise parser.CelSyntaxError("invalid argument to has() macro")
         run, kind = self.node(what.of)
         self._field_type((kind.element or DYN) if kind.name == "optional" else kind, what.field)
         name = _spelled(what.field)
@@ -276,7 +276,7 @@ class Compiler:
 
         return has, BOOL
 
-    def _macro(self, call: Call, variable: str) -> Typed:
+    def _macro(self, call: CallNode, variable: str) -> Typed:
         assert call.of is not None
         run, kind = self.node(call.of)
         element = STRING if kind.name == "map" else (kind.element or DYN)
@@ -291,7 +291,7 @@ class Compiler:
             )
         return _quantify(call.name, each, bodies[0][0]), BOOL
 
-    def _opt_map(self, call: Call, variable: str) -> Typed:
+    def _opt_map(self, call: CallNode, variable: str) -> Typed:
         assert call.of is not None
         run, kind = self.node(call.of)
         inside = Compiler({**self._variables, variable: kind.element or DYN})
@@ -347,7 +347,7 @@ def _logic(left: Eval, right: Eval, *, decides: bool) -> Eval:
         try:
             if _truth(left(env)) is decides:
                 return decides
-        except Failed:
+        except EvaluationError:
             if _truth(right(env)) is decides:
                 return decides
             raise
@@ -396,12 +396,12 @@ def _quantify(name: str, each: Callable[[Env], tuple[Env, list[Any]]], body: Eva
     def quantify(env: Env) -> bool:
         inner, items = each(env)
         variable, count = inner.pop("\0"), 0
-        failed: Failed | None = None
+        failed: EvaluationError | None = None
         for item in items:
             inner[variable] = item
             try:
                 holds = _truth(body(inner))
-            except Failed as error:
+            except EvaluationError as error:
                 failed = error
                 continue
             if name == "all" and not holds:

@@ -34,10 +34,10 @@ from moxwell.embedded.apiserver.cel.types import (
 from moxwell.embedded.apiserver.cel.values import (
     NONE,
     Address,
-    Failed,
+    CelQuantity,
+    EvaluationError,
     Network,
     Optional,
-    Quantity,
     Url,
     add,
     bounded,
@@ -67,14 +67,14 @@ def to_int(value: Any) -> int:
     try:
         return bounded(int(_need(value, int, float, str)))
     except ValueError:
-        raise Failed(f'strconv.ParseInt: parsing "{value}": invalid syntax') from None
+        raise EvaluationError(f'strconv.ParseInt: parsing "{value}": invalid syntax') from None
 
 
 def to_double(value: Any) -> float:
     try:
         return float(_need(value, int, float, str))
     except ValueError:
-        raise Failed(f'strconv.ParseFloat: parsing "{value}": invalid syntax') from None
+        raise EvaluationError(f'strconv.ParseFloat: parsing "{value}": invalid syntax') from None
 
 
 def to_string(value: Any) -> str:
@@ -105,9 +105,9 @@ def to_bool(value: Any) -> bool:
 
 def _pattern(text: Any) -> regex.Pattern:
     try:
-        return regex.compiled(_need(text, str))
-    except regex.BadPattern as problem:
-        raise Failed(str(problem)) from problem
+        return regex.compile_pattern(_need(text, str))
+    except regex.InvalidPattern as problem:
+        raise EvaluationError(str(problem)) from problem
 
 
 def search(text: Any, pattern: Any) -> bool:
@@ -126,7 +126,7 @@ def find_all(text: str, pattern: str, most: int = -1) -> list[str]:
 def substring(text: str, start: int, end: int | None = None) -> str:
     last = len(text) if end is None else end
     if not 0 <= start <= last <= len(text):
-        raise Failed(f"index out of range: {start}")
+        raise EvaluationError(f"index out of range: {start}")
     return text[start:last]
 
 
@@ -172,7 +172,7 @@ def total(items: list[Any]) -> Any:
 def least(*items: Any) -> Any:
     listed = items[0] if len(items) == 1 and isinstance(items[0], list) else list(items)
     if not listed:
-        raise Failed("min called on empty list")
+        raise EvaluationError("min called on empty list")
     found = listed[0]
     for item in listed[1:]:
         found = item if compare(item, found) < 0 else found
@@ -182,7 +182,7 @@ def least(*items: Any) -> Any:
 def greatest(*items: Any) -> Any:
     listed = items[0] if len(items) == 1 and isinstance(items[0], list) else list(items)
     if not listed:
-        raise Failed("max called on empty list")
+        raise EvaluationError("max called on empty list")
     found = listed[0]
     for item in listed[1:]:
         found = item if compare(item, found) > 0 else found
@@ -200,27 +200,27 @@ def _tries(make: Callable[[str], Any]) -> Callable[[Any], bool]:
     return test
 
 
-def quantity(text: str) -> Quantity:
+def quantity(text: str) -> CelQuantity:
     try:
-        return Quantity(quantities.parse(text)[0])
+        return CelQuantity(quantities.parse(text)[0])
     except quantities.NotAQuantity as error:
-        raise Failed(str(error)) from None
+        raise EvaluationError(str(error)) from None
 
 
-def as_integer(value: Quantity) -> int:
+def as_integer(value: CelQuantity) -> int:
     if value.amount.denominator != 1:
-        raise Failed("cannot convert value to integer")
+        raise EvaluationError("cannot convert value to integer")
     return int(value.amount)
 
 
 def _amount(value: Any) -> Fraction:
-    return value.amount if isinstance(value, Quantity) else Fraction(_need(value, int))
+    return value.amount if isinstance(value, CelQuantity) else Fraction(_need(value, int))
 
 
 def url(text: str) -> Url:
     parts = urlsplit(text)
     if not ((parts.scheme and (parts.netloc or parts.path)) or text.startswith("/")):
-        raise Failed(
+        raise EvaluationError(
             f'URL parse error during conversion from string: parse "{text}": invalid URI for'
             " request"
         )
@@ -231,7 +231,9 @@ def address(text: str) -> Address:
     try:
         return ipaddress.ip_address(text)
     except ValueError:
-        raise Failed(f"IP Address {text!r} parse error during conversion from string") from None
+        raise EvaluationError(
+            f"IP Address {text!r} parse error during conversion from string"
+        ) from None
 
 
 def network(text: str) -> Network:
@@ -240,7 +242,7 @@ def network(text: str) -> Network:
             raise ValueError
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise Failed("network address parse error during conversion from string") from None
+        raise EvaluationError("network address parse error during conversion from string") from None
 
 
 def contains_ip(net: Network, what: Any) -> bool:
@@ -259,11 +261,11 @@ def get_or(value: Any, otherwise: Any) -> Any:
 
 def unwrap(value: Any) -> Any:
     if not _need(value, Optional).there:
-        raise Failed("optional.none() dereference")
+        raise EvaluationError("optional.none() dereference")
     return value.value
 
 
-def format_text(form: str, args: list[Any]) -> str:
+def format_text(template: str, args: list[Any]) -> str:
     """``"%s %d".format([…])``."""
     rest = iter(args)
 
@@ -277,7 +279,7 @@ def format_text(form: str, args: list[Any]) -> str:
             else str(value)
         )
 
-    return re.sub(r"%%|%(?:\.\d+)?[sdfexXob]", put, form)
+    return re.sub(r"%%|%(?:\.\d+)?[sdfexXob]", put, template)
 
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -381,8 +383,8 @@ METHODS: Mapping[str, Function] = {
     "isGreaterThan": (lambda a, b: compare(a, b) > 0, BOOL),
     "isLessThan": (lambda a, b: compare(a, b) < 0, BOOL),
     "compareTo": (compare, INT),
-    "add": (lambda a, b: Quantity(a.amount + _amount(b)), Type("quantity")),
-    "sub": (lambda a, b: Quantity(a.amount - _amount(b)), Type("quantity")),
+    "add": (lambda a, b: CelQuantity(a.amount + _amount(b)), Type("quantity")),
+    "sub": (lambda a, b: CelQuantity(a.amount - _amount(b)), Type("quantity")),
     "orValue": (get_or, DYN),
     "or": (lambda a, b: a if _need(a, Optional).there else b, DYN),
     "value": (unwrap, DYN),

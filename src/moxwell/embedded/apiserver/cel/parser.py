@@ -26,7 +26,7 @@ _BINARY = {
 }  # fmt: skip
 
 
-class SyntaxProblem(Invalid):
+class CelSyntaxError(Invalid):
     """The text is not CEL, or asks for what is not supported."""
 
 
@@ -55,7 +55,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallNode:
     """A function, or a method when ``of`` is there. Operators are calls too."""
 
     name: str
@@ -73,7 +73,7 @@ class MapOf:
     items: "tuple[tuple[Node, Node], ...]"
 
 
-Node = Literal | Name | Select | Index | Call | ListOf | MapOf
+Node = Literal | Name | Select | Index | CallNode | ListOf | MapOf
 Token = tuple[str, str]
 
 
@@ -83,7 +83,9 @@ def tokens(text: str) -> list[Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or match.end() == at:
-            raise SyntaxProblem(f"Syntax error: token recognition error at: '{text[at : at + 10]}'")
+            raise CelSyntaxError(
+                f"Syntax error: token recognition error at: '{text[at : at + 10]}'"
+            )
         at = match.end()
         kind = match.lastgroup or ""
         if kind != "comment":
@@ -143,8 +145,8 @@ class Parser:
         if not self._take(op):
             raise self._unexpected()
 
-    def _unexpected(self) -> SyntaxProblem:
-        return SyntaxProblem(f"Syntax error: mismatched input '{self._peek()[1] or '<EOF>'}'")
+    def _unexpected(self) -> CelSyntaxError:
+        return CelSyntaxError(f"Syntax error: mismatched input '{self._peek()[1] or '<EOF>'}'")
 
     def _ternary(self) -> Node:
         test = self._binary(1)
@@ -152,7 +154,7 @@ class Parser:
             return test
         yes = self._binary(1) if not self._is("?") else self._ternary()
         self._need(":")
-        return Call("?:", (test, yes, self._ternary()))
+        return CallNode("?:", (test, yes, self._ternary()))
 
     def _binary(self, level: int) -> Node:
         left = self._unary()
@@ -162,16 +164,16 @@ class Parser:
             if power < level:
                 return left
             self._at += 1
-            left = Call(op, (left, self._binary(power + 1)))
+            left = CallNode(op, (left, self._binary(power + 1)))
 
     def _unary(self) -> Node:
         if self._take("!"):
-            return Call("!", (self._unary(),))
+            return CallNode("!", (self._unary(),))
         if self._take("-"):
             inner = self._unary()
             if isinstance(inner, Literal) and isinstance(inner.value, (int, float)):
                 return Literal(-inner.value)
-            return Call("neg", (inner,))
+            return CallNode("neg", (inner,))
         return self._member(self._primary())
 
     def _member(self, of: Node) -> Node:
@@ -201,7 +203,7 @@ class Parser:
     def _dotted(self, of: Node) -> Node:
         field = self._field()
         if self._take("("):
-            return Call(field, self._arguments(")"), of)
+            return CallNode(field, self._arguments(")"), of)
         return Select(of, field)
 
     def _arguments(self, end: str) -> tuple[Node, ...]:
@@ -256,7 +258,7 @@ class Parser:
         if text == "null":
             return Literal(None)
         if self._take("("):
-            return Call(text, self._arguments(")"))
+            return CallNode(text, self._arguments(")"))
         return Name(text)
 
 
@@ -273,7 +275,7 @@ def names_in(node: Node) -> set[str]:
             return names_in(of)
         case Index(of, at, _):
             return names_in(of) | names_in(at)
-        case Call(_, args, of):
+        case CallNode(_, args, of):
             return _all(args) | (names_in(of) if of is not None else set())
         case ListOf(items):
             return _all(items)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from moxwell.embedded.apiserver.cel.values import Failed
+from moxwell.embedded.apiserver.cel.values import EvaluationError
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -66,7 +66,7 @@ def parse_timestamp(text: Any) -> Any:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise Failed(f'invalid timestamp "{text}"') from None
+        raise EvaluationError(f'invalid timestamp "{text}"') from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
@@ -76,7 +76,7 @@ def parse_duration(text: Any) -> Any:
     body = text.lstrip("+-")
     parts = _DURATION.findall(body)
     if "".join(n + u for n, u in parts) != body and body != "0":
-        raise Failed(f'time: invalid duration "{text}"')
+        raise EvaluationError(f'time: invalid duration "{text}"')
     seconds = sum(float(n) * _UNITS[u] for n, u in parts)
     return timedelta(seconds=-seconds if text.startswith("-") else seconds)
 

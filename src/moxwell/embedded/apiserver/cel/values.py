@@ -12,7 +12,7 @@ from typing import Any
 from moxwell.errors import Invalid
 
 
-class Failed(Invalid):
+class EvaluationError(Invalid):
     """The expression has no value; the text is CEL's own."""
 
 
@@ -28,7 +28,7 @@ NONE = Optional(False)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Quantity:
+class CelQuantity:
     amount: Fraction
 
 
@@ -41,8 +41,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def overload() -> Failed:
-    return Failed("no such overload")
+def overload() -> EvaluationError:
+    return EvaluationError("no such overload")
 
 
 def type_name(value: Any) -> str:
@@ -95,7 +95,7 @@ def compare(a: Any, b: Any) -> int:
 
 def bounded(number: int) -> int:
     if not -(2**63) <= number < 2**63:
-        raise Failed("integer overflow")
+        raise EvaluationError("integer overflow")
     return number
 
 
@@ -135,7 +135,7 @@ def multiply(a: Any, b: Any) -> Any:
 def divide(a: Any, b: Any) -> Any:
     if type(a) is type(b) is int:
         if b == 0:
-            raise Failed("division by zero")
+            raise EvaluationError("division by zero")
         found = abs(a) // abs(b)
         return found if (a < 0) == (b < 0) else -found
     if type(a) is type(b) is float:
@@ -147,7 +147,7 @@ def modulo(a: Any, b: Any) -> Any:
     if not type(a) is type(b) is int:
         raise overload()
     if b == 0:
-        raise Failed("modulus by zero")
+        raise EvaluationError("modulus by zero")
     return a - b * divide(a, b)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
 MISSING = object()
 NOWHERE = "<nil>"  # what a genuine apiserver says of schemas that combine others
-Check = Callable[[Any, str, list[Cause], Any], None]
-Test = Callable[[Any, str, list[Cause]], None]
+Check = Callable[[Any, str, list[StatusCause], Any], None]
+Test = Callable[[Any, str, list[StatusCause]], None]
 
 
 def shown(value: Any) -> str:
@@ -25,24 +25,24 @@ def shown(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def wrong(path: str, value: Any, why: str, reason: str = "FieldValueInvalid") -> Cause:
-    return Cause(reason, f"Invalid value: {shown(value)}: {why}", path)
+def wrong(path: str, value: Any, why: str, reason: str = "FieldValueInvalid") -> StatusCause:
+    return StatusCause(reason, f"Invalid value: {shown(value)}: {why}", path)
 
 
 def all_of(checks: list[Check]) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         for check in checks:
             check(value, path, found, MISSING)
 
     return test
 
 
-def _passing(checks: list[Check], value: Any, path: str) -> tuple[int, list[Cause]]:
+def _passing(checks: list[Check], value: Any, path: str) -> tuple[int, list[StatusCause]]:
     """How many pass, and what is wrong with the best of the others."""
     passed = 0
-    best: list[Cause] = []
+    best: list[StatusCause] = []
     for check in checks:
-        problems: list[Cause] = []
+        problems: list[StatusCause] = []
         check(value, path, problems, MISSING)
         if not problems:
             passed += 1
@@ -52,7 +52,7 @@ def _passing(checks: list[Check], value: Any, path: str) -> tuple[int, list[Caus
 
 
 def any_of(checks: list[Check]) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         passed, best = _passing(checks, value, path)
         if not passed:
             found.append(wrong(NOWHERE, "", f'"{path}" must validate at least one schema (anyOf)'))
@@ -62,7 +62,7 @@ def any_of(checks: list[Check]) -> Test:
 
 
 def one_of(checks: list[Check]) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         passed, best = _passing(checks, value, path)
         if passed == 1:
             return
@@ -76,8 +76,8 @@ def one_of(checks: list[Check]) -> Test:
 
 
 def none_of(check: Check) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
-        problems: list[Cause] = []
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+        problems: list[StatusCause] = []
         check(value, path, problems, MISSING)
         if not problems:
             found.append(wrong(NOWHERE, "", f'"{path}" must not validate the schema (not)'))

@@ -8,11 +8,12 @@ A definition is served from the commit of its creation on; the conditions that s
 import re
 from typing import Any
 
-from moxwell.embedded.apiserver.core import Core
+from moxwell.api.kinds import ScalePaths
+from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.crd.model import CustomModel
-from moxwell.embedded.apiserver.hooks import Convert
-from moxwell.embedded.apiserver.object_cache import Change
-from moxwell.embedded.apiserver.resources import Column, Face, ScalePaths
+from moxwell.embedded.apiserver.hooks import ConvertHook
+from moxwell.embedded.apiserver.object_cache import ObjectChange
+from moxwell.embedded.apiserver.resources import ServedResource, TableColumn
 
 Object = dict[str, Any]
 STORE = "customresourcedefinitions.apiextensions.k8s.io"
@@ -28,40 +29,40 @@ def version_order(name: str) -> tuple[int, int, int, str]:
     return (stage, -int(found[1]), -int(found[3] or 0), name)
 
 
-class Definitions:
+class CrdRegistrar:
     """Keeps the registry in step with the CRDs."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ServerContext) -> None:
         self._core = core
         self._specs: dict[str, Any] = {}
 
     def load(self) -> None:
-        for record in self._core.state.table(STORE).scan():
+        for record in self._core.cache.table(STORE).scan():
             self._serve(record.object())
 
-    def changed(self, change: Change) -> None:
-        if change.record.store != STORE:
+    def on_change(self, change: ObjectChange) -> None:
+        if change.record.group_resource != STORE:
             return
         name = change.record.name
         if change.deleted:
             self._specs.pop(name, None)
             self._core.registry.drop(name)
-            self._core.feeds.end(name)
+            self._core.watch_caches.end(name)
         else:
             self._serve(change.record.object())
 
     def _serve(self, crd: Object) -> None:
         name = crd["metadata"]["name"]
         spec = (crd["spec"], bool(crd["metadata"].get("deletionTimestamp")))
-        if self._specs.get(name) == spec or taken(crd, self._core):
+        if self._specs.get(name) == spec or name_conflict(crd, self._core):
             return
         known = name in self._specs
         self._specs[name] = spec
         if known:
             self._core.registry.drop(name)
-        self._core.registry.put(faces(crd, self._core))
+        self._core.registry.put(crd_resources(crd, self._core))
         if known and not spec[1]:
-            self._core.feeds.end(name)  # watchers come back and see the new schema
+            self._core.watch_caches.end(name)  # watchers come back and see the new schema
 
 
 _CONFLICTS = (
@@ -72,13 +73,14 @@ _CONFLICTS = (
 )
 
 
-def taken(crd: Object, core: Core) -> tuple[str, str] | None:
+def name_conflict(crd: Object, core: ServerContext) -> tuple[str, str] | None:
     """The last name of a definition that another one of its group has already, and the reason."""
     names, found = crd["spec"]["names"], None
     others = [
-        face
-        for face in core.registry.hubs()
-        if face.group == crd["spec"]["group"] and face.store != crd["metadata"]["name"]
+        resource
+        for resource in core.registry.hubs()
+        if resource.group == crd["spec"]["group"]
+        and resource.group_resource != crd["metadata"]["name"]
     ]
     used = {
         "plural": {f.plural for f in others} | {s for f in others for s in (f.singular, *f.short)},
@@ -93,7 +95,7 @@ def taken(crd: Object, core: Core) -> tuple[str, str] | None:
     return found
 
 
-def faces(crd: Object, core: Core) -> list[Face]:
+def crd_resources(crd: Object, core: ServerContext) -> list[ServedResource]:
     """The faces of all served versions."""
     spec = crd["spec"]
     versions = sorted(spec["versions"], key=lambda v: version_order(v["name"]))
@@ -101,7 +103,7 @@ def faces(crd: Object, core: Core) -> list[Face]:
     meta = core.tables.types.struct("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta")
     convert = core.hooks.converters.get(crd["metadata"]["name"])
     return [
-        _face(
+        _served_resource(
             crd,
             version,
             hub,
@@ -117,29 +119,29 @@ def _preserves(spec: Object) -> bool:
     return bool(spec.get("preserveUnknownFields"))
 
 
-def _face(
-    crd: Object, version: Object, hub: str, model: CustomModel, convert: Convert | None
-) -> Face:
+def _served_resource(
+    crd: Object, version: Object, hub: str, model: CustomModel, convert: ConvertHook | None
+) -> ServedResource:
     spec, names = crd["spec"], crd["spec"]["names"]
     subresources = version.get("subresources") or {}
     warning = ""
     if version.get("deprecated"):
         kind = f"{spec['group']}/{version['name']} {names['kind']}"
         warning = version.get("deprecationWarning") or f"{kind} is deprecated"
-    return Face(
+    return ServedResource(
         group=spec["group"],
         version=version["name"],
         kind=names["kind"],
         plural=names["plural"],
         singular=names.get("singular") or names["kind"].lower(),
         namespaced=spec["scope"] == "Namespaced",
-        store=crd["metadata"]["name"],
+        group_resource=crd["metadata"]["name"],
         hub=f"{spec['group']}/{hub}",
         model=model,
         list_kind=names.get("listKind") or f"{names['kind']}List",
         short=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        subs=tuple(name for name in ("status", "scale") if name in subresources),
+        subresources=tuple(name for name in ("status", "scale") if name in subresources),
         columns=tuple(_column(c) for c in version.get("additionalPrinterColumns") or ()),
         custom=True,
         scale=_scale(subresources.get("scale")),
@@ -150,8 +152,8 @@ def _face(
     )
 
 
-def _column(column: Object) -> Column:
-    return Column(
+def _column(column: Object) -> TableColumn:
+    return TableColumn(
         column["name"],
         column["type"],
         column["jsonPath"],

@@ -7,18 +7,18 @@ from typing import Any
 
 from moxwell.embedded.apiserver import jsonpath, merge_schema
 from moxwell.embedded.apiserver.builtin.fields import as_text
-from moxwell.embedded.apiserver.builtin.go_types import Read, WrongType
+from moxwell.embedded.apiserver.builtin.go_types import GoTypeMismatch, Read
 from moxwell.embedded.apiserver.crd import pruning
 from moxwell.embedded.apiserver.crd.composition import MISSING
-from moxwell.embedded.apiserver.crd.validation import Findings, validator
+from moxwell.embedded.apiserver.crd.validation import ValidationErrors, validator
 from moxwell.embedded.apiserver.resources import Object
-from moxwell.embedded.apiserver.status_errors import Cause, bad_request
+from moxwell.embedded.apiserver.status_errors import StatusCause, bad_request
 
 
 class CustomModel:
     """One version of one custom kind."""
 
-    counts_generation = True
+    has_generation = True
 
     def __init__(self, version: dict[str, Any], *, preserve: bool, read_meta: Read) -> None:
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
@@ -36,8 +36,8 @@ class CustomModel:
         self.selectable = frozenset(self._paths)
 
     @cached_property
-    def shape(self) -> merge_schema.Shape:
-        return merge_schema.custom(self.schema)
+    def merge_schema(self) -> merge_schema.MergeSchema:
+        return merge_schema.for_custom_resource(self.schema)
 
     @cached_property
     def _validate(self) -> Any:
@@ -49,7 +49,7 @@ class CustomModel:
         properties["metadata"] = {"type": "object", "properties": {"name": named} if named else {}}
         return validator({**schema, "properties": properties}, root=True)
 
-    def read(self, obj: Object, unknown: list[str] | None) -> Object:
+    def decode(self, obj: Object, unknown: list[str] | None) -> Object:
         meta = obj.get("metadata")
         if meta is not None and not isinstance(meta, dict):
             raise bad_request("json: cannot unmarshal metadata into Go value of type v1.ObjectMeta")
@@ -57,8 +57,8 @@ class CustomModel:
             self._prune(obj, "", unknown)
         try:
             obj["metadata"] = self._read_meta(meta or {}, "metadata", unknown)
-        except WrongType as error:
-            raise WrongType(error.message.replace(".metadata.", ".")) from None
+        except GoTypeMismatch as error:
+            raise GoTypeMismatch(error.message.replace(".metadata.", ".")) from None
         if unknown:
             unknown.sort()
         return obj
@@ -67,21 +67,21 @@ class CustomModel:
         if self._fill is not None:
             self._fill(obj)
 
-    def prepare(self, new: Object, old: Object | None, sub: str) -> None:
+    def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
         """Nothing: status is kept apart by the writer."""
 
-    def check(self, new: Object, old: Object | None, sub: str) -> list[Cause]:
+    def validate(self, new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
         if self.schema is None:
             return []
-        found = Findings()
-        whole = new
-        if sub == "status" and self._status and old is not None and "status" in new:
-            whole = {**old, "status": new.get("status")}
-        self._validate(whole, "", found, MISSING if old is None else old)
+        found = ValidationErrors()
+        complete = new
+        if subresource == "status" and self._status and old is not None and "status" in new:
+            complete = {**old, "status": new.get("status")}
+        self._validate(complete, "", found, MISSING if old is None else old)
         found.ask_rules()
-        return found if sub == "status" else found + self._scale_causes(new)
+        return found if subresource == "status" else found + self._scale_causes(new)
 
-    def _scale_causes(self, new: Object) -> list[Cause]:
+    def _scale_causes(self, new: Object) -> list[StatusCause]:
         """The replicas a scale subresource would show must be readable."""
         if not self._replicas:
             return []
@@ -97,14 +97,14 @@ class CustomModel:
                     f"{path} accessor error: {at} is of the type {kind}, expected"
                     f" map[string]interface{{}}"
                 )
-                return [Cause("FieldValueInvalid", f"Invalid value: 0: {text}", path)]
+                return [StatusCause("FieldValueInvalid", f"Invalid value: 0: {text}", path)]
         value = at.get(self._replicas[-1])
         if isinstance(value, int) and value < 0:
             path = "." + ".".join(self._replicas)
             text = f"Invalid value: {value}: should be a non-negative integer"
-            return [Cause("FieldValueInvalid", text, path)]
+            return [StatusCause("FieldValueInvalid", text, path)]
         return []
 
-    def field(self, obj: Object, path: str) -> str:
+    def field_value(self, obj: Object, path: str) -> str:
         found = self._paths[path](obj)
         return as_text(found[0] if found else None, path)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moxwell.embedded.apiserver.cel import compiler, parser, types
-from moxwell.embedded.apiserver.cel.values import NONE, Failed, Optional
+from moxwell.embedded.apiserver.cel.values import NONE, EvaluationError, Optional
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.status_errors import StatusCause
 from moxwell.errors import Invalid
 
 Schema = Mapping[str, Any]
-Rules = Callable[[Any, str, list[Cause], Any, bool], None]
+Rules = Callable[[Any, str, list[StatusCause], Any, bool], None]
 _REASONS = {
     "": "FieldValueInvalid",
     "FieldValueInvalid": "FieldValueInvalid",
@@ -26,7 +26,7 @@ _REASONS = {
 }
 
 
-class BadRule(Invalid):
+class InvalidRule(Invalid):
     """A rule that cannot be compiled; ``field`` says which part of it."""
 
     def __init__(self, message: str, field: str) -> None:
@@ -34,12 +34,12 @@ class BadRule(Invalid):
         self.field = field
 
 
-class Rule:
+class CompiledRule:
     """One compiled rule."""
 
     def __init__(self, given: Mapping[str, Any], kind: types.Type, schema_type: str) -> None:
         self._text = given["rule"].strip()
-        self._given, self._shown = given, schema_type
+        self._given, self._format_value = given, schema_type
         self.optional_old = bool(given.get("optionalOldSelf"))
         old = types.Type("optional", element=kind) if self.optional_old else kind
         variables = {"self": kind, "oldSelf": old}
@@ -49,7 +49,9 @@ class Rule:
             self._message = _compiled(text, variables, ("string", "dyn"), "messageExpression")
         self.transition = "oldSelf" in parser.names_in(parser.parse(self._text))
 
-    def check(self, value: Any, path: str, found: list[Cause], old: Any, has_old: bool) -> None:
+    def check(
+        self, value: Any, path: str, found: list[StatusCause], old: Any, has_old: bool
+    ) -> None:
         if self.transition and not has_old and not self.optional_old:
             return
         env = {"self": value, "oldSelf": old}
@@ -57,8 +59,8 @@ class Rule:
             env["oldSelf"] = Optional(True, old) if has_old else NONE
         try:
             if self._run(env) is not True:
-                found.append(self._cause(self._said(env), path, _shown(value)))
-        except Failed as failed:
+                found.append(self._cause(self._message_for_env(env), path, _format_value(value)))
+        except EvaluationError as failed:
             if str(failed).startswith("no such overload"):
                 text = (
                     f"'{failed}': call arguments did not match a supported operator, function"
@@ -67,32 +69,32 @@ class Rule:
                 )
             else:
                 text = f"{failed} evaluating rule: {self._given.get('message') or self._text}"
-            found.append(self._cause(text, path, f'"{self._shown}": '))
+            found.append(self._cause(text, path, f'"{self._format_value}": '))
 
-    def _said(self, env: dict[str, Any]) -> str:
+    def _message_for_env(self, env: dict[str, Any]) -> str:
         if self._message is not None:
             try:
                 text = self._message(env)
-            except Failed:
+            except EvaluationError:
                 text = ""
             if isinstance(text, str) and text.strip() and "\n" not in text:
                 return text.strip()
         message: str = self._given.get("message") or ""
         return message.strip() or f"failed rule: {self._text}"
 
-    def _cause(self, text: str, path: str, shown_value: str) -> Cause:
+    def _cause(self, text: str, path: str, shown_value: str) -> StatusCause:
         where = path + (self._given.get("fieldPath") or "")
         reason = _REASONS.get(self._given.get("reason") or "", "FieldValueInvalid")
         shown = {
             "FieldValueForbidden": f"Forbidden: {text}",
             "FieldValueRequired": f"Required value: {text}",
-            "FieldValueDuplicate": f'Duplicate value: "{self._shown}"',
+            "FieldValueDuplicate": f'Duplicate value: "{self._format_value}"',
         }.get(reason, f"Invalid value: {shown_value}{text}")
         where = where.removeprefix(".") if not path else where
-        return Cause(reason, shown, where or "<nil>")
+        return StatusCause(reason, shown, where or "<nil>")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Scalars are shown with the message, objects and lists are not."""
     return "" if isinstance(value, (dict, list)) else encode(value).decode() + ": "
 
@@ -102,11 +104,11 @@ def _compiled(
 ) -> Callable[[dict[str, Any]], Any]:
     try:
         run, kind = compiler.program(text, variables)
-    except parser.SyntaxProblem as problem:
-        raise BadRule(f"compilation failed: ERROR: <input>:1:1: {problem}", field) from problem
+    except parser.CelSyntaxError as problem:
+        raise InvalidRule(f"compilation failed: ERROR: <input>:1:1: {problem}", field) from problem
     if kind.name not in wanted:
         what = "a bool" if field == "rule" else "a string"
-        raise BadRule(f"cel expression must evaluate to {what}", field)
+        raise InvalidRule(f"cel expression must evaluate to {what}", field)
     return run
 
 
@@ -117,10 +119,10 @@ def compile_rules(schema: Schema, *, root: bool = False) -> Rules | None:
         return None
     kind = types.from_schema(schema, root=root)
     shown = schema.get("type", "object")
-    rules = [Rule(rule, kind, shown) for rule in given]
+    rules = [CompiledRule(rule, kind, shown) for rule in given]
     convert = kind.convert
 
-    def check(value: Any, path: str, found: list[Cause], old: Any, has_old: bool) -> None:
+    def check(value: Any, path: str, found: list[StatusCause], old: Any, has_old: bool) -> None:
         if convert is not None:
             value = convert(value)
             old = convert(old) if has_old else old

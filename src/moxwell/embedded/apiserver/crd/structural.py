@@ -13,30 +13,34 @@ from typing import Any
 
 from moxwell.embedded.apiserver import jsonpath, regex
 from moxwell.embedded.apiserver.crd import composition, validation
-from moxwell.embedded.apiserver.crd.rules import BadRule, compile_rules
+from moxwell.embedded.apiserver.crd.rules import InvalidRule, compile_rules
 from moxwell.embedded.apiserver.metadata import LABEL_1035_TEXT
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
 Object = dict[str, Any]
 _label = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?").fullmatch
 
 
-def _required(field: str, why: str = "") -> Cause:
-    return Cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
+def _required(field: str, why: str = "") -> StatusCause:
+    return StatusCause(
+        "FieldValueRequired", f"Required value: {why}" if why else "Required value", field
+    )
 
 
-def _invalid(field: str, value: Any, why: str) -> Cause:
-    return Cause("FieldValueInvalid", f"Invalid value: {encode(value).decode()}: {why}", field)
+def _invalid(field: str, value: Any, why: str) -> StatusCause:
+    return StatusCause(
+        "FieldValueInvalid", f"Invalid value: {encode(value).decode()}: {why}", field
+    )
 
 
-def _forbidden(field: str, why: str) -> Cause:
-    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
+def _forbidden(field: str, why: str) -> StatusCause:
+    return StatusCause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
-def check(new: Object, old: Object | None, sub: str) -> list[Cause]:
+def check(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
     """Everything wrong with a definition."""
-    if sub == "status":
+    if subresource == "status":
         return []
     spec = new.get("spec") or {}
     found = _names(new, spec)
@@ -47,7 +51,7 @@ def check(new: Object, old: Object | None, sub: str) -> list[Cause]:
     return found
 
 
-def _names(new: Object, spec: Object) -> list[Cause]:
+def _names(new: Object, spec: Object) -> list[StatusCause]:
     names, group, found = spec.get("names") or {}, spec.get("group", ""), []
     name = new["metadata"].get("name", "")
     if name != f"{names.get('plural', '')}.{group}":
@@ -65,7 +69,7 @@ def _names(new: Object, spec: Object) -> list[Cause]:
             f'Unsupported value: "{spec.get("scope", "")}": supported values: "Cluster",'
             ' "Namespaced"'
         )
-        found.append(Cause("FieldValueNotSupported", text, "spec.scope"))
+        found.append(StatusCause("FieldValueNotSupported", text, "spec.scope"))
     return found
 
 
@@ -77,7 +81,7 @@ _GO_VERSION = (
 )  # fmt: skip
 
 
-def _versions(spec: Object, stored: Any) -> list[Cause]:
+def _versions(spec: Object, stored: Any) -> list[StatusCause]:
     versions, found = spec.get("versions") or [], []
     if not versions:
         return [
@@ -113,13 +117,13 @@ def _versions(spec: Object, stored: Any) -> list[Cause]:
     return found
 
 
-def _version(version: Object, at: int, *, alone: bool) -> list[Cause]:
+def _version(version: Object, at: int, *, alone: bool) -> list[StatusCause]:
     field = f"spec.versions[{at}].schema.openAPIV3Schema"
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is None:
         return [_required(field)]
     place = "spec.validation.openAPIV3Schema" if alone else field
-    found: list[Cause] = []
+    found: list[StatusCause] = []
     if schema.get("type") != "object":
         text = (
             "must be object at the root" if schema.get("type") else "must not be empty at the root"
@@ -135,13 +139,13 @@ def _version(version: Object, at: int, *, alone: bool) -> list[Cause]:
     return found + _columns(version, at) + _scale(version, at)
 
 
-def _columns(version: Object, at: int) -> list[Cause]:
+def _columns(version: Object, at: int) -> list[StatusCause]:
     found = []
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
         field = f"spec.versions[{at}].additionalPrinterColumns[{index}]"
         try:
             jsonpath.compile(column.get("jsonPath", ""))
-        except jsonpath.BadPath as problem:
+        except jsonpath.InvalidJsonPath as problem:
             found.append(_invalid(f"{field}.jsonPath", column.get("jsonPath"), str(problem)))
         kinds = ("integer", "number", "string", "boolean", "date")
         if column.get("type") not in kinds:
@@ -150,7 +154,7 @@ def _columns(version: Object, at: int) -> list[Cause]:
     return found
 
 
-def _scale(version: Object, at: int) -> list[Cause]:
+def _scale(version: Object, at: int) -> list[StatusCause]:
     scale = (version.get("subresources") or {}).get("scale")
     if scale is None:
         return []
@@ -165,7 +169,9 @@ def _scale(version: Object, at: int) -> list[Cause]:
     return found
 
 
-def _node(schema: Mapping[str, Any], at: str, found: list[Cause], *, root: bool = False) -> None:
+def _node(
+    schema: Mapping[str, Any], at: str, found: list[StatusCause], *, root: bool = False
+) -> None:
     """Structural: every field has a type, and nothing is declared inside a combination."""
     if "$ref" in schema:
         found.append(_forbidden(f"{at}.$ref", "$ref is not supported"))
@@ -192,16 +198,16 @@ def _node(schema: Mapping[str, Any], at: str, found: list[Cause], *, root: bool 
     _below(schema, at, found)
 
 
-def _pattern(schema: Mapping[str, Any], at: str, found: list[Cause]) -> None:
+def _pattern(schema: Mapping[str, Any], at: str, found: list[StatusCause]) -> None:
     if text := schema.get("pattern"):
         try:
-            regex.compiled(text)
-        except regex.BadPattern as problem:
+            regex.compile_pattern(text)
+        except regex.InvalidPattern as problem:
             why = f"must be a valid regular expression, but isn't: {problem}"
             found.append(_invalid(f"{at}.pattern", text, why))
 
 
-def _below(schema: Mapping[str, Any], at: str, found: list[Cause]) -> None:
+def _below(schema: Mapping[str, Any], at: str, found: list[StatusCause]) -> None:
     for name, inner in (schema.get("properties") or {}).items():
         _node(inner, f"{at}.properties[{name}]", found)
     if isinstance(rest := schema.get("additionalProperties"), Mapping):
@@ -220,7 +226,7 @@ def _below(schema: Mapping[str, Any], at: str, found: list[Cause]) -> None:
         _plain(inner, f"{at}.not", found, False)
 
 
-def _plain(schema: Mapping[str, Any], at: str, found: list[Cause], typed: bool) -> None:
+def _plain(schema: Mapping[str, Any], at: str, found: list[StatusCause], typed: bool) -> None:
     for word in ("type", "default", "nullable", "description", "additionalProperties"):
         if schema.get(word) and not (typed and word == "type"):
             text = (
@@ -234,12 +240,14 @@ def _plain(schema: Mapping[str, Any], at: str, found: list[Cause], typed: bool) 
         _plain(inner, f"{at}.properties[{name}]", found, False)
 
 
-def _rules(schema: Mapping[str, Any], at: str, found: list[Cause], *, root: bool = False) -> None:
+def _rules(
+    schema: Mapping[str, Any], at: str, found: list[StatusCause], *, root: bool = False
+) -> None:
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         field = f"{at}.x-kubernetes-validations[{index}]"
         try:
             compile_rules({**schema, "x-kubernetes-validations": [rule]}, root=root)
-        except BadRule as problem:
+        except InvalidRule as problem:
             found.append(
                 _invalid(f"{field}.{problem.field}", rule.get(problem.field, ""), str(problem))
             )
@@ -250,13 +258,13 @@ def _rules(schema: Mapping[str, Any], at: str, found: list[Cause], *, root: bool
             _rules(inner, f"{at}.{word}", found)
 
 
-def _defaults(schema: Mapping[str, Any], at: str, found: list[Cause]) -> None:
+def _defaults(schema: Mapping[str, Any], at: str, found: list[StatusCause]) -> None:
     if "default" in schema:
-        problems: list[Cause] = []
+        problems: list[StatusCause] = []
         validation.validator(schema)(schema["default"], "", problems, composition.MISSING)
         for problem in problems:
             where = f"{at}.default" + (f".{problem.field}" if problem.field else "")
-            found.append(Cause(problem.reason, problem.message, where))
+            found.append(StatusCause(problem.reason, problem.message, where))
     for name, inner in (schema.get("properties") or {}).items():
         _defaults(inner, f"{at}.properties[{name}]", found)
     for word in ("additionalProperties", "items"):
@@ -264,19 +272,19 @@ def _defaults(schema: Mapping[str, Any], at: str, found: list[Cause]) -> None:
             _defaults(inner, f"{at}.{word}", found)
 
 
-def _conversion(spec: Object) -> list[Cause]:
+def _conversion(spec: Object) -> list[StatusCause]:
     conversion = spec.get("conversion") or {}
     strategy = conversion.get("strategy")
     if strategy not in ("None", "Webhook"):
         text = f'Unsupported value: "{strategy}": supported values: "None", "Webhook"'
-        return [Cause("FieldValueNotSupported", text, "spec.conversion.strategy")]
+        return [StatusCause("FieldValueNotSupported", text, "spec.conversion.strategy")]
     if strategy == "Webhook" and not conversion.get("webhook"):
         text = "required when strategy is set to Webhook"
         return [_required("spec.conversion.webhookClientConfig", text)]
     return []
 
 
-def _fixed(new: Object, old: Object) -> list[Cause]:
+def _fixed(new: Object, old: Object) -> list[StatusCause]:
     found = []
     for path in (("scope",), ("names", "kind"), ("names", "plural"), ("group",)):
         a: Any = new

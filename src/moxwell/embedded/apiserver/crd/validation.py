@@ -14,12 +14,12 @@ from moxwell.embedded.apiserver.crd import composition, formats
 from moxwell.embedded.apiserver.crd.composition import MISSING, NOWHERE, Check, Test, shown, wrong
 from moxwell.embedded.apiserver.crd.rules import Rules, compile_rules
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import Cause
+from moxwell.embedded.apiserver.status_errors import StatusCause
 
 Schema = Mapping[str, Any]
 
 
-class Findings(list[Cause]):
+class ValidationErrors(list[StatusCause]):
     """What is wrong, and the rules to ask when the types are right."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Findings(list[Cause]):
                 "Invalid value: null: some validation rules were not checked because the object was"
                 " invalid; correct the existing errors to complete validation"
             )
-            self.append(Cause("FieldValueInvalid", text, NOWHERE))
+            self.append(StatusCause("FieldValueInvalid", text, NOWHERE))
             return
         for rules, value, path, old in self.later:
             rules(value, path, self, None if old is MISSING else old, old is not MISSING)
@@ -66,7 +66,7 @@ def validator(schema: Schema, *, root: bool = False) -> Check:
     is_right = _type_test(schema)
     nullable = bool(schema.get("nullable"))
 
-    def check(value: Any, path: str, found: list[Cause], old: Any) -> None:
+    def check(value: Any, path: str, found: list[StatusCause], old: Any) -> None:
         if value is None and nullable:
             return
         if old is not MISSING and old == value:
@@ -83,7 +83,7 @@ def validator(schema: Schema, *, root: bool = False) -> Check:
             test(value, path, found)
         for descend in below:
             descend(value, path, found, old)
-        if rules is not None and isinstance(found, Findings):
+        if rules is not None and isinstance(found, ValidationErrors):
             found.later.append((rules, value, path, old))
 
     return check
@@ -129,7 +129,7 @@ def _tests(schema: Schema) -> list[Test]:
         ("oneOf", composition.one_of),
     ):
         if keyword in schema and not schema.get("x-kubernetes-int-or-string"):
-            found.append(tester([validator(sub) for sub in schema[keyword]]))
+            found.append(tester([validator(subresource) for subresource in schema[keyword]]))
     if "not" in schema:
         found.append(composition.none_of(validator(schema["not"])))
     return found
@@ -138,10 +138,10 @@ def _tests(schema: Schema) -> list[Test]:
 def _enum(allowed: Any, schema: Schema) -> Test:
     listed = ", ".join(encode(a).decode() for a in allowed)
 
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         if value not in allowed:
             text = f"Unsupported value: {shown(value)}: supported values: {listed}"
-            found.append(Cause("FieldValueNotSupported", text, path))
+            found.append(StatusCause("FieldValueNotSupported", text, path))
 
     return test
 
@@ -153,7 +153,7 @@ def _bound(
         exclusive = bool(schema.get(exclusive_key))
         text = f"{word} {shown(limit)}" if exclusive else f"{word} or equal to {shown(limit)}"
 
-        def test(value: Any, path: str, found: list[Cause]) -> None:
+        def test(value: Any, path: str, found: list[StatusCause]) -> None:
             if isinstance(value, str):
                 return
             if not holds(value, limit) or (exclusive and value == limit):
@@ -164,12 +164,12 @@ def _bound(
     return make
 
 
-def _checked(path: str, how: str) -> Cause:
+def _checked(path: str, how: str) -> StatusCause:
     return wrong(NOWHERE, "", f"Checked value must be of type integer {how} in {path}")
 
 
 def _multiple(of: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         if value <= 0:  # a genuine apiserver divides the wrong way round
             text = f"factor MultipleOf declared for {path} must be positive: {shown(value)}"
             found.append(wrong(path, value, text))
@@ -180,16 +180,16 @@ def _multiple(of: Any, schema: Schema) -> Test:
 
 
 def _max_length(limit: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         if isinstance(value, str) and len(value) > limit:
             text = f"Too long: may not be more than {limit} bytes"
-            found.append(Cause("FieldValueTooLong", text, path))
+            found.append(StatusCause("FieldValueTooLong", text, path))
 
     return test
 
 
 def _min_length(limit: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         if isinstance(value, str) and len(value) < limit:
             text = f"{path} in body should be at least {limit} chars long"
             found.append(wrong(path, value, text))
@@ -198,18 +198,18 @@ def _min_length(limit: Any, schema: Schema) -> Test:
 
 
 def _too_many(limit: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         if len(value) > limit:
             items = "item" if limit == 1 else "items"
             text = f"Too many: {len(value)}: must have at most {limit} {items}"
-            found.append(Cause("FieldValueTooMany", text, path))
+            found.append(StatusCause("FieldValueTooMany", text, path))
 
     return test
 
 
 def _too_few(word: str) -> Callable[[Any, Schema], Test]:
     def make(limit: Any, schema: Schema) -> Test:
-        def test(value: Any, path: str, found: list[Cause]) -> None:
+        def test(value: Any, path: str, found: list[StatusCause]) -> None:
             if len(value) < limit:
                 text = f"{path} in body should have at least {limit} {word}"
                 found.append(wrong(path, len(value), text))
@@ -220,9 +220,9 @@ def _too_few(word: str) -> Callable[[Any, Schema], Test]:
 
 
 def _pattern(text: Any, schema: Schema) -> Test:
-    pattern = regex.compiled(text)
+    pattern = regex.compile_pattern(text)
 
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         if isinstance(value, str) and not pattern.matches(value):
             found.append(wrong(path, value, f"{path} in body should match '{text}'"))
 
@@ -230,11 +230,11 @@ def _pattern(text: Any, schema: Schema) -> Test:
 
 
 def _required(names: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         for name in names:
             if name not in value:
                 at = f"{path}.{name}" if path else name
-                found.append(Cause("FieldValueRequired", "Required value", at))
+                found.append(StatusCause("FieldValueRequired", "Required value", at))
 
     return test
 
@@ -248,7 +248,7 @@ def _format(name: Any, schema: Schema) -> Test:
         return _range(name, limit)
     is_right = formats.FORMATS.get(name)
 
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         if is_right is not None and isinstance(value, str) and not is_right(value):
             text = f"{path} in body must be of type {name}: {shown(value)}"
             found.append(wrong(path, value, text, "FieldValueTypeInvalid"))
@@ -257,7 +257,7 @@ def _format(name: Any, schema: Schema) -> Test:
 
 
 def _range(name: str, limit: int) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         if not -limit <= value < limit:
             found.append(_checked(path, f"with format {name}"))
 
@@ -282,7 +282,7 @@ _MAKERS: Mapping[str, Callable[[Any, Schema], Test]] = {
 
 
 def _unique(keys: Sequence[str]) -> Test:
-    def test(value: Any, path: str, found: list[Cause]) -> None:
+    def test(value: Any, path: str, found: list[StatusCause]) -> None:
         seen = set()
         for at, item in enumerate(value):
             named = (
@@ -293,22 +293,24 @@ def _unique(keys: Sequence[str]) -> Test:
             text = encode(named)
             if text in seen:
                 duplicate = f"Duplicate value: {text.decode()}"
-                found.append(Cause("FieldValueDuplicate", duplicate, f"{path}[{at}]"))
+                found.append(StatusCause("FieldValueDuplicate", duplicate, f"{path}[{at}]"))
             seen.add(text)
 
     return test
 
 
-def _embedded(value: Any, path: str, found: list[Cause]) -> None:
+def _embedded(value: Any, path: str, found: list[StatusCause]) -> None:
     for name in ("apiVersion", "kind"):
         if not value.get(name):
-            found.append(Cause("FieldValueRequired", "Required value", f"{path}.{name}"))
+            found.append(StatusCause("FieldValueRequired", "Required value", f"{path}.{name}"))
 
 
 def _below(schema: Schema) -> list[Check]:
     found: list[Check] = []
     if properties := schema.get("properties"):
-        found.append(_members({key: validator(sub) for key, sub in properties.items()}))
+        found.append(
+            _members({key: validator(subresource) for key, subresource in properties.items()})
+        )
     if isinstance(rest := schema.get("additionalProperties"), Mapping):
         found.append(_values(validator(rest)))
     if items := schema.get("items"):
@@ -318,7 +320,7 @@ def _below(schema: Schema) -> list[Check]:
 
 
 def _members(checks: Mapping[str, Check]) -> Check:
-    def check(value: Any, path: str, found: list[Cause], old: Any) -> None:
+    def check(value: Any, path: str, found: list[StatusCause], old: Any) -> None:
         if value.__class__ is not dict:
             return
         before = old if isinstance(old, dict) else {}
@@ -331,7 +333,7 @@ def _members(checks: Mapping[str, Check]) -> Check:
 
 
 def _values(inner: Check) -> Check:
-    def check(value: Any, path: str, found: list[Cause], old: Any) -> None:
+    def check(value: Any, path: str, found: list[StatusCause], old: Any) -> None:
         if value.__class__ is not dict:
             return
         before = old if isinstance(old, dict) else {}
@@ -345,7 +347,7 @@ def _items(inner: Check, keys: tuple[str, ...]) -> Check:
     def named(item: Any) -> Any:
         return tuple(str(item.get(k)) for k in keys) if isinstance(item, dict) else None
 
-    def check(value: Any, path: str, found: list[Cause], old: Any) -> None:
+    def check(value: Any, path: str, found: list[StatusCause], old: Any) -> None:
         if value.__class__ is not list:
             return
         before = {named(i): i for i in old} if keys and isinstance(old, list) else {}

@@ -2,25 +2,25 @@
 
 from typing import Any
 
-from moxwell.embedded.apiserver.core import Core
-from moxwell.embedded.apiserver.quota.limit_ranges import Limits
-from moxwell.embedded.apiserver.quota.resource_quotas import Quotas
-from moxwell.embedded.apiserver.request_info import Call
+from moxwell.embedded.apiserver.core import ServerContext
+from moxwell.embedded.apiserver.quota.limit_ranges import LimitRanger
+from moxwell.embedded.apiserver.quota.resource_quotas import ResourceQuotaController
+from moxwell.embedded.apiserver.request_info import ApiCall
 
 Object = dict[str, Any]
 
 
-class Rations:
+class QuotaAdmission:
     """What the writer asks."""
 
-    def __init__(self, core: Core) -> None:
-        self._limits, self._quotas = Limits(core), Quotas(core)
+    def __init__(self, core: ServerContext) -> None:
+        self._limits, self._quotas = LimitRanger(core), ResourceQuotaController(core)
 
-    def default(self, call: Call, obj: Object) -> None:
+    def default(self, call: ApiCall, obj: Object) -> None:
         """Give a new object what its namespace gives."""
         self._limits.default(call, obj)
 
-    def check(self, call: Call, new: Object, old: Object | None) -> None:
+    def check(self, call: ApiCall, new: Object, old: Object | None) -> None:
         """Refuse what its namespace may not have."""
         self._limits.check(call, new, old)
         self._quotas.check(call, new, old)

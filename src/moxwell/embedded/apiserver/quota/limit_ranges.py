@@ -9,45 +9,47 @@ from collections.abc import Iterator
 from typing import Any
 
 from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.core import Core
+from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.quota import resource_list, usage
 from moxwell.embedded.apiserver.quota.resource_list import Amount, Amounts
-from moxwell.embedded.apiserver.request_info import Call
+from moxwell.embedded.apiserver.request_info import ApiCall
 
 Object = dict[str, Any]
 STORE = "limitranges"
-NOTE = "kubernetes.io/limit-ranger"
+ANNOTATION = "kubernetes.io/limit-ranger"
 
 
-class Limits:
+class LimitRanger:
     """Applies the limit ranges of a namespace."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ServerContext) -> None:
         self._core = core
 
-    def default(self, call: Call, obj: Object) -> None:
+    def default(self, call: ApiCall, obj: Object) -> None:
         """Give a new Pod's containers what the namespace gives those who ask for nothing."""
-        if call.face.store != "pods" or call.sub:
+        if call.resource.group_resource != "pods" or call.subresource:
             return
         for item in self._items(call.namespace, "Container"):
-            give(obj, item)
+            apply_defaults(obj, item)
 
-    def check(self, call: Call, new: Object, old: Object | None) -> None:
+    def check(self, call: ApiCall, new: Object, old: Object | None) -> None:
         """Refuse what lies beyond the bounds."""
-        store = call.face.store
-        if call.sub or store not in ("pods", "persistentvolumeclaims"):
+        group_resource = call.resource.group_resource
+        if call.subresource or group_resource not in ("pods", "persistentvolumeclaims"):
             return
-        if store == "pods" and old is not None:
+        if group_resource == "pods" and old is not None:
             return
-        found = [w for item in self._items(call.namespace) for w in wrongs(item, store, new)]
-        said = list(dict.fromkeys(found))
-        if said:
-            why = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+        found = [
+            w for item in self._items(call.namespace) for w in violations(item, group_resource, new)
+        ]
+        messages = list(dict.fromkeys(found))
+        if messages:
+            why = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
             name = new["metadata"].get("name", "")
-            raise status_errors.forbidden(call.face.plural, call.face.group, name, why)
+            raise status_errors.forbidden(call.resource.plural, call.resource.group, name, why)
 
     def _items(self, namespace: str, kind: str = "") -> Iterator[Object]:
-        for record in self._core.state.scan_staged(STORE, f"{namespace}/"):
+        for record in self._core.cache.scan_staged(STORE, f"{namespace}/"):
             for item in (record.object().get("spec") or {}).get("limits") or ():
                 if not kind or item.get("type") == kind:
                     yield item
@@ -56,15 +58,15 @@ class Limits:
 # ---- defaults
 
 
-def give(pod: Object, item: Object) -> None:
+def apply_defaults(pod: Object, item: Object) -> None:
     spec = pod.get("spec") or {}
-    told: list[str] = []
+    changes: list[str] = []
     for part, word in (("containers", "container"), ("initContainers", "init container")):
         for container in spec.get(part) or ():
-            told += _given(container, item, word)
-    if told:
+            changes += _given(container, item, word)
+    if changes:
         notes = pod["metadata"].setdefault("annotations", {})
-        notes[NOTE] = f"LimitRanger plugin set: {'; '.join(told)}"
+        notes[ANNOTATION] = f"LimitRanger plugin set: {'; '.join(changes)}"
 
 
 def _given(container: Object, item: Object, word: str) -> Iterator[str]:
@@ -84,16 +86,16 @@ def _given(container: Object, item: Object, word: str) -> Iterator[str]:
 # ---- bounds
 
 
-def wrongs(item: Object, store: str, obj: Object) -> Iterator[str]:
+def violations(item: Object, group_resource: str, obj: Object) -> Iterator[str]:
     """What one item says against an object."""
     kind, spec = item.get("type", ""), obj.get("spec") or {}
-    if kind == "PersistentVolumeClaim" and store == "persistentvolumeclaims":
+    if kind == "PersistentVolumeClaim" and group_resource == "persistentvolumeclaims":
         asked = resource_list.read((spec.get("resources") or {}).get("requests"))
         yield from _least(item, kind, asked, {})
         yield from _most_asked(item, kind, asked)
-    elif kind == "Pod" and store == "pods":
+    elif kind == "Pod" and group_resource == "pods":
         yield from _bounds(item, kind, usage.sums(spec, "requests"), usage.sums(spec, "limits"))
-    elif kind == "Container" and store == "pods":
+    elif kind == "Container" and group_resource == "pods":
         for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
             resources = container.get("resources") or {}
             requests, limits = (
@@ -106,9 +108,9 @@ def _bounds(item: Object, kind: str, requests: Amounts, limits: Amounts) -> Iter
     yield from _least(item, kind, requests, limits)
     yield from _most(item, kind, requests, limits)
     for name, most in sorted(resource_list.read(item.get("maxLimitRequestRatio")).items()):
-        said = _ratio(requests.get(name), limits.get(name), most)
-        if said:
-            yield f"{name} max limit to request ratio per {kind} is {most}, but {said}"
+        messages = _ratio(requests.get(name), limits.get(name), most)
+        if messages:
+            yield f"{name} max limit to request ratio per {kind} is {most}, but {messages}"
 
 
 def _least(item: Object, kind: str, requests: Amounts, limits: Amounts) -> Iterator[str]:

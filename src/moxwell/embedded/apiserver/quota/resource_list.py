@@ -23,12 +23,12 @@ class Amount:
     suffix: str = ""
 
     def __add__(self, other: "Amount") -> "Amount":
-        form = other if not self.value else self
-        return Amount(self.value + other.value, form.suffix)
+        representation = other if not self.value else self
+        return Amount(self.value + other.value, representation.suffix)
 
     def __sub__(self, other: "Amount") -> "Amount":
-        form = other if not self.value else self
-        return Amount(self.value - other.value, form.suffix)
+        representation = other if not self.value else self
+        return Amount(self.value - other.value, representation.suffix)
 
     def __str__(self) -> str:
         return quantities.write(self.value, self.suffix)
@@ -72,6 +72,6 @@ def write(given: Amounts) -> dict[str, str]:
     return {name: str(value) for name, value in sorted(given.items())}
 
 
-def tell(given: Amounts) -> str:
+def format_list(given: Amounts) -> str:
     """``cpu=1,pods=2``, as quotas are explained."""
     return ",".join(f"{name}={text}" for name, text in write(given).items())

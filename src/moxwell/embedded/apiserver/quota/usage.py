@@ -26,21 +26,21 @@ PER_CLASS = ".storageclass.storage.k8s.io/"
 ENDED = ("Succeeded", "Failed")
 
 
-def of(store: str, obj: Object) -> Amounts:
+def usage_of(group_resource: str, obj: Object) -> Amounts:
     """What an object of a stored kind (``plural`` or ``plural.group``) uses."""
-    found: Amounts = {f"count/{store}": ONE}
-    if store == "pods":
+    found: Amounts = {f"count/{group_resource}": ONE}
+    if group_resource == "pods":
         return found | ({} if has_ended(obj) else pod(obj))
-    if store in ALIASES:
-        found[store] = ONE
-    if store == "services":
+    if group_resource in ALIASES:
+        found[group_resource] = ONE
+    if group_resource == "services":
         found |= service(obj.get("spec") or {})
-    if store == "persistentvolumeclaims":
+    if group_resource == "persistentvolumeclaims":
         found |= claim(obj.get("spec") or {})
     return found
 
 
-def store_of(resource: str) -> str:
+def group_resource_of(resource: str) -> str:
     """The stored kind whose objects use this resource."""
     if resource.startswith("count/"):
         return resource[6:]
@@ -108,8 +108,8 @@ def missing(hard: Iterable[str], obj: Object) -> str:
     lacking: dict[str, set[str]] = {}
     spec = obj.get("spec") or {}
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
-        said = named(_resources(container, "requests"), _resources(container, "limits"))
-        for name in required - set(said):
+        stated = named(_resources(container, "requests"), _resources(container, "limits"))
+        for name in required - set(stated):
             lacking.setdefault(name, set()).add(container.get("name", ""))
     parts = [f"{name} for: {','.join(sorted(who))}" for name, who in sorted(lacking.items())]
     return f"must specify {'; '.join(parts)}" if parts else ""
@@ -147,13 +147,13 @@ def claim(spec: Object) -> Amounts:
 # ---- scopes
 
 
-def in_scope(spec: Object, store: str, obj: Object) -> bool:
+def in_scope(spec: Object, group_resource: str, obj: Object) -> bool:
     """Whether a quota is about an object; scopes choose among Pods and leave all else out."""
     wanted = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     wanted += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     if not wanted:
         return True
-    return store == "pods" and all(_matches(one, obj) for one in wanted)
+    return group_resource == "pods" and all(_matches(one, obj) for one in wanted)
 
 
 def _matches(wanted: Mapping[str, Any], pod: Object) -> bool:
