@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Iterable
 from pathlib import Path
 
 from moxwell.csi.wire import csi_pb2 as csi
-from moxwell.lab.proxmox.state import Volume
+from moxwell.lab.proxmox.state import SimVolume
 from moxwell.testing import csi_calls as calls
-from moxwell.testing.csi import CsiStage
+from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.loop import run_virtual
 
 LIMITS = {
@@ -31,24 +31,24 @@ LIMITS = {
 POLLED = ("/cluster/resources",)
 
 
-async def counted(stage: CsiStage, work: Awaitable[object]) -> int:
+async def counted(stage: CsiEnvironment, work: Awaitable[object]) -> int:
     await asyncio.sleep(10)  # nothing that was looked at lately counts
     before = len(stage.sent())
     await work
     return sum(1 for _, path in stage.sent()[before:] if path not in POLLED)
 
 
-def crowd(stage: CsiStage, count: int) -> None:
+def crowd(stage: CsiEnvironment, count: int) -> None:
     """So many volumes of ours lie there already."""
-    shelf = stage.world().storages["ceph"].shelf("r1-h0")
+    shelf = stage.world().storages["ceph"].volumes_on("r1-h0")
     sample = next(iter(shelf.values()))
     for n in range(count):
         name = f"vm-9999-pvc-old-{n}"
-        shelf[name] = Volume(name, "raw", "images", sample.size, vmid=9999)
+        shelf[name] = SimVolume(name, "raw", "images", sample.size, vmid=9999)
 
 
 async def measure(folder: Path, existing: int) -> dict[str, float]:
-    stage = CsiStage(folder, guests=20)
+    stage = CsiEnvironment(folder, guests=20)
     crowd(stage, existing)
     async with stage.running(regions=("r1",)):
         control = stage.controller
@@ -75,7 +75,7 @@ async def measure(folder: Path, existing: int) -> dict[str, float]:
     return found
 
 
-async def _copies(stage: CsiStage, volume: csi.Volume) -> dict[str, float]:
+async def _copies(stage: CsiEnvironment, volume: csi.Volume) -> dict[str, float]:
     """The second snapshot of a volume, and a restore of it; the first makes the carrier."""
     control, found = stage.controller, {}
     await calls.snapshot(control, "snap-first", volume)

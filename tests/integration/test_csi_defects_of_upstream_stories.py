@@ -6,27 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.csi.controller import Controller
-from moxwell.csi.driver import GO_NAME, Settings
-from moxwell.csi.errors import HeldElsewhere, Incompatible, NoRoom, NotNow, WrongDisk
+from moxwell.csi.controller import ControllerService
+from moxwell.csi.driver import PROXMOX_CSI_PLUGIN_NAME, DriverSettings
+from moxwell.csi.errors import (
+    AttachedElsewhere,
+    DeviceMismatch,
+    FailedPrecondition,
+    Incompatible,
+    InsufficientCapacity,
+)
 from moxwell.csi.ids import get_volume
-from moxwell.csi.journal import MemoryBook
+from moxwell.csi.journal import MemoryJournal
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid, Missing, MoxwellError, Unreachable
 from moxwell.pve import errors
 from moxwell.testing import csi_calls as calls
-from moxwell.testing.csi import CsiStage, node_id
+from moxwell.testing.csi import CsiEnvironment, node_id
 from moxwell.testing.csi_calls import GIB
 from moxwell.testing.loop import run_virtual
 
-Story = Callable[[CsiStage, Controller], Awaitable[None]]
+Story = Callable[[CsiEnvironment, ControllerService], Awaitable[None]]
 
 
 def play(folder: Path, story: Story, **how: object) -> None:
     """A story on a fresh stage, in virtual time."""
 
     async def run() -> None:
-        stage = CsiStage(folder, guests=int(str(how.pop("guests", 2))))
+        stage = CsiEnvironment(folder, guests=int(str(how.pop("guests", 2))))
         async with stage.running(**how):  # type: ignore[arg-type]
             await story(stage, stage.controller)
         await stage.close()
@@ -38,7 +44,9 @@ def disk(volume: csi.Volume) -> str:
     return volume.volume_id.split("/", 3)[3]
 
 
-async def stage_on(stage: CsiStage, volume: csi.Volume, context: dict[str, str], at: str) -> None:
+async def stage_on(
+    stage: CsiEnvironment, volume: csi.Volume, context: dict[str, str], at: str
+) -> None:
     node = stage.node(101)
     await node.node_stage_volume(
         csi.NodeStageVolumeRequest(
@@ -51,21 +59,21 @@ async def stage_on(stage: CsiStage, volume: csi.Volume, context: dict[str, str],
 
 
 def test_pain_1_a_slot_used_again_never_shows_another_volume(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         one = await calls.create(control, "pvc-1")
         two = await calls.create(control, "pvc-2")
         old = await calls.attach(control, one)
         await calls.detach(control, one)
         new = await calls.attach(control, two)
         assert (old["lun"], old["wwn"] != new["wwn"]) == (new["lun"], True)
-        with pytest.raises(NotNow, match="no disk with WWN"):
+        with pytest.raises(FailedPrecondition, match="no disk with WWN"):
             await stage_on(stage, one, old, str(tmp_path / "s"))
 
     play(tmp_path, story)
 
 
 def test_pain_1_what_is_mounted_is_compared_with_the_volume(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         one, two = [await calls.create(control, f"pvc-{n}") for n in (1, 2)]
         context = [await calls.attach(control, v) for v in (one, two)]
         node, at = stage.node(101), str(tmp_path / "s")
@@ -79,7 +87,7 @@ def test_pain_1_what_is_mounted_is_compared_with_the_volume(tmp_path: Path) -> N
             if volume is one:
                 await node.node_stage_volume(request)
             else:
-                with pytest.raises(WrongDisk):
+                with pytest.raises(DeviceMismatch):
                     await node.node_stage_volume(request)
 
     play(tmp_path, story)
@@ -88,7 +96,7 @@ def test_pain_1_what_is_mounted_is_compared_with_the_volume(tmp_path: Path) -> N
 def test_pain_2_a_hotplug_that_stays_pending_is_a_failure_and_is_taken_back(
     tmp_path: Path,
 ) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         stage.conf(101)["hotplug"] = "network"
         with pytest.raises(errors.HotplugRefused):
@@ -103,7 +111,7 @@ def test_pain_2_a_hotplug_that_stays_pending_is_a_failure_and_is_taken_back(
 
 
 def test_pain_3_snapshots_of_shared_storage(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1", "ceph")
         taken = await calls.snapshot(control, "snapshot-1", volume)
         assert taken.ready_to_use
@@ -118,7 +126,7 @@ def test_pain_3_snapshots_of_shared_storage(tmp_path: Path) -> None:
 
 
 def test_pain_3_a_token_is_told_that_only_root_may_copy_by_the_root_call(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         with pytest.raises(MoxwellError, match="root@pam"):
             await calls.snapshot(control, "snapshot-1", volume, snapshotMode="root")
@@ -128,18 +136,18 @@ def test_pain_3_a_token_is_told_that_only_root_may_copy_by_the_root_call(tmp_pat
 
 
 def test_pain_4_a_local_volume_says_where_it_is_when_its_guest_moved(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1", "local-lvm", zone="r1-h0")
         stage.mischief("move-guest", vmid=101, node="r1-h1")
         await asyncio.sleep(15)
-        with pytest.raises(NotNow, match="moxwell volume migrate"):
+        with pytest.raises(FailedPrecondition, match="moxwell volume migrate"):
             await calls.attach(control, volume)
 
     play(tmp_path, story)
 
 
 def test_pain_4_a_guest_that_moved_is_found_for_a_shared_volume(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         one, two = [await calls.create(control, f"pvc-{n}") for n in (1, 2)]
         await calls.attach(control, one)
         stage.mischief("move-guest", vmid=101, node="r1-h1")
@@ -151,7 +159,7 @@ def test_pain_4_a_guest_that_moved_is_found_for_a_shared_volume(tmp_path: Path) 
 
 
 def test_pain_5_two_hundred_volumes_on_twenty_guests_at_once(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         async def one(n: int) -> csi.Volume:
             volume = await calls.create(control, f"pvc-{n}")
             await calls.attach(control, volume, 101 + n % 20)
@@ -168,7 +176,7 @@ def test_pain_5_two_hundred_volumes_on_twenty_guests_at_once(tmp_path: Path) -> 
 def test_pain_6_what_several_nodes_share_is_refused_with_the_reason(
     tmp_path: Path, mode: str
 ) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         shared = csi.VolumeCapability(
             mount=csi.VolumeCapability.MountVolume(),
             access_mode=csi.VolumeCapability.AccessMode(mode=mode),
@@ -184,7 +192,7 @@ def test_pain_6_what_several_nodes_share_is_refused_with_the_reason(
 
 @pytest.mark.parametrize("zone", ["", "gone-host"], ids=["no zone", "a stale zone"])
 def test_pain_7_shared_storage_needs_no_zone(tmp_path: Path, zone: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1", "ceph", zone=zone)
         assert [dict(t.segments) for t in volume.accessible_topology] == [{calls.REGION: "r1"}]
 
@@ -192,7 +200,7 @@ def test_pain_7_shared_storage_needs_no_zone(tmp_path: Path, zone: str) -> None:
 
 
 def test_pain_8_expand_and_modify_on_shared_storage_from_any_host(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         await calls.attach(control, volume, 102)
         assert await calls.expand(control, volume, 3) == 3 * GIB
@@ -204,7 +212,7 @@ def test_pain_8_expand_and_modify_on_shared_storage_from_any_host(tmp_path: Path
 
 
 def test_pain_9_backup_is_a_choice(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1", params={"backup": "true"})
         await calls.attach(control, volume)
         assert "backup=1" in str(stage.conf(101)["scsi1"])
@@ -215,10 +223,10 @@ def test_pain_9_backup_is_a_choice(tmp_path: Path) -> None:
 
 
 def test_pain_10_thirty_volumes_fit_and_the_next_is_told_so(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volumes = [await calls.create(control, f"pvc-{n}") for n in range(31)]
         await asyncio.gather(*(calls.attach(control, v) for v in volumes[:30]))
-        with pytest.raises(NoRoom, match="all 30 slots"):
+        with pytest.raises(InsufficientCapacity, match="all 30 slots"):
             await calls.attach(control, volumes[30])
         info = await stage.node(101).node_get_info(csi.NodeGetInfoRequest())
         assert info.max_volumes_per_node == 30
@@ -227,12 +235,12 @@ def test_pain_10_thirty_volumes_fit_and_the_next_is_told_so(tmp_path: Path) -> N
 
 
 def test_pain_11_a_boot_disk_is_nobodys_volume(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         boot = csi.Volume(volume_id="r1//ceph/vm-101-disk-0")
         for call in (calls.attach(control, boot), calls.detach(control, boot)):
-            with pytest.raises(NotNow, match="boot disk"):
+            with pytest.raises(FailedPrecondition, match="boot disk"):
                 await call
-        with pytest.raises(HeldElsewhere):
+        with pytest.raises(AttachedElsewhere):
             await calls.delete(control, boot)
         assert "vm-101-disk-0" in str(stage.conf(101)["scsi0"])
 
@@ -251,7 +259,7 @@ def test_pain_11_a_boot_disk_is_nobodys_volume(tmp_path: Path) -> None:
 def test_pain_12_a_node_is_never_found_by_a_guests_name(
     tmp_path: Path, node: str, found: bool
 ) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         if found:
             assert await calls.attach(control, volume, node=node)
@@ -263,7 +271,7 @@ def test_pain_12_a_node_is_never_found_by_a_guests_name(
 
 
 def test_pain_13_guests_outside_the_tokens_rights_do_not_matter(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         stage.fault(
             "status", path="/nodes/.*/qemu/102/.*", status=403, text="Permission check failed"
         )
@@ -275,7 +283,7 @@ def test_pain_13_guests_outside_the_tokens_rights_do_not_matter(tmp_path: Path) 
 
 @pytest.mark.parametrize("what", ["stop-guest", "delete-guest"])
 def test_pain_14_detaching_from_a_guest_that_went_away_ends(tmp_path: Path, what: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         await calls.attach(control, volume)
         stage.mischief(what, vmid=101)
@@ -287,20 +295,20 @@ def test_pain_14_detaching_from_a_guest_that_went_away_ends(tmp_path: Path, what
 
 
 def test_pain_15_a_disks_name_tells_its_claim(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-0f1e", "local", zone="r1-h0")
         assert volume.volume_id == "r1/r1-h0/local/9999/vm-9999-pvc-0f1e.raw"
 
-    play(tmp_path, story, settings=Settings(name=GO_NAME))
+    play(tmp_path, story, settings=DriverSettings(name=PROXMOX_CSI_PLUGIN_NAME))
 
 
 def test_defect_1_attributes_outlive_a_detach_and_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
-        stage, book = CsiStage(tmp_path), MemoryBook(tmp_path / "book.json")
-        async with stage.running(book=book):
+        stage, journal = CsiEnvironment(tmp_path), MemoryJournal(tmp_path / "book.json")
+        async with stage.running(journal=journal):
             volume = await calls.create(stage.controller, "pvc-1", mutable={"diskMBps": "50"})
             await calls.modify(stage.controller, volume, diskIOPS="700")
-        async with stage.running(book=MemoryBook(tmp_path / "book.json")):
+        async with stage.running(journal=MemoryJournal(tmp_path / "book.json")):
             await calls.attach(stage.controller, volume)
         assert {"iops_rd=700", "mbps_wr=50"} <= set(str(stage.conf(101)["scsi1"]).split(","))
         await stage.close()
@@ -309,7 +317,7 @@ def test_defect_1_attributes_outlive_a_detach_and_a_restart(tmp_path: Path) -> N
 
 
 def test_defect_2_an_unknown_parameter_is_refused_and_nothing_is_applied(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         await calls.attach(control, volume)
         before = dict(stage.conf(101))
@@ -321,7 +329,7 @@ def test_defect_2_an_unknown_parameter_is_refused_and_nothing_is_applied(tmp_pat
 
 
 def test_defect_3_another_size_is_not_the_same_volume(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         await calls.create(control, "pvc-1", gib=1)
         with pytest.raises(Incompatible):
             await calls.create(control, "pvc-1", gib=2)
@@ -330,7 +338,7 @@ def test_defect_3_another_size_is_not_the_same_volume(tmp_path: Path) -> None:
 
 
 def test_defect_4_a_foreign_id_is_a_volume_that_is_not_there(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         await calls.delete(control, csi.Volume(volume_id="whatever"))
         with pytest.raises(Missing):
             await calls.attach(control, csi.Volume(volume_id="whatever"))
@@ -339,7 +347,7 @@ def test_defect_4_a_foreign_id_is_a_volume_that_is_not_there(tmp_path: Path) -> 
 
 
 def test_defect_5_no_space_is_an_answer(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         stage.mischief("fill-storage", storage="ceph", node="r1-h0")
         await stage.driver.regions["r1"].inventory.refresh()
         request = csi.GetCapacityRequest(
@@ -347,17 +355,17 @@ def test_defect_5_no_space_is_an_answer(tmp_path: Path) -> None:
             accessible_topology=csi.Topology(segments={calls.REGION: "r1"}),
         )
         assert (await control.get_capacity(request)).available_capacity < GIB
-        with pytest.raises(NoRoom):
+        with pytest.raises(InsufficientCapacity):
             await calls.create(control, "pvc-1", gib=100)
 
     play(tmp_path, story)
 
 
 def test_defect_6_a_driver_without_proxmox_is_not_ready(tmp_path: Path) -> None:
-    from moxwell.csi.identity import Identity, any_reachable
+    from moxwell.csi.identity import IdentityService, any_reachable
 
-    async def story(stage: CsiStage, control: Controller) -> None:
-        identity = Identity("x", lambda: any_reachable(stage.driver.regions))
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
+        identity = IdentityService("x", lambda: any_reachable(stage.driver.regions))
         assert (await identity.probe(csi.ProbeRequest())).ready.value
         for region in ("r1", "r2"):
             stage.fault("cut-before", region)
@@ -370,7 +378,7 @@ def test_defect_6_a_driver_without_proxmox_is_not_ready(tmp_path: Path) -> None:
 def test_defect_7_a_region_that_is_lost_is_unavailable_and_hurts_nobody_else(
     tmp_path: Path,
 ) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         stage.fault("cut-before", "r1")
         with pytest.raises(Unreachable):
@@ -382,7 +390,7 @@ def test_defect_7_a_region_that_is_lost_is_unavailable_and_hurts_nobody_else(
 
 
 def test_defect_8_one_name_inside_another_is_not_the_same_disk(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         ten, one = [await calls.create(control, f"pvc-{n}") for n in (10, 1)]
         await calls.attach(control, ten)
         await calls.detach(control, one)
@@ -392,23 +400,23 @@ def test_defect_8_one_name_inside_another_is_not_the_same_disk(tmp_path: Path) -
 
 
 def test_defect_9_a_volume_that_another_guest_holds_is_refused(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         await calls.attach(control, volume, 101)
-        with pytest.raises(HeldElsewhere, match=node_id(101)):
+        with pytest.raises(AttachedElsewhere, match=node_id(101)):
             await calls.attach(control, volume, 102)
-        with pytest.raises(HeldElsewhere):
+        with pytest.raises(AttachedElsewhere):
             await calls.delete(control, volume)
 
     play(tmp_path, story)
 
 
 def test_two_attaches_that_race_have_one_winner(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         tries = [calls.attach(control, volume, vmid) for vmid in (101, 102)]
         ends = await asyncio.gather(*tries, return_exceptions=True)
-        assert sum(isinstance(end, HeldElsewhere) for end in ends) == 1
+        assert sum(isinstance(end, AttachedElsewhere) for end in ends) == 1
         assert len(stage.holders_of(disk(volume))) == 1
 
     play(tmp_path, story)
@@ -416,7 +424,7 @@ def test_two_attaches_that_race_have_one_winner(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["create", "attach", "detach", "delete", "expand"])
 def test_an_answer_lost_after_the_effect_changes_nothing(tmp_path: Path, where: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         rules = {
             "create": ("POST", ".*/content"),
             "attach": ("POST", ".*/config"),
@@ -452,7 +460,7 @@ def test_an_answer_lost_after_the_effect_changes_nothing(tmp_path: Path, where: 
 
 
 def test_a_task_that_fails_late_is_a_failure(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         stage.fault("task-slow", task="qmconfig", seconds=40, times=1)
         stage.fault("task-fail", task="qmconfig", text="simulated", times=1)
@@ -466,19 +474,19 @@ def test_a_task_that_fails_late_is_a_failure(tmp_path: Path) -> None:
 
 def test_a_driver_killed_after_any_effect_of_a_copy_makes_one_copy(tmp_path: Path) -> None:
     async def run() -> None:
-        stage, file = CsiStage(tmp_path), tmp_path / "book.json"
+        stage, file = CsiEnvironment(tmp_path), tmp_path / "book.json"
         stage.as_root, how = True, {"snapshotMode": "root"}
-        async with stage.running(book=MemoryBook(file)):
+        async with stage.running(journal=MemoryJournal(file)):
             volume = await calls.create(stage.controller, "pvc-1")
         for cut in range(1, 6):
-            async with stage.running(book=MemoryBook(file)):
+            async with stage.running(journal=MemoryJournal(file)):
                 task = asyncio.create_task(calls.snapshot(stage.controller, "snap", volume, **how))
                 await asyncio.sleep(0.02 * cut)
                 task.cancel()
                 for copy in list(stage.driver.copies._running.values()):
                     copy.cancel()
                 await asyncio.wait([task])
-        async with stage.running(book=MemoryBook(file)):
+        async with stage.running(journal=MemoryJournal(file)):
             for _ in range(60):
                 if (await calls.snapshot(stage.controller, "snap", volume, **how)).ready_to_use:
                     break
@@ -490,7 +498,7 @@ def test_a_driver_killed_after_any_effect_of_a_copy_makes_one_copy(tmp_path: Pat
 
 
 def test_a_volume_kept_by_a_replicated_class_follows_its_pod(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(
             control,
             "pvc-1",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from moxwell.csi.errors import HeldElsewhere
+from moxwell.csi.errors import AttachedElsewhere
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi_calls import GIB
 from moxwell.testing.csi_kill import Part, Play, Story, after_each_effect
@@ -114,7 +114,7 @@ def unsnapping(storage: str, *, gone: bool) -> Story:
     async def check(play: Play) -> None:
         assert await calls.snapshots(play.control) == []
         assert len(play.stage.all_disks()) == (0 if gone else 1)
-        assert play.stage.carriers() == []
+        assert play.stage.helper_vms() == []
 
     return Story(prepare, act, check, undo)
 
@@ -173,7 +173,7 @@ def moving_on(storage: str) -> Story:
     async def retreat(play: Play) -> None:
         try:
             await calls.attach(play.control, play.kept["pvc-1"], 102)
-        except HeldElsewhere:
+        except AttachedElsewhere:
             await calls.detach(play.control, play.kept["pvc-1"], 101)
             raise
 

@@ -8,27 +8,29 @@ from typing import Any
 import pytest
 
 from moxwell.csi.driver import NAME
-from moxwell.csi.journal import CONFIG_MAPS, LABEL, KubeBook
+from moxwell.csi.journal import CONFIG_MAPS, LABEL, ConfigMapJournal
 from moxwell.csi.migrate import Migration
 from moxwell.csi.pvc import CLAIMS, VOLUMES
 from moxwell.csi.wire import csi_pb2 as csi
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.runtime.events import EVENTS
 from moxwell.testing import csi_calls as calls
-from moxwell.testing.csi import CsiStage
+from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.loop import LoopClock, run_virtual
 
-Story = Callable[[CsiStage, Kube], Awaitable[None]]
+Story = Callable[[CsiEnvironment, Kube], Awaitable[None]]
 
 
 def play(folder: Path, story: Story, *, root: bool = False) -> None:
     async def run() -> None:
-        async with Store(clock=LoopClock()) as store:
-            kube, stage = Kube(store), CsiStage(folder)
+        async with EmbeddedApiServer(clock=LoopClock()) as store:
+            kube, stage = Kube(store), CsiEnvironment(folder)
             stage.as_root = root
-            async with stage.running(kube=kube, book=KubeBook(kube, "kube-system", NAME)):
+            async with stage.running(
+                kube=kube, journal=ConfigMapJournal(kube, "kube-system", NAME)
+            ):
                 await story(stage, kube)
             await stage.close()
 
@@ -67,7 +69,7 @@ def claim_object(volume_name: str = "") -> dict[str, Any]:
 
 
 def test_a_disk_that_a_person_keeps_outlives_its_volume(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, kube: Kube) -> None:
+    async def story(stage: CsiEnvironment, kube: Kube) -> None:
         kept, gone = [await calls.create(stage.controller, f"pvc-{n}") for n in (1, 2)]
         marks = {"csi.proxmox.sinextra.dev/lifecycle": "keep"}
         await kube.create(volume_object(kept, **marks), VOLUMES)
@@ -80,7 +82,7 @@ def test_a_disk_that_a_person_keeps_outlives_its_volume(tmp_path: Path) -> None:
 
 
 def test_a_promise_is_in_the_api_until_it_is_kept(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, kube: Kube) -> None:
+    async def story(stage: CsiEnvironment, kube: Kube) -> None:
         volume = await calls.create(stage.controller, "pvc-1")
         assert await calls.expand(stage.controller, volume, 4) == 4 * calls.GIB
         assert len((await kube.list(CONFIG_MAPS, "kube-system", labels=LABEL)).items) == 1
@@ -92,7 +94,7 @@ def test_a_promise_is_in_the_api_until_it_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_claim_is_told_what_is_wrong(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, kube: Kube) -> None:
+    async def story(stage: CsiEnvironment, kube: Kube) -> None:
         await kube.create(claim_object(), CLAIMS)
         told = {
             "csi.storage.k8s.io/pvc/name": "data",
@@ -101,8 +103,8 @@ def test_a_claim_is_told_what_is_wrong(tmp_path: Path) -> None:
         try:
             await calls.create(stage.controller, "pvc-1", "no-such-storage", params=told)
         except MoxwellError:
-            assert stage.driver.claims.recorder is not None
-            await stage.driver.claims.recorder.flush()
+            assert stage.driver.persistent_volumes.recorder is not None
+            await stage.driver.persistent_volumes.recorder.flush()
         (event,) = (await kube.list(EVENTS, "default")).items
         assert event["involvedObject"]["name"] == "data"
         assert "no-such-storage" in event["message"]
@@ -114,7 +116,7 @@ def test_a_claim_is_told_what_is_wrong(tmp_path: Path) -> None:
 def test_a_local_volume_moves_to_another_host_even_if_interrupted(
     tmp_path: Path, root: bool
 ) -> None:
-    async def story(stage: CsiStage, kube: Kube) -> None:
+    async def story(stage: CsiEnvironment, kube: Kube) -> None:
         volume = await calls.create(stage.controller, "pvc-1", "local-lvm", zone="r1-h0")
         content = stage.content(volume.volume_id)
         pv = volume_object(volume)
@@ -137,17 +139,17 @@ def test_a_local_volume_moves_to_another_host_even_if_interrupted(
         assert (await kube.get(CLAIMS, "data", "default"))["spec"]["volumeName"] == "pvc-1"
         assert await calls.attach(stage.controller, csi.Volume(volume_id=moved), 102)
         assert stage.all_disks() == [moved.split("/", 2)[2].replace("/", ":", 1)]
-        assert len(stage.carriers()) == (0 if root else 1)
+        assert len(stage.helper_vms()) == (0 if root else 1)
 
     play(tmp_path, story, root=root)
 
 
 @pytest.mark.parametrize(
     ("storage", "how"),
-    [("local-lvm", "linked clone"), ("local-zfs", "full copy"), ("ceph", "full copy")],
+    [("local-lvm", "linked clone"), ("local-zfs", "full clone"), ("ceph", "full clone")],
 )
 def test_a_claim_is_told_how_it_was_restored(tmp_path: Path, storage: str, how: str) -> None:
-    async def story(stage: CsiStage, kube: Kube) -> None:
+    async def story(stage: CsiEnvironment, kube: Kube) -> None:
         await kube.create(claim_object(), CLAIMS)
         told = {
             "csi.storage.k8s.io/pvc/name": "data",
@@ -159,8 +161,8 @@ def test_a_claim_is_told_how_it_was_restored(tmp_path: Path, storage: str, how: 
         await calls.create(
             stage.controller, "pvc-2", storage, zone="r1-h0", params=told, source=source
         )
-        assert stage.driver.claims.recorder is not None
-        await stage.driver.claims.recorder.flush()
+        assert stage.driver.persistent_volumes.recorder is not None
+        await stage.driver.persistent_volumes.recorder.flush()
         (event,) = (await kube.list(EVENTS, "default")).items
         assert event["reason"] == "Restored"
         assert how in event["message"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from moxwell.csi.wire import csi_pb2 as csi
-from moxwell.testing.csi import CsiStage, node_id
+from moxwell.testing.csi import CsiEnvironment, node_id
 from moxwell.testing.loop import run_virtual
 
 GIB = 1 << 30
@@ -40,7 +40,7 @@ def test_a_volumes_life(
     tmp_path: Path, storage: str, region: str, capability: csi.VolumeCapability
 ) -> None:
     async def story() -> None:
-        stage = CsiStage(tmp_path)
+        stage = CsiEnvironment(tmp_path)
         async with stage.running():
             control, node = stage.controller, stage.node(101, region)
             made = await control.create_volume(create("pvc-1", storage, region, f"{region}-h0"))

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from moxwell.csi.driver import NAME
-from moxwell.csi.journal import MemoryBook
+from moxwell.csi.journal import MemoryJournal
 from moxwell.csi.migrate import Migration
 from moxwell.csi.pvc import CLAIMS, VOLUMES
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.testing import csi_calls as calls
-from moxwell.testing.csi import CsiStage
-from moxwell.testing.csi_kill import KilledBook, check_masters
+from moxwell.testing.csi import CsiEnvironment
+from moxwell.testing.csi_kill import KilledJournal, check_masters
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.reconcile import Ending, Wires
 
@@ -47,12 +47,12 @@ CLAIM = {
 class Tale:
     """One telling of the move."""
 
-    def __init__(self, folder: Path, store: Store, *, root: bool) -> None:
-        self.stage, self.store, self.file = CsiStage(folder), store, folder / "book.json"
+    def __init__(self, folder: Path, store: EmbeddedApiServer, *, root: bool) -> None:
+        self.stage, self.store, self.file = CsiEnvironment(folder), store, folder / "book.json"
         self.stage.as_root = root
 
     async def prepare(self) -> None:
-        async with self.stage.running(book=MemoryBook(self.file), regions=("r1",)):
+        async with self.stage.running(journal=MemoryJournal(self.file), regions=("r1",)):
             volume = await calls.create(self.stage.controller, "pvc-1", "local-lvm", zone="r1-h0")
         self.stage.write(volume.volume_id, "monday")
         await Kube(self.store).create(pv(volume.volume_id), VOLUMES)
@@ -61,8 +61,8 @@ class Tale:
     async def life(self, wires: Wires) -> bool:
         """Whether the move ended in this life."""
         self.stage.wires = wires
-        book = KilledBook(self.file, wires)
-        async with self.stage.running(book=book, regions=("r1",)):
+        journal = KilledJournal(self.file, wires)
+        async with self.stage.running(journal=journal, regions=("r1",)):
             kube = Kube(wires.kube(self.store))
             moving = asyncio.create_task(Migration(self.stage.driver, kube).run(*WHERE))
             killed = asyncio.create_task(wires.killed.wait())
@@ -82,21 +82,21 @@ class Tale:
         found = await Kube(self.store).find(VOLUMES, "pvc-1")
         claim = await Kube(self.store).find(CLAIMS, "data", "default")
         handle = (found or {}).get("spec", {}).get("csi", {}).get("volumeHandle", "")
-        return claim is not None and "/r1-h1/" in handle and MemoryBook(self.file).keys() == []
+        return claim is not None and "/r1-h1/" in handle and MemoryJournal(self.file).keys() == []
 
     async def check(self) -> None:
         found = await Kube(self.store).get(VOLUMES, "pvc-1")
         handle = found["spec"]["csi"]["volumeHandle"]
         assert self.stage.content(handle) == "monday"
         assert self.stage.all_disks() == [handle.split("/", 2)[2].replace("/", ":", 1)]
-        assert len(self.stage.carriers()) == ("-disk-0" in handle)
+        assert len(self.stage.helper_vms()) == ("-disk-0" in handle)
 
 
 WHERE = ("default", "data", "r1-h1")
 
 
 async def tell(folder: Path, *, root: bool, number: int | None, ending: Ending) -> list[str]:
-    async with Store(clock=LoopClock()) as store:
+    async with EmbeddedApiServer(clock=LoopClock()) as store:
         tale = Tale(folder, store, root=root)
         await tale.prepare()
         first = Wires(kill_after=number, ending=ending)

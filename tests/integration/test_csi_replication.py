@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.csi.controller import Controller
-from moxwell.csi.errors import HeldElsewhere, NotNow
+from moxwell.csi.controller import ControllerService
+from moxwell.csi.errors import AttachedElsewhere, FailedPrecondition
 from moxwell.csi.ids import get_volume
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid
 from moxwell.testing import csi_calls as calls
-from moxwell.testing.csi import CsiStage
+from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.loop import run_virtual
 
-Story = Callable[[CsiStage, Controller], Awaitable[None]]
+Story = Callable[[CsiEnvironment, ControllerService], Awaitable[None]]
 
 
 def play(folder: Path, story: Story) -> None:
     async def run() -> None:
-        stage = CsiStage(folder, hosts=3)
+        stage = CsiEnvironment(folder, hosts=3)
         async with stage.running(regions=("r1",)):
             await story(stage, stage.controller)
         await stage.close()
@@ -28,23 +28,23 @@ def play(folder: Path, story: Story) -> None:
     run_virtual(run())
 
 
-async def replicated(control: Controller, zones: str = "r1-h0,r1-h1") -> csi.Volume:
+async def replicated(control: ControllerService, zones: str = "r1-h0,r1-h1") -> csi.Volume:
     params = {"replicate": "true", "replicateZones": zones, "replicateSchedule": "*/5"}
     return await calls.create(control, "pvc-1", "local-zfs", zone="r1-h0", params=params)
 
 
-def shell(stage: CsiStage, volume: csi.Volume) -> str:
+def shell(stage: CsiEnvironment, volume: csi.Volume) -> str:
     """The host where the carrier is."""
     return stage.world().guests[get_volume(volume.volume_id).owner].node
 
 
-def jobs(stage: CsiStage) -> list[tuple[str, str]]:
+def jobs(stage: CsiEnvironment) -> list[tuple[str, str]]:
     rows = stage.world().replication.values()
     return sorted((str(row["target"]), str(row["schedule"])) for row in rows)
 
 
 def test_a_volume_follows_its_pod_to_another_host_and_back(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await replicated(control)
         assert jobs(stage) == [("r1-h1", "*/5")]
         name = volume.volume_id.split("/", 3)[3]
@@ -61,16 +61,16 @@ def test_a_volume_follows_its_pod_to_another_host_and_back(tmp_path: Path) -> No
         assert zones == ["r1-h0", "r1-h1"]
         assert await calls.volumes(control) == [volume.volume_id]
         await calls.delete(control, volume)
-        assert (stage.all_disks(), stage.carriers(), jobs(stage)) == ([], [], [])
+        assert (stage.all_disks(), stage.helper_vms(), jobs(stage)) == ([], [], [])
 
     play(tmp_path, story)
 
 
 def test_a_volume_in_use_is_never_moved_away(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await replicated(control)
         await calls.attach(control, volume, 101)
-        with pytest.raises(HeldElsewhere):
+        with pytest.raises(AttachedElsewhere):
             await calls.attach(control, volume, 102)
         assert shell(stage, volume) == "r1-h0"
         assert len(stage.all_disks()) == 1
@@ -79,7 +79,7 @@ def test_a_volume_in_use_is_never_moved_away(tmp_path: Path) -> None:
 
 
 def test_a_guest_moves_only_without_it_and_the_volume_follows(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         region = stage.driver.regions["r1"]
         volume = await replicated(control)
         await calls.attach(control, volume, 101)
@@ -102,13 +102,13 @@ def test_a_guest_moves_only_without_it_and_the_volume_follows(tmp_path: Path) ->
 
 
 def test_a_host_that_is_down_is_told_with_what_to_do(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await replicated(control)
         vmid = get_volume(volume.volume_id).owner
         stage.mischief("host-down", node="r1-h0")
         await asyncio.sleep(60)
         await stage.driver.regions["r1"].inventory.refresh()
-        with pytest.raises(NotNow, match=rf"r1-h0/qemu-server/{vmid}\.conf"):
+        with pytest.raises(FailedPrecondition, match=rf"r1-h0/qemu-server/{vmid}\.conf"):
             await calls.attach(control, volume, 102)
         assert "scsi1" not in stage.conf(102)
         stage.mischief("move-guest", vmid=vmid, node="r1-h1")  # a person does so
@@ -116,7 +116,7 @@ def test_a_host_that_is_down_is_told_with_what_to_do(tmp_path: Path) -> None:
         assert await calls.attach(control, volume, 102)
         await calls.detach(control, volume, 102)
         await calls.delete(control, volume)
-        assert (stage.carriers(), jobs(stage)) == ([], [])
+        assert (stage.helper_vms(), jobs(stage)) == ([], [])
 
     play(tmp_path, story)
 
@@ -130,16 +130,16 @@ def test_a_host_that_is_down_is_told_with_what_to_do(tmp_path: Path) -> None:
     ],
 )
 def test_zones_are_checked_before_anything_is_made(tmp_path: Path, zones: str, why: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         with pytest.raises(Invalid, match=why):
             await replicated(control, zones)
-        assert (stage.all_disks(), stage.carriers(), jobs(stage)) == ([], [], [])
+        assert (stage.all_disks(), stage.helper_vms(), jobs(stage)) == ([], [], [])
 
     play(tmp_path, story)
 
 
 def test_a_replicated_volume_has_snapshots_and_clones_by_copy(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await replicated(control)
         name = volume.volume_id.split("/", 3)[3]
         stage.write(f"r1/r1-h0/local-zfs/{name}", "monday")
@@ -151,6 +151,6 @@ def test_a_replicated_volume_has_snapshots_and_clones_by_copy(tmp_path: Path) ->
         assert stage.content(back.volume_id) == "monday"
         await calls.unsnapshot(control, taken)
         await calls.delete(control, back)
-        assert (stage.all_disks(), stage.carriers(), jobs(stage)) == ([], [], [])
+        assert (stage.all_disks(), stage.helper_vms(), jobs(stage)) == ([], [], [])
 
     play(tmp_path, story)

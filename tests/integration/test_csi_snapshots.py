@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from moxwell.csi import native_snapshots
-from moxwell.csi.controller import Controller
-from moxwell.csi.errors import Incompatible, NotNow
-from moxwell.csi.garbage import sweep
+from moxwell.csi.controller import ControllerService
+from moxwell.csi.errors import FailedPrecondition, Incompatible
+from moxwell.csi.garbage import collect
 from moxwell.csi.ids import get_volume
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid, Missing
-from moxwell.lab.proxmox.state import Volume
+from moxwell.lab.proxmox.state import SimVolume
 from moxwell.testing import csi_calls as calls
-from moxwell.testing.csi import CsiStage
+from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.csi_calls import GIB
 from moxwell.testing.loop import run_virtual
 
-Story = Callable[[CsiStage, Controller], Awaitable[None]]
+Story = Callable[[CsiEnvironment, ControllerService], Awaitable[None]]
 OWN = ("local-lvm", "ceph", "butter")
 COPIED = ("local", "local-zfs", "nfs", "drbd")
 REGIONS = ("r1", "r2")
@@ -27,7 +27,7 @@ REGIONS = ("r1", "r2")
 
 def play(folder: Path, story: Story, *, root: bool = False) -> None:
     async def run() -> None:
-        stage = CsiStage(folder)
+        stage = CsiEnvironment(folder)
         stage.as_root = root
         async with stage.running():
             await story(stage, stage.controller)
@@ -37,15 +37,15 @@ def play(folder: Path, story: Story, *, root: bool = False) -> None:
 
 
 async def made(
-    control: Controller, name: str, storage: str, region: str = "r1", **how: object
+    control: ControllerService, name: str, storage: str, region: str = "r1", **how: object
 ) -> csi.Volume:
     shared = storage in ("ceph", "nfs", "drbd")
     zone = "" if shared else f"{region}-h0"
     return await calls.create(control, name, storage, region=region, zone=zone, **how)  # type: ignore[arg-type]
 
 
-def nothing_left(stage: CsiStage, region: str = "r1") -> None:
-    assert (stage.all_disks(region), stage.carriers(region)) == ([], [])
+def nothing_left(stage: CsiEnvironment, region: str = "r1") -> None:
+    assert (stage.all_disks(region), stage.helper_vms(region)) == ([], [])
 
 
 @pytest.mark.parametrize("region", REGIONS)
@@ -53,7 +53,7 @@ def nothing_left(stage: CsiStage, region: str = "r1") -> None:
 def test_a_snapshot_is_restored_as_it_was_and_leaves_nothing(
     tmp_path: Path, storage: str, region: str
 ) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", storage, region)
         stage.write(volume.volume_id, "monday")
         taken = await calls.snapshot(control, "snapshot-1", volume)
@@ -77,13 +77,13 @@ def test_a_snapshot_is_restored_as_it_was_and_leaves_nothing(
 
 @pytest.mark.parametrize("storage", [*OWN, *COPIED])
 def test_a_clone_has_the_content_and_a_life_of_its_own(tmp_path: Path, storage: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", storage)
         stage.write(volume.volume_id, "monday")
         clone = await made(control, "pvc-2", storage, source=calls.of_volume(volume))
         again = await made(control, "pvc-2", storage, source=calls.of_volume(volume))
         assert clone.volume_id == again.volume_id
-        assert len(stage.carriers()) == 1  # the clone's own; the passing one is gone
+        assert len(stage.helper_vms()) == 1  # the clone's own; the passing one is gone
         await calls.delete(control, volume)
         assert stage.content(clone.volume_id) == "monday"
         assert await calls.volumes(control) == [clone.volume_id]
@@ -95,7 +95,7 @@ def test_a_clone_has_the_content_and_a_life_of_its_own(tmp_path: Path, storage: 
 
 @pytest.mark.parametrize("storage", [*OWN, *COPIED])
 def test_snapshots_outlive_their_volume(tmp_path: Path, storage: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", storage)
         stage.write(volume.volume_id, "monday")
         one = await calls.snapshot(control, "snapshot-1", volume)
@@ -119,7 +119,7 @@ def test_snapshots_outlive_their_volume(tmp_path: Path, storage: str) -> None:
 
 @pytest.mark.parametrize("storage", ["local-lvm", "local-zfs", "ceph"])
 def test_a_restored_volume_can_be_snapshot_and_cloned_itself(tmp_path: Path, storage: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", storage)
         stage.write(volume.volume_id, "monday")
         second = await made(control, "pvc-2", storage, source=calls.of_volume(volume))
@@ -150,14 +150,14 @@ def test_a_restored_volume_can_be_snapshot_and_cloned_itself(tmp_path: Path, sto
 def test_a_snapshot_of_a_disk_in_use(
     tmp_path: Path, storage: str, params: dict[str, str], allowed: bool
 ) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         form = {"storageFormat": params.pop("format")} if "format" in params else {}
         volume = await made(control, "pvc-1", storage, params=form)
         await calls.attach(control, volume)
         if not allowed:
-            with pytest.raises(NotNow, match="running"):
+            with pytest.raises(FailedPrecondition, match="running"):
                 await calls.snapshot(control, "snapshot-1", volume, **params)
-            assert stage.carriers() == []
+            assert stage.helper_vms() == []
             return
         taken = await calls.snapshot(control, "snapshot-1", volume, **params)
         assert taken.ready_to_use
@@ -169,7 +169,7 @@ def test_a_snapshot_of_a_disk_in_use(
 
 
 def test_qcow2_takes_its_own_snapshots_while_nobody_has_it(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         form = {"storageFormat": "qcow2"}
         volume = await made(control, "pvc-1", "local", params=form)
         stage.write(volume.volume_id, "monday")
@@ -194,7 +194,7 @@ def test_qcow2_takes_its_own_snapshots_while_nobody_has_it(tmp_path: Path) -> No
 def test_a_clone_is_linked_where_that_is_free_or_allowed(
     tmp_path: Path, storage: str, mode: str, linked: bool, bound: bool
 ) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", storage)
         taken = await calls.snapshot(control, "snapshot-1", volume)
         back = await made(
@@ -204,7 +204,7 @@ def test_a_clone_is_linked_where_that_is_free_or_allowed(
         parents = [v.parent for shelf in shelves for v in shelf.values() if v.parent]
         assert bool(parents) == linked
         if bound:
-            with pytest.raises(NotNow, match="linked clones"):
+            with pytest.raises(FailedPrecondition, match="linked clones"):
                 await calls.unsnapshot(control, taken)
             await calls.delete(control, back)
         await calls.unsnapshot(control, taken)
@@ -215,7 +215,7 @@ def test_a_clone_is_linked_where_that_is_free_or_allowed(
 
 @pytest.mark.parametrize("storage", ["local-lvm", "local-zfs"])
 def test_a_name_means_one_snapshot(tmp_path: Path, storage: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         one = await made(control, "pvc-1", storage)
         two = await made(control, "pvc-2", storage)
         first = await calls.snapshot(control, "same", one)
@@ -229,7 +229,7 @@ def test_a_name_means_one_snapshot(tmp_path: Path, storage: str) -> None:
 
 def test_what_was_forgotten_is_found_again_after_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
-        stage = CsiStage(tmp_path)
+        stage = CsiEnvironment(tmp_path)
         async with stage.running():
             volume = await made(stage.controller, "pvc-1", "local-lvm")
             one = await calls.snapshot(stage.controller, "a", volume)
@@ -252,7 +252,7 @@ def test_what_was_forgotten_is_found_again_after_a_restart(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("storage", ["local-lvm", "local-zfs"])
 def test_a_restore_goes_to_the_host_of_its_pod(tmp_path: Path, storage: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", storage)
         stage.write(volume.volume_id, "monday")
         taken = await calls.snapshot(control, "snapshot-1", volume)
@@ -267,7 +267,7 @@ def test_a_restore_goes_to_the_host_of_its_pod(tmp_path: Path, storage: str) -> 
 
 
 def test_a_snapshot_can_be_restored_to_another_storage(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", "ceph")
         stage.write(volume.volume_id, "monday")
         taken = await calls.snapshot(control, "snapshot-1", volume)
@@ -281,7 +281,7 @@ def test_a_snapshot_can_be_restored_to_another_storage(tmp_path: Path) -> None:
 
 
 def test_a_mode_that_a_storage_cannot_is_refused_with_the_reason(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", "local-zfs")
         with pytest.raises(Invalid, match="zfspool"):
             await calls.snapshot(control, "s1", volume, snapshotMode="storage")
@@ -290,7 +290,7 @@ def test_a_mode_that_a_storage_cannot_is_refused_with_the_reason(tmp_path: Path)
 
 
 def test_a_volume_is_never_deleted_as_a_snapshot(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", "local-lvm")
         clone = await made(control, "pvc-2", "local-lvm", source=calls.of_volume(volume))
         for one in (volume, clone):
@@ -302,32 +302,32 @@ def test_a_volume_is_never_deleted_as_a_snapshot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["snapshot", "volume"])
 def test_a_source_that_is_not_there_is_missing(tmp_path: Path, what: str) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         gone = "r1/r1-h0/local-lvm/vm-9999-pvc-0"
         source = calls.of_volume(csi.Volume(volume_id=gone))
         if what == "snapshot":
             source = calls.of_snapshot(csi.Snapshot(snapshot_id=f"{gone}@snap"))
         with pytest.raises(Missing):
             await made(control, "pvc-1", "local-lvm", source=source)
-        assert stage.carriers() == []
+        assert stage.helper_vms() == []
 
     play(tmp_path, story)
 
 
 def test_a_carrier_is_nobodys_holder(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", "ceph")
         await calls.snapshot(control, "snapshot-1", volume)
         await calls.attach(control, volume, 101)
         await calls.detach(control, volume, 101)
         await calls.attach(control, volume, 102)
-        assert len(stage.carriers()) == 1
+        assert len(stage.helper_vms()) == 1
 
     play(tmp_path, story)
 
 
 def test_a_copy_by_root_bears_its_name(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", "ceph")
         taken = await calls.snapshot(control, "snapshot-1", volume, snapshotMode="root")
         assert "/vm-9999-pvc-snap-snapshot-1-" in taken.snapshot_id
@@ -345,25 +345,25 @@ def test_a_copy_by_root_bears_its_name(tmp_path: Path) -> None:
 
 
 def test_what_nobody_asks_for_again_is_swept_and_nothing_else(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         driver, region = stage.driver, stage.driver.regions["r1"]
         kept = await made(control, "pvc-1", "local-lvm")
         await calls.snapshot(control, "snap", kept)
         clone = await made(control, "pvc-2", "local-lvm", source=calls.of_volume(kept))
         idle = get_volume((await made(control, "pvc-3", "local-lvm")).volume_id)
         left = get_volume((await made(control, "pvc-4", "local-lvm")).volume_id)
-        await driver.carriers.need(region, idle)
-        carrier = await driver.carriers.need(region, left)
-        await native_snapshots.take(
-            region, carrier, "clone-0123456789abcdef", "Lives as long as a cloning."
+        await driver.helper_vms.ensure(region, idle)
+        helper_vm = await driver.helper_vms.ensure(region, left)
+        await native_snapshots.create(
+            region, helper_vm, "clone-0123456789abcdef", "Lives as long as a cloning."
         )
         disks = stage.all_disks()
-        assert len(stage.carriers()) == 4
-        await sweep(driver, region)
-        assert len(stage.carriers()) == 3  # the passing snapshot is young
+        assert len(stage.helper_vms()) == 4
+        await collect(driver, region)
+        assert len(stage.helper_vms()) == 3  # the passing snapshot is young
         await asyncio.sleep(2 * 3600)
-        await sweep(driver, region)
-        assert len(stage.carriers()) == 2
+        await collect(driver, region)
+        assert len(stage.helper_vms()) == 2
         assert stage.all_disks() == disks
         assert clone.volume_id in await calls.volumes(control)
 
@@ -371,10 +371,10 @@ def test_what_nobody_asks_for_again_is_swept_and_nothing_else(tmp_path: Path) ->
 
 
 def test_a_snapshot_of_the_go_driver_is_listed_restored_and_deleted(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         name = "vm-9999-snapshot-6f0a2c1e-8d5f-4a7b-9c3d-0e1f2a3b4c5d"
-        shelf = stage.world().storages["local-lvm"].shelf("r1-h0")
-        shelf[name] = Volume(name, "raw", "images", GIB, vmid=9999, mark="monday")
+        shelf = stage.world().storages["local-lvm"].volumes_on("r1-h0")
+        shelf[name] = SimVolume(name, "raw", "images", GIB, vmid=9999, content_id="monday")
         old = csi.Snapshot(snapshot_id=f"r1/r1-h0/local-lvm/{name}")
         assert [s.snapshot_id for s in await calls.snapshots(control)] == [old.snapshot_id]
         assert await calls.volumes(control) == []
@@ -388,7 +388,7 @@ def test_a_snapshot_of_the_go_driver_is_listed_restored_and_deleted(tmp_path: Pa
 
 
 def test_a_guest_that_got_a_carriers_id_keeps_its_disks(tmp_path: Path) -> None:
-    async def story(stage: CsiStage, control: Controller) -> None:
+    async def story(stage: CsiEnvironment, control: ControllerService) -> None:
         volume = await made(control, "pvc-1", "local-lvm")
         clone = await made(control, "pvc-2", "local-lvm", source=calls.of_volume(volume))
         await calls.delete(control, clone)
@@ -396,10 +396,10 @@ def test_a_guest_that_got_a_carriers_id_keeps_its_disks(tmp_path: Path) -> None:
         stage.mischief("take-vmid", vmid=vmid, node="r1-h0")
         await asyncio.sleep(120)
         await calls.delete(control, clone)  # again: there is nothing
-        shelf = stage.world().storages["local-lvm"].shelf("r1-h0")
+        shelf = stage.world().storages["local-lvm"].volumes_on("r1-h0")
         name = f"vm-{vmid}-disk-0"
-        shelf[name] = Volume(name, "raw", "images", GIB, vmid=vmid)
-        with pytest.raises(NotNow, match=str(vmid)):
+        shelf[name] = SimVolume(name, "raw", "images", GIB, vmid=vmid)
+        with pytest.raises(FailedPrecondition, match=str(vmid)):
             await calls.delete(control, clone)
         assert name in shelf
 

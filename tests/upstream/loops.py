@@ -14,10 +14,10 @@ from pathlib import Path
 from envtest import disks as programs
 from envtest.plugin import skip_here
 from moxwell.clock import SystemClock
-from moxwell.csi.devices import Device
+from moxwell.csi.devices import BlockDevice
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.mounter import SystemMounter
-from moxwell.csi.node import Node
+from moxwell.csi.node import NodeService
 from moxwell.csi.staging import KEY, Stager
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.testing.csi import can_mount
@@ -60,9 +60,9 @@ class Loops:
         if name in self.devices:
             shell("losetup", "-c", self.devices[name])
 
-    async def list(self) -> tuple[Device, ...]:
+    async def list(self) -> tuple[BlockDevice, ...]:
         return tuple(
-            Device(path, (i := identity(name)).wwn, self.serials.get(name, i.serial))
+            BlockDevice(path, (i := identity(name)).wwn, self.serials.get(name, i.serial))
             for name, path in self.devices.items()
         )
 
@@ -88,7 +88,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder, self.loops = folder, Loops(folder)
         self.stager = Stager(self.loops, SystemMounter(), SystemClock())
-        self.node = Node(self.stager, node_id="n", region="r1", zone="h1")
+        self.node = NodeService(self.stager, node_id="n", region="r1", zone="h1")
 
     def at(self, name: str) -> Path:
         return self.folder / "staging" / name

@@ -17,7 +17,7 @@ from loops import MODE, SIZE, Stage, blocks, exists, get, head, put, run, shell,
 from envtest import disks as programs
 from envtest import kernel
 from envtest.plugin import skip_here
-from moxwell.csi.errors import NotNow, WrongDisk
+from moxwell.csi.errors import FailedPrecondition, DeviceMismatch
 from moxwell.csi.mounter import ProgramFailed, SystemMounter, WrongKey
 from moxwell.errors import Invalid
 
@@ -220,23 +220,23 @@ def test_a_wrong_disk_is_never_mounted(stage: Stage) -> None:
         await stage.stage("a")
         await stage.unstage("a")
         stage.loops.serials["a"] = "somebody-else"
-        with pytest.raises(WrongDisk, match="not its serial"):
+        with pytest.raises(DeviceMismatch, match="not its serial"):
             await stage.stage("a")
         del stage.loops.serials["a"]
         await stage.stage("b")
         shell("mkdir", "-p", str(stage.at("a")))
         shell("mount", stage.loops.devices["b"], str(stage.at("a")))  # left over by somebody
-        with pytest.raises(WrongDisk, match="not /dev/loop"):
+        with pytest.raises(DeviceMismatch, match="not /dev/loop"):
             await stage.stage("a")
-        with pytest.raises(WrongDisk):
+        with pytest.raises(DeviceMismatch):
             await stage.publish("a")
-        with pytest.raises(WrongDisk):
+        with pytest.raises(DeviceMismatch):
             await stage.unstage("a")
         shell("umount", str(stage.at("a")))
         await stage.stage("a")
         shell("mkdir", "-p", str(stage.pod("a")))
         shell("mount", "--bind", str(stage.at("b")), str(stage.pod("a")))
-        with pytest.raises(WrongDisk):
+        with pytest.raises(DeviceMismatch):
             await stage.publish("a")
 
     run(story)
@@ -249,7 +249,7 @@ def test_what_nobody_can_name_is_not_formatted(stage: Stage) -> None:
             disk.seek(40_000)
             disk.write(b"the data of a program that needs no file system")
         shell("blockdev", "--flushbufs", device)
-        with pytest.raises(WrongDisk, match="nothing knows what is on it"):
+        with pytest.raises(DeviceMismatch, match="nothing knows what is on it"):
             await stage.stage("a")
         await stage.stage("a", block=True)
 
@@ -262,7 +262,7 @@ def test_a_block_volume_is_its_device(stage: Stage) -> None:
         await stage.stage("a", block=True)
         await stage.publish("a", block=True, mode=MODE.SINGLE_NODE_SINGLE_WRITER)
         assert shell("blockdev", "--getsize64", str(stage.pod("a"))).strip() == str(SIZE)
-        with pytest.raises(NotNow, match="already"):
+        with pytest.raises(FailedPrecondition, match="already"):
             await stage.publish("a", block=True, mode=MODE.SINGLE_NODE_SINGLE_WRITER, to="second")
         await stage.unpublish("a")
         assert not exists(stage.pod("a"))

@@ -49,23 +49,23 @@ def test_mkfs_leaves_a_mark_standing_from_its_first_write_to_its_last(
 class Limited(SystemMounter):
     """Its mkfs is killed by the kernel when it writes beyond a place."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_volumes: int) -> None:
+        self._max_volumes = max_volumes
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
         format_marker.mark(device)
-        await run_program("prlimit", f"--fsize={self._most}", f"mkfs.{kind}", *MKFS[kind], device)
+        await run_program("prlimit", f"--fsize={self._max_volumes}", f"mkfs.{kind}", *MKFS[kind], device)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 @pytest.mark.parametrize("most", [0, 4096, 40_000, 1 << 20, 8 << 20, 70 << 20, 300 << 20])
-def test_what_a_killed_mkfs_left_is_made_again(stage: Stage, kind: str, most: int) -> None:
+def test_what_a_killed_mkfs_left_is_made_again(stage: Stage, kind: str, max_volumes: int) -> None:
     async def story() -> None:
         file = str(stage.loops.file("a"))
         with open(file, "wb") as disk:  # noqa: ASYNC230, PTH123
             disk.truncate(SIZE)
         with suppress(ProgramFailed):  # where all that it writes lies below
-            await Limited(most).make(file, kind, ())
+            await Limited(max_volumes).make(file, kind, ())
         stage.loops.plug("a")
         await stage.stage("a", kind)
         put(stage.at("a") / "word", "kept")

@@ -88,14 +88,14 @@ class Kernel:
             found = await self._disks.list()
             wanted = {f"0:0:0:{n}": d for n, d in enumerate(found)}
             for entry, disk in wanted.items():
-                place = self._folder / "bus/scsi/devices" / entry
-                block = place / "block" / Path(disk.path).name
+                location = self._folder / "bus/scsi/devices" / entry
+                block = location / "block" / Path(disk.path).name
                 block.mkdir(parents=True, exist_ok=True)
                 (block / "size").write_text(str(disk.size // 512))
-                (place / "vendor").write_text("QEMU")
-                (place / "wwid").write_text(f"naa.{disk.wwn[2:]}")
-                (place / "vpd_pg80").write_bytes(b"\0\x80\0\x14" + disk.serial.encode())
-                for other in (place / "block").iterdir():
+                (location / "vendor").write_text("QEMU")
+                (location / "wwid").write_text(f"naa.{disk.wwn[2:]}")
+                (location / "vpd_pg80").write_bytes(b"\0\x80\0\x14" + disk.serial.encode())
+                for other in (location / "block").iterdir():
                     if other != block:
                         (other / "size").unlink(missing_ok=True)
                         other.rmdir()
@@ -103,9 +103,9 @@ class Kernel:
             await asyncio.sleep(0.03)
 
     def _drop(self, kept: set[str]) -> None:
-        for place in (self._folder / "bus/scsi/devices").glob("*:*:*:*"):
-            if place.name not in kept:
-                (place / "vendor").unlink(missing_ok=True)
+        for location in (self._folder / "bus/scsi/devices").glob("*:*:*:*"):
+            if location.name not in kept:
+                (location / "vendor").unlink(missing_ok=True)
 
 
 async def sanity(program: Path, folder: Path) -> str:
@@ -134,7 +134,7 @@ def page(port: int, path: str) -> tuple[int, str]:
 
 async def story(suite: Path, folder: Path, port: int) -> None:
     async with estate(folder) as world:
-        region = world.simulator.engine.desks["r1"].region
+        region = world.simulator.engine.runtimes["r1"].region
         disks = SimDisks(region, 101, folder, loops=True)
         kernel = asyncio.create_task(Kernel(disks, folder / "sys").follow())
         control = (
@@ -193,7 +193,7 @@ def _sockets(folder: Path) -> list[Path]:
 
 
 def test_both_programs_pass_csi_sanity_on_loop_devices(rig_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    from moxwell.app.state_dir import free_port
+    from moxwell.embedded.ports import free_port
 
     (tmp_path / "m").mkdir()
     if not can_mount(tmp_path):

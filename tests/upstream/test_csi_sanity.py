@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry
 
 from envtest.plugin import skip_here
 from moxwell.clock import SystemClock
-from moxwell.csi.identity import Identity, any_reachable
+from moxwell.csi.identity import IdentityService, any_reachable
 from moxwell.csi.metrics import CsiMetrics
 from moxwell.csi.mounter import Mounter, SystemMounter
-from moxwell.csi.server import Calls, serving
-from moxwell.testing.csi import CsiStage, can_mount
+from moxwell.csi.server import CallHandlers, serving
+from moxwell.testing.csi import CsiEnvironment, can_mount
 from moxwell.testing.csi_files import FileMounter
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
@@ -59,12 +59,12 @@ class Way:
 async def play(program: Path, folder: Path, mounter: Mounter, way: Way) -> str:
     """Run the suite; answers what it printed."""
     clock = Hurried()
-    stage = CsiStage(folder, clock=clock, hosts=1)  # the suite asks for no topology
+    stage = CsiEnvironment(folder, clock=clock, hosts=1)  # the suite asks for no topology
     stage.as_root = way.root
-    calls = Calls(clock, CsiMetrics(CollectorRegistry()))
+    calls = CallHandlers(clock, CsiMetrics(CollectorRegistry()))
     async with stage.running(regions=("r1",)):
         node = stage.node(101, mounter=mounter, loops=way.loops)
-        identity = Identity("csi.moxwell.dev", lambda: any_reachable(stage.driver.regions))
+        identity = IdentityService("csi.moxwell.dev", lambda: any_reachable(stage.driver.regions))
         handlers = (
             calls.handlers("Identity", identity),
             calls.handlers("Controller", stage.controller),
@@ -72,7 +72,7 @@ async def play(program: Path, folder: Path, mounter: Mounter, way: Way) -> str:
         )
         async with serving(f"unix://{folder}/csi.sock", handlers):
             out = await _sanity(program, folder, way)
-    left = (stage.all_disks(), stage.carriers())
+    left = (stage.all_disks(), stage.helper_vms())
     await stage.close()
     assert left == ([], [])
     return out

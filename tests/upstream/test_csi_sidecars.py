@@ -52,7 +52,7 @@ class World:
         self._before = {(r, s): self._all(s, r) for r, s in CLASSES}
 
     def _all(self, storage: str, region: str) -> set[str]:
-        shelves = self.simulator.engine.desks[region].region.storages[storage].volumes.values()
+        shelves = self.simulator.engine.runtimes[region].region.storages[storage].volumes.values()
         return {v.name for shelf in shelves for v in shelf.values()}
 
     def volumes(self, storage: str, region: str) -> set[str]:
@@ -128,7 +128,7 @@ class World:
         def is_told(page: Any) -> bool:
             told = {(i["storageClassName"], _zone(i)): i.get("capacity") for i in page["items"]}
             here = (("r1-ceph", "r1-h0"), ("r2-nfs", "r2-h0"))
-            return all(told.get(place) not in (None, "0") for place in here)
+            return all(told.get(location) not in (None, "0") for location in here)
 
         await self.until(path, is_told)
 

@@ -15,10 +15,10 @@ from moxwell.clock import Clock
 from moxwell.csi import driver as drivers
 from moxwell.csi import inprocess
 from moxwell.csi.attach_queue import GuestQueues
-from moxwell.csi.attachments import Holders
-from moxwell.csi.controller import Controller
+from moxwell.csi.attachments import AttachmentIndex
+from moxwell.csi.controller import ControllerService
 from moxwell.csi.driver import Driver
-from moxwell.csi.journal import KubeBook
+from moxwell.csi.journal import ConfigMapJournal
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.embedded.controllermanager.storage import setup
 from moxwell.embedded.controllermanager.storage.plugin import Exhausted, Order, Stored, Taken, Use
@@ -27,7 +27,7 @@ from moxwell.pve.regions import Regions
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller as Loop
 
-BOOK_SPACE = "kube-system"
+JOURNAL_NAMESPACE = "kube-system"
 
 
 class InProcess:
@@ -35,7 +35,7 @@ class InProcess:
 
     def __init__(self, driver: Driver) -> None:
         self.name = driver.settings.name
-        self._call = Controller(driver)
+        self._call = ControllerService(driver)
 
     async def create(self, order: Order) -> Stored:
         try:
@@ -108,7 +108,7 @@ class TenantStorage:
 
     def __init__(self, regions: Regions, clock: Clock) -> None:
         self._regions, self._clock = regions, clock
-        self._holders, self._queues = Holders(), GuestQueues(clock)
+        self._attachments, self._queues = AttachmentIndex(), GuestQueues(clock)
 
     def driver(self, runtime: Runtime) -> Driver:
         """A driver that speaks to one tenant's API."""
@@ -117,9 +117,9 @@ class TenantStorage:
             self._regions,
             self._clock,
             kube=runtime.kube,
-            book=KubeBook(runtime.kube, BOOK_SPACE, name),
+            journal=ConfigMapJournal(runtime.kube, JOURNAL_NAMESPACE, name),
         )
-        return replace(made, holders=self._holders, queues=self._queues)
+        return replace(made, attachments=self._attachments, queues=self._queues)
 
     def add(self, runtime: Runtime, *, binding: bool = True) -> None:
         """All a tenant needs to have volumes; no ``binding`` where genuine controllers bind."""
@@ -129,5 +129,5 @@ class TenantStorage:
         setup.add_sidecars(runtime, self._clock, InProcess(driver))
         classes = Classes(runtime.kube, self._regions, driver.settings.name)
         manager.add(Loop(name="upstream.storageclass", reconciler=classes))
-        if driver.claims.recorder is not None:
-            manager.also("csi.events", driver.claims.recorder.run)
+        if driver.persistent_volumes.recorder is not None:
+            manager.add_loop("csi.events", driver.persistent_volumes.recorder.run)

@@ -32,21 +32,21 @@ def controller(
     ),
     namespace: str = typer.Option("kube-system", help="Where the driver keeps its book."),
     standalone: bool = STANDALONE,
-    book: Path | None = typer.Option(None, help="The book as a file, with --standalone."),
+    journal: Path | None = typer.Option(None, help="The book as a file, with --standalone."),
     metrics: str = METRICS,
 ) -> None:
     """Serve the Identity and Controller services, beside the usual sidecars."""
     from moxwell.cli.volume import connected
-    from moxwell.csi.main import Files, run_controller
+    from moxwell.csi.main import ControllerOptions, run_controller
 
-    files = Files(config, address, name, namespace, book, metrics)
+    options = ControllerOptions(config, address, name, namespace, journal, metrics)
 
     async def run() -> None:
         if standalone:
-            await run_controller(files, None)
+            await run_controller(options, None)
             return
         async with connected(kubeconfig) as kube:
-            await run_controller(files, kube)
+            await run_controller(options, kube)
 
     _serve(run())
 
@@ -65,18 +65,18 @@ def node(
 ) -> None:
     """Serve the Identity and Node services, on every node."""
     from moxwell.cli.volume import connected
-    from moxwell.csi.main import Seat, run_node
+    from moxwell.csi.main import NodeOptions, run_node
 
     if standalone and not (region and zone):
         raise typer.BadParameter("--standalone needs --region and --zone")
-    seat = Seat(name, address, driver, metrics, region, zone, sysfs)
+    options = NodeOptions(name, address, driver, metrics, region, zone, sysfs)
 
     async def run() -> None:
         if standalone:
-            await run_node(seat, None)
+            await run_node(options, None)
             return
         async with connected(kubeconfig) as kube:
-            await run_node(seat, kube)
+            await run_node(options, kube)
 
     _serve(run())
 
@@ -85,13 +85,13 @@ def _serve(work: Coroutine[Any, Any, None]) -> None:
     """Until a signal comes; what goes wrong ends as one sentence."""
     import asyncio
 
-    from moxwell.csi.endpoint import until_told
+    from moxwell.csi.endpoint import run_until_signal
     from moxwell.errors import MoxwellError
     from moxwell.runtime import log
 
     log.configure(form="json", level=os.environ.get("LOG_LEVEL", "info"))
     try:
-        asyncio.run(until_told(work))
+        asyncio.run(run_until_signal(work))
     except ExceptionGroup as group:
         known = group.subgroup(MoxwellError)
         if known is None:

@@ -47,14 +47,14 @@ async def connected(file: Path | None) -> "AsyncIterator[Kube]":
     from moxwell.clock import SystemClock
     from moxwell.kube import kubeconfig
     from moxwell.kube.client import Kube
-    from moxwell.kube.transport import HttpTransport
+    from moxwell.kube.transport import KubeTransport
 
     clock = SystemClock()
     if file is not None:
         access = kubeconfig.load([file]).access(clock, os.environ)
     else:
         access = kubeconfig.find(clock, os.environ)
-    async with HttpTransport(access) as transport:
+    async with KubeTransport(access) as transport:
         yield Kube(transport)
 
 
@@ -93,7 +93,7 @@ async def _instance(stack: AsyncExitStack, cluster: str, instance: str) -> Place
     from moxwell.app.region_access import region_configs
     from moxwell.cli import connect
 
-    regions = region_configs(connect.home(instance), connect.facts(instance))
+    regions = region_configs(connect.state(instance), connect.info(instance))
     kube = await stack.enter_async_context(connect.kube(instance))
     found = (await kube.list(Kubernetes)).items
     keys = [(k.metadata.namespace, k.metadata.name) for k in found]
@@ -116,14 +116,14 @@ async def _tenant(stack: AsyncExitStack, kube: "Kube", namespace: str, name: str
     from moxwell.clock import SystemClock
     from moxwell.kube import kubeconfig
     from moxwell.kube.client import Kube
-    from moxwell.kube.transport import HttpTransport
+    from moxwell.kube.transport import KubeTransport
 
     secret = await kube.find(SECRETS, f"{name}-kubeconfig", namespace)
     if secret is None:
         return None  # its control plane is starting, so it has no volumes
     text = base64.b64decode(secret["data"]["value"])
     access = kubeconfig.parse(text).access(SystemClock(), os.environ)
-    return Kube(await stack.enter_async_context(HttpTransport(access)))
+    return Kube(await stack.enter_async_context(KubeTransport(access)))
 
 
 @asynccontextmanager
@@ -132,15 +132,15 @@ async def _driver(place: Place, name: str, kube: "Kube | None") -> "AsyncIterato
 
     from moxwell.clock import SystemClock
     from moxwell.csi import driver as drivers
-    from moxwell.csi.journal import KubeBook
+    from moxwell.csi.journal import ConfigMapJournal
     from moxwell.csi.main import settings_of
     from moxwell.pve.regions import Regions
 
     clock = SystemClock()
     regions = Regions(place.regions, clock)
     settings = settings_of(place.text, name)
-    book = KubeBook(kube, "kube-system", name) if kube is not None else None
-    made = drivers.assemble(regions, clock, settings=settings, kube=kube, book=book)
+    journal = ConfigMapJournal(kube, "kube-system", name) if kube is not None else None
+    made = drivers.assemble(regions, clock, settings=settings, kube=kube, journal=journal)
     runner = asyncio.create_task(regions.run())
     try:
         yield made
@@ -270,14 +270,14 @@ def delete(
 
 
 async def _refuse_known(place: Place, driver: str, volume: str) -> None:
-    from moxwell.csi.errors import NotNow
+    from moxwell.csi.errors import FailedPrecondition
 
     for cluster, kube in place.clusters.items():
         pv = (await _volumes(kube, driver)).get(volume)
         if pv is not None:
             ref = pv["spec"].get("claimRef") or {}
             claim = f"claim {ref.get('namespace')}/{ref.get('name')}" if ref else "no claim"
-            raise NotNow(
+            raise FailedPrecondition(
                 f"cluster {cluster or 'there'} knows it as {pv['metadata']['name']} ({claim}): "
                 "delete it there"
             )

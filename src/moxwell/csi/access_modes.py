@@ -1,8 +1,8 @@
 """
-How a volume may be used: access modes and kinds that a disk of one guest can offer.
+Checks CSI volume capabilities: the access modes and file systems that the driver supports.
 
-The surprise: a Proxmox disk belongs to one guest at a time, so nothing that several nodes share is
-ever accepted, not even for reading.
+A Proxmox disk can be attached to one guest at a time, so multi-node modes are rejected, also the
+read-only ones.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Invalid
 
 _MODE = csi.VolumeCapability.AccessMode
-ACCEPTED = frozenset(
+SUPPORTED = frozenset(
     {
         _MODE.SINGLE_NODE_WRITER,
         _MODE.SINGLE_NODE_READER_ONLY,
@@ -22,28 +22,28 @@ ACCEPTED = frozenset(
 )
 
 
-def refusal_of(capabilities: Iterable[csi.VolumeCapability]) -> str:
-    """Why these cannot be had; empty if they can."""
+def unsupported(capabilities: Iterable[csi.VolumeCapability]) -> str:
+    """The reason why the capabilities are not supported; empty if they are."""
     for capability in capabilities:
         if not (capability.HasField("mount") or capability.HasField("block")):
-            return "a volume is either mounted or a block device"
-        if capability.access_mode.mode not in ACCEPTED:
+            return "volume capability must be either mount or block"
+        if capability.access_mode.mode not in SUPPORTED:
             name = _MODE.Mode.Name(capability.access_mode.mode)
-            return f"access mode {name} is not possible: a disk belongs to one node at a time"
+            return f"access mode {name} is not supported: a volume can be on one node at a time"
         kind = capability.mount.fs_type
         if kind and kind not in FILESYSTEMS:
-            return f"file system {kind} is not known; there are {', '.join(FILESYSTEMS)}"
+            return f"file system {kind} is not supported; use {', '.join(FILESYSTEMS)}"
     return ""
 
 
 def check_capabilities(capabilities: Iterable[csi.VolumeCapability]) -> None:
-    """Raise unless all of them are there and possible."""
+    """Raise Invalid unless capabilities are given and all of them are supported."""
     given = [c for c in capabilities if c.ListFields()]
     if not given:
         raise Invalid("volume capability is missing")
-    why = refusal_of(given)
-    if why:
-        raise Invalid(why)
+    reason = unsupported(given)
+    if reason:
+        raise Invalid(reason)
 
 
 def is_read_only(capability: csi.VolumeCapability) -> bool:

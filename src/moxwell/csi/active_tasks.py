@@ -1,8 +1,8 @@
 """
-What a host of Proxmox is working on for us, also if another life of the driver told it to.
+Lists the Proxmox tasks that are running on a host, also those of an earlier driver process.
 
-The surprise: the cluster's own list of tasks shows a token nothing, not even its own tasks, unless
-it has Sys.Audit on ``/``; a host shows everybody their own. So the host is asked.
+``/cluster/tasks`` shows a token no tasks, not even its own, without Sys.Audit on ``/``. The task
+list of a host shows every user their own tasks, so the host is asked.
 """
 
 from moxwell.pve.endpoints.cluster import TaskRow
@@ -12,6 +12,6 @@ MANY = 1000
 
 
 async def running(region: Region, host: str, *, vmid: int | None = None) -> tuple[TaskRow, ...]:
-    """The tasks that run on a host, as far as we may see them; or those of one guest there."""
-    rows = await region.pve.tasks.list(host, vmid=vmid, source="active", limit=MANY)
+    """The running tasks on a host that the token may see, or those of one guest."""
+    rows = await region.reader.tasks.list(host, vmid=vmid, source="active", limit=MANY)
     return tuple(row for row in rows if row.running)

@@ -1,155 +1,154 @@
 """
-New disks from volumes and snapshots, by Proxmox's own clone of their carriers; no root needed.
+Creates disks from volumes and snapshots by cloning helper VMs in Proxmox; needs no root.
 
-In: a source, a name, how it may be made. Out: a carrier that owns the new disk. Where the storage
-has snapshots, a clone of a volume is a clone of a snapshot that lives as long as the cloning; else
-it is a full copy of a disk that no running guest may have. The surprise: cloning can take hours, so
-it goes on when its caller gives up, and the next call finds it, or what became of it.
+On a storage with native snapshots a volume is cloned from a temporary snapshot; otherwise the clone
+is a full copy of a disk that no running guest uses. Cloning can take hours: it continues when the
+caller's deadline passes, and the next call waits for it or finds its result.
 """
 
 from dataclasses import dataclass
 
 import structlog
 
-from moxwell.csi import native_snapshots
+from moxwell.csi import native_snapshots, steps
 from moxwell.csi.driver import Driver
-from moxwell.csi.errors import UnderWay
-from moxwell.csi.helper_vms import COPY_TAG, Birth, Carrier, guest_name
+from moxwell.csi.errors import OperationPending
+from moxwell.csi.helper_vms import COPY_TAG, HelperVM, HelperVMRequest, guest_name
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.storage_features import Means
+from moxwell.csi.steps import HelperVMRef, HelperVMStep
+from moxwell.csi.storage_features import StorageFeatures
 from moxwell.errors import Busy, MoxwellError, Unreachable
 from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Region
-from moxwell.pve.values import Upid
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Cloning:
-    """A disk that is to be made from another."""
+class CloneRequest:
+    """A disk to create from another disk."""
 
     name: str  # of the volume or snapshot that it becomes
     mark: Mark
     source: VolumeId
-    means: Means
-    snapshot: str = ""  # of the source; empty: as it is now
+    features: StorageFeatures
+    snapshot: str = ""  # of the source; empty: its current content
     linked: bool = False
-    storage: str = ""  # empty: the source's
+    storage: str = ""  # empty: the storage of the source
     format: str = ""
-    kind: str = COPY_TAG
-    told: str = ""  # the source as the caller named it
+    tag: str = COPY_TAG
+    source_id: str = ""  # volume or snapshot id as in the CSI call
     size: int = 0  # of the source
-    made: int = 0  # when, in seconds since 1970
-    host: str = ""  # where a local disk shall be; empty: where its source is
+    created: int = 0  # seconds since 1970
+    host: str = ""  # for a local disk; empty: the host of the source
 
     @property
-    def passing(self) -> str:
-        """The name of a snapshot that lives only as long as the cloning."""
-        return "" if self.snapshot or not self.means.own else f"clone-{self.mark.key[:16]}"
+    def temporary_snapshot(self) -> str:
+        """The name of the snapshot that exists only while cloning; empty if none is needed."""
+        if self.snapshot or not self.features.native:
+            return ""
+        return f"{native_snapshots.TEMPORARY_PREFIX}{self.mark.key[:16]}"
 
     @property
-    def links(self) -> bool:
-        """A clone may not hang on a snapshot that passes, unless it does not depend on it."""
-        return self.linked and (self.means.free or not self.passing)
+    def is_linked(self) -> bool:
+        """A linked clone must not depend on a temporary snapshot."""
+        return self.linked and (self.features.independent_clones or not self.temporary_snapshot)
 
     @property
-    def by(self) -> str:
-        return "linked clone" if self.links else "full copy by Proxmox"
+    def method(self) -> str:
+        return "linked clone" if self.is_linked else "full clone"
 
     @property
-    def described(self) -> str:
-        what = "snapshot" if self.kind != COPY_TAG else "volume"
+    def description(self) -> str:
+        what = "snapshot" if self.tag != COPY_TAG else "volume"
         return self.mark.describe(
-            f"Owns the disk of a Kubernetes {what}; never started, not to be removed by hand.\n"
-            f"csi-name={self.name}\ncsi-source={self.told}\ncsi-size={self.size}\n"
-            f"csi-made={self.made}\ncsi-by={self.by}"
+            f"Owns the disk of a Kubernetes {what}; never started. Do not remove it by hand.\n"
+            f"csi-name={self.name}\ncsi-source={self.source_id}\ncsi-size={self.size}\n"
+            f"csi-made={self.created}\ncsi-by={self.method}"
         )
 
 
-async def make(driver: Driver, region: Region, cloning: Cloning) -> Carrier:
-    """Clone, or wait for the clone that is being made; a caller may go away meanwhile."""
-    return await driver.clones.join(cloning.mark.key, lambda: _make(driver, region, cloning))
+async def create(driver: Driver, region: Region, request: CloneRequest) -> HelperVM:
+    """Clone a disk, or wait for the clone in progress; continues if the caller is cancelled."""
+    return await driver.clone_tasks.do(request.mark.key, lambda: _create(driver, region, request))
 
 
-async def find(driver: Driver, region: Region, mark: Mark) -> Carrier | None:
-    """What was cloned and finished under a mark; None if it was not, or not to the end."""
-    if await driver.carriers.is_pending(mark):
+async def find(driver: Driver, region: Region, mark: Mark) -> HelperVM | None:
+    """The finished clone with an owner mark."""
+    if await driver.helper_vms.is_pending(mark):
         return None
-    return await driver.carriers.find(region, mark)
+    return await driver.helper_vms.find(region, mark)
 
 
-async def _make(driver: Driver, region: Region, cloning: Cloning) -> Carrier:
+async def _create(driver: Driver, region: Region, request: CloneRequest) -> HelperVM:
     try:
-        with driver.carriers.using(cloning.source):
-            made = await _bear(driver, region, cloning)
-        made = await bring(region, made, cloning.host)
+        with driver.helper_vms.using(request.source):
+            vm = await _clone(driver, region, request)
+        vm = await migrate(region, vm, request.host)
     except (Unreachable, Busy):
-        raise  # it may yet come true: leave all as it is for the next try
+        raise  # the clone may still succeed: keep everything for the next attempt
     except MoxwellError:
-        await _clear(driver, region, cloning)
+        await _clean_up(driver, region, request)
         raise
-    await _clear(driver, region, cloning)
-    await driver.carriers.born(cloning.mark)
-    return made
+    await _clean_up(driver, region, request)
+    await driver.helper_vms.finish(request.mark)
+    return vm
 
 
-async def _bear(driver: Driver, region: Region, cloning: Cloning) -> Carrier:
-    found = await driver.carriers.find(region, cloning.mark)
+async def _clone(driver: Driver, region: Region, request: CloneRequest) -> HelperVM:
+    found = await driver.helper_vms.find(region, request.mark)
     if found is not None:
         return found
-    async with driver.carriers.lock(cloning.source):
-        parent = await driver.carriers.need(region, cloning.source, cloning.host)
-        if cloning.passing:
-            await native_snapshots.take(
-                region, parent, cloning.passing, "Lives as long as a cloning."
+    async with driver.helper_vms.lock(request.source):
+        source_vm = await driver.helper_vms.ensure(region, request.source, request.host)
+        if request.temporary_snapshot:
+            await native_snapshots.create(
+                region, source_vm, request.temporary_snapshot, "Temporary, for a clone."
             )
     log.info(
-        "cloning",
-        source=str(cloning.source),
-        name=cloning.name,
-        by=cloning.by,
-        snapshot=cloning.snapshot or cloning.passing,
+        "clone started",
+        source=str(request.source),
+        name=request.name,
+        by=request.method,
+        snapshot=request.snapshot or request.temporary_snapshot,
     )
 
-    async def start(vmid: int) -> Upid:
-        return await region.pve.qemu.clone(
-            parent.host,
-            parent.vmid,
-            vmid,
-            name=guest_name(f"csi-{cloning.name}"),
-            description=cloning.described,
-            full=not cloning.links,
-            storage=(cloning.storage or None) if not cloning.links else None,
-            format=(cloning.format or None) if not cloning.links else None,
-            snapname=cloning.snapshot or cloning.passing or None,
+    def step(vm: HelperVMRef) -> HelperVMStep:
+        return steps.CloneHelperVM(
+            vm=vm,
+            source=source_vm.vmid,
+            name=guest_name(f"csi-{request.name}"),
+            description=request.description,
+            full=not request.is_linked,
+            storage="" if request.is_linked else request.storage,
+            format="" if request.is_linked else request.format,
+            snapshot=request.snapshot or request.temporary_snapshot,
         )
 
-    birth = Birth(cloning.mark, parent.host, cloning.kind, parent.vmid, start)
-    return await driver.carriers.bear(region, birth)
+    return await driver.helper_vms.create(
+        region,
+        HelperVMRequest(request.mark, source_vm.host, request.tag, source_vm.vmid, step),
+    )
 
 
-async def bring(region: Region, carrier: Carrier, host: str) -> Carrier:
-    """Move a carrier with its own local disk to a host; Proxmox copies the disk."""
-    if not host or carrier.host == host or not carrier.disk_id(region).host:
-        return carrier
-    if carrier.config.lock:
-        raise UnderWay(f"guest {carrier.vmid} is locked ({carrier.config.lock})")
-    log.info("moving", guest=carrier.vmid, disk=carrier.drive, to=host)
-    upid = await region.pve.qemu.migrate(carrier.host, carrier.vmid, host)
-    ended = await region.tasks.wait_ended(upid)
-    if ended.error is not None:
-        raise ended.error
-    region.inventory.learn(carrier.vmid, host=host)
-    return Carrier(carrier.vmid, host, await region.pve.qemu.config(host, carrier.vmid))
+async def migrate(region: Region, vm: HelperVM, host: str) -> HelperVM:
+    """Migrate a helper VM with its local disk to a host."""
+    if not host or vm.host == host or not vm.volume_id(region).host:
+        return vm
+    if vm.config.lock:
+        raise OperationPending(f"guest {vm.vmid} is locked ({vm.config.lock})")
+    log.info("helper VM migration started", guest=vm.vmid, disk=vm.volid, to=host)
+    await steps.run(region, steps.MigrateHelperVM(vm=vm.ref(region), target=host))
+    region.inventory.learn(vm.vmid, host=host)
+    return HelperVM(vm.vmid, host, await region.reader.qemu.config(host, vm.vmid))
 
 
-async def _clear(driver: Driver, region: Region, cloning: Cloning) -> None:
-    """The passing snapshot goes, and the carrier if it has no other."""
-    async with driver.carriers.lock(cloning.source):
-        parent = await driver.carriers.of(region, cloning.source)
-        if parent is None:
+async def _clean_up(driver: Driver, region: Region, request: CloneRequest) -> None:
+    """Delete the temporary snapshot, and the source's helper VM if nothing else needs it."""
+    async with driver.helper_vms.lock(request.source):
+        source_vm = await driver.helper_vms.find_for(region, request.source)
+        if source_vm is None:
             return
-        if cloning.passing:
-            await native_snapshots.drop(region, parent, cloning.passing)
-        await native_snapshots.tidy(driver, region, cloning.source, parent)
+        if request.temporary_snapshot:
+            await native_snapshots.delete(region, source_vm, request.temporary_snapshot)
+        await native_snapshots.clean_up(driver, region, request.source, source_vm)

@@ -1,132 +1,135 @@
 """
-Making and removing volumes.
+CreateVolume without a source, and DeleteVolume.
 
-In: a name, a size, parameters, perhaps a source. Out: a volume that exists. The name decides the
-disk's name, and the disk is looked for wherever it may have been made before, so a repeated call
-never makes a second one. The surprise: deleting a volume that has snapshots keeps its
-disk, because every storage would destroy them with it; the disk goes with the last snapshot.
+The disk's name is derived from the volume's name, and an existing disk of that name is looked up on
+every possible host first, so a repeated call never allocates a second disk. Deleting a volume that
+has snapshots keeps its disk until the last snapshot is deleted, because a storage destroys the
+snapshots with the disk.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from moxwell.csi import native_snapshots, replication, sizes, topology
-from moxwell.csi.disks import FILE_TYPES, Disk
+from moxwell.csi.disks import FILE_TYPES, DiskInfo
 from moxwell.csi.driver import Driver
-from moxwell.csi.errors import HeldElsewhere, Incompatible, NotNow
+from moxwell.csi.errors import AttachedElsewhere, Incompatible
 from moxwell.csi.ids import VolumeId, disk_name, find_volume
-from moxwell.csi.parameters import Params
-from moxwell.csi.topology import Place, Segments
+from moxwell.csi.parameters import VolumeParameters
+from moxwell.csi.topology import Segments, StorageLocation
 from moxwell.errors import Missing, MoxwellError
 from moxwell.pve.regions import Region
 
 
 @dataclass(frozen=True)
-class Order:
-    """A volume that somebody wants."""
+class VolumeRequest:
+    """The parameters of CreateVolume."""
 
     name: str
-    params: Params
-    required: int = 0
-    limit: int = 0
-    wanted: Sequence[Segments] = ()
-    source: str = ""  # id of a volume or snapshot
+    params: VolumeParameters
+    required_bytes: int = 0
+    limit_bytes: int = 0
+    topology: Sequence[Segments] = ()
+    source: str = ""  # volume or snapshot id
 
 
 @dataclass(frozen=True)
-class Made:
-    """A volume that exists."""
+class CreatedVolume:
+    """The result of CreateVolume."""
 
     id: VolumeId
     size: int
     segments: tuple[dict[str, str], ...]
     context: dict[str, str] = field(default_factory=dict)
-    by: str = ""  # how it was made from its source
+    method: str = ""  # how it was made from its source
 
 
-def file_name(driver: Driver, place: Place, name: str, params: Params, owner: int = 0) -> str:
-    """The name of a disk as its storage wants it."""
-    files = place.storage.type in FILE_TYPES
-    extension = f".{params.text('storageFormat')}" if files else ""
-    linstor = place.storage.type == "drbd"
-    return disk_name(owner or driver.settings.owner, name, extension=extension, linstor=linstor)
+def file_name(
+    driver: Driver, location: StorageLocation, name: str, params: VolumeParameters
+) -> str:
+    """The name of a volume's disk on a storage."""
+    is_file = location.storage.type in FILE_TYPES
+    extension = f".{params.text('storageFormat')}" if is_file else ""
+    linstor = location.storage.type == "drbd"
+    return disk_name(driver.settings.owner, name, extension=extension, linstor=linstor)
 
 
-async def create(driver: Driver, order: Order) -> Made:
-    """The volume of an order: found, or made."""
-    size = sizes.choose_size(order.required, order.limit)
+async def create(driver: Driver, request: VolumeRequest) -> CreatedVolume:
+    """Return the existing volume of a name, or create it."""
+    size = sizes.choose_size(request.required_bytes, request.limit_bytes)
     regions = await driver.all_regions()
-    places = topology.choose_places(regions, order.params, order.wanted, 0)
-    if order.params.flag("replicate"):
-        return await replication.create(driver, order.name, order.params, places, size)
-    found = await _find(driver, order, places)
+    locations = topology.choose_locations(regions, request.params, request.topology, 0)
+    if request.params.flag("replicate"):
+        return await replication.create(driver, request.name, request.params, locations, size)
+    found = await _find(driver, request, locations)
     if found is not None:
-        return _answer(order, found[0], found[1])
-    place = topology.choose_places(regions, order.params, order.wanted, size)[0]
-    name = file_name(driver, place, order.name, order.params)
-    wanted = VolumeId(place.region.name, place.id_host, place.storage.name, name)
-    disk = await driver.stock.make(place.region, place.host, wanted, size)
-    return _answer(order, place, disk)
+        return _created(request, found[0], found[1])
+    location = topology.choose_locations(regions, request.params, request.topology, size)[0]
+    name = file_name(driver, location, request.name, request.params)
+    volume = VolumeId(location.region.name, location.volume_id_host, location.storage.name, name)
+    disk = await driver.disks.allocate(location.region, location.host, volume, size)
+    return _created(request, location, disk)
 
 
-async def _find(driver: Driver, order: Order, places: Sequence[Place]) -> tuple[Place, Disk] | None:
-    """The order's disk, wherever it was made before; asked for its size if it is there."""
-    for place in places:
-        name = file_name(driver, place, order.name, order.params)
-        known = await driver.stock.find(place.region, place.storage.name, [place.id_host], name)
+async def _find(
+    driver: Driver, request: VolumeRequest, locations: Sequence[StorageLocation]
+) -> tuple[StorageLocation, DiskInfo] | None:
+    """The existing disk of a volume with its current size."""
+    for location in locations:
+        name = file_name(driver, location, request.name, request.params)
+        known = await driver.disks.find(
+            location.region, location.storage.name, [location.volume_id_host], name
+        )
         if known is not None:
-            if driver.carriers.is_gone(place.region, known.id):
-                raise Incompatible(f"{known.id} was deleted and is kept for its snapshots")
+            if driver.helper_vms.is_deleted(location.region, known.id):
+                raise Incompatible(f"{known.id} is deleted but kept for its snapshots")
             try:
-                return place, await driver.stock.look(place.region, known.id)
+                return location, await driver.disks.read(location.region, known.id)
             except Missing:
-                driver.stock.unlearn(known.id)
+                driver.disks.discard(known.id)
     return None
 
 
-def _answer(order: Order, place: Place, disk: Disk) -> Made:
-    if not sizes.fits(disk.size, order.required, order.limit):
-        raise Incompatible(f"volume {order.name} exists with {disk.size} bytes")
-    return Made(disk.id, disk.size, place.segments(), order.params.context)
+def _created(request: VolumeRequest, location: StorageLocation, disk: DiskInfo) -> CreatedVolume:
+    if not sizes.fits(disk.size, request.required_bytes, request.limit_bytes):
+        raise Incompatible(f"volume {request.name} exists with {disk.size} bytes")
+    return CreatedVolume(disk.id, disk.size, location.segments(), request.params.context)
 
 
 async def delete(driver: Driver, text: str) -> None:
-    """Remove a volume; one that is not there is gone already."""
+    """Delete a volume; a missing volume is not an error."""
     volume = find_volume(text)
     if volume is None:
         return
     region = await driver.region(volume.region)
     if volume.host and volume.host not in region.inventory.hosts:
-        raise Missing(f"host {volume.host} of region {region.name} is not there; {text} may be")
-    await driver.holders.sync(region)
-    held = driver.holders.find(volume)
-    if held is not None and held.slot:
-        raise HeldElsewhere(f"{text} is attached to guest {held.vmid} ({held.slot})")
-    if await driver.claims.is_kept(text, volume.name.removeprefix(f"vm-{volume.owner}-")):
+        raise Missing(f"host {volume.host} of {text} does not exist in region {region.name}")
+    await driver.attachments.sync(region)
+    attachment = driver.attachments.find(volume)
+    if attachment is not None and attachment.slot:
+        raise AttachedElsewhere(
+            f"{text} is attached to guest {attachment.vmid} ({attachment.slot})"
+        )
+    name = volume.name.removeprefix(f"vm-{volume.owner}-")
+    if await driver.persistent_volumes.is_retained(text, name):
         return
     try:
-        await _remove(driver, region, volume)
+        await _delete(driver, region, volume)
     except MoxwellError as error:
-        await driver.claims.tell_of(text, volume.name.partition("-pvc-")[2], error)
+        name = volume.name.partition("-pvc-")[2]
+        await driver.persistent_volumes.warn_for_volume(text, name, error)
         raise
-    await driver.book.drop(driver.book_key(volume))
+    await driver.journal.delete(driver.journal_key(volume))
 
 
-async def _remove(driver: Driver, region: Region, volume: VolumeId) -> None:
+async def _delete(driver: Driver, region: Region, volume: VolumeId) -> None:
     if await replication.delete(driver, region, volume):
         return
-    if await native_snapshots.end_volume(driver, region, volume):
+    if await native_snapshots.delete_volume(driver, region, volume):
         return
-    if driver.carriers.owns(volume) and not await region.inventory.is_gone(volume.owner):
-        await _refuse_foreign(driver, region, volume)
-        return
-    await driver.stock.remove(region, volume)
-
-
-async def _refuse_foreign(driver: Driver, region: Region, volume: VolumeId) -> None:
-    """The id in the name is a guest's that is not ours: its disk is not ours to remove."""
-    try:
-        await driver.stock.look(region, volume)
-    except Missing:
-        return
-    raise NotNow(f"{volume} belongs to guest {volume.owner}, which is not the driver's")
+    if not driver.helper_vms.is_owner(volume):
+        await (driver.disks.delete if volume.owner else driver.refuse_foreign)(region, volume)
+    elif await region.inventory.is_gone(volume.owner):
+        await driver.disks.delete(region, volume, owner=volume.owner)
+    else:
+        await driver.refuse_foreign(region, volume)

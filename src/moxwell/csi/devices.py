@@ -1,10 +1,8 @@
 """
-The disks of this guest, found by what they are and not by where they sit.
+Finds the block device of a volume on this node by WWN and serial; reads sysfs.
 
-In: the identity of a volume. Out: the device that has it, or none. The kernel tells of every SCSI
-disk its WWN and, on page 0x80, its serial; both derive from the volume, and both must fit. The
-surprise: a device link in /dev may be stale for a moment after a disk was exchanged, so links are
-never believed; the kernel's own tree is read each time.
+Both are derived from the volume id and both must match. Links in ``/dev/disk`` can be stale after a
+disk was replaced, so only ``/sys`` is read.
 """
 
 from dataclasses import dataclass
@@ -12,15 +10,15 @@ from pathlib import Path
 from typing import Protocol
 
 from moxwell.clock import Clock
-from moxwell.csi.errors import NotNow, WrongDisk
-from moxwell.csi.ids import LEGACY_WWN, Identity
+from moxwell.csi.errors import DeviceMismatch, FailedPrecondition
+from moxwell.csi.ids import LEGACY_WWN, DiskIdentity
 
-LOOK_SECONDS, STEP_SECONDS = 20.0, 0.25
+TIMEOUT_SECONDS, POLL_SECONDS = 20.0, 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """A disk that is there."""
+class BlockDevice:
+    """A block device of this node."""
 
     path: str
     wwn: str
@@ -28,67 +26,67 @@ class Device:
     size: int = 0
 
 
-class Disks(Protocol):
-    """Where disks are found."""
+class DeviceSource(Protocol):
+    """Lists the block devices of a node."""
 
-    async def list(self) -> tuple[Device, ...]:
-        """Every disk there is."""
+    async def list(self) -> tuple[BlockDevice, ...]:
+        """All SCSI disks."""
         ...
 
     async def rescan(self) -> None:
-        """Let the kernel look for disks, and at their sizes, again."""
+        """Make the kernel scan for new disks and changed sizes."""
         ...
 
 
-def is_volume(device: Device, identity: Identity, expected_wwn: str = "") -> bool:
-    """Is this device the volume? By WWN and serial; by WWN alone for the Go driver's."""
+def is_volume(device: BlockDevice, identity: DiskIdentity, expected_wwn: str = "") -> bool:
+    """Return whether the device is the volume; disks of proxmox-csi-plugin have only a WWN."""
     if device.wwn == identity.wwn:
         return device.serial in ("", identity.serial)
     return bool(LEGACY_WWN.fullmatch(expected_wwn)) and device.wwn == expected_wwn
 
 
 def choose_device(
-    devices: tuple[Device, ...], identity: Identity, expected_wwn: str = ""
-) -> Device | None:
-    """The one device that is the volume; refuses where it is not beyond doubt."""
+    devices: tuple[BlockDevice, ...], identity: DiskIdentity, expected_wwn: str = ""
+) -> BlockDevice | None:
+    """The device of the volume, or None; raises DeviceMismatch if the result is ambiguous."""
     found = [d for d in devices if is_volume(d, identity, expected_wwn)]
     if len(found) > 1:
-        raise WrongDisk(f"{len(found)} devices say they are {identity.wwn}")
+        raise DeviceMismatch(f"{len(found)} devices have the WWN {identity.wwn}")
     for device in devices:
         if device.wwn == identity.wwn and device not in found:
-            raise WrongDisk(f"{device.path} has the WWN of the volume but not its serial")
+            raise DeviceMismatch(f"{device.path} has the WWN of the volume but not its serial")
     return found[0] if found else None
 
 
 async def wait_device(
-    disks: Disks, clock: Clock, identity: Identity, expected_wwn: str = ""
-) -> Device:
-    """The volume's device; it may take the kernel a moment to see it."""
+    disks: DeviceSource, clock: Clock, identity: DiskIdentity, expected_wwn: str = ""
+) -> BlockDevice:
+    """Wait until the kernel shows the device of the volume."""
     waited = 0.0
     while True:
         device = choose_device(await disks.list(), identity, expected_wwn)
         if device is not None:
             return device
-        if waited >= LOOK_SECONDS:
-            raise NotNow(
-                f"no disk with WWN {identity.wwn} appeared within {LOOK_SECONDS:.0f} s: is the "
-                "volume attached, and does the guest's kernel know virtio-scsi?"
+        if waited >= TIMEOUT_SECONDS:
+            raise FailedPrecondition(
+                f"no disk with WWN {identity.wwn} appeared within {TIMEOUT_SECONDS:.0f} s: is the "
+                "volume attached, and does the guest's kernel support virtio-scsi?"
             )
         await disks.rescan()
-        await clock.sleep(STEP_SECONDS)
-        waited += STEP_SECONDS
+        await clock.sleep(POLL_SECONDS)
+        waited += POLL_SECONDS
 
 
-class SysDisks:
-    """The disks that the kernel shows below /sys."""
+class SysfsDevices:
+    """Reads SCSI disks of QEMU from sysfs."""
 
     def __init__(self, sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> None:
         self._sys, self._dev = sys, dev
 
-    async def list(self) -> tuple[Device, ...]:
+    async def list(self) -> tuple[BlockDevice, ...]:
         return self.read()
 
-    def read(self) -> tuple[Device, ...]:
+    def read(self) -> tuple[BlockDevice, ...]:
         found = []
         for entry in sorted((self._sys / "bus/scsi/devices").glob("*:*:*:*")):
             wwid, blocks = _text(entry / "wwid"), sorted(entry.glob("block/*"))
@@ -97,20 +95,20 @@ class SysDisks:
             wwn = "0x" + wwid.removeprefix("naa.").lower() if wwid.startswith("naa.") else ""
             size = int(_text(blocks[0] / "size") or 0) * 512
             path = str(self._dev / blocks[0].name)
-            found.append(Device(path, wwn, _serial(entry / "vpd_pg80"), size))
+            found.append(BlockDevice(path, wwn, _serial(entry / "vpd_pg80"), size))
         return tuple(found)
 
     async def rescan(self) -> None:
-        self._poke()
+        self._scan()
 
-    def _poke(self) -> None:
+    def _scan(self) -> None:
         for scan in (self._sys / "class/scsi_host").glob("host*/scan"):
             _write(scan, "- - -")
         for size in (self._sys / "bus/scsi/devices").glob("*:*:*:*/rescan"):
             _write(size, "1")
 
-    def count_others(self, ours: frozenset[str]) -> int:
-        """Disks that take a slot and are nobody's volume."""
+    def count_other(self, ours: frozenset[str]) -> int:
+        """The number of disks that occupy a slot and are not volumes."""
         return sum(1 for d in self.read() if d.wwn not in ours)
 
 
@@ -122,7 +120,7 @@ def _text(file: Path) -> str:
 
 
 def _serial(file: Path) -> str:
-    """The serial on page 0x80: four bytes of head, then text."""
+    """The serial in VPD page 0x80, after a header of four bytes."""
     try:
         return file.read_bytes()[4:].decode("ascii", "replace").strip("\0 ")
     except OSError:

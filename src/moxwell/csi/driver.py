@@ -1,9 +1,8 @@
 """
-What every call of the controller works with: the regions, the index, the book, the settings.
+The parts of a CSI controller as one value, which every operation receives.
 
-In: the parts, made by whoever runs the driver. Out: one frozen value that is passed to each
-operation. The surprise: the driver's name is a setting, as volumes made by proxmox-csi-plugin name
-that driver for good; a controller under its name serves them.
+The driver's name is a setting: existing volumes of proxmox-csi-plugin carry that driver's name, and
+a controller under it serves them.
 """
 
 from dataclasses import dataclass, field
@@ -12,37 +11,38 @@ import structlog
 
 from moxwell.clock import Clock
 from moxwell.csi.attach_queue import GuestQueues
-from moxwell.csi.attachments import Holders
-from moxwell.csi.disks import Disk, Stock
-from moxwell.csi.full_copies import Copies
-from moxwell.csi.helper_vms import Carrier, Carriers
+from moxwell.csi.attachments import AttachmentIndex
+from moxwell.csi.disks import DiskInfo, DiskStore
+from moxwell.csi.errors import FailedPrecondition
+from moxwell.csi.full_copies import CopyJobs
+from moxwell.csi.helper_vms import HelperVM, HelperVMs
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.journal import Book, MemoryBook
-from moxwell.csi.nodes import Nodes
-from moxwell.csi.pvc import Claims
-from moxwell.csi.singleflight import Ongoing
-from moxwell.csi.snapshot_index import TakenIndex
+from moxwell.csi.journal import MemoryJournal, VolumeJournal
+from moxwell.csi.nodes import NodeLookup
+from moxwell.csi.pvc import PersistentVolumes
+from moxwell.csi.singleflight import SingleFlight
+from moxwell.csi.snapshot_index import SnapshotIndex
 from moxwell.errors import Invalid, Missing, Unreachable
 from moxwell.kube.client import Kube
 from moxwell.pve.regions import Region, Regions
 
 NAME = "csi.moxwell.dev"
-GO_NAME = "csi.proxmox.sinextra.dev"
+PROXMOX_CSI_PLUGIN_NAME = "csi.proxmox.sinextra.dev"
 OWNER = 9999
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What can be chosen."""
+class DriverSettings:
+    """The configurable settings of a driver."""
 
     name: str = NAME
-    owner: int = OWNER  # the guest id in disk names; no such guest exists
-    shells: tuple[int, int] = (10_000, 99_999)  # ids of guests that carry volumes
+    owner: int = OWNER  # the VMID in disk names; no guest has it
+    helper_vmids: tuple[int, int] = (10_000, 99_999)
 
     def __post_init__(self) -> None:
         if not 100 < self.owner <= 999_999_999:
-            raise Invalid(f"controllerVMID must lie above 100, not be {self.owner}")
+            raise Invalid(f"controllerVMID must be above 100, not {self.owner}")
 
 
 @dataclass(frozen=True)
@@ -51,44 +51,54 @@ class Driver:
 
     regions: Regions
     clock: Clock
-    settings: Settings
-    book: Book
-    claims: Claims
-    nodes: Nodes
-    stock: Stock
-    copies: Copies
-    carriers: Carriers
-    clones: Ongoing[Carrier] = field(default_factory=Ongoing)
-    taken: TakenIndex = field(default_factory=TakenIndex)
-    holders: Holders = field(default_factory=Holders)
+    settings: DriverSettings
+    journal: VolumeJournal
+    persistent_volumes: PersistentVolumes
+    nodes: NodeLookup
+    disks: DiskStore
+    copies: CopyJobs
+    helper_vms: HelperVMs
+    clone_tasks: SingleFlight[HelperVM] = field(default_factory=SingleFlight)
+    snapshot_index: SnapshotIndex = field(default_factory=SnapshotIndex)
+    attachments: AttachmentIndex = field(default_factory=AttachmentIndex)
     queues: GuestQueues = field(kw_only=True)
 
     async def region(self, name: str) -> Region:
-        """A region that was looked at; raises while it was never reached."""
+        """A region with a synced inventory; raises Unreachable if it was never reached."""
         region = self.regions[name]
         if not region.inventory.synced:
             await region.inventory.refresh()
         if not region.inventory.synced:
-            raise Unreachable(f"region {name} does not answer: {region.inventory.health.error}")
+            raise Unreachable(f"region {name} is unreachable: {region.inventory.health.error}")
         return region
 
     async def all_regions(self) -> list[Region]:
-        """The regions that answer; one that does not stops nobody else."""
+        """The reachable regions."""
         found = []
         for name in self.regions:
             try:
                 found.append(await self.region(name))
             except Unreachable as error:
-                log.info("region left out", region=name, error=str(error))
+                log.info("region skipped", region=name, error=str(error))
         return found
 
-    async def look(self, region: Region, volume: VolumeId) -> Disk:
-        """A volume, asked freshly; raises Missing, also for one that was deleted."""
-        if self.carriers.is_gone(region, volume):
-            raise Missing(f"{volume} was deleted; only its snapshots are left")
-        return await self.stock.look(region, volume)
+    async def read_disk(self, region: Region, volume: VolumeId) -> DiskInfo:
+        """Read a volume's disk; raises Missing, also for a volume kept only for its snapshots."""
+        if self.helper_vms.is_deleted(region, volume):
+            raise Missing(f"{volume} is deleted; only its snapshots exist")
+        return await self.disks.read(region, volume)
 
-    def book_key(self, volume: VolumeId) -> str:
+    async def refuse_foreign(self, region: Region, volume: VolumeId) -> None:
+        """Raise if the disk exists, because it belongs to a guest that is not a helper VM."""
+        try:
+            await self.disks.read(region, volume)
+        except Missing:
+            return
+        raise FailedPrecondition(
+            f"{volume} belongs to guest {volume.owner}, which is not a helper VM"
+        )
+
+    def journal_key(self, volume: VolumeId) -> str:
         return f"volume:{volume}"
 
 
@@ -96,25 +106,25 @@ def assemble(
     regions: Regions,
     clock: Clock,
     *,
-    settings: Settings | None = None,
+    settings: DriverSettings | None = None,
     kube: Kube | None = None,
-    book: Book | None = None,
+    journal: VolumeJournal | None = None,
     instance: str = "moxwell-csi",
 ) -> Driver:
-    """A driver from its parts; without Kubernetes it keeps its book in memory."""
-    settings = settings or Settings()
-    book = book or MemoryBook()
-    stock = Stock(settings.owner)
+    """Build a driver; without a journal, its entries are kept in memory."""
+    settings = settings or DriverSettings()
+    journal = journal or MemoryJournal()
+    disks = DiskStore(settings.owner)
     return Driver(
         regions,
         clock,
         settings,
-        book,
-        Claims(kube, clock, driver=settings.name, instance=instance),
-        Nodes(regions, kube),
-        stock,
-        Copies(regions, stock, book),
-        Carriers(settings.name, settings.owner, settings.shells, book),
-        holders=Holders(clock),
+        journal,
+        PersistentVolumes(kube, clock, driver=settings.name, instance=instance),
+        NodeLookup(regions, kube),
+        disks,
+        CopyJobs(regions, disks, journal),
+        HelperVMs(settings.name, settings.owner, settings.helper_vmids, journal),
+        attachments=AttachmentIndex(clock),
         queues=GuestQueues(clock),
     )

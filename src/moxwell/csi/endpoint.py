@@ -1,9 +1,7 @@
 """
-The edges of the driver's two programs: the metrics page, and an end that finishes what it began.
+The HTTP server for ``/metrics`` and health checks, and graceful shutdown on SIGTERM.
 
-In: an address such as ``:8080`` and a registry; or work to be done until a signal comes. Out:
-``/metrics``, ``/healthz``, ``/livez`` and ``/readyz`` over HTTP. The surprise: SIGTERM is not an
-error; calls under way are answered first, for as long as the server's grace allows.
+Calls in progress are answered before the process exits, within the grace period of the server.
 """
 
 import asyncio
@@ -23,17 +21,17 @@ log = structlog.get_logger(__name__)
 Checks = Mapping[str, Callable[[], bool]]
 
 
-class AddressTaken(Busy):
-    """Somebody else listens there, or nobody may."""
+class AddressInUse(Busy):
+    """The address is in use or not permitted."""
 
-    reason = "AddressTaken"
+    reason = "AddressInUse"
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``:8080`` and ``127.0.0.1:8080``, as flags of other drivers have them."""
+    """Parse ``:8080`` or ``127.0.0.1:8080``."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
-        raise Invalid(f"{text!r} is no address to listen on: write host:port or :port")
+        raise Invalid(f"{text!r} is not a listen address: use host:port or :port")
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
@@ -41,7 +39,9 @@ def parse_address(text: str) -> tuple[str, int]:
 async def metrics_page(
     address: str, registry: CollectorRegistry, checks: Checks
 ) -> AsyncIterator[int]:
-    """The page at an address; nothing where none is given. Answers the port."""
+    """
+    Serve ``/metrics``, ``/healthz``, ``/livez`` and ``/readyz``; yields the port, 0 if no address.
+    """
     if not address:
         yield 0
         return
@@ -55,23 +55,23 @@ async def metrics_page(
         try:
             await site.start()
         except OSError as error:
-            raise AddressTaken(f"cannot listen on {address}: {error.strerror}") from error
+            raise AddressInUse(f"cannot listen on {address}: {error.strerror}") from error
         real = int(runner.addresses[0][1])
-        log.info("metrics", address=f"{host}:{real}")
+        log.info("metrics served", address=f"{host}:{real}")
         yield real
     finally:
         await runner.cleanup()
 
 
-async def until_told(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work until SIGTERM or SIGINT; errors of the work are told as they are."""
+async def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Run until SIGTERM or SIGINT; errors of the work are raised unchanged."""
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
-    told = asyncio.Event()
+    stopped = asyncio.Event()
 
     def stop(name: str) -> None:
-        log.info("stopping", signal=name)
-        told.set()
+        log.info("signal received", signal=name)
+        stopped.set()
         task.cancel()
 
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +79,7 @@ async def until_told(work: Coroutine[Any, Any, None]) -> None:
     try:
         await task
     except asyncio.CancelledError:
-        if not told.is_set():
+        if not stopped.is_set():
             raise
     finally:
         for one in (signal.SIGTERM, signal.SIGINT):

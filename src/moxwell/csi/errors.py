@@ -1,10 +1,9 @@
 """
-How the driver says no, and which gRPC status each no is.
+The driver's errors and the gRPC status code of every error.
 
-In: any error of the tree in :mod:`moxwell.errors`. Out: the status code that the CSI specification
-asks for. The surprise: sidecars decide by the code alone whether a call may still be going on in
-the background (UNAVAILABLE, ABORTED, RESOURCE_EXHAUSTED) or is over for good, so a lost answer must
-never look final, and a refusal must never look like one that may yet succeed.
+Sidecars decide by the status code alone whether an operation may still be in progress (UNAVAILABLE,
+ABORTED, RESOURCE_EXHAUSTED) or has finally failed. So an error with an unknown outcome never maps
+to a final code, and a final error never maps to a code of the first group.
 """
 
 import grpc
@@ -26,56 +25,56 @@ Code = grpc.StatusCode
 
 
 class OutOfRange(Invalid):
-    """No size that was asked for is possible."""
+    """The capacity range cannot be satisfied."""
 
     reason = "OutOfRange"
 
 
 class Incompatible(Terminal):
-    """It exists already, and is not what was asked for."""
+    """A volume or snapshot of this name exists with different parameters."""
 
     reason = "Incompatible"
 
 
-class HeldElsewhere(Terminal):
-    """Another guest has the volume."""
+class AttachedElsewhere(Terminal):
+    """The volume is attached to another guest."""
 
-    reason = "HeldElsewhere"
+    reason = "AttachedElsewhere"
 
 
-class NotNow(Terminal):
-    """Something must be done before this is possible."""
+class FailedPrecondition(Terminal):
+    """The operation is not possible in the current state."""
 
     reason = "FailedPrecondition"
 
 
-class NoRoom(Busy):
-    """No slot, no space, or nowhere that the topology allows."""
+class InsufficientCapacity(Busy):
+    """There is no free slot, not enough space, or no storage that the topology allows."""
 
-    reason = "NoRoom"
-
-
-class WrongDisk(Terminal):
-    """The device, or what is mounted, is not the volume that was asked for."""
-
-    reason = "WrongDisk"
+    reason = "InsufficientCapacity"
 
 
-class UnderWay(Busy):
-    """The same is being done right now."""
+class DeviceMismatch(Terminal):
+    """A device or mount is not the requested volume."""
 
-    reason = "UnderWay"
+    reason = "DeviceMismatch"
+
+
+class OperationPending(Busy):
+    """The same operation is already in progress."""
+
+    reason = "OperationPending"
 
 
 _CODES: tuple[tuple[type[MoxwellError], grpc.StatusCode], ...] = (
     (OutOfRange, Code.OUT_OF_RANGE),
     (Incompatible, Code.ALREADY_EXISTS),
-    (HeldElsewhere, Code.FAILED_PRECONDITION),
-    (NotNow, Code.FAILED_PRECONDITION),
-    (WrongDisk, Code.FAILED_PRECONDITION),
-    (NoRoom, Code.RESOURCE_EXHAUSTED),
+    (AttachedElsewhere, Code.FAILED_PRECONDITION),
+    (FailedPrecondition, Code.FAILED_PRECONDITION),
+    (DeviceMismatch, Code.FAILED_PRECONDITION),
+    (InsufficientCapacity, Code.RESOURCE_EXHAUSTED),
     (pve_errors.StorageFull, Code.RESOURCE_EXHAUSTED),
-    (pve_errors.Unauthenticated, Code.UNAUTHENTICATED),
+    (pve_errors.CredentialsRefused, Code.UNAUTHENTICATED),
     (pve_errors.HotplugRefused, Code.INTERNAL),
     (Unreachable, Code.UNAVAILABLE),
     (Busy, Code.ABORTED),
@@ -87,15 +86,15 @@ _CODES: tuple[tuple[type[MoxwellError], grpc.StatusCode], ...] = (
 )
 
 
-def code_of(error: MoxwellError) -> grpc.StatusCode:
-    """The status of an error; the first class that fits."""
+def status_code(error: MoxwellError) -> grpc.StatusCode:
+    """The gRPC status code of an error; the first matching class decides."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
     return Code.INTERNAL
 
 
-def need(value: object, what: str) -> None:
-    """Refuse a request that lacks what the specification asks for."""
+def require(value: object, what: str) -> None:
+    """Raise Invalid if a required field of a request is empty."""
     if not value:
-        raise Invalid(f"{what} is missing")
+        raise Invalid(f"{what} is required")

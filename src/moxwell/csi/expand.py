@@ -1,23 +1,22 @@
 """
-Changing volumes: larger, and with other limits.
+ControllerExpandVolume and ControllerModifyVolume: changes the size and the limits of volumes.
 
-In: a volume and what it shall become. Out: what it is. A volume that a guest has is changed at
-once; for one that no guest has, Proxmox can change nothing, so the promise goes into the book
-first and comes true at the next attach. The surprise: a promise is dropped only after the running
-guest was seen to have it; a crash in between costs a repeated, harmless change.
+An attached volume is changed at once. Proxmox cannot change a detached disk, so the change is
+written to the journal and applied at the next attach. A journal entry is deleted only after the
+running guest has the change; a crash in between repeats it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moxwell.csi import replication, sizes
-from moxwell.csi.attach_plan import Adjust
-from moxwell.csi.attach_queue import Seat
+from moxwell.csi import replication, sizes, steps
+from moxwell.csi.attach_plan import UpdateRequest
+from moxwell.csi.attach_queue import AttachedDisk
 from moxwell.csi.disks import host_of
 from moxwell.csi.driver import Driver
-from moxwell.csi.errors import NoRoom, OutOfRange
+from moxwell.csi.errors import InsufficientCapacity, OutOfRange
 from moxwell.csi.ids import VolumeId, get_volume
-from moxwell.csi.parameters import MUTABLE, Params, check_mutable
+from moxwell.csi.parameters import MUTABLE, VolumeParameters, check_mutable
 from moxwell.errors import Missing
 from moxwell.pve import errors, property_strings
 from moxwell.pve.regions import Region
@@ -27,113 +26,120 @@ SIZE = "size"
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
-    """The size of a volume, and whether a node has something to do."""
+class ExpandResult:
+    """The new size, and whether NodeExpandVolume is required."""
 
     size: int
-    node_acts: bool
+    node_expansion_required: bool
 
 
-async def expand(driver: Driver, text: str, required: int, limit: int) -> Grown:
-    """At least as large as required; now if a guest has it, else with the next attach."""
+async def expand(driver: Driver, text: str, required: int, limit: int) -> ExpandResult:
+    """Expand a volume now if it is attached, otherwise at the next attach."""
     volume = get_volume(text)
     region = await driver.region(volume.region)
     size = sizes.choose_size(required, limit)
-    await driver.holders.sync(region)
-    held = driver.holders.find(volume)
-    if held is not None and held.slot:
+    await driver.attachments.sync(region)
+    attachment = driver.attachments.find(volume)
+    if attachment is not None and attachment.slot:
         try:
-            return Grown(await _resize(region, held.vmid, volume, size), True)
+            return ExpandResult(await _resize(region, attachment.vmid, volume, size), True)
         except Missing:
-            driver.holders.drop(volume, held.vmid)
-    have = (await driver.look(region, volume)).size
-    if have >= size:
-        return Grown(have, True)
-    _check_room(region, volume, size - have)
-    entry = await driver.book.get(driver.book_key(volume))
-    await driver.book.put(driver.book_key(volume), {**entry, SIZE: str(size)})
-    return Grown(size, True)
+            driver.attachments.remove(volume, attachment.vmid)
+    current = (await driver.read_disk(region, volume)).size
+    if current >= size:
+        return ExpandResult(current, True)
+    _check_capacity(region, volume, size - current)
+    entry = await driver.journal.get(driver.journal_key(volume))
+    await driver.journal.put(driver.journal_key(volume), {**entry, SIZE: str(size)})
+    return ExpandResult(size, True)
 
 
-def _check_room(region: Region, volume: VolumeId, more: int) -> None:
+def _check_capacity(region: Region, volume: VolumeId, additional: int) -> None:
     host = host_of(region, volume)
     storage = region.inventory.storage(host, volume.storage)
-    if storage is not None and more > storage.total_bytes:
-        raise OutOfRange(f"storage {volume.storage} is smaller than {more} bytes")
-    if storage is not None and more > storage.free_bytes:
-        raise NoRoom(f"storage {volume.storage} has {storage.free_bytes >> 30} GiB free")
+    if storage is not None and additional > storage.total_bytes:
+        raise OutOfRange(f"storage {volume.storage} is smaller than {additional} bytes")
+    if storage is not None and additional > storage.free_bytes:
+        free = storage.free_bytes >> 30
+        raise InsufficientCapacity(f"storage {volume.storage} has {free} GiB free")
 
 
 async def _resize(region: Region, vmid: int, volume: VolumeId, size: int) -> int:
-    """Grow the disk of a guest; answers its size as the guest's configuration has it."""
+    """Grow an attached disk; returns the resulting size."""
     guest = region.inventory.find(vmid)
     if guest is None:
-        raise Missing(f"there is no guest {vmid}")
-    config = await region.pve.qemu.config(guest.host, vmid, current=True)
+        raise Missing(f"guest {vmid} does not exist")
+    config = await region.reader.qemu.config(guest.host, vmid, current=True)
     slot = config.slot_of(volume.volid)
     if slot is None:
         raise Missing(f"{volume.volid} is not attached to guest {vmid}")
-    have = config.size_bytes(slot)
-    if have >= size:
-        return have
-    upid = await region.pve.qemu.resize(guest.host, vmid, slot, f"{size // sizes.MIB}M")
-    failure = (await region.tasks.wait_ended(upid)).error if upid else None
-    if failure is not None:
-        raise failure
+    current = config.size_bytes(slot)
+    if current >= size:
+        return current
+    step = steps.ExpandDisk(
+        region_name=region.name,
+        host=guest.host,
+        guest=vmid,
+        slot=slot,
+        size_mib=size // sizes.MIB,
+    )
+    await steps.run(region, step)
     return size
 
 
 async def modify(driver: Driver, text: str, given: Mapping[str, str]) -> None:
-    """New attributes; refused as a whole before anything is changed."""
+    """Change mutable parameters; invalid ones are rejected before anything changes."""
     check_mutable(given)
     volume = get_volume(text)
     region = await driver.region(volume.region)
-    await driver.holders.sync(region)
-    held = driver.holders.find(volume)
-    if held is None:
-        await driver.look(region, volume)
-    key = driver.book_key(volume)
-    entry = {**await driver.book.get(key), **{k: v for k, v in given.items() if k in MUTABLE}}
-    await driver.book.put(key, entry)
+    await driver.attachments.sync(region)
+    attachment = driver.attachments.find(volume)
+    if attachment is None:
+        await driver.read_disk(region, volume)
+    key = driver.journal_key(volume)
+    entry = {**await driver.journal.get(key), **{k: v for k, v in given.items() if k in MUTABLE}}
+    await driver.journal.put(key, entry)
     if "replicateSchedule" in given:
-        await replication.reschedule(driver, region, volume, given["replicateSchedule"])
-    if held is not None:
-        wish = Adjust(volume.volid, _options(entry, given))
-        await driver.queues.ask(region, held.vmid, wish)
+        await replication.set_schedule(driver, region, volume, given["replicateSchedule"])
+    if attachment is not None:
+        request = UpdateRequest(volume.volid, _options(entry, given))
+        await driver.queues.submit(region, attachment.vmid, request)
 
 
 def _options(entry: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str | None]:
-    """Only what was named changes; a limit that is empty is lifted."""
-    full = Params.of_context({}, entry).drive()
-    named: dict[str, str | None] = {}
+    """The drive options of the given parameters; an empty limit removes the option."""
+    full = VolumeParameters.of_context({}, entry).drive()
+    options: dict[str, str | None] = {}
     if "backup" in given:
-        named["backup"] = full["backup"]
+        options["backup"] = full["backup"]
     for key, name in (("diskIOPS", "iops"), ("diskMBps", "mbps")):
         if key in given:
-            named |= {f"{name}_rd": full.get(f"{name}_rd"), f"{name}_wr": full.get(f"{name}_wr")}
-    return named
+            options |= {f"{name}_rd": full.get(f"{name}_rd"), f"{name}_wr": full.get(f"{name}_wr")}
+    return options
 
 
-async def keep_promises(
+async def apply_deferred_size(
     driver: Driver,
     region: Region,
     volume: VolumeId,
     entry: Mapping[str, str],
     context: Mapping[str, str],
-    seat: Seat,
+    disk: AttachedDisk,
 ) -> None:
-    """Grow a volume that was just attached to what was promised while it was not."""
-    promised = max(int(entry.get(SIZE) or 0), int(context.get("resizeSizeBytes") or 0))
-    size = property_strings.parse(seat.drive).get("size", "0")
-    held = driver.holders.find(volume)
-    if held is None or not promised:
+    """Grow a volume that was just attached to the size requested while it was detached."""
+    deferred = max(int(entry.get(SIZE) or 0), int(context.get("resizeSizeBytes") or 0))
+    current = property_strings.parse(disk.drive).get("size", "0")
+    attachment = driver.attachments.find(volume)
+    if attachment is None or not deferred:
         return
-    if size_bytes(size) < promised:
+    if size_bytes(current) < deferred:
         try:
-            await _resize(region, held.vmid, volume, promised)
+            await _resize(region, attachment.vmid, volume, deferred)
         except errors.StorageFull as error:
-            raise NoRoom(f"no room to grow {volume} to the promised {promised}") from error
+            raise InsufficientCapacity(
+                f"the storage has not enough space to grow {volume} to {deferred} bytes"
+            ) from error
     if SIZE in entry:
         rest = {k: v for k, v in entry.items() if k != SIZE}
-        key = driver.book_key(volume)
-        await (driver.book.put(key, rest) if rest else driver.book.drop(key))
+        key = driver.journal_key(volume)
+        await (driver.journal.put(key, rest) if rest else driver.journal.delete(key))

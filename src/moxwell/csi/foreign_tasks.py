@@ -1,18 +1,16 @@
 """
-Whose configuration others have changed since we last looked.
+Finds guests that other users or tools have changed, from the region's list of recent tasks.
 
-In: the region's list of recent tasks, one request however many guests there are. Out: the guests
-that a task of somebody else may have given a disk. Changes through the web page and through most
-tools are tasks. The surprise: not all are (``qm set`` on a host, a synchronous PUT), so the holders
-are also read anew in rounds; see :mod:`moxwell.csi.attachments`.
+Costs one request for any number of guests. Some changes leave no task (``qm set`` on a host, a
+synchronous PUT), so :mod:`moxwell.csi.attachments` also reads every guest periodically.
 """
 
 from moxwell.clock import Clock
 from moxwell.pve.config import TokenAuth
 from moxwell.pve.regions import Region
 
-FRESH_SECONDS = 0.5  # calls that come together share a look
-_TELLING = frozenset(
+MIN_INTERVAL_SECONDS = 0.5  # concurrent calls share one request
+_RELEVANT_TASK_TYPES = frozenset(
     {
         "qmconfig", "qmcreate", "qmclone", "qmrestore", "qmmove", "qmrollback", "qmstart",
         "vzcreate", "vzclone", "vzrestore", "vzrollback", "move_volume",
@@ -20,38 +18,40 @@ _TELLING = frozenset(
 )  # fmt: skip
 
 
-class News:
-    """What was seen of each region's tasks."""
+class ForeignTasks:
+    """Remembers which tasks of each region were already processed."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
-        self._seen: dict[str, frozenset[str]] = {}
-        self._looked: dict[str, float] = {}
+        self._processed: dict[str, frozenset[str]] = {}
+        self._last_read: dict[str, float] = {}
 
-    async def changed(self, region: Region) -> frozenset[int]:
-        """The guests that others worked on since the last look."""
+    async def changed_guests(self, region: Region) -> frozenset[int]:
+        """The guests that tasks of other users touched since the last call."""
         if self._clock is not None:
             now = self._clock.monotonic()
-            if now - self._looked.get(region.name, -FRESH_SECONDS) < FRESH_SECONDS:
+            if now - self._last_read.get(region.name, -MIN_INTERVAL_SECONDS) < MIN_INTERVAL_SECONDS:
                 return frozenset()
-            self._looked[region.name] = now
-        ours = _user(region)
+            self._last_read[region.name] = now
+        own_user = _own_user(region)
         rows = [
             row
-            for row in await region.pve.cluster.tasks()
-            if row.type in _TELLING and _asker(row.upid) != ours and row.id.isdigit()
+            for row in await region.reader.cluster.tasks()
+            if row.type in _RELEVANT_TASK_TYPES
+            and _user_of(row.upid) != own_user
+            and row.id.isdigit()
         ]
-        before = self._seen.get(region.name, frozenset())
-        self._seen[region.name] = frozenset(row.upid for row in rows if not row.running)
+        before = self._processed.get(region.name, frozenset())
+        self._processed[region.name] = frozenset(row.upid for row in rows if not row.running)
         return frozenset(int(row.id) for row in rows if row.upid not in before)
 
 
-def _asker(upid: str) -> str:
-    """Who began a task: the whole token id; a row's ``user`` is without the token's name."""
+def _user_of(upid: str) -> str:
+    """The user or full token id in a UPID; the ``user`` of a task row lacks the token name."""
     parts = upid.split(":")
     return parts[7] if len(parts) > 7 else ""
 
 
-def _user(region: Region) -> str:
+def _own_user(region: Region) -> str:
     auth = region.config.auth
     return auth.token_id if isinstance(auth, TokenAuth) else ""

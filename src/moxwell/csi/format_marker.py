@@ -1,16 +1,14 @@
 """
-The mark on a disk that is being made: whoever dies in the middle leaves a disk that can be made.
+A marker on a disk while it is being formatted, so that formatting can be resumed after a crash.
 
-In: a device. Out: a few blocks of text on it (``mark``), whether they stand (``is_marked``), and
-zeros in their place (``clear``). ``mkfs`` and ``luksFormat`` write their heads piece by piece; one
-that is killed leaves what is neither empty nor known. So the mark is written, and on the disk,
-before either begins, and is taken away, on the disk too, before anything is mounted: while it
-stands, nobody was ever given the disk by us. The surprise: the mark alone is not believed. Somebody
-else may have mounted what is there, so ``is_unused`` looks for a proof that nobody can have: an
-XFS that says it is in the making, an ext4 that was never mounted, a LUKS head without a key.
+An interrupted ``mkfs`` or ``luksFormat`` leaves a disk that is neither empty nor recognised. The
+marker is written and synced before formatting and cleared before the first mount; while it is
+present, the driver never handed out the disk. The marker alone does not permit formatting, because
+another driver may have mounted the disk: ``is_unused`` also requires an XFS with its in-progress
+flag, an ext4 that was never mounted, or a LUKS header without key slots.
 
-There are several places, because no single one is left alone by every size and option of ``mkfs``;
-a block that is not exactly the mark is never written to.
+There are several offsets, because no single one is left unwritten by every size and option of
+``mkfs``. A block that is not exactly the marker is never overwritten.
 """
 
 import json
@@ -20,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MARK = b"moxwell: this disk is being made; nothing was ever kept in it\n".ljust(4096, b"\0")
-PLACES = tuple((mib << 20) + 12288 for mib in (3, 7, 25, 65, 191))
+OFFSETS = tuple((mib << 20) + 12288 for mib in (3, 7, 25, 65, 191))
 _EXT_HEAD, _EXT_MOUNTED, _EXT_MOUNTS = 1024, 0x2C, 0x34
 _XFS_MAKING = 126
 _LUKS_TEXT = 4096
@@ -29,9 +27,9 @@ EXT = ("ext2", "ext3", "ext4")
 
 
 def mark(device: str) -> None:
-    """Say on the disk that it is being made; raises OSError if somebody else holds it."""
+    """Write the marker; raises OSError if the device is in use."""
     size = _size(device)
-    _write(device, [place for place in PLACES if place + len(MARK) <= size], MARK)
+    _write(device, [location for location in OFFSETS if location + len(MARK) <= size], MARK)
 
 
 def is_marked(device: str) -> bool:
@@ -39,14 +37,14 @@ def is_marked(device: str) -> bool:
 
 
 def clear(device: str) -> None:
-    """Take the mark away where it still stands; nothing is written if there is none."""
+    """Overwrite the marker with zeros; writes nothing if there is none."""
     standing = list(_standing(device))
     if standing:
         _write(device, standing, bytes(len(MARK)))
 
 
 def is_unused(device: str, kind: str) -> bool:
-    """Can nobody have kept anything in what is there? ``kind`` is what it is recognised as."""
+    """Return whether the detected content ``kind`` provably never held data."""
     if kind == UNKNOWN:
         return True
     if kind == XFS:
@@ -59,7 +57,7 @@ def is_unused(device: str, kind: str) -> bool:
 
 
 def _has_key(device: str) -> bool:
-    """LUKS2 keeps its keys in a JSON text; where that cannot be read, there may be one."""
+    """Return whether a LUKS2 header has key slots; True if it cannot be parsed."""
     head = _read(device, 0, 16)
     version, size = struct.unpack(">H", head[6:8])[0], struct.unpack(">Q", head[8:16])[0]
     if version != 2 or not _LUKS_TEXT < size <= 4 << 20:
@@ -72,7 +70,7 @@ def _has_key(device: str) -> bool:
 
 
 def _standing(device: str) -> Iterator[int]:
-    return (place for place in PLACES if _read(device, place, len(MARK)) == MARK)
+    return (location for location in OFFSETS if _read(device, location, len(MARK)) == MARK)
 
 
 def _size(device: str) -> int:
@@ -80,18 +78,18 @@ def _size(device: str) -> int:
         return disk.seek(0, os.SEEK_END)
 
 
-def _read(device: str, place: int, count: int) -> bytes:
+def _read(device: str, location: int, count: int) -> bytes:
     with Path(device).open("rb") as disk:
-        disk.seek(place)
+        disk.seek(location)
         return disk.read(count)
 
 
-def _write(device: str, places: list[int], data: bytes) -> None:
-    """Written through to the disk; a block device that is mounted or held is refused."""
+def _write(device: str, locations: list[int], data: bytes) -> None:
+    """Write and sync; O_EXCL refuses a block device that is mounted or in use."""
     disk = os.open(device, os.O_WRONLY | os.O_EXCL)
     try:
-        for place in places:
-            os.pwrite(disk, data, place)
+        for location in locations:
+            os.pwrite(disk, data, location)
         os.fsync(disk)
     finally:
         os.close(disk)

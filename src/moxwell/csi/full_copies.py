@@ -1,22 +1,21 @@
 """
-Full copies of disks: for snapshots, clones and moves.
+Full copies of disks with the storage API, which Proxmox allows to root@pam with a ticket only.
 
-In: a source and a target. Out: whether the copy is complete. Proxmox copies in a task, and while it
-runs the target already exists; so a copy is written in the book before it starts and struck out
-when its task ended well. Whatever has an entry is not complete; after a crash the task decides, and
-a target whose task is unknown or failed is removed and made anew. The surprise: Proxmox allows
-copying to root@pam alone, by ticket; a token cannot, whatever its rights.
+Proxmox copies in a task, and the target exists while the task runs. So a copy is in the journal
+before it starts, and its entry is deleted when the task has succeeded: a target with an entry is
+incomplete. After a restart the task decides; a target whose task failed or is unknown is deleted
+and copied again.
 """
 
 import asyncio
 from dataclasses import dataclass
 
-from moxwell.csi import active_tasks
-from moxwell.csi.disks import Disk, Stock, host_of
-from moxwell.csi.errors import UnderWay
+from moxwell.csi import active_tasks, steps
+from moxwell.csi.disks import DiskInfo, DiskStore, host_of
+from moxwell.csi.errors import OperationPending
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.journal import Book
-from moxwell.errors import Denied, Missing, MoxwellError
+from moxwell.csi.journal import VolumeJournal
+from moxwell.errors import Bug, Denied, Missing, MoxwellError
 from moxwell.pve import errors
 from moxwell.pve.regions import Region, Regions
 from moxwell.pve.values import Upid
@@ -24,113 +23,114 @@ from moxwell.pve.values import Upid
 KEY = "copy:"
 
 
-class NeedsRoot(Denied):
-    """Only root@pam may copy disks."""
+class RootRequired(Denied):
+    """Only root@pam can copy disks with the storage API."""
 
-    reason = "NeedsRoot"
+    reason = "RootRequired"
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """What is to be copied, and to where."""
+class DiskCopy:
+    """The source and target of a copy."""
 
     source: VolumeId
     target: VolumeId
 
 
-class Copies:
-    """The copies under way in this process, and what the book says of others."""
+class CopyJobs:
+    """The copies in progress in this process, and those of earlier processes in the journal."""
 
-    def __init__(self, regions: Regions, stock: Stock, book: Book) -> None:
-        self._regions, self._stock, self._book = regions, stock, book
-        self._running: dict[VolumeId, asyncio.Task[Disk]] = {}
+    def __init__(self, regions: Regions, disks: DiskStore, journal: VolumeJournal) -> None:
+        self._regions, self._disks, self._journal = regions, disks, journal
+        self._running: dict[VolumeId, asyncio.Task[DiskInfo]] = {}
 
-    async def is_open(self, target: VolumeId) -> bool:
-        """Is the target still being copied, or left over from a copy that was?"""
-        return target in self._running or bool(await self._book.get(KEY + str(target)))
+    async def is_incomplete(self, target: VolumeId) -> bool:
+        """Return whether a copy to the target is in progress or was interrupted."""
+        return target in self._running or bool(await self._journal.get(KEY + str(target)))
 
-    async def make(self, copy: Copy) -> Disk:
-        """Copy, or wait for the copy that is being made; a caller may go away meanwhile."""
+    async def run(self, copy: DiskCopy) -> DiskInfo:
+        """Copy a disk, or wait for the copy in progress; continues if the caller is cancelled."""
         task = self._running.get(copy.target)
         if task is None:
-            task = asyncio.create_task(self._make(copy))
+            task = asyncio.create_task(self._copy(copy))
             self._running[copy.target] = task
             task.add_done_callback(lambda done: self._ended(copy.target, done))
         return await asyncio.shield(task)
 
-    def _ended(self, target: VolumeId, task: "asyncio.Task[Disk]") -> None:
+    def _ended(self, target: VolumeId, task: "asyncio.Task[DiskInfo]") -> None:
         self._running.pop(target, None)
         if not task.cancelled():
-            task.exception()  # told to whoever waits; nobody may
+            task.exception()  # mark as retrieved: every waiter may have been cancelled
 
-    async def _make(self, copy: Copy) -> Disk:
+    async def _copy(self, copy: DiskCopy) -> DiskInfo:
         region, key = self._regions[copy.target.region], KEY + str(copy.target)
-        entry = await self._book.get(key)
-        if entry and await self._resumed(region, copy, entry):
+        entry = await self._journal.get(key)
+        if entry and await self._resume(region, copy, entry):
             return await self._complete(region, copy)
-        await self._book.put(key, {"source": str(copy.source)})
+        await self._journal.put(key, {"source": str(copy.source)})
         try:
             upid = await self._start(region, copy)
-        except (errors.Uncertain, errors.Overloaded):
+        except (errors.OutcomeUnknown, errors.Overloaded):
             raise
         except MoxwellError:
-            await self._book.drop(key)
+            await self._journal.delete(key)
             raise
-        await self._book.put(key, {"source": str(copy.source), "upid": upid})
+        await self._journal.put(key, {"source": str(copy.source), "upid": upid})
         ended = await region.tasks.wait_ended(upid)
         if ended.error is not None:
             await self._abandon(region, copy.target)
             raise ended.error
         return await self._complete(region, copy)
 
-    async def _start(self, region: Region, copy: Copy) -> Upid:
-        host = host_of(region, copy.source)
-        there = copy.target.host if copy.target.host not in ("", host) else None
+    async def _start(self, region: Region, copy: DiskCopy) -> Upid:
+        step = steps.CopyDisk(
+            volume=copy.target,
+            host=host_of(region, copy.source),
+            vmid_in_name=self._disks.owner,
+            source=copy.source,
+        )
         try:
-            return await region.pve.storage.copy(
-                host,
-                copy.source.storage,
-                copy.source.volid,
-                copy.target.volid,
-                target_host=there,
-            )
-        except errors.Forbidden as error:
-            raise NeedsRoot(
-                "copying disks (snapshots, clones, moves) is allowed by Proxmox to root@pam with "
-                f"a password only; give region {region.name} such credentials"
+            upid = await region.perform(step, steps.OWNER)
+        except errors.PermissionDenied as error:
+            raise RootRequired(
+                "Proxmox allows the copy of disks (snapshotMode: root) only to root@pam with a "
+                f"password; configure such credentials for region {region.name}"
             ) from error
+        if upid is None:
+            raise Bug("Proxmox started no task for a copy")
+        return upid
 
-    async def _resumed(self, region: Region, copy: Copy, entry: dict[str, str]) -> bool:
-        """A copy from before a restart: True if its task ended well, else its rest is removed."""
+    async def _resume(self, region: Region, copy: DiskCopy, entry: dict[str, str]) -> bool:
+        """Return whether a copy of an earlier process succeeded; otherwise delete its target."""
         upid = entry.get("upid")
         if upid is None:
-            await self._refuse_while_busy(region, copy)
+            await self._refuse_while_copying(region, copy)
         else:
             try:
-                status = await region.pve.tasks.status(Upid(upid))
+                status = await region.reader.tasks.status(Upid(upid))
             except Missing:
                 status = None
             if status is not None and status.running:
                 ended = await region.tasks.wait_ended(Upid(upid))
                 if ended.ok:
                     return True
-            elif status is not None and errors.explain_exit(status.exitstatus or "") is None:
+            elif status is not None and errors.classify_exit(status.exitstatus or "") is None:
                 return True
         await self._abandon(region, copy.target)
         return False
 
-    async def _refuse_while_busy(self, region: Region, copy: Copy) -> None:
-        """Nobody knows the task: as long as any copy runs there, it may be ours."""
+    async def _refuse_while_copying(self, region: Region, copy: DiskCopy) -> None:
+        """Raise while any copy runs on the host: without a UPID it may be this one."""
         host = host_of(region, copy.source)
         if any(row.type == "imgcopy" for row in await active_tasks.running(region, host)):
-            raise UnderWay(f"a copy runs on {host} that may be the one to {copy.target}")
+            raise OperationPending(f"a copy is running on {host} that may be that to {copy.target}")
 
     async def _abandon(self, region: Region, target: VolumeId) -> None:
-        await self._stock.remove(region, target)
-        await self._book.drop(KEY + str(target))
+        await self._disks.delete(region, target)
+        await self._journal.delete(KEY + str(target))
 
-    async def _complete(self, region: Region, copy: Copy) -> Disk:
-        disk = await self._stock.look(region, copy.target)
-        self._stock.learn(disk)
-        await self._book.drop(KEY + str(copy.target))
+    async def _complete(self, region: Region, copy: DiskCopy) -> DiskInfo:
+        disk = await self._disks.read(region, copy.target)
+        self._disks.add(disk)
+        await self._journal.delete(KEY + str(copy.target))
         return disk

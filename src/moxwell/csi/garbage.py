@@ -1,53 +1,54 @@
 """
-Carriers and passing snapshots that a call left behind and nobody asked for again.
+Deletes helper VMs and temporary snapshots that an abandoned call left behind.
 
-In: the carriers of a region. Out: the idle ones gone. An orchestrator repeats a call until it
-succeeds, and then nothing is left; this is for one that was deleted itself in between. The
-surprise: removing a carrier never removes a volume, as the disk does not bear the carrier's id.
+An orchestrator normally repeats a call until it succeeds, and then nothing remains. Destroying a
+reference helper VM never destroys a volume, because the disk's name has another VMID.
 """
 
 import structlog
 
 from moxwell.csi import native_snapshots
 from moxwell.csi.driver import Driver
-from moxwell.csi.helper_vms import CARRIER_TAG
+from moxwell.csi.helper_vms import REFERENCE_TAG, current_tags
 from moxwell.csi.ids import find_volume
 from moxwell.errors import MoxwellError
+from moxwell.pve.audit import acting
 from moxwell.pve.regions import Region
 
-FIRST_SECONDS, EVERY_SECONDS = 300.0, 3600.0
-OLD_SECONDS = 3600
+FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 300.0, 3600.0
+MIN_AGE_SECONDS = 3600
 log = structlog.get_logger(__name__)
 
 
-async def sweeping(driver: Driver) -> None:
-    """Sweep every region, again and again, for as long as it runs."""
-    await driver.clock.sleep(FIRST_SECONDS)
+async def run_forever(driver: Driver) -> None:
+    """Collect in every region periodically, until cancelled."""
+    await driver.clock.sleep(FIRST_DELAY_SECONDS)
     while True:
         for region in await driver.all_regions():
-            await sweep(driver, region)
-        await driver.clock.sleep(EVERY_SECONDS)
+            await collect(driver, region)
+        await driver.clock.sleep(INTERVAL_SECONDS)
 
 
-async def sweep(driver: Driver, region: Region) -> None:
-    """One round; a carrier that cannot be looked at now is looked at in the next."""
+async def collect(driver: Driver, region: Region) -> None:
+    """Collect once in a region; a helper VM with errors is retried next time."""
     for guest in tuple(region.inventory.guests.values()):
-        if CARRIER_TAG in guest.tags:
+        if REFERENCE_TAG in current_tags(guest.tags):
             try:
-                await _look(driver, region, guest.vmid)
+                with acting("csi.garbage", f"{region.name}/{guest.vmid}"):
+                    await _collect_one(driver, region, guest.vmid)
             except MoxwellError as error:
-                log.info("carrier left alone", guest=guest.vmid, error=str(error))
+                log.info("helper VM not collected", guest=guest.vmid, error=str(error))
 
 
-async def _look(driver: Driver, region: Region, vmid: int) -> None:
-    found = await driver.carriers.read(region, vmid)
-    volume = find_volume(found.note("volume")) if found else None
+async def _collect_one(driver: Driver, region: Region, vmid: int) -> None:
+    found = await driver.helper_vms.read(region, vmid)
+    volume = find_volume(found.field("volume")) if found else None
     if found is None or volume is None:
-        return  # a clone that has its parent's tags for a moment, or somebody else's guest
-    async with driver.carriers.lock(volume):
-        if driver.carriers.is_used(volume):
+        return  # a clone that still has its source's tags, or a foreign guest
+    async with driver.helper_vms.lock(volume):
+        if driver.helper_vms.is_in_use(volume):
             return
-        before = int(driver.clock.now().timestamp()) - OLD_SECONDS
+        before = int(driver.clock.now().timestamp()) - MIN_AGE_SECONDS
         await native_snapshots.refuse_while_cloned(region, found)
-        await native_snapshots.end_passing(region, found, before=before)
-        await native_snapshots.tidy(driver, region, volume, found)
+        await native_snapshots.delete_temporary(region, found, before=before)
+        await native_snapshots.clean_up(driver, region, volume, found)

@@ -1,298 +1,325 @@
 """
-Carriers: stopped guests of ours that own or name a disk, so that Proxmox will act on it.
+Helper VMs: stopped guests that own or reference a disk, so that Proxmox can act on it.
 
-Proxmox snapshots and clones guests, never single disks. So a volume that gets a snapshot gets a
-guest that names it and never runs; a clone of that guest is a new guest with a new disk, and that
-disk is the new volume. In: volumes. Out: their carriers, found by mark, made once. Which id a guest
-will get is in the book before it is asked for, so a crash never leaves two. The surprise: Proxmox
-deletes with a guest only the disks that bear its id, so a carrier may go and its volume stays.
+Proxmox snapshots, clones and migrates guests, not single disks. A volume with snapshots gets a
+helper VM that references its disk; a clone of that helper VM owns a new disk, which is the new
+volume. A helper VM is never started. Its VMID is in the journal before it is created, so a crash
+never leaves two. Proxmox destroys with a guest only the disks that have its VMID in their name, so
+destroying a helper VM that only references a disk keeps the disk.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from uuid import NAMESPACE_URL, uuid5
 
-from moxwell.csi import active_tasks
+from moxwell.csi import active_tasks, steps
 from moxwell.csi.disks import any_host
-from moxwell.csi.errors import NotNow, UnderWay
+from moxwell.csi.errors import FailedPrecondition, OperationPending
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.journal import Book
+from moxwell.csi.journal import HELPER_VM_KEY, VolumeJournal
+from moxwell.csi.steps import HelperVMRef, HelperVMStep
 from moxwell.errors import Busy, Missing, MoxwellError, Unreachable
 from moxwell.pve import errors, ownership
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.ownership import SHELL_TAG, Mark
+from moxwell.pve.ownership import HELPER_VM_TAG, Mark, is_helper_vm
 from moxwell.pve.regions import Region
-from moxwell.pve.values import Upid
 from moxwell.scheduling.vmids import VmidRange, choose_vmid
 
 SLOT = "scsi1"
-CARRIER_TAG = "moxwell-csi-carrier"  # names a volume that has snapshots
+REFERENCE_TAG = "moxwell-csi-reference"  # references a volume that has snapshots or clones
 COPY_TAG = "moxwell-csi-copy"  # owns a volume that was cloned or restored
 SNAPSHOT_TAG = "moxwell-csi-snapshot"  # owns a full copy that is a snapshot
-REPLICA_TAG = "moxwell-csi-replica"  # owns a volume that is replicated
-GONE_TAG = "moxwell-csi-gone"  # its volume was deleted; its snapshots were not
-_BIRTHS = frozenset({"qmcreate", "qmclone"})
-Start = Callable[[int], Awaitable[Upid]]
+REPLICA_TAG = "moxwell-csi-replica"  # owns a replicated volume
+DELETED_TAG = "moxwell-csi-deleted"  # its volume is deleted, its snapshots are not
+_OLD_TAGS = {"moxwell-csi-carrier": REFERENCE_TAG, "moxwell-csi-gone": DELETED_TAG}
+_CREATION_TASKS = frozenset({"qmcreate", "qmclone"})
+
+
+def current_tags(tags: Iterable[str]) -> frozenset[str]:
+    """The tags of a guest, with those that earlier versions set replaced by their current names."""
+    return frozenset(_OLD_TAGS.get(tag, tag) for tag in tags)
 
 
 @dataclass(frozen=True)
-class Carrier:
-    """A guest that carries a disk."""
+class HelperVM:
+    """A helper VM with the configuration that was read."""
 
     vmid: int
     host: str
     config: GuestConfig
 
     @property
-    def drive(self) -> str:
-        """The volume id of the disk, as Proxmox writes it."""
+    def volid(self) -> str:
+        """The Proxmox volume id of the disk."""
         return self.config.get(SLOT).partition(",")[0]
 
     @property
-    def is_gone(self) -> bool:
-        return GONE_TAG in self.config.tags
+    def tags(self) -> frozenset[str]:
+        return current_tags(self.config.tags)
 
-    def disk_id(self, region: Region) -> VolumeId:
-        """The disk as a volume; a disk of one host is named with it."""
-        storage, _, disk = self.drive.partition(":")
+    @property
+    def is_reference(self) -> bool:
+        return REFERENCE_TAG in self.tags
+
+    @property
+    def is_volume_deleted(self) -> bool:
+        return DELETED_TAG in self.tags
+
+    def volume_id(self, region: Region) -> VolumeId:
+        """The volume id of the disk; the host is part of it unless the storage is shared."""
+        storage, _, disk = self.volid.partition(":")
         seen = region.inventory.storage(self.host, storage)
         host = "" if seen is not None and seen.shared else self.host
         return VolumeId(region.name, host, storage, disk)
 
-    def note(self, key: str) -> str:
-        """A line ``csi-KEY=…`` of the description."""
-        return note_in(self.config.description, key)
+    def field(self, key: str) -> str:
+        """The value of the line ``csi-KEY=…`` in the description."""
+        return description_field(self.config.description, key)
+
+    def ref(self, region: Region) -> HelperVMRef:
+        """The target of a step; raises Foreign for a guest that is not a helper VM."""
+        if is_helper_vm(self.config.tags):
+            proof = "helper VM tag"
+        elif ownership.owner_in_description(self.config.description) is not None:
+            proof = "owner mark in the description"
+        else:
+            raise ownership.Foreign(f"guest {self.vmid} is not a helper VM of the CSI driver")
+        return HelperVMRef(region.name, self.host, self.vmid, proof)
 
 
-def note_in(text: str, key: str) -> str:
+def description_field(text: str, key: str) -> str:
+    """The value of the line ``csi-KEY=…`` in a description."""
     found = (line for line in text.splitlines() if line.startswith(f"csi-{key}="))
     return next(found, "").partition("=")[2].strip()
 
 
 @dataclass(frozen=True)
-class Birth:
-    """A guest that is to come into being."""
+class HelperVMRequest:
+    """A helper VM to create."""
 
     mark: Mark
     host: str
-    kind: str  # its tag
-    parent: int  # the guest it is cloned from, 0 if it is made
-    start: Start
+    tag: str
+    source_vmid: int  # the guest it is cloned from, 0 if it is created
+    step: Callable[[HelperVMRef], HelperVMStep]
 
 
-class Carriers:
-    """Finds, makes and removes them."""
+class HelperVMs:
+    """Finds, creates and destroys helper VMs."""
 
-    def __init__(self, driver: str, owner: int, within: tuple[int, int], book: Book) -> None:
-        self._driver, self._owner, self._book = driver, owner, book
-        self._within = VmidRange(*within)
+    def __init__(
+        self, driver: str, owner: int, vmids: tuple[int, int], journal: VolumeJournal
+    ) -> None:
+        self._driver, self._owner, self._journal = driver, owner, journal
+        self._vmids = VmidRange(*vmids)
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()
 
     def mark(self, region: str, name: str) -> Mark:
-        """An identity made from a name: the same name is the same guest."""
+        """The owner mark derived from a name; the same name gives the same helper VM."""
         return Mark(str(uuid5(NAMESPACE_URL, f"{self._driver}/{region}/{name}")))
 
     def mark_of(self, volume: VolumeId) -> Mark:
-        return self.mark(volume.region, f"carrier/{volume}")
+        """The mark of the helper VM that references a volume."""
+        return self.mark(volume.region, f"carrier/{volume}")  # the word is in stored marks
 
     def lock(self, volume: VolumeId) -> asyncio.Lock:
         return self._locks.setdefault(str(volume), asyncio.Lock())
 
     @contextmanager
     def using(self, volume: VolumeId) -> Iterator[None]:
-        """While this lasts nobody tidies the volume's carrier away."""
+        """Prevent the clean-up of the volume's helper VM inside the block."""
         self._users[str(volume)] += 1
         try:
             yield
         finally:
             self._users[str(volume)] -= 1
 
-    def is_used(self, volume: VolumeId) -> bool:
+    def is_in_use(self, volume: VolumeId) -> bool:
         return self._users[str(volume)] > 0
 
-    # ------------------------------------------------------------------ finding
+    # ------------------------------------------------------------------ find
 
-    async def find(self, region: Region, mark: Mark) -> Carrier | None:
-        """The guest of a mark: tags lead to it, its description proves it."""
+    async def find(self, region: Region, mark: Mark) -> HelperVM | None:
+        """The helper VM with an owner mark, found by tag and verified by its description."""
         for guest in region.inventory.find_by_owner(mark.key):
             found = await self.read(region, guest.vmid)
             if found is not None and ownership.is_ours(found.config, mark):
                 return found
         return None
 
-    def owns(self, volume: VolumeId) -> bool:
-        """Does a guest's id stand in the disk's name, rather than the driver's own?"""
+    def is_owner(self, volume: VolumeId) -> bool:
+        """Return whether the disk's name has the VMID of a guest rather than the driver's."""
         return volume.owner not in (0, self._owner)
 
-    async def of(self, region: Region, volume: VolumeId) -> Carrier | None:
-        """Who carries a volume: the guest that owns it, or one that was made to name it."""
-        if not self.owns(volume):
+    async def find_for(self, region: Region, volume: VolumeId) -> HelperVM | None:
+        """The helper VM that owns or references a volume."""
+        if not self.is_owner(volume):
             return await self.find(region, self.mark_of(volume))
         found = await self.read(region, volume.owner)
-        if found is None or SHELL_TAG not in found.config.tags:
+        if found is None or not is_helper_vm(found.config.tags):
             return None
-        return found if found and found.config.slot_of(volume.volid) is not None else None
+        return found if found.config.slot_of(volume.volid) is not None else None
 
-    async def read(self, region: Region, vmid: int) -> Carrier | None:
-        """A guest as it is now, wherever it went; None only if there is none of this id."""
+    async def read(self, region: Region, vmid: int) -> HelperVM | None:
+        """Read a guest on whatever host it is; None only if the VMID does not exist."""
         for _ in range(2):
             guest = region.inventory.find(vmid)
             if guest is not None:
                 try:
-                    config = await region.pve.qemu.config(guest.host, vmid)
-                    return Carrier(vmid, guest.host, config)
+                    config = await region.reader.qemu.config(guest.host, vmid)
+                    return HelperVM(vmid, guest.host, config)
                 except Missing:
                     pass
             await region.inventory.refresh()
         if await region.inventory.is_gone(vmid):
             region.inventory.learn_gone(vmid)
             return None
-        raise UnderWay(f"guest {vmid} is being made or moved")
+        raise OperationPending(f"guest {vmid} is being created or migrated")
 
-    def is_gone(self, region: Region, volume: VolumeId) -> bool:
-        """Was the volume deleted, and is only kept for its snapshots? Costs no request."""
-        if self.owns(volume):
+    def is_deleted(self, region: Region, volume: VolumeId) -> bool:
+        """Return whether a volume is deleted and only kept for its snapshots; sends no request."""
+        if self.is_owner(volume):
             guest = region.inventory.find(volume.owner)
-            return guest is not None and {GONE_TAG, SHELL_TAG} <= {*guest.tags}
-        known = region.inventory.find_by_owner(self.mark_of(volume).key)
-        return any(GONE_TAG in guest.tags for guest in known)
+            found = [guest] if guest is not None and is_helper_vm(guest.tags) else []
+        else:
+            found = list(region.inventory.find_by_owner(self.mark_of(volume).key))
+        return any(DELETED_TAG in current_tags(guest.tags) for guest in found)
 
-    # ------------------------------------------------------------------ making
+    # ------------------------------------------------------------------ create
 
-    async def need(self, region: Region, volume: VolumeId, near: str = "") -> Carrier:
-        """The carrier of a volume; made if there is none. Call under the volume's lock."""
-        found = await self.of(region, volume)
+    async def ensure(self, region: Region, volume: VolumeId, near: str = "") -> HelperVM:
+        """The helper VM of a volume, created if missing; the caller holds the volume's lock."""
+        found = await self.find_for(region, volume)
         if found is not None:
-            await self.born(self.mark_of(volume))  # if a kill came in between
+            await self.finish(self.mark_of(volume))  # a crash may have left the journal entry
             return found
-        if self.owns(volume):
-            raise NotNow(f"{volume} belongs to guest {volume.owner}, which is not the driver's")
+        if self.is_owner(volume):
+            raise FailedPrecondition(
+                f"{volume} belongs to guest {volume.owner}, which is not a helper VM"
+            )
         mark = self.mark_of(volume)
         host = volume.host or near or any_host(region, volume.storage)
-        settings: dict[str, str | int] = {
-            "name": guest_name(f"csi-carrier-{volume.name}"),
+        config: dict[str, str | int] = {
+            "name": guest_name(f"csi-reference-{volume.name}"),
             "description": mark.describe(
-                f"Lets the volume {volume} have snapshots and clones; never started.\n"
+                f"Makes snapshots and clones of volume {volume} possible; never started.\n"
                 f"csi-volume={volume}"
             ),
-            "tags": mark.tags((SHELL_TAG, CARRIER_TAG)),
+            "tags": mark.tags((HELPER_VM_TAG, REFERENCE_TAG)),
             "protection": 1,
             SLOT: f"{volume.volid},backup=0,replicate=0",
         }
 
-        async def start(vmid: int) -> Upid:
-            return await region.pve.qemu.create(host, vmid, settings)
+        def step(vm: HelperVMRef) -> HelperVMStep:
+            return steps.CreateHelperVM(vm=vm, config=config)
 
-        made = await self.bear(region, Birth(mark, host, CARRIER_TAG, 0, start))
-        await self.born(mark)
-        return made
+        created = await self.create(region, HelperVMRequest(mark, host, REFERENCE_TAG, 0, step))
+        await self.finish(mark)
+        return created
 
-    async def bear(self, region: Region, birth: Birth) -> Carrier:
-        """The guest of a birth: the one that an earlier try began, or a new one."""
-        key = f"birth:{birth.mark.key}"
-        vmid = int((await self._book.get(key)).get("vmid") or 0)
+    async def create(self, region: Region, request: HelperVMRequest) -> HelperVM:
+        """Create a helper VM, or return the one that an earlier attempt created."""
+        key = HELPER_VM_KEY + request.mark.key
+        vmid = int((await self._journal.get(key)).get("vmid") or 0)
         if vmid:
-            early = await self._begun(region, birth, vmid)
-            if early is not None:
-                return await self._dress(region, birth, early)
+            earlier = await self._resume(region, request, vmid)
+            if earlier is not None:
+                return await self._set_tags(region, request, earlier)
         if not vmid or region.inventory.find(vmid) is not None:
             await region.inventory.refresh()
-            vmid = choose_vmid(self._within, region.inventory.guests, seed=birth.mark.key)
-            await self._book.put(key, {"vmid": str(vmid)})
-        await self._start(region, birth, vmid)
-        made = await region.pve.qemu.config(birth.host, vmid)
-        return await self._dress(region, birth, Carrier(vmid, birth.host, made))
+            vmid = choose_vmid(self._vmids, region.inventory.guests, seed=request.mark.key)
+            await self._journal.put(key, {"vmid": str(vmid)})
+        await self._perform(region, request, vmid)
+        config = await region.reader.qemu.config(request.host, vmid)
+        return await self._set_tags(region, request, HelperVM(vmid, request.host, config))
 
-    async def born(self, mark: Mark) -> None:
-        """All that belongs to a birth is done."""
-        await self._book.drop(f"birth:{mark.key}")
+    async def finish(self, mark: Mark) -> None:
+        """Delete the journal entry of a helper VM that is complete."""
+        await self._journal.delete(HELPER_VM_KEY + mark.key)
 
     async def is_pending(self, mark: Mark) -> bool:
-        return bool(await self._book.get(f"birth:{mark.key}"))
+        return bool(await self._journal.get(HELPER_VM_KEY + mark.key))
 
-    async def _start(self, region: Region, birth: Birth, vmid: int) -> None:
+    async def _perform(self, region: Region, request: HelperVMRequest, vmid: int) -> None:
+        vm = HelperVMRef(region.name, request.host, vmid, "VMID reserved in the journal")
         try:
-            upid = await birth.start(vmid)
-            ended = await region.tasks.wait_ended(upid)
-            if ended.error is not None:
-                raise ended.error
+            await steps.run(region, request.step(vm))
         except errors.Exists as error:
             await region.inventory.refresh()
-            raise UnderWay(f"guest {vmid} is there already: {error}") from error
+            raise OperationPending(f"guest {vmid} already exists: {error}") from error
         except (Unreachable, Busy):
             raise
-        except errors.Forbidden as error:
-            await self.born(birth.mark)
-            raise errors.Forbidden(
+        except errors.PermissionDenied as error:
+            await self.finish(request.mark)
+            raise errors.PermissionDenied(
                 f"{error}; snapshots and clones need VM.Allocate, VM.Clone, VM.Snapshot, "
                 "VM.Config.Disk and VM.Config.Options on /vms, and Datastore.AllocateSpace"
             ) from error
         except MoxwellError:
-            await self.born(birth.mark)
+            await self.finish(request.mark)
             raise
 
-    async def _begun(self, region: Region, birth: Birth, vmid: int) -> Carrier | None:
-        """What became of an earlier try; raises while that is not yet known."""
-        ids = {str(vmid), str(birth.parent)}
+    async def _resume(self, region: Region, request: HelperVMRequest, vmid: int) -> HelperVM | None:
+        """The result of an earlier attempt; raises OperationPending while it is running."""
+        ids = {str(vmid), str(request.source_vmid)}
         for host, seen in region.inventory.hosts.items():
             for row in await active_tasks.running(region, host) if seen.online else ():
-                if row.type in _BIRTHS and row.id in ids:
-                    raise UnderWay(f"guest {vmid} is being made ({row.type})")
+                if row.type in _CREATION_TASKS and row.id in ids:
+                    raise OperationPending(f"guest {vmid} is being created ({row.type})")
         found = await self.read(region, vmid)
         if found is None:
             return None
         lock = found.config.lock
-        if ownership.is_ours(found.config, birth.mark) and not lock:
+        if ownership.is_ours(found.config, request.mark) and not lock:
             return found
         if lock in ("clone", "create"):
-            raise NotNow(f"guest {vmid} was left locked ({lock}) by Proxmox; unlock and remove it")
+            raise FailedPrecondition(
+                f"guest {vmid} is still locked ({lock}) by Proxmox; unlock and destroy it"
+            )
         return None
 
-    async def _dress(self, region: Region, birth: Birth, made: Carrier) -> Carrier:
-        """A clone has its parent's tags; give it its own."""
-        wanted = birth.mark.tags((SHELL_TAG, birth.kind))
-        if {*made.config.tags} != {*wanted.split(";")}:
-            changes = {"tags": wanted}
-            await region.pve.qemu.configure(
-                made.host, made.vmid, changes, digest=made.config.digest
+    async def _set_tags(self, region: Region, request: HelperVMRequest, vm: HelperVM) -> HelperVM:
+        """Set the tags of a new helper VM; a clone inherits those of its source."""
+        tags = request.mark.tags((HELPER_VM_TAG, request.tag))
+        if {*vm.config.tags} != {*tags.split(";")}:
+            ownership.verify(vm.config, request.mark, f"guest {vm.vmid}")
+            changes = {"tags": tags}
+            step = steps.ConfigureHelperVM(
+                vm=vm.ref(region), changes=changes, digest=vm.config.digest
             )
-            made = replace(made, config=GuestConfig({**made.config.raw, **changes}))
-        region.inventory.learn(made.vmid, host=made.host, tags=tuple(wanted.split(";")))
-        return made
+            await steps.run(region, step)
+            vm = replace(vm, config=GuestConfig({**vm.config.raw, **changes}))
+        region.inventory.learn(vm.vmid, host=vm.host, tags=tuple(tags.split(";")))
+        return vm
 
-    # ------------------------------------------------------------------ ending
+    # ------------------------------------------------------------------ delete
 
-    async def bury(self, region: Region, carrier: Carrier) -> None:
-        """The carrier's volume was deleted; from now on it only serves its snapshots."""
-        tags = (*carrier.config.tags, GONE_TAG)
-        changes = {"tags": ";".join(dict.fromkeys(tags))}
-        await region.pve.qemu.configure(
-            carrier.host, carrier.vmid, changes, digest=carrier.config.digest
+    async def mark_deleted(self, region: Region, vm: HelperVM) -> None:
+        """Record that the volume is deleted and the helper VM only keeps its snapshots."""
+        tags = tuple(dict.fromkeys((*vm.config.tags, DELETED_TAG)))
+        step = steps.ConfigureHelperVM(
+            vm=vm.ref(region), changes={"tags": ";".join(tags)}, digest=vm.config.digest
         )
-        region.inventory.learn(carrier.vmid, host=carrier.host, tags=tags)
+        await steps.run(region, step)
+        region.inventory.learn(vm.vmid, host=vm.host, tags=tags)
 
-    async def remove(self, region: Region, carrier: Carrier) -> None:
-        """Destroy the guest, and with it the disk that bears its id, if there is one."""
+    async def destroy(self, region: Region, vm: HelperVM) -> None:
+        """Destroy a helper VM, and with it the disk that it owns."""
+        ref = vm.ref(region)
         try:
-            if carrier.config.protected:
-                await region.pve.qemu.configure(
-                    carrier.host, carrier.vmid, {}, delete=("protection",)
-                )
-            ended = await region.tasks.wait_ended(
-                await region.pve.qemu.delete(carrier.host, carrier.vmid, purge=True)
-            )
-            if ended.error is not None and not isinstance(ended.error, Missing):
-                raise ended.error
-        except errors.GuestMissing:
+            if vm.config.protected:
+                await steps.run(region, steps.ConfigureHelperVM(vm=ref, delete=("protection",)))
+            await steps.run(region, steps.DestroyHelperVM(vm=ref))
+        except Missing:
             pass
-        region.inventory.learn_gone(carrier.vmid)
+        region.inventory.learn_gone(vm.vmid)
 
 
 def guest_name(text: str) -> str:
-    """A name as Proxmox takes it: letters, digits and dashes."""
+    """A name that Proxmox accepts: letters, digits and dashes."""
     cleaned = "".join(c if c.isalnum() else "-" for c in text.lower())
     return cleaned[:60].strip("-")

@@ -1,8 +1,7 @@
 """
-The Identity service: who we are, what we can do, whether we are ready.
+The CSI Identity service.
 
-The surprise: a controller is ready only while Proxmox answers in at least one region; a probe that
-always says yes hides the one thing a person wants to know.
+A controller reports ready only while at least one Proxmox region is reachable.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from moxwell.pve.regions import Regions
 _SERVICE, _GROWS = csi.PluginCapability.Service, csi.PluginCapability.VolumeExpansion
 
 
-class Identity:
+class IdentityService:
     """csi.v1.Identity."""
 
     def __init__(self, name: str, ready: Callable[[], bool]) -> None:
@@ -38,5 +37,5 @@ class Identity:
 
 
 def any_reachable(regions: Regions) -> bool:
-    """Does at least one region answer?"""
+    """Return whether at least one region is reachable."""
     return any(region.inventory.health.reachable for region in regions.values())

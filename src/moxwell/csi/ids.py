@@ -1,10 +1,9 @@
 """
-What volumes, snapshots and nodes are called, and how a disk is known by itself.
+Volume ids, snapshot ids, node ids and disk names, and the WWN and serial of a volume. Pure.
 
-In: the texts that Kubernetes keeps. Out: values. A volume is ``region/zone/storage/disk`` as
-proxmox-csi-plugin writes it, with an empty zone where every host sees it. Its WWN and serial are
-hashes of that text, so a guest can tell which volume a device is, whatever slot it sits in.
-The surprise: a text of another shape is not an error but a volume that does not exist.
+A volume id is ``region/zone/storage/disk`` as in proxmox-csi-plugin, with an empty zone for shared
+storage. WWN and serial are hashes of the volume id, so a guest can identify the volume of a device
+in any slot. A malformed id is treated as a volume that does not exist.
 """
 
 import base64
@@ -16,12 +15,12 @@ from moxwell.errors import Missing
 
 LEGACY_WWN = re.compile(
     r"0x5056432d494430?[0-9a-f]{2,4}"
-)  # "PVC-ID" and the slot, by the Go driver
+)  # "PVC-ID" and the slot number, set by proxmox-csi-plugin
 LONGEST_NAME = 63
-LONGEST_TAKEN = 32
+LONGEST_SNAPSHOT_NAME = 32
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
-_UNSAFE_TAKEN = re.compile(r"[^A-Za-z0-9_-]+")
-_TAKEN = re.compile(r"(?!clone-|s-|current$|pending$)[A-Za-z][A-Za-z0-9_-]{1,31}")
+_UNSAFE_SNAPSHOT = re.compile(r"[^A-Za-z0-9_-]+")
+_SNAPSHOT_NAME = re.compile(r"(?!clone-|s-|current$|pending$)[A-Za-z][A-Za-z0-9_-]{1,31}")
 _OWNER = re.compile(r"(?:.*/)?(?:vm|base)-(\d+)-[^/]+|pm-[0-9a-f]{8}_(\d+)")
 _SNAPSHOT = re.compile(r"vm-\d+-pvc-snap-(?P<name>.+)-(?P<source>[a-z2-7]{16})(?:\.\w+)?")
 _GO_SNAPSHOT = re.compile(r"vm-\d+-snapshot-[0-9a-f-]{36}(?:\.\w+)?")
@@ -29,8 +28,10 @@ _PROVIDER = re.compile(r"proxmox://(?P<region>[^/]+)/(?P<vmid>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """How a guest sees a disk: both are ours, both derive from the volume."""
+class DiskIdentity:
+    """
+    The WWN and serial by which a guest identifies a disk; both are derived from the volume id.
+    """
 
     wwn: str
     serial: str
@@ -42,10 +43,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class VolumeId:
-    """A volume, or a snapshot that is a copy."""
+    """The id of a volume, or of a snapshot that is a full copy."""
 
     region: str
-    host: str  # empty: every host sees it
+    host: str  # empty on shared storage
     storage: str
     disk: str
 
@@ -58,24 +59,24 @@ class VolumeId:
 
     @property
     def name(self) -> str:
-        """The last part of the disk's name, without folder and extension."""
+        """The file name of the disk without directory and extension."""
         return re.sub(r"\.(raw|qcow2|vmdk)$", "", self.disk.rpartition("/")[2])
 
     @property
     def owner(self) -> int:
-        """The guest id that the disk's name carries; 0 if it carries none."""
+        """The VMID in the disk's name; 0 if there is none."""
         match = _OWNER.fullmatch(self.disk)
         return int(match[1] or match[2]) if match else 0
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> DiskIdentity:
         digest = hashlib.sha256(str(self).encode()).hexdigest()
-        return Identity(f"0x5{digest[:15]}", f"pvc{digest[15:32]}")
+        return DiskIdentity(f"0x5{digest[:15]}", f"pvc{digest[15:32]}")
 
 
 @dataclass(frozen=True, slots=True)
-class TakenId:
-    """A storage's own snapshot of a volume: ``region/zone/storage/disk@name``."""
+class SnapshotId:
+    """The id of a native snapshot: ``region/zone/storage/disk@name``."""
 
     volume: VolumeId
     snapname: str
@@ -84,22 +85,22 @@ class TakenId:
         return f"{self.volume}@{self.snapname}"
 
 
-def find_taken(text: str) -> TakenId | None:
-    """The storage's own snapshot that a text names; None if it is of another shape."""
+def find_snapshot(text: str) -> SnapshotId | None:
+    """Parse the id of a native snapshot; None if it has another form."""
     front, at, snapname = text.rpartition("@")
     volume = find_volume(front) if at and snapname else None
-    return TakenId(volume, snapname) if volume is not None else None
+    return SnapshotId(volume, snapname) if volume is not None else None
 
 
-def taken_name(name: str) -> str:
-    """What Proxmox calls a snapshot: a letter first, short enough for every storage."""
-    if _TAKEN.fullmatch(name):
+def proxmox_snapshot_name(name: str) -> str:
+    """The snapshot name in Proxmox: starts with a letter and fits the limits of every storage."""
+    if _SNAPSHOT_NAME.fullmatch(name):
         return name
-    return f"s-{_UNSAFE_TAKEN.sub('-', name)[: LONGEST_TAKEN - 19]}-{_short_hash(name)}"
+    return f"s-{_UNSAFE_SNAPSHOT.sub('-', name)[: LONGEST_SNAPSHOT_NAME - 19]}-{_short_hash(name)}"
 
 
 def find_volume(text: str) -> VolumeId | None:
-    """The volume a text names, or None where it cannot be one of ours."""
+    """Parse a volume id; None if it is malformed."""
     parts = text.split("/", 3)
     if len(parts) != 4 or not (parts[0] and parts[2] and parts[3]):
         return None
@@ -109,8 +110,13 @@ def find_volume(text: str) -> VolumeId | None:
 def get_volume(text: str) -> VolumeId:
     found = find_volume(text)
     if found is None:
-        raise Missing(f"there is no volume {text!r}: ids look like region/zone/storage/disk")
+        raise Missing(f"volume {text!r} does not exist: ids have the form region/zone/storage/disk")
     return found
+
+
+def base_name(disk: str) -> str:
+    """The file name of a disk without its directory."""
+    return disk.rpartition("/")[2]
 
 
 def _short_hash(text: str) -> str:
@@ -118,7 +124,7 @@ def _short_hash(text: str) -> str:
 
 
 def safe_name(name: str, longest: int = LONGEST_NAME) -> str:
-    """A name that every storage takes; a hash stands for what had to go."""
+    """A name that every storage accepts; a hash replaces what had to be removed."""
     cleaned = _UNSAFE.sub("-", name)
     if cleaned == name and len(name) <= longest:
         return name
@@ -126,7 +132,7 @@ def safe_name(name: str, longest: int = LONGEST_NAME) -> str:
 
 
 def disk_name(owner: int, name: str, *, extension: str = "", linstor: bool = False) -> str:
-    """``vm-9999-pvc-…``; LINSTOR takes no foreign name without ``-pvc-``."""
+    """``vm-9999-pvc-…``; LINSTOR rejects foreign names without ``-pvc-``."""
     safe = safe_name(name)
     if linstor and not safe.startswith("pvc-"):
         safe = f"pvc-{safe}"
@@ -134,7 +140,9 @@ def disk_name(owner: int, name: str, *, extension: str = "", linstor: bool = Fal
 
 
 def snapshot_name(owner: int, name: str, source: str, *, extension: str = "") -> str:
-    """A snapshot's disk: its own name, and a hash of what it was taken of."""
+    """
+    The disk name of a snapshot that is a full copy: its name and a hash of the source volume id.
+    """
     return f"{snapshot_prefix(owner, name)}{_short_hash(source)}{extension}"
 
 
@@ -143,36 +151,36 @@ def snapshot_prefix(owner: int, name: str) -> str:
 
 
 def source_hash(disk: str) -> str | None:
-    """The hash of a snapshot's source; None if the disk is no snapshot."""
+    """The hash of the source volume id in a snapshot's disk name; None for other disks."""
     match = _SNAPSHOT.fullmatch(disk.rpartition("/")[2])
     return match["source"] if match else None
 
 
 def is_snapshot_disk(disk: str) -> bool:
-    """A copy that is a snapshot: ours by its hash, the Go driver's by the sidecar's prefix."""
+    """Return whether a disk is a snapshot copy, made by this driver or by proxmox-csi-plugin."""
     name = disk.rpartition("/")[2]
     return source_hash(disk) is not None or _GO_SNAPSHOT.fullmatch(name) is not None
 
 
-def is_taken_of(disk: str, source: str) -> bool:
+def is_snapshot_of(disk: str, source: str) -> bool:
     return source_hash(disk) == _short_hash(source)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRef:
-    """What a node id says: a Kubernetes name, a guest, or both."""
+class NodeId:
+    """A parsed node id: the name of a Node, a guest, or both."""
 
     name: str = ""
     region: str = ""
     vmid: int = 0
 
 
-def parse_node(text: str) -> NodeRef:
-    """``proxmox://region/vmid`` (ours), ``name/vmid`` and ``name`` (the Go driver's)."""
+def parse_node(text: str) -> NodeId:
+    """Parse ``proxmox://region/vmid`` (ours), ``name/vmid`` and ``name`` (proxmox-csi-plugin's)."""
     match = _PROVIDER.fullmatch(text)
     if match:
-        return NodeRef(region=match["region"], vmid=int(match["vmid"]))
+        return NodeId(region=match["region"], vmid=int(match["vmid"]))
     name, slash, vmid = text.partition("/")
     if slash and vmid.isdigit():
-        return NodeRef(name=name, vmid=int(vmid))
-    return NodeRef(name=text)
+        return NodeId(name=name, vmid=int(vmid))
+    return NodeId(name=text)

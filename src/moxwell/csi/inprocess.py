@@ -1,9 +1,8 @@
 """
-The driver's controller called without a socket: plain values in, plain values out.
+Calls the CSI Controller service in this process, without a socket.
 
-For a control plane that runs in this process: what its stand-ins for the sidecars ask for becomes
-the requests of the CSI specification, so that the very same code answers. The surprise: errors stay
-what they were raised as; ``is_exhausted`` says which of them mean that there is no room.
+The embedded replacements of the CSI sidecars use it for tenant clusters. Errors are raised as they
+are; ``is_exhausted`` tells which of them mean RESOURCE_EXHAUSTED.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import grpc
 
 from moxwell.csi import errors
-from moxwell.csi.controller import Controller
+from moxwell.csi.controller import ControllerService
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import MoxwellError
 
@@ -25,7 +24,7 @@ _MODES = {
 
 
 def capability(modes: Sequence[str], fs_type: str, *, block: bool) -> list[csi.VolumeCapability]:
-    """One capability for each access mode, as the provisioner makes them."""
+    """One volume capability per access mode, as external-provisioner builds them."""
     made = []
     for mode in modes:
         one = csi.VolumeCapability(access_mode=_MODE(mode=_MODES.get(mode, _MODE.UNKNOWN)))
@@ -39,12 +38,12 @@ def capability(modes: Sequence[str], fs_type: str, *, block: bool) -> list[csi.V
 
 
 def is_exhausted(error: MoxwellError) -> bool:
-    """No room just there; elsewhere there may be."""
-    return errors.code_of(error) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    """Return whether the error means RESOURCE_EXHAUSTED: another topology may have room."""
+    return errors.status_code(error) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 async def create(
-    controller: Controller,
+    controller: ControllerService,
     name: str,
     size: int,
     *,
@@ -53,21 +52,23 @@ async def create(
     segments: Sequence[Mapping[str, str]] = (),
     source: csi.VolumeContentSource | None = None,
 ) -> csi.Volume:
-    """CreateVolume."""
-    places = [csi.Topology(segments=dict(s)) for s in segments]
+    """Call CreateVolume."""
+    locations = [csi.Topology(segments=dict(s)) for s in segments]
     request = csi.CreateVolumeRequest(
         name=name,
         capacity_range=csi.CapacityRange(required_bytes=size),
         volume_capabilities=capabilities,
         parameters=dict(parameters),
         volume_content_source=source,
-        accessibility_requirements=csi.TopologyRequirement(requisite=places, preferred=places),
+        accessibility_requirements=csi.TopologyRequirement(
+            requisite=locations, preferred=locations
+        ),
     )
     return (await controller.create_volume(request)).volume
 
 
 def source_of(volume: str, snapshot: str) -> csi.VolumeContentSource | None:
-    """What a volume is to be a copy of."""
+    """The volume content source of a clone or restore."""
     kind = csi.VolumeContentSource
     if volume:
         return kind(volume=kind.VolumeSource(volume_id=volume))

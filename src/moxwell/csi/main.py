@@ -1,10 +1,9 @@
 """
-The two programs: a controller beside its sidecars, a plugin on every node.
+Runs the driver's two programs: the controller beside its sidecars, and the plugin on every node.
 
-In: settings from the command line. Out: services on a socket until the process ends. The controller
-may run anywhere that reaches Proxmox and the Kubernetes API of the cluster it serves; so for a
-tenant it runs outside, with the tenant's kubeconfig; the tenant never sees a credential.
-The surprise: a controller whose credentials lack a privilege says so at the start, and starts.
+The controller can run anywhere that reaches Proxmox and the Kubernetes API it serves: for a tenant
+it runs outside with the tenant's kubeconfig, and the tenant has no Proxmox credential. Missing
+privileges are logged at startup and do not prevent it.
 """
 
 import asyncio
@@ -20,18 +19,18 @@ from prometheus_client import CollectorRegistry
 from moxwell.clock import Clock, SystemClock
 from moxwell.csi import driver as drivers
 from moxwell.csi import permissions
-from moxwell.csi.controller import Controller
-from moxwell.csi.devices import SysDisks
-from moxwell.csi.driver import Settings
+from moxwell.csi.controller import ControllerService
+from moxwell.csi.devices import SysfsDevices
+from moxwell.csi.driver import DriverSettings
 from moxwell.csi.endpoint import metrics_page
-from moxwell.csi.garbage import sweeping
-from moxwell.csi.identity import Identity, any_reachable
-from moxwell.csi.journal import Book, KubeBook, MemoryBook
+from moxwell.csi.garbage import run_forever
+from moxwell.csi.identity import IdentityService, any_reachable
+from moxwell.csi.journal import ConfigMapJournal, MemoryJournal, VolumeJournal
 from moxwell.csi.metrics import CsiMetrics
 from moxwell.csi.mounter import SystemMounter
-from moxwell.csi.node import Node, choose_most
+from moxwell.csi.node import NodeService, count_volume_slots
 from moxwell.csi.nodes import NODES
-from moxwell.csi.server import Calls, serving
+from moxwell.csi.server import CallHandlers, serving
 from moxwell.csi.staging import Stager
 from moxwell.csi.topology import REGION, ZONE
 from moxwell.errors import Invalid, Missing, MoxwellError, Retryable
@@ -39,29 +38,29 @@ from moxwell.kube.client import Kube
 from moxwell.pve.config import RegionConfig, load
 from moxwell.pve.metrics import CountedTransport
 from moxwell.pve.regions import Regions
-from moxwell.pve.transport import HttpTransport, Transport
+from moxwell.pve.transport import PveHttpTransport, Transport
 
-MOST_LABEL = "csi.proxmox.sinextra.dev/max-volume-attachments"
-PLACE_SECONDS = 3.0
-OWNER_KEYS = ("controllerVMID", "controllerVmID")
+MAX_VOLUMES_LABEL = "csi.proxmox.sinextra.dev/max-volume-attachments"
+RETRY_SECONDS = 3.0
+VMID_KEYS = ("controllerVMID", "controllerVmID")
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """What a controller is told."""
+class ControllerOptions:
+    """The options of the controller."""
 
     config: Path
     address: str = "unix:///csi/csi.sock"
     name: str = drivers.NAME
     namespace: str = "kube-system"
-    book: Path | None = None
-    metrics: str = ""  # host:port; none if empty
+    journal: Path | None = None
+    metrics: str = ""  # host:port; disabled if empty
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """What a node plugin is told; ``region`` and ``zone`` stand in for a Kubernetes API."""
+class NodeOptions:
+    """The options of the node plugin; ``region`` and ``zone`` are used without a Kubernetes API."""
 
     name: str
     address: str = "unix:///csi/csi.sock"
@@ -72,108 +71,115 @@ class Seat:
     sys: Path = Path("/sys")
 
 
-def settings_of(text: str, name: str) -> Settings:
-    """The settings that stand in the configuration file; both spellings of the owner's key."""
+def settings_of(text: str, name: str) -> DriverSettings:
+    """The driver settings in the configuration file; accepts both spellings of controllerVMID."""
     features: Mapping[str, Any] = (yaml.safe_load(text) or {}).get("features") or {}
-    owner = next((features[key] for key in OWNER_KEYS if key in features), drivers.OWNER)
+    owner = next((features[key] for key in VMID_KEYS if key in features), drivers.OWNER)
     if not isinstance(owner, int):
         raise Invalid("features.controllerVMID must be a number")
-    return Settings(name=name, owner=owner)
+    return DriverSettings(name=name, owner=owner)
 
 
-def _book(files: Files, kube: Kube | None) -> Book:
+def _journal(options: ControllerOptions, kube: Kube | None) -> VolumeJournal:
     if kube is not None:
-        return KubeBook(kube, files.namespace, files.name)
-    return MemoryBook(files.book)
+        return ConfigMapJournal(kube, options.namespace, options.name)
+    return MemoryJournal(options.journal)
 
 
-async def check_rights(regions: Regions) -> None:
-    """Say what the credentials lack; a region that does not answer now may answer later."""
+async def check_permissions(regions: Regions) -> None:
+    """Log which privileges the credentials lack; an unreachable region is skipped."""
     for region in regions.values():
         try:
-            findings = await permissions.check(region.pve)
+            results = await permissions.check(region.reader)
         except MoxwellError as error:
-            log.warning("region not checked", region=region.name, error=str(error))
+            log.warning("permissions not checked", region=region.name, error=str(error))
             continue
-        for finding in findings:
-            (log.info if finding.ok else log.warning)("preflight", report=str(finding))
+        for result in results:
+            (log.info if result.ok else log.warning)("permissions checked", report=str(result))
 
 
 async def run_controller(
-    files: Files, kube: Kube | None, *, clock: Clock | None = None, registry: Any = None
+    options: ControllerOptions,
+    kube: Kube | None,
+    *,
+    clock: Clock | None = None,
+    registry: Any = None,
 ) -> None:
-    """Identity and Controller until cancelled."""
+    """Serve Identity and Controller until cancelled."""
     clock = clock or SystemClock()
-    metrics = CsiMetrics(registry or CollectorRegistry(), files.name)
+    metrics = CsiMetrics(registry or CollectorRegistry(), options.name)
 
     def connect(config: RegionConfig) -> Transport:
-        return CountedTransport(HttpTransport(config, clock), metrics.asked, clock)
+        return CountedTransport(PveHttpTransport(config, clock), metrics.request_finished, clock)
 
-    regions = Regions(load(files.config), clock, connect=connect)
-    settings = settings_of(files.config.read_text(), files.name)
-    driver = drivers.assemble(regions, clock, settings=settings, kube=kube, book=_book(files, kube))
-    calls = Calls(clock, metrics)
-    identity = Identity(files.name, lambda: any_reachable(regions))
+    regions = Regions(load(options.config), clock, connect=connect)
+    settings = settings_of(options.config.read_text(), options.name)
+    driver = drivers.assemble(
+        regions, clock, settings=settings, kube=kube, journal=_journal(options, kube)
+    )
+    calls = CallHandlers(clock, metrics)
+    identity = IdentityService(options.name, lambda: any_reachable(regions))
     handlers = (
         calls.handlers("Identity", identity),
-        calls.handlers("Controller", Controller(driver)),
+        calls.handlers("Controller", ControllerService(driver)),
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(regions.run())
-        group.create_task(check_rights(regions))
-        group.create_task(driver.holders.patrol(regions, clock))
-        group.create_task(sweeping(driver))
-        if driver.claims.recorder is not None:
-            group.create_task(driver.claims.recorder.run())
+        group.create_task(check_permissions(regions))
+        group.create_task(driver.attachments.rescan(regions, clock))
+        group.create_task(run_forever(driver))
+        if driver.persistent_volumes.recorder is not None:
+            group.create_task(driver.persistent_volumes.recorder.run())
         checks = {"proxmox": lambda: any_reachable(regions)}
         async with (
-            metrics_page(files.metrics, metrics.registry, checks),
-            serving(files.address, handlers),
+            metrics_page(options.metrics, metrics.registry, checks),
+            serving(options.address, handlers),
         ):
             await asyncio.Event().wait()
 
 
-async def find_place(kube: Kube, name: str) -> tuple[str, str, str, str]:
-    """A node's id, region, zone and limit, as its Node object tells them."""
+async def find_topology(kube: Kube, name: str) -> tuple[str, str, str, str]:
+    """The node id, region, zone and volume limit from the Node object."""
     node = await kube.get(NODES, name)
     labels = node.get("metadata", {}).get("labels") or {}
     region, zone = labels.get(REGION, ""), labels.get(ZONE, "")
     if not region or not zone:
         raise Invalid(
-            f"node {name} has no {REGION} and {ZONE} labels yet: the cloud controller sets them"
+            f"node {name} does not have the labels {REGION} and {ZONE} yet; "
+            "the cloud controller manager sets them"
         )
     provider = node.get("spec", {}).get("providerID", "")
     known = provider if provider.startswith("proxmox://") and provider.count("/") == 3 else name
-    return known, region, zone, labels.get(MOST_LABEL, "")
+    return known, region, zone, labels.get(MAX_VOLUMES_LABEL, "")
 
 
-async def wait_place(kube: Kube, name: str, clock: Clock) -> tuple[str, str, str, str]:
-    """The same, once the cloud controller has placed the node; until then it says so."""
+async def wait_for_topology(kube: Kube, name: str, clock: Clock) -> tuple[str, str, str, str]:
+    """Wait until the cloud controller has set the topology labels of the node."""
     while True:
         try:
-            return await find_place(kube, name)
+            return await find_topology(kube, name)
         except (Invalid, Retryable, Missing) as error:
-            log.warning("node not placed yet", node=name, error=str(error))
-            await clock.sleep(PLACE_SECONDS)
+            log.warning("node topology not known", node=name, error=str(error))
+            await clock.sleep(RETRY_SECONDS)
 
 
-async def run_node(seat: Seat, kube: Kube | None) -> None:
-    """Identity and Node until cancelled."""
-    clock, disks = SystemClock(), SysDisks(seat.sys)
+async def run_node(options: NodeOptions, kube: Kube | None) -> None:
+    """Serve Identity and Node until cancelled."""
+    clock, disks = SystemClock(), SysfsDevices(options.sys)
     if kube is None:
-        node_id, region, zone, label = seat.name, seat.region, seat.zone, ""
+        node_id, region, zone, label = options.name, options.region, options.zone, ""
     else:
-        node_id, region, zone, label = await wait_place(kube, seat.name, clock)
+        node_id, region, zone, label = await wait_for_topology(kube, options.name, clock)
     ours = frozenset(d.wwn for d in disks.read() if d.serial.startswith("pvc"))
-    most = choose_most(label, disks.count_others(ours))
+    limit = count_volume_slots(label, disks.count_other(ours))
     stager = Stager(disks, SystemMounter(), clock)
-    node = Node(stager, node_id=node_id, region=region, zone=zone, most=most)
-    metrics = CsiMetrics(CollectorRegistry(), seat.driver)
-    calls = Calls(clock, metrics)
-    identity = Identity(seat.driver, lambda: True)
+    node = NodeService(stager, node_id=node_id, region=region, zone=zone, max_volumes=limit)
+    metrics = CsiMetrics(CollectorRegistry(), options.driver)
+    calls = CallHandlers(clock, metrics)
+    identity = IdentityService(options.driver, lambda: True)
     handlers = (calls.handlers("Identity", identity), calls.handlers("Node", node))
     async with (
-        metrics_page(seat.metrics, metrics.registry, {}),
-        serving(seat.address, handlers),
+        metrics_page(options.metrics, metrics.registry, {}),
+        serving(options.address, handlers),
     ):
         await asyncio.Event().wait()

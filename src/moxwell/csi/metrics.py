@@ -1,10 +1,8 @@
 """
-What the driver counts: its own calls, and what they ask of Proxmox.
+Prometheus metrics of the driver: its CSI calls and its requests to Proxmox.
 
-Calls are counted under the name that CSI drivers share, with the words of gRPC's codes as Go writes
-them, so one alert serves ours and others'. The second pair has proxmox-csi-plugin's names and
-labels, so its dashboards work unchanged.
-Counting happens on the wire, so nothing that is sent can be forgotten.
+CSI calls use the metric name and labels that CSI drivers share, with status codes as Go spells
+them. Requests to Proxmox use the names and labels of proxmox-csi-plugin, so its dashboards work.
 """
 
 import re
@@ -15,8 +13,8 @@ import moxwell
 
 _BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _CALL_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
-_ODD_CODES = {"OK": "OK", "CANCELLED": "Canceled"}
-_KINDS: tuple[tuple[str, str, str], ...] = (
+_GO_SPELLING = {"OK": "OK", "CANCELLED": "Canceled"}
+_REQUEST_LABELS: tuple[tuple[str, str, str], ...] = (
     ("POST", r".*/storage/[^/]+/content", "createVolume"),
     ("POST", r".*/storage/[^/]+/content/.+", "copyVolume"),
     ("DELETE", r".*/storage/[^/]+/content/.+", "deleteVolume"),
@@ -30,21 +28,23 @@ _KINDS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def kind_of(method: str, path: str) -> str:
-    """The label of a request."""
-    for verb, pattern, kind in _KINDS:
+def request_label(method: str, path: str) -> str:
+    """The ``request`` label of a request to Proxmox."""
+    for verb, pattern, kind in _REQUEST_LABELS:
         if verb == method and re.fullmatch(pattern, path):
             return kind
     return "other"
 
 
 def go_code(name: str) -> str:
-    """A code of gRPC as Go writes it: ``FAILED_PRECONDITION`` is ``FailedPrecondition``."""
-    return _ODD_CODES.get(name) or "".join(word.capitalize() for word in name.split("_"))
+    """
+    A gRPC status code as Go spells it: ``FAILED_PRECONDITION`` becomes ``FailedPrecondition``.
+    """
+    return _GO_SPELLING.get(name) or "".join(word.capitalize() for word in name.split("_"))
 
 
 class CsiMetrics:
-    """Every metric of the driver; made once per registry."""
+    """The metrics of the driver; one instance per registry."""
 
     def __init__(self, registry: CollectorRegistry, driver: str = "csi.moxwell.dev") -> None:
         self.registry, self._driver = registry, driver
@@ -74,17 +74,19 @@ class CsiMetrics:
             "proxmox_api_request_errors", "Refused requests", ("request",), registry=registry
         )
 
-    def began(self, call: str) -> None:
+    def call_started(self, call: str) -> None:
         self._running.labels(self._driver, call).inc()
 
-    def called(self, call: str, code: str, seconds: float) -> None:
-        """``call`` is the whole name, ``/csi.v1.Controller/CreateVolume``."""
+    def call_finished(self, call: str, code: str, seconds: float) -> None:
+        """
+        Record a finished call; ``call`` is the full name, ``/csi.v1.Controller/CreateVolume``.
+        """
         self._running.labels(self._driver, call).dec()
         self._calls.labels(self._driver, call, go_code(code)).observe(seconds)
 
-    def asked(self, method: str, path: str, seconds: float, failed: bool) -> None:
-        """One request was answered, or not."""
-        kind = kind_of(method, path)
+    def request_finished(self, method: str, path: str, seconds: float, failed: bool) -> None:
+        """Record a finished request to Proxmox."""
+        kind = request_label(method, path)
         self._seconds.labels(kind).observe(seconds)
         if failed:
             self._errors.labels(kind).inc()

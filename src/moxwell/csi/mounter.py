@@ -1,12 +1,11 @@
 """
-What a node does with disks and folders: the seam, and its genuine side.
+Formats, mounts and grows file systems on a node: the interface and its implementation.
 
-In: devices and paths. Out: file systems made, checked, mounted, grown. ``SystemMounter`` runs the
-usual programs; :mod:`moxwell.testing.csi_files` plays the same part in tests where nothing can be
-mounted. The surprise: a disk is formatted only if two programs agree that it is empty; what
-cannot be recognised is not empty, unless a mark says that we died while we made it
-(:mod:`moxwell.csi.format_marker`). A new encrypted disk reads as noise, so its label says that nothing was
-ever made in it (``EMPTY``) until something was.
+``SystemMounter`` runs mkfs, mount, cryptsetup and similar programs;
+:mod:`moxwell.testing.csi_files` replaces it in tests. A disk is formatted only if blkid finds
+nothing and its first MiB is zero, or if the format marker (:mod:`moxwell.csi.format_marker`) shows
+an interrupted format. A new LUKS device reads as random data, so the label ``EMPTY`` in its header
+says that it has no file system yet.
 """
 
 import asyncio
@@ -18,46 +17,46 @@ from pathlib import Path
 from typing import Protocol
 
 from moxwell.csi import format_marker
-from moxwell.csi.errors import WrongDisk
+from moxwell.csi.errors import DeviceMismatch
 from moxwell.errors import Denied, Missing, Retryable, Unsupported
 
 EMPTY = "moxwell-empty"
-NO_KEY = 2  # how cryptsetup ends if no key fits
+NO_KEY = 2  # exit code of cryptsetup if no key slot matches
 LUKS_FORMAT = (
     "luksFormat", "--batch-mode", "--type", "luks2", "--cipher", "aes-xts-plain64",
     "--label", EMPTY,
-    "--pbkdf-memory", "65536", "--iter-time", "1000",  # by itself it takes 1 GiB: more than a pod
+    "--pbkdf-memory", "65536", "--iter-time", "1000",  # the default is 1 GiB, too much for a pod
 )  # fmt: skip
-MKFS = {  # without discarding, which would take the mark away
+MKFS = {  # no discard, which would erase the format marker
     "ext4": ("-F", "-m0", "-E", "nodiscard"),
     "xfs": ("-f", "-K"),
 }
 
 
 class ProgramFailed(Retryable):
-    """A program of the system said no."""
+    """A program exited with an error."""
 
     reason = "ProgramFailed"
 
 
 class WrongKey(Denied):
-    """The key does not open the disk."""
+    """The passphrase does not unlock the device."""
 
     reason = "WrongKey"
 
 
-class NoProgram(Unsupported):
-    """A program that is needed is not there."""
+class ProgramMissing(Unsupported):
+    """A required program is not installed."""
 
-    reason = "NoProgram"
+    reason = "ProgramMissing"
 
 
 @dataclass(frozen=True, slots=True)
-class Mounted:
-    """One line of the mount table: what is where."""
+class MountEntry:
+    """One line of the mount table."""
 
     device: str  # major:minor
-    root: str  # the part of the file system
+    root: str  # path of the mount within the file system
     target: str
     read_only: bool = False
     source: str = ""
@@ -76,16 +75,18 @@ class Usage:
 
 
 class Mounter(Protocol):
-    """Mounting, as the node service needs it."""
+    """The mount operations that the Node service needs."""
 
     async def number(self, path: str) -> str:
-        """major:minor of a device."""
+        """The major:minor number of a device."""
         ...
 
-    async def table(self) -> tuple[Mounted, ...]: ...
+    async def table(self) -> tuple[MountEntry, ...]: ...
 
     async def probe(self, device: str) -> str:
-        """A file system, ``crypto_LUKS``, or "" for a disk that is empty or was never finished."""
+        """
+        The file system type, ``crypto_LUKS``, or "" for a disk that is empty or partly formatted.
+        """
         ...
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None: ...
@@ -109,11 +110,11 @@ class Mounter(Protocol):
     async def open_luks(self, device: str, name: str, key: bytes, *, fresh: bool) -> str: ...
 
     async def is_empty_luks(self, device: str) -> bool:
-        """Was nothing ever made in this encrypted disk?"""
+        """Return whether the LUKS device has no file system yet."""
         ...
 
     async def fill_luks(self, device: str) -> None:
-        """Something was made in it: from now on it is not empty."""
+        """Record that the LUKS device has a file system."""
         ...
 
     async def close_luks(self, name: str) -> None: ...
@@ -122,7 +123,7 @@ class Mounter(Protocol):
 
 
 async def run(*command: str, stdin: bytes = b"", good: Sequence[int] = (0,)) -> tuple[int, str]:
-    """A program's exit code and output; raises unless the code is a good one."""
+    """Run a program; returns exit code and output, raises ProgramFailed on other exit codes."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -131,17 +132,17 @@ async def run(*command: str, stdin: bytes = b"", good: Sequence[int] = (0,)) -> 
             stderr=asyncio.subprocess.PIPE,
         )
     except FileNotFoundError as error:
-        raise NoProgram(f"{command[0]} is not installed where the node plugin runs") from error
+        raise ProgramMissing(f"{command[0]} is not installed on the node") from error
     out, err = await process.communicate(stdin)
     code = process.returncode or 0
     if code not in good:
         text = err.decode(errors="replace").strip()[-400:]
-        raise ProgramFailed(f"{command[0]} ended with {code}: {text}")
+        raise ProgramFailed(f"{command[0]} exited with code {code}: {text}")
     return code, out.decode(errors="replace")
 
 
-def parse_table(text: str) -> tuple[Mounted, ...]:
-    """/proc/self/mountinfo."""
+def parse_table(text: str) -> tuple[MountEntry, ...]:
+    """Parse ``/proc/self/mountinfo``."""
     found = []
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
@@ -150,17 +151,17 @@ def parse_table(text: str) -> tuple[Mounted, ...]:
             target = parts[4].replace("\\040", " ")
             source = rest[1] if len(rest) > 1 else ""
             only = "ro" in parts[5].split(",")
-            found.append(Mounted(parts[2], parts[3], target, only, source))
+            found.append(MountEntry(parts[2], parts[3], target, only, source))
     return tuple(found)
 
 
 class SystemMounter:
-    """The programs of the system."""
+    """Runs the programs of the operating system."""
 
     async def number(self, path: str) -> str:
         return _number(path)
 
-    async def table(self) -> tuple[Mounted, ...]:
+    async def table(self) -> tuple[MountEntry, ...]:
         return parse_table(_read("/proc/self/mountinfo"))
 
     async def probe(self, device: str) -> str:
@@ -172,7 +173,7 @@ class SystemMounter:
         if format_marker.is_marked(device) and format_marker.is_unused(device, kind):
             return ""
         if not kind and not _is_blank(device):
-            raise WrongDisk(f"{device} is not empty, but nothing knows what is on it")
+            raise DeviceMismatch(f"{device} is not empty and its content is not recognised")
         return kind
 
     async def make(self, device: str, kind: str, options: Sequence[str]) -> None:
@@ -186,7 +187,7 @@ class SystemMounter:
 
     async def mount(self, device: str, target: str, kind: str, options: Sequence[str]) -> None:
         if "ro" not in options:
-            _on_disk(format_marker.clear, device)  # whoever made it may have died before that
+            _on_disk(format_marker.clear, device)  # a crash may have left the marker
         await run("mount", "-t", kind, "-o", ",".join(options) or "defaults", device, target)
 
     async def bind(self, source: str, target: str, *, read_only: bool) -> None:
@@ -220,7 +221,7 @@ class SystemMounter:
         probing = ("open", "--test-passphrase", "--key-file", "-", device)
         code, _ = await run("cryptsetup", *probing, stdin=key, good=(0, NO_KEY))
         if code == NO_KEY:
-            raise WrongKey(f"the key that was given does not open {device}")
+            raise WrongKey(f"the passphrase does not unlock {device}")
         if not _exists(f"/dev/mapper/{name}"):
             _on_disk(format_marker.clear, device)
             await run("cryptsetup", "open", "--key-file", "-", device, name, stdin=key)
@@ -247,7 +248,7 @@ def _number(path: str) -> str:
     except OSError as error:
         raise Missing(f"{path} is not there") from error
     if not stat.S_ISBLK(device.st_mode):
-        raise WrongDisk(f"{path} is not a block device")
+        raise DeviceMismatch(f"{path} is not a block device")
     return f"{os.major(device.st_rdev)}:{os.minor(device.st_rdev)}"
 
 
@@ -267,7 +268,7 @@ def _on_disk(act: Callable[[str], None], device: str) -> None:
 
 
 def _is_blank(device: str) -> bool:
-    """Nothing but zeros where every known format has its head."""
+    """Return whether the first MiB, where file systems have their superblock, is zero."""
     with Path(device).open("rb") as disk:
         return not any(disk.read(1 << 20))
 

@@ -1,111 +1,111 @@
 """
-A storage's own snapshots, taken of a disk through its carrier.
+Native snapshots of a storage, made by snapshots of the helper VM that has the disk.
 
-In: a carrier and a name. Out: a snapshot of its one disk. A volume that was deleted lives as long
-as it has snapshots, as Ceph, LVM and ZFS destroy a disk's snapshots with the disk and do not ask.
-The surprise: a snapshot whose clone hangs on it (Ceph) cannot go first; that is told, not forced.
+Ceph, LVM and ZFS destroy the snapshots of a disk with the disk. So a deleted volume keeps its disk
+until its last snapshot is deleted. A Ceph snapshot with linked clones cannot be deleted; that is
+reported as an error and not forced.
 """
 
-from moxwell.csi import active_tasks
+from moxwell.csi import active_tasks, steps
 from moxwell.csi.driver import Driver
-from moxwell.csi.errors import HeldElsewhere, NotNow, UnderWay
-from moxwell.csi.helper_vms import CARRIER_TAG, Carrier, note_in
+from moxwell.csi.errors import AttachedElsewhere, FailedPrecondition, OperationPending
+from moxwell.csi.helper_vms import HelperVM, description_field
 from moxwell.csi.ids import VolumeId
-from moxwell.errors import Missing
+from moxwell.errors import Missing, MoxwellError
 from moxwell.pve.regions import Region
 
-PASSING = "clone-"
+TEMPORARY_PREFIX = "clone-"
 
 
-async def take(region: Region, carrier: Carrier, name: str, described: str) -> None:
-    """The snapshot of a name: there already, or taken now."""
-    rows = await region.pve.snapshots.list(carrier.host, carrier.vmid)
+async def create(region: Region, vm: HelperVM, name: str, description: str) -> None:
+    """Take a snapshot unless it exists."""
+    rows = await region.reader.snapshots.list(vm.host, vm.vmid)
     if any(row.name == name for row in rows):
         return
-    upid = await region.pve.snapshots.create(
-        carrier.host, carrier.vmid, name, description=described
-    )
-    ended = await region.tasks.wait_ended(upid)
-    if ended.error is not None:
-        raise ended.error
+    step = steps.CreateNativeSnapshot(vm=vm.ref(region), name=name, description=description)
+    await steps.run(region, step)
 
 
-async def drop(region: Region, carrier: Carrier, name: str) -> None:
-    """Remove a snapshot; one that is not there is gone already."""
-    rows = await region.pve.snapshots.list(carrier.host, carrier.vmid)
+async def delete(region: Region, vm: HelperVM, name: str) -> None:
+    """Delete a snapshot if it exists."""
+    rows = await region.reader.snapshots.list(vm.host, vm.vmid)
     if all(row.name != name for row in rows):
         return
-    upid = await region.pve.snapshots.delete(carrier.host, carrier.vmid, name)
-    error = (await region.tasks.wait_ended(upid)).error
+    upid = await region.perform(
+        steps.DeleteNativeSnapshot(vm=vm.ref(region), name=name), steps.OWNER
+    )
+    error: MoxwellError | None = None
+    if upid is not None:
+        error = (await region.tasks.wait_ended(upid)).error
     if error is None or isinstance(error, Missing):
         return
     if "unprotect" in str(error):
-        raise NotNow(f"volumes still hang on this snapshot (linked clones): {error}") from error
+        raise FailedPrecondition(f"the snapshot has linked clones: {error}") from error
     raise error
 
 
-async def tidy(driver: Driver, region: Region, volume: VolumeId, carrier: Carrier) -> None:
-    """Remove what nobody needs any more: an idle carrier, and a deleted volume's disk."""
-    if driver.carriers.is_used(volume):
+async def clean_up(driver: Driver, region: Region, volume: VolumeId, vm: HelperVM) -> None:
+    """Destroy a helper VM without snapshots if only they needed it, and a deleted volume's disk."""
+    if driver.helper_vms.is_in_use(volume):
         return
-    if await region.pve.snapshots.list(carrier.host, carrier.vmid):
+    if await region.reader.snapshots.list(vm.host, vm.vmid):
         return
-    if CARRIER_TAG in carrier.config.tags:
-        if carrier.is_gone:
-            await refuse_while_cloned(region, carrier)
-            await _remove_disk(driver, region, volume)
-        await driver.carriers.remove(region, carrier)
-    elif carrier.is_gone:
-        await driver.carriers.remove(region, carrier)
+    if vm.is_reference:
+        if vm.is_volume_deleted:
+            await refuse_while_cloned(region, vm)
+            await _delete_disk(driver, region, volume)
+        await driver.helper_vms.destroy(region, vm)
+    elif vm.is_volume_deleted:
+        await driver.helper_vms.destroy(region, vm)
 
 
-async def _remove_disk(driver: Driver, region: Region, volume: VolumeId) -> None:
-    await driver.holders.sync(region)
-    held = driver.holders.find(volume)
-    if held is not None:
-        raise HeldElsewhere(f"{volume} was deleted, yet guest {held.vmid} has it")
-    await driver.stock.remove(region, volume)
+async def _delete_disk(driver: Driver, region: Region, volume: VolumeId) -> None:
+    await driver.attachments.sync(region)
+    attachment = driver.attachments.find(volume)
+    if attachment is not None:
+        raise AttachedElsewhere(f"{volume} is deleted but attached to guest {attachment.vmid}")
+    await driver.disks.delete(region, volume)
 
 
-async def end_volume(driver: Driver, region: Region, volume: VolumeId) -> bool:
+async def delete_volume(driver: Driver, region: Region, volume: VolumeId) -> bool:
     """
-    Delete a volume that has a carrier; False if it has none.
+    Delete a volume that has a helper VM; returns False if it has none.
 
-    With snapshots it is only marked as gone, and its disk goes with the last of them.
+    A volume with snapshots is only marked as deleted; its disk is deleted with the last snapshot.
     """
-    async with driver.carriers.lock(volume):
-        carrier = await driver.carriers.of(region, volume)
-        if carrier is None:
+    async with driver.helper_vms.lock(volume):
+        vm = await driver.helper_vms.find_for(region, volume)
+        if vm is None:
             return False
-        if driver.carriers.is_used(volume):
-            raise UnderWay(f"{volume} is being cloned")
-        await refuse_while_cloned(region, carrier)
-        await end_passing(region, carrier)
-        if await region.pve.snapshots.list(carrier.host, carrier.vmid):
-            if not carrier.is_gone:
-                await driver.carriers.bury(region, carrier)
+        if driver.helper_vms.is_in_use(volume):
+            raise OperationPending(f"{volume} is being cloned")
+        await refuse_while_cloned(region, vm)
+        await delete_temporary(region, vm)
+        if await region.reader.snapshots.list(vm.host, vm.vmid):
+            if not vm.is_volume_deleted:
+                await driver.helper_vms.mark_deleted(region, vm)
             return True
-        if CARRIER_TAG in carrier.config.tags:
-            await _remove_disk(driver, region, volume)
-        await driver.carriers.remove(region, carrier)
+        if vm.is_reference:
+            await _delete_disk(driver, region, volume)
+        await driver.helper_vms.destroy(region, vm)
         return True
 
 
-async def end_passing(region: Region, carrier: Carrier, *, before: int | None = None) -> None:
-    """Snapshots that a cloning left behind which nobody asked for again."""
-    left = [
+async def delete_temporary(region: Region, vm: HelperVM, *, before: int | None = None) -> None:
+    """Delete temporary snapshots that an interrupted clone left, optionally only old ones."""
+    names = [
         row.name
-        for row in await region.pve.snapshots.list(carrier.host, carrier.vmid)
-        if row.name.startswith(PASSING)
-        and not note_in(row.description, "source")
+        for row in await region.reader.snapshots.list(vm.host, vm.vmid)
+        if row.name.startswith(TEMPORARY_PREFIX)
+        and not description_field(row.description, "source")
         and (before is None or row.snaptime < before)
     ]
-    for name in left:
-        await drop(region, carrier, name)
+    for name in names:
+        await delete(region, vm, name)
 
 
-async def refuse_while_cloned(region: Region, carrier: Carrier) -> None:
-    """A clone that an earlier life of the driver began may still be reading the disk."""
-    for row in await active_tasks.running(region, carrier.host, vmid=carrier.vmid):
+async def refuse_while_cloned(region: Region, vm: HelperVM) -> None:
+    """Raise while a clone task, also of an earlier driver process, reads the disk."""
+    for row in await active_tasks.running(region, vm.host, vmid=vm.vmid):
         if row.type == "qmclone":
-            raise UnderWay(f"a clone of guest {carrier.vmid} is being made")
+            raise OperationPending(f"guest {vm.vmid} is being cloned")

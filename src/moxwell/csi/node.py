@@ -1,10 +1,8 @@
 """
-The Node service: what kubelet asks of the plugin on each node.
+The CSI Node service: stages, publishes and expands volumes on a node for kubelet.
 
-Each volume has a lock of its own, so that making a file system on a large disk delays nobody else;
-it lives as long as somebody holds it or waits for it, and no shorter.
-The surprise: a published path is known by the mount table alone; nothing is remembered that a
-restart could lose, and nothing is believed that the kernel does not say.
+Each volume has its own lock, which exists while it is held or awaited. The mount table of the
+kernel is the only state, so a restart loses nothing.
 """
 
 import asyncio
@@ -13,10 +11,10 @@ from weakref import WeakValueDictionary
 
 from moxwell.csi.access_modes import check_capabilities, is_read_only
 from moxwell.csi.attach_plan import SLOTS
-from moxwell.csi.errors import Incompatible, NotNow, WrongDisk, need
+from moxwell.csi.errors import DeviceMismatch, FailedPrecondition, Incompatible, require
 from moxwell.csi.ids import find_volume, get_volume
-from moxwell.csi.mounter import Mounted
-from moxwell.csi.staging import KEY, Stager, Staging, luks_name
+from moxwell.csi.mounter import MountEntry
+from moxwell.csi.staging import KEY, Stager, StageRequest, luks_name
 from moxwell.csi.topology import REGION, ZONE
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.errors import Missing
@@ -29,18 +27,24 @@ CAPABILITIES = (
     _RPC.SINGLE_NODE_MULTI_WRITER,
     _RPC.GET_VOLUME_HEALTH,
 )
-_MULTI = csi.VolumeCapability.AccessMode.SINGLE_NODE_MULTI_WRITER
-_ANY = csi.VolumeCapability.AccessMode.SINGLE_NODE_WRITER
-MOST_VOLUMES = len(SLOTS)
+_MULTI_WRITER = csi.VolumeCapability.AccessMode.SINGLE_NODE_MULTI_WRITER
+_SINGLE = csi.VolumeCapability.AccessMode.SINGLE_NODE_WRITER
+MAX_VOLUMES = len(SLOTS)
 
 
-class Node:
+class NodeService:
     """csi.v1.Node."""
 
     def __init__(
-        self, stager: Stager, *, node_id: str, region: str, zone: str, most: int = MOST_VOLUMES
+        self,
+        stager: Stager,
+        *,
+        node_id: str,
+        region: str,
+        zone: str,
+        max_volumes: int = MAX_VOLUMES,
     ) -> None:
-        self._stager, self._id, self._most = stager, node_id, most
+        self._stager, self._id, self._max_volumes = stager, node_id, max_volumes
         self._segments = {REGION: region, ZONE: zone}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -56,17 +60,17 @@ class Node:
     async def node_get_info(self, _: csi.NodeGetInfoRequest) -> csi.NodeGetInfoResponse:
         return csi.NodeGetInfoResponse(
             node_id=self._id,
-            max_volumes_per_node=self._most,
+            max_volumes_per_node=self._max_volumes,
             accessible_topology=csi.Topology(segments=self._segments),
         )
 
     async def node_stage_volume(
         self, request: csi.NodeStageVolumeRequest
     ) -> csi.NodeStageVolumeResponse:
-        need(request.volume_id, "volume_id")
-        need(request.staging_target_path, "staging_target_path")
+        require(request.volume_id, "volume_id")
+        require(request.staging_target_path, "staging_target_path")
         check_capabilities([request.volume_capability])
-        staging = Staging(
+        staging = StageRequest(
             request.volume_id,
             request.staging_target_path,
             request.volume_capability.mount.fs_type or "ext4",
@@ -84,8 +88,8 @@ class Node:
     async def node_unstage_volume(
         self, request: csi.NodeUnstageVolumeRequest
     ) -> csi.NodeUnstageVolumeResponse:
-        need(request.volume_id, "volume_id")
-        need(request.staging_target_path, "staging_target_path")
+        require(request.volume_id, "volume_id")
+        require(request.staging_target_path, "staging_target_path")
         async with self._lock(request.volume_id):
             await self._stager.unstage(request.volume_id, request.staging_target_path)
         return csi.NodeUnstageVolumeResponse()
@@ -93,11 +97,13 @@ class Node:
     async def node_publish_volume(
         self, request: csi.NodePublishVolumeRequest
     ) -> csi.NodePublishVolumeResponse:
-        need(request.volume_id, "volume_id")
-        need(request.target_path, "target_path")
+        require(request.volume_id, "volume_id")
+        require(request.target_path, "target_path")
         check_capabilities([request.volume_capability])
         if not request.staging_target_path:
-            raise NotNow("staging_target_path is missing: the volume must be staged first")
+            raise FailedPrecondition(
+                "staging_target_path is missing: the volume must be staged first"
+            )
         async with self._lock(request.volume_id):
             await self._publish(request)
         return csi.NodePublishVolumeResponse()
@@ -112,17 +118,19 @@ class Node:
             source = request.staging_target_path
             staged = await self._stager.mounted(source)
             if staged is None:
-                raise NotNow(f"{request.volume_id} is not staged at {source}")
+                raise FailedPrecondition(f"{request.volume_id} is not staged at {source}")
             if staged.source != f"/dev/mapper/{luks_name(volume)}":
                 await self._stager.verify(source, raw.path)
             number = staged.device
         read_only = request.readonly or is_read_only(request.volume_capability)
-        there = await self._stager.mounted(request.target_path)
-        if there is not None:
-            if not _shows(there, raw.path, number):
-                raise WrongDisk(f"{request.target_path} holds {there.source}, not the volume")
-            if there.read_only != read_only:
-                raise Incompatible(f"{request.target_path} is published already, otherwise")
+        current = await self._stager.mounted(request.target_path)
+        if current is not None:
+            if not _is_mount_of(current, raw.path, number):
+                raise DeviceMismatch(
+                    f"{request.target_path} has {current.source} mounted, which is not the volume"
+                )
+            if current.read_only != read_only:
+                raise Incompatible(f"{request.target_path} is already published, readonly differs")
             return
         await self._refuse_second(request, raw.path, number)
         _make_target(request.target_path, folder=not block)
@@ -131,19 +139,21 @@ class Node:
     async def _refuse_second(
         self, request: csi.NodePublishVolumeRequest, device: str, number: str
     ) -> None:
-        """A second path for one volume is for those who said that several may write."""
-        if request.volume_capability.access_mode.mode in (_MULTI, _ANY):
+        """Refuse a second target path unless the access mode allows several writers."""
+        if request.volume_capability.access_mode.mode in (_MULTI_WRITER, _SINGLE):
             return
         for mounted in await self._stager.mounter.table():
             others = (request.staging_target_path, request.target_path)
-            if _shows(mounted, device, number) and mounted.target not in others:
-                raise NotNow(f"{request.volume_id} is published at {mounted.target} already")
+            if _is_mount_of(mounted, device, number) and mounted.target not in others:
+                raise FailedPrecondition(
+                    f"{request.volume_id} is published at {mounted.target} already"
+                )
 
     async def node_unpublish_volume(
         self, request: csi.NodeUnpublishVolumeRequest
     ) -> csi.NodeUnpublishVolumeResponse:
-        need(request.volume_id, "volume_id")
-        need(request.target_path, "target_path")
+        require(request.volume_id, "volume_id")
+        require(request.target_path, "target_path")
         async with self._lock(request.volume_id):
             while await self._stager.mounted(request.target_path) is not None:
                 await self._stager.mounter.unmount(request.target_path)
@@ -153,13 +163,13 @@ class Node:
     async def node_get_volume_stats(
         self, request: csi.NodeGetVolumeStatsRequest
     ) -> csi.NodeGetVolumeStatsResponse:
-        need(request.volume_id, "volume_id")
-        need(request.volume_path, "volume_path")
-        there = await self._stager.mounted(request.volume_path)
-        if there is None or find_volume(request.volume_id) is None:
+        require(request.volume_id, "volume_id")
+        require(request.volume_path, "volume_path")
+        current = await self._stager.mounted(request.volume_path)
+        if current is None or find_volume(request.volume_id) is None:
             raise Missing(f"{request.volume_id} is not at {request.volume_path}")
         row = csi.VolumeUsage
-        if not _is_folder(request.volume_path):
+        if not _is_directory(request.volume_path):
             size = await self._stager.mounter.size(request.volume_path)
             return csi.NodeGetVolumeStatsResponse(usage=[row(total=size, unit=row.BYTES)])
         seen = await self._stager.mounter.usage(request.volume_path)
@@ -175,26 +185,26 @@ class Node:
     async def node_get_volume_health(
         self, request: csi.NodeGetVolumeHealthRequest
     ) -> csi.NodeGetVolumeHealthResponse:
-        need(request.volume_id, "volume_id")
+        require(request.volume_id, "volume_id")
         volume = get_volume(request.volume_id)
         health = csi.VolumeHealth(volume_id=request.volume_id)
         wwns = {device.wwn for device in await self._stager.disks.list()}
         if volume.identity.wwn not in wwns:
-            text = "this guest has no disk that is the volume"
+            text = "no disk of this node has the WWN of the volume"
             entry = csi.VolumeHealth.VolumeHealthEntry
             health.health_statuses.append(
-                entry(status=csi.INACCESSIBLE, reason="DiskGone", message=text)
+                entry(status=csi.INACCESSIBLE, reason="DiskMissing", message=text)
             )
         return csi.NodeGetVolumeHealthResponse(volume_health=health)
 
     async def node_expand_volume(
         self, request: csi.NodeExpandVolumeRequest
     ) -> csi.NodeExpandVolumeResponse:
-        need(request.volume_id, "volume_id")
-        need(request.volume_path, "volume_path")
+        require(request.volume_id, "volume_id")
+        require(request.volume_path, "volume_path")
         volume = get_volume(request.volume_id)
-        there = await self._stager.mounted(request.volume_path)
-        if there is None:
+        current = await self._stager.mounted(request.volume_path)
+        if current is None:
             raise Missing(f"{request.volume_id} is not at {request.volume_path}")
         async with self._lock(request.volume_id):
             await self._stager.disks.rescan()
@@ -210,14 +220,16 @@ class Node:
         return csi.NodeExpandVolumeResponse(capacity_bytes=size)
 
 
-def choose_most(label: str, others: int) -> int:
-    """How many volumes fit: what a label says, and never more than there are slots."""
-    free = MOST_VOLUMES + 1 - max(others, 1)
+def count_volume_slots(label: str, others: int) -> int:
+    """max_volumes_per_node: the value of the label, limited by the free SCSI slots."""
+    free = MAX_VOLUMES + 1 - max(others, 1)
     return min(int(label), free) if label.isdigit() and int(label) else free
 
 
-def _shows(mounted: Mounted, device: str, number: str) -> bool:
-    """Is this mount the volume's: by its file system, or, for a block volume, its device file."""
+def _is_mount_of(mounted: MountEntry, device: str, number: str) -> bool:
+    """
+    Return whether a mount shows the volume: by file system, or by device file for block volumes.
+    """
     if number:
         return mounted.device == number
     return mounted.source == device or mounted.root == f"/{Path(device).name}"
@@ -231,12 +243,12 @@ def _make_target(path: str, *, folder: bool) -> None:
         Path(path).touch()
 
 
-def _is_folder(path: str) -> bool:
+def _is_directory(path: str) -> bool:
     return Path(path).is_dir()
 
 
 def _remove_target(path: str) -> None:
-    """Remove an empty mount point; anything that is not empty is not ours to remove."""
+    """Remove an empty mount point; anything else stays."""
     target = Path(path)
     if target.is_dir():
         target.rmdir()

@@ -1,10 +1,9 @@
 """
-What a StorageClass, VolumeAttributesClass or VolumeSnapshotClass may say.
+Parameters of StorageClass, VolumeAttributesClass and VolumeSnapshotClass: parsing and validation.
 
-In: the maps that Kubernetes hands over. Out: typed values, and the options of a drive. One table
-declares every parameter; parsing, refusing and the reference page all read it. The surprise: what
-can be changed later is *not* in the volume's context for good (that is immutable), so it is merged
-from the driver's book at every attach.
+One table declares every parameter; parsing, validation and the reference page read it. Pure.
+Parameters that can change later are not only in the volume context, which is immutable: the driver
+merges the changed values from its journal at every ControllerPublishVolume.
 """
 
 import difflib
@@ -13,63 +12,62 @@ from dataclasses import dataclass
 
 from moxwell.errors import Invalid
 
-OWN_PREFIX = "csi.storage.k8s.io/"
+SIDECAR_PREFIX = "csi.storage.k8s.io/"
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 FILESYSTEMS = ("ext4", "xfs")
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One key: what it may be and what it does."""
+    """One parameter: its key, type and description."""
 
     key: str
-    kind: str  # text, flag, number, or the choices joined by |
+    kind: str  # text, flag, number, or the choices separated by |
     text: str
     default: str = ""
     mutable: bool = False
 
 
 STORAGE_CLASS: tuple[Parameter, ...] = (
-    Parameter("storage", "text", "Proxmox storage the disks are made on; required."),
-    Parameter("region", "text", "Region, where the topology does not already say it."),
-    Parameter("storageFormat", "raw|qcow2", "Format of disks on file storages.", "raw"),
-    Parameter("cache", "directsync|none|writeback|writethrough|unsafe", "QEMU's cache mode."),
-    Parameter("aio", "native|threads|io_uring", "QEMU's way of asynchronous I/O."),
-    Parameter("ssd", "flag", "The guest sees an SSD; discard is passed on, mounts use noatime."),
-    Parameter("iothread", "flag", "A thread of its own for the disk.", "true"),
-    Parameter("blockSize", "number", "Block size that mkfs uses."),
-    Parameter("inodeSize", "number", "Inode size that mkfs uses."),
+    Parameter("storage", "text", "Proxmox storage for the disks; required."),
+    Parameter("region", "text", "Region, if the topology does not determine it."),
+    Parameter("storageFormat", "raw|qcow2", "Format of disks on file-based storages.", "raw"),
+    Parameter("cache", "directsync|none|writeback|writethrough|unsafe", "Cache mode of QEMU."),
+    Parameter("aio", "native|threads|io_uring", "Asynchronous I/O mode of QEMU."),
+    Parameter("ssd", "flag", "Emulate an SSD; enables discard and mounts with noatime."),
+    Parameter("iothread", "flag", "Use an I/O thread for the disk.", "true"),
+    Parameter("blockSize", "number", "Block size for mkfs."),
+    Parameter("inodeSize", "number", "Inode size for mkfs."),
     Parameter(
         "cloneMode",
         "auto|full|linked",
-        "Restores and clones: `full` copies; `linked` shares blocks with the snapshot, which Ceph "
-        "then keeps until the clone is gone; `auto` links only where nothing depends on it.",
+        "How restores and clones are made: `full` copies all data; `linked` shares blocks with the "
+        "snapshot (on Ceph the snapshot cannot be deleted before the clone); `auto` uses a linked "
+        "clone only if it does not depend on the snapshot.",
         "auto",
     ),
-    Parameter("replicate", "flag", "Keep copies on other hosts by Proxmox replication (ZFS)."),
-    Parameter("replicateZones", "text", "Hosts that hold the copies, joined by commas."),
-    Parameter(
-        "replicateSchedule", "text", "How often copies are brought up to date.", "*/15", True
-    ),
+    Parameter("replicate", "flag", "Replicate the disk to other hosts (ZFS storage replication)."),
+    Parameter("replicateZones", "text", "Hosts that have the disk, separated by commas."),
+    Parameter("replicateSchedule", "text", "Schedule of the replication jobs.", "*/15", True),
     Parameter("backup", "flag", "Include the disk in backups of the guest.", "false", True),
     Parameter("diskIOPS", "number", "Limit of reads and of writes per second.", mutable=True),
-    Parameter("diskMBps", "number", "Limit of MB read and of MB written per second.", mutable=True),
+    Parameter("diskMBps", "number", "Limit of reads and of writes in MB/s.", mutable=True),
 )
 SNAPSHOT_CLASS: tuple[Parameter, ...] = (
-    Parameter("zone", "text", "Host that keeps copies made by `root`; default: the source's."),
+    Parameter("zone", "text", "Host for copies of mode `root`; default: the host of the source."),
     Parameter(
         "snapshotMode",
         "auto|storage|copy|root",
-        "`storage`: the storage's own snapshot (LVM-thin, Ceph RBD, btrfs, qcow2); `copy`: a full "
-        "copy by Proxmox's clone; `root`: a full copy by a call for root@pam alone; `auto`: the "
-        "first that the storage can.",
+        "`storage`: native snapshot of the storage (LVM-thin, Ceph RBD, btrfs, qcow2); `copy`: "
+        "full clone by Proxmox; `root`: full copy by the storage API, which only root@pam may "
+        "use; `auto`: `storage` if the storage supports it, otherwise `copy`.",
         "auto",
     ),
     Parameter(
         "whileAttached",
         "refuse|copy",
-        "A full copy of a disk in use is not of one moment: refuse it, or take it. The own "
-        "snapshots of LVM-thin, Ceph and btrfs are of one moment and need no leave.",
+        "Whether a full copy of an attached disk is refused or made although it is inconsistent. "
+        "Native snapshots of LVM-thin, Ceph and btrfs are crash-consistent and always allowed.",
         "refuse",
     ),
 )
@@ -77,10 +75,10 @@ _BY_KEY = {p.key: p for p in STORAGE_CLASS}
 MUTABLE = frozenset(p.key for p in STORAGE_CLASS if p.mutable)
 
 
-def refuse_unknown(given: Mapping[str, str], known: frozenset[str], what: str) -> None:
-    """Name the first key that nobody knows, and what was perhaps meant."""
+def reject_unknown(given: Mapping[str, str], known: frozenset[str], what: str) -> None:
+    """Reject the first unknown key and suggest the closest known one."""
     for key in given:
-        if key in known or key.startswith(OWN_PREFIX):
+        if key in known or key.startswith(SIDECAR_PREFIX):
             continue
         near = difflib.get_close_matches(key, known, 1)
         hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}"
@@ -98,35 +96,39 @@ def _check(parameter: Parameter, value: str) -> None:
 
 
 def check_mutable(given: Mapping[str, str]) -> None:
-    """Refuse what a VolumeAttributesClass cannot say; nothing was done yet."""
-    refuse_unknown(given, MUTABLE, "mutable")
+    """Reject parameters that a VolumeAttributesClass cannot change; has no side effects."""
+    reject_unknown(given, MUTABLE, "mutable")
     for key, value in given.items():
         if key in _BY_KEY:
             _check(_BY_KEY[key], value)
 
 
 @dataclass(frozen=True, slots=True)
-class Params:
-    """The parameters of a volume, checked."""
+class VolumeParameters:
+    """The validated parameters of a volume."""
 
     given: Mapping[str, str]
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], mutable: Mapping[str, str] | None = None) -> "Params":
-        refuse_unknown(given, frozenset(_BY_KEY), "StorageClass")
+    def parse(
+        cls, given: Mapping[str, str], mutable: Mapping[str, str] | None = None
+    ) -> "VolumeParameters":
+        reject_unknown(given, frozenset(_BY_KEY), "StorageClass")
         check_mutable(mutable or {})
         merged = {**given, **(mutable or {})}
         for key, value in merged.items():
             if key in _BY_KEY:
                 _check(_BY_KEY[key], value)
         if not merged.get("storage"):
-            raise Invalid("parameter storage is missing: name the Proxmox storage")
+            raise Invalid("parameter storage is required: the name of a Proxmox storage")
         return cls(merged)
 
     @classmethod
-    def of_context(cls, context: Mapping[str, str], later: Mapping[str, str]) -> "Params":
-        """What a volume was made with, and what was changed since."""
-        return cls({k: v for k, v in {**context, **later}.items() if k in _BY_KEY})
+    def of_context(
+        cls, context: Mapping[str, str], changes: Mapping[str, str]
+    ) -> "VolumeParameters":
+        """The parameters a volume was created with, overridden by later changes."""
+        return cls({k: v for k, v in {**context, **changes}.items() if k in _BY_KEY})
 
     def text(self, key: str) -> str:
         return self.given.get(key) or _BY_KEY[key].default
@@ -140,7 +142,7 @@ class Params:
 
     @property
     def context(self) -> dict[str, str]:
-        """What every later call needs to know again; also read by the Go driver."""
+        """The volume context: later calls read it, and proxmox-csi-plugin understands it too."""
         return {k: v for k, v in self.given.items() if k in _BY_KEY}
 
     @property
@@ -148,7 +150,7 @@ class Params:
         return tuple(z.strip() for z in self.text("replicateZones").split(",") if z.strip())
 
     def drive(self, *, read_only: bool = False) -> dict[str, str]:
-        """The options of the drive, apart from its identity."""
+        """The drive options for Proxmox, without WWN and serial."""
         options = {"backup": str(int(self.flag("backup")))}
         if self.flag("iothread"):
             options["iothread"] = "1"
@@ -168,16 +170,16 @@ class Params:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotParams:
-    """What a VolumeSnapshotClass says."""
+class SnapshotParameters:
+    """The parameters of a VolumeSnapshotClass."""
 
     zone: str = ""
-    live: bool = False
+    while_attached: bool = False  # copy although a running guest uses the disk
     mode: str = "auto"
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> "SnapshotParams":
-        refuse_unknown(given, frozenset(p.key for p in SNAPSHOT_CLASS), "VolumeSnapshotClass")
+    def parse(cls, given: Mapping[str, str]) -> "SnapshotParameters":
+        reject_unknown(given, frozenset(p.key for p in SNAPSHOT_CLASS), "VolumeSnapshotClass")
         for parameter in SNAPSHOT_CLASS:
             if parameter.key in given:
                 _check(parameter, given[parameter.key])

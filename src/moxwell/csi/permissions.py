@@ -1,16 +1,14 @@
 """
-What the driver's credentials must be allowed, capability by capability.
+Checks which driver capabilities the Proxmox credentials of a region allow; only reads.
 
-In: a region. Out: for each capability whether all its privileges are there, and which are missing.
-The surprise: nothing needs root@pam but ``snapshotMode: root``; a driver that only makes and
-attaches volumes needs none of the rights to make guests; and Proxmox shows other people's tasks
-only to whoever may audit the root, ``/``.
+Only ``snapshotMode: root`` needs root@pam. Proxmox shows tasks of other users only with Sys.Audit
+on ``/``.
 """
 
 from dataclasses import dataclass
 
 from moxwell.pve import preflight
-from moxwell.pve.client import Pve
+from moxwell.pve.client import PveReader
 from moxwell.pve.preflight import Feature, Need
 
 CAPABILITIES: dict[str, tuple[Feature, ...]] = {
@@ -18,14 +16,14 @@ CAPABILITIES: dict[str, tuple[Feature, ...]] = {
     "snapshots and clones": ("volumes", "volume-copies"),
     "clones on another host, volume migrate": ("volumes", "volume-copies", "volume-moves"),
     "replicated volumes": ("volumes", "volume-replicas"),
-    "disks attached by other hands": ("volumes", "volume-news"),
+    "detection of disks attached by others": ("volumes", "volume-foreign-tasks"),
 }
-ALL: tuple[Feature, ...] = ("volumes", "volume-copies", "volume-moves", "volume-replicas")
+ALL_FEATURES: tuple[Feature, ...] = ("volumes", "volume-copies", "volume-moves", "volume-replicas")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One capability in one region."""
+class CapabilityCheck:
+    """The missing privileges of one capability in one region."""
 
     region: str
     capability: str
@@ -37,15 +35,17 @@ class Finding:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"region {self.region}: {self.capability}: all privileges are there"
-        lacks = ", ".join(f"{n.privilege} on {n.path} (to {n.purpose})" for n in self.missing)
-        return f"region {self.region}: {self.capability}: missing {lacks}"
+            return f"region {self.region}: {self.capability}: all privileges granted"
+        missing_privileges = ", ".join(
+            f"{n.privilege} on {n.path} (to {n.purpose})" for n in self.missing
+        )
+        return f"region {self.region}: {self.capability}: missing {missing_privileges}"
 
 
-async def check(pve: Pve) -> tuple[Finding, ...]:
-    """Two requests, no change."""
+async def check(pve: PveReader) -> tuple[CapabilityCheck, ...]:
+    """Check every capability with two requests."""
     version, permissions = await pve.version(), await pve.access.permissions()
     return tuple(
-        Finding(pve.region, name, preflight.missing(permissions, version.major, features))
+        CapabilityCheck(pve.region, name, preflight.missing(permissions, version.major, features))
         for name, features in CAPABILITIES.items()
     )

@@ -1,32 +1,31 @@
 """
-Attaching volumes to guests and taking them off again.
+ControllerPublishVolume and ControllerUnpublishVolume: attaches volumes to guests and detaches them.
 
-In: a volume, a node, how it is to be used. Out: where the guest finds the disk, and by what it
-knows it. Before anything is written the volume is claimed for the guest in the index of holders; if
-another guest has it, that guest is looked at once more and then the call is refused. Only then is a
-replicated volume brought to the guest's host, as moving one that is in use would lose it. The
-surprise: what was promised while the volume was attached nowhere (a size, limits) comes true here.
+Before any write, the volume is reserved for the guest in the attachment index; if another guest has
+it, that guest is read again and then the call is refused. Only after that is a replicated volume
+migrated to the guest's host. Sizes and options that were requested while the volume was detached
+are applied here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moxwell.csi import expand, replication
-from moxwell.csi.attach_plan import Attach, Detach
-from moxwell.csi.attach_queue import NodeGone, Seat
+from moxwell.csi.attach_plan import AttachRequest, DetachRequest
+from moxwell.csi.attach_queue import AttachedDisk, NodeNotFound
 from moxwell.csi.driver import Driver
-from moxwell.csi.errors import HeldElsewhere, NotNow, WrongDisk
+from moxwell.csi.errors import AttachedElsewhere, DeviceMismatch, FailedPrecondition
 from moxwell.csi.ids import LEGACY_WWN, VolumeId, find_volume, get_volume
-from moxwell.csi.nodes import Seated
-from moxwell.csi.parameters import Params
+from moxwell.csi.nodes import NodeGuest
+from moxwell.csi.parameters import VolumeParameters
 from moxwell.errors import Missing, MoxwellError, Unreachable
 from moxwell.pve import property_strings
 from moxwell.pve.regions import Region
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A volume that is to be attached."""
+class PublishRequest:
+    """The parameters of ControllerPublishVolume."""
 
     volume: str
     node: str
@@ -34,128 +33,136 @@ class Wanted:
     context: Mapping[str, str] | None = None
 
 
-async def publish(driver: Driver, wanted: Wanted) -> dict[str, str]:
-    """Attach; answers what the node needs to find the disk and to be sure of it."""
-    volume = get_volume(wanted.volume)
+async def publish(driver: Driver, request: PublishRequest) -> dict[str, str]:
+    """Attach a volume; returns the publish context, by which the node finds the disk."""
+    volume = get_volume(request.volume)
     region = await driver.region(volume.region)
-    seated = await driver.nodes.find(wanted.node)
-    if seated.region != volume.region:
-        raise NotNow(f"{volume} is in region {volume.region}, the node in {seated.region}")
-    host = await _reach(driver, region, volume, seated)
-    await _claim(driver, region, volume, seated)
-    entry = await driver.book.get(driver.book_key(volume))
-    options = Params.of_context(wanted.context or {}, entry).drive(read_only=wanted.read_only)
-    wish = Attach(volume.volid, volume.identity, options)
+    node = await driver.nodes.find(request.node)
+    if node.region != volume.region:
+        raise FailedPrecondition(
+            f"{volume} is in region {volume.region}, the node in {node.region}"
+        )
+    host = await _host_of(driver, region, volume, node)
+    await _reserve(driver, region, volume, node)
+    context = request.context or {}
+    entry = await driver.journal.get(driver.journal_key(volume))
+    options = VolumeParameters.of_context(context, entry).drive(read_only=request.read_only)
     try:
         if not volume.host:
-            await replication.follow(driver, region, volume, host)
-        seat = await driver.queues.ask(region, seated.vmid, wish)
+            await replication.migrate_to(driver, region, volume, host)
+        attach = AttachRequest(volume.volid, volume.identity, options)
+        disk = await driver.queues.submit(region, node.vmid, attach)
     except MoxwellError as error:
-        await _unclaim(driver, region, volume, seated, error)
+        await _release(driver, region, volume, node, error)
         raise
-    driver.holders.put(volume, seated.vmid, seat.slot)
-    _verify(volume, seated, seat)
-    await expand.keep_promises(driver, region, volume, entry, wanted.context or {}, seat)
-    return _context(volume, seat)
+    driver.attachments.set(volume, node.vmid, disk.slot)
+    _verify(volume, node, disk)
+    await expand.apply_deferred_size(driver, region, volume, entry, context, disk)
+    return _publish_context(volume, disk)
 
 
-async def _reach(driver: Driver, region: Region, volume: VolumeId, seated: Seated) -> str:
-    """The host of the guest; a local disk can only be attached where it lies."""
-    guest = region.inventory.find(seated.vmid)
+async def _host_of(driver: Driver, region: Region, volume: VolumeId, node: NodeGuest) -> str:
+    """The host of the guest; raises unless it is the host of a local disk."""
+    guest = region.inventory.find(node.vmid)
     if guest is None or (volume.host and guest.host != volume.host):
         await region.inventory.refresh()
-        guest = region.inventory.find(seated.vmid)
+        guest = region.inventory.find(node.vmid)
     if guest is None:
-        if await region.inventory.is_gone(seated.vmid):
-            raise NodeGone(f"there is no guest {seated.vmid} in region {region.name}")
-        raise Unreachable(f"guest {seated.vmid} is not in the list of guests")
+        if await region.inventory.is_gone(node.vmid):
+            raise NodeNotFound(f"guest {node.vmid} does not exist in region {region.name}")
+        raise Unreachable(f"guest {node.vmid} is not in the inventory")
     if volume.host and guest.host != volume.host:
-        raise NotNow(
-            f"{volume} lies on host {volume.host}, but guest {seated.vmid} runs on {guest.host}: "
+        raise FailedPrecondition(
+            f"{volume} is on host {volume.host}, but guest {node.vmid} runs on {guest.host}: "
             f"migrate the guest back, or the volume with `moxwell volume migrate`"
         )
-    if driver.carriers.is_gone(region, volume):
-        raise Missing(f"{volume} was deleted; only its snapshots are left")
+    if driver.helper_vms.is_deleted(region, volume):
+        raise Missing(f"{volume} is deleted; only its snapshots exist")
     return guest.host
 
 
-async def _claim(driver: Driver, region: Region, volume: VolumeId, seated: Seated) -> None:
-    await driver.holders.sync(region)
-    other = driver.holders.claim(volume, seated.vmid)
+async def _reserve(driver: Driver, region: Region, volume: VolumeId, node: NodeGuest) -> None:
+    await driver.attachments.sync(region)
+    other = driver.attachments.reserve(volume, node.vmid)
     if other is not None:
         guest = region.inventory.find(other.vmid)
-        if guest is not None and other.slot:
-            await driver.holders.look(region, guest)
-        else:
-            driver.holders.forget_guest(region.name, other.vmid) if guest is None else None
-        other = driver.holders.claim(volume, seated.vmid)
+        if guest is None:
+            driver.attachments.remove_guest(region.name, other.vmid)
+        elif other.slot:
+            await driver.attachments.read(region, guest)
+        other = driver.attachments.reserve(volume, node.vmid)
     if other is not None:
-        node = driver.nodes.id_of(region.name, other.vmid)
-        raise HeldElsewhere(f"{volume} is attached to node {node} (guest {other.vmid})")
+        node_id = driver.nodes.id_of(region.name, other.vmid)
+        raise AttachedElsewhere(f"{volume} is attached to node {node_id} (guest {other.vmid})")
 
 
-async def _unclaim(
-    driver: Driver, region: Region, volume: VolumeId, seated: Seated, error: MoxwellError
+async def _release(
+    driver: Driver, region: Region, volume: VolumeId, node: NodeGuest, error: MoxwellError
 ) -> None:
-    """The attach failed: believe the guest, not the error."""
+    """Release the reservation after a failed attach and read the guest's real configuration."""
     if not isinstance(error, Unreachable):
-        driver.holders.drop(volume, seated.vmid)
-        guest = region.inventory.find(seated.vmid)
-        if guest is not None and not isinstance(error, NodeGone):
-            await driver.holders.look(region, guest)
-    await driver.claims.tell_of(str(volume), volume.name.partition("-pvc-")[2], error)
+        driver.attachments.remove(volume, node.vmid)
+        guest = region.inventory.find(node.vmid)
+        if guest is not None and not isinstance(error, NodeNotFound):
+            await driver.attachments.read(region, guest)
+    await driver.persistent_volumes.warn_for_volume(
+        str(volume), volume.name.partition("-pvc-")[2], error
+    )
 
 
-def _verify(volume: VolumeId, seated: Seated, seat: Seat) -> None:
-    if seated.uuid and seat.uuid and seated.uuid != seat.uuid:
-        raise WrongDisk(f"guest {seated.vmid} has another system UUID than the node says")
-    wwn = property_strings.parse(seat.drive).get("wwn", "").lower()
+def _verify(volume: VolumeId, node: NodeGuest, disk: AttachedDisk) -> None:
+    if node.uuid and disk.uuid and node.uuid != disk.uuid:
+        raise DeviceMismatch(f"the system UUID of guest {node.vmid} is not that of the node")
+    wwn = property_strings.parse(disk.drive).get("wwn", "").lower()
     if wwn not in ("", volume.identity.wwn) and not LEGACY_WWN.fullmatch(wwn):
-        raise WrongDisk(f"{volume} is attached with the foreign WWN {wwn}")
+        raise DeviceMismatch(f"{volume} is attached with the foreign WWN {wwn}")
 
 
-def _context(volume: VolumeId, seat: Seat) -> dict[str, str]:
-    """For the node; the first two are what proxmox-csi-plugin's node reads."""
-    drive = property_strings.parse(seat.drive)
+def _publish_context(volume: VolumeId, disk: AttachedDisk) -> dict[str, str]:
+    """The publish context; the node plugin of proxmox-csi-plugin reads the first two keys."""
+    drive = property_strings.parse(disk.drive)
     wwn = drive.get("wwn", volume.identity.wwn).lower()
     return {
         "DevicePath": f"/dev/disk/by-id/wwn-{wwn}",
-        "lun": seat.slot.removeprefix("scsi"),
+        "lun": disk.slot.removeprefix("scsi"),
         "wwn": wwn,
         "serial": drive.get("serial", ""),
     }
 
 
 async def unpublish(driver: Driver, text: str, node: str) -> None:
-    """Detach; what is not attached, or belongs to a guest that is gone, is detached already."""
+    """Detach a volume; succeeds if it is not attached or the guest does not exist."""
     volume = find_volume(text)
     if volume is None:
         return
     region = await driver.region(volume.region)
-    vmid = await _holder(driver, region, volume, node)
+    vmid = await _guest_to_detach(driver, region, volume, node)
     if vmid is None:
         return
     try:
-        await driver.queues.ask(region, vmid, Detach(volume.volid))
-    except NodeGone:
-        driver.holders.forget_guest(region.name, vmid)
-    driver.holders.drop(volume, vmid)
+        await driver.queues.submit(region, vmid, DetachRequest(volume.volid))
+    except NodeNotFound:
+        driver.attachments.remove_guest(region.name, vmid)
+    driver.attachments.remove(volume, vmid)
 
 
-async def _holder(driver: Driver, region: Region, volume: VolumeId, node: str) -> int | None:
-    """The guest to take the volume from."""
-    held = driver.holders.find(volume)
-    if held is None:
-        await driver.holders.sync(region)
-        held = driver.holders.find(volume)
+async def _guest_to_detach(
+    driver: Driver, region: Region, volume: VolumeId, node: str
+) -> int | None:
+    """The VMID of the node, or without a node id that of the guest with the volume."""
+    attachment = driver.attachments.find(volume)
+    if attachment is None:
+        await driver.attachments.sync(region)
+        attachment = driver.attachments.find(volume)
     if not node:
-        return held.vmid if held else None
+        return attachment.vmid if attachment else None
     try:
-        seated = await driver.nodes.find(node)
+        found = await driver.nodes.find(node)
     except Missing:
-        if held is None or not held.slot:
+        if attachment is None or not attachment.slot:
             return None
-        raise NotNow(
-            f"node {node} is unknown, and guest {held.vmid} has {volume}: detach it there"
+        raise FailedPrecondition(
+            f"node {node} is unknown and {volume} is attached to guest {attachment.vmid}: "
+            "detach it there"
         ) from None
-    return seated.vmid if seated.region == volume.region else None
+    return found.vmid if found.region == volume.region else None

@@ -1,7 +1,7 @@
 """
-The reference page of StorageClass parameters, made from the table that parses them.
+Renders the reference page of StorageClass parameters from the table in parameters.py.
 
-Out: Markdown; a test compares it with ``docs/reference/storageclass.md``.
+A test compares the result with ``docs/reference/storageclass.md``.
 """
 
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ from moxwell.csi.parameters import SNAPSHOT_CLASS, STORAGE_CLASS, Parameter
 
 _TOP = """# StorageClass parameters
 
-Made from the code (`moxwell.csi.parameters`); a test keeps it true. What is unknown is refused by name.
+Generated from `moxwell.csi.parameters`; a test compares them. Unknown parameters are rejected.
 
 """
 _AFTER = """
-The sidecars' own keys work as everywhere: `csi.storage.k8s.io/fstype` (`ext4`, `xfs`), and the
-secrets `csi.storage.k8s.io/node-stage-secret-*` and `node-expand-secret-*`, whose key
-`encryption-passphrase` encrypts the volume with LUKS2.
+The parameters of the sidecars work as usual: `csi.storage.k8s.io/fstype` (`ext4`, `xfs`), and the
+secrets `csi.storage.k8s.io/node-stage-secret-*` and `node-expand-secret-*`. If the secret has the
+key `encryption-passphrase`, the volume is encrypted with LUKS2.
 """
 
 
@@ -29,7 +29,7 @@ def _rows(parameters: Iterable[Parameter]) -> list[str]:
 
 
 def render() -> str:
-    """The whole page."""
+    """The page as Markdown."""
     mutable = [p for p in STORAGE_CLASS if p.mutable]
     parts = [
         _TOP + "\n".join(_rows(STORAGE_CLASS)) + "\n" + _AFTER,

@@ -1,10 +1,9 @@
 """
-Volumes with copies on other hosts, by Proxmox's own replication (ZFS only).
+Replicated volumes: local ZFS disks with Proxmox replication jobs to other hosts.
 
-In: a volume whose class says ``replicate``. Out: a guest that never runs, a *shell*, which carries
-the disk and whose replication jobs keep the copies. To follow a pod to another host the shell is
-migrated there, which is quick because the copy is already there. The surprise: the shell and the
-node's guest name the same disk; only the shell never opens it, and only the shell owns it.
+A helper VM owns the disk, and its replication jobs keep the replicas. Before an attach the helper
+VM is migrated to the host of the pod's guest, which is fast because that host has a replica. The
+helper VM and the node's guest then reference the same disk; the helper VM never runs.
 """
 
 from collections.abc import Sequence
@@ -12,194 +11,197 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from moxwell.csi import steps
 from moxwell.csi.driver import Driver
-from moxwell.csi.errors import NoRoom, NotNow, UnderWay
+from moxwell.csi.errors import FailedPrecondition, InsufficientCapacity, OperationPending
 from moxwell.csi.helper_vms import (
-    CARRIER_TAG,
     COPY_TAG,
+    REFERENCE_TAG,
     REPLICA_TAG,
+    SLOT,
     SNAPSHOT_TAG,
-    Birth,
-    Carrier,
+    HelperVM,
+    HelperVMRequest,
     guest_name,
 )
 from moxwell.csi.ids import VolumeId, disk_name
-from moxwell.csi.parameters import Params
-from moxwell.csi.topology import REGION, ZONE, Place
+from moxwell.csi.parameters import VolumeParameters
+from moxwell.csi.steps import HelperVMRef, HelperVMStep
+from moxwell.csi.topology import REGION, ZONE, StorageLocation
 from moxwell.errors import Invalid, Missing
-from moxwell.pve import errors
-from moxwell.pve.endpoints.cluster import Replica
-from moxwell.pve.ownership import SHELL_TAG, Mark
+from moxwell.pve.endpoints.cluster import ReplicationJob
+from moxwell.pve.ownership import HELPER_VM_TAG, Mark, is_helper_vm
 from moxwell.pve.regions import Region
-from moxwell.pve.values import Upid
 
 if TYPE_CHECKING:
-    from moxwell.csi.create import Made
+    from moxwell.csi.create import CreatedVolume
 
-SLOT = "scsi1"
-MOST_ZONES = 2
+MAX_REPLICAS = 2
 log = structlog.get_logger(__name__)
 
 
 async def create(
-    driver: Driver, name: str, params: Params, places: Sequence[Place], size: int
-) -> "Made":
-    """A replicated volume: shell, disk and jobs; each step finds what an earlier try left."""
-    from moxwell.csi.create import Made
+    driver: Driver,
+    name: str,
+    params: VolumeParameters,
+    locations: Sequence[StorageLocation],
+    size: int,
+) -> "CreatedVolume":
+    """Create helper VM, disk and replication jobs; each part is reused if it exists."""
+    from moxwell.csi.create import CreatedVolume
 
     zones = params.zones
-    if not zones or len(zones) > MOST_ZONES + 1:
-        raise Invalid(f"replicateZones must name one to {MOST_ZONES + 1} hosts")
-    fitting = [p for p in places if p.storage.type == "zfspool"]
+    if not zones or len(zones) > MAX_REPLICAS + 1:
+        raise Invalid(f"replicateZones must name one to {MAX_REPLICAS + 1} hosts")
+    fitting = [p for p in locations if p.storage.type == "zfspool"]
     if not fitting:
-        raise NoRoom("replication needs a storage of type zfspool")
-    place = next((p for p in fitting if p.host in zones), fitting[0])
-    _check_zones(place, zones)
-    region, mark = place.region, driver.carriers.mark(place.region.name, name)
-    vmid, host = await _shell(driver, region, place.host, name, mark)
-    disk = disk_name(vmid, name)
-    wanted = VolumeId(region.name, "", place.storage.name, disk)
-    made = await driver.stock.make(region, host, wanted, size, owner=vmid)
-    await _dress(region, host, vmid, made.id, mark)
-    hosts = [z for z in zones if z != host]
-    for number, target in enumerate(hosts):
-        await _job(region, f"{vmid}-{number}", target, params.text("replicateSchedule"))
-    zones_of = sorted({region.zone_of(h) for h in (host, *hosts)})
-    segments = tuple({REGION: region.name, ZONE: z} for z in zones_of)
-    return Made(made.id, made.size, segments, params.context)
+        raise InsufficientCapacity("replication needs a storage of type zfspool")
+    location = next((p for p in fitting if p.host in zones), fitting[0])
+    _check_zones(location, zones)
+    region, mark = location.region, driver.helper_vms.mark(location.region.name, name)
+    vm = await _ensure_vm(driver, region, location.host, name, mark)
+    volume = VolumeId(region.name, "", location.storage.name, disk_name(vm.vmid, name))
+    disk = await driver.disks.allocate(region, vm.host, volume, size, owner=vm.vmid)
+    await _add_disk(region, vm, disk.id, mark)
+    targets = [z for z in zones if z != vm.host]
+    for number, target in enumerate(targets):
+        step = steps.EnsureReplicationJob(
+            vm=vm.ref(region),
+            job=f"{vm.vmid}-{number}",
+            target=target,
+            schedule=params.text("replicateSchedule"),
+        )
+        await steps.run(region, step)
+    zone_names = sorted({region.zone_of(h) for h in (vm.host, *targets)})
+    segments = tuple({REGION: region.name, ZONE: z} for z in zone_names)
+    return CreatedVolume(disk.id, disk.size, segments, params.context)
 
 
-def _check_zones(place: Place, zones: Sequence[str]) -> None:
-    """Every host must be there and have the storage, before anything is made."""
-    inventory, storage = place.region.inventory, place.storage.name
+def _check_zones(location: StorageLocation, zones: Sequence[str]) -> None:
+    """Raise Invalid unless every host exists and has the storage."""
+    inventory, storage = location.region.inventory, location.storage.name
     unknown = [z for z in zones if z not in inventory.hosts]
     if unknown:
         raise Invalid(f"replicateZones names {', '.join(unknown)}: no such host in the region")
-    bare = [z for z in zones if inventory.storage(z, storage) is None]
-    if bare:
-        raise Invalid(f"replicateZones: storage {storage} is not on {', '.join(bare)}")
+    without = [z for z in zones if inventory.storage(z, storage) is None]
+    if without:
+        raise Invalid(f"replicateZones: {', '.join(without)} does not have storage {storage}")
 
 
-async def _shell(
-    driver: Driver, region: Region, host: str, name: str, mark: Mark
-) -> tuple[int, str]:
-    """The shell of a volume: found by its mark, or made."""
+async def _ensure_vm(driver: Driver, region: Region, host: str, name: str, mark: Mark) -> HelperVM:
+    """The helper VM of a replicated volume, created if missing."""
     await region.inventory.refresh()
-    found = await driver.carriers.find(region, mark)
+    found = await driver.helper_vms.find(region, mark)
     if found is None:
-        settings: dict[str, str | int] = {
+        config: dict[str, str | int] = {
             "name": guest_name(f"csi-{name}"),
             "description": mark.describe(
-                f"Carries a replicated Kubernetes volume; never started.\ncsi-name={name}"
+                f"Owns the disk of a replicated Kubernetes volume; never started.\ncsi-name={name}"
             ),
-            "tags": mark.tags((SHELL_TAG, REPLICA_TAG)),
+            "tags": mark.tags((HELPER_VM_TAG, REPLICA_TAG)),
             "protection": 1,
         }
 
-        async def start(vmid: int) -> Upid:
-            return await region.pve.qemu.create(host, vmid, settings)
+        def step(vm: HelperVMRef) -> HelperVMStep:
+            return steps.CreateHelperVM(vm=vm, config=config)
 
-        birth = Birth(mark, host, REPLICA_TAG, 0, start)
-        found = await driver.carriers.bear(region, birth)
-    await driver.carriers.born(mark)
-    return found.vmid, found.host
+        request = HelperVMRequest(mark, host, REPLICA_TAG, 0, step)
+        found = await driver.helper_vms.create(region, request)
+    await driver.helper_vms.finish(mark)
+    return found
 
 
-async def _dress(region: Region, host: str, vmid: int, volume: VolumeId, mark: Mark) -> None:
-    """Give the shell its disk."""
-    config = await region.pve.qemu.config(host, vmid)
+async def _add_disk(region: Region, vm: HelperVM, volume: VolumeId, mark: Mark) -> None:
+    """Add the disk to the configuration of its helper VM."""
+    config = await region.reader.qemu.config(vm.host, vm.vmid)
     if mark.line not in config.description:
-        raise NotNow(f"guest {vmid} is not the shell of {volume}; it is left alone")
+        raise FailedPrecondition(f"guest {vm.vmid} is not the helper VM of {volume}")
     if config.slot_of(volume.volid) is None:
         drive = f"{volume.volid},backup=1,replicate=1"
-        await region.pve.qemu.configure(host, vmid, {SLOT: drive}, digest=config.digest)
+        step = steps.ConfigureHelperVM(
+            vm=HelperVM(vm.vmid, vm.host, config).ref(region),
+            changes={SLOT: drive},
+            digest=config.digest,
+        )
+        await steps.run(region, step)
 
 
-async def _job(region: Region, job: str, target: str, schedule: str) -> None:
-    try:
-        await region.pve.replication.create(job, target, schedule=schedule)
-    except errors.Exists:
-        await region.pve.replication.update(job, schedule=schedule)
-
-
-async def _done(region: Region, upid: Upid | None) -> None:
-    if upid is not None:
-        ended = await region.tasks.wait_ended(upid)
-        if ended.error is not None:
-            raise ended.error
-
-
-async def find_shell(driver: Driver, region: Region, volume: VolumeId) -> tuple[int, str] | None:
-    """The shell that carries a volume, or None for a volume without one."""
-    if volume.owner in (0, driver.settings.owner):
+async def find_vm(driver: Driver, region: Region, volume: VolumeId) -> HelperVM | None:
+    """The helper VM of a replicated volume; None for other volumes."""
+    if not driver.helper_vms.is_owner(volume):
         return None
     guest = region.inventory.find(volume.owner)
     if guest is None:
         return None
     try:
-        config = await region.pve.qemu.config(guest.host, guest.vmid)
+        config = await region.reader.qemu.config(guest.host, guest.vmid)
     except Missing:
         return None
-    others = {CARRIER_TAG, COPY_TAG, SNAPSHOT_TAG} & {*config.tags}
-    ours = SHELL_TAG in config.tags and config.slot_of(volume.volid) is not None and not others
-    return (guest.vmid, guest.host) if ours else None
+    vm = HelperVM(guest.vmid, guest.host, config)
+    is_other_kind = bool({REFERENCE_TAG, COPY_TAG, SNAPSHOT_TAG} & vm.tags)
+    has_disk = config.slot_of(volume.volid) is not None
+    return vm if is_helper_vm(config.tags) and has_disk and not is_other_kind else None
 
 
-async def follow(driver: Driver, region: Region, volume: VolumeId, host: str) -> None:
-    """Bring a replicated volume to a host; what every host sees needs no bringing."""
+async def migrate_to(driver: Driver, region: Region, volume: VolumeId, host: str) -> None:
+    """Migrate the helper VM of a replicated volume to a host; other volumes are unchanged."""
     seen = region.inventory.storage(host, volume.storage)
     if seen is not None and seen.shared:
         return
-    shell = await _reachable_shell(driver, region, volume, host)
-    if shell is None or shell[1] == host:
+    vm = await _reachable_vm(driver, region, volume, host)
+    if vm is None or vm.host == host:
         return
-    await _done(region, await region.pve.qemu.migrate(shell[1], shell[0], host))
-    region.inventory.learn(shell[0], host=host)
+    await steps.run(region, steps.MigrateHelperVM(vm=vm.ref(region), target=host))
+    region.inventory.learn(vm.vmid, host=host)
 
 
-async def _reachable_shell(
+async def _reachable_vm(
     driver: Driver, region: Region, volume: VolumeId, host: str
-) -> tuple[int, str] | None:
-    guest = region.inventory.find(volume.owner) if driver.carriers.owns(volume) else None
+) -> HelperVM | None:
+    guest = region.inventory.find(volume.owner) if driver.helper_vms.is_owner(volume) else None
     up = region.inventory.hosts.get(guest.host) if guest is not None else None
-    if guest is not None and SHELL_TAG in guest.tags and (up is None or not up.online):
-        raise NotNow(
-            f"host {guest.host}, where {volume} was last written, is down; {host} has a copy as "
-            f"old as the last replication. If {guest.host} will not come back, take it: on any "
-            f"host of the cluster, mv /etc/pve/nodes/{guest.host}/qemu-server/{guest.vmid}.conf "
+    if guest is not None and is_helper_vm(guest.tags) and (up is None or not up.online):
+        raise FailedPrecondition(
+            f"host {guest.host}, which has the latest data of {volume}, is offline; {host} has a "
+            f"replica of the last replication. If {guest.host} will not return, use the replica: "
+            f"on any host of the cluster, "
+            f"mv /etc/pve/nodes/{guest.host}/qemu-server/{guest.vmid}.conf "
             f"/etc/pve/nodes/{host}/qemu-server/"
         )
-    return await find_shell(driver, region, volume)
+    return await find_vm(driver, region, volume)
 
 
-async def reschedule(driver: Driver, region: Region, volume: VolumeId, schedule: str) -> None:
-    """Change how often the copies are brought up to date."""
-    shell = await find_shell(driver, region, volume)
-    for job in await region.pve.replication.list() if shell else ():
-        if shell and job.guest == shell[0]:
-            await region.pve.replication.update(job.id, schedule=schedule)
+async def set_schedule(driver: Driver, region: Region, volume: VolumeId, schedule: str) -> None:
+    """Change the schedule of a volume's replication jobs."""
+    vm = await find_vm(driver, region, volume)
+    if vm is None:
+        return
+    for job in await region.reader.replication.list():
+        if job.guest == vm.vmid:
+            step = steps.SetReplicationSchedule(vm=vm.ref(region), job=job.id, schedule=schedule)
+            await steps.run(region, step)
 
 
 async def delete(driver: Driver, region: Region, volume: VolumeId) -> bool:
-    """Remove a replicated volume with its copies, jobs and shell; False if it is not one."""
-    shell = await find_shell(driver, region, volume)
-    if shell is None:
+    """Delete a replicated volume with jobs and replicas; returns False for other volumes."""
+    vm = await find_vm(driver, region, volume)
+    if vm is None:
         return False
-    vmid, host = shell
-    for job in await region.pve.replication.list():
-        if job.guest == vmid:
-            await _end_job(region, job)
-    if any(job.guest == vmid for job in await region.pve.replication.list()):
-        raise UnderWay(f"the copies of {volume} are being removed from the other hosts")
-    config = await region.pve.qemu.config(host, vmid)
-    await driver.carriers.remove(region, Carrier(vmid, host, config))
+    for job in await region.reader.replication.list():
+        if job.guest == vm.vmid:
+            await _delete_job(region, vm, job)
+    if any(job.guest == vm.vmid for job in await region.reader.replication.list()):
+        raise OperationPending(f"the replicas of {volume} are being deleted")
+    config = await region.reader.qemu.config(vm.host, vm.vmid)
+    await driver.helper_vms.destroy(region, HelperVM(vm.vmid, vm.host, config))
     return True
 
 
-async def _end_job(region: Region, job: Replica) -> None:
-    """Proxmox removes the copies, then the job; of a host that is down it can do neither."""
+async def _delete_job(region: Region, vm: HelperVM, job: ReplicationJob) -> None:
+    """Delete a job and its replica; a replica on an offline host remains."""
     up = region.inventory.hosts.get(job.target)
-    lost = up is None or not up.online
-    if lost:
-        log.warning("a copy stays behind on a host that is down", job=job.id, host=job.target)
-    await region.pve.replication.delete(job.id, force=lost or None)
+    offline = up is None or not up.online
+    if offline:
+        log.warning("replica not deleted", job=job.id, host=job.target)
+    step = steps.DeleteReplicationJob(vm=vm.ref(region), job=job.id, force=offline)
+    await steps.run(region, step)

@@ -1,115 +1,120 @@
 """
-Volumes from snapshots and from other volumes.
+CreateVolume from a snapshot or from another volume.
 
-In: an order with a source. Out: a volume with the source's content, on the storage and host that
-the class and the topology want. Everything goes through Proxmox's clone of a carrier; if the pod's
-host is another than the source's, the new carrier with its new disk is migrated there. The
-surprise: the new disk is called ``vm-<carrier>-disk-0``, as Proxmox lets nobody choose that name;
-the claim's name stands on the carrier.
+The source's helper VM is cloned in Proxmox; if the topology requires another host, the new helper
+VM with its disk is migrated there. Proxmox chooses the name of the new disk, ``vm-<vmid>-disk-0``;
+the volume's name is in the description of the helper VM.
 """
 
 from moxwell.csi import clones, sizes, topology
-from moxwell.csi.clones import Cloning
-from moxwell.csi.consistency import refuse_if_written
-from moxwell.csi.create import Made, Order
-from moxwell.csi.disks import FILE_TYPES, Disk, type_of
+from moxwell.csi.clones import CloneRequest
+from moxwell.csi.consistency import refuse_if_in_use
+from moxwell.csi.create import CreatedVolume, VolumeRequest
+from moxwell.csi.disks import FILE_TYPES, DiskInfo, storage_type
 from moxwell.csi.driver import Driver
-from moxwell.csi.errors import Incompatible, OutOfRange, UnderWay
-from moxwell.csi.helper_vms import Carrier
-from moxwell.csi.ids import TakenId, VolumeId, find_taken, get_volume
-from moxwell.csi.snapshot_index import list_taken
-from moxwell.csi.storage_features import Means, means_of
-from moxwell.csi.topology import Place
+from moxwell.csi.errors import Incompatible, OperationPending, OutOfRange
+from moxwell.csi.helper_vms import HelperVM
+from moxwell.csi.ids import SnapshotId, VolumeId, find_snapshot, get_volume
+from moxwell.csi.snapshot_index import list_native_snapshots
+from moxwell.csi.storage_features import StorageFeatures, features_of
+from moxwell.csi.topology import StorageLocation
 from moxwell.errors import Missing
 from moxwell.pve.regions import Region
 
 
-async def create(driver: Driver, order: Order) -> Made:
-    """The volume of an order with a source: found, or made."""
-    size = sizes.choose_size(order.required, order.limit)
-    taken = find_taken(order.source)
-    source = taken.volume if taken else get_volume(order.source)
+async def create(driver: Driver, request: VolumeRequest) -> CreatedVolume:
+    """Return the existing volume of a name, or create it from its source."""
+    size = sizes.choose_size(request.required_bytes, request.limit_bytes)
+    snapshot = find_snapshot(request.source)
+    source = snapshot.volume if snapshot else get_volume(request.source)
     region = await driver.region(source.region)
-    mark = driver.carriers.mark(region.name, order.name)
-    made = await clones.find(driver, region, mark)
-    if made is not None:
-        return _found(order, region, made, size)
-    seen = await _look(driver, region, source, taken)
-    size = _size(order, size, seen.size)
-    place = _place(order, region, source, size)
-    means = means_of(type_of(region, source), source.disk)
-    if not (taken or means.live):
-        await refuse_if_written(driver, region, source)
-    other = place.storage.name != source.storage
-    made = await clones.make(
-        driver,
-        region,
-        Cloning(
-            order.name,
-            mark,
-            source,
-            means,
-            snapshot=taken.snapname if taken else "",
-            linked=not other and _links(order, means),
-            storage=place.storage.name if other else "",
-            format=order.params.text("storageFormat") if place.storage.type in FILE_TYPES else "",
-            told=order.source,
-            size=seen.size,
-            made=int(driver.clock.now().timestamp()),
-            host="" if place.storage.shared else place.host,
-        ),
+    mark = driver.helper_vms.mark(region.name, request.name)
+    found = await clones.find(driver, region, mark)
+    if found is not None:
+        return _existing(request, region, found, size)
+    disk = await _read_source(driver, region, source, snapshot)
+    size = _size(request, size, disk.size)
+    location = _choose_location(request, region, source, size)
+    features = features_of(storage_type(region, source), source.disk)
+    if not (snapshot or features.consistent):
+        await refuse_if_in_use(driver, region, source)
+    other_storage = location.storage.name != source.storage
+    is_file = location.storage.type in FILE_TYPES
+    clone = CloneRequest(
+        request.name,
+        mark,
+        source,
+        features,
+        snapshot=snapshot.snapname if snapshot else "",
+        linked=not other_storage and _is_linked(request, features),
+        storage=location.storage.name if other_storage else "",
+        format=request.params.text("storageFormat") if is_file else "",
+        source_id=request.source,
+        size=disk.size,
+        created=int(driver.clock.now().timestamp()),
+        host="" if location.storage.shared else location.host,
     )
-    return _answer(order, region, made, seen.size, size)
+    vm = await clones.create(driver, region, clone)
+    return _created(request, region, vm, disk.size, size)
 
 
-def _links(order: Order, means: Means) -> bool:
-    mode = order.params.text("cloneMode")
-    return means.linked and (mode == "linked" or (mode == "auto" and means.free))
+def _is_linked(request: VolumeRequest, features: StorageFeatures) -> bool:
+    mode = request.params.text("cloneMode")
+    return features.linked_clones and (
+        mode == "linked" or (mode == "auto" and features.independent_clones)
+    )
 
 
-async def _look(driver: Driver, region: Region, source: VolumeId, taken: TakenId | None) -> Disk:
-    """The source, asked freshly; raises Missing."""
-    if taken is None:
-        if await driver.copies.is_open(source):
-            raise UnderWay(f"{source} is not complete yet")
-        return await driver.look(region, source)
-    carrier = await driver.carriers.of(region, source)
-    rows = await list_taken(region, carrier.host, carrier.vmid) if carrier else ()
+async def _read_source(
+    driver: Driver, region: Region, source: VolumeId, snapshot: SnapshotId | None
+) -> DiskInfo:
+    """Read the source volume or snapshot; raises Missing."""
+    if snapshot is None:
+        if await driver.copies.is_incomplete(source):
+            raise OperationPending(f"{source} is not complete yet")
+        return await driver.read_disk(region, source)
+    vm = await driver.helper_vms.find_for(region, source)
+    rows = await list_native_snapshots(region, vm.host, vm.vmid) if vm else ()
     for row in rows:
-        if row.snapname == taken.snapname:
-            return Disk(source, row.size, row.made)
-    raise Missing(f"there is no snapshot {taken}")
+        if row.snapname == snapshot.snapname:
+            return DiskInfo(source, row.size, row.created)
+    raise Missing(f"snapshot {snapshot} does not exist")
 
 
-def _size(order: Order, size: int, have: int) -> int:
-    if order.required == 0:
-        size = max(have, sizes.SMALLEST_BYTES)
-    if size < have:
-        raise OutOfRange(f"{size} bytes are less than the source's {have}")
+def _size(request: VolumeRequest, size: int, source_size: int) -> int:
+    if request.required_bytes == 0:
+        size = max(source_size, sizes.SMALLEST_BYTES)
+    if size < source_size:
+        raise OutOfRange(f"{size} bytes are less than the {source_size} of the source")
     return size
 
 
-def _place(order: Order, region: Region, source: VolumeId, size: int) -> Place:
-    """Clones stay with their source where the topology leaves that open."""
-    roomy = topology.choose_places([region], order.params, order.wanted, size)
-    near = [p for p in roomy if p.host == source.host and not order.wanted]
-    return (near or roomy)[0]
+def _choose_location(
+    request: VolumeRequest, region: Region, source: VolumeId, size: int
+) -> StorageLocation:
+    """Prefer the source's host if no topology is requested."""
+    fitting = topology.choose_locations([region], request.params, request.topology, size)
+    same_host = [p for p in fitting if p.host == source.host and not request.topology]
+    return (same_host or fitting)[0]
 
 
-def _found(order: Order, region: Region, made: Carrier, size: int) -> Made:
-    if made.note("source") != order.source:
-        raise Incompatible(f"volume {order.name} exists and is of {made.note('source')}")
-    have = int(made.note("size") or 0)
-    return _answer(order, region, made, have, _size(order, size, have))
+def _existing(request: VolumeRequest, region: Region, vm: HelperVM, size: int) -> CreatedVolume:
+    source = vm.field("source")
+    if source != request.source:
+        raise Incompatible(f"volume {request.name} exists with the source {source}")
+    source_size = int(vm.field("size") or 0)
+    return _created(request, region, vm, source_size, _size(request, size, source_size))
 
 
-def _answer(order: Order, region: Region, made: Carrier, have: int, size: int) -> Made:
-    volume = made.disk_id(region)
-    storage = region.inventory.storage(made.host, volume.storage)
+def _created(
+    request: VolumeRequest, region: Region, vm: HelperVM, source_size: int, size: int
+) -> CreatedVolume:
+    volume = vm.volume_id(region)
+    storage = region.inventory.storage(vm.host, volume.storage)
     if storage is None:
-        raise UnderWay(f"storage {volume.storage} of host {made.host} is not seen yet")
-    context = order.params.context
-    if size > have:
+        raise OperationPending(f"storage {volume.storage} of host {vm.host} is not known yet")
+    context = request.params.context
+    if size > source_size:
         context |= {"resizeRequired": "true", "resizeSizeBytes": str(size)}
-    segments = Place(region, made.host, storage).segments()
-    return Made(volume, max(have, size), segments, context, made.note("by"))
+    segments = StorageLocation(region, vm.host, storage).segments()
+    return CreatedVolume(volume, max(source_size, size), segments, context, vm.field("by"))

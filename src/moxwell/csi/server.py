@@ -1,10 +1,8 @@
 """
-The gRPC side: services of the CSI specification on a socket.
+The gRPC server: serves CSI services on a Unix socket and maps errors to status codes.
 
-In: objects whose methods are named as the specification's calls, in snake case. Out: answers, or a
-status made from the error (:mod:`moxwell.csi.errors`). Which calls there are is read from the
-specification's own descriptor; a call that an object lacks is UNIMPLEMENTED. The surprise: nothing
-of a request but its ids ever reaches the log, because requests carry secrets.
+Methods are found by the snake-case names of the calls in the specification's descriptor; a missing
+method is UNIMPLEMENTED. Only ids of a request are logged, because requests contain secrets.
 """
 
 import asyncio
@@ -24,6 +22,7 @@ from moxwell.csi import errors
 from moxwell.csi.metrics import CsiMetrics
 from moxwell.csi.wire import csi_pb2
 from moxwell.errors import Busy, Invalid, Missing, MoxwellError
+from moxwell.pve.audit import acting
 
 log = structlog.get_logger(__name__)
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
@@ -34,14 +33,14 @@ def snake(name: str) -> str:
     return _CAPITAL.sub("_", name).lower()
 
 
-class Calls:
-    """Turns methods into gRPC handlers."""
+class CallHandlers:
+    """Turns the methods of a service object into gRPC handlers."""
 
     def __init__(self, clock: Clock, metrics: CsiMetrics) -> None:
         self._clock, self._metrics = clock, metrics
 
     def handlers(self, service: str, servant: object) -> "grpc.GenericRpcHandler[Any, Any]":
-        """The handlers of a service that an object offers."""
+        """The gRPC handlers for the methods that an object has."""
         descriptor = csi_pb2.DESCRIPTOR.services_by_name[service]
         methods = {}
         for method in descriptor.methods:
@@ -57,17 +56,18 @@ class Calls:
 
     def _wrapped(self, name: str, function: Callable[[Any], Awaitable[Any]]) -> Any:
         async def call(request: Any, context: Any) -> Any:
-            began, code = self._clock.monotonic(), grpc.StatusCode.UNKNOWN
-            self._metrics.began(name)
+            call_started, code = self._clock.monotonic(), grpc.StatusCode.UNKNOWN
+            self._metrics.call_started(name)
             try:
-                answer = await function(request)
+                with acting(f"csi.{name.rpartition('/')[2]}", _object_of(request)):
+                    response = await function(request)
                 code = grpc.StatusCode.OK
-                return answer
+                return response
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
                 raise
             except MoxwellError as error:
-                code = errors.code_of(error)
+                code = errors.status_code(error)
                 log.info(
                     "call refused",
                     call=name.rpartition("/")[2],
@@ -78,54 +78,60 @@ class Calls:
                 )
                 await context.abort(code, str(error))
             finally:
-                self._metrics.called(name, code.name, self._clock.monotonic() - began)
+                self._metrics.call_finished(name, code.name, self._clock.monotonic() - call_started)
 
         return call
+
+
+def _object_of(request: Any) -> str:
+    """The id or name in a request, for the audit records of its writes."""
+    fields = (getattr(request, key, "") for key in ("volume_id", "snapshot_id", "name"))
+    return next((str(value) for value in fields if value), "")
 
 
 @asynccontextmanager
 async def serving(
     address: str, handlers: "tuple[grpc.GenericRpcHandler[Any, Any], ...]"
 ) -> AsyncIterator[grpc.aio.Server]:
-    """A server on ``unix:///path``; a socket that was left over is removed first."""
-    address = _free(address)
+    """Run a server on ``unix:///path``; a stale socket file is removed first."""
+    address = _prepare_socket(address)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(handlers)
     try:
         server.add_insecure_port(address)
     except RuntimeError as error:
-        raise SocketTaken(f"cannot listen on {address}") from error
+        raise SocketInUse(f"cannot listen on {address}") from error
     await server.start()
     log.info("listening", address=address)
     try:
         yield server
     finally:
         await server.stop(GRACE_SECONDS)
-        _clear(address)
+        _remove_socket(address)
 
 
-class SocketTaken(Busy):
-    """Another process answers at the socket, or it cannot be made."""
+class SocketInUse(Busy):
+    """Another process listens on the socket, or it cannot be created."""
 
-    reason = "SocketTaken"
+    reason = "SocketInUse"
 
 
-def _free(address: str) -> str:
-    """The address of a socket that can be made now; ``/csi/csi.sock`` is one too."""
+def _prepare_socket(address: str) -> str:
+    """Check that the socket can be created and remove a stale one; accepts a plain path too."""
     address = address if "://" in address else f"unix://{address}"
     if not address.startswith("unix:///"):
         raise Invalid(f"--csi-address must be unix:///path, not {address!r}")
     path = Path(address.removeprefix("unix://"))
     if not path.parent.is_dir():
-        raise Missing(f"the folder {path.parent} of the socket is not there")
+        raise Missing(f"the directory {path.parent} of the socket does not exist")
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
         except OSError:
-            _clear(address)
+            _remove_socket(address)
             return address
-    raise SocketTaken(f"another process answers at {address}")
+    raise SocketInUse(f"another process listens on {address}")
 
 
-def _clear(address: str) -> None:
+def _remove_socket(address: str) -> None:
     Path(address.removeprefix("unix://")).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """
-Work that outlives its caller: begun once per key, joined by whoever asks again.
+Runs one task per key; concurrent and later callers wait for the same result.
 
-The surprise: a caller whose deadline passed is not a reason to stop; the next one gets the result.
+The task continues when a caller's deadline passes; the next call gets its result.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ongoing(Generic[T]):
-    """The work under way in this process."""
+class SingleFlight(Generic[T]):
+    """The running tasks of this process by key."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[T]] = {}
 
-    async def join(self, key: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of the work of a key; begun here unless it is under way."""
+    async def do(self, key: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Wait for the task of a key; start it unless it is running."""
         task = self._tasks.get(key)
         if task is None:
             task = asyncio.create_task(begin())
@@ -29,4 +29,4 @@ class Ongoing(Generic[T]):
     def _ended(self, key: str, task: "asyncio.Task[T]") -> None:
         self._tasks.pop(key, None)
         if not task.cancelled():
-            task.exception()  # told to whoever waits; nobody may
+            task.exception()  # mark as retrieved: every waiter may have been cancelled

@@ -1,86 +1,87 @@
 """
-Which snapshots the storages hold for us, and under what names Kubernetes asked for them.
+The index of native snapshots by their CreateSnapshot name; reads snapshots of helper VMs.
 
-In: the snapshot lists of carriers, whose descriptions tell name, source and size. Out: a snapshot
-by its name, at once. Every carrier is read when a name is first looked for; later the driver knows
-what it did itself. The surprise: nothing but Proxmox keeps this; a lost cluster loses no snapshot.
+Only Proxmox stores the snapshots: name, source and size are in their descriptions. All helper VMs
+are read when a name is first looked up; later the index follows the driver's own changes.
 """
 
 from dataclasses import dataclass
 
 import structlog
 
-from moxwell.csi.helper_vms import SNAPSHOT_TAG, note_in
-from moxwell.csi.ids import TakenId, find_volume, get_volume
+from moxwell.csi.helper_vms import SNAPSHOT_TAG, description_field
+from moxwell.csi.ids import SnapshotId, find_volume, get_volume
 from moxwell.errors import Missing, Unreachable
 from moxwell.pve.endpoints.snapshots import SnapshotRow
-from moxwell.pve.ownership import SHELL_TAG
+from moxwell.pve.ownership import is_helper_vm
 from moxwell.pve.regions import Region
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A snapshot that a storage took for us."""
+class SnapshotRecord:
+    """A native snapshot of a volume."""
 
     snapname: str
-    name: str  # as Kubernetes called it
+    name: str  # of the CreateSnapshot call
     source: str
     size: int
-    made: int
+    created: int
 
     @property
-    def id(self) -> TakenId:
-        return TakenId(get_volume(self.source), self.snapname)
+    def id(self) -> SnapshotId:
+        return SnapshotId(get_volume(self.source), self.snapname)
 
 
-def _taken(row: SnapshotRow) -> Taken:
+def _record(row: SnapshotRow) -> SnapshotRecord:
     text = row.description
-    size = note_in(text, "size")
-    return Taken(
+    size = description_field(text, "size")
+    return SnapshotRecord(
         row.name,
-        note_in(text, "name"),
-        note_in(text, "source"),
+        description_field(text, "name"),
+        description_field(text, "source"),
         int(size) if size.isdigit() else 0,
         row.snaptime,
     )
 
 
-async def list_taken(region: Region, host: str, vmid: int) -> tuple[Taken, ...]:
-    """The snapshots of a carrier that belong to Kubernetes; asked freshly."""
-    rows = await region.pve.snapshots.list(host, vmid)
-    return tuple(_taken(r) for r in rows if find_volume(note_in(r.description, "source")))
+async def list_native_snapshots(region: Region, host: str, vmid: int) -> tuple[SnapshotRecord, ...]:
+    """Read the snapshots of a helper VM that were made by CreateSnapshot."""
+    rows = await region.reader.snapshots.list(host, vmid)
+    return tuple(
+        _record(row) for row in rows if find_volume(description_field(row.description, "source"))
+    )
 
 
-class TakenIndex:
-    """Snapshots by region and name."""
+class SnapshotIndex:
+    """Native snapshots by region and name."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, Taken]] = {}
+        self._known: dict[str, dict[str, SnapshotRecord]] = {}
 
-    async def find(self, region: Region, name: str) -> Taken | None:
-        """The snapshot of a name, asked of its carrier again."""
+    async def find(self, region: Region, name: str) -> SnapshotRecord | None:
+        """The snapshot with a name; reads all helper VMs on the first call."""
         if region.name not in self._known:
             await self.refresh(region)
         return self._known[region.name].get(name)
 
-    async def refresh(self, region: Region) -> tuple[Taken, ...]:
-        """Read every carrier."""
-        found: list[Taken] = []
+    async def refresh(self, region: Region) -> tuple[SnapshotRecord, ...]:
+        """Read the snapshots of all helper VMs in a region."""
+        found: list[SnapshotRecord] = []
         for guest in tuple(region.inventory.guests.values()):
-            if SHELL_TAG in guest.tags and SNAPSHOT_TAG not in guest.tags:
+            if is_helper_vm(guest.tags) and SNAPSHOT_TAG not in guest.tags:
                 try:
-                    found += await list_taken(region, guest.host, guest.vmid)
+                    found += await list_native_snapshots(region, guest.host, guest.vmid)
                 except (Missing, Unreachable) as error:
-                    log.info("carrier left out", guest=guest.vmid, error=str(error))
-        self._known[region.name] = {taken.name: taken for taken in found}
+                    log.info("helper VM skipped", guest=guest.vmid, error=str(error))
+        self._known[region.name] = {record.name: record for record in found}
         return tuple(found)
 
-    def learn(self, region: str, taken: Taken) -> None:
-        self._known.setdefault(region, {})[taken.name] = taken
+    def add(self, region: str, record: SnapshotRecord) -> None:
+        self._known.setdefault(region, {})[record.name] = record
 
-    def unlearn(self, taken: TakenId) -> None:
-        known = self._known.get(taken.volume.region, {})
-        for name in [n for n, t in known.items() if t.id == taken]:
+    def remove(self, snapshot: SnapshotId) -> None:
+        known = self._known.get(snapshot.volume.region, {})
+        for name in [n for n, record in known.items() if record.id == snapshot]:
             del known[name]

@@ -1,10 +1,10 @@
 """
-Snapshots: the storage's own where it has them, full copies otherwise.
+CreateSnapshot, DeleteSnapshot and ListSnapshots: native snapshots or full copies.
 
-In: a source volume and a name. Out: a snapshot, found or made. The storage's own are called
-``region/zone/storage/disk@name`` and live on their volume's carrier; copies by Proxmox's clone are
-disks of a carrier each; copies by root bear the hash of their source in their name. The surprise:
-names are one space for all of them, so a name is looked for everywhere before anything is made.
+A native snapshot has the id ``region/zone/storage/disk@name`` and is a snapshot of the volume's
+helper VM. A full copy by Proxmox's clone is the disk of its own helper VM. A full copy by root has
+a hash of the source volume id in its disk name. All share one name space, so every kind is searched
+before a snapshot is created.
 """
 
 import asyncio
@@ -13,264 +13,277 @@ from dataclasses import dataclass
 import structlog
 
 from moxwell.csi import clones, listing, native_snapshots
-from moxwell.csi.clones import Cloning
-from moxwell.csi.consistency import refuse_if_written
-from moxwell.csi.disks import FILE_TYPES, Disk, type_of
+from moxwell.csi.clones import CloneRequest
+from moxwell.csi.consistency import refuse_if_in_use
+from moxwell.csi.disks import FILE_TYPES, DiskInfo, storage_type
 from moxwell.csi.driver import Driver
-from moxwell.csi.errors import Incompatible, NotNow, UnderWay
-from moxwell.csi.full_copies import Copy
-from moxwell.csi.helper_vms import SNAPSHOT_TAG, Carrier
+from moxwell.csi.errors import FailedPrecondition, Incompatible, OperationPending
+from moxwell.csi.full_copies import DiskCopy
+from moxwell.csi.helper_vms import SNAPSHOT_TAG, HelperVM
 from moxwell.csi.ids import (
-    TakenId,
+    SnapshotId,
     VolumeId,
-    find_taken,
+    find_snapshot,
     find_volume,
     get_volume,
     is_snapshot_disk,
-    is_taken_of,
+    is_snapshot_of,
+    proxmox_snapshot_name,
     snapshot_name,
     snapshot_prefix,
     source_hash,
-    taken_name,
 )
-from moxwell.csi.parameters import SnapshotParams
-from moxwell.csi.snapshot_index import Taken, list_taken
-from moxwell.csi.storage_features import Means, means_of
+from moxwell.csi.parameters import SnapshotParameters
+from moxwell.csi.snapshot_index import SnapshotRecord, list_native_snapshots
+from moxwell.csi.storage_features import StorageFeatures, features_of
 from moxwell.errors import Invalid, Missing, Unreachable
 from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Region
 
-PATIENCE_SECONDS = 5.0
+WAIT_SECONDS = 5.0
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A snapshot as Kubernetes sees it."""
+class SnapshotInfo:
+    """A snapshot as the CSI calls return it."""
 
-    id: VolumeId | TakenId
+    id: VolumeId | SnapshotId
     source: str
     size: int
-    made: int  # seconds since 1970
+    created: int  # seconds since 1970
     ready: bool = True
 
 
-async def create(driver: Driver, name: str, source: str, params: SnapshotParams) -> Snapshot:
-    """The snapshot of a name: found, or made."""
+async def create(
+    driver: Driver, name: str, source: str, params: SnapshotParameters
+) -> SnapshotInfo:
+    """Return the existing snapshot of a name, or create it."""
     volume = get_volume(source)
     region = await driver.region(volume.region)
-    seen = await driver.look(region, volume)
+    disk = await driver.read_disk(region, volume)
     found = await _find(driver, region, name)
     if found is not None:
         if found.source != source:
-            raise Incompatible(f"snapshot {name} exists and is of {found.source}")
+            raise Incompatible(f"snapshot {name} exists with the source {found.source}")
         return found
-    means = means_of(type_of(region, volume), volume.disk)
-    how = _choose(region, volume, params, means)
-    if await _root_copy(driver, region, name, volume, params) is not None:
-        how = "root"
-    log.info("snapshot", name=name, source=source, by=how)
-    if how == "root":
-        return await _by_root(driver, region, name, seen, params)
-    if not (means.live if how == "storage" else params.live):
-        await refuse_if_written(driver, region, volume)
-    if how == "storage":
-        return await _by_storage(driver, region, name, seen)
-    return await _by_clone(driver, region, name, seen, means)
+    features = features_of(storage_type(region, volume), volume.disk)
+    mode = _choose_mode(region, volume, params, features)
+    if await _find_root_copy(driver, region, name, volume, params) is not None:
+        mode = "root"
+    log.info("snapshot started", name=name, source=source, by=mode)
+    if mode == "root":
+        return await _create_root_copy(driver, region, name, disk, params)
+    if not (features.consistent if mode == "storage" else params.while_attached):
+        await refuse_if_in_use(driver, region, volume)
+    if mode == "storage":
+        return await _create_native(driver, region, name, disk)
+    return await _create_clone(driver, region, name, disk, features)
 
 
-def _choose(region: Region, volume: VolumeId, params: SnapshotParams, means: Means) -> str:
-    elsewhere = bool(volume.host) and params.zone not in ("", volume.host)
-    if params.mode == "root" or (elsewhere and params.mode == "auto"):
+def _choose_mode(
+    region: Region, volume: VolumeId, params: SnapshotParameters, features: StorageFeatures
+) -> str:
+    other_zone = bool(volume.host) and params.zone not in ("", volume.host)
+    if params.mode == "root" or (other_zone and params.mode == "auto"):
         return "root"
-    if params.mode == "storage" and not means.own:
-        type_ = type_of(region, volume)
+    if params.mode == "storage" and not features.native:
+        type_ = storage_type(region, volume)
         raise Invalid(
-            f"snapshotMode storage: Proxmox makes no new disks from snapshots of {type_}"
-            " (LVM-thin, Ceph RBD, btrfs and qcow2 can)"
+            f"snapshotMode storage: Proxmox cannot create disks from snapshots of {type_}"
+            " (supported: LVM-thin, Ceph RBD, btrfs and qcow2)"
         )
-    return "storage" if means.own and params.mode != "copy" else "copy"
+    return "storage" if features.native and params.mode != "copy" else "copy"
 
 
-async def _find(driver: Driver, region: Region, name: str) -> Snapshot | None:
-    """A snapshot of this name by any means but root's, which is looked for by its storage."""
-    taken = await driver.taken.find(region, name)
-    if taken is not None:
-        return taken_as(taken)
-    made = await clones.find(driver, region, _mark(driver, region, name))
-    return copy_as(region, made) if made is not None else None
+async def _find(driver: Driver, region: Region, name: str) -> SnapshotInfo | None:
+    """A native snapshot or clone of this name; copies by root are looked up by storage."""
+    record = await driver.snapshot_index.find(region, name)
+    if record is not None:
+        return from_record(record)
+    vm = await clones.find(driver, region, _mark(driver, region, name))
+    return from_copy(region, vm) if vm is not None else None
 
 
 def _mark(driver: Driver, region: Region, name: str) -> Mark:
-    return driver.carriers.mark(region.name, f"snapshot/{name}")
+    return driver.helper_vms.mark(region.name, f"snapshot/{name}")
 
 
-def taken_as(taken: Taken) -> Snapshot:
-    return Snapshot(taken.id, taken.source, taken.size, taken.made)
+def from_record(record: SnapshotRecord) -> SnapshotInfo:
+    return SnapshotInfo(record.id, record.source, record.size, record.created)
 
 
-def copy_as(region: Region, carrier: Carrier) -> Snapshot:
-    size, made = carrier.note("size"), carrier.note("made")
-    return Snapshot(carrier.disk_id(region), carrier.note("source"), int(size or 0), int(made or 0))
+def from_copy(region: Region, vm: HelperVM) -> SnapshotInfo:
+    size, created = int(vm.field("size") or 0), int(vm.field("made") or 0)
+    return SnapshotInfo(vm.volume_id(region), vm.field("source"), size, created)
 
 
-async def _by_storage(driver: Driver, region: Region, name: str, seen: Disk) -> Snapshot:
-    volume, snapname = seen.id, taken_name(name)
-    described = (
-        f"A Kubernetes volume snapshot.\ncsi-name={name}\ncsi-source={volume}\ncsi-size={seen.size}"
+async def _create_native(driver: Driver, region: Region, name: str, disk: DiskInfo) -> SnapshotInfo:
+    volume, snapname = disk.id, proxmox_snapshot_name(name)
+    description = (
+        f"A Kubernetes volume snapshot.\ncsi-name={name}\ncsi-source={volume}\ncsi-size={disk.size}"
     )
-    async with driver.carriers.lock(volume):
-        carrier = await driver.carriers.need(region, volume)
-        await native_snapshots.take(region, carrier, snapname, described)
-        rows = await list_taken(region, carrier.host, carrier.vmid)
-    found = next((t for t in rows if t.snapname == snapname), None)
+    async with driver.helper_vms.lock(volume):
+        vm = await driver.helper_vms.ensure(region, volume)
+        await native_snapshots.create(region, vm, snapname, description)
+        rows = await list_native_snapshots(region, vm.host, vm.vmid)
+    found = next((row for row in rows if row.snapname == snapname), None)
     if found is None:
-        raise UnderWay(f"snapshot {snapname} of guest {carrier.vmid} is not listed yet")
-    driver.taken.learn(region.name, found)
-    return taken_as(found)
+        raise OperationPending(f"snapshot {snapname} of guest {vm.vmid} is not listed yet")
+    driver.snapshot_index.add(region.name, found)
+    return from_record(found)
 
 
-async def _by_clone(
-    driver: Driver, region: Region, name: str, seen: Disk, means: Means
-) -> Snapshot:
-    """A full copy; while it is being made the call is to be repeated."""
-    cloning = Cloning(
+async def _create_clone(
+    driver: Driver, region: Region, name: str, disk: DiskInfo, features: StorageFeatures
+) -> SnapshotInfo:
+    """Make a full clone; a call that takes too long ends with OperationPending."""
+    request = CloneRequest(
         name,
         _mark(driver, region, name),
-        seen.id,
-        means,
-        kind=SNAPSHOT_TAG,
-        told=str(seen.id),
-        size=seen.size,
-        made=int(driver.clock.now().timestamp()),
+        disk.id,
+        features,
+        tag=SNAPSHOT_TAG,
+        source_id=str(disk.id),
+        size=disk.size,
+        created=int(driver.clock.now().timestamp()),
     )
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            made = await clones.make(driver, region, cloning)
+        async with asyncio.timeout(WAIT_SECONDS):
+            vm = await clones.create(driver, region, request)
     except TimeoutError:
-        raise UnderWay(f"snapshot {name} is being copied; ask again") from None
-    return copy_as(region, made)
+        raise OperationPending(f"snapshot {name} is being copied") from None
+    return from_copy(region, vm)
 
 
-# ---------------------------------------------------------------------- by root
+# ---------------------------------------------------------------------- copies by root
 
 
-def _zone(volume: VolumeId, params: SnapshotParams) -> str:
+def _zone(volume: VolumeId, params: SnapshotParameters) -> str:
     return (params.zone or volume.host) if volume.host else ""
 
 
-async def _root_copy(
-    driver: Driver, region: Region, name: str, volume: VolumeId, params: SnapshotParams
-) -> Disk | None:
+async def _find_root_copy(
+    driver: Driver, region: Region, name: str, volume: VolumeId, params: SnapshotParameters
+) -> DiskInfo | None:
     hosts = {_zone(volume, params), volume.host}
     prefix = snapshot_prefix(driver.settings.owner, name)
-    return await driver.stock.starting(region, volume.storage, hosts, prefix)
+    return await driver.disks.find_by_prefix(region, volume.storage, hosts, prefix)
 
 
-async def _by_root(
-    driver: Driver, region: Region, name: str, seen: Disk, params: SnapshotParams
-) -> Snapshot:
-    volume, source = seen.id, str(seen.id)
-    owner, at = driver.settings.owner, _zone(volume, params)
-    known = await _root_copy(driver, region, name, volume, params)
-    if known is not None and not is_taken_of(known.id.disk, source):
-        raise Incompatible(f"snapshot {name} exists and is of another volume")
-    files = type_of(region, volume) in FILE_TYPES
-    extension = f".{volume.disk.rpartition('.')[2]}" if files else ""
-    disk = snapshot_name(owner, name, source, extension=extension)
-    target = VolumeId(region.name, at, volume.storage, f"{owner}/{disk}" if files else disk)
-    if known is None and not params.live:
-        await refuse_if_written(driver, region, volume)
-    return await _begun(driver, region, Copy(volume, known.id if known else target), seen)
+async def _create_root_copy(
+    driver: Driver, region: Region, name: str, disk: DiskInfo, params: SnapshotParameters
+) -> SnapshotInfo:
+    volume, source = disk.id, str(disk.id)
+    owner, zone = driver.settings.owner, _zone(volume, params)
+    known = await _find_root_copy(driver, region, name, volume, params)
+    if known is not None and not is_snapshot_of(known.id.disk, source):
+        raise Incompatible(f"snapshot {name} exists with another source")
+    is_file = storage_type(region, volume) in FILE_TYPES
+    extension = f".{volume.disk.rpartition('.')[2]}" if is_file else ""
+    file = snapshot_name(owner, name, source, extension=extension)
+    target = VolumeId(region.name, zone, volume.storage, f"{owner}/{file}" if is_file else file)
+    if known is None and not params.while_attached:
+        await refuse_if_in_use(driver, region, volume)
+    return await _copy(driver, region, DiskCopy(volume, known.id if known else target), disk)
 
 
-async def _begun(driver: Driver, region: Region, copy: Copy, seen: Disk) -> Snapshot:
-    """Wait a moment for the copy; a long one is answered as not ready, and asked for again."""
-    if not await driver.copies.is_open(copy.target):
+async def _copy(driver: Driver, region: Region, copy: DiskCopy, disk: DiskInfo) -> SnapshotInfo:
+    """Copy, or wait for the copy; one that takes too long is returned as not ready to use."""
+    if not await driver.copies.is_incomplete(copy.target):
         try:
-            disk = await driver.stock.look(region, copy.target)
-            return _as(driver, disk, str(copy.source), ready=True)
+            copied = await driver.disks.read(region, copy.target)
+            return _from_disk(driver, copied, str(copy.source), ready=True)
         except Missing:
-            driver.stock.unlearn(copy.target)
+            driver.disks.discard(copy.target)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            disk = await driver.copies.make(copy)
+        async with asyncio.timeout(WAIT_SECONDS):
+            copied = await driver.copies.run(copy)
     except TimeoutError:
-        return _as(driver, Disk(copy.target, seen.size), str(copy.source), ready=False)
-    return _as(driver, disk, str(copy.source), ready=True)
+        target = DiskInfo(copy.target, disk.size)
+        return _from_disk(driver, target, str(copy.source), ready=False)
+    return _from_disk(driver, copied, str(copy.source), ready=True)
 
 
-def _as(driver: Driver, disk: Disk, source: str, *, ready: bool) -> Snapshot:
-    made = disk.ctime or int(driver.clock.now().timestamp())
-    return Snapshot(disk.id, source, disk.size, made, ready)
+def _from_disk(driver: Driver, disk: DiskInfo, source: str, *, ready: bool) -> SnapshotInfo:
+    created = disk.ctime or int(driver.clock.now().timestamp())
+    return SnapshotInfo(disk.id, source, disk.size, created, ready)
 
 
 # ---------------------------------------------------------------------- delete and list
 
 
 async def delete(driver: Driver, text: str) -> None:
-    """Remove a snapshot; one that is not there is gone already, a volume is none."""
-    taken = find_taken(text)
-    if taken is not None:
-        return await _delete_taken(driver, taken)
+    """Delete a snapshot; ids of missing snapshots and of volumes are ignored."""
+    snapshot = find_snapshot(text)
+    if snapshot is not None:
+        return await _delete_native(driver, snapshot)
     volume = find_volume(text)
     if volume is None:
         return None
     region = await driver.region(volume.region)
-    if driver.carriers.owns(volume):
-        return await _delete_copy(driver, region, volume)
+    if driver.helper_vms.is_owner(volume):
+        return await _delete_clone(driver, region, volume)
     if is_snapshot_disk(volume.disk):
-        if await native_snapshots.end_volume(driver, region, volume):
-            return None  # clones of it were being made
-        await driver.stock.remove(region, volume)
+        if await native_snapshots.delete_volume(driver, region, volume):
+            return None  # it had a helper VM, because it was cloned
+        await driver.disks.delete(region, volume)
     return None
 
 
-async def _delete_taken(driver: Driver, taken: TakenId) -> None:
-    region = await driver.region(taken.volume.region)
-    async with driver.carriers.lock(taken.volume):
-        carrier = await driver.carriers.of(region, taken.volume)
-        if carrier is not None:
-            await native_snapshots.drop(region, carrier, taken.snapname)
-            driver.taken.unlearn(taken)
-            await native_snapshots.tidy(driver, region, taken.volume, carrier)
+async def _delete_native(driver: Driver, snapshot: SnapshotId) -> None:
+    region = await driver.region(snapshot.volume.region)
+    async with driver.helper_vms.lock(snapshot.volume):
+        vm = await driver.helper_vms.find_for(region, snapshot.volume)
+        if vm is not None:
+            await native_snapshots.delete(region, vm, snapshot.snapname)
+            driver.snapshot_index.remove(snapshot)
+            await native_snapshots.clean_up(driver, region, snapshot.volume, vm)
 
 
-async def _delete_copy(driver: Driver, region: Region, volume: VolumeId) -> None:
-    carrier = await driver.carriers.of(region, volume)
-    if carrier is None or SNAPSHOT_TAG not in carrier.config.tags:
+async def _delete_clone(driver: Driver, region: Region, volume: VolumeId) -> None:
+    vm = await driver.helper_vms.find_for(region, volume)
+    if vm is None or SNAPSHOT_TAG not in vm.tags:
         return
-    await driver.holders.sync(region)
-    held = driver.holders.find(volume)
-    if held is not None:
-        raise NotNow(f"{volume} is attached to guest {held.vmid}")
-    await native_snapshots.end_volume(driver, region, volume)
+    await driver.attachments.sync(region)
+    attachment = driver.attachments.find(volume)
+    if attachment is not None:
+        raise FailedPrecondition(f"{volume} is attached to guest {attachment.vmid}")
+    await native_snapshots.delete_volume(driver, region, volume)
 
 
-async def list_snapshots(driver: Driver, *, source: str = "", only: str = "") -> list[Snapshot]:
-    """All snapshots, or those of a volume, or one; in a stable order."""
-    found = await _by_root_all(driver)
+async def list_snapshots(
+    driver: Driver, *, source: str = "", snapshot_id: str = ""
+) -> list[SnapshotInfo]:
+    """All snapshots, those of a source volume, or one; sorted by id."""
+    found = await _list_root_copies(driver)
     for region in await driver.all_regions():
-        found += [taken_as(t) for t in await driver.taken.refresh(region)]
-        for guest in region.inventory.guests.values():
-            if SNAPSHOT_TAG in guest.tags:
-                try:
-                    config = await region.pve.qemu.config(guest.host, guest.vmid)
-                except (Missing, Unreachable) as error:
-                    log.info("snapshot left out", guest=guest.vmid, error=str(error))
-                    continue
-                found.append(copy_as(region, Carrier(guest.vmid, guest.host, config)))
-    rows = [s for s in found if source in ("", s.source) and only in ("", str(s.id))]
+        found += [from_record(r) for r in await driver.snapshot_index.refresh(region)]
+        found += await _list_clones(region)
+    rows = [s for s in found if source in ("", s.source) and snapshot_id in ("", str(s.id))]
     return sorted(rows, key=lambda s: str(s.id))
 
 
-async def _by_root_all(driver: Driver) -> list[Snapshot]:
+async def _list_clones(region: Region) -> list[SnapshotInfo]:
+    found = []
+    for guest in region.inventory.guests.values():
+        if SNAPSHOT_TAG in guest.tags:
+            try:
+                config = await region.reader.qemu.config(guest.host, guest.vmid)
+            except (Missing, Unreachable) as error:
+                log.info("snapshot skipped", guest=guest.vmid, error=str(error))
+                continue
+            found.append(from_copy(region, HelperVM(guest.vmid, guest.host, config)))
+    return found
+
+
+async def _list_root_copies(driver: Driver) -> list[SnapshotInfo]:
     disks = await listing.list_disks(driver)
     known = {source_hash(snapshot_name(0, "x", str(d.id))): str(d.id) for d in disks}
     found = []
     for disk in disks:
         hashed = source_hash(disk.id.disk)
         if is_snapshot_disk(disk.id.disk):
-            ready = not await driver.copies.is_open(disk.id)
-            found.append(_as(driver, disk, known.get(hashed, ""), ready=ready))
+            ready = not await driver.copies.is_incomplete(disk.id)
+            found.append(_from_disk(driver, disk, known.get(hashed, ""), ready=ready))
     return found

@@ -1,10 +1,8 @@
 """
-From a device to a folder: staging a volume on a node, and back.
+Stages and unstages volumes on a node: unlock, format, check, mount, grow.
 
-In: a volume, its device, a path. Out: the file system mounted there, made if the disk was empty,
-checked, and as large as the disk. Whatever is found mounted at the path is compared with the
-volume's own device, every time; a mount of anything else is refused, never accepted as done. The
-surprise: a volume that is not staged is left alone silently, but one that is staged twice is not.
+A disk is formatted only if it is empty. Whatever is mounted at the staging path is compared with
+the device of the volume on every call; another device raises DeviceMismatch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from moxwell.clock import Clock
-from moxwell.csi.devices import Device, Disks, choose_device, wait_device
-from moxwell.csi.errors import WrongDisk
-from moxwell.csi.ids import Identity, VolumeId, find_volume, get_volume
-from moxwell.csi.mounter import Mounted, Mounter
-from moxwell.csi.parameters import Params
+from moxwell.csi.devices import BlockDevice, DeviceSource, choose_device, wait_device
+from moxwell.csi.errors import DeviceMismatch
+from moxwell.csi.ids import DiskIdentity, VolumeId, find_volume, get_volume
+from moxwell.csi.mounter import MountEntry, Mounter
+from moxwell.csi.parameters import VolumeParameters
 from moxwell.errors import Invalid
 
 LUKS = "crypto_LUKS"
@@ -24,8 +22,8 @@ KEY = "encryption-passphrase"
 
 
 @dataclass(frozen=True)
-class Staging:
-    """A volume that is to be staged."""
+class StageRequest:
+    """The parameters of NodeStageVolume."""
 
     volume: str
     path: str
@@ -43,75 +41,77 @@ def luks_name(volume: VolumeId) -> str:
 
 
 class Stager:
-    """Stages volumes with a mounter and the disks of this guest."""
+    """Stages volumes with a mounter and the block devices of this node."""
 
-    def __init__(self, disks: Disks, mounter: Mounter, clock: Clock) -> None:
+    def __init__(self, disks: DeviceSource, mounter: Mounter, clock: Clock) -> None:
         self.disks, self.mounter, self._clock = disks, mounter, clock
 
-    async def device(self, volume: VolumeId, publish: Mapping[str, str]) -> Device:
-        """The volume's own disk, by its identity."""
+    async def device(self, volume: VolumeId, publish: Mapping[str, str]) -> BlockDevice:
+        """Wait for the block device of the volume."""
         expected = publish.get("wwn") or _wwn_of(publish.get("DevicePath", ""))
         return await wait_device(self.disks, self._clock, volume.identity, expected)
 
-    async def mounted(self, path: str) -> Mounted | None:
-        """What is mounted at a path; the last one wins, as in the kernel."""
+    async def mounted(self, path: str) -> MountEntry | None:
+        """The mount at a path; the last one counts, as in the kernel."""
         found = [m for m in await self.mounter.table() if m.target == path]
         return found[-1] if found else None
 
     async def verify(self, path: str, device: str) -> bool:
-        """Is this device mounted there? False if nothing is; raises if something else is."""
-        there = await self.mounted(path)
-        if there is None:
+        """Return whether the device is mounted at the path; raises if another one is."""
+        current = await self.mounted(path)
+        if current is None:
             return False
         own = await self.mounter.number(device)
-        if there.device != own:
-            raise WrongDisk(f"{path} holds {there.source or there.device}, not {device}")
+        if current.device != own:
+            raise DeviceMismatch(
+                f"{path} has {current.source or current.device} mounted, not {device}"
+            )
         return True
 
-    async def stage(self, staging: Staging) -> None:
+    async def stage(self, staging: StageRequest) -> None:
         volume = get_volume(staging.volume)
         raw = await self.device(volume, staging.publish)
         if staging.block:
             return
-        path = await self._unlocked(volume, raw, staging)
+        path = await self._unlock(volume, raw, staging)
         if await self.verify(staging.path, path):
             await self._grow_if_smaller(path, staging)
             return
         empty = bool(staging.key) and await self.mounter.is_empty_luks(raw.path)
-        kind = await self._formatted(path, staging, empty=empty)
+        kind = await self._format_if_empty(path, staging, empty=empty)
         if empty:
             await self.mounter.fill_luks(raw.path)
-        _make_folder(staging.path)
+        _make_directory(staging.path)
         await self.mounter.mount(path, staging.path, kind, mount_options(kind, staging))
         await self._grow_if_smaller(path, staging)
 
-    async def _unlocked(self, volume: VolumeId, raw: Device, staging: Staging) -> str:
-        """The device with the file system: the disk itself, or what its key opens."""
+    async def _unlock(self, volume: VolumeId, raw: BlockDevice, staging: StageRequest) -> str:
+        """The device with the file system: the disk, or its unlocked LUKS mapping."""
         content = await self.mounter.probe(raw.path)
         if not staging.key:
             if content == LUKS:
-                raise Invalid(f"{staging.volume} is encrypted and no key was given ({KEY})")
+                raise Invalid(f"{staging.volume} is encrypted and the secret has no {KEY}")
             return raw.path
         if content not in ("", LUKS):
-            raise WrongDisk(f"{staging.volume} has {content} on it and is not encrypted")
+            raise DeviceMismatch(f"{staging.volume} contains {content} and is not encrypted")
         name = luks_name(volume)
         return await self.mounter.open_luks(raw.path, name, staging.key, fresh=not content)
 
-    async def _formatted(self, device: str, staging: Staging, *, empty: bool) -> str:
+    async def _format_if_empty(self, device: str, staging: StageRequest, *, empty: bool) -> str:
         content = "" if empty else await self.mounter.probe(device)
         if not content:
             if staging.read_only:
-                raise Invalid(f"{staging.volume} is empty and read-only: nothing can be mounted")
+                raise Invalid(f"{staging.volume} is empty and read-only: it cannot be formatted")
             await self.mounter.make(device, staging.kind, mkfs_options(staging))
             return staging.kind
         if content != staging.kind:
-            raise WrongDisk(f"{staging.volume} has {content} on it, not {staging.kind}")
+            raise DeviceMismatch(f"{staging.volume} contains {content}, not {staging.kind}")
         if not staging.read_only:
             await self.mounter.check(device, content)
         return content
 
-    async def _grow_if_smaller(self, device: str, staging: Staging) -> None:
-        """A disk that grew while it was detached has a file system that does not know it yet."""
+    async def _grow_if_smaller(self, device: str, staging: StageRequest) -> None:
+        """Grow the file system of a disk that was expanded while detached."""
         if staging.read_only:
             return
         if staging.key:
@@ -122,38 +122,38 @@ class Stager:
             await self.mounter.grow(device, staging.path, staging.kind)
 
     async def unstage(self, volume_id: str, path: str, *, trim: bool = True) -> None:
-        """Unmount and lock again; what is mounted there must be the volume, if it still exists."""
-        there = await self.mounted(path)
+        """Unmount and lock the volume; raises if another device is mounted there."""
+        current = await self.mounted(path)
         volume = find_volume(volume_id)
-        if there is not None:
+        if current is not None:
             if volume is not None:
-                await self._refuse_stranger(volume.identity, there, path, luks_name(volume))
-            if trim and not there.read_only:
+                await self._refuse_other_device(volume.identity, current, path, luks_name(volume))
+            if trim and not current.read_only:
                 await self.mounter.trim(path)
             await self.mounter.unmount(path)
         if volume is not None:
             await self.mounter.close_luks(luks_name(volume))
 
-    async def _refuse_stranger(
-        self, identity: Identity, there: Mounted, path: str, luks: str
+    async def _refuse_other_device(
+        self, identity: DiskIdentity, current: MountEntry, path: str, luks: str
     ) -> None:
-        if there.source == f"/dev/mapper/{luks}":
+        if current.source == f"/dev/mapper/{luks}":
             return
         device = choose_device(await self.disks.list(), identity)
-        if device is not None and await self.mounter.number(device.path) != there.device:
-            raise WrongDisk(f"{path} holds {there.source}, which is not the volume")
+        if device is not None and await self.mounter.number(device.path) != current.device:
+            raise DeviceMismatch(f"{path} has {current.source} mounted, which is not the volume")
 
 
 def _wwn_of(path: str) -> str:
     return path.rpartition("wwn-")[2] if "wwn-" in path else ""
 
 
-def _make_folder(path: str) -> None:
+def _make_directory(path: str) -> None:
     Path(path).mkdir(parents=True, exist_ok=True)
 
 
-def mkfs_options(staging: Staging) -> tuple[str, ...]:
-    params = Params.of_context(staging.context, {})
+def mkfs_options(staging: StageRequest) -> tuple[str, ...]:
+    params = VolumeParameters.of_context(staging.context, {})
     block, inode = params.number("blockSize"), params.number("inodeSize")
     if staging.kind == "xfs":
         return (
@@ -163,12 +163,12 @@ def mkfs_options(staging: Staging) -> tuple[str, ...]:
     return (*(("-b", str(block)) if block else ()), *(("-I", str(inode)) if inode else ()))
 
 
-def mount_options(kind: str, staging: Staging) -> tuple[str, ...]:
-    """What the class asks for, and what the file system needs."""
+def mount_options(kind: str, staging: StageRequest) -> tuple[str, ...]:
+    """The mount options of the StorageClass plus those that the file system needs."""
     options = list(staging.flags)
     if kind == "xfs":
-        options.append("nouuid")  # a clone has its source's UUID
-    if Params.of_context(staging.context, {}).flag("ssd"):
+        options.append("nouuid")  # a clone has the UUID of its source
+    if VolumeParameters.of_context(staging.context, {}).flag("ssd"):
         options.append("noatime")
     if staging.read_only:
         options.append("ro")

@@ -1,36 +1,34 @@
 """
-What a storage can do by itself for snapshots and clones.
+Which snapshot and clone features each Proxmox storage type has. Pure.
 
-In: the type of a storage and the name of a disk. Out: whether it takes snapshots that new disks can
-be made of, also while a guest writes, and whether a clone of one stands on its own. The table is
-that of Proxmox's storage plugins (``volume_has_feature``). The surprise: ZFS snapshots at once, but
-Proxmox can make no new disk of a ZFS snapshot, so for us ZFS is a storage without its own means.
+The table follows ``volume_has_feature`` of Proxmox's storage plugins. ZFS counts as a storage
+without native snapshots, because Proxmox cannot create a new disk from a ZFS snapshot.
 """
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """How snapshots and clones of a disk are made."""
+class StorageFeatures:
+    """The features that decide how snapshots and clones of a disk are made."""
 
-    own: bool = False  # the storage's own snapshots; else full copies
-    live: bool = False  # of one moment even while a guest writes
-    free: bool = False  # a linked clone does not need its snapshot any more
-    linked: bool = False  # new disks can be linked to a snapshot
-
-
-_COPIES = Means()
-_THIN = Means(own=True, live=True, free=True, linked=True)
-_CEPH = Means(own=True, live=True, linked=True)
-_QCOW2 = Means(own=True)
-_BY_TYPE = {"lvmthin": _THIN, "rbd": _CEPH}
+    native: bool = False  # snapshots of the storage itself; otherwise full copies
+    consistent: bool = False  # a snapshot is crash-consistent while a guest writes to the disk
+    independent_clones: bool = False  # a linked clone does not depend on its snapshot
+    linked_clones: bool = False  # a new disk can be a linked clone of a snapshot
 
 
-def means_of(type_: str, disk: str) -> Means:
-    """The means for a disk on a storage of some type; nothing is assumed of unknown types."""
+_NONE = StorageFeatures()
+_THIN = StorageFeatures(native=True, consistent=True, independent_clones=True, linked_clones=True)
+_CEPH = StorageFeatures(native=True, consistent=True, linked_clones=True)
+_QCOW2 = StorageFeatures(native=True)
+_BY_STORAGE_TYPE = {"lvmthin": _THIN, "rbd": _CEPH}
+
+
+def features_of(type_: str, disk: str) -> StorageFeatures:
+    """The features for a disk on a storage of this type; unknown types have none."""
     if disk.endswith(".qcow2"):
         return _QCOW2
     if type_ == "btrfs" and disk.endswith(".raw"):
         return _THIN
-    return _BY_TYPE.get(type_, _COPIES)
+    return _BY_STORAGE_TYPE.get(type_, _NONE)

@@ -1,19 +1,18 @@
 """
-Where a volume may be made, and from where it can be reached.
+Chooses the storage and host for a new volume, and computes its accessible topology. Pure.
 
-In: the topology that Kubernetes asks for, the parameters, and what the inventory knows. Out: places
-in order of preference, and the segments of a volume. Pure. The surprise: for a shared storage a
-zone in the request means nothing (any host of the region can make the disk), so a node whose zone
-is out of date does not stand in the way; and no region is ever guessed among several.
+The zone of a topology requirement is ignored for shared storage, because every host of the region
+reaches it; so an outdated zone label does not block provisioning. If several regions have the
+storage and none is named, the request is rejected.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moxwell.csi.errors import NoRoom
-from moxwell.csi.parameters import Params
+from moxwell.csi.errors import InsufficientCapacity
+from moxwell.csi.parameters import VolumeParameters
 from moxwell.errors import Invalid
-from moxwell.pve.model import StorageSeen
+from moxwell.pve.model import ObservedStorage
 from moxwell.pve.regions import Region
 
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
@@ -21,20 +20,20 @@ Segments = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A storage as seen from a host."""
+class StorageLocation:
+    """A storage on one host."""
 
     region: Region
     host: str
-    storage: StorageSeen
+    storage: ObservedStorage
 
     @property
-    def id_host(self) -> str:
-        """The host as ids carry it: none for what every host sees."""
+    def volume_id_host(self) -> str:
+        """The host part of a volume id; empty on shared storage."""
         return "" if self.storage.shared else self.host
 
     def segments(self) -> tuple[dict[str, str], ...]:
-        """From where a volume made here can be reached."""
+        """The accessible topology of a volume on this storage."""
         here = {REGION: self.region.name}
         if not self.storage.shared:
             return ({**here, ZONE: self.region.zone_of(self.host)},)
@@ -45,10 +44,12 @@ class Place:
         return tuple({**here, ZONE: zone} for zone in zones)
 
 
-def places_in(region: Region, storage: str, hosts: Iterable[str] | None = None) -> list[Place]:
-    """Where a region has a storage for images; the roomiest first."""
+def locations_in(
+    region: Region, storage: str, hosts: Iterable[str] | None = None
+) -> list[StorageLocation]:
+    """The locations in a region with this storage for images; most free space first."""
     found = [
-        Place(region, host, seen)
+        StorageLocation(region, host, seen)
         for (host, name), seen in region.inventory.storages.items()
         if name == storage
         and (hosts is None or host in set(hosts))
@@ -60,38 +61,44 @@ def places_in(region: Region, storage: str, hosts: Iterable[str] | None = None) 
     return sorted(found, key=lambda p: (-p.storage.free_bytes, p.host))
 
 
-def choose_places(
-    regions: Sequence[Region], params: Params, wanted: Sequence[Segments], size: int
-) -> list[Place]:
-    """The places that fit, best first; raises NoRoom that says why there is none."""
+def choose_locations(
+    regions: Sequence[Region], params: VolumeParameters, wanted: Sequence[Segments], size: int
+) -> list[StorageLocation]:
+    """
+    The locations that satisfy the topology and have room, best first; raises InsufficientCapacity.
+    """
     storage = params.text("storage")
-    found: list[Place] = []
+    found: list[StorageLocation] = []
     for segments in wanted or [_only_region(regions, params)]:
         region = next((r for r in regions if r.name == segments.get(REGION)), None)
         if region is None or params.text("region") not in ("", region.name):
             continue
         zone = segments.get(ZONE)
-        all_ = places_in(region, storage)
-        if zone and not any(p.storage.shared for p in all_):
-            all_ = [p for p in all_ if p.host in region.config.hosts_of(zone)]
-        found += [p for p in all_ if p not in found]
+        candidates = locations_in(region, storage)
+        if zone and not any(p.storage.shared for p in candidates):
+            candidates = [p for p in candidates if p.host in region.config.hosts_of(zone)]
+        found += [p for p in candidates if p not in found]
     if not found:
-        raise NoRoom(f"no host that the topology allows has storage {storage!r} for images")
-    roomy = [p for p in found if p.storage.free_bytes >= size]
-    if not roomy:
-        most = max(p.storage.free_bytes for p in found)
-        raise NoRoom(f"storage {storage!r} has at most {most >> 30} GiB free, not {size >> 30}")
-    return roomy
+        raise InsufficientCapacity(
+            f"no host that the topology allows has storage {storage!r} for images"
+        )
+    fitting = [p for p in found if p.storage.free_bytes >= size]
+    if not fitting:
+        largest = max(p.storage.free_bytes for p in found)
+        raise InsufficientCapacity(
+            f"storage {storage!r} has at most {largest >> 30} GiB free, not {size >> 30}"
+        )
+    return fitting
 
 
-def _only_region(regions: Sequence[Region], params: Params) -> Segments:
+def _only_region(regions: Sequence[Region], params: VolumeParameters) -> Segments:
     named = params.text("region")
     if named:
         return {REGION: named}
-    having = [r.name for r in regions if places_in(r, params.text("storage"))]
-    if len(having) > 1:
+    containing = [r.name for r in regions if locations_in(r, params.text("storage"))]
+    if len(containing) > 1:
         raise Invalid(
-            f"storage {params.text('storage')!r} is in regions {', '.join(having)}: "
-            "say which by topology or by the parameter region"
+            f"storage {params.text('storage')!r} is in regions {', '.join(containing)}: "
+            "choose one with allowedTopologies or the parameter region"
         )
-    return {REGION: having[0] if having else ""}
+    return {REGION: containing[0] if containing else ""}

@@ -20,25 +20,25 @@ from typing import Any
 from moxwell.clock import Clock
 from moxwell.csi import driver as drivers
 from moxwell.csi import permissions
-from moxwell.csi.controller import Controller
-from moxwell.csi.devices import Device
-from moxwell.csi.driver import Driver, Settings
-from moxwell.csi.journal import Book
+from moxwell.csi.controller import ControllerService
+from moxwell.csi.devices import BlockDevice
+from moxwell.csi.driver import Driver, DriverSettings
+from moxwell.csi.journal import VolumeJournal
 from moxwell.csi.mounter import Mounter
-from moxwell.csi.node import Node
+from moxwell.csi.node import NodeService
 from moxwell.csi.staging import Stager
 from moxwell.kube.client import Kube
 from moxwell.lab.proxmox import chaos as mischief
 from moxwell.lab.proxmox.access import auth
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.fault_injection import Fault
-from moxwell.lab.proxmox.state import Acl, Guest, Region
+from moxwell.lab.proxmox.state import SimAcl, SimGuest, SimRegion
 from moxwell.lab.proxmox.world import read_world
 from moxwell.pve import property_strings
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
 from moxwell.pve.transport import Transport
-from moxwell.pve.values import Secret, size_bytes
+from moxwell.pve.values import SecretValue, size_bytes
 from moxwell.testing.csi_files import FileMounter
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
@@ -101,21 +101,21 @@ def world_text(guests: int = 2, hosts: int = 2) -> str:
 class SimDisks:
     """The disks that a simulated guest has plugged in."""
 
-    def __init__(self, region: Region, vmid: int, folder: Path, *, loops: bool = False) -> None:
+    def __init__(self, region: SimRegion, vmid: int, folder: Path, *, loops: bool = False) -> None:
         self._region, self._vmid, self._folder, self._loops = region, vmid, folder, loops
         self._attached: dict[str, str] = {}
 
-    def _guest(self) -> Guest:
+    def _guest(self) -> SimGuest:
         return self._region.guests[self._vmid]
 
-    async def list(self) -> tuple[Device, ...]:
+    async def list(self) -> tuple[BlockDevice, ...]:
         found, guest = [], self._guest()
         for slot, text in guest.conf.items():
             parts = property_strings.parse(str(text)) if slot.startswith("scsi") else {}
-            if "wwn" in parts and slot != "scsihw" and not guest.special.get(f"ghost:{slot}"):
+            if "wwn" in parts and slot != "scsihw" and not guest.special.get(f"unattached:{slot}"):
                 size = size_bytes(parts.get("size", "0"))
                 path = self.backing(property_strings.volume(str(text)), size)
-                found.append(Device(path, parts["wwn"].lower(), parts.get("serial", ""), size))
+                found.append(BlockDevice(path, parts["wwn"].lower(), parts.get("serial", ""), size))
         return tuple(found)
 
     def backing(self, volid: str, size: int) -> str:
@@ -155,7 +155,7 @@ def can_mount(folder: Path) -> bool:
     return subprocess.run(["sh", "-c", script], check=False, capture_output=True).returncode == 0
 
 
-class CsiStage:
+class CsiEnvironment:
     """Regions, driver, controller and nodes."""
 
     def __init__(
@@ -165,19 +165,19 @@ class CsiStage:
         now = self.clock.now().timestamp()
         worlds = read_world(world_text(guests, hosts), "csi.yaml", now)
         for world in worlds.values():
-            grant(world, "csi@pve", permissions.ALL)
+            grant(world, "csi@pve", permissions.ALL_FEATURES)
             world.access.roles["MoxwellRoot"] = ["Sys.Audit"]
-            world.access.acl.append(Acl("/", "user", "csi@pve", "MoxwellRoot"))
+            world.access.acl.append(SimAcl("/", "user", "csi@pve", "MoxwellRoot"))
         self.engine = Engine(worlds, self.clock)
         self.transports: dict[str, SimTransport] = {}
         self.as_root = False
         self.wires: Wires | None = None  # through which the next life goes
         self._disks: list[SimDisks] = []
         self.driver: Driver
-        self.controller: Controller
+        self.controller: ControllerService
 
-    def world(self, region: str = "r1") -> Region:
-        return self.engine.desks[region].region
+    def world(self, region: str = "r1") -> SimRegion:
+        return self.engine.runtimes[region].region
 
     def conf(self, vmid: int, region: str = "r1") -> dict[str, Any]:
         return self.world(region).guests[vmid].conf
@@ -198,7 +198,7 @@ class CsiStage:
             if volume.content == "images" and (volume.vmid or 0) not in NODES
         )
 
-    def carriers(self, region: str = "r1") -> list[int]:
+    def helper_vms(self, region: str = "r1") -> list[int]:
         """The guests that are no nodes."""
         return sorted(vmid for vmid in self.world(region).guests if vmid not in NODES)
 
@@ -212,14 +212,14 @@ class CsiStage:
             for v in shelf.values()
             if v.name == disk and (not host or key == host)
         ]
-        return found[0].mark
+        return found[0].content_id
 
     def write(self, volume_id: str, mark: str) -> None:
         """Put something on a volume."""
         region, host, storage, disk = volume_id.split("/", 3)
         for key, shelf in self.world(region).storages[storage].volumes.items():
             if disk in shelf and (not host or key == host):
-                shelf[disk].mark = mark
+                shelf[disk].content_id = mark
 
     def sent(self, region: str = "r1") -> list[tuple[str, str]]:
         return self.transports[region].sent
@@ -228,7 +228,7 @@ class CsiStage:
         self.engine.faults[region].add(Fault(kind, **rule))
 
     def mischief(self, what: str, region: str = "r1", **args: Any) -> None:
-        mischief.perform(self.engine.desks[region], what, args)
+        mischief.perform(self.engine.runtimes[region], what, args)
 
     def connect(self, config: RegionConfig) -> Transport:
         if self.as_root:
@@ -249,17 +249,19 @@ class CsiStage:
     async def running(
         self,
         *,
-        settings: Settings | None = None,
+        settings: DriverSettings | None = None,
         kube: Kube | None = None,
-        book: Book | None = None,
+        journal: VolumeJournal | None = None,
         regions: tuple[str, ...] = ("r1", "r2"),
-    ) -> AsyncIterator["CsiStage"]:
+    ) -> AsyncIterator["CsiEnvironment"]:
         """The driver at work; several times in a row is a driver that was restarted."""
-        token = TokenAuth("csi@pve!test", Secret("x"))
+        token = TokenAuth("csi@pve!test", SecretValue("x"))
         configs = [RegionConfig(region=r, urls=("https://x",), auth=token) for r in regions]
         made = Regions(configs, self.clock, connect=self.connect)
-        self.driver = drivers.assemble(made, self.clock, settings=settings, kube=kube, book=book)
-        self.controller = Controller(self.driver)
+        self.driver = drivers.assemble(
+            made, self.clock, settings=settings, kube=kube, journal=journal
+        )
+        self.controller = ControllerService(self.driver)
         for region in made.values():
             await region.inventory.refresh()
         runner = asyncio.create_task(made.run())
@@ -276,12 +278,12 @@ class CsiStage:
         *,
         mounter: Mounter | None = None,
         loops: bool = False,
-    ) -> Node:
+    ) -> NodeService:
         disks = SimDisks(self.world(region), vmid, self.folder, loops=loops)
         self._disks.append(disks)
         stager = Stager(disks, mounter or FileMounter(), self.clock)
         host = self.world(region).guests[vmid].node
-        return Node(stager, node_id=node_id(vmid, region), region=region, zone=host)
+        return NodeService(stager, node_id=node_id(vmid, region), region=region, zone=host)
 
     async def close(self) -> None:
         for disks in self._disks:

@@ -7,7 +7,7 @@ wants another shape of request builds it by hand.
 
 from collections.abc import Mapping
 
-from moxwell.csi.controller import Controller
+from moxwell.csi.controller import ControllerService
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.testing.csi import node_id
 
@@ -21,7 +21,7 @@ MOUNT = csi.VolumeCapability(
 
 
 async def create(
-    control: Controller,
+    control: ControllerService,
     name: str,
     storage: str = "ceph",
     *,
@@ -48,7 +48,7 @@ async def create(
 
 
 async def attach(
-    control: Controller, volume: csi.Volume, vmid: int = 101, *, node: str = ""
+    control: ControllerService, volume: csi.Volume, vmid: int = 101, *, node: str = ""
 ) -> dict[str, str]:
     region = volume.volume_id.partition("/")[0]
     request = csi.ControllerPublishVolumeRequest(
@@ -60,7 +60,7 @@ async def attach(
     return dict((await control.controller_publish_volume(request)).publish_context)
 
 
-async def detach(control: Controller, volume: csi.Volume, vmid: int = 101) -> None:
+async def detach(control: ControllerService, volume: csi.Volume, vmid: int = 101) -> None:
     region = volume.volume_id.partition("/")[0]
     await control.controller_unpublish_volume(
         csi.ControllerUnpublishVolumeRequest(
@@ -69,25 +69,25 @@ async def detach(control: Controller, volume: csi.Volume, vmid: int = 101) -> No
     )
 
 
-async def delete(control: Controller, volume: csi.Volume) -> None:
+async def delete(control: ControllerService, volume: csi.Volume) -> None:
     await control.delete_volume(csi.DeleteVolumeRequest(volume_id=volume.volume_id))
 
 
-async def expand(control: Controller, volume: csi.Volume, gib: int) -> int:
+async def expand(control: ControllerService, volume: csi.Volume, gib: int) -> int:
     request = csi.ControllerExpandVolumeRequest(
         volume_id=volume.volume_id, capacity_range=csi.CapacityRange(required_bytes=gib * GIB)
     )
     return int((await control.controller_expand_volume(request)).capacity_bytes)
 
 
-async def modify(control: Controller, volume: csi.Volume, **mutable: str) -> None:
+async def modify(control: ControllerService, volume: csi.Volume, **mutable: str) -> None:
     await control.controller_modify_volume(
         csi.ControllerModifyVolumeRequest(volume_id=volume.volume_id, mutable_parameters=mutable)
     )
 
 
 async def snapshot(
-    control: Controller, name: str, volume: csi.Volume, **params: str
+    control: ControllerService, name: str, volume: csi.Volume, **params: str
 ) -> csi.Snapshot:
     request = csi.CreateSnapshotRequest(
         name=name, source_volume_id=volume.volume_id, parameters=params
@@ -95,13 +95,13 @@ async def snapshot(
     return (await control.create_snapshot(request)).snapshot
 
 
-async def unsnapshot(control: Controller, snapshot: csi.Snapshot) -> None:
+async def unsnapshot(control: ControllerService, snapshot: csi.Snapshot) -> None:
     request = csi.DeleteSnapshotRequest(snapshot_id=snapshot.snapshot_id)
     await control.delete_snapshot(request)
 
 
 async def snapshots(
-    control: Controller, *, source_volume_id: str = "", snapshot_id: str = ""
+    control: ControllerService, *, source_volume_id: str = "", snapshot_id: str = ""
 ) -> list[csi.Snapshot]:
     found = await control.list_snapshots(
         csi.ListSnapshotsRequest(source_volume_id=source_volume_id, snapshot_id=snapshot_id)
@@ -109,7 +109,7 @@ async def snapshots(
     return [entry.snapshot for entry in found.entries]
 
 
-async def volumes(control: Controller) -> list[str]:
+async def volumes(control: ControllerService) -> list[str]:
     found = await control.list_volumes(csi.ListVolumesRequest())
     return [entry.volume.volume_id for entry in found.entries]
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from moxwell.csi import format_marker
-from moxwell.csi.devices import Device
-from moxwell.csi.errors import WrongDisk
+from moxwell.csi.devices import BlockDevice
+from moxwell.csi.errors import DeviceMismatch
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.mounter import EMPTY, Mounted, ProgramFailed, Usage, WrongKey
+from moxwell.csi.mounter import EMPTY, MountEntry, ProgramFailed, Usage, WrongKey
 from moxwell.errors import Missing
 
 HEAD = 64
@@ -28,8 +28,8 @@ class OneDisk:
     def __init__(self, path: Path, volume: VolumeId) -> None:
         self.path, self._identity = path, volume.identity
 
-    async def list(self) -> tuple[Device, ...]:
-        return (Device(str(self.path), self._identity.wwn, self._identity.serial),)
+    async def list(self) -> tuple[BlockDevice, ...]:
+        return (BlockDevice(str(self.path), self._identity.wwn, self._identity.serial),)
 
     async def rescan(self) -> None:
         return None
@@ -39,7 +39,7 @@ class FileMounter:
     """A mounter of files."""
 
     def __init__(self) -> None:
-        self.mounts: list[Mounted] = []
+        self.mounts: list[MountEntry] = []
         self.grown: dict[str, int] = {}
         self._open: dict[str, str] = {}  # LUKS name -> device
 
@@ -55,7 +55,7 @@ class FileMounter:
         self._file(path)
         return f"luks:{name}" if name in self._open else f"file:{path}"
 
-    async def table(self) -> tuple[Mounted, ...]:
+    async def table(self) -> tuple[MountEntry, ...]:
         return tuple(self.mounts)
 
     async def probe(self, device: str) -> str:
@@ -63,14 +63,14 @@ class FileMounter:
         if not device.startswith("/dev/mapper/"):
             return self._known(device, parts[0])
         if not parts[3]:
-            raise WrongDisk(f"{device} is not empty, but nothing knows what is on it")
+            raise DeviceMismatch(f"{device} is not empty and its content is not recognised")
         return parts[3]
 
     def _known(self, device: str, word: str) -> str:
         if word == NOISE and format_marker.is_marked(device):
             return ""
         if word == NOISE:
-            raise WrongDisk(f"{device} is not empty, but nothing knows what is on it")
+            raise DeviceMismatch(f"{device} is not empty and its content is not recognised")
         return word
 
     def _head(self, device: str) -> str:
@@ -103,12 +103,12 @@ class FileMounter:
     async def mount(self, device: str, target: str, kind: str, options: Sequence[str]) -> None:
         if await self.probe(device) != kind:
             raise ProgramFailed(f"mount: {device} is not {kind}")
-        if not _is_folder(target):
+        if not _is_directory(target):
             raise ProgramFailed(f"mount: {target} is not there")
         only = "ro" in options
         if not only and not device.startswith("/dev/mapper/"):
             self._clear(device)
-        self.mounts.append(Mounted(await self.number(device), "/", target, only, device))
+        self.mounts.append(MountEntry(await self.number(device), "/", target, only, device))
         self.grown.setdefault(device, self._file(device).stat().st_size)
 
     async def bind(self, source: str, target: str, *, read_only: bool) -> None:
@@ -116,7 +116,7 @@ class FileMounter:
             raise ProgramFailed(f"mount: {target} is not there")
         over = next((m for m in self.mounts if m.target == source), None)
         number = over.device if over else await self.number(source)
-        self.mounts.append(Mounted(number, "/", target, read_only, source))
+        self.mounts.append(MountEntry(number, "/", target, read_only, source))
 
     async def unmount(self, target: str) -> None:
         found = next((m for m in reversed(self.mounts) if m.target == target), None)
@@ -148,7 +148,7 @@ class FileMounter:
             self._set_head(device, NOISE)
             self._set_head(device, f"crypto_LUKS:{word}:{EMPTY}:")
         if self._head(device).split(":")[1] != word:
-            raise WrongKey(f"the key that was given does not open {device}")
+            raise WrongKey(f"the passphrase does not unlock {device}")
         self._clear(device)
         self._open[name] = device
         return f"/dev/mapper/{name}"
@@ -167,7 +167,7 @@ class FileMounter:
             raise ProgramFailed(f"cryptsetup: {name} is not active")
 
 
-def _is_folder(path: str) -> bool:
+def _is_directory(path: str) -> bool:
     return Path(path).is_dir()
 
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moxwell.csi.controller import Controller
-from moxwell.csi.journal import Entry, MemoryBook
+from moxwell.csi.controller import ControllerService
+from moxwell.csi.journal import JournalEntry, MemoryJournal
 from moxwell.errors import MoxwellError, Unreachable
-from moxwell.testing.csi import NODES, CsiStage
+from moxwell.testing.csi import NODES, CsiEnvironment
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.reconcile import Wires
 
@@ -31,11 +31,11 @@ TRIES, PAUSE_SECONDS = 40, 5.0
 class Play:
     """What one telling of a story knows: the stage, and whatever the story keeps."""
 
-    stage: CsiStage
+    stage: CsiEnvironment
     kept: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def control(self) -> Controller:
+    def control(self) -> ControllerService:
         return self.stage.controller
 
 
@@ -55,27 +55,27 @@ class Story:
     root: bool = False
 
 
-BOOK = "book"
+JOURNAL = "book"
 _LOST = Unreachable("the book did not answer")
 
 
-class KilledBook:
+class KilledJournal:
     """A book whose writes are effects too."""
 
     def __init__(self, file: Path, wires: Wires) -> None:
-        self._inner, self._wires = MemoryBook(file), wires
+        self._inner, self._wires = MemoryJournal(file), wires
 
     async def get(self, key: str) -> dict[str, str]:
         return await self._inner.get(key)
 
-    async def put(self, key: str, entry: Entry) -> None:
+    async def put(self, key: str, entry: JournalEntry) -> None:
         act = lambda: self._inner.put(key, entry)  # noqa: E731
-        await self._wires.effect(BOOK, act, refused=lambda _: False, lost=_LOST)
+        await self._wires.effect(JOURNAL, act, refused=lambda _: False, lost=_LOST)
 
-    async def drop(self, key: str) -> None:
+    async def delete(self, key: str) -> None:
         if await self._inner.get(key):
-            act = lambda: self._inner.drop(key)  # noqa: E731
-            await self._wires.effect(BOOK, act, refused=lambda _: False, lost=_LOST)
+            act = lambda: self._inner.delete(key)  # noqa: E731
+            await self._wires.effect(JOURNAL, act, refused=lambda _: False, lost=_LOST)
 
 
 async def repeat(part: Part, play: Play) -> None:
@@ -92,7 +92,7 @@ async def repeat(part: Part, play: Play) -> None:
 async def _life(play: Play, file: Path, wires: Wires, part: Part, *, again: bool) -> bool:
     """One life of a controller; whether the part came to its end in it."""
     play.stage.wires = wires
-    async with play.stage.running(book=KilledBook(file, wires), regions=("r1",)):
+    async with play.stage.running(journal=KilledJournal(file, wires), regions=("r1",)):
         doing = asyncio.create_task(_once(part, play) if not again else repeat(part, play))
         killed = asyncio.create_task(wires.killed.wait())
         await asyncio.wait({doing, killed}, return_when=asyncio.FIRST_COMPLETED)
@@ -107,7 +107,7 @@ async def _life(play: Play, file: Path, wires: Wires, part: Part, *, again: bool
     return ended
 
 
-def check_masters(stage: CsiStage) -> None:
+def check_masters(stage: CsiEnvironment) -> None:
     """No disk has two masters, at any moment; carriers never run and do not count."""
     masters: dict[str, int] = {}
     for guest in stage.world().guests.values():
@@ -128,7 +128,7 @@ async def tell(
     folder: Path, story: Story, lives: tuple[Wired, ...] = (), *, gives_up: bool = False
 ) -> list[str]:
     """One telling; answers the effects of the undisturbed act."""
-    play, file = Play(CsiStage(folder)), folder / "book.json"
+    play, file = Play(CsiEnvironment(folder)), folder / "book.json"
     play.stage.as_root = story.root
     await _life(play, file, Wires(), story.prepare, again=False)
     last = Wires()
@@ -145,16 +145,16 @@ async def tell(
         await _life(play, file, Wires(), story.check, again=False)
     await _life(play, file, Wires(), story.undo, again=True)
     await asyncio.sleep(120)
-    check_clean(play.stage, MemoryBook(file))
+    check_clean(play.stage, MemoryJournal(file))
     await play.stage.close()
     return last.effects
 
 
-def check_clean(stage: CsiStage, book: MemoryBook) -> None:
+def check_clean(stage: CsiEnvironment, journal: MemoryJournal) -> None:
     """Nothing is left of anything."""
     world = stage.world()
     assert stage.all_disks() == []
-    assert stage.carriers() == []
+    assert stage.helper_vms() == []
     assert world.replication == {}
     assert [t.type for t in world.tasks.values() if t.running] == []
     for guest in world.guests.values():
@@ -163,7 +163,7 @@ def check_clean(stage: CsiStage, book: MemoryBook) -> None:
             "scsihw",
         }
         assert "lock" not in guest.conf
-    assert book.keys() == []
+    assert journal.keys() == []
 
 
 def after_each_effect(folder: Path, story: Story) -> list[str]:

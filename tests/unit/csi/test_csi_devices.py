@@ -4,43 +4,57 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.csi.devices import Device, SysDisks, choose_device
-from moxwell.csi.errors import WrongDisk
+from moxwell.csi.devices import BlockDevice, SysfsDevices, choose_device
+from moxwell.csi.errors import DeviceMismatch
 from moxwell.csi.ids import VolumeId
 
 ID = VolumeId("r", "", "s", "vm-9999-pvc-1").identity
 OTHER = VolumeId("r", "", "s", "vm-9999-pvc-2").identity
 LEGACY = "0x5056432d49443031"
-MINE = Device("/dev/sdb", ID.wwn, ID.serial)
+MINE = BlockDevice("/dev/sdb", ID.wwn, ID.serial)
 
 
 @pytest.mark.parametrize(
     ("devices", "expected", "found"),
     [
         pytest.param((MINE,), "", MINE, id="both fit"),
-        pytest.param((Device("/dev/sdb", OTHER.wwn, OTHER.serial),), "", None, id="another volume"),
         pytest.param(
-            (Device("/dev/sdc", LEGACY),), LEGACY, Device("/dev/sdc", LEGACY), id="the Go driver's"
+            (BlockDevice("/dev/sdb", OTHER.wwn, OTHER.serial),), "", None, id="another volume"
         ),
-        pytest.param((Device("/dev/sdc", LEGACY),), "", None, id="the Go driver's, unasked for"),
         pytest.param(
-            (Device("/dev/sdc", OTHER.wwn),), OTHER.wwn, None, id="a context cannot name another"
+            (BlockDevice("/dev/sdc", LEGACY),),
+            LEGACY,
+            BlockDevice("/dev/sdc", LEGACY),
+            id="the Go driver's",
+        ),
+        pytest.param(
+            (BlockDevice("/dev/sdc", LEGACY),), "", None, id="the Go driver's, unasked for"
+        ),
+        pytest.param(
+            (BlockDevice("/dev/sdc", OTHER.wwn),),
+            OTHER.wwn,
+            None,
+            id="a context cannot name another",
         ),
     ],
 )
-def test_which_device(devices: tuple[Device, ...], expected: str, found: Device | None) -> None:
+def test_which_device(
+    devices: tuple[BlockDevice, ...], expected: str, found: BlockDevice | None
+) -> None:
     assert choose_device(devices, ID, expected) == found
 
 
 @pytest.mark.parametrize(
     "devices",
     [
-        pytest.param((MINE, Device("/dev/sdc", ID.wwn, ID.serial)), id="two say they are it"),
-        pytest.param((Device("/dev/sdb", ID.wwn, OTHER.serial),), id="the serial is another's"),
+        pytest.param((MINE, BlockDevice("/dev/sdc", ID.wwn, ID.serial)), id="two say they are it"),
+        pytest.param(
+            (BlockDevice("/dev/sdb", ID.wwn, OTHER.serial),), id="the serial is another's"
+        ),
     ],
 )
-def test_a_doubt_is_a_refusal(devices: tuple[Device, ...]) -> None:
-    with pytest.raises(WrongDisk):
+def test_a_doubt_is_a_refusal(devices: tuple[BlockDevice, ...]) -> None:
+    with pytest.raises(DeviceMismatch):
         choose_device(devices, ID)
 
 
@@ -52,4 +66,4 @@ def test_the_kernels_tree_is_read(tmp_path: Path) -> None:
         (entry / "wwid").write_text(f"naa.{ID.wwn[2:]}\n")
         (entry / "vpd_pg80").write_bytes(b"\0\x80\0\x14" + ID.serial.encode())
         (entry / "block/sdb/size").write_text("2048\n")
-    assert SysDisks(tmp_path).read() == (Device("/dev/sdb", ID.wwn, ID.serial, 1 << 20),)
+    assert SysfsDevices(tmp_path).read() == (BlockDevice("/dev/sdb", ID.wwn, ID.serial, 1 << 20),)

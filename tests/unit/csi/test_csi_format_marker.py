@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from moxwell.csi import format_marker
-from moxwell.csi.errors import WrongDisk
+from moxwell.csi.errors import DeviceMismatch
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.staging import Stager, Staging
+from moxwell.csi.staging import Stager, StageRequest
 from moxwell.testing.csi_files import NOISE, FileMounter, OneDisk
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -24,9 +24,9 @@ def disk(folder: Path, size: int = SIZE) -> Path:
     return file
 
 
-def put(file: Path, place: int, data: bytes) -> None:
+def put(file: Path, location: int, data: bytes) -> None:
     with file.open("r+b") as opened:
-        opened.seek(place)
+        opened.seek(location)
         opened.write(data)
 
 
@@ -86,7 +86,7 @@ def test_a_mark_goes_as_it_came(tmp_path: Path, size: int) -> None:
     file = disk(tmp_path, size)
     format_marker.mark(str(file))
     assert format_marker.is_marked(str(file)) is (
-        size >= format_marker.PLACES[0] + len(format_marker.MARK)
+        size >= format_marker.OFFSETS[0] + len(format_marker.MARK)
     )
     assert file.stat().st_size == size
     format_marker.clear(str(file))
@@ -96,9 +96,9 @@ def test_a_mark_goes_as_it_came(tmp_path: Path, size: int) -> None:
 def test_only_what_is_exactly_the_mark_is_taken_away(tmp_path: Path) -> None:
     file = disk(tmp_path)
     format_marker.mark(str(file))
-    put(file, format_marker.PLACES[0] + 4000, b"of a file system")
+    put(file, format_marker.OFFSETS[0] + 4000, b"of a file system")
     format_marker.clear(str(file))
-    rest = text_of(file)[format_marker.PLACES[0] :][: len(format_marker.MARK)]
+    rest = text_of(file)[format_marker.OFFSETS[0] :][: len(format_marker.MARK)]
     assert rest.startswith(b"moxwell:")
     assert b"of a file system" in rest
     assert not format_marker.is_marked(str(file))
@@ -137,8 +137,8 @@ def stager(file: Path, mounter: FileMounter) -> Stager:
     return Stager(OneDisk(file, VOLUME), mounter, LoopClock())
 
 
-def staging(folder: Path, key: bytes = b"") -> Staging:
-    return Staging(str(VOLUME), str(folder / "at"), key=key)
+def staging(folder: Path, key: bytes = b"") -> StageRequest:
+    return StageRequest(str(VOLUME), str(folder / "at"), key=key)
 
 
 def lives(file: Path, folder: Path, key: bytes, writes: tuple[int, ...]) -> int:
@@ -171,5 +171,5 @@ def test_killed_after_each_write_the_next_life_makes_the_disk(tmp_path: Path, ke
 def test_noise_without_a_mark_is_refused_as_ever(tmp_path: Path) -> None:
     file = disk(tmp_path)
     put(file, 0, NOISE.encode())
-    with pytest.raises(WrongDisk, match="nothing knows what is on it"):
+    with pytest.raises(DeviceMismatch, match="its content is not recognised"):
         run_virtual(stager(file, FileMounter()).stage(staging(tmp_path)))

@@ -34,8 +34,8 @@ def test_a_safe_name_is_short_and_tells_names_apart(one: str, two: str) -> None:
 @given(words, volumes)
 def test_a_snapshot_knows_its_source(name: str, source: VolumeId) -> None:
     disk = ids.snapshot_name(9999, name, str(source))
-    assert ids.is_taken_of(disk, str(source))
-    assert not ids.is_taken_of(disk, f"{source}x")
+    assert ids.is_snapshot_of(disk, str(source))
+    assert not ids.is_snapshot_of(disk, f"{source}x")
     assert "-pvc-" in disk
 
 

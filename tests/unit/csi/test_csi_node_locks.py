@@ -3,9 +3,9 @@
 import asyncio
 import gc
 
-from moxwell.csi.devices import Device
-from moxwell.csi.node import Node
-from moxwell.csi.staging import Stager, Staging
+from moxwell.csi.devices import BlockDevice
+from moxwell.csi.node import NodeService
+from moxwell.csi.staging import Stager, StageRequest
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.testing.csi_files import FileMounter
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -18,7 +18,7 @@ CAPABILITY = csi.VolumeCapability(
 
 
 class NoDisks:
-    async def list(self) -> tuple[Device, ...]:
+    async def list(self) -> tuple[BlockDevice, ...]:
         return ()
 
     async def rescan(self) -> None:
@@ -31,9 +31,9 @@ class Slow(Stager):
     def __init__(self) -> None:
         super().__init__(NoDisks(), FileMounter(), LoopClock())
         self.now: dict[str, int] = {}
-        self.most: dict[str, int] = {}
+        self.max_volumes: dict[str, int] = {}
 
-    async def stage(self, staging: Staging) -> None:
+    async def stage(self, staging: StageRequest) -> None:
         await self._work(staging.volume)
 
     async def unstage(self, volume_id: str, path: str, *, trim: bool = True) -> None:
@@ -41,19 +41,19 @@ class Slow(Stager):
 
     async def _work(self, volume: str) -> None:
         self.now[volume] = self.now.get(volume, 0) + 1
-        self.most[volume] = max(self.most.get(volume, 0), self.now[volume])
+        self.max_volumes[volume] = max(self.max_volumes.get(volume, 0), self.now[volume])
         await asyncio.sleep(1)
         self.now[volume] -= 1
 
 
-def stage(node: Node, volume: str) -> asyncio.Task[csi.NodeStageVolumeResponse]:
+def stage(node: NodeService, volume: str) -> asyncio.Task[csi.NodeStageVolumeResponse]:
     ask = csi.NodeStageVolumeRequest(
         volume_id=volume, staging_target_path="/at", volume_capability=CAPABILITY
     )
     return asyncio.create_task(node.node_stage_volume(ask))
 
 
-def unstage(node: Node, volume: str) -> asyncio.Task[csi.NodeUnstageVolumeResponse]:
+def unstage(node: NodeService, volume: str) -> asyncio.Task[csi.NodeUnstageVolumeResponse]:
     ask = csi.NodeUnstageVolumeRequest(volume_id=volume, staging_target_path="/at")
     return asyncio.create_task(node.node_unstage_volume(ask))
 
@@ -61,18 +61,18 @@ def unstage(node: Node, volume: str) -> asyncio.Task[csi.NodeUnstageVolumeRespon
 def test_who_comes_after_an_unstage_waits_for_those_who_waited() -> None:
     async def story() -> dict[str, int]:
         stager = Slow()
-        node = Node(stager, node_id="n", region="r", zone="z")
+        node = NodeService(stager, node_id="n", region="r", zone="z")
         leaving, waiting = unstage(node, "one"), stage(node, "one")
         await leaving
         await asyncio.gather(waiting, stage(node, "one"), unstage(node, "one"))
-        return stager.most
+        return stager.max_volumes
 
     assert run_virtual(story()) == {"one": 1}
 
 
 def test_volumes_do_not_wait_for_each_other_and_no_lock_stays() -> None:
     async def story() -> tuple[float, int]:
-        node = Node(Slow(), node_id="n", region="r", zone="z")
+        node = NodeService(Slow(), node_id="n", region="r", zone="z")
         before = asyncio.get_running_loop().time()
         await asyncio.gather(*(stage(node, f"v{n}") for n in range(5)))
         gc.collect()

@@ -7,7 +7,7 @@ import yaml
 
 from moxwell.csi import reference
 from moxwell.csi.driver import NAME
-from moxwell.csi.parameters import Params
+from moxwell.csi.parameters import VolumeParameters
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples/storageclasses").glob("*.yaml"))
@@ -21,4 +21,4 @@ def test_the_page_is_made_from_the_table() -> None:
 def test_an_example_is_accepted(file: Path) -> None:
     for row in yaml.safe_load_all(file.read_text()):
         if row["provisioner"] == NAME:
-            Params.parse(row["parameters"])
+            VolumeParameters.parse(row["parameters"])

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from moxwell.csi.errors import WrongDisk
+from moxwell.csi.errors import DeviceMismatch
 from moxwell.csi.ids import VolumeId
 from moxwell.csi.mounter import WrongKey
-from moxwell.csi.staging import Stager, Staging
+from moxwell.csi.staging import Stager, StageRequest
 from moxwell.errors import Invalid
 from moxwell.testing.csi_files import FileMounter, OneDisk
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -21,8 +21,8 @@ def stager(tmp_path: Path) -> Stager:
     return Stager(OneDisk(tmp_path / "disk", VOLUME), FileMounter(), LoopClock())
 
 
-def staging(folder: Path, **more: object) -> Staging:
-    return Staging(str(VOLUME), str(folder / "at"), **more)  # type: ignore[arg-type]
+def staging(folder: Path, **more: object) -> StageRequest:
+    return StageRequest(str(VOLUME), str(folder / "at"), **more)  # type: ignore[arg-type]
 
 
 def test_a_key_opens_what_it_closed_and_no_other_does(stager: Stager, tmp_path: Path) -> None:
@@ -43,13 +43,13 @@ def test_what_has_data_is_never_formatted(stager: Stager, tmp_path: Path) -> Non
     async def story() -> None:
         await stager.stage(staging(tmp_path))
         await stager.unstage(str(VOLUME), str(tmp_path / "at"))
-        with pytest.raises(WrongDisk, match="has ext4"):
+        with pytest.raises(DeviceMismatch, match="contains ext4"):
             await stager.stage(staging(tmp_path, kind="xfs"))
-        with pytest.raises(WrongDisk, match="not encrypted"):
+        with pytest.raises(DeviceMismatch, match="not encrypted"):
             await stager.stage(staging(tmp_path, key=b"k"))
 
     run_virtual(story())
 
 
 def test_a_secret_does_not_print() -> None:
-    assert "hidden" not in repr(Staging(str(VOLUME), "/x", key=b"hidden"))
+    assert "hidden" not in repr(StageRequest(str(VOLUME), "/x", key=b"hidden"))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moxwell.csi.ids import TakenId, VolumeId, find_taken, find_volume, taken_name
-from moxwell.csi.storage_features import Means, means_of
-from moxwell.lab.proxmox.state import Storage
+from moxwell.csi.ids import SnapshotId, VolumeId, find_snapshot, find_volume, proxmox_snapshot_name
+from moxwell.csi.storage_features import StorageFeatures, features_of
+from moxwell.lab.proxmox.state import SimStorage
 from moxwell.lab.proxmox.volumes import names
 
 DISKS = [
@@ -27,19 +27,21 @@ DISKS = [
 
 @pytest.mark.parametrize(("kind", "disk"), DISKS)
 def test_we_rely_on_nothing_that_a_plugin_does_not_offer(kind: str, disk: str) -> None:
-    storage, means = Storage("s", kind), means_of(kind, disk)
+    storage, features = SimStorage("s", kind), features_of(kind, disk)
 
     def offers(feature: str, snapshot: str | None = None) -> bool:
         return names.has_feature(storage, feature, disk, snapshot)
 
     assert offers("copy")  # the way that is always there
-    assert means.own == (offers("snapshot") and offers("copy", "snap"))
-    assert means.linked == (offers("snapshot") and offers("clone", "snap"))
-    assert means.own or not (means.live or means.free or means.linked)
+    assert features.native == (offers("snapshot") and offers("copy", "snap"))
+    assert features.linked_clones == (offers("snapshot") and offers("clone", "snap"))
+    assert features.native or not (
+        features.consistent or features.independent_clones or features.linked_clones
+    )
 
 
 def test_nothing_is_assumed_of_a_storage_that_nobody_knows() -> None:
-    assert means_of("vendor-plugin", "vm-9999-pvc-1") == Means()
+    assert features_of("vendor-plugin", "vm-9999-pvc-1") == StorageFeatures()
 
 
 NAMES = st.text(min_size=1, max_size=128)
@@ -47,19 +49,19 @@ NAMES = st.text(min_size=1, max_size=128)
 
 @given(NAMES, NAMES)
 def test_proxmox_takes_the_name_of_a_snapshot_and_tells_names_apart(one: str, two: str) -> None:
-    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{1,39}", taken_name(one))
-    assert not taken_name(one).startswith("clone-")
-    assert (taken_name(one) == taken_name(two)) == (one == two)
+    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{1,39}", proxmox_snapshot_name(one))
+    assert not proxmox_snapshot_name(one).startswith("clone-")
+    assert (proxmox_snapshot_name(one) == proxmox_snapshot_name(two)) == (one == two)
 
 
 @pytest.mark.parametrize("name", ["current", "pending", "clone-me", "s-x", "x", "-x", "a.b", "ä"])
 def test_a_name_that_proxmox_or_we_reserve_is_changed(name: str) -> None:
-    assert taken_name(name) != name
+    assert proxmox_snapshot_name(name) != name
 
 
 def test_the_id_of_a_snapshot_is_read_as_it_was_written() -> None:
     volume = VolumeId("r1", "", "ceph", "vm-9999-pvc-1")
-    taken = TakenId(volume, "snapshot-1")
-    assert find_taken(str(taken)) == taken
-    assert find_taken(str(volume)) is None
-    assert find_volume(str(taken)) != volume
+    snapshot = SnapshotId(volume, "snapshot-1")
+    assert find_snapshot(str(snapshot)) == snapshot
+    assert find_snapshot(str(volume)) is None
+    assert find_volume(str(snapshot)) != volume
