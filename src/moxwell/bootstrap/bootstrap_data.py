@@ -1,7 +1,7 @@
 """
 The seed of a guest: what its first boot reads, for cloud-init, Ignition and Talos.
 
-In flow the bootstrap data as the bootstrap provider wrote it, an :class:`Identity` and the network;
+In flow the bootstrap data as the bootstrap provider wrote it, an :class:`GuestIdentity` and the network;
 out flow the files of the seed disk. User data goes through unchanged for cloud-init: it may be a
 Jinja template. ``instance-id`` is the providerID without its scheme, so that the line everybody has
 in their kubeadm configuration, ``provider-id: proxmox://'{{ ds.meta_data.instance_id }}'``, gives
@@ -15,7 +15,7 @@ import yaml
 
 from moxwell.bootstrap import ignition, talos
 from moxwell.bootstrap.netplan import as_network_config
-from moxwell.bootstrap.network import Network
+from moxwell.bootstrap.network import GuestNetwork
 from moxwell.errors import Invalid
 
 SCHEME = "proxmox://"
@@ -23,7 +23,7 @@ FORMATS = ("cloud-config", "ignition", "talos")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GuestLocation:
     """Where the guest is made, for labels of its node; a migration does not change its seed."""
 
     region: str = ""
@@ -32,28 +32,30 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class GuestIdentity:
     """Who the guest is."""
 
     hostname: str
     provider_id: str
     kubernetes: str = ""
     inject_provider_id: bool = True
-    place: Place = Place()
+    place: GuestLocation = GuestLocation()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Bootstrap:
-    """Bootstrap data and its format; never printed, as it holds a join token."""
+class BootstrapData:
+    """BootstrapData data and its format; never printed, as it holds a join token."""
 
     data: bytes = b""
     format: str = "cloud-config"
 
     def __repr__(self) -> str:
-        return f"Bootstrap({len(self.data)} bytes, {self.format})"
+        return f"BootstrapData({len(self.data)} bytes, {self.format})"
 
 
-def seed_files(bootstrap: Bootstrap, identity: Identity, network: Network) -> dict[str, bytes]:
+def nocloud_files(
+    bootstrap: BootstrapData, identity: GuestIdentity, network: GuestNetwork
+) -> dict[str, bytes]:
     """The files of the seed disk."""
     if bootstrap.format not in FORMATS:
         raise Invalid(f"bootstrap format {bootstrap.format!r} is not one of {', '.join(FORMATS)}")
@@ -67,7 +69,7 @@ def seed_files(bootstrap: Bootstrap, identity: Identity, network: Network) -> di
     return {"user-data": user, "meta-data": meta, "network-config": as_network_config(network)}
 
 
-def as_meta_data(identity: Identity) -> bytes:
+def as_meta_data(identity: GuestIdentity) -> bytes:
     """The file ``meta-data``."""
     meta: dict[str, Any] = {
         "instance-id": identity.provider_id.removeprefix(SCHEME),

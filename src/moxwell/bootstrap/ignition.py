@@ -11,13 +11,21 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from moxwell.bootstrap.network import Network, Nic, Policy, Route, Vrf, destination, gateway_routes
+from moxwell.bootstrap.network import (
+    GuestNetwork,
+    Nic,
+    RoutingRule,
+    StaticRoute,
+    Vrf,
+    destination,
+    gateway_routes,
+)
 from moxwell.errors import Invalid
 
 _UNITS = "/etc/systemd/network"
 
 
-def merge(data: bytes, hostname: str, provider_id: str, network: Network) -> bytes:
+def merge(data: bytes, hostname: str, provider_id: str, network: GuestNetwork) -> bytes:
     """The document with our files added."""
     document = _parse(data)
     old_spec = str(document["ignition"].get("version", "")).startswith("2.")
@@ -49,7 +57,7 @@ def _file(path: str, text: str, old_spec: bool) -> dict[str, Any]:
     return file
 
 
-def _files(hostname: str, provider_id: str, network: Network) -> dict[str, str]:
+def _files(hostname: str, provider_id: str, network: GuestNetwork) -> dict[str, str]:
     env = {
         "COREOS_CUSTOM_HOSTNAME": hostname,
         "COREOS_CUSTOM_INSTANCE_ID": provider_id.removeprefix("proxmox://"),
@@ -70,10 +78,10 @@ def _files(hostname: str, provider_id: str, network: Network) -> dict[str, str]:
 
 def _network_unit(nic: Nic, master: str) -> str:
     dhcp = {(True, True): "yes", (True, False): "ipv4", (False, True): "ipv6"}
-    lines = ["[Match]", f"MACAddress={nic.mac.lower()}", "", "[Network]"]
+    lines = ["[Match]", f"MACAddress={nic.mac.lower()}", "", "[GuestNetwork]"]
     lines += [f"DHCP={dhcp.get((nic.dhcp4, nic.dhcp6), 'no')}"]
     lines += [f"VRF={master}"] if master else []
-    lines += [f"Address={a.cidr}" for a in nic.addresses]
+    lines += [f"InterfaceAddress={a.cidr}" for a in nic.addresses]
     lines += [f"DNS={server}" for server in nic.dns]
     lines += [f"Domains={' '.join(nic.search)}"] if nic.search else []
     lines += ["", "[Link]", f"MTUBytes={nic.mtu}"] if nic.mtu else []
@@ -89,7 +97,7 @@ def _netdev_unit(vrf: Vrf) -> str:
 
 
 def _vrf_unit(vrf: Vrf) -> str:
-    lines = ["[Match]", f"Name={vrf.name}", "", "[Network]"]
+    lines = ["[Match]", f"Name={vrf.name}", "", "[GuestNetwork]"]
     for route in vrf.routes:
         lines += _route_section(route)
     for policy in vrf.policies:
@@ -97,15 +105,15 @@ def _vrf_unit(vrf: Vrf) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _route_section(route: Route) -> list[str]:
-    lines = ["", "[Route]", f"Destination={destination(route)}"]
+def _route_section(route: StaticRoute) -> list[str]:
+    lines = ["", "[StaticRoute]", f"Destination={destination(route)}"]
     lines += [f"Gateway={route.via}"] if route.via else ["Scope=link"]
     lines += [f"Metric={route.metric}"] if route.metric is not None else []
     lines += [f"Table={route.table}"] if route.table is not None else []
     return lines
 
 
-def _policy_section(policy: Policy, table: int | None) -> list[str]:
+def _policy_section(policy: RoutingRule, table: int | None) -> list[str]:
     lines = ["", "[RoutingPolicyRule]"]
     lines += [f"To={policy.to}"] if policy.to else []
     lines += [f"From={policy.from_}"] if policy.from_ else []

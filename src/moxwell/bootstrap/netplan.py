@@ -1,7 +1,7 @@
 """
 A network as cloud-init's network-config version 2 (netplan).
 
-In flows a :class:`~moxwell.bootstrap.network.Network`, out flows YAML. NICs are matched by MAC and given
+In flows a :class:`~moxwell.bootstrap.network.GuestNetwork`, out flows YAML. NICs are matched by MAC and given
 their name, DHCP is said for each family on each NIC, and a default route is spelled as a prefix:
 ``to: default`` is unknown to the netplan of older images.
 """
@@ -10,10 +10,18 @@ from typing import Any
 
 import yaml
 
-from moxwell.bootstrap.network import Network, Nic, Policy, Route, Vrf, destination, gateway_routes
+from moxwell.bootstrap.network import (
+    GuestNetwork,
+    Nic,
+    RoutingRule,
+    StaticRoute,
+    Vrf,
+    destination,
+    gateway_routes,
+)
 
 
-def as_network_config(network: Network) -> bytes:
+def as_network_config(network: GuestNetwork) -> bytes:
     """The file ``network-config`` of the seed disk."""
     config: dict[str, Any] = {"version": 2, "renderer": "networkd"}
     config["ethernets"] = {nic.inside: _ethernet(nic) for nic in network.nics}
@@ -52,7 +60,7 @@ def _vrf(vrf: Vrf) -> dict[str, Any]:
     return out
 
 
-def _route(route: Route) -> dict[str, Any]:
+def _route(route: StaticRoute) -> dict[str, Any]:
     out: dict[str, Any] = {"to": destination(route)}
     if route.via:
         out["via"] = route.via
@@ -65,7 +73,7 @@ def _route(route: Route) -> dict[str, Any]:
     return out
 
 
-def _policy(policy: Policy, table: int | None = None) -> dict[str, Any]:
+def _policy(policy: RoutingRule, table: int | None = None) -> dict[str, Any]:
     anywhere = "::/0" if policy.is6 else "0.0.0.0/0"
     out: dict[str, Any] = {}
     _put(out, "to", anywhere if policy.to == "default" else policy.to)

@@ -6,15 +6,12 @@ are found by MAC inside the guest, and we choose the MAC from the owner's UID: s
 be written before the guest exists, and a pass that is repeated writes the same.
 """
 
-import hashlib
 import ipaddress
 from dataclasses import dataclass
 
-PREFIX = "BC:24:11"  # registered to Proxmox Server Solutions GmbH
-
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class InterfaceAddress:
     """One address with its prefix, and the gateway behind which the rest of the world lies."""
 
     address: str
@@ -32,7 +29,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class StaticRoute:
     """A route; ``default`` needs ``is6`` to say of which family where ``via`` does not."""
 
     to: str
@@ -43,7 +40,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RoutingRule:
     """A routing rule: which table answers for which packets."""
 
     to: str = ""
@@ -59,14 +56,14 @@ class Nic:
 
     name: str  # as Proxmox calls it: net0
     mac: str
-    addresses: tuple[Address, ...] = ()
+    addresses: tuple[InterfaceAddress, ...] = ()
     dhcp4: bool = False
     dhcp6: bool = False
     dns: tuple[str, ...] = ()
     search: tuple[str, ...] = ()
     mtu: int | None = None
-    routes: tuple[Route, ...] = ()
-    policies: tuple[Policy, ...] = ()
+    routes: tuple[StaticRoute, ...] = ()
+    policies: tuple[RoutingRule, ...] = ()
     default4: bool = True  # whether this NIC's gateways become default routes
     default6: bool = True
 
@@ -83,37 +80,31 @@ class Vrf:
     name: str
     table: int
     interfaces: tuple[str, ...] = ()
-    routes: tuple[Route, ...] = ()
-    policies: tuple[Policy, ...] = ()
+    routes: tuple[StaticRoute, ...] = ()
+    policies: tuple[RoutingRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class GuestNetwork:
     """All of it."""
 
     nics: tuple[Nic, ...] = ()
     vrfs: tuple[Vrf, ...] = ()
 
 
-def choose_mac(owner: str, name: str) -> str:
-    """The MAC of one NIC of one owner: always the same, and nobody else's."""
-    digest = hashlib.sha256(f"{owner}/{name}".encode()).hexdigest()[:6].upper()
-    return f"{PREFIX}:{digest[0:2]}:{digest[2:4]}:{digest[4:6]}"
-
-
-def gateway_routes(nic: Nic) -> tuple[Route, ...]:
+def gateway_routes(nic: Nic) -> tuple[StaticRoute, ...]:
     """The default routes that follow from the addresses' gateways; one for each gateway."""
-    routes: dict[tuple[str, str], Route] = {}
+    routes: dict[tuple[str, str], StaticRoute] = {}
     for address in nic.addresses:
         wanted = nic.default6 if address.is6 else nic.default4
         if address.gateway and wanted:
             to = "::/0" if address.is6 else "0.0.0.0/0"
-            route = Route(to, address.gateway, address.metric, is6=address.is6)
+            route = StaticRoute(to, address.gateway, address.metric, is6=address.is6)
             routes.setdefault((to, address.gateway), route)
     return tuple(routes.values())
 
 
-def destination(route: Route) -> str:
+def destination(route: StaticRoute) -> str:
     """``default`` spelled out, as old netplan wants it."""
     if route.to != "default":
         return route.to

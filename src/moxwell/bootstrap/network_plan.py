@@ -11,14 +11,22 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from moxwell.api.infra.machine import MachineSpec
+from moxwell.api.infra.mac_address import mac_of
+from moxwell.api.infra.machine import ProxmoxMachineSpec
 from moxwell.api.infra.network import NetworkDevice, PolicySpec, PoolRef, RouteSpec, VrfSpec
-from moxwell.bootstrap.network import Address, Network, Nic, Policy, Route, Vrf, choose_mac
-from moxwell.scheduling.zone_settings import METRIC, Ground
+from moxwell.api.infra.zone_settings import METRIC, ZoneSettings
+from moxwell.bootstrap.network import (
+    GuestNetwork,
+    InterfaceAddress,
+    Nic,
+    RoutingRule,
+    StaticRoute,
+    Vrf,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class AddressRequest:
     """One address to ask for."""
 
     name: str  # of the claim
@@ -27,7 +35,9 @@ class Want:
     metric: int | None = None
 
 
-def devices_of(spec: MachineSpec, template_nics: Mapping[str, str]) -> tuple[NetworkDevice, ...]:
+def devices_of(
+    spec: ProxmoxMachineSpec, template_nics: Mapping[str, str]
+) -> tuple[NetworkDevice, ...]:
     """The devices of a machine: its own, else its template's, else one."""
     given = spec.network.network_devices if spec.network else ()
     if not given:
@@ -45,15 +55,17 @@ def _with_defaults(devices: tuple[NetworkDevice, ...]) -> tuple[NetworkDevice, .
     return tuple(out)
 
 
-def wants_of(machine: str, devices: tuple[NetworkDevice, ...], ground: Ground) -> tuple[Want, ...]:
+def address_requests(
+    machine: str, devices: tuple[NetworkDevice, ...], ground: ZoneSettings
+) -> tuple[AddressRequest, ...]:
     """Every address to ask for, with the names CAPMOX gives the claims."""
-    wants: list[Want] = []
+    wants: list[AddressRequest] = []
     for device in devices:
         chosen = [(p.ref, p.metric) for p in ground.pools if _takes(device, p.family)]
         chosen += [(ref, None) for ref in device.ip_pool_ref]
         for index, (ref, metric) in enumerate(chosen):
             name = f"{machine}-{device.name}-{index:02d}-inet"
-            wants.append(Want(name, device.name, ref, metric))
+            wants.append(AddressRequest(name, device.name, ref, metric))
     return tuple(wants)
 
 
@@ -65,22 +77,26 @@ def _takes(device: NetworkDevice, family: int) -> bool:
 
 def network_of(
     owner: str,
-    spec: MachineSpec,
+    spec: ProxmoxMachineSpec,
     devices: tuple[NetworkDevice, ...],
-    ground: Ground,
-    addresses: Mapping[str, tuple[Address, ...]],
-) -> Network:
+    ground: ZoneSettings,
+    addresses: Mapping[str, tuple[InterfaceAddress, ...]],
+) -> GuestNetwork:
     """The network, with the addresses each device was given."""
     nics = [
         _nic(owner, device, ground, addresses.get(device.name, ()), rank)
         for rank, device in enumerate(devices)
     ]
     vrfs = spec.network.vrfs if spec.network else ()
-    return Network(tuple(nics), tuple(_vrf(v) for v in vrfs))
+    return GuestNetwork(tuple(nics), tuple(_vrf(v) for v in vrfs))
 
 
 def _nic(
-    owner: str, device: NetworkDevice, ground: Ground, given: tuple[Address, ...], rank: int
+    owner: str,
+    device: NetworkDevice,
+    ground: ZoneSettings,
+    given: tuple[InterfaceAddress, ...],
+    rank: int,
 ) -> Nic:
     default = bool(device.default_ipv4 or device.default_ipv6)
     nothing = not given and not device.ip_pool_ref and default and device.dhcp4 is None
@@ -99,24 +115,19 @@ def _nic(
     )
 
 
-def _ranked(address: Address, metric: int | None) -> Address:
+def _ranked(address: InterfaceAddress, metric: int | None) -> InterfaceAddress:
     """Default routes of further devices must not compete with the first one's."""
     if address.metric is not None or metric is None:
         return address
-    return Address(address.address, address.prefix, address.gateway, metric)
+    return InterfaceAddress(address.address, address.prefix, address.gateway, metric)
 
 
-def mac_of(owner: str, device: NetworkDevice) -> str:
-    """The MAC a device asks for, else the one that follows from its owner."""
-    return (device.mac_address or choose_mac(owner, device.name)).upper()
+def _route(route: RouteSpec) -> StaticRoute:
+    return StaticRoute(route.to, route.via, route.metric, route.table, bool(route.is6))
 
 
-def _route(route: RouteSpec) -> Route:
-    return Route(route.to, route.via, route.metric, route.table, bool(route.is6))
-
-
-def _policy(policy: PolicySpec) -> Policy:
-    return Policy(policy.to, policy.from_, policy.table, policy.priority, bool(policy.is6))
+def _policy(policy: PolicySpec) -> RoutingRule:
+    return RoutingRule(policy.to, policy.from_, policy.table, policy.priority, bool(policy.is6))
 
 
 def _vrf(vrf: VrfSpec) -> Vrf:

@@ -8,7 +8,7 @@ never listed: an IPv6 /64 has no list.
 import ipaddress
 from collections.abc import Container, Iterable, Iterator
 
-from moxwell.api.infra.address_ranges import Range
+from moxwell.api.infra.address_ranges import AddressRange
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -18,7 +18,7 @@ def as_ip(version: int, number: int) -> IP:
     return ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number)
 
 
-def usable(ranges: Iterable[Range], excluded: Container[str] = ()) -> Iterator[str]:
+def usable(ranges: Iterable[AddressRange], excluded: Container[str] = ()) -> Iterator[str]:
     """Every address of the ranges in order, without the excluded ones."""
     for each in ranges:
         for number in range(each.first, each.last + 1):
@@ -27,7 +27,7 @@ def usable(ranges: Iterable[Range], excluded: Container[str] = ()) -> Iterator[s
                 yield address
 
 
-def choose_address(ranges: Iterable[Range], taken: Container[str]) -> str | None:
+def choose_address(ranges: Iterable[AddressRange], taken: Container[str]) -> str | None:
     """The first free address."""
     return next(usable(ranges, taken), None)
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from moxwell.api.infra.machine import MachineSpec
+from moxwell.api.infra.mac_address import mac_of
+from moxwell.api.infra.machine import ProxmoxMachineSpec
 from moxwell.api.infra.network import NetworkDevice
-from moxwell.api.infra.template import ExtraDisk, PciDevice
-from moxwell.bootstrap.network_plan import mac_of
-from moxwell.scheduling.zone_settings import Ground
+from moxwell.api.infra.template import ExtraDisk, PciDeviceSpec
+from moxwell.api.infra.zone_settings import ZoneSettings
 
 ISO_SLOT = "ide2"
 BRIDGE = "vmbr0"
@@ -32,8 +32,8 @@ class Changes:
 
 
 def wanted_config(
-    spec: MachineSpec,
-    ground: Ground,
+    spec: ProxmoxMachineSpec,
+    ground: ZoneSettings,
     *,
     owner: str,
     devices: tuple[NetworkDevice, ...],
@@ -58,7 +58,7 @@ def wanted_config(
     return Changes(put, extra)
 
 
-def compute(spec: MachineSpec) -> dict[str, str]:
+def compute(spec: ProxmoxMachineSpec) -> dict[str, str]:
     """CPU, memory and how it boots: also what may change in place."""
     named: dict[str, object] = {
         "sockets": spec.num_sockets,
@@ -76,7 +76,7 @@ def compute(spec: MachineSpec) -> dict[str, str]:
     return {key: _text(value) for key, value in named.items() if value is not None}
 
 
-def meaning(spec: MachineSpec) -> str:
+def hardware_hash(spec: ProxmoxMachineSpec) -> str:
     """A short word for what may change in place; another word, another wish."""
     tags = sorted(t.lower() for t in spec.tags)
     around = (spec.firewall_groups, spec.high_availability)
@@ -84,13 +84,13 @@ def meaning(spec: MachineSpec) -> str:
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]
 
 
-def new_disks(spec: MachineSpec, current: Mapping[str, str], storage: str) -> dict[str, str]:
+def new_disks(spec: ProxmoxMachineSpec, current: Mapping[str, str], storage: str) -> dict[str, str]:
     """Further disks that are not there yet."""
     extra = spec.disks.extra if spec.disks else ()
     return {d.disk: disk_value(d, storage) for d in extra if d.disk not in current}
 
 
-def nic_value(owner: str, device: NetworkDevice, ground: Ground, current: str) -> str:
+def nic_value(owner: str, device: NetworkDevice, ground: ZoneSettings, current: str) -> str:
     """A network device; what nobody says comes from the template."""
     had = _parse(current)
     model: str = device.model or next((m for m in _MODELS if m in had), "virtio")
@@ -122,7 +122,7 @@ def disk_value(disk: ExtraDisk, storage: str) -> str:
     return ",".join(text + [f"{k}={_text(v)}" for k, v in options.items() if v is not None])
 
 
-def pci_value(device: PciDevice) -> str:
+def pci_value(device: PciDeviceSpec) -> str:
     """A PCI device, by mapping or by host address."""
     first = f"mapping={device.mapping}" if device.mapping else str(device.host)
     options: dict[str, object] = {

@@ -24,7 +24,7 @@ class HostKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class HostStorage:
     """A storage as one host sees it."""
 
     name: str
@@ -36,7 +36,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Fittings:
+class HostCapabilities:
     """What a host has that guests may be plugged into; and what its zone says they take there."""
 
     bridges: frozenset[str] | None = None  # None: nobody could tell
@@ -50,7 +50,7 @@ class Fittings:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class CandidateHost:
     """One Proxmox host and what is already promised of it."""
 
     key: HostKey
@@ -60,8 +60,8 @@ class Host:
     online: bool = True
     cpus_taken: int = 0
     memory_taken: int = 0
-    stores: Mapping[str, Store] = field(default_factory=dict)
-    fittings: Fittings = Fittings()
+    stores: Mapping[str, HostStorage] = field(default_factory=dict)
+    capabilities: HostCapabilities = HostCapabilities()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class PlacedReplica:
     """A guest already placed, or promised a place, that belongs to the same group of replicas."""
 
     key: HostKey
@@ -86,7 +86,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class PendingGuest:
     """A guest that is claimed but which the host's own figures do not count yet."""
 
     key: HostKey

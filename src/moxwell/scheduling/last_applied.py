@@ -1,22 +1,28 @@
 """
-What was put on a guest at the object's word, remembered so that what is taken out can be taken off.
+Which settings of the spec were applied to a guest, so that those removed from the spec can be
+removed from the guest. Pure.
 
-In flow the memory of earlier passes, the spec and the drives that the guest shows; out flows the
-new memory, and what is on the guest although the spec says it no longer. Only what we remember is
-ever taken off: a tag, a rule or a disk of somebody else stays. A disk is remembered with its
-volume, so that another volume in the same slot is never mistaken for it.
+Only recorded settings are ever removed: tags, rules and disks of others stay. A disk is recorded
+with its volume, so that another volume in the same slot is never mistaken for it.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from moxwell.api.infra.machine import Applied, AppliedDisk, MachineSpec
+from moxwell.api.infra.machine import ProxmoxMachineSpec
+from moxwell.api.infra.template import AppliedDisk, LastApplied
+from moxwell.scheduling.guest_hardware import hardware_hash
 
 
-def wanted(spec: MachineSpec) -> Applied:
-    """What the spec asks to be put on the guest."""
+def recorded(spec: ProxmoxMachineSpec) -> LastApplied:
+    """What the claim lists as applied to the guest."""
+    return (spec.claim.applied if spec.claim else None) or LastApplied()
+
+
+def wanted(spec: ProxmoxMachineSpec) -> LastApplied:
+    """What is recorded of a spec before it is applied."""
     care = spec.high_availability
-    return Applied(
+    return LastApplied(
         tags=tuple(sorted({t.lower() for t in spec.tags})),
         firewall_groups=tuple(sorted(set(spec.firewall_groups))),
         disks=tuple(AppliedDisk(disk=slot) for slot in sorted(_slots(spec))),
@@ -24,11 +30,11 @@ def wanted(spec: MachineSpec) -> Applied:
     )
 
 
-def surplus(before: Applied, spec: MachineSpec) -> Applied:
-    """What was put on the guest, and is not asked for any more."""
+def removed_settings(before: LastApplied, spec: ProxmoxMachineSpec) -> LastApplied:
+    """What was applied to the guest and is no longer in the spec."""
     now = wanted(spec)
     slots = _slots(spec)
-    return Applied(
+    return LastApplied(
         tags=tuple(t for t in before.tags if t not in now.tags),
         firewall_groups=tuple(g for g in before.firewall_groups if g not in now.firewall_groups),
         disks=tuple(d for d in before.disks if d.disk not in slots),
@@ -36,61 +42,63 @@ def surplus(before: Applied, spec: MachineSpec) -> Applied:
     )
 
 
-def remember(
-    before: Applied,
-    spec: MachineSpec,
+def record(
+    before: LastApplied,
+    spec: ProxmoxMachineSpec,
     volumes: Mapping[str, str] | None = None,
     *,
     vmid: int = 0,
     done: bool = False,
-) -> Applied:
-    """The memory after a pass: everything while changes are under way, the spec when ``done``.
-
-    ``volumes`` are the drives by slot, where the configuration was read; a disk that was taken out
-    of the spec and is still there stays in memory, whatever else is done.
+) -> LastApplied:
     """
-    now, left = wanted(spec), surplus(before, spec)
-    old = Applied() if done else left
+    The record for the claim: old and new settings while changes are made, the spec when ``done``.
+
+    ``volumes`` are the volumes by slot, if the configuration was read. A disk that was removed from
+    the spec and still exists stays in the record.
+    """
+    now, removed = wanted(spec), removed_settings(before, spec)
+    old = LastApplied() if done else removed
     known = {d.disk: d.volume for d in before.disks}
-    disks = [_seen(d, known, volumes, vmid) for d in now.disks]
-    kept = left.disks if volumes is None else _kept(left.disks, volumes, vmid)
-    return Applied(
-        tags=_both(now.tags, old.tags),
-        firewall_groups=_both(now.firewall_groups, old.firewall_groups),
+    disks = [_observed(d, known, volumes, vmid) for d in now.disks]
+    kept = removed.disks if volumes is None else _existing(removed.disks, volumes, vmid)
+    return LastApplied(
+        tags=_union(now.tags, old.tags),
+        firewall_groups=_union(now.firewall_groups, old.firewall_groups),
         disks=tuple(sorted([*disks, *kept], key=lambda d: d.disk)),
         ha_group=old.ha_group or now.ha_group,
+        hardware_hash=hardware_hash(spec) if done else before.hardware_hash,
     )
 
 
-def owns(volume: str, vmid: int) -> bool:
-    """Does the volume's name say that it is a disk of this guest?"""
+def is_disk_of(volume: str, vmid: int) -> bool:
+    """Whether the volume's name says that it is a disk of this guest."""
     name = volume.rpartition(":")[2].rpartition("/")[2]
     return bool(re.fullmatch(rf"(vm-{vmid}-disk-\d+|pm-[0-9a-f]{{8}}_{vmid})(\.\w+)?", name))
 
 
-def _seen(
+def _observed(
     disk: AppliedDisk, known: Mapping[str, str], volumes: Mapping[str, str] | None, vmid: int
 ) -> AppliedDisk:
     volume = known.get(disk.disk, "")
     if volumes is not None:
-        there = volumes.get(disk.disk, "")
-        volume = there if owns(there, vmid) else ""
+        found = volumes.get(disk.disk, "")
+        volume = found if is_disk_of(found, vmid) else ""
     return AppliedDisk(disk=disk.disk, volume=volume)
 
 
-def _kept(
+def _existing(
     disks: Iterable[AppliedDisk], volumes: Mapping[str, str], vmid: int
 ) -> Iterator[AppliedDisk]:
-    """Those that are still in their slots; which volume it is must be certain, or it is unknown."""
+    """The disks still in their slots; without the volume if it is not the recorded one."""
     for disk in disks:
-        there = volumes.get(disk.disk, "")
-        if owns(there, vmid):
-            yield disk if disk.volume == there else AppliedDisk(disk=disk.disk)
+        found = volumes.get(disk.disk, "")
+        if is_disk_of(found, vmid):
+            yield disk if disk.volume == found else AppliedDisk(disk=disk.disk)
 
 
-def _slots(spec: MachineSpec) -> frozenset[str]:
+def _slots(spec: ProxmoxMachineSpec) -> frozenset[str]:
     return frozenset(d.disk for d in spec.disks.extra) if spec.disks else frozenset()
 
 
-def _both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
+def _union(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({*one, *other}))

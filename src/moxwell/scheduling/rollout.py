@@ -1,7 +1,7 @@
 """
 How a group of machines passes from one template to the next.
 
-In flow a :class:`Policy` (how many, how many more, how many fewer) and the :class:`Part` of each
+In flow a :class:`RolloutPolicy` (how many, how many more, how many fewer) and the :class:`ReplicaCounts` of each
 MachineSet; out flow the new sizes. The rule is Cluster API's: never more than ``replicas + surge``
 machines, never fewer than ``replicas - unavailable`` available ones, unhealthy old ones go first.
 With ``OnDelete`` nothing is taken away; what somebody deletes comes back from the new template.
@@ -17,7 +17,7 @@ DeletePolicy = Literal["Random", "Newest", "Oldest"]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RolloutPolicy:
     """What the group should be, and how far it may stray on the way."""
 
     replicas: int
@@ -27,7 +27,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReplicaCounts:
     """One MachineSet: what it was told, what it has, what of that works."""
 
     name: str
@@ -39,14 +39,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
+class DesiredReplicas:
     """A MachineSet should have this many machines."""
 
     name: str
     replicas: int
 
 
-def share(value: int | str | None, total: int, *, up: bool) -> int:
+def int_or_percent(value: int | str | None, total: int, *, up: bool) -> int:
     """A number, or a percentage of ``total`` rounded as Kubernetes does."""
     if value is None:
         return 0
@@ -57,18 +57,21 @@ def share(value: int | str | None, total: int, *, up: bool) -> int:
     return math.ceil(part) if up else math.floor(part)
 
 
-def policy(
+def rollout_policy(
     replicas: int,
     surge: int | str | None = 1,
     unavailable: int | str | None = 0,
     strategy: Strategy = "RollingUpdate",
-) -> Policy:
+) -> RolloutPolicy:
     """A policy from what a manifest says; one of the two must leave room to move."""
-    more, fewer = share(surge, replicas, up=True), share(unavailable, replicas, up=False)
-    return Policy(replicas, more, fewer if more or fewer else 1, strategy)
+    more, fewer = (
+        int_or_percent(surge, replicas, up=True),
+        int_or_percent(unavailable, replicas, up=False),
+    )
+    return RolloutPolicy(replicas, more, fewer if more or fewer else 1, strategy)
 
 
-def resize(policy: Policy, parts: Sequence[Part]) -> tuple[Resize, ...]:
+def scale(policy: RolloutPolicy, parts: Sequence[ReplicaCounts]) -> tuple[DesiredReplicas, ...]:
     """The sizes that differ from what the sets were told, new one first."""
     new = next((p for p in parts if p.current), None)
     if new is None:
@@ -79,14 +82,18 @@ def resize(policy: Policy, parts: Sequence[Part]) -> tuple[Resize, ...]:
     return _grow(policy, new, old) or _shrink(policy, new, old)
 
 
-def _grow(policy: Policy, new: Part, old: Sequence[Part]) -> tuple[Resize, ...]:
+def _grow(
+    policy: RolloutPolicy, new: ReplicaCounts, old: Sequence[ReplicaCounts]
+) -> tuple[DesiredReplicas, ...]:
     if new.wanted > policy.replicas or not old or all(p.wanted == 0 for p in old):
         return _changed(new, policy.replicas)
     room = policy.replicas + policy.surge - sum(max(p.wanted, p.actual) for p in (new, *old))
     return _changed(new, min(policy.replicas, new.wanted + max(0, room)))
 
 
-def _shrink(policy: Policy, new: Part, old: Sequence[Part]) -> tuple[Resize, ...]:
+def _shrink(
+    policy: RolloutPolicy, new: ReplicaCounts, old: Sequence[ReplicaCounts]
+) -> tuple[DesiredReplicas, ...]:
     total = new.wanted + sum(p.wanted for p in old)
     minimum = policy.replicas - policy.unavailable
     spare = total - minimum - (new.wanted - min(new.available, new.wanted))
@@ -104,7 +111,9 @@ def _shrink(policy: Policy, new: Part, old: Sequence[Part]) -> tuple[Resize, ...
     return tuple(r for p in old for r in _changed(p, wanted[p.name]))
 
 
-def _on_delete(policy: Policy, new: Part, old: Sequence[Part]) -> tuple[Resize, ...]:
+def _on_delete(
+    policy: RolloutPolicy, new: ReplicaCounts, old: Sequence[ReplicaCounts]
+) -> tuple[DesiredReplicas, ...]:
     kept = {p.name: min(p.wanted, p.actual) for p in old}
     over = max(0, sum(kept.values()) - policy.replicas)
     for part in old:  # scaling the group down takes old ones first
@@ -115,12 +124,12 @@ def _on_delete(policy: Policy, new: Part, old: Sequence[Part]) -> tuple[Resize, 
     return grown + tuple(r for p in old for r in _changed(p, kept[p.name]))
 
 
-def _changed(part: Part, replicas: int) -> tuple[Resize, ...]:
-    return () if part.wanted == replicas else (Resize(part.name, replicas),)
+def _changed(part: ReplicaCounts, replicas: int) -> tuple[DesiredReplicas, ...]:
+    return () if part.wanted == replicas else (DesiredReplicas(part.name, replicas),)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class DeletionCandidate:
     """One machine of a set, as far as choosing whom to delete goes."""
 
     name: str
@@ -131,8 +140,8 @@ class Member:
     deleting: bool = False
 
 
-def choose_leaving(
-    members: Iterable[Member], count: int, how: DeletePolicy = "Random"
+def choose_deletions(
+    members: Iterable[DeletionCandidate], count: int, how: DeletePolicy = "Random"
 ) -> tuple[str, ...]:
     """Whom to delete: asked-for ones, then broken ones, then by age; those leaving count."""
     members = sorted(members, key=lambda m: m.name)
@@ -144,7 +153,7 @@ def choose_leaving(
     return tuple(m.name for m in staying[: max(0, count - len(leaving))])
 
 
-def surplus(parts: Iterable[Part], keep: int) -> tuple[str, ...]:
+def sets_beyond_history(parts: Iterable[ReplicaCounts], keep: int) -> tuple[str, ...]:
     """Empty old sets beyond the history to keep, oldest first."""
     empty = sorted(
         (p for p in parts if not p.current and p.wanted == 0 and p.actual == 0),

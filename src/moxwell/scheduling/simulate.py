@@ -1,7 +1,7 @@
 """
 Where machines would land if somebody asked for them now: the real choice, played forward.
 
-In flow a :class:`Survey` of the world, how many machines there are of the old and the new template
+In flow a :class:`PlacementInput` of the world, how many machines there are of the old and the new template
 and the way a group rolls; out flow placements and departures in the order in which they would
 happen. Each new machine counts for the next one, each old one that leaves makes room.
 """
@@ -10,40 +10,46 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from moxwell.scheduling import rollout
-from moxwell.scheduling.inventory_model import Flight, Host, HostKey, Neighbour, Template
-from moxwell.scheduling.placement import Ask, Placement, choose_host
+from moxwell.scheduling.inventory_model import (
+    CandidateHost,
+    HostKey,
+    PendingGuest,
+    PlacedReplica,
+    Template,
+)
+from moxwell.scheduling.placement import Placement, PlacementRequest, choose_host
 
 ENOUGH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class PlacementInput:
     """Everything a placement depends on."""
 
-    ask: Ask
-    hosts: tuple[Host, ...]
+    request: PlacementRequest
+    hosts: tuple[CandidateHost, ...]
     templates: tuple[Template, ...]
-    neighbours: tuple[Neighbour, ...] = ()
-    flights: tuple[Flight, ...] = ()
+    replicas: tuple[PlacedReplica, ...] = ()
+    pending: tuple[PendingGuest, ...] = ()
     zoned: bool = False  # replicas are spread over zones that somebody named
 
-    def without(self, hosts: Collection[HostKey]) -> "Survey":
+    def without_hosts(self, hosts: Collection[HostKey]) -> "PlacementInput":
         """The same world as if some hosts were not in it."""
         return replace(self, hosts=tuple(h for h in self.hosts if h.key not in hosts))
 
     def place(self) -> Placement:
         """The choice for one machine, now."""
         return choose_host(
-            self.ask,
+            self.request,
             self.hosts,
             templates=self.templates,
-            neighbours=self.neighbours,
-            in_flight=self.flights,
+            replicas=self.replicas,
+            pending=self.pending,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
+class LeavingMachine:
     """A machine that may leave: where it is and what it takes there."""
 
     name: str
@@ -53,72 +59,82 @@ class Old:
     memory_bytes: int = 0
 
 
-Event = Placement | Old  # somebody comes, somebody leaves
+SimulatedEvent = Placement | LeavingMachine  # somebody comes, somebody leaves
 
 
 @dataclass(slots=True)
-class _Stage:
-    survey: Survey
-    old: list[Old]
-    events: list[Event] = field(default_factory=list)
+class _Simulation:
+    given: PlacementInput
+    old: list[LeavingMachine]
+    events: list[SimulatedEvent] = field(default_factory=list)
 
     def enter(self, count: int) -> None:
         for _ in range(count):
-            placement = self.survey.place()
+            placement = self.given.place()
             self.events.append(placement)
             if placement.chosen is not None:
-                self.survey = with_one_more(self.survey, placement)
+                self.given = with_machine(self.given, placement)
 
     def leave(self, count: int) -> None:
         for gone in self.old[:count]:
-            self.survey = without(self.survey, gone)
+            self.given = without_machine(self.given, gone)
             self.events.append(gone)
         del self.old[:count]
 
 
-def foresee(
-    survey: Survey, policy: rollout.Policy, *, old: Sequence[Old] = (), new: int = 0
-) -> tuple[Event, ...]:
+def simulate_rollout(
+    given: PlacementInput,
+    policy: rollout.RolloutPolicy,
+    *,
+    old: Sequence[LeavingMachine] = (),
+    new: int = 0,
+) -> tuple[SimulatedEvent, ...]:
     """
     What happens on the way to ``policy.replicas`` machines of the new template.
 
     ``old`` are the machines of former templates, in the order in which they would leave; ``new``
     is how many there are of the new one already.
     """
-    stage = _Stage(survey, list(old))
+    simulation = _Simulation(given, list(old))
     for _ in range(ENOUGH):
         parts = [
-            rollout.Part("new", new, new, new, current=True),
-            rollout.Part("old", len(stage.old), len(stage.old), len(stage.old)),
+            rollout.ReplicaCounts("new", new, new, new, current=True),
+            rollout.ReplicaCounts(
+                "old", len(simulation.old), len(simulation.old), len(simulation.old)
+            ),
         ]
-        sizes = {r.name: r.replicas for r in rollout.resize(policy, parts)}
+        sizes = {r.name: r.replicas for r in rollout.scale(policy, parts)}
         if not sizes:
             break
         wanted = sizes.get("new", new)
-        stage.enter(max(0, wanted - new))
+        simulation.enter(max(0, wanted - new))
         new = wanted
-        stage.leave(len(stage.old) - sizes.get("old", len(stage.old)))
-    return tuple(stage.events)
+        simulation.leave(len(simulation.old) - sizes.get("old", len(simulation.old)))
+    return tuple(simulation.events)
 
 
-def with_one_more(survey: Survey, placement: Placement) -> Survey:
+def with_machine(given: PlacementInput, placement: Placement) -> PlacementInput:
     """The world after a placement."""
-    chosen, ask = placement.chosen, survey.ask
+    chosen, request = placement.chosen, given.request
     if chosen is None:
-        return survey
-    storage = ask.storage
-    flight = Flight(
-        chosen.key, ask.cpus, ask.memory_bytes, storage, ask.disk_bytes if storage else 0
+        return given
+    storage = request.storage
+    guest = PendingGuest(
+        chosen.key,
+        request.cpus,
+        request.memory_bytes,
+        storage,
+        request.disk_bytes if storage else 0,
     )
-    near = Neighbour(chosen.key, chosen.zone if survey.zoned else "")
+    replica = PlacedReplica(chosen.key, chosen.zone if given.zoned else "")
     return replace(
-        survey,
-        neighbours=(*survey.neighbours, near),
-        flights=(*survey.flights, flight),
+        given,
+        replicas=(*given.replicas, replica),
+        pending=(*given.pending, guest),
     )
 
 
-def without(survey: Survey, gone: Old) -> Survey:
+def without_machine(given: PlacementInput, gone: LeavingMachine) -> PlacementInput:
     """The world after somebody has left."""
     hosts = tuple(
         replace(
@@ -128,10 +144,10 @@ def without(survey: Survey, gone: Old) -> Survey:
         )
         if h.key == gone.key
         else h
-        for h in survey.hosts
+        for h in given.hosts
     )
-    near = list(survey.neighbours)
-    same = next((n for n in near if n.key == gone.key and n.zone == gone.zone), None)
+    replicas = list(given.replicas)
+    same = next((n for n in replicas if n.key == gone.key and n.zone == gone.zone), None)
     if same is not None:
-        near.remove(same)
-    return replace(survey, hosts=hosts, neighbours=tuple(near))
+        replicas.remove(same)
+    return replace(given, hosts=hosts, replicas=tuple(replicas))

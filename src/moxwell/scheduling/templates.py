@@ -31,7 +31,7 @@ class TemplateAmbiguous(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class TemplateQuery:
     """How a template is named; exactly one way is used, in the order of the fields."""
 
     vmid: int = 0
@@ -51,7 +51,7 @@ class Want:
         return f"Kubernetes version {self.kubernetes or '(none given)'}"
 
 
-def choose_templates(want: Want, templates: Iterable[Template]) -> tuple[Template, ...]:
+def choose_templates(want: TemplateQuery, templates: Iterable[Template]) -> tuple[Template, ...]:
     """Every template that matches, at most one for each host; raises if none or unclear."""
     known = tuple(templates)
     found = _match(want, known)
@@ -60,7 +60,7 @@ def choose_templates(want: Want, templates: Iterable[Template]) -> tuple[Templat
     return found
 
 
-def _match(want: Want, known: Sequence[Template]) -> tuple[Template, ...]:
+def _match(want: TemplateQuery, known: Sequence[Template]) -> tuple[Template, ...]:
     if want.vmid:
         return _by_vmid(want, known)
     if want.name:
@@ -70,7 +70,7 @@ def _match(want: Want, known: Sequence[Template]) -> tuple[Template, ...]:
     return _by_version(want, known) if want.kubernetes else ()
 
 
-def _by_vmid(want: Want, known: Sequence[Template]) -> tuple[Template, ...]:
+def _by_vmid(want: TemplateQuery, known: Sequence[Template]) -> tuple[Template, ...]:
     """The id, and its copies: same name in the same region, on other hosts."""
     named = [t for t in known if t.vmid == want.vmid]
     at = [t for t in named if t.key.name == want.host] if want.host else named
@@ -86,7 +86,7 @@ def _by_vmid(want: Want, known: Sequence[Template]) -> tuple[Template, ...]:
     return tuple(found) + tuple(copies)
 
 
-def _by_tags(want: Want, known: Sequence[Template]) -> tuple[Template, ...]:
+def _by_tags(want: TemplateQuery, known: Sequence[Template]) -> tuple[Template, ...]:
     tags = frozenset(t.lower() for t in want.tags)
     exact = [t for t in known if _lower(t) == tags]
     if want.policy == "exact":
@@ -98,7 +98,7 @@ def _by_tags(want: Want, known: Sequence[Template]) -> tuple[Template, ...]:
     return _one_per_host([t for t in subset if len(t.tags) == fewest], want)
 
 
-def _by_version(want: Want, known: Sequence[Template]) -> tuple[Template, ...]:
+def _by_version(want: TemplateQuery, known: Sequence[Template]) -> tuple[Template, ...]:
     """Templates whose tags or name carry the version: ``k8s-1.31.4``, ``ubuntu-kube-v1.31.4``."""
     parts = version(want.kubernetes)
     if parts is None:
@@ -120,7 +120,7 @@ def versions_of(template: Template) -> frozenset[tuple[int, ...]]:
     return frozenset(tuple(int(p) for p in m.groups()) for m in hits)
 
 
-def _one_per_host(found: Sequence[Template], want: Want) -> tuple[Template, ...]:
+def _one_per_host(found: Sequence[Template], want: TemplateQuery) -> tuple[Template, ...]:
     """Copies on several hosts are welcome, two different ones on the same host are not."""
     by_host: dict[object, Template] = {}
     for template in sorted(found, key=lambda t: (t.key, t.vmid)):

@@ -1,1 +1,1 @@
-"""Machines on Proxmox: the ground (``cluster``), guests (``machine``), leftovers (``collect``)."""
+"""Cluster API infrastructure on Proxmox: clusters, machines, machine templates, orphans."""

@@ -1,9 +1,8 @@
 """
-To whom a machine belongs: its Machine, its Cluster, its ground; and which replicas are alike.
+The Machine, Cluster and ProxmoxCluster that a ProxmoxMachine belongs to, and its replica group.
 
-In flow objects from caches, out flow names. Cluster API writes owner references and labels, and a
-person who writes a ProxmoxMachine by hand writes neither the one nor the other; then nothing is
-known, and nothing is done.
+Names come from owner references and labels that Cluster API writes. An object without them is left
+alone.
 """
 
 from moxwell.api.capi.core import Cluster, Machine
@@ -17,7 +16,7 @@ KEEP = "moxwell.dev/keep"
 
 
 def owner_key(obj: Object, kind: str) -> Key | None:
-    """The owner of one kind of Cluster API, by owner reference."""
+    """The owner of a Cluster API kind, by owner reference."""
     for owner in obj.metadata.owner_references:
         if owner.kind == kind and owner.group == CAPI:
             return Key(obj.namespace, owner.name)
@@ -25,19 +24,19 @@ def owner_key(obj: Object, kind: str) -> Key | None:
 
 
 def cluster_key(obj: Object, machine: Machine | None = None) -> Key | None:
-    """The Cluster of an object: by its Machine, its label or its owner."""
+    """The Cluster of an object: by its Machine, its label or its owner reference."""
     name = machine.spec.cluster_name if machine else obj.metadata.labels.get(CLUSTER_NAME, "")
     return Key(obj.namespace, name) if name else owner_key(obj, "Cluster")
 
 
-def ground_key(cluster: Cluster) -> Key | None:
-    """The ProxmoxCluster that a Cluster names."""
+def proxmox_cluster_key(cluster: Cluster) -> Key | None:
+    """The ProxmoxCluster that a Cluster references."""
     ref = cluster.spec.infrastructure_ref
     return Key(cluster.namespace, ref.name) if ref and ref.kind == "ProxmoxCluster" else None
 
 
-def group_of(machine: ProxmoxMachine) -> str:
-    """Replicas of the same thing: to be spread, and counted together."""
+def replica_group(machine: ProxmoxMachine) -> str:
+    """The name shared by replicas that placement spreads over hosts."""
     labels = machine.metadata.labels
     cluster = labels.get(CLUSTER_NAME, "")
     if CONTROL_PLANE_LABEL in labels:
@@ -46,6 +45,6 @@ def group_of(machine: ProxmoxMachine) -> str:
     return f"{machine.namespace}/{cluster}/{part}"
 
 
-def is_kept(obj: Object) -> bool:
-    """Did somebody ask that the guest outlives its object?"""
+def keeps_guest(obj: Object) -> bool:
+    """Whether an annotation asks to keep the guest when the object is deleted."""
     return obj.metadata.annotations.get(KEEP, "").lower() == "true"

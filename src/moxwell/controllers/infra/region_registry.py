@@ -1,9 +1,8 @@
 """
-The regions in use: those of the configuration, and those that clusters bring by their credentials.
+The regions in use: those of the configuration, and those that clusters add by credentials.
 
-In: the configured regions, and for each cluster the regions of its Secrets. Out: one set of
-regions, kept up to date. A cluster cannot replace a configured region: the name belongs to the
-configuration, and a cluster that wants it with other credentials is told so.
+It connects and disconnects regions in ``pve.regions``. A cluster cannot replace a configured
+region, and nobody else can use a region that a cluster added.
 """
 
 from collections.abc import Hashable, Iterable
@@ -13,56 +12,64 @@ from moxwell.pve.config import RegionConfig
 from moxwell.pve.regions import Regions
 
 
-class RegionTaken(Invalid):
-    """The name of the region belongs to another one already."""
+class RegionNameTaken(Invalid):
+    """A cluster adds a region under the name of a configured one."""
 
     reason = "RegionNameTaken"
 
 
-class RegionBook:
-    """Who brings which regions."""
+class RegionRegistry:
+    """Which cluster added which regions."""
 
     def __init__(self, regions: Regions, configured: Iterable[RegionConfig]) -> None:
         self._regions = regions
         self._configured = {c.region: c for c in configured}
-        self._brought: dict[Hashable, tuple[RegionConfig, ...]] = {}
+        self._added: dict[Hashable, tuple[RegionConfig, ...]] = {}
 
     @property
     def shared(self) -> frozenset[str]:
-        """The regions of the configuration: everybody's."""
+        """The regions of the configuration, which every cluster may use."""
         return frozenset(self._configured)
 
     def may_use(self, owner: Hashable, region: str) -> bool:
-        """A region that clusters brought is theirs alone."""
-        brought = self._brought.get(owner, ())
-        return region in self._configured or any(c.region == region for c in brought)
+        """Whether a cluster may use a region: a configured one, or one that it added."""
+        added = self._added.get(owner, ())
+        return region in self._configured or any(c.region == region for c in added)
+
+    def added_by(self, owner: Hashable) -> tuple[RegionConfig, ...]:
+        """The regions that a cluster has added."""
+        return self._added.get(owner, ())
+
+    def check(self, configs: Iterable[RegionConfig]) -> None:
+        """Raise if one of the regions has the name of a configured one."""
+        for config in configs:
+            if config.region in self._configured:
+                raise RegionNameTaken(
+                    f"region {config.region!r} is configured for all clusters; give the "
+                    "cluster's own region another name in spec.region or spec.regions"
+                )
 
     def configure(self, configured: Iterable[RegionConfig]) -> None:
-        """The configuration was read again."""
+        """Use a new configuration."""
         self._configured = {c.region: c for c in configured}
         self._reload()
 
-    def bring(self, owner: Hashable, configs: Iterable[RegionConfig]) -> None:
-        """A cluster's own regions; replaces what it brought before."""
+    def add(self, owner: Hashable, configs: Iterable[RegionConfig]) -> None:
+        """Add the regions of a cluster; replaces those that it added before."""
         wanted = tuple(configs)
-        for config in wanted:
-            if config.region in self._configured:
-                raise RegionTaken(
-                    f"region {config.region!r} is configured for everybody already; give the "
-                    "cluster's own region another name in spec.region or spec.regions"
-                )
-        if self._brought.get(owner, ()) != wanted:
-            self._brought[owner] = wanted
+        self.check(wanted)
+        if self._added.get(owner, ()) != wanted:
+            self._added[owner] = wanted
             self._reload()
 
-    def drop(self, owner: Hashable) -> None:
-        """A cluster is gone."""
-        if self._brought.pop(owner, ()):
+    def remove(self, owner: Hashable) -> None:
+        """Remove the regions of a deleted cluster."""
+        if self._added.pop(owner, ()):
             self._reload()
 
     def _reload(self) -> None:
-        every = dict(self._configured)
-        for configs in self._brought.values():
+        wanted = dict(self._configured)
+        for configs in self._added.values():
             for config in configs:
-                every.setdefault(config.region, config)
-        self._regions.reload(every.values())
+                wanted.setdefault(config.region, config)
+        self._regions.reload(wanted.values())

@@ -1,8 +1,7 @@
 """
-The controllers of this folder, put together: the one function that ``app`` and tests call.
+Builds the controllers of this package and adds them to a runtime.
 
-In flow the runtime, the clock and the regions; out flow controllers ready to be added, already
-listening to tasks and inventories. The regions themselves are run by whoever made them.
+The caller runs the regions. The controllers subscribe to tasks and inventories of all of them.
 """
 
 from dataclasses import dataclass
@@ -15,27 +14,26 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.clock import Clock
 from moxwell.controllers.infra.cluster import controller as clusters
-from moxwell.controllers.infra.cluster.credentials import Credentials
-from moxwell.controllers.infra.cluster.see import Caches as ClusterCaches
-from moxwell.controllers.infra.cluster.see import Eyes as ClusterEyes
-from moxwell.controllers.infra.collect.controller import Collector
-from moxwell.controllers.infra.dhcp_addresses import Leases
-from moxwell.controllers.infra.iso_cache import Shelves
+from moxwell.controllers.infra.cluster.see import ClusterCaches, ClusterObserver
+from moxwell.controllers.infra.collect import controller as collect
+from moxwell.controllers.infra.dhcp_addresses import DhcpAddressRefresher
+from moxwell.controllers.infra.iso_cache import IsoCache
 from moxwell.controllers.infra.machine import controller as machines
+from moxwell.controllers.infra.machine.describe import LEGACY_CONDITIONS
 from moxwell.controllers.infra.machine.explain import Explainer
-from moxwell.controllers.infra.machine.guest_agent import Peer
-from moxwell.controllers.infra.machine.ip_claims import Pools
-from moxwell.controllers.infra.machine.placement import Chooser
-from moxwell.controllers.infra.machine.see import Caches as MachineCaches
-from moxwell.controllers.infra.machine.see import Eyes as MachineEyes
-from moxwell.controllers.infra.machine.stale_clone import Carcasses
-from moxwell.controllers.infra.region_registry import RegionBook
-from moxwell.controllers.infra.task_backoff import Setbacks
+from moxwell.controllers.infra.machine.guest import GuestReader
+from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
+from moxwell.controllers.infra.machine.ip_claims import IPClaimReader
+from moxwell.controllers.infra.machine.placement_reader import PlacementReader
+from moxwell.controllers.infra.machine.see import MachineCaches, MachineObserver
+from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver
+from moxwell.controllers.infra.region_registry import RegionRegistry
+from moxwell.controllers.infra.task_backoff import TaskBackoff
 from moxwell.controllers.infra.template import controller as templates
-from moxwell.controllers.infra.templates import Moulds
-from moxwell.controllers.infra.zone_defaults import Grounds
+from moxwell.controllers.infra.templates import TemplateCache
+from moxwell.controllers.infra.zone_defaults import ZoneResolver
 from moxwell.pve.regions import Regions
-from moxwell.pve.reservations import Ledger
+from moxwell.pve.reservations import Reservations
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
@@ -43,109 +41,152 @@ from moxwell.runtime.reconciler import Controller
 
 @dataclass(frozen=True, slots=True)
 class Infra:
-    """What was put together."""
+    """The parts of the controllers that the CLI, the dashboard and tests use."""
 
     explainer: Explainer
-    grounds: Grounds
-    book: RegionBook
-    collector: Collector
+    registry: RegionRegistry
+    collector: collect.OrphanCollector
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the controllers of this package share."""
+
+    runtime: Runtime
+    clock: Clock
+    regions: Regions
+    reservations: Reservations
+    registry: RegionRegistry
+    zones: ZoneResolver
+    templates: TemplateCache
+    isos: IsoCache
 
 
 def add_infra(
-    runtime: Runtime, clock: Clock, regions: Regions, ledger: Ledger, *, book: RegionBook
+    runtime: Runtime,
+    clock: Clock,
+    regions: Regions,
+    reservations: Reservations,
+    *,
+    registry: RegionRegistry,
 ) -> Infra:
     """Add the infrastructure controllers to a runtime."""
-    kube, manager = runtime.kube, runtime.manager
-    caches = manager.caches
-    grounds, moulds, shelves = Grounds(regions, book), Moulds(clock), Shelves(regions, clock)
-    setbacks, peer = Setbacks(clock), Peer(kube, clock, moulds, shelves)
-    carcasses = Carcasses(regions, clock)
-    own, grown = caches.of(ProxmoxMachine), caches.of(ProxmoxCluster)
-    claims, given, pools = (
-        caches.of(IPAddressClaim),
-        caches.of(IPAddress),
-        caches.of(InClusterIPPool),
+    shared = _Shared(
+        runtime,
+        clock,
+        regions,
+        reservations,
+        registry,
+        ZoneResolver(regions, registry),
+        TemplateCache(clock),
+        IsoCache(regions, clock),
     )
-    others = MachineCaches(caches.of(Machine), caches.of(Cluster), grown)
-    chooser = Chooser(regions, clock, moulds, ledger, own)
-    eyes = MachineEyes(
+    explainer = _add_machines(shared)
+    _add_clusters(shared)
+    template = templates.TemplateReconciler(regions, shared.templates)
+    runtime.manager.add(Controller(name=templates.NAME, reconciler=template))
+    _add_dhcp_addresses(shared)
+    return Infra(explainer, registry, _add_collector(shared))
+
+
+def _add_machines(shared: _Shared) -> Explainer:
+    manager, clock, regions = shared.runtime.manager, shared.clock, shared.regions
+    caches = manager.caches
+    own = caches.of(ProxmoxMachine)
+    others = MachineCaches(caches.of(Machine), caches.of(Cluster), caches.of(ProxmoxCluster))
+    placement = PlacementReader(regions, clock, shared.templates, shared.reservations, own)
+    agent, backoff = GuestAgentProbe(clock), TaskBackoff(clock)
+    stale_clones = StaleCloneObserver(regions, clock)
+    observer = MachineObserver(
         regions,
         others,
-        chooser=chooser,
-        grounds=grounds,
-        pools=Pools(claims, given, pools, caches.of(GlobalInClusterIPPool, optional=True)),
-        peer=peer,
-        setbacks=setbacks,
-        carcasses=carcasses,
+        placement=placement,
+        zones=shared.zones,
+        ip_claims=IPClaimReader(
+            caches.of(IPAddressClaim),
+            caches.of(IPAddress),
+            caches.of(InClusterIPPool),
+            caches.of(GlobalInClusterIPPool, optional=True),
+        ),
+        guests=GuestReader(shared.templates, shared.isos),
+        agent=agent,
+        backoff=backoff,
+        stale_clones=stale_clones,
     )
     machine = machines.MachineReconciler(
-        kube,
+        shared.runtime.kube,
         regions,
         own,
-        eyes=eyes,
-        peer=peer,
-        ledger=ledger,
-        setbacks=setbacks,
-        shelves=shelves,
-        carcasses=carcasses,
+        observer=observer,
+        agent=agent,
+        reservations=shared.reservations,
+        backoff=backoff,
+        isos=shared.isos,
+        stale_clones=stale_clones,
     )
-    credentials = Credentials(kube, grown)
-    cluster = clusters.ClusterReconciler(
-        kube,
-        regions,
-        grown,
-        eyes=ClusterEyes(
-            credentials,
-            regions,
-            ClusterCaches(caches.of(Cluster), own, pools, claims, given),
-            grounds,
-            book,
-        ),
-        book=book,
-        credentials=credentials,
-    )
-    _add(runtime, machine, cluster, templates.TemplateReconciler(regions, moulds))
-    orphans = Gauge(
-        "moxwell_orphaned_guests",
-        "Guests with a mark of ours whose machine is gone",
-        ("region",),
-        registry=runtime.metrics.registry,
-    )
-    collector = Collector(
-        kube, regions, clock, own, shelves, count=lambda name, n: orphans.labels(name).set(n)
-    )
-    manager.also("infra.collect", collector.run, share="")
-    leases = Leases(clock, own, lambda key: manager.wake(machines.NAME, key))
-    manager.also("infra.leases", leases.run)  # each replica wakes those of its own shares
-    return Infra(Explainer(own, others, chooser, grounds), grounds, book, collector)
-
-
-def _add(
-    runtime: Runtime,
-    machine: machines.MachineReconciler,
-    cluster: clusters.ClusterReconciler,
-    template: templates.TemplateReconciler,
-) -> None:
-    manager = runtime.manager
     manager.add(
         Controller(
             name=machines.NAME,
             reconciler=machine,
-            share=machines.share,
+            shard=machines.shard,
             needs=machines.needs,
+            owns=LEGACY_CONDITIONS,
             pausable=True,
         )
+    )
+    machine.listen(lambda key: manager.wake(machines.NAME, key))
+    return Explainer(own, others, placement, shared.zones)
+
+
+def _add_clusters(shared: _Shared) -> None:
+    manager = shared.runtime.manager
+    caches = manager.caches
+    own = caches.of(ProxmoxCluster)
+    inputs = ClusterCaches(
+        own,
+        caches.of(Cluster),
+        caches.of(ProxmoxMachine),
+        caches.of(InClusterIPPool),
+        caches.of(IPAddressClaim),
+        caches.of(IPAddress),
+    )
+    cluster = clusters.ClusterReconciler(
+        shared.runtime.kube,
+        shared.regions,
+        own,
+        observer=ClusterObserver(inputs, shared.zones, shared.registry),
+        registry=shared.registry,
     )
     manager.add(
         Controller(name=clusters.NAME, reconciler=cluster, needs=clusters.needs, pausable=True)
     )
-    manager.add(Controller(name=templates.NAME, reconciler=template))
+    cluster.listen(lambda key: manager.wake(clusters.NAME, key))
 
-    def wake_machine(key: Key) -> None:
+
+def _add_collector(shared: _Shared) -> collect.OrphanCollector:
+    runtime = shared.runtime
+    gauge = Gauge(
+        "moxwell_orphaned_guests",
+        "Guests with an owner mark whose ProxmoxMachine does not exist",
+        ("region",),
+        registry=runtime.metrics.registry,
+    )
+    collector = collect.OrphanCollector(
+        shared.regions,
+        shared.clock,
+        runtime.manager.caches.of(ProxmoxMachine),
+        shared.isos,
+        report=lambda region, count: gauge.labels(region).set(count),
+    )
+    runtime.manager.add_loop(collect.NAME, collector.run, shard="")
+    return collector
+
+
+def _add_dhcp_addresses(shared: _Shared) -> None:
+    manager = shared.runtime.manager
+
+    def wake(key: Key) -> None:
         manager.wake(machines.NAME, key)
 
-    def wake_cluster(key: Key) -> None:
-        manager.wake(clusters.NAME, key)
-
-    machine.listen(wake_machine)
-    cluster.listen(wake_cluster)
+    refresher = DhcpAddressRefresher(shared.clock, manager.caches.of(ProxmoxMachine), wake)
+    manager.add_loop("infra.dhcp", refresher.run)  # each replica enqueues those of its shards

@@ -1,8 +1,8 @@
 """
-What went wrong lately with whom: a pause that grows, and the reason for a person to read.
+Back-off after failed Proxmox tasks, per ProxmoxMachine, in memory.
 
-In: ended tasks that failed. Out: how long to wait before the same is tried again. Memory only, and
-only a hint: a restart tries at once, and success forgets. Nothing is ever given up for good.
+Task events feed it; ``see`` reads it. It is a hint: a restart retries at once. A failure is
+forgotten when the machine makes progress, when the machine is deleted, or after an hour.
 """
 
 from collections.abc import Hashable
@@ -10,46 +10,50 @@ from dataclasses import dataclass
 
 from moxwell.clock import Clock
 from moxwell.pve.errors import PveError
-from moxwell.pve.tasks import Ended
+from moxwell.pve.tasks import TaskEnded
 
-FIRST_SECONDS, MOST_SECONDS = 2.0, 300.0
+FIRST_SECONDS, MAX_SECONDS = 2.0, 300.0
+EXPIRY_SECONDS = 3600.0  # a later failure starts a new series
 
 
 @dataclass(frozen=True, slots=True)
-class Setback:
-    """The last failure, how many there were in a row, and when to try again."""
+class TaskFailure:
+    """The last failed task: its error, the number of failures in a row, the time of the retry."""
 
     error: PveError
     count: int
-    until: float
+    until: float  # of the monotonic clock
 
 
-class Setbacks:
-    """Failures by owner."""
+class TaskBackoff:
+    """The last task failure of each owner."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last: dict[Hashable, Setback] = {}
+        self._failures: dict[Hashable, TaskFailure] = {}
 
-    def heard(self, ended: Ended) -> None:
-        """A task ended; a good one is no reason to forget, as the next may fail."""
+    def task_ended(self, ended: TaskEnded) -> None:
+        """Count a failed task; a successful one changes nothing, because the next may fail."""
         if ended.error is None:
             return
-        before = self._last.get(ended.owner)
+        before = self.find(ended.owner)
         count = (before.count if before else 0) + 1
-        pause = min(FIRST_SECONDS * 2 ** (count - 1), MOST_SECONDS)
-        until = self._clock.monotonic() + pause
-        self._last[ended.owner] = Setback(ended.error, count, until)
+        seconds = min(FIRST_SECONDS * 2 ** (count - 1), MAX_SECONDS)
+        until = self._clock.monotonic() + seconds
+        self._failures[ended.owner] = TaskFailure(ended.error, count, until)
 
-    def find(self, owner: Hashable) -> Setback | None:
-        """The last failure of somebody, if he has had no success since."""
-        return self._last.get(owner)
+    def find(self, owner: Hashable) -> TaskFailure | None:
+        """The last failure of an owner that has made no progress since."""
+        found = self._failures.get(owner)
+        if found is not None and self._clock.monotonic() - found.until > EXPIRY_SECONDS:
+            return None
+        return found
 
     def seconds_left(self, owner: Hashable) -> float:
-        """How long to wait still."""
-        found = self._last.get(owner)
+        """Seconds until the retry."""
+        found = self.find(owner)
         return max(0.0, found.until - self._clock.monotonic()) if found else 0.0
 
     def forget(self, owner: Hashable) -> None:
-        """It went well."""
-        self._last.pop(owner, None)
+        """Forget the failures of an owner that has made progress or is deleted."""
+        self._failures.pop(owner, None)

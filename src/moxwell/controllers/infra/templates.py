@@ -1,9 +1,8 @@
 """
-Templates as the kernel wants them: where their disks lie, what NICs they have.
+Details of Proxmox templates: storages, NICs, disk sizes, architecture.
 
-In: a template in the inventory. Out: its details, from its configuration. Read once and kept for a
-while, however many machines are cloned from it; a template that looks different is read again. The
-surprise: a guest without ``arch`` is what its host is, so that host is asked, once.
+Reads a template's configuration from Proxmox and caches it; a template whose inventory row changes
+is read again. A template without ``arch`` has the architecture of its host, which is read once.
 """
 
 from collections.abc import Mapping
@@ -12,19 +11,19 @@ from dataclasses import dataclass
 from moxwell.clock import Clock
 from moxwell.pve import property_strings
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.model import GuestSeen
+from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region
 from moxwell.scheduling.guest_hardware import boot_disk
 from moxwell.scheduling.inventory_model import HostKey, Template
 
 KEEP_SECONDS = 600.0
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_WHOLE = frozenset({"lvm", "iscsi", "iscsidirect"})  # storages that cannot share a base image
+_NO_LINKED_CLONES = frozenset({"lvm", "iscsi", "iscsidirect"})
 
 
 @dataclass(frozen=True, slots=True)
-class Mould:
-    """A template and its insides."""
+class TemplateDetails:
+    """A template with its configuration."""
 
     template: Template
     config: Mapping[str, str]
@@ -37,64 +36,68 @@ class Mould:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Entry:
     at: float
-    seen: GuestSeen
-    mould: Mould
+    guest: ObservedGuest
+    details: TemplateDetails
 
 
-class Moulds:
-    """The templates of all regions that somebody asked for."""
+class TemplateCache:
+    """The templates of all regions asked for so far."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: dict[tuple[str, int], _Kept] = {}
-        self._machines: dict[tuple[str, str], str] = {}  # by region and host
+        self._entries: dict[tuple[str, int], _Entry] = {}
+        self._host_architectures: dict[tuple[str, str], str] = {}  # by region and host
 
-    async def get(self, region: Region, seen: GuestSeen) -> Mould:
+    async def get(self, region: Region, guest: ObservedGuest) -> TemplateDetails:
         """The details of a template."""
         now = self._clock.monotonic()
-        kept = self._kept.get((region.name, seen.vmid))
-        if kept is not None and kept.seen == seen and now - kept.at < KEEP_SECONDS:
-            return kept.mould
-        config = await region.pve.qemu.config(seen.host, seen.vmid)
-        mould = mould_of(region, seen, config)
-        self._kept[(region.name, seen.vmid)] = _Kept(now, seen, mould)
-        return mould
+        entry = self._entries.get((region.name, guest.vmid))
+        if entry is not None and entry.guest == guest and now - entry.at < KEEP_SECONDS:
+            return entry.details
+        config = await region.reader.qemu.config(guest.host, guest.vmid)
+        details = template_details_of(region, guest, config)
+        self._entries[(region.name, guest.vmid)] = _Entry(now, guest, details)
+        return details
 
-    async def architecture(self, region: Region, seen: GuestSeen) -> str:
-        """What a guest cloned from a template is, in Kubernetes' words; empty: nobody can tell."""
-        word = (await self.get(region, seen)).config.get("arch", "")
-        at = (region.name, seen.host)
-        if not word and at not in self._machines:
-            status = await region.pve.nodes.status(seen.host)
-            self._machines[at] = status.current_kernel.machine
-        word = word or self._machines[at]
-        return ARCHITECTURES.get(word, word)
-
-
-def bare(region: str, seen: GuestSeen) -> Template:
-    """What the inventory alone tells of a template: enough to match its name and tags."""
-    return Template(HostKey(region, seen.host), seen.vmid, seen.name, frozenset(seen.tags))
+    async def architecture(self, region: Region, guest: ObservedGuest) -> str:
+        """The ``kubernetes.io/arch`` of guests cloned from a template; empty if unknown."""
+        arch = (await self.get(region, guest)).config.get("arch", "")
+        at = (region.name, guest.host)
+        if not arch and at not in self._host_architectures:
+            status = await region.reader.nodes.status(guest.host)
+            self._host_architectures[at] = status.current_kernel.machine
+        arch = arch or self._host_architectures[at]
+        return ARCHITECTURES.get(arch, arch)
 
 
-def mould_of(region: Region, seen: GuestSeen, config: GuestConfig) -> Mould:
-    """A template and its insides, as values."""
+def template_of(region: str, guest: ObservedGuest) -> Template:
+    """A template as the inventory shows it: enough to match its name and tags."""
+    return Template(HostKey(region, guest.host), guest.vmid, guest.name, frozenset(guest.tags))
+
+
+def template_details_of(
+    region: Region, guest: ObservedGuest, config: GuestConfig
+) -> TemplateDetails:
+    """A template with the details of its configuration."""
     drives = {s: v for s, v in config.disks.items() if not _is_media(v)}
     used = frozenset(property_strings.volume(v).partition(":")[0] for v in drives.values()) - {""}
-    rows = [region.inventory.storage(seen.host, name) for name in used]
+    rows = [region.inventory.storage(guest.host, name) for name in used]
     slot = boot_disk(config.raw)
     template = Template(
-        HostKey(region.name, seen.host),
-        seen.vmid,
-        seen.name,
-        frozenset(seen.tags),
+        HostKey(region.name, guest.host),
+        guest.vmid,
+        guest.name,
+        frozenset(guest.tags),
         used,
         shared=bool(rows) and all(row is not None and row.shared for row in rows),
         disk_bytes=sum(config.size_bytes(s) for s in drives),
     )
-    linkable = bool(rows) and all(row is not None and row.type not in _WHOLE for row in rows)
-    return Mould(template, dict(config.raw), config.size_bytes(slot), linkable)
+    linkable = bool(rows) and all(
+        row is not None and row.type not in _NO_LINKED_CLONES for row in rows
+    )
+    return TemplateDetails(template, dict(config.raw), config.size_bytes(slot), linkable)
 
 
 def _is_media(drive: str) -> bool:

@@ -1,20 +1,19 @@
 """
-Which regions and zones a cluster stands on.
+Resolves the regions and zones of a ProxmoxCluster.
 
-In flows a ProxmoxCluster, out flow its zones with the region of each. A region is named by the
-zone, by the cluster, by its ``server`` or by its credentials; where nothing names one and exactly
-one is configured, that one is meant. Two configured and none named is a mistake, never a choice.
+A region is named by the zone, by the cluster, by its ``server`` or by its credentials. If nothing
+names one and exactly one is configured, that one is used; with several configured it is an error.
 """
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from moxwell.api.infra.cluster import ProxmoxCluster
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.api.infra.zone_settings import ZoneSettings, zone_settings_of
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.errors import Invalid, Missing
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
-from moxwell.scheduling.zone_settings import Ground, ground_of
 
 
 class RegionNotNamed(Invalid):
@@ -24,24 +23,24 @@ class RegionNotNamed(Invalid):
 
 
 class ServerUnknown(Missing):
-    """No configured region has that address."""
+    """No configured region has the address in ``spec.server``."""
 
     reason = "ServerUnknown"
 
 
 def region_of_secret(namespace: str, name: str) -> str:
-    """The name of the region behind ``credentialsRef``, where the cluster gives none."""
+    """The name of the region of a ``credentialsRef`` if the cluster names none."""
     return f"{namespace}.{name}"[:63].rstrip("-._")
 
 
-class Grounds:
-    """Finds the regions of clusters; one that a cluster brought is for nobody else."""
+class ZoneResolver:
+    """Finds the regions of clusters; a region that a cluster added is visible to it alone."""
 
-    def __init__(self, regions: Regions, book: RegionBook) -> None:
-        self._regions, self._book = regions, book
+    def __init__(self, regions: Regions, registry: RegionRegistry) -> None:
+        self._regions, self._registry = regions, registry
 
     def region_name(self, cluster: ProxmoxCluster, zone_region: str = "") -> str:
-        """The region of a zone, or of a cluster without zones."""
+        """The name of the region of a zone, or of a cluster without zones."""
         spec = cluster.spec
         if zone_region or spec.region:
             return zone_region or spec.region or ""
@@ -50,7 +49,7 @@ class Grounds:
             return region_of_secret(ref.namespace or cluster.namespace, ref.name)
         if spec.server:
             return self._by_server(spec.server)
-        shared = sorted(self._book.shared)
+        shared = sorted(self._registry.shared)
         if len(shared) == 1:
             return shared[0]
         raise RegionNotNamed(
@@ -60,12 +59,12 @@ class Grounds:
         )
 
     def find(self, cluster: ProxmoxCluster, name: str) -> Region | None:
-        """A region, if this cluster may use it."""
+        """The region, if it exists and this cluster may use it."""
         key = Key(cluster.namespace, cluster.name)
-        return self._regions.find(name) if self._book.may_use(key, name) else None
+        return self._regions.find(name) if self._registry.may_use(key, name) else None
 
     def names(self, cluster: ProxmoxCluster) -> tuple[str, ...]:
-        """All regions a cluster needs, sorted."""
+        """The names of all regions of a cluster, sorted."""
         zones = cluster.spec.zone_config
         if not zones:
             return (self.region_name(cluster),)
@@ -73,31 +72,32 @@ class Grounds:
 
     def zones(
         self, cluster: ProxmoxCluster, wanted: str = "", among: tuple[str, ...] = ()
-    ) -> tuple[Mapping[str, tuple[Region, Ground]], str]:
-        """The zones that answer, with their regions; and why the others do not."""
+    ) -> tuple[Mapping[str, tuple[Region, ZoneSettings]], str]:
+        """The zones whose regions are reachable, and a message about the others."""
         name = cluster_name(cluster)
         spec = cluster.spec
         names = [z.zone for z in spec.zone_config if not z.on_request] or [""]
         if spec.zone_config and (wanted or among):
             names = [wanted] if wanted else list(among)
-        found: dict[str, tuple[Region, Ground]] = {}
-        down: list[str] = []
+        found: dict[str, tuple[Region, ZoneSettings]] = {}
+        unreachable: list[str] = []
         for zone in names:
-            ground = ground_of(name, spec, zone)
-            called = self.region_name(cluster, ground.region)
-            region = self.find(cluster, called)
+            settings = zone_settings_of(name, spec, zone)
+            region_name = self.region_name(cluster, settings.region)
+            region = self.find(cluster, region_name)
             if region is None:
-                down.append(f"region {called!r} is not configured here")
+                unreachable.append(f"region {region_name!r} is not configured")
             elif not region.inventory.health.reachable:
-                down.append(f"region {called} does not answer: {region.inventory.health.error}")
+                error = region.inventory.health.error
+                unreachable.append(f"region {region_name} does not answer: {error}")
             else:
-                found[zone] = (region, ground)
-        return found, "; ".join(dict.fromkeys(down))
+                found[zone] = (region, settings)
+        return found, "; ".join(dict.fromkeys(unreachable))
 
     def _by_server(self, server: str) -> str:
         wanted = server.partition("://")[2] or server
         wanted = wanted.partition("/")[0]
-        shared = [r for r in self._regions.values() if r.name in self._book.shared]
+        shared = [r for r in self._regions.values() if r.name in self._registry.shared]
         for region in shared:
             for url in region.config.urls:
                 parts = urlsplit(url)
@@ -106,12 +106,12 @@ class Grounds:
         known = sorted({urlsplit(u).netloc for r in shared for u in r.config.urls})
         raise ServerUnknown(
             f"no configured region has the server {server!r}; "
-            f"known are {', '.join(known) or 'none'}"
+            f"configured servers: {', '.join(known) or 'none'}"
         )
 
 
 def cluster_name(cluster: ProxmoxCluster) -> str:
-    """The Cluster's name, after which pools are called; its own where it has no owner."""
+    """The name of the owning Cluster, used in pool names; its own name without an owner."""
     for owner in cluster.metadata.owner_references:
         if owner.kind == "Cluster":
             return owner.name

@@ -1,1 +1,1 @@
-"""``infra.cluster``: the ground of a Kubernetes cluster: regions, zones, pools, endpoint."""
+"""``infra.cluster``: regions, zones, IP pools, credentials and endpoint of a ProxmoxCluster."""

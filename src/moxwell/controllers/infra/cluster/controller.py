@@ -1,55 +1,56 @@
 """
-The loop over clusters: look, decide, take one step, tell.
+``infra.cluster``: regions, zones, IP pools, credentials and endpoint of each ProxmoxCluster.
 
-Woken by the Cluster, by machines that go, by pools and addresses, and by regions that fall silent
-or answer again. Credentials are read again every minute, and at once when a region refuses them: a
-rotated Secret is in use without a restart.
+Credentials are read every minute, and sooner while a region does not answer, so a rotated Secret is
+used without a restart.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from moxwell.api.capi.core import Cluster
-from moxwell.api.capi.shared import CLUSTER_NAME, MANAGED_BY
-from moxwell.api.infra.cluster import ClusterStatus, ProxmoxCluster
+from moxwell.api.capi.shared import MANAGED_BY
+from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.ipam import (
-    InClusterIPPool,
-    IPAddress,
-    IPAddressClaim,
-    IPAddressClaimSpec,
-    PoolSpec,
+from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
+from moxwell.controllers.infra.cluster.credentials import protect_secret, release_secret
+from moxwell.controllers.infra.cluster.describe import describe
+from moxwell.controllers.infra.cluster.plan import (
+    ApplyPools,
+    ClaimEndpoint,
+    ConnectRegions,
+    Move,
+    ObservedCluster,
+    ProtectSecrets,
+    ReleaseEndpoint,
+    ReleaseSecrets,
+    SetEndpoint,
+    endpoint_claim,
+    plan,
 )
-from moxwell.api.ipam import PoolRef as IpamPoolRef
-from moxwell.api.kinds import own
-from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.infra.cluster import plan
-from moxwell.controllers.infra.cluster.credentials import Credentials
-from moxwell.controllers.infra.cluster.plan import Move, describe, next_move
-from moxwell.controllers.infra.cluster.see import Eyes, endpoint_claim
-from moxwell.controllers.infra.owners import cluster_key, ground_key
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.cluster.see import ClusterObserver
+from moxwell.controllers.infra.owners import cluster_key, proxmox_cluster_key
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.zone_defaults import cluster_name
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists, NotFound
-from moxwell.pve.model import Event, Health, HostSeen
+from moxwell.kube.reader import Reader
+from moxwell.pve.model import InventoryChange, InventoryEvent, InventoryHealth, ObservedHost
 from moxwell.pve.regions import Regions
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
-from moxwell.runtime.reconciler import Outcome
+from moxwell.runtime.reconciler import Reconciler
 from moxwell.runtime.watches import Watch
-from moxwell.scheduling.zone_settings import MadePool
 
 NAME = "infra.cluster"
 FINALIZER = "proxmoxcluster.infrastructure.cluster.x-k8s.io"
-ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
-POLLED, CREDENTIALS, SAFETY = 3.0, 60.0, 60.0
-MENDED = 10.0  # while a region that a cluster brings is silent: somebody may mend its Secret
+AT_ONCE, POLL_SECONDS, CREDENTIALS_SECONDS, SAFETY_SECONDS = 0.1, 3.0, 60.0, 60.0
+UNREACHABLE_SECONDS = 10.0  # while a region with its own Secret fails: the Secret may be corrected
 
 
-class ClusterReconciler:
-    """The ground of each ProxmoxCluster."""
+class ClusterReconciler(Reconciler[ProxmoxCluster, ObservedCluster, Move, dict[str, Any]]):
+    """Provides what the machines of each ProxmoxCluster share."""
 
     kind = ProxmoxCluster
     finalizer = FINALIZER
@@ -60,118 +61,114 @@ class ClusterReconciler:
         regions: Regions,
         clusters: Cache[ProxmoxCluster],
         *,
-        eyes: Eyes,
-        book: RegionBook,
-        credentials: Credentials,
+        observer: ClusterObserver,
+        registry: RegionRegistry,
     ) -> None:
-        self._credentials = credentials
         self._kube, self._regions, self._clusters = kube, regions, clusters
-        self._eyes, self._book = eyes, book
+        self._observer, self._registry = observer, registry
+        clusters.subscribe(self._cluster_changed)
         self.watches: Sequence[Watch] = (
-            Watch(Cluster, _ground_keys),
-            Watch(ProxmoxMachine, self._of_machine, _is_coming_or_going),
+            Watch(Cluster, _proxmox_cluster_keys),
+            Watch(ProxmoxMachine, self._machine_keys, _is_created_or_deleted),
             Watch(InClusterIPPool, _owner_keys),
             Watch(IPAddressClaim, _owner_keys),
-            Watch(IPAddress, self._of_address),
+            Watch(IPAddress, self._address_keys),
         )
 
-    async def reconcile(self, obj: ProxmoxCluster) -> Outcome[ClusterStatus]:
-        """One look and at most one step."""
-        seen = await self._eyes.see(obj)
-        move = next_move(obj, seen)
-        await self._take(obj, move)
-        settled = isinstance(move, Done)
-        if settled and obj.deleting:
-            self._book.drop(Key(obj.namespace, obj.name))
-        return Outcome(describe(obj, seen, move), _again(obj, move), settled)
+    async def see(self, obj: ProxmoxCluster, reader: Reader) -> ObservedCluster:
+        """Observe the cluster; see :mod:`.see`."""
+        return await self._observer.see(obj, reader)
 
-    # ---- steps
+    def plan(self, obj: ProxmoxCluster, seen: ObservedCluster) -> Move:
+        """Decide the next move; see :mod:`.plan`."""
+        return plan(obj, seen)
 
-    async def _take(self, obj: ProxmoxCluster, move: Move) -> None:
+    def describe(self, obj: ProxmoxCluster, seen: ObservedCluster, move: Move) -> dict[str, Any]:
+        """Compute the status; see :mod:`.describe`."""
+        return describe(obj, seen, move)
+
+    def requeue_after(self, obj: ProxmoxCluster, seen: ObservedCluster, move: Move) -> float | None:
+        """When to read the credentials again, or to continue."""
+        own = obj.spec.credentials_ref is not None or bool(obj.spec.regions)
+        if isinstance(move, Done):
+            return CREDENTIALS_SECONDS if own else None
+        if isinstance(move, Wait) and not obj.deleting:
+            return UNREACHABLE_SECONDS if own else SAFETY_SECONDS
+        return AT_ONCE if isinstance(move, ConnectRegions | SetEndpoint) else POLL_SECONDS
+
+    async def act(self, move: Move) -> ProxmoxCluster | None:
+        """Execute a move."""
         match move:
-            case plan.PutPools():
+            case ConnectRegions():
+                self._registry.add(move.owner, move.regions)
+            case ApplyPools():
                 for pool in move.pools:
-                    await self._put_pool(obj, pool, move.grace)
+                    await self._kube.apply(pool, force=True)
                 for name in move.unwanted:
-                    await self._delete(InClusterIPPool, obj, name)
-            case plan.HoldSecrets():
+                    await self._delete(InClusterIPPool, name, move.namespace)
+            case ProtectSecrets():
                 for ref in move.refs:
-                    await self._credentials.hold(obj, ref)
-            case plan.ReleaseSecrets():
+                    await protect_secret(self._kube, ref, move.namespace)
+            case ReleaseSecrets():
                 for ref in move.refs:
-                    await self._credentials.release(ref)
-            case plan.AskEndpoint():
-                await self._ask_endpoint(obj, move)
-            case plan.PutEndpoint():
-                await self._put_endpoint(obj, move)
-            case plan.GiveBack():
+                    await release_secret(self._kube, ref)
+            case ClaimEndpoint():
+                await self._create(move.claim)
+            case SetEndpoint():
+                return await self._set_endpoint(move)
+            case ReleaseEndpoint():
                 for name in move.claims:
-                    await self._delete(IPAddressClaim, obj, name)
+                    await self._delete(IPAddressClaim, name, move.namespace)
+            case Wait() | Done():
+                return None
+            case _:
+                assert_never(move)
+        return None
 
-    async def _put_endpoint(self, obj: ProxmoxCluster, move: plan.PutEndpoint) -> None:
-        where: dict[str, Any] = {"host": move.endpoint.host, "port": move.endpoint.port}
+    async def _set_endpoint(self, move: SetEndpoint) -> ProxmoxCluster:
+        endpoint: dict[str, Any] = {"host": move.endpoint.host, "port": move.endpoint.port}
         change: dict[str, Any] = {
-            "metadata": {"resourceVersion": obj.metadata.resource_version},
-            "spec": {"controlPlaneEndpoint": where},
+            "metadata": {"resourceVersion": move.resource_version},
+            "spec": {"controlPlaneEndpoint": endpoint},
         }
-        await self._kube.merge(ProxmoxCluster, obj.name, change, obj.namespace)
+        return await self._kube.merge(ProxmoxCluster, move.key.name, change, move.key.namespace)
 
-    async def _put_pool(self, obj: ProxmoxCluster, pool: MadePool, grace: int) -> None:
-        config = pool.config
-        made = InClusterIPPool(
-            metadata=ObjectMeta(
-                name=pool.name,
-                namespace=obj.namespace,
-                labels={CLUSTER_NAME: cluster_name(obj), ZONE_LABEL: pool.zone},
-                owner_references=(own(obj),),
-            ),
-            spec=PoolSpec(
-                addresses=config.addresses,
-                prefix=config.prefix,
-                gateway=config.gateway,
-                address_reuse_grace_period_seconds=grace,
-            ),
-        )
-        await self._kube.apply(made, force=True)
-
-    async def _ask_endpoint(self, obj: ProxmoxCluster, move: plan.AskEndpoint) -> None:
-        cluster = cluster_name(obj)
-        meta = ObjectMeta(
-            name=endpoint_claim(obj),
-            namespace=obj.namespace,
-            labels={CLUSTER_NAME: cluster},
-            owner_references=(own(obj),),
-        )
-        ref = IpamPoolRef(api_group=move.pool.api_group, kind=move.pool.kind, name=move.pool.name)
-        spec = IPAddressClaimSpec(cluster_name=cluster, pool_ref=ref)
+    async def _create(self, claim: IPAddressClaim) -> None:
         try:
-            await self._kube.create(IPAddressClaim(metadata=meta, spec=spec))
+            await self._kube.create(claim)
         except AlreadyExists:
             return
 
-    async def _delete(self, kind: Any, obj: ProxmoxCluster, name: str) -> None:
+    async def _delete(self, kind: Any, name: str, namespace: str) -> None:
         try:
-            await self._kube.delete(kind, name, obj.namespace)
+            await self._kube.delete(kind, name, namespace)
         except NotFound:
             return
 
-    # ---- what wakes it
+    # ---- events from caches and inventories
 
-    def _of_machine(self, machine: ProxmoxMachine) -> Iterable[Key]:
+    def _cluster_changed(
+        self, old: ProxmoxCluster | None, new: ProxmoxCluster | None, listed: bool
+    ) -> None:
+        """Disconnect the regions of a deleted cluster."""
+        if new is None and old is not None:
+            self._registry.remove(Key(old.namespace, old.name))
+
+    def _machine_keys(self, machine: ProxmoxMachine) -> Iterable[Key]:
         key = cluster_key(machine)
-        named = [c for c in self._clusters.list(machine.namespace) if key and _is_of(c, key)]
-        return [Key(c.namespace, c.name) for c in named]
+        clusters = self._clusters.list(machine.namespace)
+        return [Key(c.namespace, c.name) for c in clusters if key and cluster_name(c) == key.name]
 
-    def _of_address(self, address: IPAddress) -> Iterable[Key]:
+    def _address_keys(self, address: IPAddress) -> Iterable[Key]:
         claim = address.spec.claim_ref.name
-        found = self._clusters.list(address.namespace)
-        return [Key(c.namespace, c.name) for c in found if endpoint_claim(c) == claim]
+        clusters = self._clusters.list(address.namespace)
+        return [Key(c.namespace, c.name) for c in clusters if endpoint_claim(c) == claim]
 
     def listen(self, wake: Callable[[Key], None]) -> None:
-        """Let regions and hosts that come and go wake it."""
+        """Enqueue all clusters when the health of a region or a host changes."""
 
-        def on_event(event: Event) -> None:
-            if isinstance(event, Health) or isinstance(event.after or event.before, HostSeen):
+        def on_event(event: InventoryEvent) -> None:
+            if isinstance(event, InventoryHealth) or _is_host(event):
                 for cluster in self._clusters.list():
                     wake(Key(cluster.namespace, cluster.name))
 
@@ -179,13 +176,17 @@ class ClusterReconciler:
 
 
 def needs(obj: ProxmoxCluster) -> bool:
-    """Objects that somebody else manages are left alone."""
+    """Whether the object is ours to reconcile; externally managed ones are not."""
     return MANAGED_BY not in obj.metadata.annotations and MANAGED_BY not in obj.metadata.labels
 
 
-def _ground_keys(cluster: Cluster) -> Iterable[Key]:
-    key = ground_key(cluster)
+def _proxmox_cluster_keys(cluster: Cluster) -> Iterable[Key]:
+    key = proxmox_cluster_key(cluster)
     return (key,) if key else ()
+
+
+def _is_host(change: InventoryChange) -> bool:
+    return isinstance(change.after or change.before, ObservedHost)
 
 
 def _owner_keys(obj: Any) -> Iterable[Key]:
@@ -193,18 +194,5 @@ def _owner_keys(obj: Any) -> Iterable[Key]:
     return [Key(obj.namespace, o.name) for o in owners if o.kind == ProxmoxCluster.resource.kind]
 
 
-def _is_of(cluster: ProxmoxCluster, key: Key) -> bool:
-    return cluster_name(cluster) == key.name
-
-
-def _is_coming_or_going(old: Any, new: Any) -> bool:
+def _is_created_or_deleted(old: Any, new: Any) -> bool:
     return old is None or new is None
-
-
-def _again(obj: ProxmoxCluster, move: Move) -> float | None:
-    brings = obj.spec.credentials_ref is not None or bool(obj.spec.regions)
-    if isinstance(move, Done):
-        return CREDENTIALS if brings else None
-    if isinstance(move, Wait) and not obj.deleting:
-        return MENDED if brings else SAFETY
-    return POLLED

@@ -1,223 +1,319 @@
 """
-The decision for a cluster's ground, and its status. Pure.
+Decides the next move of a ProxmoxCluster. Pure.
 
-Pools first, then the endpoint; regions are only watched. One region that is down makes the ground
-not ready, but takes back nothing: what was provisioned stays so, and the other regions work on.
+The order: connect the regions of its credentials, apply the IP pools, add finalizers to the
+Secrets, set the control plane endpoint. A region that does not answer makes the cluster not ready;
+what was provisioned stays so, and the other regions continue.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
-from moxwell.api.conditions import Condition, Truth
+from moxwell.api.capi.core import Cluster
+from moxwell.api.capi.shared import CLUSTER_NAME, FailureDomain
 from moxwell.api.infra.cluster import (
-    ClusterStatus,
-    Endpoint,
-    LocalRef,
+    ControlPlaneEndpoint,
     ProxmoxCluster,
     RegionHealth,
     SecretRef,
-    ZoneRef,
 )
-from moxwell.api.infra.machine import Initialization
 from moxwell.api.infra.network import PoolRef
-from moxwell.controllers.infra.cluster.see import GRACE_SECONDS, Seen
+from moxwell.api.infra.zone_settings import GeneratedPool, generated_pools
+from moxwell.api.ipam import (
+    InClusterIPPool,
+    IPAddressClaim,
+    IPAddressClaimSpec,
+    IPPoolReference,
+    PoolSpec,
+)
+from moxwell.api.kinds import owner_reference
+from moxwell.api.meta import ObjectMeta
+from moxwell.controllers.infra.zone_defaults import cluster_name
+from moxwell.pve.config import RegionConfig
+from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
-from moxwell.scheduling.zone_settings import MadePool
 
 API_PORT = 6443
-UNKNOWN = frozenset({"RegionUnreachable"})
+ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
+REUSE_GRACE_SECONDS = 60  # before a released address is given again
+
+
+class ClusterReason(StrEnum):
+    """Reasons of the conditions of a ProxmoxCluster and of ``Wait`` moves."""
+
+    PROVISIONED = "Provisioned"
+    WAITING_FOR_CLUSTER = "WaitingForCluster"
+    WAITING_FOR_MACHINES = "WaitingForMachines"
+    WAITING_FOR_ADDRESSES = "WaitingForAddresses"
+    WAITING_FOR_ENDPOINT = "WaitingForEndpoint"
+    MISSING_ENDPOINT = "MissingControlPlaneEndpoint"
+    REGION_UNREACHABLE = "RegionUnreachable"
+    SOME_REGIONS_UNREACHABLE = "SomeRegionsUnreachable"
+    PROXMOX_UNREACHABLE = "ProxmoxUnreachable"
+    NOT_OBSERVED = "NotObserved"
+    DELETING = "Deleting"
 
 
 @dataclass(frozen=True, slots=True)
-class PutPools:
-    """Make pools, or bring them up to date; remove those that are wanted no more."""
+class ObservedCluster:
+    """Everything one pass observed of a ProxmoxCluster."""
 
-    pools: tuple[MadePool, ...]
+    cluster: Cluster | None = None
+    regions: tuple[RegionHealth, ...] = ()
+    problem: str = ""  # why the regions cannot be resolved
+    problem_reason: str = ""
+    own_regions: tuple[RegionConfig, ...] = field(default=(), repr=False)  # from its Secrets
+    connected_regions: tuple[RegionConfig, ...] = field(default=(), repr=False)
+    failure_domains: tuple[FailureDomain, ...] = ()
+    pools: Mapping[str, InClusterIPPool] = field(default_factory=dict)  # owned or wanted, by name
+    owned_pools: frozenset[str] = frozenset()
+    endpoint_claimed: bool = False
+    endpoint_address: str = ""  # given for the claim
+    unprotected_secrets: tuple[SecretRef, ...] = ()  # without our finalizer or the move label
+    protected_secrets: tuple[SecretRef, ...] = ()  # with our finalizer, used by no other cluster
+    machines: tuple[str, ...] = ()
+    owned_claims: tuple[str, ...] = ()
+    addresses_in_use: Mapping[str, int] = field(default_factory=dict)  # by pool
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectRegions:
+    """Connect the regions of the cluster's Secrets, or reconnect them with new credentials."""
+
+    owner: Key
+    regions: tuple[RegionConfig, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPools:
+    """Create or update the cluster's IP pools, and delete those no longer wanted."""
+
+    namespace: str
+    pools: tuple[InClusterIPPool, ...]
     unwanted: tuple[str, ...] = ()
-    grace: int = GRACE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class HoldSecrets:
-    """Keep the credentials as long as guests exist, and let ``clusterctl move`` take them along."""
+class ProtectSecrets:
+    """Add a finalizer to the Secrets, and the label that lets ``clusterctl move`` include them."""
 
+    namespace: str  # of the cluster: only Secrets there are moved
     refs: tuple[SecretRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSecrets:
-    """The last guest is gone: the credentials may go too."""
+    """Remove the finalizer from the Secrets after the last guest is gone."""
 
     refs: tuple[SecretRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AskEndpoint:
-    """Claim an address for the control plane."""
+class ClaimEndpoint:
+    """Claim an address for the control plane endpoint."""
 
-    pool: PoolRef
-
-
-@dataclass(frozen=True, slots=True)
-class PutEndpoint:
-    """Write the endpoint into the spec, where Cluster API reads it."""
-
-    endpoint: Endpoint
+    claim: IPAddressClaim
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Give the endpoint's address back."""
+class SetEndpoint:
+    """Write the control plane endpoint to the spec, where Cluster API reads it."""
 
+    key: Key
+    resource_version: str
+    endpoint: ControlPlaneEndpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseEndpoint:
+    """Delete the IPAddressClaim of the endpoint."""
+
+    namespace: str
     claims: tuple[str, ...]
 
 
-Move = PutPools | HoldSecrets | ReleaseSecrets | AskEndpoint | PutEndpoint | GiveBack | Wait | Done
+Move = (
+    ConnectRegions
+    | ApplyPools
+    | ProtectSecrets
+    | ReleaseSecrets
+    | ClaimEndpoint
+    | SetEndpoint
+    | ReleaseEndpoint
+    | Wait
+    | Done
+)
 
 
-def next_move(obj: ProxmoxCluster, seen: Seen) -> Move:
-    """The one thing to do next, decided from what is true now."""
+def plan(obj: ProxmoxCluster, seen: ObservedCluster) -> Move:
+    """The one next move."""
+    if _must_connect(obj, seen):
+        return ConnectRegions(Key(obj.namespace, obj.name), seen.own_regions)
     if obj.deleting:
-        return _unmake(seen)
-    if seen.stuck is not None:
-        return seen.stuck
-    if seen.pools_missing or seen.pools_unwanted:
-        return PutPools(seen.pools_missing, seen.pools_unwanted, seen.grace)
-    if seen.secrets_loose:
-        return HoldSecrets(seen.secrets_loose)
+        return _delete(obj, seen)
+    if seen.cluster is None:
+        return Wait(ClusterReason.WAITING_FOR_CLUSTER, "no Cluster owns this object yet")
+    missing, unwanted = missing_pools(obj, seen), unwanted_pools(obj, seen)
+    if missing or unwanted:
+        pools = tuple(_pool(obj, pool, _grace(obj, seen)) for pool in missing)
+        return ApplyPools(obj.namespace, pools, unwanted)
+    if seen.unprotected_secrets:
+        return ProtectSecrets(obj.namespace, seen.unprotected_secrets)
     if seen.problem:
         return Wait(seen.problem_reason, seen.problem)
-    return _endpoint(obj, seen) or _regions(seen)
+    return _endpoint(obj, seen, seen.cluster) or _regions(seen)
 
 
-def _unmake(seen: Seen) -> Move:
-    if seen.machines:
-        some = ", ".join(seen.machines[:5]) + (" …" if len(seen.machines) > 5 else "")
-        return Wait("WaitingForMachines", f"{len(seen.machines)} machines are left: {some}")
-    if seen.owned_claims:
-        return GiveBack(seen.owned_claims)
-    if seen.addresses_left:
-        return Wait("WaitingForAddresses", f"{seen.addresses_left} addresses are still given")
-    if seen.pools_unwanted:
-        return PutPools((), seen.pools_unwanted)
-    if seen.secrets_held:
-        return ReleaseSecrets(seen.secrets_held)
-    return Done()
-
-
-def _endpoint(obj: ProxmoxCluster, seen: Seen) -> Move | None:
-    own = obj.spec.control_plane_endpoint
-    if own and own.host:
-        return None
-    if seen.endpoint is not None:
-        return PutEndpoint(seen.endpoint)
-    pool = obj.spec.control_plane_endpoint_pool
-    if pool is not None:
-        if seen.endpoint_given:
-            return PutEndpoint(Endpoint(host=seen.endpoint_given, port=_port(seen)))
-        if seen.endpoint_claimed:
-            return Wait("WaitingForEndpoint", f"no answer yet from {pool.kind} {pool.name}")
-        return AskEndpoint(pool)
-    if obj.spec.external_managed_control_plane:
-        return Wait("MissingControlPlaneEndpoint", "the control plane has not brought one yet")
-    return Wait(
-        "MissingControlPlaneEndpoint",
-        "set spec.controlPlaneEndpoint, a controlPlaneEndpointPool, or externalManagedControlPlane",
-    )
-
-
-def _port(seen: Seen) -> int:
-    network = seen.cluster.spec.cluster_network if seen.cluster else None
-    return (network.api_server_port if network else None) or API_PORT
-
-
-def _regions(seen: Seen) -> Move:
-    down = [r for r in seen.regions if not r.available]
-    if down:
-        said = "; ".join(_told(r) for r in down)
-        return Wait("RegionUnreachable", said)
-    return Done()
-
-
-def describe(obj: ProxmoxCluster, seen: Seen, move: Move) -> ClusterStatus:
-    """What is true of the ground."""
-    usable = any(r.available for r in seen.regions) and not seen.problem
-    made = bool(obj.status.initialization.provisioned) or (
-        usable and (isinstance(move, Done) or _only_down(move))
-    )
-    known = obj.status.failure_domains if seen.problem else ()
-    return ClusterStatus(
-        conditions=(
-            _condition(obj, "Ready", _verdict(obj, move)),
-            _condition(obj, "ProxmoxAvailable", _available(seen)),
-        ),
-        initialization=Initialization(provisioned=made or None),
-        failure_domains=seen.domains or known,
-        regions=seen.regions,
-        in_cluster_ip_pool_ref=tuple(LocalRef(name=p.name) for p in seen.pools),
-        in_cluster_zone_ref=_zone_refs(seen),
-        next_move=_next(move),
-        observed_generation=obj.metadata.generation,
-    )
-
-
-def _condition(obj: ProxmoxCluster, type_: str, said: tuple[Truth, str, str]) -> Condition:
-    truth, reason, message = said
-    return Condition(
-        type=type_,
-        status=truth,
-        reason=reason,
-        message=message,
-        observed_generation=obj.metadata.generation,
-    )
-
-
-def _only_down(move: Move) -> bool:
-    return isinstance(move, Wait) and move.reason in UNKNOWN
-
-
-def _verdict(obj: ProxmoxCluster, move: Move) -> tuple[Truth, str, str]:
-    if isinstance(move, Wait):
-        return ("Unknown" if move.reason in UNKNOWN else "False"), move.reason, move.message
-    if obj.deleting:
-        return "False", "Deleting", f"next: {_next(move)}"
-    if isinstance(move, Done):
-        return "True", "Provisioned", ""
-    return "False", type(move).__name__, f"next: {_next(move)}"
-
-
-def _available(seen: Seen) -> tuple[Truth, str, str]:
-    if seen.problem:
-        return "False", seen.problem_reason, seen.problem
-    if not seen.regions:
-        return "Unknown", "NotLooked", ""
-    down = [r for r in seen.regions if not r.available]
-    if not down:
-        return "True", "Provisioned", ""
-    said = "; ".join(_told(r) for r in down)
-    some = "SomeRegionsUnreachable" if len(down) < len(seen.regions) else "ProxmoxUnreachable"
-    return "False", some, said
-
-
-def _told(health: RegionHealth) -> str:
-    named = health.message.startswith("region ")
-    return health.message if named else f"region {health.name}: {health.message}"
-
-
-def _zone_refs(seen: Seen) -> tuple[ZoneRef, ...]:
-    zones: dict[str, dict[int, str]] = {}
-    for pool in seen.pools:
-        zones.setdefault(pool.zone, {})[pool.family] = pool.name
-    return tuple(
-        ZoneRef(
-            zone=zone,
-            v4=LocalRef(name=found[4]) if 4 in found else None,
-            v6=LocalRef(name=found[6]) if 6 in found else None,
-        )
-        for zone, found in sorted(zones.items())
-    )
-
-
-def _next(move: Move) -> str:
+def name_of(move: Move) -> str:
+    """The value of ``status.nextMove``."""
     if isinstance(move, Done):
         return ""
     return f"wait: {move.reason}" if isinstance(move, Wait) else type(move).__name__
+
+
+def _must_connect(obj: ProxmoxCluster, seen: ObservedCluster) -> bool:
+    if seen.problem or (obj.deleting and not seen.machines):
+        return False
+    return seen.own_regions != seen.connected_regions
+
+
+def _delete(obj: ProxmoxCluster, seen: ObservedCluster) -> Move:
+    if seen.machines:
+        some = ", ".join(seen.machines[:5]) + (" …" if len(seen.machines) > 5 else "")
+        message = f"{len(seen.machines)} machines remain: {some}"
+        return Wait(ClusterReason.WAITING_FOR_MACHINES, message)
+    if seen.owned_claims:
+        return ReleaseEndpoint(obj.namespace, seen.owned_claims)
+    unwanted = unwanted_pools(obj, seen)
+    in_use = sum(seen.addresses_in_use.get(name, 0) for name in unwanted)
+    if in_use:  # the IPAM provider does not delete a pool with addresses in use
+        return Wait(ClusterReason.WAITING_FOR_ADDRESSES, f"{in_use} addresses are still in use")
+    if unwanted:
+        return ApplyPools(obj.namespace, (), unwanted)
+    if seen.protected_secrets:
+        return ReleaseSecrets(seen.protected_secrets)
+    return Done()
+
+
+# ---- pools
+
+
+def _is_leaving(obj: ProxmoxCluster, seen: ObservedCluster) -> bool:
+    return obj.deleting or (seen.cluster is not None and seen.cluster.deleting)
+
+
+def _grace(obj: ProxmoxCluster, seen: ObservedCluster) -> int:
+    """No address of a pool that is about to be deleted is given again, so none has to wait."""
+    return 0 if _is_leaving(obj, seen) else REUSE_GRACE_SECONDS
+
+
+def missing_pools(obj: ProxmoxCluster, seen: ObservedCluster) -> tuple[GeneratedPool, ...]:
+    """The pools that do not exist or differ from the spec."""
+    wanted = generated_pools(cluster_name(obj), obj.spec)
+    leaving = _is_leaving(obj, seen)
+    return tuple(p for p in wanted if not _is_applied(p, seen.pools.get(p.name), leaving=leaving))
+
+
+def unwanted_pools(obj: ProxmoxCluster, seen: ObservedCluster) -> tuple[str, ...]:
+    """The owned pools that the spec does not contain; all of them while deleting."""
+    wanted = {p.name for p in generated_pools(cluster_name(obj), obj.spec)}
+    return tuple(
+        name
+        for name, pool in sorted(seen.pools.items())
+        if name in seen.owned_pools and not pool.deleting and (name not in wanted or obj.deleting)
+    )
+
+
+def _is_applied(wanted: GeneratedPool, found: InClusterIPPool | None, *, leaving: bool) -> bool:
+    if found is None or (leaving and found.spec.address_reuse_grace_period_seconds):
+        return False
+    spec, config = found.spec, wanted.config
+    have = (tuple(spec.addresses), spec.prefix, spec.gateway)
+    return have == (tuple(config.addresses), config.prefix, config.gateway)
+
+
+def _pool(obj: ProxmoxCluster, pool: GeneratedPool, grace: int) -> InClusterIPPool:
+    config = pool.config
+    return InClusterIPPool(
+        metadata=_owned(obj, pool.name, {ZONE_LABEL: pool.zone}),
+        spec=PoolSpec(
+            addresses=config.addresses,
+            prefix=config.prefix,
+            gateway=config.gateway,
+            address_reuse_grace_period_seconds=grace,
+        ),
+    )
+
+
+def _owned(obj: ProxmoxCluster, name: str, labels: Mapping[str, Any]) -> ObjectMeta:
+    return ObjectMeta(
+        name=name,
+        namespace=obj.namespace,
+        labels={CLUSTER_NAME: cluster_name(obj), **labels},
+        owner_references=(owner_reference(obj),),
+    )
+
+
+# ---- endpoint and regions
+
+
+def endpoint_claim(obj: ProxmoxCluster) -> str:
+    """The name of the IPAddressClaim of the control plane endpoint."""
+    return f"{cluster_name(obj)}-endpoint"
+
+
+def _endpoint(obj: ProxmoxCluster, seen: ObservedCluster, cluster: Cluster) -> Move | None:
+    own, of_cluster = obj.spec.control_plane_endpoint, cluster.spec.control_plane_endpoint
+    if own and own.host:
+        return None
+    if of_cluster.host:
+        return _set_endpoint(obj, of_cluster.host, of_cluster.port)
+    pool = obj.spec.control_plane_endpoint_pool
+    if pool is not None:
+        return _endpoint_from_pool(obj, seen, cluster, pool)
+    message = (
+        "set spec.controlPlaneEndpoint, spec.controlPlaneEndpointPool or "
+        "spec.externalManagedControlPlane"
+    )
+    if obj.spec.external_managed_control_plane:
+        message = "the control plane provider has not set the endpoint yet"
+    return Wait(ClusterReason.MISSING_ENDPOINT, message)
+
+
+def _endpoint_from_pool(
+    obj: ProxmoxCluster, seen: ObservedCluster, cluster: Cluster, pool: PoolRef
+) -> Move:
+    if seen.endpoint_address:
+        network = cluster.spec.cluster_network
+        port = (network.api_server_port if network else None) or API_PORT
+        return _set_endpoint(obj, seen.endpoint_address, port)
+    if seen.endpoint_claimed:
+        message = f"no address yet from {pool.kind} {pool.name}"
+        return Wait(ClusterReason.WAITING_FOR_ENDPOINT, message)
+    ref = IPPoolReference(api_group=pool.api_group, kind=pool.kind, name=pool.name)
+    spec = IPAddressClaimSpec(cluster_name=cluster_name(obj), pool_ref=ref)
+    metadata = _owned(obj, endpoint_claim(obj), {})
+    return ClaimEndpoint(IPAddressClaim(metadata=metadata, spec=spec))
+
+
+def _set_endpoint(obj: ProxmoxCluster, host: str, port: int) -> SetEndpoint:
+    endpoint = ControlPlaneEndpoint(host=host, port=port)
+    version = obj.metadata.resource_version
+    return SetEndpoint(Key(obj.namespace, obj.name), version, endpoint)
+
+
+def _regions(seen: ObservedCluster) -> Move:
+    down = unreachable_regions(seen)
+    return Wait(ClusterReason.REGION_UNREACHABLE, down) if down else Done()
+
+
+def unreachable_regions(seen: ObservedCluster) -> str:
+    """A message about every region that does not answer; empty if all do."""
+    return "; ".join(_message(r) for r in seen.regions if not r.available)
+
+
+def _message(health: RegionHealth) -> str:
+    named = health.message.startswith("region ")
+    return health.message if named else f"region {health.name}: {health.message}"

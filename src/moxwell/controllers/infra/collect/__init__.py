@@ -1,1 +1,1 @@
-"""``infra.collect``: guests and seed disks that nobody owns any more."""
+"""``infra.collect``: reports orphaned guests and deletes orphaned bootstrap ISOs."""

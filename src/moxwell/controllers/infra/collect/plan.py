@@ -1,47 +1,77 @@
 """
-What is left over: both sides listed, and the difference by mark. Pure.
+Decides which guests and bootstrap ISOs are orphans: they bear an owner mark without an owner. Pure.
 
-In flow the guests and ISOs of a region that bear a mark, and every owner the API knows; out flow
-those without an owner. An object that cannot be read is an owner all the same. What is new is left
-alone for a while: its owner may be on its way.
+A new orphan is left alone for ten minutes, because its owner may not be in the cache yet.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from moxwell.controllers.infra.machine.observed import KEPT
-from moxwell.pve.model import GuestSeen
-from moxwell.pve.ownership import FAMILY_TAG, SHELL_TAG, Mark
+from moxwell.controllers.infra.machine.names import BOOTSTRAP_ISO, KEPT
+from moxwell.pve.model import ObservedGuest
+from moxwell.pve.ownership import FAMILY_TAG, Mark, is_helper_vm
+from moxwell.pve.steps import DeleteVolume, StorageOnHost
 
-PATIENCE_SECONDS = 600.0
-_SEED = re.compile(r":iso/moxwell-seed-(\d+)-([0-9a-f]+)\.iso$")
+GRACE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A guest or a seed disk whose owner is gone."""
+    """A guest or a bootstrap ISO whose owner does not exist."""
 
     region: str
     host: str
-    name: str  # the VMID, or the volume id
-    key: str  # of the mark
+    name: str  # the VMID, or the volume ID
+    key: str  # of the owner mark
 
     @property
     def is_guest(self) -> bool:
         return self.name.isdigit()
 
 
+@dataclass(frozen=True, slots=True)
+class ObservedOrphans:
+    """The orphans of all reachable regions, since when each is known, and the time."""
+
+    regions: tuple[str, ...] = ()
+    since: Mapping[Orphan, float] = field(default_factory=dict)
+    now: float = 0.0
+    owners_unreadable: bool = False  # a ProxmoxMachine cannot be decoded and may be the owner
+
+
+@dataclass(frozen=True, slots=True)
+class CollectOrphans:
+    """Report these guests and delete these ISOs."""
+
+    regions: tuple[str, ...]
+    guests: tuple[Orphan, ...]
+    deletions: tuple[DeleteVolume, ...] = ()
+
+
+def plan(seen: ObservedOrphans) -> CollectOrphans:
+    """
+    Report guests, never delete them; delete ISOs.
+
+    Another management cluster may own a guest on the same Proxmox VE cluster.
+    """
+    due = [o for o, since in seen.since.items() if seen.now - since >= GRACE_SECONDS]
+    orphans = sorted(due, key=lambda o: (o.region, o.name))
+    isos = [] if seen.owners_unreadable else [o for o in orphans if not o.is_guest]
+    return CollectOrphans(
+        seen.regions, tuple(o for o in orphans if o.is_guest), tuple(_delete(o) for o in isos)
+    )
+
+
 def orphaned_guests(
-    region: str, guests: Iterable[GuestSeen], owners: Collection[str]
+    region: str, guests: Iterable[ObservedGuest], owners: Collection[str]
 ) -> tuple[Orphan, ...]:
-    """Guests of machines that bear a mark nobody has; templates, kept ones, carriers excepted."""
+    """Guests with an unknown owner mark, without templates, kept guests and CSI helper VMs."""
     return tuple(
         Orphan(region, g.host, str(g.vmid), g.owner_keys[0])
         for g in guests
         if FAMILY_TAG in g.tags
         and KEPT not in g.tags
-        and SHELL_TAG not in g.tags
+        and not is_helper_vm(g.tags)
         and not g.template
         and len(g.owner_keys) == 1
         and g.owner_keys[0] not in owners
@@ -49,31 +79,22 @@ def orphaned_guests(
 
 
 def orphaned_isos(
-    region: str, host: str, volids: Iterable[str], wanted: Mapping[str, int]
+    region: str, host: str, volids: Iterable[str], owners: Mapping[str, int]
 ) -> tuple[Orphan, ...]:
-    """Seed disks of machines that are gone, or that have another id by now."""
+    """Bootstrap ISOs of machines that do not exist or have another VMID."""
     found = []
     for volid in volids:
-        match = _SEED.search(volid)
-        if match and wanted.get(match[2]) != int(match[1]):
+        match = BOOTSTRAP_ISO.search(volid)
+        if match and owners.get(match[2]) != int(match[1]):
             found.append(Orphan(region, host, volid, match[2]))
     return tuple(found)
 
 
-def ripe(
-    first_seen: dict[Orphan, float], now_there: Collection[Orphan], now: float
-) -> list[Orphan]:
-    """Those that have been orphans for long enough; forgets the ones that are not any more."""
-    for gone in set(first_seen) - set(now_there):
-        del first_seen[gone]
-    for orphan in now_there:
-        first_seen.setdefault(orphan, now)
-    return sorted(
-        (o for o, at in first_seen.items() if now - at >= PATIENCE_SECONDS),
-        key=lambda o: (o.region, o.name),
-    )
-
-
 def key_of(uid: str) -> str:
-    """The key that tags hold of a UID."""
+    """The owner key of a UID, as tags and file names contain it."""
     return Mark(uid).key
+
+
+def _delete(orphan: Orphan) -> DeleteVolume:
+    storage = StorageOnHost(orphan.region, orphan.host, orphan.name.partition(":")[0])
+    return DeleteVolume(storage=storage, mark=Mark(orphan.key), volid=orphan.name)

@@ -1,1 +1,1 @@
-"""``infra.machine``: one guest for each ProxmoxMachine, from claim to end."""
+"""``infra.machine``: one Proxmox guest for each ProxmoxMachine."""

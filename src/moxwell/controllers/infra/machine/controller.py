@@ -1,58 +1,66 @@
 """
-The loop: look, decide, take one step, tell. And what wakes it: objects, tasks, guests, regions.
+``infra.machine``: one Proxmox guest for each ProxmoxMachine.
 
-In flow ProxmoxMachines, out flow guests. All state is elsewhere: in the object's spec (the claim),
-on the guest (the mark) and, as hints that may be lost, in the helpers given to the constructor.
+State lives in the spec (the claim) and on the guest (the owner mark). Task back-off, ISO cache,
+reservations and agent polling are kept in memory and may be lost.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import msgspec
+from typing import Any, assert_never
 
 from moxwell.api.capi.core import Machine
 from moxwell.api.capi.shared import CLUSTER_NAME, MANAGED_BY
 from moxwell.api.infra.cluster import ProxmoxCluster
-from moxwell.api.infra.machine import MachineStatus, ProxmoxMachine
-from moxwell.api.ipam import IPAddress, IPAddressClaim, IPAddressClaimSpec
-from moxwell.api.ipam import PoolRef as IpamPoolRef
-from moxwell.api.kinds import own
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.ipam import IPAddress, IPAddressClaim, IPAddressClaimSpec, IPPoolReference
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.infra.iso_cache import Shelves
-from moxwell.controllers.infra.machine import in_place, plan
+from moxwell.controllers.infra.iso_cache import IsoCache
 from moxwell.controllers.infra.machine.describe import describe
-from moxwell.controllers.infra.machine.guest_agent import Peer
-from moxwell.controllers.infra.machine.observed import Seen
-from moxwell.controllers.infra.machine.plan import Move, next_move
-from moxwell.controllers.infra.machine.see import Eyes
-from moxwell.controllers.infra.machine.stale_clone import Carcasses
+from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
+from moxwell.controllers.infra.machine.moves import (
+    AdoptGuest,
+    ClaimAddresses,
+    ForgetStaleClone,
+    MachineReason,
+    Move,
+    RecordApplied,
+    ReleaseAddresses,
+    ReserveVMID,
+    SetProviderID,
+    SpecPatch,
+    TakeStep,
+    name_of,
+)
+from moxwell.controllers.infra.machine.observed import ObservedMachine
+from moxwell.controllers.infra.machine.plan import plan
+from moxwell.controllers.infra.machine.see import MachineObserver
+from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver
 from moxwell.controllers.infra.owners import cluster_key
-from moxwell.controllers.infra.task_backoff import Setbacks
+from moxwell.controllers.infra.task_backoff import TaskBackoff
 from moxwell.kube.client import Kube
 from moxwell.kube.errors import AlreadyExists, NotFound
-from moxwell.pve.model import Change, Event, GuestSeen
+from moxwell.kube.reader import Reader
+from moxwell.pve.model import InventoryChange, InventoryEvent, ObservedGuest
 from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Regions
-from moxwell.pve.reservations import Ledger
-from moxwell.pve.steps import DeleteVolume, Step, UploadIso
-from moxwell.pve.tasks import Ended
+from moxwell.pve.reservations import Reservations
+from moxwell.pve.steps import DeleteVolume, ResizeDisk, UploadIso
+from moxwell.pve.tasks import TaskEnded
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
-from moxwell.runtime.reconciler import Note, Outcome
+from moxwell.runtime.reconciler import Note, Reconciler
 from moxwell.runtime.watches import Watch
 
 NAME = "infra.machine"
 FINALIZER = "proxmoxmachine.infrastructure.cluster.x-k8s.io"
-ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
 BY_MARK, BY_CLUSTER = "infra.mark", "infra.cluster"
-AT_ONCE, POLLED, SAFETY, ROOM = 0.1, 3.0, 60.0, 15.0
-KEPT_DISK = 600.0  # somebody may have taken it away
-TOLD = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveCarcass", "RemoveDisk"})
+AT_ONCE, POLL_SECONDS, SAFETY_SECONDS = 0.1, 3.0, 60.0
+EVENTS = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveStaleClone", "RemoveDisk"})
 
 
-class MachineReconciler:
-    """One guest for each ProxmoxMachine."""
+class MachineReconciler(Reconciler[ProxmoxMachine, ObservedMachine, Move, dict[str, Any]]):
+    """Creates, maintains and deletes the guest of each ProxmoxMachine."""
 
     kind = ProxmoxMachine
     finalizer = FINALIZER
@@ -63,189 +71,211 @@ class MachineReconciler:
         regions: Regions,
         machines: Cache[ProxmoxMachine],
         *,
-        eyes: Eyes,
-        peer: Peer,
-        ledger: Ledger,
-        setbacks: Setbacks,
-        shelves: Shelves,
-        carcasses: Carcasses,
+        observer: MachineObserver,
+        agent: GuestAgentProbe,
+        reservations: Reservations,
+        backoff: TaskBackoff,
+        isos: IsoCache,
+        stale_clones: StaleCloneObserver,
     ) -> None:
         self._kube, self._regions, self._machines = kube, regions, machines
-        self._eyes, self._peer, self._ledger = eyes, peer, ledger
-        self._setbacks, self._shelves, self._carcasses = setbacks, shelves, carcasses
-        machines.add_index(BY_MARK, _marks)
-        machines.add_index(BY_CLUSTER, _cluster)
+        self._observer, self._agent, self._reservations = observer, agent, reservations
+        self._backoff, self._isos, self._stale_clones = backoff, isos, stale_clones
+        machines.add_index(BY_MARK, _guest_index)
+        machines.add_index(BY_CLUSTER, _cluster_index)
+        machines.subscribe(self._machine_changed)
         self.watches: Sequence[Watch] = (
-            Watch(Machine, _infra_key),
-            Watch(ProxmoxCluster, self._of_cluster),
+            Watch(Machine, _machine_keys),
+            Watch(ProxmoxCluster, self._cluster_keys),
             Watch(IPAddressClaim, _owner_keys),
-            Watch(IPAddress, self._of_address),
+            Watch(IPAddress, _address_keys),
         )
 
-    async def reconcile(self, obj: ProxmoxMachine) -> Outcome[MachineStatus]:
-        """One look and at most one step."""
-        if obj.spec.claim is not None:
-            self._ledger.settle(obj.uid)
-        seen = await self._eyes.see(obj)
-        move = next_move(obj, seen)
-        again = await self._take(obj, seen, move)
-        settled = isinstance(move, Done)
-        if settled or isinstance(move, plan.NameIt | plan.TakeClaim):
-            self._setbacks.forget(Key(obj.namespace, obj.name))
-            self._carcasses.forget(obj)
-        if settled and obj.deleting:
-            self._ledger.settle(obj.uid)
-            self._peer.forget(obj)
-        return Outcome(describe(obj, seen, move), again, settled, _notes(move))
+    async def see(self, obj: ProxmoxMachine, reader: Reader) -> ObservedMachine:
+        """Observe the machine; see :mod:`.see`."""
+        return await self._observer.see(obj, reader)
 
-    # ---- steps
+    def plan(self, obj: ProxmoxMachine, seen: ObservedMachine) -> Move:
+        """Decide the next move; see :mod:`.plan`."""
+        return plan(obj, seen)
 
-    async def _take(self, obj: ProxmoxMachine, seen: Seen, move: Move) -> float | None:
-        """Take the move; answers when to look again if nothing wakes us before."""
+    def describe(self, obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> dict[str, Any]:
+        """Compute the status; see :mod:`.describe`."""
+        return describe(obj, seen, move)
+
+    def events(self, obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> Sequence[Note]:
+        """Events for placements and for the main steps."""
+        if isinstance(move, ReserveVMID):
+            names = ", ".join(move.claim.stale_clones)
+            text = f"abandoned {names}: a clone could not be completed"
+            warning = (Note(MachineReason.STALE_CLONE, text, "Warning"),) if names else ()
+            return (Note(MachineReason.PLACED, move.message), *warning)
+        name = name_of(move)
+        if isinstance(move, TakeStep) and name in EVENTS:
+            return (Note(name, f"{name} guest {move.step.vmid} in region {move.step.region}"),)
+        return ()
+
+    def requeue_after(self, obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> float | None:
+        """At once after a write whose result is known; later where only polling shows it."""
+        if isinstance(move, Done):
+            return None
+        if isinstance(move, Wait):
+            return move.requeue_after or seen.backoff_seconds or SAFETY_SECONDS
+        if isinstance(move, ClaimAddresses | ReleaseAddresses):
+            return POLL_SECONDS
+        if isinstance(move, TakeStep):
+            has_task = isinstance(move.step, UploadIso | DeleteVolume | ResizeDisk)
+            return AT_ONCE if has_task or move.step.expects() is not None else POLL_SECONDS
+        return AT_ONCE
+
+    # ---- act
+
+    async def act(self, move: Move) -> ProxmoxMachine | None:
+        """Execute a move; never waits for a task."""
         match move:
-            case Done():
+            case TakeStep():
+                await self._take_step(move)
+            case ClaimAddresses():
+                await self._claim_addresses(move)
+            case ReleaseAddresses():
+                await self._release_addresses(move)
+            case ReserveVMID() | AdoptGuest() | RecordApplied() | SetProviderID():
+                return await self._patch(move)
+            case ForgetStaleClone():
+                return await self._patch(move)
+            case Wait() | Done():
                 return None
-            case Wait():
-                return _pause(seen, move)
-            case Step():
-                return await self._step(obj, move)
-            case plan.TakeClaim():
-                await self._claim(obj, move)
-            case plan.Adopt():
-                await self._patch(obj, {"claim": msgspec.to_builtins(move.claim)})
-            case plan.ForgetCarcass():
-                await self._patch(obj, {"claim": {"left": list(move.left) or None}})
-            case plan.NameIt():
-                await self._patch(obj, {"providerID": move.provider_id})
-            case plan.AskAddresses():
-                await self._ask(obj, seen, move)
-            case plan.GiveBack():
-                await self._give_back(obj, move)
-        return POLLED  # the watch tells of our own writes
+            case _:
+                assert_never(move)
+        return None
 
-    async def _step(self, obj: ProxmoxMachine, step: Step) -> float:
-        """A running task leaves time for something else; what nobody will tell of is polled."""
-        upid = await self._regions[step.region].take(step, Key(obj.namespace, obj.name))
+    async def _take_step(self, move: TakeStep) -> None:
+        step = move.step
+        upid = await self._regions[step.region].perform(step, move.owner)
         if isinstance(step, UploadIso | DeleteVolume):
-            there = isinstance(step, UploadIso)
-            self._shelves.expect(upid, step.shelf, step.volid, there=there)
-        return AT_ONCE if upid is not None or step.expects() is not None else POLLED
+            exists = isinstance(step, UploadIso)
+            self._isos.expect(upid, step.storage, step.volid, exists=exists)
 
-    async def _claim(self, obj: ProxmoxMachine, move: plan.TakeClaim) -> None:
-        """The write that makes a choice a claim; bound to the version it was decided on."""
-        choice = move.choice
-        change = {
-            "region": choice.region,
-            "virtualMachineID": choice.vmid,
-            "claim": msgspec.to_builtins(choice.claim),
-        }
-        await self._patch(obj, change, {ZONE_LABEL: choice.claim.zone or "default"})
-
-    async def _patch(
-        self, obj: ProxmoxMachine, spec: dict[str, Any], labels: dict[str, str] | None = None
-    ) -> None:
-        meta: dict[str, Any] = {"resourceVersion": obj.metadata.resource_version}
-        if labels:
+    async def _patch(self, move: SpecPatch) -> ProxmoxMachine:
+        """Patch the spec; fails if the object changed since the decision."""
+        target = move.target
+        if isinstance(move, ReserveVMID):
+            self._reservations.promise(move.reservation)  # before anything is awaited
+        change = move.patch()
+        meta: dict[str, Any] = {"resourceVersion": target.resource_version}
+        if labels := change.pop("labels", None):
             meta["labels"] = labels
-        change = {"metadata": meta, "spec": spec}
-        await self._kube.merge(ProxmoxMachine, obj.name, change, obj.namespace)
+        body = {"metadata": meta, **change}
+        written = await self._kube.merge(ProxmoxMachine, target.name, body, target.namespace)
+        self._backoff.forget(target.key)
+        self._stale_clones.forget(target.uid)
+        return written
 
-    async def _ask(self, obj: ProxmoxMachine, seen: Seen, move: plan.AskAddresses) -> None:
+    async def _claim_addresses(self, move: ClaimAddresses) -> None:
         for name in move.wrong:
-            await self._delete_claim(obj, name)
-        cluster = seen.around.cluster.name if seen.around else ""
-        for want in move.wants:
+            await self._delete_claim(move.namespace, name)
+        for request in move.requests:
             meta = ObjectMeta(
-                name=want.name,
-                namespace=obj.namespace,
-                labels={CLUSTER_NAME: cluster, ZONE_LABEL: seen.zone.zone or "default"},
-                owner_references=(own(obj),),
+                name=request.name,
+                namespace=move.namespace,
+                labels={CLUSTER_NAME: move.cluster, **move.labels},
+                owner_references=(move.owner,),
             )
-            ref = IpamPoolRef(
-                api_group=want.pool.api_group, kind=want.pool.kind, name=want.pool.name
-            )
-            spec = IPAddressClaimSpec(cluster_name=cluster, pool_ref=ref)
+            pool = request.pool
+            ref = IPPoolReference(api_group=pool.api_group, kind=pool.kind, name=pool.name)
+            spec = IPAddressClaimSpec(cluster_name=move.cluster, pool_ref=ref)
             try:
                 await self._kube.create(IPAddressClaim(metadata=meta, spec=spec))
             except AlreadyExists:
-                continue  # the cache is a little behind, or the name is somebody else's
+                continue  # the cache is behind, or another object has the name
 
-    async def _give_back(self, obj: ProxmoxMachine, move: plan.GiveBack) -> None:
+    async def _release_addresses(self, move: ReleaseAddresses) -> None:
         for name in move.claims:
             if move.keep:
                 change = {"metadata": {"ownerReferences": None}}
-                await self._kube.merge(IPAddressClaim, name, change, obj.namespace)
+                await self._kube.merge(IPAddressClaim, name, change, move.namespace)
             else:
-                await self._delete_claim(obj, name)
+                await self._delete_claim(move.namespace, name)
 
-    async def _delete_claim(self, obj: ProxmoxMachine, name: str) -> None:
+    async def _delete_claim(self, namespace: str, name: str) -> None:
         try:
-            await self._kube.delete(IPAddressClaim, name, obj.namespace)
+            await self._kube.delete(IPAddressClaim, name, namespace)
         except NotFound:
             return
 
-    # ---- what wakes it
+    # ---- events from caches, tasks and inventories
 
-    def _of_cluster(self, cluster: ProxmoxCluster) -> Iterable[Key]:
+    def _machine_changed(
+        self, old: ProxmoxMachine | None, new: ProxmoxMachine | None, listed: bool
+    ) -> None:
+        """Release the reservation when the claim is visible; forget deleted machines."""
+        if new is None and old is not None:
+            self._reservations.settle(old.uid)
+            self._agent.forget(old.uid)
+            self._stale_clones.forget(old.uid)
+            self._backoff.forget(Key(old.namespace, old.name))
+        elif new is not None and new.spec.virtual_machine_id in self._reserved(new):
+            self._reservations.settle(new.uid)
+
+    def _reserved(self, machine: ProxmoxMachine) -> tuple[int, ...]:
+        return tuple(r.vmid for r in self._reservations.open() if r.owner == machine.uid)
+
+    def _cluster_keys(self, cluster: ProxmoxCluster) -> Iterable[Key]:
         key = cluster_key(cluster) or Key(cluster.namespace, cluster.name)
         return [Key(m.namespace, m.name) for m in self._machines.by(BY_CLUSTER, str(key))]
 
-    def _of_address(self, address: IPAddress) -> Iterable[Key]:
-        stem = address.spec.claim_ref.name.rpartition("-net")[0]
-        return [Key(address.namespace, stem)] if stem else []
-
     def listen(self, wake: Callable[[Key], None]) -> None:
-        """Let ended tasks, changed guests and regions that fall silent or answer wake it."""
+        """Enqueue machines when their tasks end, their guests change or a region's health does."""
 
-        def on_task(ended: Ended) -> None:
-            self._shelves.heard(ended)
+        def on_task(ended: TaskEnded) -> None:
+            self._isos.task_ended(ended)
             if isinstance(ended.owner, Key):
-                self._setbacks.heard(ended)
+                self._backoff.task_ended(ended)
                 wake(ended.owner)
 
-        def on_event(event: Event) -> None:
-            for key in self._concerned(event):
+        def on_event(event: InventoryEvent) -> None:
+            for key in self._event_keys(event):
                 wake(key)
 
         self._regions.subscribe_tasks(on_task)
         self._regions.subscribe(on_event)
 
-    def _concerned(self, event: Event) -> Iterable[Key]:
-        if not isinstance(event, Change):
+    def _event_keys(self, event: InventoryEvent) -> Iterable[Key]:
+        if not isinstance(event, InventoryChange):
             found = [m for m in self._machines.list() if m.spec.region == event.region]
         else:
             guest = event.after or event.before
-            if not isinstance(guest, GuestSeen):
+            if not isinstance(guest, ObservedGuest):
                 return []
-            places = {f"{event.region}/{guest.vmid}", *guest.owner_keys}
-            found = [m for place in places for m in self._machines.by(BY_MARK, place)]
+            names = {f"{event.region}/{guest.vmid}", *guest.owner_keys}
+            found = [m for name in names for m in self._machines.by(BY_MARK, name)]
         return {Key(m.namespace, m.name) for m in found}
 
 
-def share(obj: ProxmoxMachine) -> str:
-    """The region whose share of the work it is."""
+def shard(obj: ProxmoxMachine) -> str:
+    """The shard of an object: its region."""
     return obj.spec.region or ""
 
 
 def needs(obj: ProxmoxMachine) -> bool:
-    """Objects that somebody else manages are left alone."""
+    """Whether the object is ours to reconcile; externally managed ones are not."""
     return MANAGED_BY not in obj.metadata.annotations and MANAGED_BY not in obj.metadata.labels
 
 
-def _marks(obj: ProxmoxMachine) -> Iterable[str]:
+def _guest_index(obj: ProxmoxMachine) -> Iterable[str]:
     spec = obj.spec
     if spec.virtual_machine_id is None:
         return ()
-    place = f"{spec.region}/{spec.virtual_machine_id}"
-    return (place, Mark(spec.claim.uuid).key) if spec.claim else (place,)
+    name = f"{spec.region}/{spec.virtual_machine_id}"
+    return (name, Mark(spec.claim.uuid).key) if spec.claim else (name,)
 
 
-def _cluster(obj: ProxmoxMachine) -> Iterable[str]:
+def _cluster_index(obj: ProxmoxMachine) -> Iterable[str]:
     key = cluster_key(obj)
     return (str(key),) if key else ()
 
 
-def _infra_key(machine: Machine) -> Iterable[Key]:
+def _machine_keys(machine: Machine) -> Iterable[Key]:
     ref = machine.spec.infrastructure_ref
     if ref is None or ref.kind != ProxmoxMachine.resource.kind:
         return ()
@@ -257,23 +287,6 @@ def _owner_keys(claim: IPAddressClaim) -> Iterable[Key]:
     return [Key(claim.namespace, o.name) for o in owners if o.kind == ProxmoxMachine.resource.kind]
 
 
-def _pause(seen: Seen, move: Wait) -> float:
-    if move.reason == "WaitingForBootstrap":
-        return seen.agent_pause
-    if seen.pause_seconds:
-        return seen.pause_seconds
-    if move.reason == in_place.DISK_KEPT:
-        return KEPT_DISK
-    return ROOM if move.reason == "InsufficientResources" else SAFETY
-
-
-def _notes(move: Move) -> tuple[Note, ...]:
-    if isinstance(move, plan.TakeClaim):
-        left = move.choice.claim.left
-        said = f"gave up {', '.join(left)}: a clone there died or could not be made"
-        told = (Note(plan.LEFT_BEHIND, said, "Warning"),) if left else ()
-        return (Note("Placed", move.choice.placement.sentence()), *told)
-    name = type(move).__name__
-    if name in TOLD and isinstance(move, Step):
-        return (Note(name, f"{name} guest {move.vmid} in region {move.region}"),)
-    return ()
+def _address_keys(address: IPAddress) -> Iterable[Key]:
+    stem = address.spec.claim_ref.name.rpartition("-net")[0]
+    return [Key(address.namespace, stem)] if stem else []

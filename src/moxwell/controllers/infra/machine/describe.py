@@ -1,186 +1,194 @@
 """
-The status: from what was seen and decided to what people and Cluster API read. Pure.
+Computes the status of a ProxmoxMachine from what was observed and decided. Pure.
 
-Computed from scratch in every pass, with one exception that Cluster API's contract demands: once a
-machine was provisioned it stays so, and what was known of it stays known while its region is
-silent.
+Fields that this pass could not observe (the region does not answer, a stopped guest has no agent)
+are left out, and the status writer leaves them as they are. A machine counts as provisioned once
+its Machine says so, as Cluster API's contract demands.
 """
 
-from msgspec import structs
+from typing import Any
 
-from moxwell.api.conditions import Condition, Truth
+import msgspec
+
+from moxwell.api.capi.shared import MachineAddress
+from moxwell.api.conditions import Condition, ConditionStatus
 from moxwell.api.infra.machine import (
     Initialization,
     IPAddresses,
-    MachineAddress,
-    MachineStatus,
     ProxmoxMachine,
+    ProxmoxMachineStatus,
 )
 from moxwell.controllers.infra.machine import in_place
-from moxwell.controllers.infra.machine.observed import Seen
-from moxwell.controllers.infra.machine.plan import LEFT_BEHIND, WAITING_FOR_NODE, Move
+from moxwell.controllers.infra.machine.moves import (
+    ForgetStaleClone,
+    MachineReason,
+    Move,
+    TakeStep,
+    name_of,
+)
+from moxwell.controllers.infra.machine.observed import ObservedMachine
 from moxwell.runtime.move import Done, Wait
-from moxwell.scheduling import guest_hardware
 
-READY, PROVISIONED, TIDY = "Ready", "VirtualMachineProvisioned", "Tidy"
-UP_TO_DATE = "UpToDate"  # is the guest as the spec says, where it may be changed in place?
-FINE = frozenset({WAITING_FOR_NODE, LEFT_BEHIND})  # the machine itself lacks nothing
-BUSY = frozenset({"TaskRunning", "Locked"})  # a backup or a migration of a guest that runs
-UNKNOWN = frozenset({"RegionUnreachable", "RegionUnknown", "HostDown"})
+READY, PROVISIONED = "Ready", "VirtualMachineProvisioned"
+NO_STALE_CLONES, UP_TO_DATE = "NoStaleClones", "UpToDate"
+LEGACY_CONDITIONS = ("Tidy",)  # the earlier name of NoStaleClones; the runtime removes it
+READY_WAITS = frozenset({MachineReason.WAITING_FOR_NODE, MachineReason.STALE_CLONE})
+BUSY = frozenset({MachineReason.TASK_RUNNING, MachineReason.LOCKED})  # backup, migration
+UNKNOWN = frozenset({
+    MachineReason.REGION_UNREACHABLE,
+    MachineReason.REGION_UNKNOWN,
+    MachineReason.HOST_DOWN,
+})  # fmt: skip
 REASONS = {
-    "TakeClaim": "Placing",
-    "Clone": "Cloning",
-    "Migrate": "Migrating",
-    "AskAddresses": "WaitingForAddresses",
-    "UploadIso": "Bootstrapping",
-    "Resize": "Configuring",
-    "SetFirewall": "Configuring",
-    "Configure": "Configuring",
-    "RegisterHa": "Starting",
-    "JoinHaRule": "Starting",
-    "Start": "Starting",
-    "NameIt": "Starting",
-    "Adopt": "Adopting",
+    "ReserveVMID": MachineReason.PLACING,
+    "AdoptGuest": MachineReason.ADOPTING,
+    "Clone": MachineReason.CLONING,
+    "Migrate": MachineReason.MIGRATING,
+    "ClaimAddresses": MachineReason.WAITING_FOR_ADDRESSES,
+    "UploadIso": MachineReason.BOOTSTRAPPING,
+    "ResizeDisk": MachineReason.CONFIGURING,
+    "SetFirewall": MachineReason.CONFIGURING,
+    "RecordApplied": MachineReason.CONFIGURING,
+    "Configure": MachineReason.CONFIGURING,
+    "RegisterHa": MachineReason.STARTING,
+    "AddToHaRule": MachineReason.STARTING,
+    "Start": MachineReason.STARTING,
+    "SetProviderID": MachineReason.STARTING,
 }
 
 
-def describe(obj: ProxmoxMachine, seen: Seen, move: Move) -> MachineStatus:
-    """What is true of the machine."""
+def describe(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> dict[str, Any]:
+    """The status fields that this pass observed; unset ones are explicit nulls."""
     conditions = _conditions(obj, seen, move)
-    if seen.region_down or (obj.deleting and seen.guest is None):
-        return structs.replace(obj.status, conditions=conditions, next_move=_next(move))
+    if not _guest_observed(obj, seen):
+        return {"conditions": msgspec.to_builtins(conditions), "nextMove": name_of(move) or None}
     guest = seen.guest.seen if seen.guest and seen.guest.ours else None
-    return MachineStatus(
+    addresses = _addresses(obj, seen)
+    status = ProxmoxMachineStatus(
         conditions=conditions,
         initialization=Initialization(provisioned=is_provisioned(obj, seen) or None),
-        addresses=_addresses(obj, seen),
+        addresses=addresses or (),
         ip_addresses=_by_device(seen),
-        failure_domain=seen.location,
+        failure_domain=seen.failure_domain,
         vm_status="notfound" if guest is None else "ready" if guest.running else "pending",
         power_state=guest.status if guest else "",
         proxmox_node=guest.host if guest else "",
         ha_state=guest.hastate if guest else "",
         bootstrap_data_provided=True if guest and seen.guest and seen.guest.marked else None,
-        next_move=_next(move),
-        hardware=_hardware(obj, seen),
-        applied=in_place.memory(obj, seen.guest),
+        next_move=name_of(move),
+        observed_generation=obj.metadata.generation,
+    )
+    fields: dict[str, Any] = dict.fromkeys(status.__struct_encode_fields__) | msgspec.to_builtins(
+        status
+    )
+    if addresses is None:
+        del fields["addresses"]
+    return fields
+
+
+def _guest_observed(obj: ProxmoxMachine, seen: ObservedMachine) -> bool:
+    """Whether the guest, or its absence, was observed; a deleted guest leaves its last status."""
+    if obj.deleting:
+        return seen.guest is not None
+    return seen.region.usable and seen.owners is not None
+
+
+def is_provisioned(obj: ProxmoxMachine, seen: ObservedMachine) -> bool:
+    """Whether the bootstrap has finished, now or according to the Machine at some time before."""
+    machine = seen.machine
+    before = machine is not None and machine.status.initialization.infrastructure_provisioned
+    return bool(before) or (bool(obj.spec.provider_id) and seen.bootstrapped)
+
+
+def _conditions(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> tuple[Condition, ...]:
+    status, reason, message = _ready(obj, seen, move)
+    provisioned = not obj.deleting and (status == "True" or is_provisioned(obj, seen))
+    if provisioned:
+        first = _condition(obj, PROVISIONED, "True", MachineReason.PROVISIONED)
+    else:
+        truth: ConditionStatus = "False" if obj.deleting else status
+        first = _condition(obj, PROVISIONED, truth, reason, message)
+    ready = _condition(obj, READY, status, reason, message)
+    return (ready, first, *_no_stale_clones(obj, seen, move), *_up_to_date(obj, seen, move))
+
+
+def _condition(
+    obj: ProxmoxMachine, type_: str, status: ConditionStatus, reason: str, message: str = ""
+) -> Condition:
+    return Condition(
+        type=type_,
+        status=status,
+        reason=str(reason),
+        message=message,
         observed_generation=obj.metadata.generation,
     )
 
 
-def _hardware(obj: ProxmoxMachine, seen: Seen) -> str:
-    """Moves on when the guest's configuration was read and nothing was left to change."""
-    found = seen.guest
-    read = found is not None and found.marked and found.config is not None
-    if found is None or not read or obj.spec.changes != "InPlace":
-        return obj.status.hardware
-    done = in_place.is_done(in_place.change(obj, found))
-    return guest_hardware.meaning(obj.spec) if done else obj.status.hardware
-
-
-def is_provisioned(obj: ProxmoxMachine, seen: Seen) -> bool:
-    """Once true, always true; lost with a move, it is seen again."""
-    before = bool(obj.status.initialization.provisioned)
-    return before or (bool(obj.spec.provider_id) and seen.bootstrapped)
-
-
-def _conditions(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Condition, ...]:
-    truth, reason, message = _verdict(obj, seen, move)
-    made: Truth = "True" if truth == "True" or is_provisioned(obj, seen) else truth
-    generation = obj.metadata.generation
-    first = Condition(
-        type=PROVISIONED,
-        status="False" if obj.deleting else made,
-        reason=reason if made != "True" or obj.deleting else "Provisioned",
-        message=message if made != "True" or obj.deleting else "",
-        observed_generation=generation,
-    )
-    ready = Condition(
-        type=READY, status=truth, reason=reason, message=message, observed_generation=generation
-    )
-    return (ready, first, *_tidiness(obj, seen), *_sameness(obj, seen, move))
-
-
-def _sameness(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Condition, ...]:
-    """What could not be changed, or was kept; said while it is so, and once when it is over."""
-    before = [c for c in obj.status.conditions if c.type == UP_TO_DATE]
-    generation = obj.metadata.generation
-    if obj.spec.provider_id and isinstance(move, Wait) and move.reason in in_place.TOLD:
-        return (
-            Condition(
-                type=UP_TO_DATE,
-                status="False",
-                reason=move.reason,
-                message=move.message,
-                observed_generation=generation,
-            ),
-        )
-    read = seen.guest is not None and seen.guest.marked and seen.guest.config is not None
-    if not before or not read or not isinstance(move, Done):
-        return tuple(before)
-    return (
-        Condition(type=UP_TO_DATE, status="True", reason="AsAsked", observed_generation=generation),
-    )
-
-
-def _tidiness(obj: ProxmoxMachine, seen: Seen) -> tuple[Condition, ...]:
-    """What a clone left that died; said for as long as it lies there, and once when it is gone."""
-    left = obj.spec.claim.left if obj.spec.claim else ()
-    known = any(c.type == TIDY for c in obj.status.conditions)
-    if not left and not known:
+def _up_to_date(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> tuple[Condition, ...]:
+    """Whether the spec is applied to a running guest; omitted if that was not read."""
+    if obj.spec.provider_id and isinstance(move, Wait) and move.reason in in_place.NOT_UP_TO_DATE:
+        return (_condition(obj, UP_TO_DATE, "False", move.reason, move.message),)
+    guest = seen.guest
+    read = guest is not None and guest.marked and guest.config is not None
+    if guest is None or not read or not obj.spec.provider_id or guest.booting:
         return ()
-    said = [str(c) for c in seen.carcasses if c.state in {"locked", "unknown"}]
-    return (
-        Condition(
-            type=TIDY,
-            status="False" if left else "True",
-            reason=LEFT_BEHIND if left else "NothingLeftBehind",
-            message="; ".join(said) or (f"next: remove {', '.join(left)}" if left else ""),
-            observed_generation=obj.metadata.generation,
-        ),
-    )
+    if obj.spec.changes != "InPlace" or in_place.change(obj, guest) is not None:
+        return ()
+    return (_condition(obj, UP_TO_DATE, "True", MachineReason.UP_TO_DATE),)
 
 
-def _verdict(obj: ProxmoxMachine, seen: Seen, move: Move) -> tuple[Truth, str, str]:
-    if isinstance(move, Wait) and move.reason in FINE and not obj.deleting:
-        return "True", "Provisioned", ""
-    alive = seen.guest is not None and seen.guest.seen.running and bool(obj.spec.provider_id)
-    well = alive and seen.bootstrapped and not obj.deleting
-    if isinstance(move, Wait) and move.reason in BUSY | in_place.TOLD and well:
-        return "True", "Provisioned", ""
+def _no_stale_clones(
+    obj: ProxmoxMachine, seen: ObservedMachine, move: Move
+) -> tuple[Condition, ...]:
+    """False while the claim lists stale clones; omitted before there is a claim."""
+    if obj.spec.claim is None:
+        return ()
+    names = obj.spec.claim.stale_clones
+    if isinstance(move, ForgetStaleClone):
+        names = move.stale_clones
+    if not names:
+        return (_condition(obj, NO_STALE_CLONES, "True", MachineReason.NO_STALE_CLONES),)
+    blocked = [str(c) for c in seen.stale_clones if c.state in {"locked", "unknown"}]
+    message = "; ".join(blocked) or f"next: remove {', '.join(names)}"
+    return (_condition(obj, NO_STALE_CLONES, "False", MachineReason.STALE_CLONE, message),)
+
+
+def _ready(
+    obj: ProxmoxMachine, seen: ObservedMachine, move: Move
+) -> tuple[ConditionStatus, str, str]:
+    provisioned: tuple[ConditionStatus, str, str] = ("True", MachineReason.PROVISIONED, "")
+    runs = seen.guest is not None and seen.guest.seen.running and bool(obj.spec.provider_id)
+    healthy = runs and seen.bootstrapped and not obj.deleting
     if isinstance(move, Wait):
+        if move.reason in READY_WAITS and not obj.deleting:
+            return provisioned
+        if move.reason in BUSY | in_place.NOT_UP_TO_DATE and healthy:
+            return provisioned
         return ("Unknown" if move.reason in UNKNOWN else "False"), move.reason, move.message
     if obj.deleting:
-        return "False", "Deleting", f"next: {_next(move)}"
-    if isinstance(move, Done) or well:
-        return "True", "Provisioned", ""
-    name = type(move).__name__
+        return "False", MachineReason.DELETING, f"next: {name_of(move)}"
+    if isinstance(move, Done) or healthy:
+        return provisioned
+    name = name_of(move)
     message = f"next: {name}"
-    if seen.setback is not None:
-        message += f"; before that: {seen.setback.error}"
+    if seen.failure is not None and isinstance(move, TakeStep):
+        message += f"; the last task failed: {seen.failure.error}"
     return "False", REASONS.get(name, name), message
 
 
-def _next(move: Move) -> str:
-    if isinstance(move, Done):
-        return ""
-    return f"wait: {move.reason}" if isinstance(move, Wait) else type(move).__name__
-
-
-def _addresses(obj: ProxmoxMachine, seen: Seen) -> tuple[MachineAddress, ...]:
+def _addresses(obj: ProxmoxMachine, seen: ObservedMachine) -> tuple[MachineAddress, ...] | None:
+    """The addresses; None if they cannot be observed but may be known from an earlier pass."""
     if seen.guest is None or not seen.guest.ours:
-        return obj.status.addresses if obj.spec.provider_id else ()
+        return None if obj.spec.provider_id else ()
     found = [a.address for given in seen.addresses.given.values() for a in given]
-    found += [a for given in seen.inside.values() for a in given]
-    if not found and seen.guest.marked and obj.status.addresses:
-        return obj.status.addresses  # a stopped guest keeps what it had
+    found += [a for given in seen.agent_addresses.values() for a in given]
     if not found:
-        return ()
+        return None if seen.guest.marked else ()
     name = MachineAddress(type="Hostname", address=obj.name)
     return (name, *(MachineAddress(type="InternalIP", address=a) for a in dict.fromkeys(found)))
 
 
-def _by_device(seen: Seen) -> tuple[IPAddresses, ...]:
+def _by_device(seen: ObservedMachine) -> tuple[IPAddresses, ...]:
     return tuple(
         IPAddresses(
             net=device,

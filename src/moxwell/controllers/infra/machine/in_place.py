@@ -1,85 +1,90 @@
 """
-A guest that lives and is to be another: the one next change in place, or why there is none. Pure.
+The next change of a running guest in place, or why there is none. Pure.
 
-In flow the object and a guest that was looked at closely; out flows a step, a wait with a sentence,
-or nothing. What the spec says is put on first, then what it says no longer is taken off: only what
-``status.applied`` remembers as put on by us. A disk is deleted only where the spec allows it.
+Settings of the spec are applied first; then settings that were removed from the spec are removed
+from the guest, if ``spec.claim.applied`` lists them. A disk is deleted only if the spec allows it.
 """
 
 from collections.abc import Mapping
 
-from moxwell.api.infra.machine import Applied, ProxmoxMachine
-from moxwell.api.infra.template import HighAvailability
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.template import HighAvailability, LastApplied
 from moxwell.controllers.infra.machine import steps
-from moxwell.controllers.infra.machine.guest_agent import mark_of
-from moxwell.controllers.infra.machine.observed import GuestFound
+from moxwell.controllers.infra.machine.moves import MachineReason
+from moxwell.controllers.infra.machine.names import mark_of
+from moxwell.controllers.infra.machine.observed import MachineGuest
 from moxwell.pve import property_strings
 from moxwell.pve.guests import GuestConfig
 from moxwell.pve.steps import (
+    AddToHaRule,
     Configure,
-    DropFirewallGroup,
-    JoinHaRule,
-    LeaveHaRule,
     RemoveDisk,
+    RemoveFirewallGroup,
+    RemoveFromHaRule,
     RemoveHa,
     Step,
 )
 from moxwell.runtime.move import Wait
 from moxwell.scheduling import guest_hardware, last_applied
 
-# Why something asked for is not on the guest, or something not asked for is; the machine is well.
-RULE_MISSING, RULE_KEPT = "HARuleNotFound", "HARuleKept"
-GROUP_MISSING, SLOT_TAKEN, DISK_KEPT = "FirewallGroupNotFound", "SlotTaken", "DiskKept"
-TOLD = frozenset({RULE_MISSING, RULE_KEPT, GROUP_MISSING, SLOT_TAKEN, DISK_KEPT})
+KEPT_DISK_SECONDS = 600.0  # until the guest is read again, for a disk that somebody may remove
+# The guest differs from the spec and cannot be changed; the machine is ready nevertheless.
+NOT_UP_TO_DATE = frozenset({
+    MachineReason.HA_RULE_NOT_FOUND,
+    MachineReason.HA_RULE_KEPT,
+    MachineReason.FIREWALL_GROUP_NOT_FOUND,
+    MachineReason.SLOT_TAKEN,
+    MachineReason.DISK_KEPT,
+})  # fmt: skip
 
 
-def change(obj: ProxmoxMachine, found: GuestFound) -> Step | Wait | None:
-    """What differs from the spec, changed in place; nothing if it is pending already."""
+def change(obj: ProxmoxMachine, found: MachineGuest) -> Step | Wait | None:
+    """The first difference from the spec; None if there is none or it is pending already."""
     if found.config is None:
         return None
     return (
         _configure(obj, found, found.config)
-        or steps.growth(obj, found)
+        or steps.grow_disk(obj, found)
         or _group_missing(obj, found)
-        or steps.guard(obj, found)
-        or _unguard(obj, found)
+        or steps.set_firewall(obj, found)
+        or _remove_group(obj, found)
         or _remove_disk(obj, found, found.config)
-        or _care(obj, found)
+        or _ha(obj, found)
         or _slot_taken(obj, found, found.config)
         or _disk_kept(obj, found, found.config)
     )
 
 
-def is_done(left: Step | Wait | None) -> bool:
-    """Is the guest as the spec says? A disk that is kept is no difference to wait for."""
-    return left is None or (isinstance(left, Wait) and left.reason == DISK_KEPT)
+def is_done(change: Step | Wait | None) -> bool:
+    """Whether the spec is applied; a disk that is kept does not count."""
+    kept = isinstance(change, Wait) and change.reason == MachineReason.DISK_KEPT
+    return change is None or kept
 
 
-def memory(obj: ProxmoxMachine, found: GuestFound | None) -> Applied:
-    """What to remember of what was put on the guest, after a look at it."""
-    config = found.config if found is not None and found.marked else None
-    if found is None or config is None:
-        return last_applied.remember(obj.status.applied, obj.spec)
-    return last_applied.remember(
-        obj.status.applied,
+def applied_record(obj: ProxmoxMachine, found: MachineGuest) -> LastApplied:
+    """What the claim must list before the next change, or after the last one."""
+    if found.config is None or not found.marked:
+        return last_applied.record(last_applied.recorded(obj.spec), obj.spec)
+    return last_applied.record(
+        last_applied.recorded(obj.spec),
         obj.spec,
-        volumes(config),
+        volumes(found.config),
         vmid=found.seen.vmid,
         done=is_done(change(obj, found)),
     )
 
 
 def volumes(config: GuestConfig) -> Mapping[str, str]:
-    """The volumes in a guest's slots, media aside."""
+    """The volumes by slot, without CD-ROM drives."""
     disks = {k: v for k, v in config.disks.items() if "media=cdrom" not in v}
     return {slot: property_strings.volume(value) for slot, value in disks.items()}
 
 
-def _configure(obj: ProxmoxMachine, found: GuestFound, config: GuestConfig) -> Configure | None:
+def _configure(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) -> Configure | None:
     claim, mark = obj.spec.claim, mark_of(obj)
     storage = (claim.storage if claim else "") or steps.storage_of(config)
-    gone = last_applied.surplus(obj.status.applied, obj.spec).tags
-    kept = [t for t in config.tags if t.lower() not in gone]
+    removed = _removed(obj).tags
+    kept = [t for t in config.tags if t.lower() not in removed]
     changes = {
         **guest_hardware.compute(obj.spec),
         **guest_hardware.new_disks(obj.spec, config.raw, storage),
@@ -91,53 +96,56 @@ def _configure(obj: ProxmoxMachine, found: GuestFound, config: GuestConfig) -> C
     return step if step.is_needed(config) else None
 
 
-def _group_missing(obj: ProxmoxMachine, found: GuestFound) -> Wait | None:
-    """A rule with a group that is not there guards nothing; the other groups stay as they are."""
-    if not found.lacking_groups:
+def _group_missing(obj: ProxmoxMachine, found: MachineGuest) -> Wait | None:
+    """A rule with an undefined group has no effect, so no rule is written."""
+    if not found.unknown_groups:
         return None
-    names = ", ".join(found.lacking_groups)
-    return Wait(GROUP_MISSING, f"region {obj.spec.region} has no firewall group {names}")
+    message = f"region {obj.spec.region} has no firewall group {', '.join(found.unknown_groups)}"
+    return Wait(MachineReason.FIREWALL_GROUP_NOT_FOUND, message)
 
 
-def _unguard(obj: ProxmoxMachine, found: GuestFound) -> DropFirewallGroup | None:
-    for group in last_applied.surplus(obj.status.applied, obj.spec).firewall_groups:
+def _remove_group(obj: ProxmoxMachine, found: MachineGuest) -> RemoveFirewallGroup | None:
+    for group in _removed(obj).firewall_groups:
         if group in found.firewall_groups:
-            return DropFirewallGroup(steps.guest(obj, found), group=group)
+            return RemoveFirewallGroup(steps.guest(obj, found), group=group)
     return None
 
 
-def _remove_disk(obj: ProxmoxMachine, found: GuestFound, config: GuestConfig) -> RemoveDisk | None:
-    """Only the very volume that was seen in the slot, and only if the spec allows it."""
+def _remove_disk(
+    obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig
+) -> RemoveDisk | None:
+    """Delete only the volume that is recorded, and only if the spec allows it."""
     if obj.spec.disks is None or obj.spec.disks.when_removed != "Delete":
         return None
-    there = volumes(config)
-    for disk in last_applied.surplus(obj.status.applied, obj.spec).disks:
-        if disk.volume and there.get(disk.disk) == disk.volume:
+    found_volumes = volumes(config)
+    for disk in _removed(obj).disks:
+        if disk.volume and found_volumes.get(disk.disk) == disk.volume:
             return RemoveDisk(steps.guest(obj, found), slot=disk.disk, volid=disk.volume)
     return None
 
 
-def _care(obj: ProxmoxMachine, found: GuestFound) -> Step | Wait | None:
-    """HA's care as asked for; that of somebody else stays."""
-    care, has = obj.spec.high_availability, found.ha
+def _ha(obj: ProxmoxMachine, found: MachineGuest) -> Step | Wait | None:
+    """The HA resource and its rule; an HA resource that somebody else registered stays."""
+    wanted, has = obj.spec.high_availability, found.ha
     if leave := _leave_rule(obj, found):
         return leave
-    if care is None:
+    if wanted is None:
         ours = has is not None and mark_of(obj).line in has.comment
         return RemoveHa(steps.guest(obj, found)) if ours else None
-    if found.care == "missing":
-        said = f"region {obj.spec.region} has no HA rule {care.group!r}; HA's care is as it was"
-        return Wait(RULE_MISSING, said)
-    if step := _registered(obj, found, care):
+    if found.ha_mode == "missing":
+        message = f"region {obj.spec.region} has no HA rule {wanted.group!r}; HA is unchanged"
+        return Wait(MachineReason.HA_RULE_NOT_FOUND, message)
+    if step := _register(obj, found, wanted):
         return step
-    if found.care == "rule":
-        return JoinHaRule(steps.guest(obj, found), rule=care.group or "")
+    if found.ha_mode == "rule":
+        return AddToHaRule(steps.guest(obj, found), rule=wanted.group or "")
     return None
 
 
-def _registered(obj: ProxmoxMachine, found: GuestFound, care: HighAvailability) -> Step | None:
+def _register(obj: ProxmoxMachine, found: MachineGuest, wanted: HighAvailability) -> Step | None:
     has = found.ha
-    step = steps.register(obj, found, (care.group or "") if found.care == "group" else "")
+    group = (wanted.group or "") if found.ha_mode == "group" else ""
+    step = steps.register_ha(obj, found, group)
     if has is None:
         return step
     restart = 1 if has.max_restart is None else has.max_restart
@@ -146,34 +154,45 @@ def _registered(obj: ProxmoxMachine, found: GuestFound, care: HighAvailability) 
     return None if same else step
 
 
-def _leave_rule(obj: ProxmoxMachine, found: GuestFound) -> Step | Wait | None:
-    """Out of the rule it was in before: Proxmox takes nobody into two of them."""
-    rule = found.old_rule
+def _leave_rule(obj: ProxmoxMachine, found: MachineGuest) -> Step | Wait | None:
+    """Leave the previous rule first: Proxmox allows a resource in one rule only."""
+    rule = found.previous_rule
     if rule is None or f"vm:{found.seen.vmid}" not in rule.sids:
         return None
     if len(rule.sids) > 1:
-        return LeaveHaRule(steps.guest(obj, found), rule=rule.rule)
-    said = f"guest {found.seen.vmid} is the last resource of HA rule {rule.rule!r}, which Proxmox"
-    return Wait(RULE_KEPT, f"{said} does not keep without any: add another or remove the rule")
+        return RemoveFromHaRule(steps.guest(obj, found), rule=rule.rule)
+    what = f"guest {found.seen.vmid} is the last resource of HA rule {rule.rule!r}, and Proxmox"
+    message = f"{what} has no rules without resources: add another one or delete the rule"
+    return Wait(MachineReason.HA_RULE_KEPT, message)
 
 
-def _slot_taken(obj: ProxmoxMachine, found: GuestFound, config: GuestConfig) -> Wait | None:
-    there, vmid = volumes(config), found.seen.vmid
+def _slot_taken(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) -> Wait | None:
+    by_slot, vmid = volumes(config), found.seen.vmid
     for disk in obj.spec.disks.extra if obj.spec.disks else ():
-        held = there.get(disk.disk, "")
-        if held and not last_applied.owns(held, vmid):
-            return Wait(SLOT_TAKEN, f"{disk.disk} holds {held}, which is no disk of guest {vmid}")
+        volume = by_slot.get(disk.disk, "")
+        if volume and not last_applied.is_disk_of(volume, vmid):
+            message = f"{disk.disk} holds {volume}, which is no disk of guest {vmid}"
+            return Wait(MachineReason.SLOT_TAKEN, message)
     return None
 
 
-def _disk_kept(obj: ProxmoxMachine, found: GuestFound, config: GuestConfig) -> Wait | None:
-    there = volumes(config)
-    known = last_applied.remember(obj.status.applied, obj.spec, there, vmid=found.seen.vmid)
-    left = last_applied.surplus(known, obj.spec).disks
-    if not left:
+def _disk_kept(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) -> Wait | None:
+    by_slot = volumes(config)
+    known = last_applied.record(
+        last_applied.recorded(obj.spec), obj.spec, by_slot, vmid=found.seen.vmid
+    )
+    kept = last_applied.removed_settings(known, obj.spec).disks
+    if not kept:
         return None
-    names = ", ".join(f"{d.disk} ({there[d.disk]})" for d in left)
+    names = ", ".join(f"{d.disk} ({by_slot[d.disk]})" for d in kept)
     allowed = obj.spec.disks is not None and obj.spec.disks.when_removed == "Delete"
-    how = "put it back for a while" if allowed else "set spec.disks.whenRemoved: Delete"
-    what = f"{names} is not in spec.disks.extra any more and was kept with its data"
-    return Wait(DISK_KEPT, f"{what}: remove it in Proxmox, or {how}")
+    how = "add it again for a while" if allowed else "set spec.disks.whenRemoved: Delete"
+    message = (
+        f"{names} was removed from spec.disks.extra and is kept with its data: "
+        f"remove it in Proxmox, or {how}"
+    )
+    return Wait(MachineReason.DISK_KEPT, message, KEPT_DISK_SECONDS)
+
+
+def _removed(obj: ProxmoxMachine) -> LastApplied:
+    return last_applied.removed_settings(last_applied.recorded(obj.spec), obj.spec)

@@ -1,68 +1,65 @@
-"""
-Address claims and their answers, from caches alone.
-
-In flow a machine, its devices and its ground; out flows which claims are missing, wrong, pending or
-answered. A claim is found by its name and believed only if this machine owns it and it names the
-right pool: a namesake of somebody else is waited for, not taken.
-"""
+"""Reads a machine's IPAddressClaims and the addresses they were given, from caches only."""
 
 import ipaddress
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.network import NetworkDevice
+from moxwell.api.infra.zone_settings import ZoneSettings
 from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress, IPAddressClaim
-from moxwell.bootstrap.network import Address
-from moxwell.bootstrap.network_plan import Want, wants_of
-from moxwell.controllers.infra.machine.observed import AddressesSeen
+from moxwell.bootstrap.network import InterfaceAddress
+from moxwell.bootstrap.network_plan import AddressRequest, address_requests
+from moxwell.controllers.infra.machine.observed import ObservedAddresses
 from moxwell.runtime import index
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.scheduling.zone_settings import Ground
 
 BY_OWNER = "owner"
-METRIC_NOTE = "ipam.capmox.cluster.x-k8s.io/gateway-metric"
+METRIC_ANNOTATION = "ipam.capmox.cluster.x-k8s.io/gateway-metric"
 
 
-class Pools:
-    """What the IPAM providers have given."""
+class IPClaimReader:
+    """Reads what the IPAM providers assigned."""
 
     def __init__(
         self,
         claims: Cache[IPAddressClaim],
         addresses: Cache[IPAddress],
         pools: Cache[InClusterIPPool],
-        shared: Cache[GlobalInClusterIPPool],
+        global_pools: Cache[GlobalInClusterIPPool],
     ) -> None:
-        self._claims, self._addresses, self._pools, self._shared = claims, addresses, pools, shared
+        self._claims, self._addresses = claims, addresses
+        self._pools, self._global_pools = pools, global_pools
         claims.add_index(BY_OWNER, index.by_owner)
 
     def owned(self, obj: ProxmoxMachine) -> tuple[str, ...]:
-        """The claims of a machine that are not given back yet; providers take their time."""
+        """The claims that the machine owns and that are not being deleted."""
         found = self._claims.by(BY_OWNER, obj.uid)
         return tuple(claim.name for claim in found if not claim.deleting)
 
-    def look(
-        self, obj: ProxmoxMachine, devices: tuple[NetworkDevice, ...], ground: Ground
-    ) -> AddressesSeen:
-        """How far the addresses of a machine are."""
-        wants = wants_of(obj.name, devices, ground)
+    def read(
+        self, obj: ProxmoxMachine, devices: tuple[NetworkDevice, ...], zone: ZoneSettings
+    ) -> ObservedAddresses:
+        """The state of all claims that the machine needs, by name."""
+        requests = address_requests(obj.name, devices, zone)
         missing, wrong, pending = [], [], []
-        given: dict[str, tuple[Address, ...]] = {}
-        for want in wants:
-            claim = self._claims.find(Key(obj.namespace, want.name))
+        given: dict[str, tuple[InterfaceAddress, ...]] = {}
+        for request in requests:
+            claim = self._claims.find(Key(obj.namespace, request.name))
             if claim is None:
-                missing.append(want)
-            elif not _right(claim, want):
-                wrong.append(want.name)
-            elif (address := self._answer(obj, claim, want)) is None:
-                pending.append(want.name)
+                missing.append(request)
+            elif not _matches(claim, request):
+                wrong.append(request.name)
+            elif (address := self._address(obj, claim, request)) is None:
+                pending.append(request.name)
             else:
-                given[want.device] = (*given.get(want.device, ()), address)
-        names = {w.name for w in wants}
+                given[request.device] = (*given.get(request.device, ()), address)
+        names = {r.name for r in requests}
         wrong += [name for name in self.owned(obj) if name not in names]
-        return AddressesSeen(wants, tuple(missing), tuple(wrong), tuple(pending), given)
+        return ObservedAddresses(requests, tuple(missing), tuple(wrong), tuple(pending), given)
 
-    def _answer(self, obj: ProxmoxMachine, claim: IPAddressClaim, want: Want) -> Address | None:
+    def _address(
+        self, obj: ProxmoxMachine, claim: IPAddressClaim, request: AddressRequest
+    ) -> InterfaceAddress | None:
         name = claim.status.address_ref.name
         found = self._addresses.find(Key(obj.namespace, name)) if name else None
         if found is None:
@@ -70,22 +67,21 @@ class Pools:
         spec = found.spec
         full = 128 if ipaddress.ip_address(spec.address).version == 6 else 32
         prefix = full if spec.prefix is None else spec.prefix
-        return Address(spec.address, prefix, spec.gateway, self._metric(obj, want))
+        return InterfaceAddress(spec.address, prefix, spec.gateway, self._metric(obj, request))
 
-    def _metric(self, obj: ProxmoxMachine, want: Want) -> int | None:
-        if want.metric is not None:
-            return want.metric
-        pool = self._pools.find(Key(obj.namespace, want.pool.name)) or self._shared.find(
-            Key("", want.pool.name)
-        )
-        note = pool.metadata.annotations.get(METRIC_NOTE, "") if pool else ""
-        return int(note) if note.isdigit() else None
+    def _metric(self, obj: ProxmoxMachine, request: AddressRequest) -> int | None:
+        if request.metric is not None:
+            return request.metric
+        name = request.pool.name
+        pool = self._pools.find(Key(obj.namespace, name)) or self._global_pools.find(Key("", name))
+        text = pool.metadata.annotations.get(METRIC_ANNOTATION, "") if pool else ""
+        return int(text) if text.isdigit() else None
 
 
-def _right(claim: IPAddressClaim, want: Want) -> bool:
+def _matches(claim: IPAddressClaim, request: AddressRequest) -> bool:
     ref = claim.spec.pool_ref
     return (ref.api_group, ref.kind, ref.name) == (
-        want.pool.api_group,
-        want.pool.kind,
-        want.pool.name,
+        request.pool.api_group,
+        request.pool.kind,
+        request.pool.name,
     ) and claim.metadata.deletion_timestamp is None

@@ -1,74 +1,89 @@
-"""
-What one pass saw of a machine, as values: the only input of the plan.
+"""What ``see`` observed of one ProxmoxMachine, as values: the only input of ``plan``."""
 
-Everything here was read in this pass, from caches, from the inventory or from Proxmox; nothing is
-remembered in the object's own status. ``stuck`` is why no decision is possible at all.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.network import NetworkDevice
-from moxwell.api.infra.template import Claim
-from moxwell.bootstrap.bootstrap_data import Bootstrap
-from moxwell.bootstrap.network import Address
-from moxwell.bootstrap.network_plan import Want
-from moxwell.controllers.infra.task_backoff import Setback
+from moxwell.api.infra.template import LastApplied
+from moxwell.api.infra.zone_settings import ZoneSettings
+from moxwell.bootstrap.bootstrap_data import BootstrapData
+from moxwell.bootstrap.network import InterfaceAddress
+from moxwell.bootstrap.network_plan import AddressRequest
+from moxwell.controllers.infra.machine.names import BOOTING
+from moxwell.controllers.infra.task_backoff import TaskFailure
+from moxwell.controllers.infra.templates import TemplateDetails
 from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.model import GuestSeen
-from moxwell.runtime.move import Wait
-from moxwell.scheduling.placement import Placement
-from moxwell.scheduling.zone_settings import Ground
+from moxwell.pve.model import ObservedGuest
+from moxwell.scheduling.simulate import PlacementInput
 
-BOOTING = "moxwell-booting"  # a tag: the seed disk is in, the node not there yet
-KEPT = "moxwell-kept"  # a tag: its object is gone and it was to stay
-
-
-# How an HA group is meant: as a group (before 9), or as a rule that it is in or not in yet.
-Care = Literal["group", "rule", "joined", "missing"]
+# What ``highAvailability.group`` names: a group (before Proxmox VE 9), or a rule that exists
+# without the guest ("rule"), contains it ("member") or does not exist ("missing").
+HaMode = Literal["group", "rule", "member", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """The objects of others that a machine stands among."""
+class OwnerObjects:
+    """The Cluster API objects and the ProxmoxCluster that the machine belongs to."""
 
     machine: Machine
     cluster: Cluster
-    ground: ProxmoxCluster
+    proxmox_cluster: ProxmoxCluster
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A place found for a machine that has none: what is about to be claimed."""
+class ObservedRegion:
+    """The region in ``spec.region``: whether it is configured, and whether it answers."""
 
-    region: str
-    vmid: int
-    claim: Claim
-    placement: Placement
-    cpus: int
-    memory_bytes: int
-    disk_bytes: int
+    known: bool = True
+    reachable: bool = True
+    error: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return self.known and self.reachable
 
 
 @dataclass(frozen=True, slots=True)
-class GuestFound:
-    """The guest at the claimed id, and whose it is."""
+class VmidUsage:
+    """The VMIDs of one region that are in use, and those that were freed recently."""
 
-    seen: GuestSeen
+    guests: Container[int]
+    reserved: frozenset[int] = frozenset()
+    cooling: frozenset[int] = frozenset()
+
+    def __contains__(self, vmid: object) -> bool:
+        return vmid in self.guests or vmid in self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPlacement:
+    """Everything the choice of host, template and VMID depends on."""
+
+    input: PlacementInput | None  # None: no zone is reachable
+    templates: tuple[TemplateDetails, ...] = ()
+    vmids: Mapping[str, VmidUsage] = field(default_factory=dict)  # by region
+    unreachable: str = ""  # zones that were left out, and why
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGuest:
+    """The guest with the claimed VMID, and whether it belongs to the machine."""
+
+    seen: ObservedGuest
     ours: bool
-    marked: bool = False  # its tags say so: it is configured
-    arriving: bool = False  # being cloned: nobody can tell whose it is
+    marked: bool = False  # its tags contain the owner mark: it is configured
+    cloning: bool = False  # the clone is running; the owner cannot be read yet
     config: GuestConfig | None = None
     host_online: bool = True
     firewall_groups: frozenset[str] = frozenset()
-    lacking_groups: tuple[str, ...] = ()  # asked for, and unknown to the region
-    ha: HaResource | None = None  # looked at when something is to be changed
-    care: Care = "group"  # how the HA group that is asked for is meant
-    old_rule: HaRule | None = None  # the HA rule that was asked for before
+    unknown_groups: tuple[str, ...] = ()  # in the spec, but not defined in the region
+    ha: HaResource | None = None  # read when something is to be changed in place
+    ha_mode: HaMode = "group"
+    previous_rule: HaRule | None = None  # the HA rule that the spec named before
 
     @property
     def booting(self) -> bool:
@@ -76,38 +91,38 @@ class GuestFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Carcass:
-    """What a clone may have left that died with its host, and what can be done about it."""
+class StaleClone:
+    """An incomplete clone whose task died with its host, and whether it can be removed."""
 
     region: str
     vmid: int
     state: Literal["gone", "removable", "locked", "unknown"]
     host: str = ""
-    skip_lock: bool = False  # we are root@pam with a password, and may
+    skip_lock: bool = False  # logged in as root@pam with a password, which may skip locks
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         return f"{self.region}/{self.vmid}"
 
     def __str__(self) -> str:
         if self.state == "locked":
             return (
-                f"guest {self.vmid} on {self.host} in region {self.region} is a clone that died"
-                f" half-way and is still locked; only root on that host can unlock it:"
+                f"guest {self.vmid} on {self.host} in region {self.region} is an incomplete clone"
+                f" and still locked; only root on that host can unlock it:"
                 f" qm unlock {self.vmid}; then it is removed"
             )
-        return f"guest {self.vmid} in region {self.region} cannot be looked at now"
+        return f"guest {self.vmid} in region {self.region} cannot be read now"
 
 
 @dataclass(frozen=True, slots=True)
-class AddressesSeen:
-    """The address claims a machine needs, and how far they are."""
+class ObservedAddresses:
+    """The IPAddressClaims that a machine needs, and their state."""
 
-    wants: tuple[Want, ...] = ()
-    missing: tuple[Want, ...] = ()
-    wrong: tuple[str, ...] = ()  # claims that name another pool
-    pending: tuple[str, ...] = ()  # claims without an answer
-    given: Mapping[str, tuple[Address, ...]] = field(default_factory=dict)  # by device
+    requests: tuple[AddressRequest, ...] = ()
+    missing: tuple[AddressRequest, ...] = ()
+    wrong: tuple[str, ...] = ()  # claims for another pool, or no longer needed
+    pending: tuple[str, ...] = ()  # claims without an address
+    given: Mapping[str, tuple[InterfaceAddress, ...]] = field(default_factory=dict)  # by device
 
     @property
     def ready(self) -> bool:
@@ -115,32 +130,36 @@ class AddressesSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Everything one pass saw."""
+class ObservedMachine:
+    """Everything one pass observed."""
 
-    stuck: Wait | None = None
-    region_down: str = ""  # why the region cannot be asked
-    around: Around | None = None
-    zone: Ground = field(default_factory=Ground)
-    choice: Choice | None = None
-    guest: GuestFound | None = None
-    dead: bool = False  # the clone under the claimed id died half-way, with its host
-    carcasses: tuple[Carcass, ...] = ()  # what such clones left
-    gone: bool = False  # asked freshly: the id is free
-    task: bool = False
+    machine: Machine | None = None
+    owners: OwnerObjects | None = None
+    region: ObservedRegion = ObservedRegion()
+    zone: ZoneSettings = field(default_factory=ZoneSettings)
+    placement: ObservedPlacement | None = None  # read only if a host is to be chosen
+    guest: MachineGuest | None = None
+    # How long an incomplete clone has been without a task of ours, and whether any clone task
+    # runs on its host (None: not read).
+    idle_clone_seconds: float | None = None
+    clone_tasks_run: bool | None = None
+    stale_clones: tuple[StaleClone, ...] = ()
+    vmid_free: bool = False  # read from Proxmox, not from the inventory
+    task_running: bool = False
     uploading: bool = False
-    setback: Setback | None = None
-    pause_seconds: float = 0.0
+    failure: TaskFailure | None = None
+    backoff_seconds: float = 0.0
     claim_host_online: bool = True
     claim_host_known: bool = True
     devices: tuple[NetworkDevice, ...] = ()
-    addresses: AddressesSeen = field(default_factory=AddressesSeen)
+    addresses: ObservedAddresses = field(default_factory=ObservedAddresses)
     owned_claims: tuple[str, ...] = ()
-    bootstrap: Bootstrap | None = None
-    iso_there: bool | None = None
-    care: Care = "group"
+    bootstrap: BootstrapData | None = None
+    iso_exists: bool | None = None
+    ha_mode: HaMode = "group"
     bootstrapped: bool = False
-    agent_says: str = ""
-    agent_pause: float = 0.0
-    inside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # addresses by DHCP
-    location: str = ""  # the failure domain it is in now
+    agent_message: str = ""
+    agent_poll_seconds: float = 0.0
+    agent_addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by interface
+    failure_domain: str = ""  # of the host that the guest is on now
+    legacy_applied: LastApplied | None = None  # from the status of an object of an earlier version

@@ -1,121 +1,125 @@
 """
-The decision: from what was seen to the one next move. Pure, and the whole specification.
+Decides the next move of a ProxmoxMachine. Pure.
 
-From first to last: claim, clone, ask for addresses and bring the seed while the clone runs, migrate
-where the template lay elsewhere, grow the disk, guard it, configure (which marks it), start, name
-it, wait for the sentinel, take the seed away. The marks of the guest tell which of these are done:
-no tags, not configured; the booting tag, the seed is in; a providerID, it was started once.
+The order: reserve a VMID, clone, claim addresses and upload the bootstrap ISO while the clone runs,
+migrate if the template is on another host, grow the disk, set the firewall, configure (which sets
+the owner mark), start, set the providerID, wait for the bootstrap and the node, delete the ISO. The
+guest shows which of these are done: without mark it is not configured, with the booting tag the
+bootstrap ISO is attached, and a machine with a providerID was started once.
 """
-
-from dataclasses import dataclass
 
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim
-from moxwell.bootstrap.network_plan import Want
 from moxwell.controllers.infra.machine import in_place, steps
-from moxwell.controllers.infra.machine.guest_agent import iso_of, mark_of, shelf_of
-from moxwell.controllers.infra.machine.observed import KEPT, Choice, GuestFound, Seen
-from moxwell.controllers.infra.owners import is_kept
-from moxwell.pve import errors
+from moxwell.controllers.infra.machine.deletion import (
+    Decision,
+    delete,
+    delete_iso,
+    remove_stale_clones,
+)
+from moxwell.controllers.infra.machine.moves import (
+    ZONE_LABEL,
+    AdoptGuest,
+    ClaimAddresses,
+    MachineReason,
+    MachineVersion,
+    Move,
+    RecordApplied,
+    ReserveVMID,
+    SetProviderID,
+    TakeStep,
+)
+from moxwell.controllers.infra.machine.names import mark_of
+from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedMachine
+from moxwell.controllers.infra.machine.placement import choose_place
+from moxwell.controllers.infra.machine.replacement import (
+    abandoned,
+    hosts_to_avoid,
+    missing_prerequisite,
+)
+from moxwell.controllers.infra.machine.waits import backoff, host_down, locked, region_problem
 from moxwell.pve.steps import (
+    AddToHaRule,
     Clone,
-    Configure,
-    DeleteVolume,
-    Destroy,
-    Guest,
-    JoinHaRule,
+    GuestRef,
     Migrate,
-    RemoveCarcass,
-    Shutdown,
     Start,
     Step,
-    Stop,
 )
+from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
-
-SHUTDOWN_SECONDS = 60
-WAITING_FOR_NODE = "WaitingForNode"  # nothing is missing on our side
-LEFT_BEHIND = "CloneLeftBehind"  # the machine itself is well
+from moxwell.scheduling import last_applied
 
 
-@dataclass(frozen=True, slots=True)
-class TakeClaim:
-    """Write down region, id, host and template, before anything is made."""
-
-    choice: Choice
-
-
-@dataclass(frozen=True, slots=True)
-class Adopt:
-    """Write down the claim of a guest that was made by CAPMOX."""
-
-    claim: Claim
+def plan(obj: ProxmoxMachine, seen: ObservedMachine) -> Move:
+    """The one next move."""
+    decision = _decide(obj, seen)
+    if isinstance(decision, Step):
+        return TakeStep(Key(obj.namespace, obj.name), decision)
+    return decision
 
 
-@dataclass(frozen=True, slots=True)
-class AskAddresses:
-    """Claim addresses; give back those that fit no longer."""
-
-    wants: tuple[Want, ...]
-    wrong: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NameIt:
-    """Write the providerID: from now on a guest that is not there has vanished."""
-
-    provider_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Give the addresses back, or keep them with a guest that is kept."""
-
-    claims: tuple[str, ...]
-    keep: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetCarcass:
-    """What was left behind is gone: the claim need not remember it any more."""
-
-    left: tuple[str, ...]  # what it still remembers
-
-
-Move = ForgetCarcass | TakeClaim | Adopt | AskAddresses | NameIt | GiveBack | Step | Wait | Done
-
-
-def next_move(obj: ProxmoxMachine, seen: Seen) -> Move:
-    """The one thing to do next, decided from what is true now."""
-    if seen.stuck is not None:
-        return seen.stuck
+def _decide(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
     if obj.deleting:
-        return _unmake(obj, seen)
-    if seen.choice is not None:
-        return TakeClaim(seen.choice)
+        return region_problem(seen) or delete(obj, seen)
     claim = obj.spec.claim
+    if claim is not None and claim.applied is None and seen.legacy_applied is not None:
+        return RecordApplied(MachineVersion.of(obj), seen.legacy_applied)
+    if wait := _missing_owner(obj, seen) or region_problem(seen):
+        return wait
+    if obj.spec.virtual_machine_id is None:
+        return _place(obj, seen)
     if claim is None:
         return _adopt(obj, seen)
+    if replace := _replace(obj, seen):
+        return replace
     if seen.guest is None:
-        return _make(obj, claim, seen)
-    return _tend(obj, claim, seen, seen.guest)
+        return _create(obj, claim, seen)
+    return _advance(obj, claim, seen, seen.guest)
 
 
-# ---- making
+def _missing_owner(obj: ProxmoxMachine, seen: ObservedMachine) -> Wait | None:
+    if seen.machine is None:
+        return Wait(MachineReason.WAITING_FOR_MACHINE, "no Machine owns this object yet")
+    if seen.owners is None:
+        message = "its Cluster or ProxmoxCluster does not exist yet"
+        return Wait(MachineReason.WAITING_FOR_CLUSTER, message)
+    return missing_prerequisite(obj, seen.owners)
 
 
-def _make(obj: ProxmoxMachine, claim: Claim, seen: Seen) -> Move:
+# ---- placement
+
+
+def _place(obj: ProxmoxMachine, seen: ObservedMachine) -> ReserveVMID | Wait:
+    assert seen.owners is not None
+    assert seen.placement is not None
+    return choose_place(obj, seen.owners, seen.placement)
+
+
+def _replace(obj: ProxmoxMachine, seen: ObservedMachine) -> ReserveVMID | Wait | None:
+    """Claim another VMID if the claimed guest cannot be completed; None: go on with it."""
+    avoid = hosts_to_avoid(obj, seen)
+    if avoid is None or seen.owners is None or seen.placement is None:
+        return None
+    stale = abandoned(obj, seen)
+    move = choose_place(obj, seen.owners, seen.placement, avoid=avoid, stale_clones=stale)
+    return move if isinstance(move, ReserveVMID) or not seen.claim_host_online else None
+
+
+# ---- creation
+
+
+def _create(obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine) -> Decision:
     if obj.spec.provider_id:
-        return Wait(
-            "Vanished", f"guest {obj.spec.virtual_machine_id} is not in the region any more"
-        )
-    if seen.task:
-        return _meanwhile(obj, claim, seen, "Cloning")
-    if seen.pause_seconds and seen.setback:
-        return Wait(seen.setback.error.reason, str(seen.setback.error))
-    host = claim.template_host if claim.detour else claim.host
+        message = f"guest {obj.spec.virtual_machine_id} does not exist in the region any more"
+        return Wait(MachineReason.VANISHED, message)
+    if seen.task_running:
+        return _while_cloning(obj, claim, seen, MachineReason.CLONING)
+    if wait := backoff(seen):
+        return wait
+    host = claim.template_host if claim.migrate_after_clone else claim.host
     return Clone(
-        Guest(obj.spec.region or "", host, obj.spec.virtual_machine_id or 0, mark_of(obj)),
+        GuestRef(obj.spec.region or "", host, obj.spec.virtual_machine_id or 0, mark_of(obj)),
         template=claim.template,
         template_host=claim.template_host,
         name=obj.name,
@@ -128,60 +132,78 @@ def _make(obj: ProxmoxMachine, claim: Claim, seen: Seen) -> Move:
     )
 
 
-def _meanwhile(obj: ProxmoxMachine, claim: Claim, seen: Seen, why: str) -> Move:
-    """While the clone runs: addresses, and the seed that needs them."""
-    if ask := _addresses(seen):
-        return ask
+def _while_cloning(
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, reason: MachineReason
+) -> Decision:
+    """What can be done while the clone runs: addresses, and the bootstrap ISO that needs them."""
+    if move := _claim_addresses(obj, seen):
+        return move
     if seen.addresses.pending:
-        waiting = ", ".join(seen.addresses.pending)
-        return Wait("WaitingForAddresses", f"no answer yet to {waiting}")
-    if seen.iso_there is False and seen.bootstrap is None:
-        return Wait("WaitingForBootstrapData", "the Secret with the data is not there")
-    if seen.iso_there is False:
-        return steps.seed(obj, claim, seen)
-    return Wait(why, f"cloning template {claim.template} to {obj.spec.virtual_machine_id}")
+        message = f"no address yet for {', '.join(seen.addresses.pending)}"
+        return Wait(MachineReason.WAITING_FOR_ADDRESSES, message)
+    if seen.iso_exists is False and seen.bootstrap is None:
+        message = "the Secret with the bootstrap data does not exist"
+        return Wait(MachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)
+    if seen.iso_exists is False:
+        return steps.upload_iso(obj, claim, seen)
+    return Wait(reason, f"cloning template {claim.template} to {obj.spec.virtual_machine_id}")
 
 
-def _addresses(seen: Seen) -> AskAddresses | None:
+def _claim_addresses(obj: ProxmoxMachine, seen: ObservedMachine) -> ClaimAddresses | None:
     found = seen.addresses
-    if found.missing or found.wrong:
-        return AskAddresses(found.missing, found.wrong)
-    return None
+    if not (found.missing or found.wrong):
+        return None
+    cluster = seen.owners.cluster.name if seen.owners else ""
+    zone = seen.zone.zone or "default"
+    return ClaimAddresses.of(
+        obj, found.missing, found.wrong, cluster=cluster, labels={ZONE_LABEL: zone}
+    )
 
 
-def _tend(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
+def _advance(
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, guest: MachineGuest
+) -> Decision:
     if not guest.host_online:
-        return Wait("HostDown", f"host {guest.seen.host} is down; nothing is known of the guest")
-    if guest.arriving:
-        return _meanwhile(obj, claim, seen, "Cloning")
+        return host_down(guest, "the state of the guest is unknown")
+    if guest.cloning:
+        return _while_cloning(obj, claim, seen, MachineReason.CLONING)
     if not guest.ours:
-        return _stranger(obj, guest)
-    if seen.task:
-        return Wait("TaskRunning", f"Proxmox works on guest {guest.seen.vmid}")
+        return _not_ours(obj, guest)
+    if seen.task_running:
+        message = f"a task runs on guest {guest.seen.vmid}"
+        return Wait(MachineReason.TASK_RUNNING, message)
     if guest.seen.lock:
-        return Wait("Locked", f"guest {guest.seen.vmid} is locked ({guest.seen.lock})")
+        return locked(guest)
     if not guest.marked and obj.spec.provider_id:
-        return steps.stamp(obj, guest)
+        return steps.set_mark(obj, guest)
     if not guest.marked:
         return _prepare(obj, claim, seen, guest)
     if not obj.spec.provider_id:
         return _start(obj, seen, guest)
-    return _live(obj, claim, seen, guest)
+    return _maintain(obj, claim, seen, guest)
 
 
-def _stranger(obj: ProxmoxMachine, guest: GuestFound) -> Move:
-    """Somebody else has our id: never touched. Before we made ours, another id is claimed."""
+def _not_ours(obj: ProxmoxMachine, guest: MachineGuest) -> Decision:
+    """A guest of another owner has the VMID; it is never touched."""
     vmid = guest.seen.vmid
     if obj.spec.provider_id:
-        return Wait("Vanished", f"our guest is gone and {vmid} belongs to somebody else now")
-    return Wait("VMIDTaken", f"{vmid} belongs to somebody else; another id will be claimed")
+        message = f"the guest does not exist any more, and VMID {vmid} has another owner"
+        return Wait(MachineReason.VANISHED, message)
+    message = f"VMID {vmid} has another owner; another VMID will be claimed"
+    return Wait(MachineReason.VMID_TAKEN, message)
 
 
-def _prepare(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
-    """From a bare clone to a configured guest; the last of these writes marks it as that."""
-    if seen.pause_seconds and seen.setback:
-        return Wait(seen.setback.error.reason, str(seen.setback.error))
-    if claim.detour and guest.seen.host != claim.host and guest.seen.host == claim.template_host:
+def _prepare(
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, guest: MachineGuest
+) -> Decision:
+    """From a new clone to a configured guest; the last of these steps sets the owner mark."""
+    if wait := backoff(seen):
+        return wait
+    if (
+        claim.migrate_after_clone
+        and guest.seen.host != claim.host
+        and guest.seen.host == claim.template_host
+    ):
         storage = claim.storage
         return Migrate(
             steps.guest(obj, guest),
@@ -189,159 +211,96 @@ def _prepare(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -
             with_local_disks=True,
             target_storage=storage,
         )
-    if seen.iso_there is not True:
-        return _meanwhile(obj, claim, seen, "Bootstrapping")
+    if seen.iso_exists is not True:
+        return _while_cloning(obj, claim, seen, MachineReason.BOOTSTRAPPING)
     return (
-        steps.growth(obj, guest)
-        or steps.guard(obj, guest)
+        _record_spec(obj)
+        or steps.grow_disk(obj, guest)
+        or steps.set_firewall(obj, guest)
         or steps.first_config(obj, claim, seen, guest)
     )
 
 
-def _start(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
-    care = obj.spec.high_availability
-    if care is not None and seen.care == "missing":
-        return Wait("HARuleNotFound", f"region {obj.spec.region} has no HA rule {care.group!r}")
-    if care is not None and guest.seen.hastate and seen.care == "rule":
-        return JoinHaRule(steps.guest(obj, guest), rule=care.group or "")
+def _record_spec(obj: ProxmoxMachine) -> RecordApplied | None:
+    """Record settings that were added to the spec after the claim, before they are applied."""
+    before = last_applied.recorded(obj.spec)
+    applied = last_applied.record(before, obj.spec)
+    if obj.spec.changes != "InPlace" or applied == before:
+        return None
+    return RecordApplied(MachineVersion.of(obj), applied)
+
+
+def _start(obj: ProxmoxMachine, seen: ObservedMachine, guest: MachineGuest) -> Decision:
+    ha = obj.spec.high_availability
+    if ha is not None and seen.ha_mode == "missing":
+        message = f"region {obj.spec.region} has no HA rule {ha.group!r}"
+        return Wait(MachineReason.HA_RULE_NOT_FOUND, message)
+    if ha is not None and guest.seen.hastate and seen.ha_mode == "rule":
+        return AddToHaRule(steps.guest(obj, guest), rule=ha.group or "")
     if guest.seen.running:
-        return NameIt(steps.provider_id(obj, seen))
-    if seen.pause_seconds and seen.setback:
-        return Wait(seen.setback.error.reason, str(seen.setback.error))
-    if care is not None:
-        if guest.seen.hastate:
-            return Wait("WaitingForHA", f"the HA manager starts it ({guest.seen.hastate})")
-        return steps.register(obj, guest, (care.group or "") if seen.care == "group" else "")
+        return SetProviderID(MachineVersion.of(obj), steps.provider_id(obj, seen))
+    if wait := backoff(seen):
+        return wait
+    if ha is not None and guest.seen.hastate:
+        message = f"the HA manager starts the guest ({guest.seen.hastate})"
+        return Wait(MachineReason.WAITING_FOR_HA, message)
+    if ha is not None:
+        group = (ha.group or "") if seen.ha_mode == "group" else ""
+        return steps.register_ha(obj, guest, group)
     return Start(steps.guest(obj, guest))
 
 
-# ---- living
+# ---- a started guest
 
 
-def _live(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
+def _maintain(
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, guest: MachineGuest
+) -> Decision:
     if not guest.seen.running:
         if obj.spec.when_stopped == "Start" and not guest.seen.hastate:
             return Start(steps.guest(obj, guest))
-        return Wait("Stopped", f"guest {guest.seen.vmid} is {guest.seen.status}")
+        return Wait(MachineReason.STOPPED, f"guest {guest.seen.vmid} is {guest.seen.status}")
     if guest.booting:
-        return _boot(obj, claim, seen, guest)
-    if obj.spec.changes == "InPlace" and (change := in_place.change(obj, guest)):
-        return change  # what a running guest cannot take stays pending until it restarts
-    return _tidy(obj, seen) or Done()
+        return _bootstrap(obj, claim, seen, guest)
+    return _change(obj, guest) or remove_stale_clones(obj, seen) or Done()
 
 
-def _boot(obj: ProxmoxMachine, claim: Claim, seen: Seen, guest: GuestFound) -> Move:
-    """Until the node is there; then the seed goes, first the file, then the drive and the tag."""
+def _change(obj: ProxmoxMachine, guest: MachineGuest) -> Decision | None:
+    """Apply the spec to a running guest; changes that need a restart stay pending in Proxmox."""
+    if obj.spec.changes != "InPlace" or guest.config is None:
+        return None
+    applied = in_place.applied_record(obj, guest)
+    if applied != last_applied.recorded(obj.spec):
+        return RecordApplied(MachineVersion.of(obj), applied)
+    return in_place.change(obj, guest)
+
+
+def _bootstrap(
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, guest: MachineGuest
+) -> Decision:
+    """Wait for the node; then delete the bootstrap ISO, eject it and remove the booting tag."""
     if not seen.bootstrapped:
-        minutes = guest.seen.uptime_seconds // 60
-        return Wait("WaitingForBootstrap", f"{seen.agent_says} (up for {minutes} min)")
-    if seen.around is None or seen.around.machine.status.node_ref is None:
-        return Wait(WAITING_FOR_NODE, "the guest is up; its seed stays until the node is there")
-    if seen.iso_there and claim.iso_storage:
-        return DeleteVolume(
-            shelf=shelf_of(obj.spec.region or "", claim),
-            mark=mark_of(obj),
-            volid=iso_of(obj, claim),
-        )
-    return steps.eject(obj, guest)
+        message = f"{seen.agent_message} (up for {guest.seen.uptime_seconds // 60} min)"
+        return Wait(MachineReason.WAITING_FOR_BOOTSTRAP, message, seen.agent_poll_seconds)
+    if seen.machine is None or seen.machine.status.node_ref is None:
+        message = "the guest is up; its bootstrap ISO is kept until the node has joined"
+        return Wait(MachineReason.WAITING_FOR_NODE, message)
+    if seen.iso_exists and claim.iso_storage:
+        return delete_iso(obj, claim)
+    return steps.eject_iso(obj, guest)
 
 
-def _adopt(obj: ProxmoxMachine, seen: Seen) -> Move:
-    """An id without a claim: CAPMOX made it. Its UUID must be the one that we know."""
+def _adopt(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
+    """Claim the guest of a machine that CAPMOX created; its UUID must be that of the providerID."""
     guest = seen.guest
     if guest is None:
-        return Wait("Vanished", f"guest {obj.spec.virtual_machine_id} is not in the region")
-    if guest.arriving:
-        return Wait("Locked", f"guest {guest.seen.vmid} cannot be looked at now")
+        message = f"guest {obj.spec.virtual_machine_id} does not exist in the region"
+        return Wait(MachineReason.VANISHED, message)
+    if guest.cloning:
+        return Wait(MachineReason.LOCKED, f"guest {guest.seen.vmid} cannot be read now")
     if not guest.ours:
-        return Wait("NotOurs", f"guest {guest.seen.vmid} has neither our mark nor our UUID")
-    return Adopt(Claim(host=guest.seen.host, uuid=mark_of(obj).owner_uid))
-
-
-# ---- what clones left that died
-
-
-def _tidy(obj: ProxmoxMachine, seen: Seen) -> Move | None:
-    """One step against what is left behind; None if nothing is."""
-    remembered = obj.spec.claim.left if obj.spec.claim else ()
-    gone = {c.place for c in seen.carcasses if c.state == "gone"}
-    if gone & set(remembered):
-        return ForgetCarcass(tuple(place for place in remembered if place not in gone))
-    left = [c for c in seen.carcasses if c.state != "gone"]
-    for carcass in left:
-        if carcass.state == "removable" and not seen.pause_seconds:
-            guest = Guest(carcass.region, carcass.host, carcass.vmid, mark_of(obj))
-            return RemoveCarcass(guest, skip_lock=carcass.skip_lock)
-    return Wait(LEFT_BEHIND, "; ".join(map(str, left))) if left else None
-
-
-# ---- unmaking
-
-
-def _unmake(obj: ProxmoxMachine, seen: Seen) -> Move:
-    guest = seen.guest
-    if seen.dead and seen.task:
-        return Wait("Deleting", "Proxmox works on what is left")
-    if seen.dead and not is_kept(obj):
-        return _tidy(obj, seen) or Wait("Deleting", "the clone is gone; looking again")
-    if seen.dead:
-        return Done()
-    if guest is None or not (guest.ours or guest.arriving):
-        if not seen.gone:
-            return Wait("WaitingForGuest", f"{obj.spec.virtual_machine_id} exists, not visible yet")
-        return _leftovers(obj, seen)
-    if not guest.host_online:
-        return Wait("HostDown", f"host {guest.seen.host} is down; the guest cannot be removed")
-    if guest.arriving:
-        return Wait("Cloning", f"guest {guest.seen.vmid} is being cloned; it goes after that")
-    if not guest.marked and obj.spec.provider_id and guest.config is not None:
-        return steps.stamp(obj, guest)
-    if is_kept(obj):
-        return _keep(obj, seen, guest)
-    if seen.task:
-        return Wait("Deleting", f"Proxmox works on guest {guest.seen.vmid}")
-    return _remove(obj, seen, guest)
-
-
-def _remove(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
-    if seen.pause_seconds and seen.setback:
-        return Wait(seen.setback.error.reason, str(seen.setback.error))
-    if guest.seen.lock:
-        return Wait("Locked", f"guest {guest.seen.vmid} is locked ({guest.seen.lock})")
-    if not guest.seen.running:
-        return Destroy(steps.guest(obj, guest), unreferenced_disks=True)
-    if guest.seen.hastate in {"request_stop", "stopped"}:
-        return Wait("Deleting", f"the HA manager stops guest {guest.seen.vmid}")
-    seconds = obj.spec.shutdown_seconds
-    limit = SHUTDOWN_SECONDS if seconds is None else seconds
-    failed = seen.setback is not None and isinstance(seen.setback.error, errors.WrongState)
-    if limit == 0 or failed:
-        return Stop(steps.guest(obj, guest))
-    return Shutdown(steps.guest(obj, guest), timeout_seconds=limit, force=True)
-
-
-def _keep(obj: ProxmoxMachine, seen: Seen, guest: GuestFound) -> Move:
-    """The guest stays, with its addresses; a tag tells the collector why nobody owns it."""
-    if KEPT not in guest.seen.tags:
-        tags = mark_of(obj).tags([*guest.seen.tags, KEPT])
-        return Configure(steps.guest(obj, guest), changes={"tags": tags})
-    if seen.owned_claims:
-        return GiveBack(seen.owned_claims, keep=True)
-    return Done()
-
-
-def _leftovers(obj: ProxmoxMachine, seen: Seen) -> Move:
-    claim = obj.spec.claim
-    if seen.task:
-        return Wait("Deleting", "Proxmox works on what is left")
-    if seen.iso_there and claim is not None:
-        if not seen.claim_host_online:
-            return Wait("HostDown", f"host {claim.host} is down; its seed disk cannot be removed")
-        return DeleteVolume(
-            shelf=shelf_of(obj.spec.region or "", claim),
-            mark=mark_of(obj),
-            volid=iso_of(obj, claim),
-        )
-    if seen.owned_claims:
-        return GiveBack(seen.owned_claims)
-    return Done() if is_kept(obj) else _tidy(obj, seen) or Done()
+        message = f"guest {guest.seen.vmid} has neither the owner mark nor the UUID of the machine"
+        return Wait(MachineReason.NOT_OURS, message)
+    applied = last_applied.wanted(obj.spec)
+    claim = Claim(host=guest.seen.host, uuid=mark_of(obj).owner_uid, applied=applied)
+    return AdoptGuest(MachineVersion.of(obj), claim)

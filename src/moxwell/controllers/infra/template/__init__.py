@@ -1,1 +1,1 @@
-"""``infra.template``: what a node from a ProxmoxMachineTemplate will offer."""
+"""``infra.template``: capacity and node info of a ProxmoxMachineTemplate."""

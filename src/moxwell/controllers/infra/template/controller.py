@@ -1,62 +1,64 @@
-"""The loop over machine templates: it writes status and nothing else."""
+"""``infra.template``: writes capacity and node info to the status of ProxmoxMachineTemplates."""
 
-from collections.abc import Sequence
+from typing import Any
 
-from moxwell.api.infra.machine import MachineSpec, MachineTemplateStatus, ProxmoxMachineTemplate
-from moxwell.controllers.infra import templates as moulds
-from moxwell.controllers.infra.template.plan import capacity
-from moxwell.controllers.infra.templates import Moulds
+from moxwell.api.infra.machine import ProxmoxMachineSpec, ProxmoxMachineTemplate
+from moxwell.controllers.infra.template.plan import ObservedTemplate, describe, query
+from moxwell.controllers.infra.templates import TemplateCache, template_of
 from moxwell.errors import MoxwellError
-from moxwell.pve.model import GuestSeen
+from moxwell.kube.reader import Reader
+from moxwell.pve.model import ObservedGuest
 from moxwell.pve.regions import Region, Regions
-from moxwell.runtime.reconciler import Outcome
-from moxwell.runtime.watches import Watch
-from moxwell.scheduling.templates import Want, choose_templates
+from moxwell.runtime.move import Done
+from moxwell.runtime.reconciler import Reconciler
+from moxwell.scheduling.templates import choose_templates
 
 NAME = "infra.template"
-RESYNC_SECONDS = 300.0
+RETRY_SECONDS = 300.0
 
 
-class TemplateReconciler:
-    """Capacity and node info of each ProxmoxMachineTemplate."""
+class TemplateReconciler(
+    Reconciler[ProxmoxMachineTemplate, ObservedTemplate, Done, dict[str, Any]]
+):
+    """Describes each ProxmoxMachineTemplate; it has no other move than Done."""
 
     kind = ProxmoxMachineTemplate
-    finalizer = ""
-    watches: Sequence[Watch] = ()
 
-    def __init__(self, regions: Regions, moulds: Moulds) -> None:
-        self._regions, self._moulds = regions, moulds
+    def __init__(self, regions: Regions, templates: TemplateCache) -> None:
+        self._regions, self._templates = regions, templates
 
-    async def reconcile(self, obj: ProxmoxMachineTemplate) -> Outcome[MachineTemplateStatus]:
-        """One look."""
-        spec = obj.spec.template.spec
-        found = self._find(spec)
-        known = obj.status.node_info.architecture if obj.status.node_info else ""
-        now = await self._architecture(*found) if found else ""
-        status = capacity(spec, found[1] if found else None, now or known)
-        return Outcome(status, again=None if now else RESYNC_SECONDS)
-
-    async def _architecture(self, region: Region, template: GuestSeen) -> str:
+    async def see(self, obj: ProxmoxMachineTemplate, reader: Reader) -> ObservedTemplate:
+        """Find the Proxmox template in any region and read its architecture."""
+        found = self._find(obj.spec.template.spec)
+        if found is None:
+            silent = any(not r.inventory.health.reachable for r in self._regions.values())
+            return ObservedTemplate(unreadable=silent)
         try:
-            return await self._moulds.architecture(region, template)
+            architecture = await self._templates.architecture(*found)
         except MoxwellError:
-            return ""  # it cannot be read now
+            return ObservedTemplate(found[1], unreadable=True)
+        return ObservedTemplate(found[1], architecture)
 
-    def _find(self, spec: MachineSpec) -> tuple[Region, GuestSeen] | None:
-        """The Proxmox template, in any region; None where it is not to be told which."""
-        selector = spec.template_selector
-        want = Want(
-            spec.template_id or 0,
-            spec.source_node or "",
-            spec.template_name or "",
-            frozenset(selector.match_tags) if selector else frozenset(),
-            (selector.match_policy if selector else None) or "exact",
-        )
+    def plan(self, obj: ProxmoxMachineTemplate, seen: ObservedTemplate) -> Done:
+        """Nothing to change; try again later if the architecture is not known."""
+        return Done(None if seen.architecture else RETRY_SECONDS)
+
+    async def act(self, move: Done) -> None:
+        """Never called: Done has no effect."""
+
+    def describe(
+        self, obj: ProxmoxMachineTemplate, seen: ObservedTemplate, move: Done
+    ) -> dict[str, Any]:
+        """Compute the status; see :mod:`.plan`."""
+        return describe(obj.spec.template.spec, seen)
+
+    def _find(self, spec: ProxmoxMachineSpec) -> tuple[Region, ObservedGuest] | None:
+        """The first matching template in any region; None if there is none or it is ambiguous."""
         for region in self._regions.values():
-            seen = {t.vmid: t for t in region.inventory.view.templates}
+            known = {t.vmid: t for t in region.inventory.view.templates}
             try:
-                bare = [moulds.bare(region.name, t) for t in seen.values()]
-                return region, seen[choose_templates(want, bare)[0].vmid]
+                templates = [template_of(region.name, t) for t in known.values()]
+                return region, known[choose_templates(query(spec), templates)[0].vmid]
             except MoxwellError:
                 continue
         return None

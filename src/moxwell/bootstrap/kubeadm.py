@@ -1,0 +1,134 @@
+"""
+The objects that ``kubeadm init`` creates for nodes that join, as plain dictionaries.
+
+``cluster-info``, the kubeadm and kubelet configuration, RBAC for bootstrap tokens and for the
+administrators' group. The caller applies them.
+"""
+
+import base64
+from typing import Any
+
+import yaml
+
+from moxwell.api.kinds import Resource
+
+Json = dict[str, Any]
+RBAC = "rbac.authorization.k8s.io"
+RESOURCES = {
+    "ConfigMap": Resource("", "v1", "configmaps", "ConfigMap"),
+    "Secret": Resource("", "v1", "secrets", "Secret"),
+    "Role": Resource(RBAC, "v1", "roles", "Role"),
+    "RoleBinding": Resource(RBAC, "v1", "rolebindings", "RoleBinding"),
+    "ClusterRole": Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
+    "ClusterRoleBinding": Resource(
+        RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+    ),
+    "DaemonSet": Resource("apps", "v1", "daemonsets", "DaemonSet"),
+    "Deployment": Resource("apps", "v1", "deployments", "Deployment"),
+}
+TOKENS = "system:bootstrappers:kubeadm:default-node-token"
+ADMINS = "kubeadm:cluster-admins"
+
+
+def bootstrap_objects(url: str, ca: str, cluster: str, kubelet: str = "") -> tuple[Json, ...]:
+    """The objects that joining nodes need; ``cluster`` is a ClusterConfiguration in YAML."""
+    read, signer = ["get"], "kubeadm:bootstrap-signer-clusterinfo"
+    nodes = "kubeadm:nodes-kubeadm-config"
+    return (
+        _config_map("cluster-info", "kube-public", {"kubeconfig": _kubeconfig(url, ca)}),
+        _role(signer, "kube-public", [_rule("", ["configmaps"], read, ["cluster-info"])]),
+        _binding(signer, "kube-public", [("User", "system:anonymous")]),
+        _config_map("kubeadm-config", "kube-system", {"ClusterConfiguration": cluster}),
+        _config_map("kubelet-config", "kube-system", {"kubelet": kubelet or _kubelet()}),
+        _role(
+            nodes,
+            "kube-system",
+            [_rule("", ["configmaps"], read, ["kubeadm-config", "kubelet-config"])],
+        ),
+        _binding(nodes, "kube-system", [("Group", TOKENS), ("Group", "system:nodes")]),
+        _cluster_role("system:node-bootstrapper"),
+        _cluster_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", TOKENS),
+        _cluster_binding(ADMINS, "cluster-admin", ADMINS),
+    )
+
+
+def token_secret(token: Json) -> Json:
+    """The Secret of a bootstrap token from an InitConfiguration."""
+    identity, _, secret = str(token.get("token", "")).partition(".")
+    groups = token.get("groups") or [TOKENS]
+    data = {
+        "token-id": identity,
+        "token-secret": secret,
+        "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
+        "auth-extra-groups": ",".join(groups),
+        "description": str(token.get("description") or "made by kubeadm init"),
+    }
+    if token.get("expires"):
+        data["expiration"] = str(token["expires"])
+    meta = {"name": f"bootstrap-token-{identity}", "namespace": "kube-system"}
+    kind = {"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token"}
+    return kind | {"metadata": meta, "stringData": data}
+
+
+def _kubeconfig(url: str, ca: str) -> str:
+    cluster = {
+        "server": url,
+        "certificate-authority-data": base64.b64encode(ca.encode()).decode(),
+    }
+    head = {"apiVersion": "v1", "kind": "Config"}
+    return yaml.safe_dump(head | {"clusters": [{"name": "", "cluster": cluster}]})
+
+
+def _kubelet() -> str:
+    head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    return yaml.safe_dump(head | {"cgroupDriver": "systemd", "rotateCertificates": True})
+
+
+def _config_map(name: str, space: str, data: dict[str, str]) -> Json:
+    head = {"apiVersion": "v1", "kind": "ConfigMap"}
+    return head | {"metadata": {"name": name, "namespace": space}, "data": data}
+
+
+def _rule(group: str, resources: list[str], verbs: list[str], names: list[str]) -> Json:
+    return {
+        "apiGroups": [group],
+        "resources": resources,
+        "verbs": verbs,
+        "resourceNames": names,
+    }
+
+
+def _role(name: str, space: str, rules: list[Json]) -> Json:
+    meta = {"name": name, "namespace": space}
+    return {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": meta, "rules": rules}
+
+
+def _binding(name: str, space: str, who: list[tuple[str, str]]) -> Json:
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": name, "namespace": space},
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": RBAC, "kind": kind, "name": each} for kind, each in who],
+    }
+
+
+def _cluster_role(name: str) -> Json:
+    rule = {
+        "apiGroups": ["certificates.k8s.io"],
+        "resources": ["certificatesigningrequests"],
+        "verbs": ["create", "get", "list", "watch"],
+    }
+    head = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+    return head | {"rules": [rule]}
+
+
+def _cluster_binding(name: str, role: str, group: str) -> Json:
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group}],
+    }

@@ -1,0 +1,209 @@
+"""The moves of ``infra.machine`` and the reasons of its conditions, as values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from moxwell.api.infra.machine import ProxmoxMachine
+from moxwell.api.infra.template import Claim, LastApplied
+from moxwell.api.kinds import owner_reference
+from moxwell.api.meta import OwnerReference
+from moxwell.bootstrap.network_plan import AddressRequest
+from moxwell.controllers.infra.patches import explicit
+from moxwell.pve.reservations import Reservation
+from moxwell.pve.steps import Step
+from moxwell.runtime.key import Key
+from moxwell.runtime.move import Done, Wait
+
+ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
+
+
+class MachineReason(StrEnum):
+    """Reasons of the conditions of a ProxmoxMachine, of ``Wait`` moves and of events."""
+
+    # nothing to wait for
+    PROVISIONED = "Provisioned"
+    # another object must change first
+    WAITING_FOR_MACHINE = "WaitingForMachine"
+    WAITING_FOR_CLUSTER = "WaitingForCluster"
+    WAITING_FOR_CLUSTER_INFRASTRUCTURE = "WaitingForClusterInfrastructure"
+    WAITING_FOR_BOOTSTRAP_DATA = "WaitingForBootstrapData"
+    WAITING_FOR_ADDRESSES = "WaitingForAddresses"
+    WAITING_FOR_NODE = "WaitingForNode"  # the machine itself is complete
+    # Proxmox
+    REGION_UNKNOWN = "RegionUnknown"
+    REGION_UNREACHABLE = "RegionUnreachable"
+    HOST_DOWN = "HostDown"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
+    TASK_RUNNING = "TaskRunning"
+    LOCKED = "Locked"
+    VMID_TAKEN = "VMIDTaken"
+    VANISHED = "Vanished"
+    NOT_OURS = "NotOurs"
+    STOPPED = "Stopped"
+    # stages
+    PLACING = "Placing"
+    ADOPTING = "Adopting"
+    CLONING = "Cloning"
+    MIGRATING = "Migrating"
+    BOOTSTRAPPING = "Bootstrapping"
+    CONFIGURING = "Configuring"
+    STARTING = "Starting"
+    WAITING_FOR_HA = "WaitingForHA"
+    WAITING_FOR_BOOTSTRAP = "WaitingForBootstrap"
+    WAITING_FOR_GUEST = "WaitingForGuest"
+    DELETING = "Deleting"
+    # condition NoStaleClones
+    STALE_CLONE = "StaleClone"
+    NO_STALE_CLONES = "NoStaleClones"
+    # condition UpToDate: why a setting of the spec is not applied, or a removed one still is
+    UP_TO_DATE = "UpToDate"
+    HA_RULE_NOT_FOUND = "HARuleNotFound"
+    HA_RULE_KEPT = "HARuleKept"
+    FIREWALL_GROUP_NOT_FOUND = "FirewallGroupNotFound"
+    SLOT_TAKEN = "SlotTaken"
+    DISK_KEPT = "DiskKept"
+    # events only
+    PLACED = "Placed"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineVersion:
+    """The ProxmoxMachine that a move writes, at the version the decision is based on."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+
+    @classmethod
+    def of(cls, obj: ProxmoxMachine) -> "MachineVersion":
+        meta = obj.metadata
+        return cls(meta.namespace, meta.name, meta.uid, meta.resource_version)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveVMID:
+    """Write region, VMID, host and template to the spec before anything is created."""
+
+    target: MachineVersion
+    region: str
+    vmid: int
+    claim: Claim
+    reservation: Reservation = field(repr=False)
+    message: str = ""
+
+    def patch(self) -> dict[str, Any]:
+        spec = {
+            "region": self.region,
+            "virtualMachineID": self.vmid,
+            "claim": explicit(self.claim),
+        }
+        return {"labels": {ZONE_LABEL: self.claim.zone or "default"}, "spec": spec}
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptGuest:
+    """Write the claim of a guest that CAPMOX created."""
+
+    target: MachineVersion
+    claim: Claim
+
+    def patch(self) -> dict[str, Any]:
+        return {"spec": {"claim": explicit(self.claim)}}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordApplied:
+    """Write to the claim what was applied to the guest, so that it can be removed later."""
+
+    target: MachineVersion
+    applied: LastApplied
+
+    def patch(self) -> dict[str, Any]:
+        return {"spec": {"claim": {"applied": explicit(self.applied)}}}
+
+
+@dataclass(frozen=True, slots=True)
+class SetProviderID:
+    """Write the providerID; from then on a guest that does not exist counts as vanished."""
+
+    target: MachineVersion
+    provider_id: str
+
+    def patch(self) -> dict[str, Any]:
+        return {"spec": {"providerID": self.provider_id}}
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetStaleClone:
+    """Remove deleted stale clones from the claim; ``stale_clones`` are the remaining ones."""
+
+    target: MachineVersion
+    stale_clones: tuple[str, ...]
+
+    def patch(self) -> dict[str, Any]:
+        rest = list(self.stale_clones) or None
+        return {"spec": {"claim": {"staleClones": rest, "left": None}}}
+
+
+SpecPatch = ReserveVMID | AdoptGuest | RecordApplied | SetProviderID | ForgetStaleClone
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAddresses:
+    """Create the missing IPAddressClaims and delete those that are wrong."""
+
+    namespace: str
+    owner: OwnerReference = field(repr=False)
+    requests: tuple[AddressRequest, ...]
+    wrong: tuple[str, ...] = ()
+    cluster: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        obj: ProxmoxMachine,
+        requests: tuple[AddressRequest, ...],
+        wrong: tuple[str, ...],
+        **more: Any,
+    ) -> "ClaimAddresses":
+        return cls(obj.namespace, owner_reference(obj), requests, wrong, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAddresses:
+    """Delete the IPAddressClaims, or, for a guest that is kept, keep them without an owner."""
+
+    namespace: str
+    claims: tuple[str, ...]
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TakeStep:
+    """Perform one step on Proxmox."""
+
+    owner: Key
+    step: Step
+
+    def __str__(self) -> str:
+        return str(self.step)
+
+
+Move = SpecPatch | ClaimAddresses | ReleaseAddresses | TakeStep | Wait | Done
+
+
+def name_of(move: Move) -> str:
+    """The value of ``status.nextMove``."""
+    if isinstance(move, Done):
+        return ""
+    if isinstance(move, Wait):
+        return f"wait: {move.reason}"
+    return type(move.step if isinstance(move, TakeStep) else move).__name__

@@ -1,0 +1,29 @@
+"""Waits that several parts of the plan of ``infra.machine`` share. Pure."""
+
+from moxwell.controllers.infra.machine.moves import MachineReason
+from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedMachine
+from moxwell.runtime.move import Wait
+
+
+def region_problem(seen: ObservedMachine) -> Wait | None:
+    if not seen.region.known:
+        return Wait(MachineReason.REGION_UNKNOWN, seen.region.error)
+    if not seen.region.reachable:
+        return Wait(MachineReason.REGION_UNREACHABLE, seen.region.error)
+    return None
+
+
+def backoff(seen: ObservedMachine) -> Wait | None:
+    """Wait after a failed task."""
+    if not seen.backoff_seconds or seen.failure is None:
+        return None
+    error = seen.failure.error
+    return Wait(error.reason, str(error), seen.backoff_seconds)
+
+
+def host_down(guest: MachineGuest, consequence: str) -> Wait:
+    return Wait(MachineReason.HOST_DOWN, f"host {guest.seen.host} is down; {consequence}")
+
+
+def locked(guest: MachineGuest) -> Wait:
+    return Wait(MachineReason.LOCKED, f"guest {guest.seen.vmid} is locked ({guest.seen.lock})")
