@@ -1,8 +1,9 @@
 """
-The recordings of a genuine Proxmox VE, replayed against the simulator by the tool they came with.
+Replays recordings of a real Proxmox VE API against the simulator.
 
-``replay.py`` is a program of its own: it talks HTTP to the simulator, in real time.
-The worlds say the same as ``recordings/world.json`` and ``world2.json``, with a quick pace.
+``replay.py`` is a separate program that sends HTTP requests to the simulator in real time. The
+world files describe the same clusters as ``recordings/world.json`` and ``world2.json``, with short
+durations.
 """
 
 import asyncio
@@ -19,16 +20,16 @@ from moxwell.lab.proxmox.world import load_world
 
 HERE = Path(__file__).parent
 RECORDINGS = HERE / "recordings"
-LANES = 3  # scenarios side by side
-ALONE = {"machine", "cluster", "firewall"}  # areas that must not run beside others
+PARALLEL = 3  # scenarios that run at the same time
+SERIAL_AREAS = {"machine", "cluster", "firewall"}
 
 
-def lanes(version: str) -> tuple[list[list[Path]], list[Path]]:
-    """Scenarios that may run side by side, dealt to lanes, and those that may not."""
+def batches(version: str) -> tuple[list[list[Path]], list[Path]]:
+    """Parallel batches of scenarios, and the scenarios that must run alone."""
     files = sorted((RECORDINGS / version).glob("*.json"))
-    alone = [f for f in files if json.loads(f.read_text())["area"] in ALONE]
-    rest = [f for f in files if f not in alone]
-    return [rest[n::LANES] for n in range(LANES)], alone
+    serial = [f for f in files if json.loads(f.read_text())["area"] in SERIAL_AREAS]
+    rest = [f for f in files if f not in serial]
+    return [rest[n::PARALLEL] for n in range(PARALLEL)], serial
 
 
 async def replay(url: str, files: list[Path]) -> dict[str, Any]:
@@ -64,9 +65,9 @@ async def test_recordings_agree(version: str, least: float) -> None:
     simulator = Simulator(world, clock)
     await simulator.start()
     try:
-        beside, alone = lanes(version)
-        reports = list(await asyncio.gather(*(replay(simulator.url(), f) for f in beside)))
-        reports.append(await replay(simulator.url(), alone))
+        parallel, serial = batches(version)
+        reports = list(await asyncio.gather(*(replay(simulator.url(), f) for f in parallel)))
+        reports.append(await replay(simulator.url(), serial))
     finally:
         await simulator.stop()
     agree, total = (sum(r[k] for r in reports) for k in ("agree", "total"))

@@ -25,7 +25,6 @@ from moxwell.api.capi.shared import APIEndpoint
 from moxwell.app.state_dir import free_port
 from moxwell.bootstrap.iso import build_iso
 from moxwell.embedded.clusterapi.kubeadm import cloud_config as kubeadm
-from moxwell.embedded.clusterapi.tenant_clients import SECRETS
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane, Wish
 from moxwell.embedded.controllermanager.resources import DEPLOYMENTS, NODES, PODS
 from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
@@ -35,6 +34,7 @@ from moxwell.kube.client import Kube
 from moxwell.kube.transport import KubeTransport
 from moxwell.lab.guests.guest_runner import SENTINEL, GuestRunner
 from moxwell.runtime.key import Key
+from moxwell.runtime.tenant_clients import SECRETS
 from moxwell.testing.loop import LoopClock, run_virtual
 
 KEY = Key("team", "c1")
@@ -175,8 +175,6 @@ def test_a_guest_joins_runs_pods_and_becomes_not_ready(tmp_path: Path) -> None:
     ],
 )
 def test_a_guest_with_invalid_data_does_not_join(
-    tmp_path: Path, token: str, pin: str, message: str
-) -> None:
     tmp_path: Path, token: str, pin: str, message: str
 ) -> None:
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""The simulator's sockets: reason phrases, two formats, cut connections, the control API."""
+"""The simulator over HTTP: reason phrases, body formats, cut connections, the control API."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -41,7 +41,7 @@ async def client(simulator: Simulator) -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_reason_phrases_carry_the_message(client: aiohttp.ClientSession) -> None:
+async def test_reason_phrases(client: aiohttp.ClientSession) -> None:
     async with client.get("/api2/json/nodes/n1/qemu/999/config") as answer:
         assert (answer.status, answer.reason) == (
             500,
@@ -53,7 +53,7 @@ async def test_reason_phrases_carry_the_message(client: aiohttp.ClientSession) -
         assert answer.status == 404
 
 
-async def test_bodies_come_as_form_and_as_json(client: aiohttp.ClientSession) -> None:
+async def test_form_and_json_bodies(client: aiohttp.ClientSession) -> None:
     async with client.post("/api2/json/pools", data={"poolid": "a"}) as answer:
         assert answer.status == 200
     async with client.post("/api2/json/pools", json={"poolid": "b", "comment": "x"}) as answer:
@@ -70,9 +70,7 @@ async def test_bodies_come_as_form_and_as_json(client: aiohttp.ClientSession) ->
 JSON = {"Content-Type": "application/json"}
 
 
-async def test_an_upload_keeps_its_bytes(
-    client: aiohttp.ClientSession, simulator: Simulator
-) -> None:
+async def test_upload(client: aiohttp.ClientSession, simulator: Simulator) -> None:
     form = aiohttp.FormData()
     form.add_field("content", "iso")
     form.add_field("filename", b"0123456789" * 9000, filename="a.iso")
@@ -84,7 +82,7 @@ async def test_an_upload_keeps_its_bytes(
     assert volume.data == b"0123456789" * 9000
 
 
-async def test_a_cut_connection_is_cut(client: aiohttp.ClientSession, simulator: Simulator) -> None:
+async def test_fault_cut_connection(client: aiohttp.ClientSession, simulator: Simulator) -> None:
     fault = {"kind": "cut-after", "path": "/pools", "times": 1}
     async with client.post("/sim/r/faults", json=fault) as answer:
         assert (await answer.json()) == {"id": 1}
@@ -94,7 +92,7 @@ async def test_a_cut_connection_is_cut(client: aiohttp.ClientSession, simulator:
     assert "p" in simulator.regions["r"].pools
 
 
-async def test_every_node_has_a_door(simulator: Simulator) -> None:
+async def test_every_node_has_a_port(simulator: Simulator) -> None:
     async with aiohttp.ClientSession(simulator.urls["r", "n2"], headers=AUTH) as second:
         async with second.get("/api2/json/cluster/status") as answer:
             rows = (await answer.json())["data"]
@@ -105,9 +103,12 @@ async def test_every_node_has_a_door(simulator: Simulator) -> None:
             assert (answer.status, answer.reason) == (595, "Connection refused")
 
 
-async def test_the_control_api_says_what_is_wrong(client: aiohttp.ClientSession) -> None:
+async def test_errors_of_the_control_api(client: aiohttp.ClientSession) -> None:
     async with client.post("/sim/r/do/host-down", json={"node": "none"}) as answer:
-        assert (answer.status, await answer.json()) == (404, {"error": "there is no node 'none'"})
+        assert (answer.status, await answer.json()) == (
+            404,
+            {"error": "node 'none' does not exist"},
+        )
     async with client.post("/sim/r/faults", json={"kind": "flood"}) as answer:
         assert answer.status == 400
 

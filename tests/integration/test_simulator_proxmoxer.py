@@ -1,5 +1,5 @@
 """
-proxmoxer, a client nobody here wrote, drives the simulator over HTTPS: a machine's whole life.
+The lifecycle of a VM, driven over HTTPS by proxmoxer, an independent client.
 """
 
 import asyncio
@@ -54,13 +54,13 @@ async def server(request: Any, tmp_path: Path) -> AsyncIterator[tuple[int, str]]
 
 
 class Story:
-    """What proxmoxer does, in a thread of its own."""
+    """Runs proxmoxer in a thread."""
 
     def __init__(self, api: Any) -> None:
         self.api, self.node = api, api.nodes("n1")
 
     def done(self, upid: str) -> str:
-        """Wait for a task as proxmoxer's users do: by asking again."""
+        """Poll a task until it has stopped."""
         while True:
             status = self.node.tasks(upid).status.get()
             if status["status"] == "stopped":
@@ -135,7 +135,7 @@ class Story:
             part()
 
 
-async def test_a_machines_life_by_password(server: tuple[int, str]) -> None:
+async def test_vm_lifecycle_with_a_ticket(server: tuple[int, str]) -> None:
     port, ca = server
 
     def story() -> None:
@@ -145,7 +145,7 @@ async def test_a_machines_life_by_password(server: tuple[int, str]) -> None:
     await asyncio.to_thread(story)
 
 
-async def test_a_token_reads_and_is_refused_what_is_roots_alone(server: tuple[int, str]) -> None:
+async def test_permissions_of_a_token(server: tuple[int, str]) -> None:
     port, ca = server
 
     def story() -> None:

@@ -1,32 +1,34 @@
-"""``moxwell sim``: a simulated Proxmox VE that listens on this machine."""
+"""``moxwell sim``: runs the Proxmox VE simulator on this machine."""
 
 from pathlib import Path
 
 import typer
 
-LAB = Path(__file__).parents[1] / "lab" / "proxmox" / "worlds" / "lab.yaml"
+LAB_WORLD = Path(__file__).parents[1] / "lab" / "proxmox" / "worlds" / "lab.yaml"
 
 
 def sim(
-    world: Path = typer.Option(LAB, help="World file (YAML).", show_default="a lab of two regions"),
+    world: Path = typer.Option(
+        LAB_WORLD, help="World file (YAML).", show_default="a lab of two regions"
+    ),
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
     state: Path | None = typer.Option(
-        None, help="Resume from this file, and save to it at the end."
+        None, help="State file: loaded if it exists, written at the end."
     ),
     certificates: Path = typer.Option(
-        Path(".moxwell-sim"), help="Folder of the CA and server certificate; made if missing."
+        Path(".moxwell-sim"), help="Directory of the CA and server certificate; created if missing."
     ),
     plain: bool = typer.Option(False, "--plain", help="HTTP instead of HTTPS."),
-    seed: int = typer.Option(0, help="Seed of everything that is left to chance."),
+    seed: int = typer.Option(0, help="Seed of the random number generators."),
 ) -> None:
-    """Simulate Proxmox VE: the API of every node of every region in a world file."""
+    """Serve a simulated Proxmox VE API for every node of every region in a world file."""
     import asyncio
 
     from moxwell.errors import Missing
     from moxwell.lab.proxmox import simulator
 
     if not world.is_file():
-        raise Missing(f"there is no world file {world}")
+        raise Missing(f"world file {world} does not exist")
     running = simulator.run_sim(
         world,
         host=host,
@@ -34,6 +36,6 @@ def sim(
         certificates=certificates,
         plain=plain,
         seed=seed,
-        say=typer.echo,
+        echo=typer.echo,
     )
     asyncio.run(running)

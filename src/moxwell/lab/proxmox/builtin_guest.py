@@ -37,7 +37,7 @@ class BuiltinGuestFacts:
 class _Running:
     """One running guest."""
 
-    machine: ShellEnvironment
+    env: ShellEnvironment
     pid: int = 104
     done: dict[int, tuple[float, CommandResult]] = field(
         default_factory=dict
@@ -52,37 +52,37 @@ class BuiltinGuest:
         self._clock, self._facts = clock, facts or BuiltinGuestFacts()
         self._up: dict[tuple[str, int], _Running] = {}
 
-    async def booted(self, view: GuestVm) -> None:
-        if not _BOOTS.search(str(view.conf.get("args", ""))):
+    async def booted(self, vm: GuestVm) -> None:
+        if not _BOOTS.search(str(vm.conf.get("args", ""))):
             return
         facts = self._facts
         release = f'NAME="{facts.name}"\nID={facts.ident}\nVERSION_ID="{facts.version}"\n'
-        machine = ShellEnvironment(release=facts.kernel, hostname=facts.hostname)
-        machine.files["/etc/hostname"] = f"{facts.hostname}\n".encode()
-        machine.files["/etc/os-release"] = release.encode()
-        self._up[view.region, view.vmid] = _Running(machine)
+        env = ShellEnvironment(release=facts.kernel, hostname=facts.hostname)
+        env.files["/etc/hostname"] = f"{facts.hostname}\n".encode()
+        env.files["/etc/os-release"] = release.encode()
+        self._up[vm.region, vm.vmid] = _Running(env)
 
     async def stopped(self, region: str, vmid: int) -> None:
         self._up.pop((region, vmid), None)
 
-    def handles_shutdown(self, view: GuestVm) -> bool:
+    def handles_shutdown(self, vm: GuestVm) -> bool:
         """It ignores the ACPI power button and reacts only to its agent."""
         return False
 
-    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
-        running = self._up.get((view.region, view.vmid))
+    async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
+        running = self._up.get((vm.region, vm.vmid))
         if running is None:
             raise AgentNotRunning
         if command in ("exec", "exec-status", "file-read", "file-write"):
-            return getattr(self, "_" + command.replace("-", "_"))(view, running, args)
+            return getattr(self, "_" + command.replace("-", "_"))(vm, running, args)
         if command == "fsfreeze-status":
             return "frozen" if running.frozen else "thawed"
         if command in ("fsfreeze-freeze", "fsfreeze-thaw"):
             running.frozen = command == "fsfreeze-freeze"
             return 0
-        return self._simple(view, command)
+        return self._simple(vm, command)
 
-    def _simple(self, view: GuestVm, command: str) -> Any:
+    def _simple(self, vm: GuestVm, command: str) -> Any:
         facts = self._facts
         answers: dict[str, Any] = {
             "ping": {},
@@ -96,7 +96,7 @@ class BuiltinGuest:
             "fstrim": {"paths": []},
             "get-memory-block-info": {"size": 134217728},
             "get-memory-blocks": [{"phys-index": 0, "online": True, "can-offline": True}],
-            "get-vcpus": self._vcpus(view),
+            "get-vcpus": self._vcpus(vm),
             "get-osinfo": {
                 "machine": "x86_64",
                 "id": facts.ident,
@@ -106,18 +106,18 @@ class BuiltinGuest:
                 "name": facts.name,
                 "pretty-name": f"{facts.name} {facts.version}",
             },
-            "network-get-interfaces": self._interfaces(view),
+            "network-get-interfaces": self._interfaces(vm),
             "set-user-password": {},
         }
         if command not in answers:
             raise die(f"Agent error: The command guest-{command} has been disabled")
         return answers[command]
 
-    def _vcpus(self, view: GuestVm) -> list[dict[str, Any]]:
-        count = int(view.conf.get("cores") or 1) * int(view.conf.get("sockets") or 1)
+    def _vcpus(self, vm: GuestVm) -> list[dict[str, Any]]:
+        count = int(vm.conf.get("cores") or 1) * int(vm.conf.get("sockets") or 1)
         return [{"logical-id": n, "online": True, "can-offline": n > 0} for n in range(count)]
 
-    def _interfaces(self, view: GuestVm) -> list[dict[str, Any]]:
+    def _interfaces(self, vm: GuestVm) -> list[dict[str, Any]]:
         counters = {
             f"{way}-{what}": 0
             for way in ("rx", "tx")
@@ -131,8 +131,8 @@ class BuiltinGuest:
                 "statistics": dict(counters),
             }
         ]
-        if "net0" in view.conf:
-            mac = devices.read(devices.NET, view.conf["net0"]).get("macaddr", "").lower()
+        if "net0" in vm.conf:
+            mac = devices.read(devices.NET, vm.conf["net0"]).get("macaddr", "").lower()
             own = _address(self._facts.address, self._facts.prefix)
             rows.append(
                 {
@@ -146,24 +146,22 @@ class BuiltinGuest:
 
     # ------------------------------------------------------------------ exec and files
 
-    def _exec(self, view: GuestVm, running: _Running, args: dict[str, Any]) -> dict[str, int]:
-        argv = [str(word) for word in args["command"]]
+    def _exec(self, vm: GuestVm, running: _Running, args: dict[str, Any]) -> dict[str, int]:
+        argv = [str(label) for label in args["command"]]
         if not argv or not is_known(argv[0]):
             name = argv[0] if argv else ""
             text = f"Failed to execute child process “{name}” (No such file or directory)"
             raise die(f"Agent error: {text}")
         running.pid += 2
         stdin = str(args.get("input-data") or "").encode()
-        found = run(running.machine, argv, stdin, running.pid)
+        found = run(running.env, argv, stdin, running.pid)
         ends = self._clock.monotonic() + found.seconds
         running.done[running.pid] = (ends, found)
         if found.power_off:
-            view.power_off()
+            vm.power_off()
         return {"pid": running.pid}
 
-    def _exec_status(
-        self, view: GuestVm, running: _Running, args: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _exec_status(self, vm: GuestVm, running: _Running, args: dict[str, Any]) -> dict[str, Any]:
         """The result of a command; readable once after it exited."""
         pid = int(args["pid"])
         if pid not in running.done:
@@ -183,22 +181,22 @@ class BuiltinGuest:
                 row[f"{key}-truncated"] = int(len(data) > LIMIT)
         return row
 
-    def _file_read(self, view: GuestVm, running: _Running, args: dict[str, Any]) -> dict[str, Any]:
+    def _file_read(self, vm: GuestVm, running: _Running, args: dict[str, Any]) -> dict[str, Any]:
         path = str(args["file"])
-        problem = running.machine.open_error(path, write=False)
+        problem = running.env.open_error(path, write=False)
         if problem is not None:
             raise die(f"Agent error: failed to open file '{path}' (mode: 'r'): {problem}")
-        data = running.machine.files[path]
+        data = running.env.files[path]
         row: dict[str, Any] = {"content": data[:LIMIT].decode("utf-8", "replace")}
         row["bytes-read"] = min(len(data), LIMIT)
         return row | ({"truncated": 1} if len(data) > LIMIT else {})
 
-    def _file_write(self, view: GuestVm, running: _Running, args: dict[str, Any]) -> None:
+    def _file_write(self, vm: GuestVm, running: _Running, args: dict[str, Any]) -> None:
         path = str(args["file"])
-        problem = running.machine.open_error(path, write=True)
+        problem = running.env.open_error(path, write=True)
         if problem is not None:
             raise die(f"Agent error: failed to open file '{path}' (mode: 'wb'): {problem}")
-        running.machine.files[path] = args["content"]
+        running.env.files[path] = args["content"]
 
 
 def _address(text: str, prefix: int) -> dict[str, Any]:

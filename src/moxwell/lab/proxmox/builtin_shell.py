@@ -49,23 +49,21 @@ def is_known(name: str) -> bool:
     return name.rpartition("/")[2] in COMMANDS
 
 
-def run(
-    machine: ShellEnvironment, argv: list[str], stdin: bytes = b"", pid: int = 0
-) -> CommandResult:
+def run(env: ShellEnvironment, argv: list[str], stdin: bytes = b"", pid: int = 0) -> CommandResult:
     """Run one command."""
     name = argv[0].rpartition("/")[2]
     if name == "sh" and "-c" in argv:
-        return script(machine, argv[argv.index("-c") + 1], stdin, pid)
+        return script(env, argv[argv.index("-c") + 1], stdin, pid)
     found = _BUILTIN.get(name)
     if found is None:
         return CommandResult(err=f"sh: {argv[0]}: not found\n".encode(), code=127)
-    return found(machine, argv[1:], stdin)
+    return found(env, argv[1:], stdin)
 
 
 _SEQUENCE = re.compile(r"\s*(;|&&|\|\||\n)\s*")
 
 
-def script(machine: ShellEnvironment, text: str, stdin: bytes, pid: int) -> CommandResult:
+def script(env: ShellEnvironment, text: str, stdin: bytes, pid: int) -> CommandResult:
     """Run a script line by line."""
     total = CommandResult()
     parts = _SEQUENCE.split(text.strip())
@@ -76,7 +74,7 @@ def script(machine: ShellEnvironment, text: str, stdin: bytes, pid: int) -> Comm
             continue
         if not part or (joiner == "&&" and total.code) or (joiner == "||" and not total.code):
             continue
-        _add(total, _command(machine, part.replace("$$", str(pid)), stdin, pid))
+        _add(total, _command(env, part.replace("$$", str(pid)), stdin, pid))
         if total.ended:
             break
     return total
@@ -92,7 +90,7 @@ def _add(total: CommandResult, one: CommandResult) -> None:
 _REDIRECT = re.compile(r"(\d?)(>>?)(&\d)?(.*)")
 
 
-def _command(machine: ShellEnvironment, text: str, stdin: bytes, pid: int) -> CommandResult:
+def _command(env: ShellEnvironment, text: str, stdin: bytes, pid: int) -> CommandResult:
     argv, targets = _split(shlex.split(text))
     if not argv:
         return CommandResult()
@@ -101,7 +99,7 @@ def _command(machine: ShellEnvironment, text: str, stdin: bytes, pid: int) -> Co
     if argv[0] == "kill" and str(pid) in argv[1:]:
         number = next((int(w[1:]) for w in argv if re.fullmatch(r"-\d+", w)), 15)
         return CommandResult(signal=number, ended=True)
-    return _redirected(machine, run(machine, argv, stdin, pid), targets)
+    return _redirected(env, run(env, argv, stdin, pid), targets)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[tuple[bool, str]]]:
@@ -109,17 +107,17 @@ def _split(words: list[str]) -> tuple[list[str], list[tuple[bool, str]]]:
     argv: list[str] = []
     targets: list[tuple[bool, str]] = []
     rest = iter(words)
-    for word in rest:
-        match = _REDIRECT.fullmatch(word)
+    for label in rest:
+        match = _REDIRECT.fullmatch(label)
         if match is None:
-            argv.append(word)
+            argv.append(label)
         else:
             targets.append((match[2] == ">>", match[3] or match[4] or next(rest, "")))
     return argv, targets
 
 
 def _redirected(
-    machine: ShellEnvironment, found: CommandResult, targets: list[tuple[bool, str]]
+    env: ShellEnvironment, found: CommandResult, targets: list[tuple[bool, str]]
 ) -> CommandResult:
     for append, target in targets:
         if target == "&2":
@@ -127,47 +125,47 @@ def _redirected(
         elif target == "&1":
             found.out, found.err = found.out + found.err, b""
         else:
-            old = machine.files.get(target, b"") if append else b""
+            old = env.files.get(target, b"") if append else b""
             if target != "/dev/null":
-                machine.files[target] = old + found.out
+                env.files[target] = old + found.out
             found.out = b""
     return found
 
 
-def _echo(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
+def _echo(env: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
     bare = args[:1] == ["-n"]
     text = " ".join(args[1:] if bare else args)
     return CommandResult(out=(text if bare else text + "\n").encode())
 
 
-def _cat(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
+def _cat(env: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
     found = CommandResult()
     for path in args or ["-"]:
         if path == "-":
             found.out += stdin
             continue
-        problem = machine.open_error(path, write=False)
+        problem = env.open_error(path, write=False)
         if problem is None:
-            found.out += machine.files[path]
+            found.out += env.files[path]
         else:
             found.err += f"cat: can't open '{path}': {problem}\n".encode()
             found.code = 1
     return found
 
 
-def _head(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
+def _head(env: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
     count, lines, paths = None, 10, []
     rest = iter(args)
-    for word in rest:
-        if word == "-c":
+    for label in rest:
+        if label == "-c":
             count = int(next(rest, "0"))
-        elif word == "-n":
+        elif label == "-n":
             lines = int(next(rest, "10"))
         else:
-            paths.append(word)
+            paths.append(label)
     if paths[:1] == ["/dev/zero"]:
         return CommandResult(out=bytes(count or 0))
-    found = _cat(machine, paths, stdin)
+    found = _cat(env, paths, stdin)
     found.out = (
         found.out[:count]
         if count is not None
@@ -176,27 +174,27 @@ def _head(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandRe
     return found
 
 
-def _uname(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
+def _uname(env: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
     words = {
         "-s": "Linux",
-        "-n": machine.hostname,
-        "-r": machine.release,
+        "-n": env.hostname,
+        "-r": env.release,
         "-m": "x86_64",
-        "-a": f"Linux {machine.hostname} {machine.release} x86_64 GNU/Linux",
+        "-a": f"Linux {env.hostname} {env.release} x86_64 GNU/Linux",
     }
     return CommandResult(out=(words.get(args[0] if args else "-s", "Linux") + "\n").encode())
 
 
-def _sleep(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
+def _sleep(env: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
     return CommandResult(seconds=float(args[0]) if args else 0.0)
 
 
-def _power_off(machine: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
+def _power_off(env: ShellEnvironment, args: list[str], stdin: bytes) -> CommandResult:
     return CommandResult(power_off=True)
 
 
 def _code(number: int) -> Callable[[ShellEnvironment, list[str], bytes], CommandResult]:
-    return lambda machine, args, stdin: CommandResult(code=number)
+    return lambda env, args, stdin: CommandResult(code=number)
 
 
 _BUILTIN: dict[str, Callable[[ShellEnvironment, list[str], bytes], CommandResult]] = {

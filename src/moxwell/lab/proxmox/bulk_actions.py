@@ -21,21 +21,25 @@ _CPU_MODELS = ("host", "kvm64", "max", "qemu64", "x86-64-v2", "x86-64-v2-AES", "
 
 def _chosen(call: ApiCall, priv: str) -> list[SimGuest]:
     """The guests of a bulk action on which the caller has the privilege."""
-    asked = [int(v) for v in formats.split_list(call.get("vms", ""))]
-    if not call.may("/", priv):
-        if not asked:
+    requested = [int(v) for v in formats.split_list(call.get("vms", ""))]
+    if not call.has_privileges("/", priv):
+        if not requested:
             raise forbidden(f"/, {priv}")
-        for vmid in asked:
+        for vmid in requested:
             call.check(f"/vms/{vmid}", priv)
-    here = [g for g in call.region.guests.values() if g.node == call.node and not g.template]
-    return sorted((g for g in here if not asked or g.vmid in asked), key=lambda g: g.vmid)
+    local_guests = [
+        g for g in call.region.guests.values() if g.node == call.node and not g.template
+    ]
+    return sorted(
+        (g for g in local_guests if not requested or g.vmid in requested), key=lambda g: g.vmid
+    )
 
 
 async def _each(
-    call: ApiCall, ctx: WorkerContext, guests: list[SimGuest], what: str, params: dict[str, Any]
+    call: ApiCall, ctx: WorkerContext, guests: list[SimGuest], command: str, params: dict[str, Any]
 ) -> None:
     for guest in guests:
-        path = f"/nodes/{call.node}/{guest.kind}/{guest.vmid}/{what}"
+        path = f"/nodes/{call.node}/{guest.kind}/{guest.vmid}/{command}"
         try:
             upid = await call.runtime.module_data["perform"]("POST", path, params)
             task = await call.runtime.workers.wait(upid)
@@ -119,7 +123,7 @@ def sdn_zones(call: ApiCall) -> list[Row]:
     return [
         {"zone": zone, "status": "available"}
         for zone in zones
-        if call.may(f"/sdn/zones/{zone}", *privs, any_of=True)
+        if call.has_privileges(f"/sdn/zones/{zone}", *privs, any_of=True)
     ]
 
 

@@ -22,7 +22,7 @@ Args = dict[str, Any]
 def _guest(region: SimRegion, args: Args) -> SimGuest:
     guest = region.guests.get(int(args.get("vmid", 0)))
     if guest is None:
-        raise Missing(f"there is no guest {args.get('vmid')}")
+        raise Missing(f"guest {args.get('vmid')} does not exist")
     return guest
 
 
@@ -30,7 +30,7 @@ def host_down(runtime: RegionRuntime, args: Args) -> None:
     """Power off a node: its guests stop, its API fails with 595, HA fences it."""
     host = runtime.region.hosts.get(str(args.get("node")))
     if host is None:
-        raise Missing(f"there is no node {args.get('node')!r}")
+        raise Missing(f"node {args.get('node')!r} does not exist")
     host.online, host.lost_at = False, runtime.now()
     for task in runtime.workers.active():
         if task.node == host.name:
@@ -55,7 +55,7 @@ def host_up(runtime: RegionRuntime, args: Args) -> None:
     """Power on a node; guests with onboot start."""
     host = runtime.region.hosts.get(str(args.get("node")))
     if host is None:
-        raise Missing(f"there is no node {args.get('node')!r}")
+        raise Missing(f"node {args.get('node')!r} does not exist")
     host.online, host.lost_at, host.boot = True, None, runtime.now()
     for guest in runtime.region.guests.values():
         if guest.node == host.name:
@@ -79,7 +79,7 @@ def maintenance_off(runtime: RegionRuntime, args: Args) -> None:
 def _maintain(runtime: RegionRuntime, args: Args, *, on: bool) -> None:
     host = runtime.region.hosts.get(str(args.get("node")))
     if host is None:
-        raise Missing(f"there is no node {args.get('node')!r}")
+        raise Missing(f"node {args.get('node')!r} does not exist")
     host.maintenance = on
     ha_manager.start_manager(runtime)
 
@@ -110,7 +110,7 @@ def fill_storage(runtime: RegionRuntime, args: Args) -> None:
     """Leave only ``left`` bytes free on a storage (default 0)."""
     storage = runtime.region.storages.get(str(args.get("storage")))
     if storage is None:
-        raise Missing(f"there is no storage {args.get('storage')!r}")
+        raise Missing(f"storage {args.get('storage')!r} does not exist")
     node = str(args.get("node", runtime.region.api_node))
     storage.used_extra = 0
     left = int(args.get("left", 0))
@@ -120,7 +120,7 @@ def fill_storage(runtime: RegionRuntime, args: Args) -> None:
 def free_storage(runtime: RegionRuntime, args: Args) -> None:
     storage = runtime.region.storages.get(str(args.get("storage")))
     if storage is None:
-        raise Missing(f"there is no storage {args.get('storage')!r}")
+        raise Missing(f"storage {args.get('storage')!r} does not exist")
     storage.used_extra = 0
 
 
@@ -128,7 +128,7 @@ def take_vmid(runtime: RegionRuntime, args: Args) -> None:
     """Create a foreign guest under a VMID."""
     vmid, region = int(args.get("vmid", 0)), runtime.region
     if vmid in region.guests:
-        raise Invalid(f"{vmid} is taken already")
+        raise Invalid(f"{vmid} is already in use")
     node = str(args.get("node", region.api_node))
     guest = SimGuest(
         vmid, "qemu", node, {"name": str(args.get("name", "stranger")), "memory": "512"}
@@ -158,7 +158,7 @@ def move_guest(runtime: RegionRuntime, args: Args) -> None:
     guest, region = _guest(runtime.region, args), runtime.region
     target = str(args.get("node"))
     if target not in region.hosts:
-        raise Missing(f"there is no node {target!r}")
+        raise Missing(f"node {target!r} does not exist")
     for storage in region.storages.values():
         if not storage.shared:
             volumes = storage.volumes_on(guest.node)
@@ -192,7 +192,7 @@ def pace(runtime: RegionRuntime, args: Args) -> None:
     known = {f.name for f in fields(RegionPace)}
     for name, value in args.items():
         if name not in known:
-            raise Invalid(f"pace has no {name!r}; it has {', '.join(sorted(known))}")
+            raise Invalid(f"unknown pace setting {name!r}; known are {', '.join(sorted(known))}")
         setattr(runtime.region.pace, name, float(value))
 
 
@@ -216,9 +216,9 @@ ACTIONS: dict[str, Callable[[RegionRuntime, Args], None]] = {
 }
 
 
-def perform(runtime: RegionRuntime, what: str, args: Args) -> None:
+def perform(runtime: RegionRuntime, action: str, args: Args) -> None:
     """Run an action by name."""
-    if what not in ACTIONS:
-        raise Invalid(f"unknown action {what!r}; there are {', '.join(sorted(ACTIONS))}")
+    if action not in ACTIONS:
+        raise Invalid(f"unknown action {action!r}; known are {', '.join(sorted(ACTIONS))}")
     pvestatd.update_if_due(runtime.region, runtime.now())
-    ACTIONS[what](runtime, args)
+    ACTIONS[action](runtime, args)

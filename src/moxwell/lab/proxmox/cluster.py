@@ -68,7 +68,7 @@ _PUBLIC_OPTIONS = ("console", "tag-style")
 
 def get_options(call: ApiCall) -> Row:
     options = {"mac_prefix": "BC:24:11", "description": "", **call.region.options}
-    if not call.may("/", "Sys.Audit"):
+    if not call.has_privileges("/", "Sys.Audit"):
         options = {name: options[name] for name in _PUBLIC_OPTIONS if name in options}
     return options | {"allowed-tags": _allowed_tags(call)}
 
@@ -77,7 +77,7 @@ def _allowed_tags(call: ApiCall) -> list[str]:
     """The tags a user may set: registered tags, and tags of guests that the user may audit."""
     tags = set(formats.split_list(str(call.region.options.get("registered-tags", ""))))
     for vmid, guest in call.region.guests.items():
-        if guest.conf.get("tags") and call.may(f"/vms/{vmid}", "VM.Audit"):
+        if guest.conf.get("tags") and call.has_privileges(f"/vms/{vmid}", "VM.Audit"):
             tags |= set(formats.split_list(str(guest.conf["tags"])))
     return sorted(tags)
 
@@ -85,9 +85,9 @@ def _allowed_tags(call: ApiCall) -> list[str]:
 def set_options(call: ApiCall) -> None:
     options = call.region.options
     call.params.pop("digest", None)
-    gone = formats.split_list(call.params.pop("delete", ""))
+    removed = formats.split_list(call.params.pop("delete", ""))
     options.update({name: _option(name, value) for name, value in call.params.items()})
-    for name in gone:
+    for name in removed:
         options.pop(name, None)
 
 
@@ -149,7 +149,7 @@ OPTIONS = {
 
 def log(call: ApiCall) -> list[Row]:
     rows = call.region.cluster_log[-int(call.get("max", 50)) :]
-    if not call.may("/", "Sys.Syslog"):
+    if not call.has_privileges("/", "Sys.Syslog"):
         rows = [row for row in rows if row.get("user") == call.authid]
     return list(reversed(rows))
 

@@ -41,7 +41,7 @@ class ControlApi:
             return {}
         region, *rest = path
         if region not in self._engine.runtimes:
-            raise Missing(f"there is no region {region!r}")
+            raise Missing(f"region {region!r} does not exist")
         if rest[:1] == ["faults"]:
             return self._faults(region, method, rest[1:], body)
         if rest[:1] == ["do"] and len(rest) == 2 and method == "POST":
@@ -49,7 +49,7 @@ class ControlApi:
             return {}
         if rest == ["guests"] and method == "GET":
             return self._guests(region)
-        raise Missing(f"there is no {method} /sim/{'/'.join(path)}")
+        raise Missing(f"unknown request {method} /sim/{'/'.join(path)}")
 
     def _faults(self, region: str, method: str, rest: list[str], body: Body) -> Any:
         faults = self._engine.faults[region]
@@ -60,7 +60,7 @@ class ControlApi:
         if method == "DELETE":
             faults.remove(int(rest[0]) if rest else None)
             return {}
-        raise Missing(f"there is no {method} for faults")
+        raise Missing(f"faults do not support {method}")
 
     def _guests(self, region: str) -> list[Body]:
         return [
@@ -80,7 +80,7 @@ def make_fault(body: Body) -> Fault:
     known = {f.name for f in fields(Fault)} - {"id", "hits"}
     for name in body:
         if name not in known:
-            raise Invalid(f"a fault has no {name!r}; it has {', '.join(sorted(known))}")
+            raise Invalid(f"unknown fault field {name!r}; known are {', '.join(sorted(known))}")
     if "kind" not in body:
-        raise Invalid("a fault needs a kind")
+        raise Invalid("field 'kind' is missing")
     return Fault(**body)

@@ -28,8 +28,8 @@ def index_handler(key: str, names: str, since_9: str = "", gone_9: str = "") -> 
 
     def index(call: ApiCall) -> list[dict[str, Any]]:
         found = names.split() + (since_9.split() if call.major >= 9 else [])
-        gone = gone_9.split() if call.major >= 9 else []
-        return [{key: name} for name in found if name not in gone]
+        removed = gone_9.split() if call.major >= 9 else []
+        return [{key: name} for name in found if name not in removed]
 
     return index
 

@@ -47,7 +47,7 @@ def param_error(errors: dict[str, str]) -> PveException:
     return PveException(400, "Parameter verification failed.", errors)
 
 
-def forbidden(what: str = "") -> PveException:
+def forbidden(privilege: str = "") -> PveException:
     return PveException(
-        403, f"Permission check failed ({what})" if what else "Permission check failed"
+        403, f"Permission check failed ({privilege})" if privilege else "Permission check failed"
     )

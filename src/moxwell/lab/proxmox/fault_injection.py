@@ -45,7 +45,7 @@ class Fault:
             try:
                 re.compile(pattern)
             except re.error as problem:
-                raise Invalid(f"bad pattern {pattern!r} in a fault: {problem}") from problem
+                raise Invalid(f"invalid pattern {pattern!r}: {problem}") from problem
 
 
 @dataclass(slots=True)

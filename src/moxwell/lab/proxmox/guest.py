@@ -43,7 +43,7 @@ class AgentNotRunning(PveException):
 class GuestOs(Protocol):
     """The operating systems of all guests."""
 
-    async def booted(self, view: GuestVm) -> None:
+    async def booted(self, vm: GuestVm) -> None:
         """The guest booted with this configuration and these media."""
         ...
 
@@ -51,13 +51,13 @@ class GuestOs(Protocol):
         """The VM was stopped, reset or lost."""
         ...
 
-    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
+    async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
         """
         The ``return`` value of a guest agent command; raises AgentNotRunning if there is no agent.
         """
         ...
 
-    def handles_shutdown(self, view: GuestVm) -> bool:
+    def handles_shutdown(self, vm: GuestVm) -> bool:
         """Whether the guest reacts to the ACPI power button and the agent's shutdown command."""
         ...
 
@@ -65,14 +65,14 @@ class GuestOs(Protocol):
 class NoGuestOs:
     """A guest without an operating system."""
 
-    async def booted(self, view: GuestVm) -> None:
+    async def booted(self, vm: GuestVm) -> None:
         return None
 
     async def stopped(self, region: str, vmid: int) -> None:
         return None
 
-    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
+    async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
         raise AgentNotRunning
 
-    def handles_shutdown(self, view: GuestVm) -> bool:
+    def handles_shutdown(self, vm: GuestVm) -> bool:
         return False

@@ -31,19 +31,23 @@ _KINDS_9 = ("bridge", "bond", "eth", "alias", "vlan", "fabric", "OVSBridge", "OV
 
 
 def list_network(call: ApiCall) -> list[Row]:
-    asked, rows = call.get("type"), []
+    requested, rows = call.get("type"), []
     vnets = call.region.sdn.running.get("vnets", {})
     for iface, row in call.host.bridges.items():
         local = row["type"] in {"bridge", "OVSBridge"}
-        if asked is None or row["type"] == asked or (asked.startswith("any_") and local):
+        if (
+            requested is None
+            or row["type"] == requested
+            or (requested.startswith("any_") and local)
+        ):
             zone = f"/sdn/zones/localnetwork/{iface}"
-            if asked is None or call.may(zone, *_SEE, any_of=True):
+            if requested is None or call.has_privileges(zone, *_SEE, any_of=True):
                 rows.append({"iface": iface, **row})
-    if asked in {"vnet", "any_bridge", "include_sdn"}:
+    if requested in {"vnet", "any_bridge", "include_sdn"}:
         rows += [
             {"iface": name, "type": "vnet", "active": 1, "alias": row.get("alias", name)}
             for name, row in vnets.items()
-            if call.may(f"/sdn/zones/{row['zone']}/{name}", *_SEE, any_of=True)
+            if call.has_privileges(f"/sdn/zones/{row['zone']}/{name}", *_SEE, any_of=True)
         ]
     return rows
 

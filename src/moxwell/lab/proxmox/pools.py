@@ -22,7 +22,7 @@ def list_pools(call: ApiCall) -> list[Row]:
     return [
         _row(pool)
         for pool in call.region.pools.values()
-        if call.may(f"/pool/{pool.poolid}", "Pool.Audit")
+        if call.has_privileges(f"/pool/{pool.poolid}", "Pool.Audit")
     ]
 
 
@@ -31,11 +31,11 @@ def _row(pool: SimPool) -> Row:
     return row | ({"comment": pool.comment} if pool.comment is not None else {})
 
 
-def _pool(call: ApiCall, what: str = "") -> SimPool:
+def _pool(call: ApiCall, error_prefix: str = "") -> SimPool:
     poolid = call.params["poolid"]
     pool = call.region.pools.get(poolid)
     if pool is None:
-        raise die(f"{what}pool '{poolid}' does not exist")
+        raise die(f"{error_prefix}pool '{poolid}' does not exist")
     return pool
 
 
@@ -45,13 +45,13 @@ def get_pool(call: ApiCall) -> Row:
 
 
 def members(call: ApiCall, pool: SimPool) -> list[Row]:
-    region, asked, rows = call.region, call.get("type"), []
+    region, requested, rows = call.region, call.get("type"), []
     for vmid in pool.vms:
         guest = region.guests.get(vmid)
-        if guest is not None and asked in {None, guest.kind}:
+        if guest is not None and requested in {None, guest.kind}:
             status_valid = pvestatd.is_status_valid(region.hosts[guest.node], call.now())
             rows.append(guest_row(guest, region.statd_status.get(vmid), call.now(), status_valid))
-    for name in pool.storages if asked in {None, "storage"} else ():
+    for name in pool.storages if requested in {None, "storage"} else ():
         storage = region.storages.get(name)
         if storage is None:
             continue
@@ -74,7 +74,7 @@ def create_pool(call: ApiCall) -> None:
 
 
 def update_pool(call: ApiCall) -> None:
-    pool, what = _pool(call, "update pools failed: "), "update pools failed: "
+    pool, error_prefix = _pool(call, "update pools failed: "), "update pools failed: "
     if "comment" in call.params:
         pool.comment = call.params["comment"]
     for text in formats.split_list(call.get("vms", "")):
@@ -82,7 +82,7 @@ def update_pool(call: ApiCall) -> None:
         call.check(f"/vms/{vmid}", "VM.Allocate")
         if call.get("delete"):
             if vmid not in pool.vms:
-                raise die(f"{what}VM {vmid} is not a pool member")
+                raise die(f"{error_prefix}VM {vmid} is not a pool member")
             pool.vms.remove(vmid)
         else:
             _add_guest(call, pool, vmid)

@@ -23,7 +23,7 @@ def job_id(value: str) -> None:
 
 
 def _visible(call: ApiCall, row: Row) -> bool:
-    return call.may(f"/vms/{row['guest']}", "VM.Audit")
+    return call.has_privileges(f"/vms/{row['guest']}", "VM.Audit")
 
 
 def _row(call: ApiCall, ident: str) -> Row:

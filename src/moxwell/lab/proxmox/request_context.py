@@ -51,7 +51,7 @@ class PagedList:
 
     data: Any
     total: int | None = None
-    beside: dict[str, Any] = field(default_factory=dict)
+    temporary: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ApiCall:
     params: dict[str, Any] = field(default_factory=dict)  # converted; only those sent
     given: dict[str, Any] = field(default_factory=dict)  # the same as sent
     upload: UploadedFile | None = None
-    cached_rights: permissions.CallerPermissions | None = None
+    cached_permissions: permissions.CallerPermissions | None = None
     via_ha: bool = False  # from the HA manager: do not delegate again
 
     @property
@@ -108,14 +108,16 @@ class ApiCall:
 
     # ------------------------------------------------------------------ permissions
 
-    def may(self, path: str, *privs: str, any_of: bool = False) -> bool:
+    def has_privileges(self, path: str, *privs: str, any_of: bool = False) -> bool:
         """Whether the caller has all (or any) of these privileges on a path."""
         if self.is_root:
             return True
-        if self.cached_rights is None:
-            self.cached_rights = permissions.CallerPermissions(self.region, self.user, self.token)
-        held = self.cached_rights.on(path)
-        return any(p in held for p in privs) if any_of else all(p in held for p in privs)
+        if self.cached_permissions is None:
+            self.cached_permissions = permissions.CallerPermissions(
+                self.region, self.user, self.token
+            )
+        granted = self.cached_permissions.on(path)
+        return any(p in granted for p in privs) if any_of else all(p in granted for p in privs)
 
     def filter(self, prefix: str, priv: str) -> Callable[[object], bool]:
         """``may`` for many names below one path."""
@@ -125,11 +127,11 @@ class ApiCall:
 
     def check(self, path: str, *privs: str, any_of: bool = False) -> None:
         """Raise PVE's 403 unless the caller has the privileges."""
-        if self.may(path, *privs, any_of=any_of):
+        if self.has_privileges(path, *privs, any_of=any_of):
             return
         if any_of:
             raise forbidden(f"{path}, {'|'.join(privs)}")
-        raise forbidden(f"{path}, {next(p for p in privs if not self.may(path, p))}")
+        raise forbidden(f"{path}, {next(p for p in privs if not self.has_privileges(path, p))}")
 
     def check_vm(self, vmid: int, *privs: str, any_of: bool = False) -> None:
         """Check privileges on a guest, including those through its pool."""

@@ -27,26 +27,26 @@ from moxwell.lab.proxmox.state import (
 
 
 def list_resources(call: ApiCall) -> list[Any]:
-    asked = call.get("type")
+    requested = call.get("type")
     rows: list[Any] = []
-    if asked is None:
+    if requested is None:
         rows += pool_rows(call)
-    if asked in {None, "vm"}:
+    if requested in {None, "vm"}:
         # Encoded one by one, which avoids garbage collection runs over thousands of dictionaries.
         encode = msgspec.json.Encoder().encode
         rows += [msgspec.Raw(encode(row)) for row in guest_rows(call)]
-    if asked in {None, "node"}:
+    if requested in {None, "node"}:
         rows += node_rows(call, full=True)
-    if asked in {None, "storage"}:
+    if requested in {None, "storage"}:
         rows += storage_rows(call)
-    if asked in {None, "sdn"}:
-        rows += network_rows(call, asked)
+    if requested in {None, "sdn"}:
+        rows += network_rows(call, requested)
     return rows
 
 
 def pool_rows(call: ApiCall) -> Iterator[Row]:
     for name in call.region.pools:
-        if call.may(f"/pool/{name}", "Pool.Audit"):
+        if call.has_privileges(f"/pool/{name}", "Pool.Audit"):
             yield {"id": f"/pool/{name}", "pool": name, "type": "pool"}
 
 
@@ -68,7 +68,7 @@ def guest_rows(call: ApiCall, only: set[int] | None = None) -> Iterator[Row]:
             continue
         row = guest_row(guest, region.statd_status.get(vmid), now, status_valid[guest.node])
         pool = pools.get(vmid)
-        if pool and call.may(f"/pool/{pool}", "Pool.Audit"):
+        if pool and call.has_privileges(f"/pool/{pool}", "Pool.Audit"):
             row["pool"] = pool
         if managed and str(vmid) in managed:
             row["hastate"] = managed[str(vmid)]
@@ -130,7 +130,7 @@ def node_row(call: ApiCall, host: SimHost, used: dict[str, int], *, full: bool =
     if not pvestatd.is_status_valid(host, call.now()):
         return row
     row["level"] = ""
-    if not call.may(f"/nodes/{host.name}", "Sys.Audit"):
+    if not call.has_privileges(f"/nodes/{host.name}", "Sys.Audit"):
         return row
     row |= {"maxcpu": host.cpus, "maxmem": host.memory, "maxdisk": host.root}
     if host.online:
@@ -152,7 +152,7 @@ def storage_rows(call: ApiCall, names: set[str] | None = None) -> Iterator[Row]:
     for storage in call.region.storages.values():
         if names is not None and storage.name not in names:
             continue
-        if not call.may(f"/storage/{storage.name}", "Datastore.Audit"):
+        if not call.has_privileges(f"/storage/{storage.name}", "Datastore.Audit"):
             continue
         everywhere = storage.used(call.node) if storage.shared else None
         for host in call.region.hosts.values():
@@ -179,14 +179,14 @@ def storage_row(call: ApiCall, storage: SimStorage, host: SimHost, used: int | N
     return row
 
 
-def network_rows(call: ApiCall, asked: str | None) -> Iterator[Row]:
+def network_rows(call: ApiCall, requested: str | None) -> Iterator[Row]:
     """SDN zones: type ``sdn`` on 8, type ``network`` on 9."""
-    if call.major >= 9 and asked == "sdn":
+    if call.major >= 9 and requested == "sdn":
         return
     zones = ["localnetwork", *call.region.sdn.running.get("zones", {})]
     for host in call.region.hosts.values():
         for zone in zones:
-            if not call.may(f"/sdn/zones/{zone}", "SDN.Audit"):
+            if not call.has_privileges(f"/sdn/zones/{zone}", "SDN.Audit"):
                 continue
             status = "ok" if host.online else "unknown"
             if call.major >= 9:

@@ -67,7 +67,7 @@ def user_group(*privs: str, groups: str = "") -> Check:
         known = call.params.get("userid") in call.region.access.users
         if groups != "create" and not known:
             raise PveException(500, f"no such user ('{call.params.get('userid')}')")
-        if call.may("/access/groups", *privs, any_of=True):
+        if call.has_privileges("/access/groups", *privs, any_of=True):
             return
         named = [g for g in str(call.params.get("groups", "")).replace(",", " ").split() if g]
         if groups and not named:
@@ -77,8 +77,12 @@ def user_group(*privs: str, groups: str = "") -> Check:
         if groups == "create":
             return
         userid = call.params.get("userid")
-        held = call.region.access.groups.values()
-        mine = [g for g in held if call.may(f"/access/groups/{g.groupid}", *privs, any_of=True)]
+        granted = call.region.access.groups.values()
+        mine = [
+            g
+            for g in granted
+            if call.has_privileges(f"/access/groups/{g.groupid}", *privs, any_of=True)
+        ]
         if not any(userid in g.users for g in mine):
             raise forbidden()
 

@@ -100,7 +100,7 @@ async def run_sim(
     plain: bool = False,
     seed: int = 0,
     guest_os: GuestOs | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    echo: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Serve a world file until SIGINT or SIGTERM."""
     clock = SystemClock()
@@ -109,11 +109,11 @@ async def run_sim(
     if not plain:
         made = certs.make(certificates or Path(".moxwell-sim"), clock.now())
         tls = made.context()
-        say(f"CA certificate {made.ca}, fingerprint {made.fingerprint()}")
+        echo(f"CA certificate {made.ca}, fingerprint {made.fingerprint()}")
     simulator = Simulator(regions, clock, host, tls, guest_os, seed, state)
     await simulator.start()
     for (region, node), url in simulator.urls.items():
-        say(f"{region} {node} {url}")
+        echo(f"{region} {node} {url}")
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -76,9 +76,9 @@ def _rename(row: dict[str, Any], kind: str) -> None:
 
 def save_file(regions: dict[str, SimRegion], path: Path) -> None:
     """Write a temporary file and rename it."""
-    beside = path.with_suffix(path.suffix + ".new")
-    beside.write_bytes(dump(regions))
-    beside.replace(path)
+    temporary = path.with_suffix(path.suffix + ".new")
+    temporary.write_bytes(dump(regions))
+    temporary.replace(path)
 
 
 def load_file(path: Path) -> dict[str, SimRegion]:

@@ -132,8 +132,8 @@ def types(major: int) -> tuple[str, ...]:
     The types that the API of a major version accepts; drbd is LINBIT's plugin, for world files
     only.
     """
-    gone = {"drbd"} | ({"glusterfs"} if major >= 9 else set())
-    return tuple(sorted(set(TYPES) - gone))
+    removed = {"drbd"} | ({"glusterfs"} if major >= 9 else set())
+    return tuple(sorted(set(TYPES) - removed))
 
 
 def supported_content(kind: str) -> frozenset[str]:

@@ -46,14 +46,14 @@ def list_config(call: ApiCall) -> list[Row]:
         config_row(call, storage)
         for storage in call.region.storages.values()
         if call.get("type", storage.type) == storage.type
-        and call.may(f"/storage/{storage.name}", *_SEE, any_of=True)
+        and call.has_privileges(f"/storage/{storage.name}", *_SEE, any_of=True)
     ]
 
 
-def find(call: ApiCall, name: str, what: str = "") -> SimStorage:
+def find(call: ApiCall, name: str, error_prefix: str = "") -> SimStorage:
     storage = call.region.storages.get(name)
     if storage is None:
-        raise die(f"{what}storage '{name}' does not exist")
+        raise die(f"{error_prefix}storage '{name}' does not exist")
     return storage
 
 
@@ -83,8 +83,8 @@ def _fit_content(options: dict[str, Any], kind: str) -> None:
     """Remove content types that the storage type does not support."""
     if "content" not in options:
         return
-    asked = formats.split_list(options["content"])
-    kept = [c for c in asked if c in supported_content(kind)]
+    requested = formats.split_list(options["content"])
+    kept = [c for c in requested if c in supported_content(kind)]
     if "none" in kept and len(kept) > 1:
         raise die("unable to combine 'none' with other content types")
     if not kept and "none" not in supported_content(kind):
@@ -101,31 +101,31 @@ def _stored(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def update(call: ApiCall) -> Row:
-    what = "update storage failed: "
-    storage = find(call, call.params.pop("storage"), what)
+    error_prefix = "update storage failed: "
+    storage = find(call, call.params.pop("storage"), error_prefix)
     digest = call.params.get("digest")
     if digest and digest != config_digest(call):
         text = "detected modified configuration - file changed by other user? Try again."
-        raise die(what + text)
-    gone = formats.split_list(call.params.get("delete", ""))
+        raise die(error_prefix + text)
+    removed = formats.split_list(call.params.get("delete", ""))
     required, allowed = TYPES[storage.type]
-    for option in gone:
+    for option in removed:
         if option not in allowed and option not in required:
-            raise die(f"{what}no such option '{option}'")
+            raise die(f"{error_prefix}no such option '{option}'")
         if option in required:
-            raise die(f"{what}unable to delete required option '{option}'")
+            raise die(f"{error_prefix}unable to delete required option '{option}'")
         if option in FIXED:
-            raise die(f"{what}unable to delete fixed option '{option}'")
+            raise die(f"{error_prefix}unable to delete fixed option '{option}'")
     new = _stored(call.params)
     for option in new:
         if option in FIXED and option in required:
-            raise die(f"{what}can't change value of fixed parameter '{option}'")
+            raise die(f"{error_prefix}can't change value of fixed parameter '{option}'")
         if option not in allowed and option not in required:
-            raise die(f"{what}unexpected property '{option}'")
+            raise die(f"{error_prefix}unexpected property '{option}'")
     _fit_content(new, storage.type)
-    for option in gone:
+    for option in removed:
         if option in new:
-            raise die(f"{what}cannot set and delete property '{option}' at the same time!")
+            raise die(f"{error_prefix}cannot set and delete property '{option}' at the same time!")
         storage.options.pop(option, None)
     storage.options.update(new)
     return {"storage": storage.name, "type": storage.type}
@@ -180,7 +180,7 @@ def _listed(call: ApiCall, storage: SimStorage) -> bool:
         and (target is None or (storage.on(target) and (storage.shared or target == call.node)))
         and (not kinds or bool(kinds & storage.content))
         and not (call.get("enabled") and storage.options.get("disable"))
-        and call.may(f"/storage/{storage.name}", *_SEE, any_of=True)
+        and call.has_privileges(f"/storage/{storage.name}", *_SEE, any_of=True)
     )
 
 

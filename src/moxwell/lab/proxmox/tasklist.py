@@ -59,7 +59,7 @@ def list_tasks(call: ApiCall) -> PagedList:
 
 def _wanted(call: ApiCall, task: SimTask) -> bool:
     p = call.params
-    if not _is_own(call, task.user) and not call.may(f"/nodes/{call.node}", "Sys.Audit"):
+    if not _is_own(call, task.user) and not call.has_privileges(f"/nodes/{call.node}", "Sys.Audit"):
         return False
     return (
         ("vmid" not in p or task.id == str(p["vmid"]))
@@ -150,7 +150,7 @@ def stop(call: ApiCall) -> None:
 def recent(call: ApiCall) -> list[Row]:
     rows: list[Row] = []
     for task in reversed(call.region.tasks.values()):
-        if task.user.partition("!")[0] != call.authid and not call.may("/", "Sys.Audit"):
+        if task.user.partition("!")[0] != call.authid and not call.has_privileges("/", "Sys.Audit"):
             continue
         shown = row(task) if task.running else _ended(task)
         rows.append(shown | {"saved": "0" if task.running else "1"})

@@ -44,10 +44,10 @@ def read_world(text: str, source: str, now: float) -> dict[str, SimRegion]:
     for one in tree.items("regions"):
         region = _region(one, now)
         if region.name in regions:
-            raise one.get("name").bad(f"region '{region.name}' is there twice")
+            raise one.get("name").error(f"region '{region.name}' is defined twice")
         regions[region.name] = region
     if not regions:
-        raise tree.bad("field 'regions' is missing or empty")
+        raise tree.error("field 'regions' is missing or empty")
     tree.done()
     return regions
 
@@ -56,7 +56,7 @@ def _region(tree: YamlTree, now: float) -> SimRegion:
     version = tree.text("version", "8.4.21")
     parts = version.split(".")
     if len(parts) < 2 or parts[0] not in {"8", "9"}:
-        raise tree.get("version").bad(f"must be 8.x or 9.x, not '{version}'")
+        raise tree.get("version").error(f"must be 8.x or 9.x, not '{version}'")
     region = SimRegion(tree.text("name"), version=version, release=".".join(parts[:2]))
     region.repoid = tree.text("repoid", REPOIDS[int(parts[0])])
     region.cluster = tree.text("cluster", "") or None
@@ -66,14 +66,14 @@ def _region(tree: YamlTree, now: float) -> SimRegion:
     for at, one in enumerate(tree.items("nodes"), 1):
         host = _host(one, at, now, bool(region.cluster))
         if host.name in region.hosts:
-            raise one.get("name").bad(f"node '{host.name}' is there twice")
+            raise one.get("name").error(f"node '{host.name}' is defined twice")
         region.hosts[host.name] = host
     if not region.hosts:
-        raise tree.bad("field 'nodes' is missing or empty")
+        raise tree.error("field 'nodes' is missing or empty")
     first = next(iter(region.hosts))
     region.api_node = tree.text("api_node", first)
     if region.api_node not in region.hosts:
-        raise tree.get("api_node").bad(f"there is no node '{region.api_node}'")
+        raise tree.get("api_node").error(f"node '{region.api_node}' does not exist")
     region.hosts[region.api_node].port = tree.integer("port", 0, least=0)
     _contents(tree, region, now)
     tree.done()
@@ -202,7 +202,7 @@ def _access(tree: YamlTree | None, major: int) -> SimAccess:
 def _token(tree: YamlTree, access: SimAccess) -> None:
     userid, _, tokenid = tree.text("token").partition("!")
     if userid not in access.users or not tokenid:
-        raise tree.get("token").bad("must be USER@REALM!NAME of a user that is there")
+        raise tree.get("token").error("must be USER@REALM!NAME of an existing user")
     token = SimToken(tokenid, tree.text("secret"), int(tree.boolean("privsep", True)))
     access.users[userid].tokens[tokenid] = token
     tree.done()
@@ -211,10 +211,10 @@ def _token(tree: YamlTree, access: SimAccess) -> None:
 def _acl(tree: YamlTree, access: SimAccess, major: int) -> None:
     role = tree.text("role")
     if role not in access.roles and role not in builtin_roles(major):
-        raise tree.get("role").bad(f"there is no role '{role}'")
+        raise tree.get("role").error(f"role '{role}' does not exist")
     kinds = [kind for kind in ("user", "group", "token") if tree.has(kind)]
     if len(kinds) != 1:
-        raise tree.bad("needs one of the fields user, group, token")
-    spread = int(tree.boolean("propagate", True))
-    access.acl.append(SimAcl(tree.text("path"), kinds[0], tree.text(kinds[0]), role, spread))
+        raise tree.error("one of the fields user, group, token is required")
+    propagate = int(tree.boolean("propagate", True))
+    access.acl.append(SimAcl(tree.text("path"), kinds[0], tree.text(kinds[0]), role, propagate))
     tree.done()

@@ -19,10 +19,10 @@ _SPACE = UUID("6d6f7877-656c-4000-8000-000000000000")
 def read_guest(tree: YamlTree, region: SimRegion, now: float) -> SimGuest:
     vmid = tree.integer("vmid", least=100)
     if vmid in region.guests:
-        raise tree.get("vmid").bad(f"guest {vmid} is there twice")
+        raise tree.get("vmid").error(f"guest {vmid} is defined twice")
     node = tree.text("node", region.api_node)
     if node not in region.hosts:
-        raise tree.get("node").bad(f"there is no node '{node}'")
+        raise tree.get("node").error(f"node '{node}' does not exist")
     guest = SimGuest(vmid, tree.choice("type", ("qemu", "lxc"), "qemu"), node)
     guest.incarnation = region.next_number()
     guest.conf = _conf(tree, guest, now)
@@ -44,7 +44,7 @@ def _conf(tree: YamlTree, guest: SimGuest, now: float) -> Conf:
         if isinstance(value, bool):
             value = int(value)
         if not isinstance(value, str | int | float):
-            raise entry.bad("must be a text or a number")
+            raise entry.error("must be a string or a number")
         conf[key] = str(value) if key == "memory" else value
     name = tree.text("name", "")
     if name:
@@ -65,7 +65,7 @@ def _drive(tree: YamlTree, region: SimRegion, guest: SimGuest, text: str, now: f
         return
     storage = region.storages.get(prefix)
     if storage is None:
-        raise tree.bad(f"guest {guest.vmid} uses storage '{prefix}', which is not there")
+        raise tree.error(f"guest {guest.vmid} uses storage '{prefix}', which does not exist")
     volumes = storage.volumes_on(guest.node)
     size = pvestatd.size_bytes(pvestatd.option(text, "size")) or 4 << 20
     ending = name.rpartition(".")[2] if "." in name else "raw"

@@ -21,7 +21,7 @@ _KNOWN_FIELDS = {"storage", "type", "capacity", "used", "volumes"}
 def read_storage(tree: YamlTree, region: SimRegion, now: float) -> SimStorage:
     name, kind = tree.text("storage"), tree.choice("type", tuple(sorted(TYPES)))
     if name in region.storages:
-        raise tree.get("storage").bad(f"storage '{name}' is there twice")
+        raise tree.get("storage").error(f"storage '{name}' is defined twice")
     options: dict[str, Any] = {}
     for field, value in tree.fields():
         if field not in _KNOWN_FIELDS:
@@ -29,10 +29,10 @@ def read_storage(tree: YamlTree, region: SimRegion, now: float) -> SimStorage:
     required, allowed = TYPES[kind]
     for field in options:
         if field not in allowed and field not in required:
-            raise tree.get(field).bad(f"a storage of type {kind} has no '{field}'")
+            raise tree.get(field).error(f"type {kind} has no option '{field}'")
     for field in required:
         if field not in options:
-            raise tree.bad(f"field '{field}' is missing (type {kind} needs it)")
+            raise tree.error(f"field '{field}' is missing (required for type {kind})")
     options.setdefault("content", default_content(kind))
     storage = SimStorage(name, kind, options, capacity=tree.size("capacity", 100 << 30))
     storage.used_extra = tree.size("used", 0)
@@ -53,7 +53,7 @@ def _option(field: str, tree: YamlTree) -> Any:
 def _volume(tree: YamlTree, region: SimRegion, storage: SimStorage, now: float) -> None:
     prefix, _, name = tree.text("volid").partition(":")
     if prefix != storage.name or not name:
-        raise tree.get("volid").bad(f"must start with '{storage.name}:'")
+        raise tree.get("volid").error(f"must start with '{storage.name}:'")
     size = tree.size("size")
     content = _CONTENT.get(name.partition("/")[0], "images")
     volume = SimVolume(name, tree.text("format", _format(name)), content, size, used=size)
@@ -65,7 +65,7 @@ def _volume(tree: YamlTree, region: SimRegion, storage: SimStorage, now: float) 
         volume.data = str(text.value()).encode()
     node = tree.text("node", "")
     if node and node not in region.hosts:
-        raise tree.get("node").bad(f"there is no node '{node}'")
+        raise tree.get("node").error(f"node '{node}' does not exist")
     nodes = [""] if storage.shared else ([node] if node else list(region.hosts))
     for where in nodes:
         storage.volumes.setdefault(where, {})[name] = volume

@@ -29,7 +29,7 @@ class YamlTree:
 
     def __init__(self, node: yaml.Node, source: str, path: str = "") -> None:
         self._node, self._source, self._path = node, source, path
-        self._asked: set[str] = set()
+        self._read_names: set[str] = set()
 
     @classmethod
     def parse(cls, text: str, source: str) -> "YamlTree":
@@ -42,7 +42,7 @@ class YamlTree:
             raise InvalidFile(f"{source}:1: the file is empty")
         return cls(node, source)
 
-    def bad(self, text: str) -> InvalidFile:
+    def error(self, text: str) -> InvalidFile:
         """An error about this node."""
         where = self._path or "the file"
         return InvalidFile(f"{self._source}:{self._node.start_mark.line + 1}: {where}: {text}")
@@ -51,16 +51,16 @@ class YamlTree:
 
     def _entries(self) -> dict[str, yaml.Node]:
         if not isinstance(self._node, yaml.MappingNode):
-            raise self.bad("must be a mapping of fields")
+            raise self.error("must be a mapping of fields")
         return {str(key.value): value for key, value in self._node.value}
 
     def has(self, name: str) -> bool:
-        self._asked.add(name)
+        self._read_names.add(name)
         return name in self._entries()
 
     def find(self, name: str) -> "YamlTree | None":
         """An optional field."""
-        self._asked.add(name)
+        self._read_names.add(name)
         node = self._entries().get(name)
         return None if node is None else self._below(node, name)
 
@@ -68,7 +68,7 @@ class YamlTree:
         """A required field."""
         found = self.find(name)
         if found is None:
-            raise self.bad(f"field '{name}' is missing")
+            raise self.error(f"field '{name}' is missing")
         return found
 
     def _below(self, node: yaml.Node, name: str) -> "YamlTree":
@@ -80,23 +80,23 @@ class YamlTree:
         if found is None:
             return
         if not isinstance(found._node, yaml.SequenceNode):
-            raise found.bad("must be a list")
+            raise found.error("must be a list")
         for at, node in enumerate(found._node.value):
             yield YamlTree(node, self._source, f"{found._path}[{at}]")
 
     def fields(self) -> Iterator[tuple[str, "YamlTree"]]:
         """Every field of a mapping."""
         for name, node in self._entries().items():
-            self._asked.add(name)
+            self._read_names.add(name)
             yield name, self._below(node, name)
 
     def done(self) -> None:
         """Raise for the first field that was not read."""
         for name, node in self._entries().items():
-            if name not in self._asked:
-                near = difflib.get_close_matches(name, sorted(self._asked), 1)
+            if name not in self._read_names:
+                near = difflib.get_close_matches(name, sorted(self._read_names), 1)
                 hint = f"; did you mean '{near[0]}'?" if near else ""
-                raise self._below(node, name).bad(f"unknown field '{name}'{hint}")
+                raise self._below(node, name).error(f"unknown field '{name}'{hint}")
 
     # ------------------------------------------------------------------ values
 
@@ -114,7 +114,7 @@ class YamlTree:
             assert default is not None
             return default
         if not isinstance(found._node, yaml.ScalarNode):
-            raise found.bad("must be a text")
+            raise found.error("must be a string")
         return str(found._node.value)
 
     def integer(self, name: str, default: int | None = None, least: int | None = None) -> int:
@@ -124,9 +124,9 @@ class YamlTree:
             return default
         value = found.value()
         if isinstance(value, bool) or not isinstance(value, int):
-            raise found.bad(f"must be a whole number, not {value!r}")
+            raise found.error(f"must be an integer, not {value!r}")
         if least is not None and value < least:
-            raise found.bad(f"must be at least {least}, not {value}")
+            raise found.error(f"must be at least {least}, not {value}")
         return value
 
     def number(self, name: str, default: float) -> float:
@@ -135,7 +135,7 @@ class YamlTree:
             return default
         value = found.value()
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise found.bad(f"must be a number of 0 or more, not {value!r}")
+            raise found.error(f"must be a number of 0 or more, not {value!r}")
         return float(value)
 
     def boolean(self, name: str, default: bool) -> bool:
@@ -144,7 +144,7 @@ class YamlTree:
             return default
         value = found.value()
         if value not in (True, False, 0, 1):
-            raise found.bad(f"must be true or false, not {value!r}")
+            raise found.error(f"must be true or false, not {value!r}")
         return bool(value)
 
     def size(self, name: str, default: int | None = None) -> int:
@@ -155,11 +155,11 @@ class YamlTree:
             return default
         match = _SIZE.match(str(found.value()))
         if not match:
-            raise found.bad(f"must be a size such as 32G, not {found.value()!r}")
+            raise found.error(f"must be a size such as 32G, not {found.value()!r}")
         return int(float(match[1]) * 1024 ** _POWERS[match[2].upper()])
 
     def choice(self, name: str, options: tuple[str, ...], default: str | None = None) -> str:
         value = self.text(name, default)
         if value not in options:
-            raise self.get(name).bad(f"must be one of {', '.join(options)}, not '{value}'")
+            raise self.get(name).error(f"must be one of {', '.join(options)}, not '{value}'")
         return value

@@ -1,4 +1,4 @@
-"""Logins, tokens, roles and what they allow."""
+"""Authentication, API tokens, roles and permissions."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def grant(sim: SimulatedCluster, *rows: tuple[str, str, str, str, int]) -> None:
                      {"VM.Clone", "VM.Audit"}, id="a pool's rights reach its guests"),
     ],
 )  # fmt: skip
-def test_rights(rows: list[Any], path: str, expected: set[str]) -> None:
+def test_privileges(rows: list[Any], path: str, expected: set[str]) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         sim.region.access.groups["team"] = SimGroup("team", users=["joe@pve"])
         sim.region.pools["p"] = SimPool("p", vms=[200])
@@ -96,7 +96,7 @@ def test_a_ticket_lasts_two_hours_and_renews_itself() -> None:
     run_scenario(scenario)
 
 
-def test_a_refusal_comes_late() -> None:
+def test_an_authentication_failure_is_delayed() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         before = sim.clock.monotonic()
         answer = await sim.send("GET", "/nodes", headers={})
@@ -122,7 +122,7 @@ def test_a_refusal_comes_late() -> None:
                      id="no tokens for passwords"),
     ],
 )  # fmt: skip
-def test_who_has_no_right_is_told_which(
+def test_a_403_names_the_missing_privilege(
     method: str, path: str, params: dict[str, str], text: str
 ) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
@@ -132,7 +132,7 @@ def test_who_has_no_right_is_told_which(
     run_scenario(scenario)
 
 
-def test_lists_are_filtered_not_refused() -> None:
+def test_lists_are_filtered() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         for path in ("/storage", "/nodes/n1/storage", "/pools", "/access/acl"):
             assert await sim.request("GET", path, headers=HALF) == []
@@ -143,7 +143,7 @@ def test_lists_are_filtered_not_refused() -> None:
     run_scenario(scenario)
 
 
-def test_deleting_a_user_takes_its_tokens_rights_along() -> None:
+def test_deleting_a_user_deletes_its_acl_entries() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         grant(
             sim,

@@ -1,4 +1,4 @@
-"""What runs inside: the plug, the built-in guest, and the agent's answers through the API."""
+"""The GuestOs interface, the built-in guest and the guest agent endpoints."""
 
 from pathlib import Path
 from typing import Any
@@ -18,31 +18,31 @@ ARGS = "-kernel /guest/vmlinuz -initrd /guest/guest.img -append quiet"
 
 
 class Recorder:
-    """A plug that writes down what it is told."""
+    """A GuestOs that records its calls."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
         self.views: list[GuestVm] = []
 
-    async def booted(self, view: GuestVm) -> None:
-        self.views.append(view)
-        self.events.append(("booted", view.name))
+    async def booted(self, vm: GuestVm) -> None:
+        self.views.append(vm)
+        self.events.append(("booted", vm.name))
 
     async def stopped(self, region: str, vmid: int) -> None:
         self.events.append(("stopped", vmid))
 
-    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
+    async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
         if command == "get-host-name":
-            return {"host-name": view.name}
+            return {"host-name": vm.name}
         if command in ("ping", "shutdown"):
             return {}
         raise AgentNotRunning
 
-    def handles_shutdown(self, view: GuestVm) -> bool:
+    def handles_shutdown(self, vm: GuestVm) -> bool:
         return True
 
 
-def test_the_plug_hears_of_boot_and_end() -> None:
+def test_the_guest_os_is_notified_of_boot_and_stop() -> None:
     guest_os = Recorder()
 
     async def body(sim: SimulatorSession) -> None:
@@ -61,7 +61,7 @@ def test_the_plug_hears_of_boot_and_end() -> None:
     run_session(body, guest_os=guest_os)
 
 
-def test_a_guest_that_went_before_it_was_up_never_boots() -> None:
+def test_a_guest_stopped_before_its_boot_time_never_boots() -> None:
     guest_os = Recorder()
 
     async def body(sim: SimulatorSession) -> None:
@@ -81,20 +81,20 @@ def test_a_guest_reads_its_media() -> None:
         await sim.vm(name="web", ide2="shared:cloudinit", ciuser="core", ide3="none,media=cdrom")
         await sim.run_task("POST", f"{VM}/status/start")
         await sim.clock.sleep(6)
-        (view,) = guest_os.views
-        disc = view.media("ide2")
+        (vm,) = guest_os.views
+        disc = vm.media("ide2")
         assert disc is not None
         assert b"hostname: web" in disc
         assert b"CD001" in disc
-        assert view.media("ide3") is None
-        view.power_off()
+        assert vm.media("ide3") is None
+        vm.power_off()
         await sim.clock.sleep(1)
         assert (await sim.get(f"{VM}/status/current"))["status"] == "stopped"
 
     run_session(body, guest_os=guest_os)
 
 
-def test_a_running_guest_comes_up_again_after_a_resume(tmp_path: Path) -> None:
+def test_a_running_guest_boots_after_a_restart_of_the_simulator(tmp_path: Path) -> None:
     async def first(sim: SimulatorSession) -> None:
         await sim.vm(name="one", scsi0="shared:1")
         await sim.run_task("POST", f"{VM}/status/start")
@@ -173,7 +173,7 @@ def test_a_command_runs_and_its_result_is_read_once() -> None:
     run_session(body)
 
 
-def test_a_paused_guest_is_silent() -> None:
+def test_a_paused_guest_has_no_agent() -> None:
     async def body(sim: SimulatorSession) -> None:
         await boot(sim)
         await sim.run_task("POST", f"{VM}/status/suspend")
@@ -223,7 +223,7 @@ SHELL: list[tuple[str, str, bytes, bytes, int]] = [
 
 
 @pytest.mark.parametrize("case", SHELL, ids=[case[0] for case in SHELL])
-def test_the_small_shell(case: tuple[str, str, bytes, bytes, int]) -> None:
+def test_the_builtin_shell(case: tuple[str, str, bytes, bytes, int]) -> None:
     found = run(ShellEnvironment(), ["sh", "-c", case[1]])
     assert (found.out, found.err, found.code) == case[2:]
 

@@ -1,4 +1,4 @@
-"""Bulk actions, backup jobs, realms, and what a storage of a type may hold."""
+"""Bulk actions, backup jobs, realms and content types of storages."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ async def make(sim: SimulatedCluster, *vmids: int, **conf: Any) -> None:
         assert await sim.run_task("POST", "/nodes/n1/qemu", **form) == "OK"
 
 
-def test_a_node_starts_what_is_to_start_and_stops_what_runs() -> None:
+def test_startall_and_stopall() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim, 100, 101, onboot=1)
         await make(sim, 102)
@@ -26,7 +26,7 @@ def test_a_node_starts_what_is_to_start_and_stops_what_runs() -> None:
     run_scenario(scenario)
 
 
-def test_a_node_is_emptied() -> None:
+def test_migrateall() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim, 100, 101)
         assert await sim.run_task("POST", "/nodes/n1/qemu/100/status/start") == "OK"
@@ -39,7 +39,7 @@ def test_a_node_is_emptied() -> None:
     run_scenario(scenario)
 
 
-def test_bulk_actions_need_a_right_on_everything_or_on_each() -> None:
+def test_permissions_of_bulk_actions() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         joe = {"authorization": "PVEAPIToken=joe@pve!full=s"}
         answer = await sim.send("POST", "/nodes/n1/startall", headers=joe)
@@ -75,7 +75,7 @@ def test_backup_jobs_cover_guests() -> None:
                      "missing value for required option 'issuer-url'", id="incomplete"),
     ],
 )  # fmt: skip
-def test_a_realm_is_refused(form: dict[str, Any], text: str) -> None:
+def test_rejected_realms(form: dict[str, Any], text: str) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         answer = await sim.send("POST", "/access/domains", **form)
         assert (answer.status, answer.reason) == (500, f"add auth server failed: {text}")
@@ -107,7 +107,7 @@ def test_a_storage_definition(form: dict[str, Any], expected: str) -> None:
     run_scenario(scenario)
 
 
-def test_a_fixed_option_stays() -> None:
+def test_a_fixed_option_cannot_be_changed() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         form = {"storage": "nas", "type": "nfs", "server": "a", "export": "/e"}
         await sim.request("POST", "/storage", **form)

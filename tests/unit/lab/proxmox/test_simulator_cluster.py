@@ -1,4 +1,4 @@
-"""What the cluster shows: late lists, lost nodes, HA at work."""
+"""Delayed resource lists, lost nodes and the HA manager."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ async def rows(sim: SimulatedCluster) -> dict[int, dict[str, Any]]:
     return {row["vmid"]: row for row in found}
 
 
-def test_the_list_is_up_to_ten_seconds_late() -> None:
+def test_resources_are_up_to_ten_seconds_old() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await sim.pause(1)
         await make(sim)
@@ -33,7 +33,7 @@ def test_the_list_is_up_to_ten_seconds_late() -> None:
     run_scenario(scenario)
 
 
-def test_a_used_id_shows_its_former_owner_until_the_next_round() -> None:
+def test_a_reused_vmid_shows_the_old_status_until_the_next_update() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await sim.pause(1)
         await make(sim)
@@ -49,7 +49,7 @@ def test_a_used_id_shows_its_former_owner_until_the_next_round() -> None:
     run_scenario(scenario)
 
 
-def test_a_lost_node() -> None:
+def test_action_host_down() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim, 100, "n2")
         await sim.pause(10)
@@ -71,7 +71,7 @@ def test_a_lost_node() -> None:
     run_scenario(scenario)
 
 
-def test_without_quorum_nothing_is_written() -> None:
+def test_writes_fail_without_quorum() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         for node in ("n2", "n3"):
             chaos.perform(sim.engine.runtimes["r"], "host-down", {"node": node})
@@ -82,7 +82,7 @@ def test_without_quorum_nothing_is_written() -> None:
     run_scenario(scenario)
 
 
-def test_ha_starts_what_is_to_run() -> None:
+def test_ha_starts_resources() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim, scsi0="shared:1")
         await sim.request("POST", "/cluster/ha/resources", sid="vm:100", state="started")
@@ -117,7 +117,7 @@ def test_ha_recovers_the_guests_of_a_lost_node() -> None:
     run_scenario(scenario)
 
 
-def test_a_quiet_region_has_nothing_running() -> None:
+def test_an_idle_region_runs_no_task() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim)
         await sim.request("POST", "/cluster/ha/resources", sid="vm:100", state="stopped")
@@ -128,7 +128,7 @@ def test_a_quiet_region_has_nothing_running() -> None:
     run_scenario(scenario)
 
 
-def test_the_next_id_keeps_to_its_range() -> None:
+def test_nextid_range() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         options = {"next_id": "lower=500,upper=502"}
         await sim.request("PUT", "/cluster/options", **options)
@@ -141,7 +141,7 @@ def test_the_next_id_keeps_to_its_range() -> None:
     run_scenario(scenario)
 
 
-def test_pools_move_members_only_when_told() -> None:
+def test_pool_members_move_only_with_allow_move() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         for pool in ("a", "b"):
             await sim.request("POST", "/pools", poolid=pool)

@@ -1,4 +1,4 @@
-"""Property strings, drives and option tables: what PVE takes, refuses, and writes back."""
+"""Property strings, drives and option tables."""
 
 import pytest
 from hypothesis import given
@@ -46,14 +46,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=[case[0] for case in REFUSED])
-def test_a_value_is_refused_in_pves_words(case: tuple[str, str, str, str]) -> None:
+def test_rejected_values(case: tuple[str, str, str, str]) -> None:
     _, name, text, words = case
     with pytest.raises(FormatError) as refused:
         parameter_validation.coerce(vm.options(8)[name], text)
     assert words in str(refused.value)
 
 
-def test_wording_follows_the_version() -> None:
+def test_messages_differ_by_version() -> None:
     with pytest.raises(FormatError, match=r"missing property required by 'ipconfig0\.gw'"):
         parameter_validation.coerce(vm.options(9)["ipconfig0"], "gw=10.0.0.1")
 
@@ -74,11 +74,11 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("case", ACCEPTED, ids=[case[0] for case in ACCEPTED])
-def test_a_value_is_taken(case: tuple[str, str, str]) -> None:
+def test_accepted_values(case: tuple[str, str, str]) -> None:
     assert parameter_validation.coerce(vm.options(8)[case[1]], case[2]) == case[2]
 
 
-def test_options_are_stored_sorted_behind_the_volume() -> None:
+def test_drive_options_are_sorted() -> None:
     drive = drives.parse_drive("scsi1", "shared:9/x.raw,wwn=0x5056432d49443031,ssd=yes,backup=0")
     assert drives.write_drive(drive.with_size(1 << 30)) == (
         "shared:9/x.raw,backup=0,size=1G,ssd=1,wwn=0x5056432d49443031"
@@ -99,7 +99,7 @@ def test_sizes_have_the_largest_unit_that_divides(size: int, text: str) -> None:
 
 
 @given(st.integers(min_value=0, max_value=1 << 50))
-def test_a_size_survives_being_written(size: int) -> None:
+def test_a_size_is_parsed_as_written(size: int) -> None:
     assert drives.parse_size(drives.size_text(size)) == size
 
 
@@ -114,7 +114,7 @@ OPTIONS = {
 
 
 @given(st.fixed_dictionaries({}, optional=OPTIONS))
-def test_a_drive_survives_being_written(options: dict[str, str]) -> None:
+def test_a_drive_is_parsed_as_written(options: dict[str, str]) -> None:
     drive = drives.Drive("scsi3", "shared:100/vm-100-disk-0.raw", options)
     assert drives.parse_drive("scsi3", drives.write_drive(drive)) == drive
 
@@ -133,7 +133,7 @@ def test_cloud_init_drives_are_known_by_their_volume(file: str, cloudinit: bool)
     assert drives.Drive("ide2", file).is_cloudinit is cloudinit
 
 
-def test_what_a_blank_becomes() -> None:
+def test_stored_blank_values() -> None:
     assert vm.stored("tags", "", 8) == " "
     assert vm.stored("affinity", "", 8) is None
     assert vm.stored("cpulimit", 1.5, 8) == "1.5"

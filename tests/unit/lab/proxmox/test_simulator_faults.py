@@ -1,4 +1,4 @@
-"""Every fault, and what comes of it on the wire."""
+"""Every fault kind and every action of the control API."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def do(sim: SimulatedCluster, what: str, **args: Any) -> None:
     chaos.perform(sim.engine.runtimes["r"], what, args)
 
 
-def test_latency() -> None:
+def test_fault_latency() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         add(sim, kind="latency", seconds=7)
         await sim.request("GET", "/version")
@@ -40,7 +40,7 @@ def test_latency() -> None:
         pytest.param("cut-after", True, id="cut after the effect"),
     ],
 )
-def test_a_cut_connection(kind: str, happened: bool) -> None:
+def test_fault_cut_connection(kind: str, happened: bool) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         add(sim, kind=kind, method="POST", path="/pools", times=1)
         assert (await sim.send("POST", "/pools", poolid="p")).cut
@@ -58,7 +58,7 @@ def test_a_cut_connection(kind: str, happened: bool) -> None:
         pytest.param(596, "Connection timed out", False, id="596 has no body"),
     ],
 )
-def test_a_status(status: int, text: str, body: bool) -> None:
+def test_fault_status(status: int, text: str, body: bool) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         add(sim, kind="status", status=status, text=text, path="/version", times=2)
         for _ in range(2):
@@ -69,7 +69,7 @@ def test_a_status(status: int, text: str, body: bool) -> None:
     run_scenario(scenario)
 
 
-def test_chance_is_seeded() -> None:
+def test_randomness_is_seeded() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         add(sim, kind="status", chance=0.5)
         seen = [(await sim.send("GET", "/version")).status for _ in range(20)]
@@ -81,7 +81,7 @@ def test_chance_is_seeded() -> None:
     run_scenario(scenario)
 
 
-def test_a_task_that_fails() -> None:
+def test_fault_task_fail() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         add(sim, kind="task-fail", task="qmcreate", text="no space left on device", times=1)
         first = await sim.run_task("POST", "/nodes/n1/qemu", vmid=100)
@@ -91,7 +91,7 @@ def test_a_task_that_fails() -> None:
     run_scenario(scenario)
 
 
-def test_a_task_that_starts_late() -> None:
+def test_fault_task_slow() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         add(sim, kind="task-slow", task="qmcreate", seconds=30)
         assert await sim.run_task("POST", "/nodes/n1/qemu", vmid=100) == "OK"
@@ -100,7 +100,7 @@ def test_a_task_that_starts_late() -> None:
     run_scenario(scenario)
 
 
-def test_a_slow_clone() -> None:
+def test_action_pace() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim, scsi0="shared:4")
         do(sim, "pace", bandwidth=64 << 20)
@@ -112,7 +112,7 @@ def test_a_slow_clone() -> None:
     run_scenario(scenario)
 
 
-def test_a_lock_that_is_left_over() -> None:
+def test_action_lock() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim)
         do(sim, "lock", vmid=100, lock="backup")
@@ -124,7 +124,7 @@ def test_a_lock_that_is_left_over() -> None:
     run_scenario(scenario)
 
 
-def test_a_lock_file_that_is_held() -> None:
+def test_action_hold_file() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim)
         do(sim, "hold-file", vmid=100, seconds=15)
@@ -135,7 +135,7 @@ def test_a_lock_file_that_is_held() -> None:
     run_scenario(scenario)
 
 
-def test_a_full_storage() -> None:
+def test_action_fill_storage() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         do(sim, "fill-storage", storage="thick", left=1 << 20)
         status = await sim.request("GET", "/nodes/n1/storage/thick/status")
@@ -149,7 +149,7 @@ def test_a_full_storage() -> None:
     run_scenario(scenario)
 
 
-def test_a_stranger_takes_a_vmid() -> None:
+def test_action_take_vmid() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         do(sim, "take-vmid", vmid=100)
         answer = await sim.send("POST", "/nodes/n1/qemu", vmid=100)
@@ -160,7 +160,7 @@ def test_a_stranger_takes_a_vmid() -> None:
     run_scenario(scenario)
 
 
-def test_a_guest_is_deleted_behind_our_back() -> None:
+def test_action_delete_guest() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim, scsi0="local:1")
         do(sim, "delete-guest", vmid=100)
@@ -171,7 +171,7 @@ def test_a_guest_is_deleted_behind_our_back() -> None:
     run_scenario(scenario)
 
 
-def test_a_guest_is_moved_behind_our_back() -> None:
+def test_action_move_guest() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim, scsi0="local:1")
         do(sim, "move-guest", vmid=100, node="n2")
@@ -182,7 +182,7 @@ def test_a_guest_is_moved_behind_our_back() -> None:
     run_scenario(scenario)
 
 
-def test_a_stale_list() -> None:
+def test_action_stale() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         do(sim, "stale", seconds=60)
         await make(sim)
@@ -196,7 +196,7 @@ def test_a_stale_list() -> None:
     run_scenario(scenario)
 
 
-def test_a_silent_agent() -> None:
+def test_action_silence_agent() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim, agent=1)
         assert await sim.run_task("POST", "/nodes/n1/qemu/100/status/start") == "OK"
@@ -208,7 +208,7 @@ def test_a_silent_agent() -> None:
     run_scenario(scenario)
 
 
-def test_a_host_comes_back_and_starts_what_is_to_start() -> None:
+def test_action_host_up_starts_onboot_guests() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await make(sim, 100, "n2", onboot=1)
         do(sim, "host-down", node="n2")
@@ -243,12 +243,14 @@ def test_the_control_api() -> None:
 @pytest.mark.parametrize(
     "body, text",
     [
-        pytest.param({}, "needs a kind", id="no kind"),
+        pytest.param({}, "'kind' is missing", id="no kind"),
         pytest.param({"kind": "flood"}, "unknown fault kind", id="unknown kind"),
-        pytest.param({"kind": "latency", "sec": 1}, "has no 'sec'", id="unknown field"),
-        pytest.param({"kind": "latency", "path": "("}, "bad pattern", id="bad pattern"),
+        pytest.param(
+            {"kind": "latency", "sec": 1}, "unknown fault field 'sec'", id="unknown field"
+        ),
+        pytest.param({"kind": "latency", "path": "("}, "invalid pattern", id="bad pattern"),
     ],
 )
-def test_a_bad_fault_is_refused(body: dict[str, Any], text: str) -> None:
+def test_an_invalid_fault_is_rejected(body: dict[str, Any], text: str) -> None:
     with pytest.raises(Invalid, match=text):
         make_fault(body)

@@ -1,4 +1,4 @@
-"""Firewall rules, sets and groups: what is refused, and with which words."""
+"""Firewall rules, IP sets and security groups."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ GROUP = "/cluster/firewall/groups/web"
                      id="groups know no interface"),
     ],
 )  # fmt: skip
-def test_a_rule_is_refused(path: str, params: dict[str, Any], errors: dict[str, str]) -> None:
+def test_rejected_rules(path: str, params: dict[str, Any], errors: dict[str, str]) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await sim.request("POST", "/cluster/firewall/groups", group="web")
         answer = await sim.send("POST", path, **{**BASE, **params})
@@ -77,7 +77,7 @@ def test_a_rule_is_refused(path: str, params: dict[str, Any], errors: dict[str, 
                      id="an alias says its version"),
     ],
 )  # fmt: skip
-def test_a_rule_is_kept(params: dict[str, Any], kept: dict[str, Any]) -> None:
+def test_accepted_rules(params: dict[str, Any], kept: dict[str, Any]) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await sim.request("POST", "/cluster/firewall/aliases", name="Web", cidr="192.0.2.0/24")
         await sim.request("POST", CLUSTER, **{**BASE, **params})
@@ -88,7 +88,7 @@ def test_a_rule_is_kept(params: dict[str, Any], kept: dict[str, Any]) -> None:
     run_scenario(scenario)
 
 
-def test_the_newest_rule_is_first_and_rules_move() -> None:
+def test_new_rules_are_inserted_first_and_can_be_moved() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         for name in ("a", "b", "c"):
             await sim.request("POST", CLUSTER, **BASE, comment=name)
@@ -104,7 +104,7 @@ def test_the_newest_rule_is_first_and_rules_move() -> None:
     run_scenario(scenario)
 
 
-def test_a_digest_guards_against_somebody_else() -> None:
+def test_a_digest_detects_concurrent_changes() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await sim.request("POST", CLUSTER, **BASE)
         digest = (await sim.request("GET", CLUSTER))[0]["digest"]
@@ -140,7 +140,7 @@ def test_entries_of_a_set(cidr: str, answer: str | None) -> None:
     run_scenario(scenario)
 
 
-def test_a_set_in_a_path_may_hold_a_slash() -> None:
+def test_an_ipset_entry_in_a_path_may_contain_a_slash() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         path = "/cluster/firewall/ipset/hosts"
         await sim.request("POST", "/cluster/firewall/ipset", name="hosts")

@@ -1,4 +1,4 @@
-"""HA rules that cannot hold, groups, and what is shown of a resource."""
+"""Infeasible HA rules, groups and displayed states."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def at(nodes: str, *sids: str) -> dict[str, Any]:
                      {"a": [STEPS], "b": [MULTIPLE_PRIORITIES]}, id="with priorities and together"),
     ],
 )  # fmt: skip
-def test_rules_that_cannot_hold(rules: dict[str, Any], found: dict[str, list[str]]) -> None:
+def test_infeasible_rules(rules: dict[str, Any], found: dict[str, list[str]]) -> None:
     assert problems(rules, nodes=3) == found
 
 
@@ -55,7 +55,7 @@ async def resources(sim: SimulatedCluster, *vmids: int) -> None:
         await sim.request("POST", "/cluster/ha/resources", sid=f"vm:{vmid}", state="stopped")
 
 
-def test_an_impossible_rule_is_refused_with_a_400_inside_a_500() -> None:
+def test_an_infeasible_rule_is_rejected_with_a_400_inside_a_500() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await resources(sim, 100, 101)
         rule = {"rule": "pair", "type": "resource-affinity", "affinity": "positive"}
@@ -73,7 +73,7 @@ def test_an_impossible_rule_is_refused_with_a_400_inside_a_500() -> None:
     run_scenario(scenario, version="9.2.11")
 
 
-def test_a_state_is_told_with_what_is_to_come() -> None:
+def test_displayed_ha_state() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await resources(sim, 100)
         await sim.request("PUT", "/cluster/ha/resources/vm:100", state="started")
@@ -93,7 +93,7 @@ def test_a_state_is_told_with_what_is_to_come() -> None:
     run_scenario(scenario)
 
 
-def test_groups_are_rules_on_nine() -> None:
+def test_ha_groups_are_rejected_on_9() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         answer = await sim.send("GET", "/cluster/ha/groups")
         text = "cannot index groups: ha groups have been migrated to rules"
@@ -102,7 +102,7 @@ def test_groups_are_rules_on_nine() -> None:
     run_scenario(scenario, version="9.2.11")
 
 
-def test_an_unknown_group_is_taken_at_first_and_shown_as_an_error() -> None:
+def test_an_unknown_security_group_is_accepted_and_listed_with_an_error() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         assert await sim.run_task("POST", "/nodes/n1/qemu", vmid=100) == "OK"
         form = {"sid": "vm:100", "state": "stopped", "group": "none"}
@@ -113,7 +113,7 @@ def test_an_unknown_group_is_taken_at_first_and_shown_as_an_error() -> None:
     run_scenario(scenario)
 
 
-def test_a_managed_guest_moves_by_request() -> None:
+def test_a_managed_guest_is_migrated_by_ha() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         form = {"vmid": 100, "scsi0": "shared:1", "memory": 64}
         assert await sim.run_task("POST", "/nodes/n1/qemu", **form) == "OK"
@@ -128,7 +128,7 @@ def test_a_managed_guest_moves_by_request() -> None:
     run_scenario(scenario)
 
 
-def test_maintenance_empties_a_node_and_its_end_brings_the_guests_back() -> None:
+def test_node_maintenance() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         runtime = sim.engine.runtimes["r"]
         assert await sim.run_task("POST", "/nodes/n1/qemu", vmid=100) == "OK"

@@ -1,4 +1,4 @@
-"""Random operations, and what must hold after each: the simulator's own laws."""
+"""Random operations on guests and volumes, with invariants checked after each."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -114,7 +114,7 @@ async def perform(sim: SimulatorSession, operation: Operation) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(OPERATIONS, min_size=3, max_size=25))
-def test_whatever_is_done_the_world_stays_whole(operations: list[Operation]) -> None:
+def test_invariants_hold_after_random_operations(operations: list[Operation]) -> None:
     async def body(sim: SimulatorSession) -> None:
         for vmid, storage in ((100, "shared"), (101, "thin"), (102, "tank")):
             await sim.vm(vmid, scsi0=f"{storage}:1", scsi1=f"{storage}:1")

@@ -1,4 +1,4 @@
-"""Containers: creation, configuration, power, clones, snapshots, the end."""
+"""Containers: create, configure, power, clone, snapshot, destroy."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_new_container_gets_defaults() -> None:
     ("storage", "volume"),
     [("tank", "tank:subvol-200-disk-0"), ("thin", "thin:vm-200-disk-0")],
 )
-def test_root_volumes_follow_the_storage(storage: str, volume: str) -> None:
+def test_root_volume_formats(storage: str, volume: str) -> None:
     async def body(sim: SimulatorSession) -> None:
         await make(sim, rootfs=f"{storage}:2")
         assert (await sim.get(f"{CT}/config"))["rootfs"] == f"{volume},size=2G"
@@ -49,7 +49,7 @@ REFUSED: list[tuple[str, dict[str, str], int, str]] = [
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=[case[0] for case in REFUSED])
-def test_a_change_is_refused(case: tuple[str, dict[str, str], int, str]) -> None:
+def test_rejected_changes(case: tuple[str, dict[str, str], int, str]) -> None:
     async def body(sim: SimulatorSession) -> None:
         await make(sim)
         answer = await sim.put(f"{CT}/config", **case[1])
@@ -59,7 +59,7 @@ def test_a_change_is_refused(case: tuple[str, dict[str, str], int, str]) -> None
     run_session(body)
 
 
-def test_mount_points_come_and_go() -> None:
+def test_adding_and_removing_mount_points() -> None:
     async def body(sim: SimulatorSession) -> None:
         await make(sim)
         await sim.put(f"{CT}/config", mp0="shared:1,mp=/data")
@@ -91,7 +91,7 @@ def test_starting_and_stopping() -> None:
     run_session(body)
 
 
-def test_resizing_is_checked_at_once() -> None:
+def test_resize_is_checked_before_the_task() -> None:
     async def body(sim: SimulatorSession) -> None:
         await make(sim)
         answer = await sim.put(f"{CT}/resize", disk="rootfs", size="512M")
@@ -115,7 +115,7 @@ def test_cloning_locks_the_source_while_it_lasts() -> None:
     run_session(body)
 
 
-def test_a_template_answers_null_and_becomes_one() -> None:
+def test_a_container_template() -> None:
     async def body(sim: SimulatorSession) -> None:
         await make(sim, rootfs="tank:1")
         answer = await sim.post(f"{CT}/template")
@@ -133,7 +133,7 @@ def test_a_template_answers_null_and_becomes_one() -> None:
 @pytest.mark.parametrize(
     ("storage", "status"), [("shared", "snapshot feature is not available"), ("tank", "OK")]
 )
-def test_snapshots_need_a_storage_that_can(storage: str, status: str) -> None:
+def test_snapshots_require_storage_support(storage: str, status: str) -> None:
     async def body(sim: SimulatorSession) -> None:
         await make(sim, rootfs=f"{storage}:1")
         ended = await sim.run_task("POST", f"{CT}/snapshot", snapname="one")
@@ -142,7 +142,7 @@ def test_snapshots_need_a_storage_that_can(storage: str, status: str) -> None:
     run_session(body)
 
 
-def test_a_running_container_is_destroyed_by_force_only() -> None:
+def test_a_running_container_is_destroyed_only_by_force() -> None:
     async def body(sim: SimulatorSession) -> None:
         await make(sim)
         await sim.run_task("POST", f"{CT}/status/start")
@@ -154,7 +154,7 @@ def test_a_running_container_is_destroyed_by_force_only() -> None:
     run_session(body)
 
 
-def test_containers_move_stopped_or_restarted() -> None:
+def test_containers_migrate_offline_or_with_restart() -> None:
     async def body(sim: SimulatorSession) -> None:
         await make(sim, rootfs="thin:1")
         await sim.run_task("POST", f"{CT}/status/start")

@@ -1,4 +1,4 @@
-"""What parameters may be, in PVE's words."""
+"""Parameter validation and route lookup."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ from moxwell.lab.proxmox.route import ApiRoute, Param, RouteTable, find_param
                      id="format comes before the range"),
     ],
 )  # fmt: skip
-def test_refusals_have_pves_text(param: Param, raw: str, text: str) -> None:
+def test_error_messages(param: Param, raw: str, text: str) -> None:
     with pytest.raises(FormatError) as caught:
         coerce(param, raw)
     assert str(caught.value) == text
@@ -50,11 +50,11 @@ def test_refusals_have_pves_text(param: Param, raw: str, text: str) -> None:
         pytest.param(Param("array"), "one", ["one"], id="a single item is a list"),
     ],
 )
-def test_values_take_their_type(param: Param, raw: Any, value: Any) -> None:
+def test_values_are_converted(param: Param, raw: Any, value: Any) -> None:
     assert coerce(param, raw) == value
 
 
-def test_all_errors_are_told_at_once() -> None:
+def test_all_errors_are_reported() -> None:
     params = {"a": Param(optional=False), "b": Param("integer"), "c": Param(requires="d")}
     with pytest.raises(PveException) as caught:
         verify(params, {"b": "x", "c": "1", "e": "1"}, major=8)
@@ -92,7 +92,7 @@ def test_parameters_of_the_other_version_are_unknown() -> None:
         pytest.param("net", False, id="no number"),
     ],
 )
-def test_families_of_parameters(name: str, known: bool) -> None:
+def test_indexed_parameters(name: str, known: bool) -> None:
     assert (find_param({"net[n]": Param(count=32)}, name) is not None) is known
 
 
@@ -100,7 +100,7 @@ def handler(call: Any) -> None:
     return None
 
 
-def test_fixed_parts_win_over_placeholders_and_deep_ones_take_the_rest() -> None:
+def test_route_precedence() -> None:
     table = RouteTable(
         [
             ApiRoute("GET", "/a/{x}", handler),

@@ -1,8 +1,8 @@
 """
-Random operations, and what must hold after each of them.
+Random requests, with invariants of the cluster checked after each.
 
-No disk without an owner that is there (or was given away on purpose), no VMID twice, every volume
-that a configuration names exists, and the bytes of a storage add up.
+Every disk has an existing owner (unless it was reassigned), VMIDs are unique, every volume in a
+configuration exists, and the usage of a storage is the sum of its volumes.
 """
 
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ OPERATIONS = st.one_of(
 
 
 async def perform(sim: SimulatedCluster, operation: Operation) -> None:
-    """Send it to where its guest is, and wait for its task; refusals are part of life."""
+    """Send a request to the node of its guest and wait for its task; errors are expected."""
     parts = operation.path.split("/")
     vmid = int(parts[4]) if len(parts) > 4 else 0
     guest = sim.region.guests.get(vmid)
@@ -112,7 +112,7 @@ def check(region: SimRegion) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(OPERATIONS, min_size=1, max_size=12))
-def test_whatever_is_done_the_world_stays_whole(operations: list[Operation]) -> None:
+def test_invariants_hold_after_random_operations(operations: list[Operation]) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         for operation in operations:
             await perform(sim, operation)

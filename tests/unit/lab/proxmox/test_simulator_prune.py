@@ -1,4 +1,4 @@
-"""Which backups are kept."""
+"""Backup retention."""
 
 import pytest
 
@@ -27,6 +27,6 @@ CASES: list[tuple[str, list[SimVolume], str, set[str]]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
-def test_what_is_kept(case: tuple[str, list[SimVolume], str, set[str]]) -> None:
+def test_retention(case: tuple[str, list[SimVolume], str, set[str]]) -> None:
     found = prune.marks(case[1], case[2])
     assert {volume.name for volume, mark in found if mark != "remove"} == case[3]

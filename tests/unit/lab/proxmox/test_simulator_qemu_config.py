@@ -1,4 +1,4 @@
-"""Changing a VM's configuration: at once, pending, by hotplug, refused."""
+"""VM configuration updates: immediate, pending, hotplugged, rejected."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ async def start(sim: SimulatorSession) -> None:
     assert (await sim.run_task("POST", "/nodes/n1/qemu/100/status/start")).status == "OK"
 
 
-def test_a_new_vm_gets_what_pve_makes_up() -> None:
+def test_a_new_vm_gets_generated_values() -> None:
     async def body(sim: SimulatorSession) -> None:
         conf = await sim.vm(scsi0="shared:1", net0="virtio,bridge=vmbr0", ide2="none,media=cdrom")
         assert conf["boot"] == "order=scsi0;ide2;net0"
@@ -50,7 +50,7 @@ REFUSED: list[tuple[str, dict[str, str], int, str]] = [
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=[case[0] for case in REFUSED])
-def test_a_change_is_refused(case: tuple[str, dict[str, str], int, str]) -> None:
+def test_rejected_changes(case: tuple[str, dict[str, str], int, str]) -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(ide2="shared:cloudinit")
         before = await sim.config()
@@ -62,7 +62,7 @@ def test_a_change_is_refused(case: tuple[str, dict[str, str], int, str]) -> None
     run_session(body)
 
 
-def test_a_running_vm_keeps_what_cannot_be_plugged_for_later() -> None:
+def test_changes_that_cannot_be_hotplugged_stay_pending() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(cores="1", memory="64")
         await start(sim)
@@ -92,7 +92,7 @@ LIVE: list[tuple[str, dict[str, str], str, bool]] = [
 
 
 @pytest.mark.parametrize("case", LIVE, ids=[case[0] for case in LIVE])
-def test_what_a_running_vm_takes(case: tuple[str, dict[str, str], str, bool]) -> None:
+def test_hotplugged_changes(case: tuple[str, dict[str, str], str, bool]) -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(
             memory="64",
@@ -108,7 +108,7 @@ def test_what_a_running_vm_takes(case: tuple[str, dict[str, str], str, bool]) ->
     run_session(body)
 
 
-def test_a_failed_hotplug_is_told_and_waits() -> None:
+def test_a_failed_hotplug_is_reported_and_stays_pending() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await start(sim)
@@ -125,7 +125,7 @@ def test_a_failed_hotplug_is_told_and_waits() -> None:
     run_session(body)
 
 
-def test_detached_volumes_become_unused_and_come_back() -> None:
+def test_detached_volumes_become_unused_and_can_be_attached_again() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1", scsi1="shared:1")
         await sim.put(CONF, delete="scsi0,scsi1")
@@ -143,7 +143,7 @@ def test_detached_volumes_become_unused_and_come_back() -> None:
     run_session(body)
 
 
-def test_a_foreign_volume_is_neither_kept_nor_freed() -> None:
+def test_a_detached_foreign_volume_is_neither_unused_nor_freed() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         path = "/nodes/n1/storage/shared/content"
@@ -178,7 +178,7 @@ def test_tags_of_a_new_vm_are_sorted_from_version_9_on(version: str, tags: str) 
     run_session(body, version)
 
 
-def test_only_root_itself_sets_what_reaches_the_host() -> None:
+def test_options_that_only_root_may_set() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         found = (await sim.post("/access/users/root@pam/token/tt", privsep="0")).data
@@ -219,7 +219,7 @@ def test_cloud_init_documents(case: tuple[str, str, list[str]]) -> None:
     run_session(body)
 
 
-def test_paths_become_volumes_and_empty_drives_cd_drives() -> None:
+def test_normalized_drives() -> None:
     async def body(sim: SimulatorSession) -> None:
         iso = "/mnt/pve/shared/template/iso/seed.iso"
         conf = await sim.vm(ide0=iso, ide1="none", scsi5="/dev/sdb")

@@ -1,4 +1,4 @@
-"""A VM's life: power, clones, snapshots, disks on the move, migration, destruction."""
+"""VMs: power, clone, snapshot, disk move, migrate, destroy."""
 
 import pytest
 
@@ -38,7 +38,7 @@ START_REFUSED: list[tuple[str, dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize("case", START_REFUSED, ids=[case[0] for case in START_REFUSED])
-def test_the_start_refuses(case: tuple[str, dict[str, str], str]) -> None:
+def test_rejected_starts(case: tuple[str, dict[str, str], str]) -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(memory="512")
         assert (await sim.put(f"{VM}/config", **case[1])).status == 200
@@ -55,7 +55,7 @@ def test_version_9_names_the_missing_bridge() -> None:
     run_session(body, "9.2.11")
 
 
-def test_two_machines_cannot_write_one_file() -> None:
+def test_two_vms_cannot_open_one_image() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await sim.vm(101, scsi1="shared:100/vm-100-disk-0.raw")
@@ -66,7 +66,7 @@ def test_two_machines_cannot_write_one_file() -> None:
     run_session(body)
 
 
-def test_plugging_an_open_file_seems_to_work_until_it_is_detached() -> None:
+def test_hotplug_of_an_open_image_is_ignored() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await sim.vm(101)
@@ -80,7 +80,7 @@ def test_plugging_an_open_file_seems_to_work_until_it_is_detached() -> None:
     run_session(body)
 
 
-def test_a_guest_that_does_not_listen_is_shut_down_by_force_only() -> None:
+def test_a_guest_that_ignores_acpi_is_shut_down_only_by_force() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         await start(sim)
@@ -108,7 +108,7 @@ def test_pause_and_resume() -> None:
     run_session(body)
 
 
-def test_suspending_to_disk_and_back() -> None:
+def test_suspend_to_disk() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await start(sim)
@@ -123,7 +123,7 @@ def test_suspending_to_disk_and_back() -> None:
     run_session(body)
 
 
-def test_while_a_clone_runs_its_file_is_locked_and_version_8_waits() -> None:
+def test_version_8_waits_for_the_lock_of_a_clone() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:0.5")
         upid = (await sim.post(f"{VM}/clone", newid="101")).data
@@ -140,7 +140,7 @@ def test_while_a_clone_runs_its_file_is_locked_and_version_8_waits() -> None:
     run_session(body)
 
 
-def test_while_a_clone_runs_version_9_refuses() -> None:
+def test_version_9_rejects_requests_during_a_clone() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await sim.post(f"{VM}/clone", newid="101")
@@ -151,7 +151,7 @@ def test_while_a_clone_runs_version_9_refuses() -> None:
     run_session(body, "9.2.11")
 
 
-def test_whoever_waits_ten_seconds_for_a_lock_gives_up() -> None:
+def test_a_config_update_times_out_on_the_lock() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:4")
         await sim.post(f"{VM}/clone", newid="101")
@@ -163,7 +163,7 @@ def test_whoever_waits_ten_seconds_for_a_lock_gives_up() -> None:
     run_session(body)
 
 
-def test_a_clone_is_somebody_else() -> None:
+def test_a_clone_has_its_own_identity() -> None:
     async def body(sim: SimulatorSession) -> None:
         old = await sim.vm(
             name="a",
@@ -182,7 +182,7 @@ def test_a_clone_is_somebody_else() -> None:
     run_session(body)
 
 
-def test_a_clone_cannot_take_an_id_of_another_node() -> None:
+def test_a_clone_cannot_use_a_vmid_of_another_node() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         await sim.run_task("POST", "/nodes/n2/qemu", vmid="101")
@@ -193,7 +193,7 @@ def test_a_clone_cannot_take_an_id_of_another_node() -> None:
     run_session(body)
 
 
-def test_an_interrupted_clone_leaves_nothing() -> None:
+def test_an_interrupted_clone_leaves_no_guest() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         upid = (await sim.post(f"{VM}/clone", newid="101")).data
@@ -206,7 +206,7 @@ def test_an_interrupted_clone_leaves_nothing() -> None:
     run_session(body)
 
 
-def test_snapshots_form_a_chain_and_roll_back() -> None:
+def test_snapshots_and_rollback() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="tank:1", cores="1")
         await sim.run_task("POST", f"{VM}/snapshot", snapname="one")
@@ -227,7 +227,7 @@ def test_snapshots_form_a_chain_and_roll_back() -> None:
     run_session(body)
 
 
-def test_moving_a_disk_keeps_the_old_one_unless_told() -> None:
+def test_moving_a_disk_keeps_the_old_one_by_default() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1,format=qcow2")
         await sim.run_task("POST", f"{VM}/move_disk", disk="scsi0", storage="thin")
@@ -252,7 +252,7 @@ def test_a_disk_can_change_its_guest() -> None:
     run_session(body)
 
 
-def test_a_stopped_vm_takes_its_local_disks_along() -> None:
+def test_offline_migration_copies_local_disks() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="thin:1", ide2="thin:cloudinit")
         ended = await sim.run_task("POST", f"{VM}/migrate", target="n2")
@@ -272,7 +272,7 @@ MIGRATION_REFUSED: list[tuple[str, dict[str, str], dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize("case", MIGRATION_REFUSED, ids=[case[0] for case in MIGRATION_REFUSED])
-def test_a_migration_stops_at(case: tuple[str, dict[str, str], dict[str, str], str]) -> None:
+def test_a_migration_fails_for(case: tuple[str, dict[str, str], dict[str, str], str]) -> None:
     async def body(sim: SimulatorSession) -> None:
         form = {"url": "http://x/a.iso", "filename": "a.iso", "content": "iso"}
         await sim.run_task("POST", "/nodes/n1/storage/local/download-url", **form)
@@ -287,7 +287,7 @@ def test_a_migration_stops_at(case: tuple[str, dict[str, str], dict[str, str], s
     run_session(body)
 
 
-def test_a_running_vm_moves_and_goes_on() -> None:
+def test_online_migration() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         await start(sim)
@@ -307,7 +307,7 @@ DESTROY_REFUSED: list[tuple[str, dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize("case", DESTROY_REFUSED, ids=[case[0] for case in DESTROY_REFUSED])
-def test_a_vm_is_not_destroyed_under(case: tuple[str, dict[str, str], str]) -> None:
+def test_destroy_is_rejected(case: tuple[str, dict[str, str], str]) -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm()
         await sim.put(f"{VM}/config", **case[1])
@@ -322,7 +322,7 @@ def test_a_vm_is_not_destroyed_under(case: tuple[str, dict[str, str], str]) -> N
     run_session(body)
 
 
-def test_unreferenced_disks_go_only_when_asked() -> None:
+def test_unreferenced_disks_are_destroyed_only_on_request() -> None:
     async def body(sim: SimulatorSession) -> None:
         path = "/nodes/n1/storage/shared/content"
         for asked, left in (("0", 1), ("1", 0)):
@@ -334,7 +334,7 @@ def test_unreferenced_disks_go_only_when_asked() -> None:
     run_session(body)
 
 
-def test_clones_of_one_source_run_side_by_side_and_hold_its_writers() -> None:
+def test_concurrent_clones_share_the_lock_of_their_source() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:0.5")
         upids = [(await sim.post(f"{VM}/clone", newid=str(n))).data for n in (101, 102, 103)]

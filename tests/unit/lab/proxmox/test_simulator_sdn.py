@@ -1,4 +1,4 @@
-"""SDN: addresses that follow the cards, tags used once, and what a zone may name."""
+"""SDN: IPAM, VLAN tags and zone references."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ async def addresses(sim: SimulatedCluster) -> dict[str, int | None]:
     return {row["ip"]: row.get("vmid") for row in rows}
 
 
-def test_cards_get_addresses_and_lose_them() -> None:
+def test_network_devices_get_and_release_addresses() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await network(sim)
         for vmid in (100, 101, 102):
@@ -60,7 +60,7 @@ def test_cards_get_addresses_and_lose_them() -> None:
                      id="a range elsewhere"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_a_400_inside_a_500(path: str, form: dict[str, Any], message: str) -> None:
+def test_an_error_is_a_400_inside_a_500(path: str, form: dict[str, Any], message: str) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         await network(sim)
         await sim.request("POST", "/cluster/sdn/zones", zone="tagged", type="vlan", bridge="vmbr0")

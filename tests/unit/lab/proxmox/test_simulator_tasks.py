@@ -1,4 +1,4 @@
-"""Workers, their logs, and lock files."""
+"""Workers, task logs and lock files."""
 
 import asyncio
 
@@ -78,7 +78,7 @@ def test_warnings_are_counted() -> None:
                      id="a long one does not"),
     ],
 )  # fmt: skip
-def test_lock_files_are_waited_for_ten_seconds(held_seconds: int, outcome: str) -> None:
+def test_lock_files_time_out_after_ten_seconds(held_seconds: int, outcome: str) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         locks = sim.engine.runtimes["r"].locks
 
@@ -100,16 +100,16 @@ def test_lock_files_are_waited_for_ten_seconds(held_seconds: int, outcome: str) 
     run_scenario(scenario)
 
 
-def test_lock_files_are_given_in_order() -> None:
+def test_lock_files_are_granted_in_order() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         locks, order = sim.engine.runtimes["r"].locks, []
 
-        async def take(name: str) -> None:
+        async def remove(name: str) -> None:
             async with locks.hold("qemu", 100):
                 order.append(name)
                 await asyncio.sleep(1)
 
-        await asyncio.gather(*(take(name) for name in "abcd"))
+        await asyncio.gather(*(remove(name) for name in "abcd"))
         assert order == ["a", "b", "c", "d"]
 
     run_scenario(scenario)
@@ -128,7 +128,7 @@ JOE = {"authorization": "PVEAPIToken=joe@pve!full=s"}
         pytest.param("joe@pve!full", ("/",), True, id="and then its own too"),
     ],
 )
-def test_the_list_of_the_cluster_hides_a_tokens_own_tasks(
+def test_the_cluster_task_list_hides_tasks_of_tokens(
     owner: str, audited: tuple[str, ...], visible: bool
 ) -> None:
     async def scenario(sim: SimulatedCluster) -> None:
@@ -143,7 +143,7 @@ def test_the_list_of_the_cluster_hides_a_tokens_own_tasks(
     run_scenario(scenario)
 
 
-def test_a_user_is_shown_the_tasks_of_its_tokens_and_a_host_shows_a_token_its_own() -> None:
+def test_a_user_sees_the_tasks_of_its_tokens() -> None:
     async def scenario(sim: SimulatedCluster) -> None:
         workers = sim.engine.runtimes["r"].workers
         upid = workers.spawn("n1", "qmtest", 100, "joe@pve!full", _sleep)

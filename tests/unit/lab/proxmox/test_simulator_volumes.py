@@ -1,4 +1,4 @@
-"""Volumes: names per storage type, capacity, content lists, uploads, backups."""
+"""Volume names, capacity, content lists, uploads and backups."""
 
 import re
 
@@ -18,7 +18,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("case", NAMES, ids=[case[0] for case in NAMES])
-def test_disks_and_bases_are_named_as_the_storage_does(case: tuple[str, str, str, str]) -> None:
+def test_volume_names_by_storage_type(case: tuple[str, str, str, str]) -> None:
     _, storage, disk, base = case
 
     async def body(sim: SimulatorSession) -> None:
@@ -49,7 +49,7 @@ def test_linked_clones_are_named_after_their_base(case: tuple[str, str, str]) ->
     run_session(body)
 
 
-def test_thick_lvm_cannot_clone_linked() -> None:
+def test_lvm_does_not_support_linked_clones() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="thick:1")
         await sim.run_task("POST", "/nodes/n1/qemu/100/template")
@@ -61,7 +61,7 @@ def test_thick_lvm_cannot_clone_linked() -> None:
     run_session(body)
 
 
-def test_a_full_storage_fails_inside_the_task_and_leaves_nothing() -> None:
+def test_a_full_storage_fails_the_task_and_leaves_no_volume() -> None:
     async def body(sim: SimulatorSession) -> None:
         ended = await sim.run_task(
             "POST", "/nodes/n1/qemu", vmid="100", scsi0="thick:1", scsi1="thick:5"
@@ -73,10 +73,10 @@ def test_a_full_storage_fails_inside_the_task_and_leaves_nothing() -> None:
     run_session(body)
 
 
-def test_a_copy_that_does_not_fit_is_taken_back() -> None:
+def test_a_copy_that_does_not_fit_is_removed() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1,format=qcow2")
-        VolumeStore(sim.engine.runtimes["r1"], "n1").occupy(
+        VolumeStore(sim.engine.runtimes["r1"], "n1").set_used(
             "shared:100/vm-100-disk-0.qcow2", 1 << 30
         )
         sim.region.storages["shared"].capacity = (1 << 30) + (64 << 20)
@@ -89,7 +89,7 @@ def test_a_copy_that_does_not_fit_is_taken_back() -> None:
     run_session(body)
 
 
-def test_a_clone_takes_the_time_of_its_bytes() -> None:
+def test_a_clone_takes_the_time_of_the_bandwidth() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         quick = await sim.run_task("POST", "/nodes/n1/qemu/100/clone", newid="101")
@@ -119,7 +119,7 @@ def test_allocating_an_image(case: tuple[str, str, int, str]) -> None:
     run_session(body)
 
 
-def test_block_storages_want_the_owner_in_the_name() -> None:
+def test_block_storages_require_the_vmid_in_the_name() -> None:
     async def body(sim: SimulatorSession) -> None:
         path = "/nodes/n1/storage/tank/content"
         assert (await sim.post(path, vmid="7777", filename="foo", size="1G")).message == (
@@ -147,7 +147,7 @@ def test_an_upload_keeps_its_bytes() -> None:
     run_session(body)
 
 
-def test_a_wrong_checksum_ends_the_upload() -> None:
+def test_a_wrong_checksum_fails_the_upload() -> None:
     async def body(sim: SimulatorSession) -> None:
         form = {"content": "iso", "checksum": "00", "checksum-algorithm": "md5"}
         path = "/nodes/n1/storage/shared/upload"
@@ -158,7 +158,7 @@ def test_a_wrong_checksum_ends_the_upload() -> None:
     run_session(body)
 
 
-def test_a_backup_comes_back_as_the_same_guest() -> None:
+def test_a_restored_backup_is_the_same_guest() -> None:
     async def body(sim: SimulatorSession) -> None:
         conf = await sim.vm(scsi0="shared:1,format=qcow2", name="one", cores="2")
         content_id = (
@@ -193,7 +193,7 @@ def test_a_guest_is_locked_while_it_is_backed_up() -> None:
     run_session(body)
 
 
-def test_only_so_many_backups_are_kept() -> None:
+def test_backup_retention() -> None:
     async def body(sim: SimulatorSession) -> None:
         await sim.vm(scsi0="shared:1")
         keep = {"prune-backups": "keep-last=2"}
@@ -205,7 +205,7 @@ def test_only_so_many_backups_are_kept() -> None:
     run_session(body)
 
 
-def test_linstor_makes_up_names_of_its_own() -> None:
+def test_linstor_generates_names() -> None:
     async def body(sim: SimulatorSession) -> None:
         conf = await sim.vm(scsi0="lin:1", ide2="lin:cloudinit")
         assert re.fullmatch(r"lin:pm-[0-9a-f]{8}_100,size=1G", conf["scsi0"])

@@ -1,4 +1,4 @@
-"""World files: what they say, and what is wrong with them."""
+"""World files: defaults and errors."""
 
 from pathlib import Path
 
@@ -24,21 +24,22 @@ NODE = "regions:\n  - name: r\n    nodes:\n      - name: n1\n"
         pytest.param(NODE + "        cpu: 4\n", 5, "regions[0].nodes[0].cpu", "did you mean 'cpus'",
                      id="a field misspelt"),
         pytest.param(NODE + "        cpus: many\n", 5, "regions[0].nodes[0].cpus",
-                     "must be a whole number", id="a word for a number"),
+                     "must be an integer", id="a word for a number"),
         pytest.param(NODE + "        memory: 16 fish\n", 5, "regions[0].nodes[0].memory",
                      "must be a size", id="a strange size"),
-        pytest.param(NODE + "      - name: n1\n", 5, "regions[0].nodes[1].name", "there twice",
+        pytest.param(NODE + "      - name: n1\n", 5, "regions[0].nodes[1].name", "is defined twice",
                      id="a node twice"),
         pytest.param(NODE + "    version: 7.4\n", 5, "regions[0].version", "must be 8.x or 9.x",
                      id="an old version"),
-        pytest.param(NODE + "    api_node: n9\n", 5, "regions[0].api_node", "no node 'n9'",
+        pytest.param(NODE + "    api_node: n9\n", 5, "regions[0].api_node",
+                     "node 'n9' does not exist",
                      id="an unknown node"),
         pytest.param(NODE + "    storages:\n      - storage: s\n        type: tape\n", 7,
                      "regions[0].storages[0].type", "must be one of", id="an unknown storage type"),
         pytest.param(NODE + "    storages:\n      - storage: s\n        type: dir\n", 6,
                      "regions[0].storages[0]", "'path' is missing", id="a dir without a path"),
         pytest.param(NODE + "    storages:\n      - storage: s\n        type: rbd\n"
-                     "        path: /x\n", 8, "regions[0].storages[0].path", "has no 'path'",
+                     "        path: /x\n", 8, "regions[0].storages[0].path", "has no option 'path'",
                      id="an option of another type"),
         pytest.param(NODE + "    guests:\n      - vmid: 99\n", 6, "regions[0].guests[0].vmid",
                      "at least 100", id="a small vmid"),
@@ -46,14 +47,13 @@ NODE = "regions:\n  - name: r\n    nodes:\n      - name: n1\n"
                      "          scsi0: nope:vm-100-disk-0,size=1G\n", 6, "regions[0].guests[0]",
                      "storage 'nope'", id="a drive on no storage"),
         pytest.param(NODE + "    access:\n      acl:\n        - {path: /, role: Nope}\n",
-                     7, "regions[0].access.acl[0].role", "no role 'Nope'", id="an unknown role"),
+                     7, "regions[0].access.acl[0].role", "role 'Nope' does not exist",
+                     id="an unknown role"),
         pytest.param(NODE + "    pace: {boot: soon}\n", 5, "regions[0].pace.boot",
                      "must be a number", id="a pace in words"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_line_and_field(
-    text: str, line: int, field: str, words: str
-) -> None:
+def test_an_error_names_line_and_field(text: str, line: int, field: str, words: str) -> None:
     with pytest.raises(InvalidFile) as caught:
         read_world(text, "w.yaml", 0)
     message = str(caught.value)
@@ -69,7 +69,7 @@ def test_a_mistake_is_told_with_line_and_field(
         pytest.param("tests/conformance/worlds/pve-9.2.yaml", id="the recordings on 9.2"),
     ],
 )
-def test_the_worlds_we_ship_are_good(path: str) -> None:
+def test_the_shipped_world_files_are_valid(path: str) -> None:
     for region in load_world(ROOT / path, 0).values():
         assert region.hosts
         assert region.storages

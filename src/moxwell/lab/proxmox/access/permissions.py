@@ -15,7 +15,7 @@ from moxwell.lab.proxmox.access.privileges import all_privileges, builtin_roles
 from moxwell.lab.proxmox.state import SimAcl, SimRegion
 
 PrivilegeMap = dict[str, int]  # privilege (or role) -> propagate
-Ask = Callable[[str], PrivilegeMap]
+PrivilegesOf = Callable[[str], PrivilegeMap]
 
 
 def role_privileges(region: SimRegion, roleid: str) -> frozenset[str]:
@@ -41,25 +41,25 @@ class CallerPermissions:
         entry = account.tokens.get(self._token) if account else None
         if entry is None:
             return {}
-        theirs = self._of_user(path)
-        if not entry.privsep or not theirs:
-            return theirs
+        user_privileges = self._of_user(path)
+        if not entry.privsep or not user_privileges:
+            return user_privileges
         own = self._privileges(path, f"{self._user}!{self._token}", "token")
-        return {name: own[name] & theirs[name] for name in own if name in theirs}
+        return {name: own[name] & user_privileges[name] for name in own if name in user_privileges}
 
     def each(self, prefix: str, priv: str) -> Callable[[object], bool]:
         """
         A fast check of one privilege on many paths ``prefix/NAME``, most of which share one result.
         """
-        usual = priv in self.on(f"{prefix}/*")
+        default_result = priv in self.on(f"{prefix}/*")
         known = {*self._by_path, *self._pools}
         special = {path for path in known if path.startswith(f"{prefix}/")}
 
         def allowed(name: object) -> bool:
             if not special:
-                return usual
+                return default_result
             path = f"{prefix}/{name}"
-            return priv in self.on(path) if path in special else usual
+            return priv in self.on(path) if path in special else default_result
 
         return allowed
 
@@ -87,21 +87,21 @@ class CallerPermissions:
             roles = shared if "NoAccess" in shared else roles | shared
         if "NoAccess" in roles:
             return {}
-        held: PrivilegeMap = {}
-        for role, spread in roles.items():
+        granted: PrivilegeMap = {}
+        for role, role_propagate in roles.items():
             for name in role_privileges(self._region, role):
-                held[name] = held.get(name, 0) | spread
-        return held
+                granted[name] = granted.get(name, 0) | role_propagate
+        return granted
 
     def _roles(self, path: str, ugid: str, kind: str) -> PrivilegeMap:
         roles: PrivilegeMap = {}
         for prefix in path_prefixes(path):
-            here = self._roles_here(prefix, ugid, kind, final=prefix == path)
+            here = self._roles_on(prefix, ugid, kind, final=prefix == path)
             if here is not None:
                 roles = here
         return roles
 
-    def _roles_here(self, path: str, ugid: str, kind: str, *, final: bool) -> PrivilegeMap | None:
+    def _roles_on(self, path: str, ugid: str, kind: str, *, final: bool) -> PrivilegeMap | None:
         rows = [a for a in self._by_path.get(path, ()) if final or a.propagate]
         found = {a.roleid: a.propagate for a in rows if a.type == kind and a.ugid == ugid}
         if not found and kind == "user":
@@ -147,7 +147,7 @@ def effective_permissions(
         paths |= {f"/vms/{vmid}" for vmid in pool.vms}
         paths |= {f"/storage/{name}" for name in pool.storages}
     rights = CallerPermissions(region, user, token)
-    return {path: held for path in sorted(paths) if (held := rights.on(path))}
+    return {path: granted for path in sorted(paths) if (granted := rights.on(path))}
 
 
 def normalize_path(path: str) -> str:

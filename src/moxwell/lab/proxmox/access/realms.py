@@ -15,29 +15,29 @@ TYPES = ("ad", "ldap", "openid", "pam", "pve")
 
 
 def create(call: ApiCall) -> None:
-    what, realms = "add auth server failed: ", call.region.access.realms
+    error_prefix, realms = "add auth server failed: ", call.region.access.realms
     realm, kind = call.params.pop("realm"), call.params["type"]
     if realm in realms:
-        raise die(f"{what}domain '{realm}' already exists")
+        raise die(f"{error_prefix}domain '{realm}' already exists")
     if kind in {"pam", "pve"}:
-        raise die(f"{what}unable to create builtin type '{kind}'")
+        raise die(f"{error_prefix}unable to create builtin type '{kind}'")
     for option in _REQUIRED[kind]:
         if option not in call.params:
-            raise die(f"{what}missing value for required option '{option}'")
+            raise die(f"{error_prefix}missing value for required option '{option}'")
     call.params.pop("password", None)
     realms[realm] = dict(call.params)
 
 
 def update(call: ApiCall) -> None:
-    what, realms = "update auth server failed: ", call.region.access.realms
+    error_prefix, realms = "update auth server failed: ", call.region.access.realms
     realm = call.params.pop("realm")
     if realm not in realms:
-        raise die(f"{what}domain '{realm}' does not exist")
-    gone = formats.split_list(call.params.pop("delete", ""))
+        raise die(f"{error_prefix}domain '{realm}' does not exist")
+    removed = formats.split_list(call.params.pop("delete", ""))
     new = {k: v for k, v in call.params.items() if k not in {"digest", "password"}}
-    if not gone and not new:
-        raise die(f"{what}no options specified")
-    for option in gone:
+    if not removed and not new:
+        raise die(f"{error_prefix}no options specified")
+    for option in removed:
         realms[realm].pop(option, None)
     realms[realm].update(new)
 

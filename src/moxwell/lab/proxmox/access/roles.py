@@ -65,12 +65,12 @@ def get_role(call: ApiCall) -> dict[str, int]:
     return dict.fromkeys(found, 1)
 
 
-def _own_role(call: ApiCall, what: str, verb: str) -> str:
+def _own_role(call: ApiCall, error_prefix: str, verb: str) -> str:
     roleid: str = call.params["roleid"]
     if roleid in builtin_roles(call.major):
         raise die(f"auto-generated role '{roleid}' cannot be {verb}")
     if roleid not in call.region.access.roles:
-        raise die(f"{what} failed: role '{roleid}' does not exist")
+        raise die(f"{error_prefix} failed: role '{roleid}' does not exist")
     return roleid
 
 
@@ -96,7 +96,7 @@ def list_groups(call: ApiCall) -> list[dict[str, Any]]:
     return [
         _group_row(group)
         for group in call.region.access.groups.values()
-        if call.may(f"/access/groups/{group.groupid}", *privs, any_of=True)
+        if call.has_privileges(f"/access/groups/{group.groupid}", *privs, any_of=True)
     ]
 
 
@@ -118,11 +118,11 @@ def get_group(call: ApiCall) -> dict[str, Any]:
     return row | ({"comment": group.comment} if group.comment is not None else {})
 
 
-def _group(call: ApiCall, what: str) -> SimGroup:
+def _group(call: ApiCall, error_prefix: str) -> SimGroup:
     groupid = call.params["groupid"]
     group = call.region.access.groups.get(groupid)
     if group is None:
-        raise die(f"{what}group '{groupid}' does not exist")
+        raise die(f"{error_prefix}group '{groupid}' does not exist")
     return group
 
 
@@ -143,7 +143,7 @@ def delete_group(call: ApiCall) -> None:
 
 
 def list_acl(call: ApiCall) -> list[dict[str, Any]]:
-    everything = call.may("/access", "Sys.Audit")
+    everything = call.has_privileges("/access", "Sys.Audit")
     return [
         {
             "path": a.path,
@@ -153,7 +153,7 @@ def list_acl(call: ApiCall) -> list[dict[str, Any]]:
             "propagate": a.propagate,
         }
         for a in call.region.access.acl
-        if everything or call.may(a.path, *_modifiers(a.path), any_of=True)
+        if everything or call.has_privileges(a.path, *_modifiers(a.path), any_of=True)
     ]
 
 
@@ -188,7 +188,7 @@ def update_acl(call: ApiCall) -> None:
 
 def _check_subset(call: ApiCall, path: str, role: str) -> None:
     """A caller without Permissions.Modify may grant only privileges that it has itself."""
-    if call.may(path, "Permissions.Modify"):
+    if call.has_privileges(path, "Permissions.Modify"):
         return
     verb = "remove" if call.get("delete") else "add"
     own = CallerPermissions(call.region, call.user, call.token).on(path)

@@ -46,8 +46,8 @@ async def login(call: ApiCall) -> dict[str, Any]:
 
 
 def _check_privs(call: ApiCall, userid: str) -> None:
-    held = permissions.CallerPermissions(call.region, userid).on(call.params["path"])
-    if not all(p in held for p in formats.split_list(call.params.get("privs", ""))):
+    granted = permissions.CallerPermissions(call.region, userid).on(call.params["path"])
+    if not all(p in granted for p in formats.split_list(call.params.get("privs", ""))):
         raise PveException(401, "authentication failure")
 
 
@@ -91,9 +91,9 @@ def may_change_password(call: ApiCall) -> None:
 
 
 def own_permissions(call: ApiCall) -> dict[str, Any]:
-    asked = call.get("userid", call.authid)
-    user, _, token = asked.partition("!")
-    if asked != call.authid and not (token and user == call.authid):
+    requested = call.get("userid", call.authid)
+    user, _, token = requested.partition("!")
+    if requested != call.authid and not (token and user == call.authid):
         call.check("/access", "Sys.Audit")
     if "path" in call.params:
         path = call.params["path"]

@@ -63,10 +63,11 @@ def list_users(call: ApiCall) -> list[dict[str, Any]]:
 
 def _may_see(call: ApiCall, userid: str) -> bool:
     privs = ("User.Modify", "Sys.Audit")
-    if call.may("/access/groups", *privs, any_of=True):
+    if call.has_privileges("/access/groups", *privs, any_of=True):
         return True
     return any(
-        call.may(f"/access/groups/{group}", *privs, any_of=True) for group in _groups(call, userid)
+        call.has_privileges(f"/access/groups/{group}", *privs, any_of=True)
+        for group in _groups(call, userid)
     )
 
 

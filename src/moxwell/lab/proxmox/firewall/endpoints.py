@@ -1,7 +1,6 @@
 """Firewall endpoints per scope: options, rules, aliases, IP sets, security groups, references."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from moxwell.lab.proxmox.config_schema.formats import split_list
 from moxwell.lab.proxmox.errors import die, param_error
@@ -21,56 +20,55 @@ from moxwell.lab.proxmox.firewall.scopes import (
 )
 from moxwell.lab.proxmox.firewall.sets import set_routes
 from moxwell.lab.proxmox.request_context import ApiCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute, Handler, Param
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import Row
 
-Made = Callable[[ApiCall], Any]
 _POS = {"pos": Param("integer", minimum=0)}
 
 
-def _list_rules(place: FirewallScope) -> Made:
+def _list_rules(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> list[Row]:
-        found = place.find(call).rules
+        found = scope.find(call).rules
         return with_digest([{"pos": n, **rule} for n, rule in enumerate(found)], found)
 
     return handler
 
 
-def _get_rule(place: FirewallScope) -> Made:
+def _get_rule(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> Row:
-        found, pos = place.find(call).rules, call.params["pos"]
+        found, pos = scope.find(call).rules, call.params["pos"]
         return {**rules.at(found, pos), "pos": str(pos), "digest": digest(found)}
 
     return handler
 
 
-def _create_rule(place: FirewallScope) -> Made:
+def _create_rule(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
-        firewall = place.find(call)
+        firewall = scope.find(call)
         check_digest(call, digest(firewall.rules))
-        firewall.rules.insert(0, rules.make(call.region, place.env, firewall, call.params))
+        firewall.rules.insert(0, rules.make(call.region, scope.env, firewall, call.params))
 
     return handler
 
 
-def _update_rule(place: FirewallScope) -> Made:
+def _update_rule(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
-        firewall, pos = place.find(call), call.params["pos"]
+        firewall, pos = scope.find(call), call.params["pos"]
         old = rules.at(firewall.rules, pos)
         check_digest(call, digest(firewall.rules))
         if call.params.get("moveto", pos) != pos:
             firewall.rules[:] = rules.move(firewall.rules, pos, call.params["moveto"])
             return
         values = rules.changed(old, call.params)
-        firewall.rules[pos] = rules.make(call.region, place.env, firewall, values)
+        firewall.rules[pos] = rules.make(call.region, scope.env, firewall, values)
 
     return handler
 
 
-def _delete_rule(place: FirewallScope) -> Made:
+def _delete_rule(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
-        firewall = place.find(call)
+        firewall = scope.find(call)
         rules.at(firewall.rules, call.params["pos"])
         check_digest(call, digest(firewall.rules))
         del firewall.rules[call.params["pos"]]
@@ -78,15 +76,15 @@ def _delete_rule(place: FirewallScope) -> Made:
     return handler
 
 
-def rule_routes(place: FirewallScope) -> Iterable[ApiRoute]:
-    base = place.path + place.rules_path
-    one = {**place.params, **_POS}
-    yield ApiRoute("GET", base, _list_rules(place), place.params, place.read)
-    yield ApiRoute("POST", base, _create_rule(place), place.params | rules.NEW, place.write)
-    yield ApiRoute("GET", base + "/{pos}", _get_rule(place), one, place.read)
-    yield ApiRoute("PUT", base + "/{pos}", _update_rule(place), one | rules.CHANGE, place.write)
+def rule_routes(scope: FirewallScope) -> Iterable[ApiRoute]:
+    base = scope.path + scope.rules_path
+    one = {**scope.params, **_POS}
+    yield ApiRoute("GET", base, _list_rules(scope), scope.params, scope.read)
+    yield ApiRoute("POST", base, _create_rule(scope), scope.params | rules.NEW, scope.write)
+    yield ApiRoute("GET", base + "/{pos}", _get_rule(scope), one, scope.read)
+    yield ApiRoute("PUT", base + "/{pos}", _update_rule(scope), one | rules.CHANGE, scope.write)
     yield ApiRoute(
-        "DELETE", base + "/{pos}", _delete_rule(place), {**one, "digest": Param()}, place.write
+        "DELETE", base + "/{pos}", _delete_rule(scope), {**one, "digest": Param()}, scope.write
     )
 
 
@@ -128,17 +126,17 @@ OPTIONS: dict[str, dict[str, Param]] = {
 OPTIONS["ct"] = OPTIONS["vm"]
 
 
-def _get_options(place: FirewallScope) -> Made:
+def _get_options(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> Row:
-        options = place.find(call).options
+        options = scope.find(call).options
         return {**options, "digest": digest(options)}
 
     return handler
 
 
-def _set_options(place: FirewallScope) -> Made:
+def _set_options(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
-        options, known = place.find(call).options, OPTIONS[place.env]
+        options, known = scope.find(call).options, OPTIONS[scope.env]
         check_digest(call, digest(options))
         for name in split_list(call.params.get("delete", "")):
             if name not in known:
@@ -149,11 +147,11 @@ def _set_options(place: FirewallScope) -> Made:
     return handler
 
 
-def option_routes(place: FirewallScope) -> Iterable[ApiRoute]:
-    path = f"{place.path}/options"
-    params = {**place.params, **OPTIONS[place.env], "delete": Param(), "digest": Param()}
-    yield ApiRoute("GET", path, _get_options(place), place.params, place.read)
-    yield ApiRoute("PUT", path, _set_options(place), params, place.write)
+def option_routes(scope: FirewallScope) -> Iterable[ApiRoute]:
+    path = f"{scope.path}/options"
+    params = {**scope.params, **OPTIONS[scope.env], "delete": Param(), "digest": Param()}
+    yield ApiRoute("GET", path, _get_options(scope), scope.params, scope.read)
+    yield ApiRoute("PUT", path, _set_options(scope), params, scope.write)
 
 
 # ---------------------------------------------------------------- groups, references, macros
@@ -194,19 +192,19 @@ def delete_group(call: ApiCall) -> None:
     del groups[name]
 
 
-def _refs(place: FirewallScope) -> Made:
+def _refs(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> list[Row]:
-        asked, rows = call.get("type"), []
+        requested, rows = call.get("type"), []
         files = [("dc", CLUSTER.find(call))]
-        if place.env in {"vm", "ct"}:
-            files.append(("guest", place.find(call)))
-        for scope, file in files:
-            for name, row in file.ipsets.items() if asked in {None, "ipset"} else ():
-                ref = {"type": "ipset", "name": name, "ref": f"+{scope}/{name}", "scope": scope}
+        if scope.env in {"vm", "ct"}:
+            files.append(("guest", scope.find(call)))
+        for prefix, file in files:
+            for name, row in file.ipsets.items() if requested in {None, "ipset"} else ():
+                ref = {"type": "ipset", "name": name, "ref": f"+{prefix}/{name}", "scope": prefix}
                 rows.append(ref | ({"comment": row["comment"]} if row.get("comment") else {}))
-            for row in file.aliases.values() if asked in {None, "alias"} else ():
-                ref = {"type": "alias", "name": row["name"], "ref": f"{scope}/{row['name']}"}
-                rows.append(ref | {"scope": scope})
+            for row in file.aliases.values() if requested in {None, "alias"} else ():
+                ref = {"type": "alias", "name": row["name"], "ref": f"{prefix}/{row['name']}"}
+                rows.append(ref | {"scope": prefix})
         return rows
 
     return handler
@@ -216,17 +214,17 @@ def list_macros(call: ApiCall) -> list[Row]:
     return [{"macro": name, "descr": f"{name} traffic"} for name in MACROS]
 
 
-def _ref_route(place: FirewallScope) -> ApiRoute:
-    params = {**place.params, "type": Param(enum=("alias", "ipset"))}
-    return ApiRoute("GET", f"{place.path}/refs", _refs(place), params, place.read)
+def _ref_route(scope: FirewallScope) -> ApiRoute:
+    params = {**scope.params, "type": Param(enum=("alias", "ipset"))}
+    return ApiRoute("GET", f"{scope.path}/refs", _refs(scope), params, scope.read)
 
 
 _RENAME = Param(pattern=NAME, min_length=2, max_length=18)
 ROUTES = (
-    *(route for place in (CLUSTER, HOST, VM, CT, SECURITY_GROUP) for route in rule_routes(place)),
-    *(route for place in (CLUSTER, HOST, VM, CT) for route in option_routes(place)),
-    *(route for place in (CLUSTER, VM, CT) for route in set_routes(place)),
-    *(_ref_route(place) for place in (CLUSTER, VM, CT)),
+    *(route for scope in (CLUSTER, HOST, VM, CT, SECURITY_GROUP) for route in rule_routes(scope)),
+    *(route for scope in (CLUSTER, HOST, VM, CT) for route in option_routes(scope)),
+    *(route for scope in (CLUSTER, VM, CT) for route in set_routes(scope)),
+    *(_ref_route(scope) for scope in (CLUSTER, VM, CT)),
     ApiRoute("GET", "/cluster/firewall/macros", list_macros, permission=anyone),
     ApiRoute("GET", "/cluster/firewall/groups", list_groups, permission=anyone),
     ApiRoute(

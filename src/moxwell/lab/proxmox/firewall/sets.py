@@ -1,7 +1,6 @@
 """IP sets and aliases of a firewall scope."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.firewall.formats import (
@@ -13,13 +12,11 @@ from moxwell.lab.proxmox.firewall.formats import (
 )
 from moxwell.lab.proxmox.firewall.scopes import FirewallScope, check_digest, digest, with_digest
 from moxwell.lab.proxmox.request_context import ApiCall
-from moxwell.lab.proxmox.route import ApiRoute, Param
+from moxwell.lab.proxmox.route import ApiRoute, Handler, Param
 from moxwell.lab.proxmox.state import Row, SimFirewall
 
-Made = Callable[[ApiCall], Any]
 
-
-def _sets(scope: FirewallScope) -> Made:
+def _sets(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> list[Row]:
         found = scope.find(call).ipsets
         rows = [
@@ -31,7 +28,7 @@ def _sets(scope: FirewallScope) -> Made:
     return handler
 
 
-def _create_set(scope: FirewallScope) -> Made:
+def _create_set(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
         sets, name = scope.find(call).ipsets, call.params["name"]
         check_digest(call, digest(sets))
@@ -60,7 +57,7 @@ def _entries(firewall: SimFirewall, call: ApiCall) -> dict[str, Row]:
     return found
 
 
-def _delete_set(scope: FirewallScope) -> Made:
+def _delete_set(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
         firewall, name = scope.find(call), call.params["name"]
         if _entries(firewall, call) and not call.get("force"):
@@ -70,7 +67,7 @@ def _delete_set(scope: FirewallScope) -> Made:
     return handler
 
 
-def _list_entries(scope: FirewallScope) -> Made:
+def _list_entries(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> list[Row]:
         found = _entries(scope.find(call), call)
         return with_digest([{"cidr": cidr, **row} for cidr, row in found.items()], found)
@@ -83,7 +80,7 @@ def _entry_fields(call: ApiCall) -> Row:
     return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
 
 
-def _add_entry(scope: FirewallScope) -> Made:
+def _add_entry(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
         firewall, cidr = scope.find(call), clean_cidr(call.params["cidr"])
         found, alias = _entries(firewall, call), ALIAS.match(cidr)
@@ -99,7 +96,7 @@ def _add_entry(scope: FirewallScope) -> Made:
     return handler
 
 
-def _get_entry(scope: FirewallScope) -> Made:
+def _get_entry(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> Row:
         found, cidr = _entries(scope.find(call), call), call.params["cidr"]
         if cidr not in found:
@@ -109,7 +106,7 @@ def _get_entry(scope: FirewallScope) -> Made:
     return handler
 
 
-def _change_entry(scope: FirewallScope) -> Made:
+def _change_entry(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
         found, cidr = _entries(scope.find(call), call), call.params["cidr"]
         if cidr not in found:
@@ -120,7 +117,7 @@ def _change_entry(scope: FirewallScope) -> Made:
     return handler
 
 
-def _drop_entry(scope: FirewallScope) -> Made:
+def _drop_entry(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
         found = _entries(scope.find(call), call)
         check_digest(call, digest(found))
@@ -132,7 +129,7 @@ def _drop_entry(scope: FirewallScope) -> Made:
 # ---------------------------------------------------------------- aliases
 
 
-def _aliases(scope: FirewallScope) -> Made:
+def _aliases(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> list[Row]:
         found = scope.find(call).aliases
         return with_digest(list(found.values()), found)
@@ -146,7 +143,7 @@ def _alias_row(call: ApiCall, name: str) -> Row:
     return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
 
 
-def _create_alias(scope: FirewallScope) -> Made:
+def _create_alias(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
         found, name = scope.find(call).aliases, call.params["name"]
         if name.lower() in found:
@@ -163,7 +160,7 @@ def _find_alias(scope: FirewallScope, call: ApiCall) -> tuple[dict[str, Row], st
     return found, name
 
 
-def _get_alias(scope: FirewallScope) -> Made:
+def _get_alias(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> Row:
         found, name = _find_alias(scope, call)
         return {**found[name], "digest": digest(found)}
@@ -171,7 +168,7 @@ def _get_alias(scope: FirewallScope) -> Made:
     return handler
 
 
-def _change_alias(scope: FirewallScope) -> Made:
+def _change_alias(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
         found, name = _find_alias(scope, call)
         check_digest(call, digest(found))
@@ -184,7 +181,7 @@ def _change_alias(scope: FirewallScope) -> Made:
     return handler
 
 
-def _drop_alias(scope: FirewallScope) -> Made:
+def _drop_alias(scope: FirewallScope) -> Handler:
     def handler(call: ApiCall) -> None:
         found, name = scope.find(call).aliases, call.params["name"].lower()
         check_digest(call, digest(found))

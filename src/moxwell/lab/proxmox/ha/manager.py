@@ -76,9 +76,9 @@ def delegate(call: ApiCall, guest: SimGuest, verb: str, target: str = "") -> str
             ctx.log(f"Requesting HA migration for {kind} {guest.vmid} to node {target}")
             request_migration(runtime, resource, target)
         else:
-            word = VERBS[verb]
-            ctx.log(f"Requesting HA {word} for {kind} {guest.vmid}")
-            resource.options["state"] = "started" if word == "start" else "stopped"
+            label = VERBS[verb]
+            ctx.log(f"Requesting HA {label} for {kind} {guest.vmid}")
+            resource.options["state"] = "started" if label == "start" else "stopped"
             start_manager(runtime)
 
     name = {"migrate": "hamigrate", "start": "hastart"}.get(verb, "hastop")
@@ -198,14 +198,14 @@ async def _migrate(runtime: RegionRuntime, resource: SimHaResource, guest: SimGu
 
 
 async def _request(
-    runtime: RegionRuntime, guest: SimGuest, what: str, params: dict[str, Any]
+    runtime: RegionRuntime, guest: SimGuest, command: str, params: dict[str, Any]
 ) -> str | None:
     """Send a request and wait for its task; returns the error message or None."""
     perform: Perform | None = runtime.module_data.get("perform")
     if perform is None:
         return "nothing to act with"
     try:
-        path = f"/nodes/{guest.node}/{guest.kind}/{guest.vmid}/{what}"
+        path = f"/nodes/{guest.node}/{guest.kind}/{guest.vmid}/{command}"
         upid = await perform("POST", path, params)
         task = await runtime.workers.wait(upid)
     except PveException as problem:

@@ -31,8 +31,10 @@ def parse_sid(call: ApiCall) -> tuple[str, str]:
     if text.isdigit():
         guest = call.region.guests.get(int(text))
         if guest is None:
-            what = "unable to detect SID from VMID" if call.major >= 9 else "unable do add resource"
-            raise die(f"{what} - VM/CT {text} does not exist")
+            error_prefix = (
+                "unable to detect SID from VMID" if call.major >= 9 else "unable do add resource"
+            )
+            raise die(f"{error_prefix} - VM/CT {text} does not exist")
         return ha_manager.sid_of(guest), "vm" if guest.kind == "qemu" else "ct"
     kind = text.partition(":")[0]
     if kind not in {"vm", "ct"}:
@@ -108,8 +110,8 @@ def update_resource(call: ApiCall) -> None:
     ha_manager.start_manager(call.runtime)
 
 
-def _check_state(resource: SimHaResource, asked: str | None) -> None:
-    if resource.crm_state == "error" and asked != "disabled":
+def _check_state(resource: SimHaResource, requested: str | None) -> None:
+    if resource.crm_state == "error" and requested != "disabled":
         text = f"service '{resource.sid}' in error state, must be disabled and fixed first"
         raise die(text)
 
@@ -121,10 +123,10 @@ def _check_group(call: ApiCall, group: str) -> None:
         raise die(f"HA group '{group}' does not exist")
 
 
-def _check_digest(call: ApiCall, digest: str, what: str) -> None:
+def _check_digest(call: ApiCall, digest: str, error_prefix: str) -> None:
     if call.params.get("digest", digest) != digest:
         text = "detected modified configuration - file changed by other user? Try again."
-        raise die(what + text)
+        raise die(error_prefix + text)
 
 
 def delete_resource(call: ApiCall) -> None:
@@ -151,9 +153,9 @@ def _group_row(call: ApiCall, name: str) -> Row:
     return {"group": name, "type": "group", "digest": groups_digest(call), **row}
 
 
-def _only_8(call: ApiCall, what: str) -> None:
+def _only_8(call: ApiCall, error_prefix: str) -> None:
     if call.major >= 9:
-        raise die(f"cannot {what}: {MIGRATED}")
+        raise die(f"cannot {error_prefix}: {MIGRATED}")
 
 
 def list_groups(call: ApiCall) -> list[Row]:
@@ -231,8 +233,8 @@ def current(call: ApiCall) -> list[Row]:
         armed = {"status": "armed (CRM watchdog active)", "armed-state": "armed"}
         rows.append({"id": "fencing", "type": "fencing", "node": master, **armed})
     for host in region.hosts.values():
-        said = f"{host.name} ({_lrm_state(region, host)}, {text})"
-        row = {"id": f"lrm:{host.name}", "type": "lrm", "node": host.name, "status": said}
+        reported = f"{host.name} ({_lrm_state(region, host)}, {text})"
+        row = {"id": f"lrm:{host.name}", "type": "lrm", "node": host.name, "status": reported}
         rows.append({**row, "timestamp": stamp})
     return rows + [_service(call, r) for r in region.ha.resources.values()]
 
@@ -240,10 +242,10 @@ def current(call: ApiCall) -> list[Row]:
 def _lrm_state(region: SimRegion, host: SimHost) -> str:
     """The state of the local resource manager of a node."""
     busy = any(r.node == host.name for r in region.ha.resources.values())
-    word = ("active" if busy else "idle") if host.online else "old timestamp - dead?"
+    label = ("active" if busy else "idle") if host.online else "old timestamp - dead?"
     if host.online and host.maintenance:
-        word = "maintenance mode"
-    return word + (f", watchdog {'active' if busy else 'standby'}" if region.major >= 9 else "")
+        label = "maintenance mode"
+    return label + (f", watchdog {'active' if busy else 'standby'}" if region.major >= 9 else "")
 
 
 def _service(call: ApiCall, resource: SimHaResource) -> Row:

@@ -99,43 +99,46 @@ def get_rule(call: ApiCall) -> Row:
 
 
 def create_rule(call: ApiCall) -> None:
-    values, what = _verified(call, create=True), "create ha rule failed: "
+    values, error_prefix = _verified(call, create=True), "create ha rule failed: "
     name = values.pop("rule")
     if name in call.region.ha.rules:
-        raise die(f"{what}HA rule '{name}' already defined")
-    _check(call, name, values, what)
+        raise die(f"{error_prefix}HA rule '{name}' already defined")
+    _check(call, name, values, error_prefix)
     call.region.ha.rules[name] = values
 
 
-def _check(call: ApiCall, name: str, rule: Row, what: str) -> None:
+def _check(call: ApiCall, name: str, rule: Row, error_prefix: str) -> None:
     region = call.region
     if not rule["resources"]:
-        raise die(f"{what}no resources were specified")
+        raise die(f"{error_prefix}no resources were specified")
     unmanaged = [s for s in rule["resources"].split(",") if s not in region.ha.resources]
     if unmanaged:
-        raise die(f"{what}cannot use unmanaged resource(s) {', '.join(unmanaged)}.")
+        raise die(f"{error_prefix}cannot use unmanaged resource(s) {', '.join(unmanaged)}.")
     nodes = [item.partition(":")[0] for item in str(rule.get("nodes", "")).split(",") if item]
     missing = [node for node in nodes if node not in region.hosts]
     if missing:
-        raise die(f"{what}cannot use non-existent node(s) {', '.join(missing)}.")
+        raise die(f"{error_prefix}cannot use non-existent node(s) {', '.join(missing)}.")
     texts = problems(region.ha.rules | {name: rule}, len(region.hosts)).get(name)
     if texts:
-        raise die(f"{what}400 Rule '{name}' is invalid.\nresources: {', '.join(texts)}")
+        raise die(f"{error_prefix}400 Rule '{name}' is invalid.\nresources: {', '.join(texts)}")
 
 
 def update_rule(call: ApiCall) -> None:
-    what = "update HA rules failed: "
+    error_prefix = "update HA rules failed: "
     values, rules = _verified(call, create=False), call.region.ha.rules
     name = values.pop("rule")
     if name not in rules:
-        raise die(f"{what}HA rule '{name}' does not exist")
+        raise die(f"{error_prefix}HA rule '{name}' does not exist")
     if call.params.get("digest", digest_of(rules)) != digest_of(rules):
-        raise die(f"{what}detected modified configuration - file changed by other user? Try again.")
+        raise die(
+            f"{error_prefix}detected modified configuration - "
+            "file changed by other user? Try again."
+        )
     if values.pop("type") != rules[name]["type"]:
-        raise die(f"{what}type of rule '{name}' cannot be changed")
-    gone = formats.split_list(call.params.get("delete", ""))
-    new = {k: v for k, v in rules[name].items() if k not in gone} | values
-    _check(call, name, new, what)
+        raise die(f"{error_prefix}type of rule '{name}' cannot be changed")
+    removed = formats.split_list(call.params.get("delete", ""))
+    new = {k: v for k, v in rules[name].items() if k not in removed} | values
+    _check(call, name, new, error_prefix)
     rules[name] = new
 
 

@@ -81,7 +81,7 @@ def check_deletes(call: ApiCall, vmid: int, old: Conf, deletes: list[str]) -> No
 
 
 def _need(call: ApiCall, vmid: int, pool: str | None, priv: str) -> None:
-    if not (pool and call.may(f"/pool/{pool}", priv)):
+    if not (pool and call.has_privileges(f"/pool/{pool}", priv)):
         call.check_vm(vmid, priv)
 
 
@@ -276,12 +276,12 @@ class _Change:
             if files.is_owner(store, guest.vmid, text):
                 store.free(text)
 
-    def _try(self, name: str, what: str) -> None:
+    def _try(self, name: str, verb: str) -> None:
         guest = self._guest
         try:
             guest.conf[name] = self._made(name, guest.pending[name])
         except PveException as problem:
-            self._errors[name] = f"unable to {what} {name} : {problem.message}\n"
+            self._errors[name] = f"unable to {verb} {name} : {problem.message}\n"
         else:
             guest.pending.pop(name, None)
 

@@ -30,8 +30,8 @@ def create(call: ApiCall) -> str:
     vmid, pool = int(call.params["vmid"]), call.get("pool")
     other = call.region.guests.get(vmid)
     if other is not None:
-        word = "VM" if other.kind == "qemu" else "CT"
-        raise die(f"{word} {vmid} already exists on node '{other.node}'")
+        label = "VM" if other.kind == "qemu" else "CT"
+        raise die(f"{label} {vmid} already exists on node '{other.node}'")
     keys = call.get("ssh-public-keys")
     if keys is not None:
         identity.check_ssh_keys(str(keys))
@@ -71,7 +71,7 @@ def _check_mount(call: ApiCall, values: Values) -> None:
             raise die("Only root can pass arbitrary filesystem paths.")
         return
     name = values["volume"].partition(":")[0]
-    storage = vm_files.volume_store(call).enabled(name)
+    storage = vm_files.volume_store(call).get_enabled(name)
     if "rootdir" not in storage.content:
         raise bad_params(storage=f"storage '{name}' does not support container directories")
     call.check(f"/storage/{name}", "Datastore.AllocateSpace")

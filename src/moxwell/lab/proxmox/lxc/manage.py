@@ -43,17 +43,17 @@ def clone(call: ApiCall) -> str:
         raise die(f"no such cluster node '{target}'")
     store, storage = vm_files.volume_store(call), call.get("storage")
     if storage:
-        store.enabled(storage)
+        store.get_enabled(storage)
         if target:
-            store.enabled(storage, target)
+            store.get_enabled(storage, target)
             if not store.get_storage(storage).shared:
                 raise die(f"can't clone to non-shared storage '{storage}'")
     source, newid = call.get_guest(call.params["vmid"], "lxc"), call.params["newid"]
     vm_files.check_lock(source)
     other = call.region.guests.get(newid)
     if other is not None:
-        word = "VM" if other.kind == "qemu" else "CT"
-        raise die(f"{word} {newid} already exists on node '{other.node}'")
+        label = "VM" if other.kind == "qemu" else "CT"
+        raise die(f"{label} {newid} already exists on node '{other.node}'")
     conf, full = _plan(call, source, target)
     guest = _create_config(call, source, newid, conf)
     source.conf["lock"] = "disk"
@@ -260,7 +260,7 @@ def migrate(call: ApiCall) -> str:
         raise die("can't migrate running container without --online or --restart")
     store = vm_files.volume_store(call)
     for _, volid in _volumes(guest.conf):
-        store.enabled(volid.partition(":")[0], target)
+        store.get_enabled(volid.partition(":")[0], target)
     if not call.via_ha and ha_manager.find_managed(call.region, guest) is not None:
         return ha_manager.delegate(call, guest, "migrate", target)
     return call.spawn("vzmigrate", guest.vmid, lambda ctx: _migrate(call, guest, target, ctx))
@@ -273,16 +273,16 @@ async def _migrate(call: ApiCall, guest: SimGuest, target: str, ctx: WorkerConte
     async with call.hold("lxc", guest.vmid):
         again = guest.running
         await vm_start.mark_stopped(call.runtime, guest)
-        here, there = vm_files.volume_store(call), VolumeStore(call.runtime, target)
+        source_store, target_store = vm_files.volume_store(call), VolumeStore(call.runtime, target)
         for key, volid in _volumes(guest.conf):
             storage = volid.partition(":")[0]
-            if here.get_storage(storage).shared:
+            if source_store.get_storage(storage).shared:
                 continue
-            volume = here.get(volid)
-            new = there.alloc(storage, guest.vmid, volume.format, volume.size)
+            volume = source_store.get(volid)
+            new = target_store.alloc(storage, guest.vmid, volume.format, volume.size)
             await ctx.sleep(volume.size / call.region.pace.migration_bandwidth)
-            there.get(new).content_id = volume.content_id
-            here.free(volid)
+            target_store.get(new).content_id = volume.content_id
+            source_store.free(volid)
             values = files.mount(key, guest.conf[key])
             values["volume"] = new
             guest.conf[key] = ct.write_mount(key, values)
@@ -341,7 +341,7 @@ def _remove(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
 
 def feature(call: ApiCall) -> Row:
     """GET feature."""
-    guest, what = call.get_guest(call.params["vmid"], "lxc"), call.params["feature"]
+    guest, feature_name = call.get_guest(call.params["vmid"], "lxc"), call.params["feature"]
     store = vm_files.volume_store(call)
-    able: list[Any] = [store.feature(what, volid) for _, volid in _volumes(guest.conf)]
+    able: list[Any] = [store.feature(feature_name, volid) for _, volid in _volumes(guest.conf)]
     return {"hasFeature": int(all(able))}

@@ -29,7 +29,7 @@ def _to_storage(call: ApiCall, storage: str) -> str:
     vm_files.check_lock(guest)
     vm_files.check_digest(guest, call.get("digest"))
     call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
-    vm_files.volume_store(call).enabled(storage)
+    vm_files.volume_store(call).get_enabled(storage)
     if guest.running:
         raise die("cannot move volumes of a running container")
     if key not in guest.conf:

@@ -28,7 +28,7 @@ def list_cts(call: ApiCall) -> list[Row]:
         for guest in list(call.region.guests.values())
         if guest.kind == "lxc"
         and guest.node == call.node
-        and call.may(f"/vms/{guest.vmid}", "VM.Audit")
+        and call.has_privileges(f"/vms/{guest.vmid}", "VM.Audit")
     ]
 
 
@@ -127,11 +127,11 @@ def start_now(call: ApiCall, guest: SimGuest) -> None:
     call.spawn("vzstart", guest.vmid, worker)
 
 
-def _running(call: ApiCall, word: str = "CT") -> SimGuest | None:
+def _running(call: ApiCall, guest_label: str = "CT") -> SimGuest | None:
     vmid = call.params["vmid"]
     guest = call.find_guest(vmid, "lxc")
     if guest is None or not guest.running:
-        raise die(f"{word} {vmid} not running")
+        raise die(f"{guest_label} {vmid} not running")
     return guest
 
 

@@ -162,7 +162,7 @@ def _check_volumes(call: ApiCall, conf: Conf) -> None:
     for drive in files.drives(conf):
         if drive.storage is None:
             continue
-        store.enabled(drive.storage)
+        store.get_enabled(drive.storage)
         if store.find(drive.file) is None:
             raise die(f"volume '{drive.file}' does not exist")
 

@@ -28,9 +28,9 @@ def check_permission(call: ApiCall) -> None:
     """VM.Clone on the source, VM.Allocate on the new VMID or its pool."""
     call.check(f"/vms/{call.params['vmid']}", "VM.Clone")
     newid, pool = call.params.get("newid"), call.params.get("pool")
-    if newid is not None and call.may(f"/vms/{newid}", "VM.Allocate"):
+    if newid is not None and call.has_privileges(f"/vms/{newid}", "VM.Allocate"):
         return
-    if pool and call.may(f"/pool/{pool}", "VM.Allocate"):
+    if pool and call.has_privileges(f"/pool/{pool}", "VM.Allocate"):
         return
     raise forbidden()
 
@@ -80,7 +80,7 @@ class _Plan:
             return
         disks.check_images(self.call, storage)
         if self.target:
-            files.volume_store(self.call).enabled(storage, self.target)
+            files.volume_store(self.call).get_enabled(storage, self.target)
             if not files.volume_store(self.call).get_storage(storage).shared:
                 raise die(f"can't clone to non-shared storage '{storage}'")
 
@@ -122,10 +122,10 @@ class _Plan:
             self.conf[key] = old[key]
             return
         copied = full or drive.is_cloudinit or key == "tpmstate0"
-        word, feature = ("Full", "copy") if copied else ("Linked", "clone")
+        label, feature = ("Full", "copy") if copied else ("Linked", "clone")
         if not files.volume_store(self.call).feature(feature, drive.file, self.snapname):
             of = "a snapshot of " if self.snapname else ""
-            raise die(f"{word} clone feature is not supported for {of}'{drive.file}' ({key})")
+            raise die(f"{label} clone feature is not supported for {of}'{drive.file}' ({key})")
         if copied:
             self.full.add(key)
         self.drives.append(drive)

@@ -39,13 +39,13 @@ def get_local_guest(call: ApiCall, vmid: int, kind: str = "qemu") -> SimGuest:
 
 def check_lock(guest: SimGuest) -> None:
     if guest.lock:
-        word = "VM" if guest.kind == "qemu" else "CT"
-        raise die(f"{word} is locked ({guest.lock})")
+        label = "VM" if guest.kind == "qemu" else "CT"
+        raise die(f"{label} is locked ({guest.lock})")
 
 
-def check_protection(guest: SimGuest, what: str) -> None:
+def check_protection(guest: SimGuest, error_prefix: str) -> None:
     if guest.conf.get("protection"):
-        raise die(f"{what} - protection mode enabled")
+        raise die(f"{error_prefix} - protection mode enabled")
 
 
 def check_digest(guest: SimGuest, given: str | None) -> None:
@@ -256,14 +256,14 @@ async def _join_lock(call: ApiCall, vmid: int, seconds: float) -> _SharedLock:
             raise die(f"can't lock file '/var/lock/qemu-server/lock-{vmid}.conf' - got timeout")
         return entry
     entry = shares[vmid] = _SharedLock(asyncio.get_running_loop().create_future(), AsyncExitStack())
-    held = False
+    granted = False
     try:
         await entry.stack.enter_async_context(call.hold("qemu", vmid, seconds))
-        held = True
+        granted = True
     finally:
-        if not held:
+        if not granted:
             del shares[vmid]
-        entry.ready.set_result(held)
+        entry.ready.set_result(granted)
     return entry
 
 

@@ -43,8 +43,8 @@ async def create(call: ApiCall) -> str:
             raise param_error({slot: "option conflicts with option 'archive'"})
         restore.check(call, vmid, archive)
     _check_settings(call, vmid, settings, pool, storage)
-    word = "restore" if archive else "create"
-    check_vmid_free(call, vmid, f"unable to {word} VM {vmid} -", force=bool(call.get("force")))
+    label = "restore" if archive else "create"
+    check_vmid_free(call, vmid, f"unable to {label} VM {vmid} -", force=bool(call.get("force")))
     if archive:
         return restore.spawn(call, vmid, archive, settings)
     guest = create_config(call, vmid, "qemu")
@@ -75,9 +75,9 @@ def check_pool(call: ApiCall, pool: str | None) -> None:
 
 def check_allocate(call: ApiCall, vmid: int, pool: str | None) -> None:
     """Check the permission to create a guest under this VMID or in this pool."""
-    if call.may(f"/vms/{vmid}", "VM.Allocate"):
+    if call.has_privileges(f"/vms/{vmid}", "VM.Allocate"):
         return
-    if pool and call.may(f"/pool/{pool}", "VM.Allocate"):
+    if pool and call.has_privileges(f"/pool/{pool}", "VM.Allocate"):
         return
     raise forbidden()
 
@@ -87,8 +87,8 @@ def check_vmid_free(call: ApiCall, vmid: int, lead: str, *, force: bool = False)
     other = call.region.guests.get(vmid)
     if other is None or (force and other.node == call.node):
         return
-    word = "VM" if other.kind == "qemu" else "CT"
-    raise die(f"{lead} {word} {vmid} already exists on node '{other.node}'")
+    label = "VM" if other.kind == "qemu" else "CT"
+    raise die(f"{lead} {label} {vmid} already exists on node '{other.node}'")
 
 
 def create_config(call: ApiCall, vmid: int, kind: str) -> SimGuest:

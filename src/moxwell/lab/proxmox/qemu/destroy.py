@@ -123,8 +123,8 @@ def purge(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
             job["vmid"] = ",".join(v for v in listed if v != str(guest.vmid))
     if ha_manager.find_resource(region, guest) is not None:
         ha_manager.delete_resource(call.runtime, ha_manager.sid_of(guest))
-        word = "VM" if guest.kind == "qemu" else "CT"
-        ctx.log(f"NOTE: removed {word} {guest.vmid} from HA resource configuration.")
+        label = "VM" if guest.kind == "qemu" else "CT"
+        ctx.log(f"NOTE: removed {label} {guest.vmid} from HA resource configuration.")
 
 
 def delete_guest(call: ApiCall, guest: SimGuest) -> None:

@@ -209,7 +209,7 @@ class DriveBuilder:
             await self._call.sleep(volume.size / self._call.region.pace.bandwidth)
         copied = self._store.get(volid)
         copied.content_id = volume.content_id
-        self._store.occupy(volid, max(copied.used, min(volume.used, volume.size)))
+        self._store.set_used(volid, max(copied.used, min(volume.used, volume.size)))
         return volid
 
     def _source(self, source: str) -> tuple[SimVolume, str | None]:
@@ -280,8 +280,8 @@ async def clone_disk(
 ) -> Drive:
     """Copy or link-clone the volume of a drive, or a snapshot of it."""
     store = files.volume_store(call)
-    word = "full" if full else "linked"
-    ctx.log(f"create {word} clone of drive {drive.slot} ({drive.file})")
+    label = "full" if full else "linked"
+    ctx.log(f"create {label} clone of drive {drive.slot} ({drive.file})")
     if not full:
         volid = store.clone(drive.file, target.vmid, ctx, of.name if of else None)
         _restore_snapshot_state(store, volid, drive.file, of)
@@ -326,6 +326,6 @@ async def _copy(call: ApiCall, ctx: WorkerContext, source: str, target: str) -> 
 
 def check_images(call: ApiCall, storage: str, node: str | None = None) -> None:
     """Check that a storage can hold disk images on a node."""
-    found = files.volume_store(call).enabled(storage, node)
+    found = files.volume_store(call).get_enabled(storage, node)
     if "images" not in found.content:
         raise bad_params(storage=f"storage '{storage}' does not support vm images")

@@ -125,7 +125,7 @@ def _check_storages(call: ApiCall, guest: SimGuest, target: str) -> None:
         call.check_vm(guest.vmid, "VM.Config.Disk")
     store = files.volume_store(call)
     for name in [*pairs.values(), *([default] if default else [])]:
-        found = store.enabled(name, target)
+        found = store.get_enabled(name, target)
         call.check(f"/storage/{name}", "Datastore.AllocateSpace")
         if "images" not in found.content:
             raise die(f"storage '{name}' does not support vm images")
@@ -137,8 +137,8 @@ def check_available(call: ApiCall, guest: SimGuest, target: str) -> None:
     store = files.volume_store(call)
     for drive in files.drives(guest.conf):
         if drive.storage:
-            store.enabled(drive.storage)
-            store.enabled(drive.storage, target)
+            store.get_enabled(drive.storage)
+            store.get_enabled(drive.storage, target)
 
 
 def check_target(call: ApiCall) -> str:
@@ -222,8 +222,8 @@ class _Migration:
         rows = local_disks(self._call, self._guest)
         problems = {row["volid"]: self._why_not(row) for row in rows}
         for row in sorted(rows, key=lambda row: str(row["volid"])):
-            what = "attached" if row["is_attached"] else "unused"
-            self._log(f"found local disk '{row['volid']}' ({what})")
+            attachment = "attached" if row["is_attached"] else "unused"
+            self._log(f"found local disk '{row['volid']}' ({attachment})")
         found = {volid: text for volid, text in problems.items() if text}
         for volid, text in sorted(found.items()):
             self._log(f"can't migrate local disk '{volid}': {text}")
@@ -258,16 +258,19 @@ class _Migration:
                 job["target"] = source
 
     def _check_bridges(self) -> None:
-        there = self._call.region.hosts[self._target]
+        target_store = self._call.region.hosts[self._target]
         for _, net in files.nets(self._guest.conf):
             bridge = net.get("bridge")
-            if bridge and bridge not in there.bridges and has_bridge(self._call, bridge):
+            if bridge and bridge not in target_store.bridges and has_bridge(self._call, bridge):
                 self._log(f"start failed: bridge '{bridge}' does not exist")
                 raise die("online migrate failure - remote command failed with exit code 255")
 
     async def _copy_volumes(self) -> None:
         call, guest = self._call, self._guest
-        here, there = files.volume_store(call), VolumeStore(call.runtime, self._target)
+        source_store, target_store = (
+            files.volume_store(call),
+            VolumeStore(call.runtime, self._target),
+        )
         default, pairs, _ = storage_map(str(call.get("targetstorage") or ""))
         for conf_drive in [*files.drives(guest.conf), *files.unused(guest.conf)]:
             name = conf_drive.storage or ""
@@ -275,22 +278,22 @@ class _Migration:
             wanted = pairs.get(name, default or name)
             if storage is None or (storage.shared and wanted == name):
                 continue
-            await self._copy_volume(here, there, conf_drive, wanted)
+            await self._copy_volume(source_store, target_store, conf_drive, wanted)
 
     async def _copy_volume(
-        self, here: VolumeStore, there: VolumeStore, drive: Drive, storage: str
+        self, source_store: VolumeStore, target_store: VolumeStore, drive: Drive, storage: str
     ) -> None:
         call, guest = self._call, self._guest
-        volume = here.get(drive.file)
+        volume = source_store.get(drive.file)
         self._log(f"copying local disk images: {drive.file}")
-        new = there.adopt(storage, guest.vmid, volume)
+        new = target_store.alloc_copy(storage, guest.vmid, volume)
         self._made.append(new)
         limit = int(call.get("bwlimit") or 0) * 1024.0
         rate = call.region.pace.migration_bandwidth
         await self._work.sleep(volume.size / (min(rate, limit) if limit else rate))
-        copied = there.get(new)
+        copied = target_store.get(new)
         copied.content_id, copied.data = volume.content_id, volume.data
-        there.occupy(new, max(copied.used, volume.used))
+        target_store.set_used(new, max(copied.used, volume.used))
         self._moved.append((drive, new))
 
     async def _copy_memory(self) -> None:
@@ -308,19 +311,19 @@ class _Migration:
     def _give_up(self) -> None:
         guest = self._guest
         self._log("aborting phase 1 - cleanup resources")
-        there = VolumeStore(self._call.runtime, self._target)
+        target_store = VolumeStore(self._call.runtime, self._target)
         for volid in self._made:
-            if there.find(volid) is not None:
-                there.free(volid)
+            if target_store.find(volid) is not None:
+                target_store.free(volid)
         guest.conf.pop("lock", None)
         files.write(self._call.runtime, guest)
 
     def _arrive(self) -> None:
         guest, runtime = self._guest, self._call.runtime
         guest.conf.pop("lock", None)
-        here = files.volume_store(self._call)
+        source_store = files.volume_store(self._call)
         for drive, new in self._moved:
-            here.free(drive.file)
+            source_store.free(drive.file)
             is_unused = drive.slot.startswith("unused")
             text = new if is_unused else write_drive(Drive(drive.slot, new, drive.options))
             guest.conf[drive.slot] = text

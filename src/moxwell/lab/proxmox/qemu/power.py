@@ -264,10 +264,10 @@ def suspend(call: ApiCall) -> str:
         return _suspend_to_disk(call, guest)
 
     async def action(ctx: WorkerContext) -> None:
-        here = call.get_guest(vmid)
-        if not call.get("skiplock") and here.lock != "backup":
-            files.check_lock(here)
-        here.paused = True
+        current = call.get_guest(vmid)
+        if not call.get("skiplock") and current.lock != "backup":
+            files.check_lock(current)
+        current.paused = True
         call.runtime.mark_changed(vmid)
 
     return call.spawn("qmpause", vmid, _locked(call, vmid, action))
@@ -311,12 +311,12 @@ def resume(call: ApiCall) -> str:
         if to_disk:
             await _power_on(call, vmid, ctx)
             return
-        here = call.get_guest(vmid)
-        if not here.paused:
+        current = call.get_guest(vmid)
+        if not current.paused:
             return
-        if not call.get("skiplock") and here.lock != "backup":
-            files.check_lock(here)
-        here.paused = False
+        if not call.get("skiplock") and current.lock != "backup":
+            files.check_lock(current)
+        current.paused = False
         call.runtime.mark_changed(vmid)
 
     return call.spawn("qmresume", vmid, _locked(call, vmid, action))

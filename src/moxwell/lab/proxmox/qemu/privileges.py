@@ -80,7 +80,7 @@ _ELSEWHERE = re.compile(r"(?:unused|serial|usb|hostpci|virtiofs)\d+")
 
 
 def _check(call: ApiCall, vmid: int, pool: str | None, *privs: str, any_of: bool = False) -> None:
-    if pool and call.may(f"/pool/{pool}", *privs, any_of=any_of):
+    if pool and call.has_privileges(f"/pool/{pool}", *privs, any_of=any_of):
         return
     if any_of:
         call.check_vm(vmid, *privs, any_of=True)

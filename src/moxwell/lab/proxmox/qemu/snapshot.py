@@ -47,15 +47,15 @@ def list_snapshots(call: ApiCall, kind: str = "qemu") -> list[Row]:
     """GET snapshot."""
     guest = call.get_guest(call.params["vmid"], kind)
     rows = [_row(snap) for snap in guest.snapshots.values()]
-    here: Row = {
+    current: Row = {
         "name": "current",
         "digest": files.digest(guest),
         "running": int(guest.running),
         "description": "You are here!",
     }
     if guest.parent:
-        here["parent"] = guest.parent
-    return [*rows, here]
+        current["parent"] = guest.parent
+    return [*rows, current]
 
 
 def _row(snap: SimSnapshot) -> Row:

@@ -25,7 +25,7 @@ def list_vms(call: ApiCall) -> list[Row]:
         for guest in list(call.region.guests.values())
         if guest.kind == "qemu"
         and guest.node == call.node
-        and call.may(f"/vms/{guest.vmid}", "VM.Audit")
+        and call.has_privileges(f"/vms/{guest.vmid}", "VM.Audit")
     ]
 
 
@@ -75,8 +75,8 @@ def _live(call: ApiCall, guest: SimGuest, maxmem: int) -> Row:
     }
     if call.major >= 9:
         found["memhost"] = maxmem // 4
-        for what in ("cpu", "io", "memory"):
-            found |= {f"pressure{what}{kind}": 0 for kind in ("some", "full")}
+        for feature_name in ("cpu", "io", "memory"):
+            found |= {f"pressure{feature_name}{kind}": 0 for kind in ("some", "full")}
     return found
 
 
@@ -149,9 +149,9 @@ def feature(call: ApiCall) -> Row:
     name = call.get("snapname")
     if name:
         conf = snapshot.get(guest, name).conf
-    store, what = files.volume_store(call), call.params["feature"]
+    store, feature_name = files.volume_store(call), call.params["feature"]
     found = [d for d in files.drives(conf) if not d.is_cdrom_media and d.storage]
-    able = all(store.feature(what, drive.file, name) for drive in found)
+    able = all(store.feature(feature_name, drive.file, name) for drive in found)
     return {"hasFeature": int(able), "nodes": nodes_for(call, conf)}
 
 

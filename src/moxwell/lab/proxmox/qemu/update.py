@@ -155,11 +155,11 @@ class ConfigUpdate:
         if not guest.running:
             hotplug.apply(self.call, guest)
             return
-        plugger = hotplug.HotplugUpdate(self.call, guest, modified)
-        plugger.run()
+        hotplug_update = hotplug.HotplugUpdate(self.call, guest, modified)
+        hotplug_update.run()
         open_volumes.add(self.call.runtime, guest)
-        if plugger.errors:
-            raise param_error(plugger.errors)
+        if hotplug_update.errors:
+            raise param_error(hotplug_update.errors)
 
 
 class _PendingWriter:

@@ -20,8 +20,8 @@ def update_allocations(region: SimRegion) -> None:
         return
     cards = _cards(region)
     mine = [a for a in region.sdn.addresses if a.get("vmid") is not None and "mac" in a]
-    gone = [a for a in mine if (a["vmid"], a["mac"], a["vnet"]) not in cards]
-    region.sdn.addresses = [a for a in region.sdn.addresses if a not in gone]
+    removed = [a for a in mine if (a["vmid"], a["mac"], a["vnet"]) not in cards]
+    region.sdn.addresses = [a for a in region.sdn.addresses if a not in removed]
     have = {(a["vmid"], a["mac"], a["vnet"]) for a in mine}
     for vmid, mac, bridge in cards:
         if (vmid, mac, bridge) not in have:

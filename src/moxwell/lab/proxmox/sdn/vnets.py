@@ -20,7 +20,7 @@ _NESTED = "400 Parameter verification failed.\n"
 def _may(call: ApiCall, vnet: str, *privs: str) -> bool:
     row = call.region.sdn.vnets.get(vnet) or call.region.sdn.running.get("vnets", {}).get(vnet)
     zone = row["zone"] if row else "unknown"
-    return call.may(f"/sdn/zones/{zone}/{vnet}", *privs, any_of=True)
+    return call.has_privileges(f"/sdn/zones/{zone}/{vnet}", *privs, any_of=True)
 
 
 def list_vnets(call: ApiCall) -> list[Row]:
@@ -43,34 +43,34 @@ def _check(call: ApiCall, vnet: str, *privs: str) -> None:
 
 
 def create_vnet(call: ApiCall) -> None:
-    what, sdn = "create sdn vnet object failed: ", call.region.sdn
+    error_prefix, sdn = "create sdn vnet object failed: ", call.region.sdn
     name = call.params.pop("vnet")
     call.params.pop("lock-token", None)
     if name in sdn.vnets:
-        raise die(f"{what}sdn vnet object ID '{name}' already defined")
-    _check_zone(call, call.params, what)
+        raise die(f"{error_prefix}sdn vnet object ID '{name}' already defined")
+    _check_zone(call, call.params, error_prefix)
     sdn.vnets[name] = {"type": "vnet", **call.params}
 
 
-def _check_zone(call: ApiCall, row: Row, what: str) -> None:
+def _check_zone(call: ApiCall, row: Row, error_prefix: str) -> None:
     zone = call.region.sdn.zones.get(row["zone"])
     if zone is None:
         where = "at /usr/share/perl5/PVE/API2/Network/SDN/Vnets.pm line 232."
-        raise die(f"{what}cannot lookup undefined type! {where}")
+        raise die(f"{error_prefix}cannot lookup undefined type! {where}")
     kind, tag = zone["type"], row.get("tag")
     if kind == "simple" and tag is not None:
-        raise die(f"{what}{_NESTED}tag: vlan tag is not allowed on simple zone")
+        raise die(f"{error_prefix}{_NESTED}tag: vlan tag is not allowed on simple zone")
     if kind == "vlan" and tag is None:
-        raise die(f"{what}{_NESTED}tag: missing vlan tag")
+        raise die(f"{error_prefix}{_NESTED}tag: missing vlan tag")
     if kind in {"vxlan", "evpn"} and tag is None:
-        raise die(f"{what}{_NESTED}tag: missing vxlan tag")
+        raise die(f"{error_prefix}{_NESTED}tag: missing vxlan tag")
     if kind in {"vlan", "qinq"} and tag is not None and tag > 4096:
         words = "vlan tag max value is" if kind == "vlan" else "VLAN tag maximal value is"
-        raise die(f"{what}{_NESTED}tag: {words} 4096")
-    _check_tag(call, row, kind, what)
+        raise die(f"{error_prefix}{_NESTED}tag: {words} 4096")
+    _check_tag(call, row, kind, error_prefix)
 
 
-def _check_tag(call: ApiCall, row: Row, kind: str, what: str) -> None:
+def _check_tag(call: ApiCall, row: Row, kind: str, error_prefix: str) -> None:
     """A VLAN tag must be unique in its zone or on its bridge."""
     sdn, tag = call.region.sdn, row.get("tag")
     for name, other in sdn.vnets.items() if tag is not None else ():
@@ -78,23 +78,23 @@ def _check_tag(call: ApiCall, row: Row, kind: str, what: str) -> None:
             continue
         same_kind = sdn.zones.get(other["zone"], {}).get("type") == kind
         if kind == "vlan" and other["zone"] == row["zone"]:
-            raise die(f"{what}{_NESTED}tag: tag {tag} already exist in vnet {name}")
+            raise die(f"{error_prefix}{_NESTED}tag: tag {tag} already exist in vnet {name}")
         if kind == "qinq" and other["zone"] == row["zone"]:
             where = f"zone {row['zone']} vnet {name}"
-            raise die(f"{what}{_NESTED}tag: tag {tag} already exist in {where}")
+            raise die(f"{error_prefix}{_NESTED}tag: tag {tag} already exist in {where}")
         if kind in {"vxlan", "evpn"} and same_kind:
             where = f"vnet {name} in zone {other['zone']}"
-            raise die(f"{what}{_NESTED}tag: vxlan tag {tag} already exist in {where} ")
+            raise die(f"{error_prefix}{_NESTED}tag: vxlan tag {tag} already exist in {where} ")
 
 
 def update_vnet(call: ApiCall) -> None:
-    what, sdn = "update sdn vnet object failed: ", call.region.sdn
+    error_prefix, sdn = "update sdn vnet object failed: ", call.region.sdn
     name = call.params.pop("vnet")
     if name not in sdn.vnets:
         raise die(f"sdn vnet '{name}' does not exist")
     _check(call, name, "SDN.Allocate")
-    _check_zone(call, sdn.vnets[name] | call.params | {"vnet": name}, what)
-    change(call, sdn.vnets[name], digest_of(sdn.vnets), what)
+    _check_zone(call, sdn.vnets[name] | call.params | {"vnet": name}, error_prefix)
+    change(call, sdn.vnets[name], digest_of(sdn.vnets), error_prefix)
 
 
 def delete_vnet(call: ApiCall) -> None:
@@ -158,7 +158,11 @@ def get_subnet(call: ApiCall) -> Row:
 
 
 def create_subnet(call: ApiCall) -> None:
-    what, sdn, vnet = "create sdn subnet object failed: ", call.region.sdn, call.params["vnet"]
+    error_prefix, sdn, vnet = (
+        "create sdn subnet object failed: ",
+        call.region.sdn,
+        call.params["vnet"],
+    )
     if vnet not in sdn.vnets:
         raise die(f"sdn vnet '{vnet}' does not exist")
     _check(call, vnet, "SDN.Allocate")
@@ -167,45 +171,49 @@ def create_subnet(call: ApiCall) -> None:
     zone = sdn.vnets[vnet]["zone"]
     ident = f"{zone}-{cidr.replace('/', '-')}"
     if ident in sdn.subnets:
-        raise die(f"{what}sdn subnet object ID '{ident}' already defined")
+        raise die(f"{error_prefix}sdn subnet object ID '{ident}' already defined")
     row = {**call.params, "cidr": cidr, "zone": zone}
     if sdn.vnets[vnet].get("vlanaware"):
-        raise die(f"{what}{_NESTED}vnet: you can't add a subnet on a vlanaware vnet")
-    _check_gateway(row, what)
-    _check_ranges(row, what)
+        raise die(f"{error_prefix}{_NESTED}vnet: you can't add a subnet on a vlanaware vnet")
+    _check_gateway(row, error_prefix)
+    _check_ranges(row, error_prefix)
     sdn.subnets[ident] = row
     if "gateway" in row and sdn.zones[zone].get("ipam") == "pve":
         entry = {"zone": zone, "vnet": vnet, "subnet": cidr, "ip": row["gateway"], "gateway": 1}
         sdn.addresses.append(entry)
 
 
-def _check_gateway(row: Row, what: str) -> None:
+def _check_gateway(row: Row, error_prefix: str) -> None:
     gateway, cidr = row.get("gateway"), row["cidr"]
     if gateway is None:
         return
     network = ipaddress.ip_network(cidr, strict=False)
     if ipaddress.ip_address(gateway) not in network and network.prefixlen < 32:
-        raise die(f"{what}{_NESTED}gateway: {gateway} is not in subnet {cidr}")
+        raise die(f"{error_prefix}{_NESTED}gateway: {gateway} is not in subnet {cidr}")
 
 
-def _check_ranges(row: Row, what: str) -> None:
+def _check_ranges(row: Row, error_prefix: str) -> None:
     network = ipaddress.ip_network(row["cidr"], strict=False)
     for text in row.get("dhcp-range", []):
         parts = dict(item.partition("=")[::2] for item in text.split(","))
         for side in ("start-address", "end-address"):
             if ipaddress.ip_address(parts[side]) not in network:
                 place = f"{side} {parts[side]} is not in subnet {row['cidr']}"
-                raise die(f"{what}{_NESTED}dhcp-range: {place}")
+                raise die(f"{error_prefix}{_NESTED}dhcp-range: {place}")
 
 
 def update_subnet(call: ApiCall) -> None:
-    what, sdn, ident = "update sdn subnet object failed: ", call.region.sdn, call.params["subnet"]
+    error_prefix, sdn, ident = (
+        "update sdn subnet object failed: ",
+        call.region.sdn,
+        call.params["subnet"],
+    )
     if ident not in sdn.subnets:
         raise die(f"sdn subnet '{ident}' does not exist")
     for name in ("subnet", "vnet"):
         call.params.pop(name, None)
-    _check_gateway(sdn.subnets[ident] | call.params, what)
-    change(call, sdn.subnets[ident], digest_of(sdn.subnets), what)
+    _check_gateway(sdn.subnets[ident] | call.params, error_prefix)
+    change(call, sdn.subnets[ident], digest_of(sdn.subnets), error_prefix)
 
 
 def delete_subnet(call: ApiCall) -> None:

@@ -31,24 +31,26 @@ REQUIRED = {
 }
 
 
-def short_id(what: str) -> Checker:
+def short_id(error_prefix: str) -> Checker:
     """Identifiers of zones and vnets on 8.x."""
 
     def check(value: str) -> None:
         if not re.match(r"^[a-zA-Z][a-zA-Z0-9]*[a-zA-Z0-9]$", value):
-            raise FormatError(f"{what} ID '{value}' contains illegal characters\n")
+            raise FormatError(f"{error_prefix} ID '{value}' contains illegal characters\n")
         if len(value) > 8:
-            raise FormatError(f"{what} ID '{value}' can't be more length than 8 characters\n")
+            raise FormatError(
+                f"{error_prefix} ID '{value}' can't be more length than 8 characters\n"
+            )
 
     return check
 
 
-def id_param(what: str, major: int) -> Param:
+def id_param(error_prefix: str, major: int) -> Param:
     if major >= 9:
         return Param(
             optional=False, pattern=r"[a-zA-Z][a-zA-Z0-9]*[a-zA-Z0-9]", min_length=2, max_length=8
         )
-    return Param(optional=False, format=short_id(what))
+    return Param(optional=False, format=short_id(error_prefix))
 
 
 def by_version(
@@ -108,7 +110,9 @@ def list_zones(call: ApiCall) -> list[Row]:
         row
         for row in listing(call, "zones", "zone")
         if call.get("type", row["type"]) == row["type"]
-        and call.may(f"/sdn/zones/{row['zone']}", "SDN.Audit", "SDN.Allocate", any_of=True)
+        and call.has_privileges(
+            f"/sdn/zones/{row['zone']}", "SDN.Audit", "SDN.Allocate", any_of=True
+        )
     ]
 
 
@@ -125,16 +129,16 @@ def create_zone(call: ApiCall) -> None:
     for option in REQUIRED[call.params["type"]]:
         if option not in call.params:
             raise die(f"missing value for required option '{option}'")
-    what = "create sdn zone object failed: "
+    error_prefix = "create sdn zone object failed: "
     if name in zones:
-        raise die(f"{what}sdn zone object ID '{name}' already defined")
-    _check_services(call, call.params, what)
+        raise die(f"{error_prefix}sdn zone object ID '{name}' already defined")
+    _check_services(call, call.params, error_prefix)
     zones[name] = dict(call.params)
 
 
-def _check_services(call: ApiCall, row: Row, what: str) -> None:
+def _check_services(call: ApiCall, row: Row, error_prefix: str) -> None:
     """Check the references of a zone; PVE reports a 400 inside a 500."""
-    sdn, nested = call.region.sdn, f"{what}400 Parameter verification failed.\n"
+    sdn, nested = call.region.sdn, f"{error_prefix}400 Parameter verification failed.\n"
     for option in ("dns", "reversedns"):
         if option in row and row[option] not in sdn.dns:
             raise die(f"{nested}{option}: {row[option]} don't exist")
@@ -145,31 +149,38 @@ def _check_services(call: ApiCall, row: Row, what: str) -> None:
 
 
 def update_zone(call: ApiCall) -> None:
-    what, zones = "update sdn zone object failed: ", call.region.sdn.zones
+    error_prefix, zones = "update sdn zone object failed: ", call.region.sdn.zones
     name = call.params.pop("zone")
     if name not in zones:
-        raise die(f"{what}sdn '{name}' does not exist")
-    _check_services(call, zones[name] | call.params, what)
-    change(call, zones[name], digest_of(zones), what)
+        raise die(f"{error_prefix}sdn '{name}' does not exist")
+    _check_services(call, zones[name] | call.params, error_prefix)
+    change(call, zones[name], digest_of(zones), error_prefix)
 
 
-def change(call: ApiCall, row: Row, digest: str, what: str) -> None:
+def change(call: ApiCall, row: Row, digest: str, error_prefix: str) -> None:
     call.params.pop("lock-token", None)
     if call.params.pop("digest", digest) != digest:
-        raise die(f"{what}detected modified configuration - file changed by other user? Try again.")
+        raise die(
+            f"{error_prefix}detected modified configuration - "
+            "file changed by other user? Try again."
+        )
     for option in formats.split_list(call.params.pop("delete", "")):
         row.pop(option, None)
     row.update(call.params)
 
 
 def delete_zone(call: ApiCall) -> None:
-    what, name, sdn = "delete sdn zone object failed: ", call.params["zone"], call.region.sdn
+    error_prefix, name, sdn = (
+        "delete sdn zone object failed: ",
+        call.params["zone"],
+        call.region.sdn,
+    )
     if name not in sdn.zones:
-        raise die(f"{what}sdn '{name}' does not exist")
+        raise die(f"{error_prefix}sdn '{name}' does not exist")
     for vnet, row in sdn.vnets.items():
         if row["zone"] == name:
             where = "at /usr/share/perl5/PVE/Network/SDN/Zones/Plugin.pm line 159."
-            raise die(f"{what}zone {name} is used by vnet {vnet} {where}")
+            raise die(f"{error_prefix}zone {name} is used by vnet {vnet} {where}")
     del sdn.zones[name]
 
 
@@ -221,10 +232,10 @@ def _plain(kind: str, key: str) -> dict[str, Handler]:
 
     def update(call: ApiCall) -> None:
         rows, name = found(call), call.params.pop(key)
-        what = f"update sdn {key} object failed: "
+        error_prefix = f"update sdn {key} object failed: "
         if name not in rows:
-            raise die(f"{what}sdn '{name}' does not exist")
-        change(call, rows[name], digest_of(rows), what)
+            raise die(f"{error_prefix}sdn '{name}' does not exist")
+        change(call, rows[name], digest_of(rows), error_prefix)
 
     def delete(call: ApiCall) -> None:
         rows, name = found(call), call.params[key]
@@ -240,15 +251,15 @@ def _plain_routes(kind: str, key: str, types: tuple[str, ...], fields: Params) -
     one: dict[str, Param] = {key: Param(optional=False, format=formats.config_id)}
     lock = {"lock-token": Param(version=9)}
     new = one | dict(fields) | lock | {"type": Param(optional=False, enum=types)}
-    may = perm(f"/sdn/{kind}", "SDN.Allocate")
+    has_privileges = perm(f"/sdn/{kind}", "SDN.Allocate")
     read = {"pending": Param("boolean"), "running": Param("boolean"), "type": Param(enum=types)}
     edit = one | dict(fields) | lock | {"delete": Param(), "digest": DIGEST}
     return [
         ApiRoute("GET", base, made["LIST"], read, anyone),
-        ApiRoute("POST", base, made["POST"], new, may),
-        ApiRoute("GET", f"{base}/{{{key}}}", made["GET"], one, may),
-        ApiRoute("PUT", f"{base}/{{{key}}}", made["PUT"], edit, may),
-        ApiRoute("DELETE", f"{base}/{{{key}}}", made["DELETE"], one | lock, may),
+        ApiRoute("POST", base, made["POST"], new, has_privileges),
+        ApiRoute("GET", f"{base}/{{{key}}}", made["GET"], one, has_privileges),
+        ApiRoute("PUT", f"{base}/{{{key}}}", made["PUT"], edit, has_privileges),
+        ApiRoute("DELETE", f"{base}/{{{key}}}", made["DELETE"], one | lock, has_privileges),
     ]
 
 
@@ -259,7 +270,9 @@ def ipam_status(call: ApiCall) -> list[Row]:
     return [
         row
         for row in call.region.sdn.addresses
-        if call.may(f"/sdn/zones/{row['zone']}/{row['vnet']}", "SDN.Audit", "SDN.Use", any_of=True)
+        if call.has_privileges(
+            f"/sdn/zones/{row['zone']}/{row['vnet']}", "SDN.Audit", "SDN.Use", any_of=True
+        )
     ]
 
 

@@ -27,7 +27,7 @@ def check_volume(
     if kind is not None and parsed.kind != kind:
         raise die(f"unable to use volume {volid} - content type needs to be '{kind}'")
     where = f"/storage/{volid.partition(':')[0]}"
-    if call.may(where, "Datastore.Allocate"):
+    if call.has_privileges(where, "Datastore.Allocate"):
         return
     if parsed.kind in ("iso", "vztmpl", "import"):
         call.check(where, "Datastore.AllocateSpace", "Datastore.Audit", any_of=True)

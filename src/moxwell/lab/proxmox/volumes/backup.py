@@ -30,8 +30,8 @@ def _chosen(call: ApiCall) -> list[int]:
         return sorted(pool.vms) if pool else []
     if call.get("all"):
         skipped = {int(v) for v in formats.split_list(str(call.get("exclude") or ""))}
-        here = [v for v, g in region.guests.items() if g.node == call.node]
-        return sorted(v for v in here if v not in skipped)
+        local_ids = [v for v, g in region.guests.items() if g.node == call.node]
+        return sorted(v for v in local_ids if v not in skipped)
     return [int(v) for v in formats.split_list(str(call.get("vmid") or ""))]
 
 
@@ -40,7 +40,7 @@ def vzdump(call: ApiCall) -> str:
     if not (call.get("vmid") or call.get("all") or call.get("pool")):
         raise bad_params(vmid="property is missing and it is not optional")
     storage_name = call.get("storage") or "local"
-    storage = VolumeStore(call.runtime, call.node).enabled(storage_name)
+    storage = VolumeStore(call.runtime, call.node).get_enabled(storage_name)
     if "backup" not in storage.content:
         raise die(f"storage '{storage_name}' does not support backups")
     call.check(f"/storage/{storage_name}", "Datastore.AllocateSpace")
@@ -48,12 +48,14 @@ def vzdump(call: ApiCall) -> str:
     if not call.get("all"):
         for vmid in ids:
             call.check_vm(vmid, "VM.Backup")
-    ids = [v for v in ids if call.may(f"/vms/{v}", "VM.Backup")]
-    here = [v for v in ids if v in call.region.guests and call.region.guests[v].node == call.node]
+    ids = [v for v in ids if call.has_privileges(f"/vms/{v}", "VM.Backup")]
+    local_ids = [
+        v for v in ids if v in call.region.guests and call.region.guests[v].node == call.node
+    ]
     ident = str(ids[0]) if len(ids) == 1 and call.get("vmid") else ""
 
     async def worker(ctx: WorkerContext) -> None:
-        await _Dump(call, storage_name, ctx).run(ids, here)
+        await _Dump(call, storage_name, ctx).run(ids, local_ids)
 
     return call.spawn("vzdump", ident, worker)
 
@@ -67,14 +69,14 @@ class _Dump:
     def _log(self, text: str) -> None:
         self._work.log(f"INFO: {text}")
 
-    async def run(self, ids: list[int], here: list[int]) -> None:
+    async def run(self, ids: list[int], local_ids: list[int]) -> None:
         self._log(f"starting new backup job: vzdump {' '.join(map(str, ids))}")
-        elsewhere = [v for v in ids if v not in here]
+        elsewhere = [v for v in ids if v not in local_ids]
         if elsewhere:
             listed = ", ".join(map(str, elsewhere))
             self._log(f"skip external VMs: {listed}")
         failed = 0
-        for vmid in here:
+        for vmid in local_ids:
             guest = self._call.region.guests.get(vmid)
             if guest is None:
                 continue
@@ -132,7 +134,7 @@ class _Dump:
         volid = store.put_file(self._storage, name, "backup", form, data.encode())
         volume = store.get(volid)
         volume.vmid, volume.size = guest.vmid, max(size // 2, len(data))
-        store.occupy(volid, volume.size)
+        store.set_used(volid, volume.size)
         volume.notes = self._notes(guest)
         volume.protected = bool(call.get("protected"))
         storage = store.get_storage(self._storage)

@@ -37,7 +37,7 @@ def list_content(call: ApiCall) -> list[Row]:
     """GET content: the volumes that the caller may see."""
     name, vmid, wanted = call.params["storage"], call.get("vmid"), call.get("content")
     store = _store(call)
-    storage = store.enabled(name)
+    storage = store.get_enabled(name)
     types = set(formats.split_list(wanted)) if wanted else storage.content
     rows = []
     for volume in list(storage.volumes_on(call.node).values()):
@@ -182,20 +182,22 @@ def copy(call: ApiCall) -> str:
     """POST content/VOLUME: copies a volume, possibly to another node."""
     volid, target = _volid(call), str(call.params["target"])
     node = call.get("target_node") or call.node
-    source, there = _store(call), VolumeStore(call.runtime, node)
+    source, target_store = _store(call), VolumeStore(call.runtime, node)
     target = target if ":" in target else f"{volid.partition(':')[0]}:{target}"
 
     async def worker(ctx: WorkerContext) -> None:
         volume = source.get(volid)
         storage, rest = names.split_volid(target)
-        parsed = there.parse(target)
+        parsed = target_store.parse(target)
         if parsed.kind == "images":
-            made = there.alloc(storage, parsed.vmid or 0, volume.format, volume.size, parsed.file)
+            made = target_store.alloc(
+                storage, parsed.vmid or 0, volume.format, volume.size, parsed.file
+            )
         else:
-            made = there.put_file(storage, rest, volume.content, volume.format, b"")
-        copied = there.get(made)
+            made = target_store.put_file(storage, rest, volume.content, volume.format, b"")
+        copied = target_store.get(made)
         copied.size = volume.size
-        there.occupy(made, volume.used)
+        target_store.set_used(made, volume.used)
         copied.data, copied.content_id = volume.data, volume.content_id
         await ctx.sleep(volume.size / call.region.pace.migration_bandwidth)
 

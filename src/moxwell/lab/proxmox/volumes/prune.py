@@ -68,7 +68,7 @@ def _period(volume: SimVolume, period: str) -> str:
 
 
 def _selected(call: ApiCall) -> list[tuple[SimVolume, str]]:
-    storage = VolumeStore(call.runtime, call.node).enabled(call.params["storage"])
+    storage = VolumeStore(call.runtime, call.node).get_enabled(call.params["storage"])
     text = str(call.get("prune-backups") or storage.options.get("prune-backups") or "")
     if not text:
         raise die(f"storage '{storage.name}' has no prune-backups options defined")

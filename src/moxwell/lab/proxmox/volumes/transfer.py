@@ -53,7 +53,7 @@ def upload(call: ApiCall) -> str:
     """POST upload: the file of a multipart form."""
     storage_name, content = call.params["storage"], call.params["content"]
     store = VolumeStore(call.runtime, call.node)
-    storage = store.enabled(storage_name)
+    storage = store.get_enabled(storage_name)
     if not names.has_path(storage):
         raise die(f"can't upload to storage type '{storage.type}'")
     if call.upload is None:
@@ -93,7 +93,7 @@ def download(call: ApiCall) -> str:
     """POST download-url: stores the world's ``files`` entry of the URL, or zeros."""
     storage_name, content = call.params["storage"], call.params["content"]
     store = VolumeStore(call.runtime, call.node)
-    storage = store.enabled(storage_name)
+    storage = store.get_enabled(storage_name)
     if not names.has_path(storage):
         raise die(f"can't upload to storage type '{storage.type}', not a file based storage!")
     if content not in storage.content:
@@ -115,7 +115,7 @@ def download(call: ApiCall) -> str:
         volid = store.put_file(storage_name, rest, content, file_format(content, name), data)
         volume = store.get(volid)
         volume.size = int(row.get("virtual_size", size))
-        store.occupy(volid, size)
+        store.set_used(volid, size)
         ctx.log("download of '{url}' finished".replace("{url}", url))
 
     return call.spawn("download", name, worker)
@@ -123,9 +123,9 @@ def download(call: ApiCall) -> str:
 
 def _may_download(call: ApiCall) -> None:
     call.check(f"/storage/{call.params['storage']}", "Datastore.AllocateTemplate")
-    if call.may("/", "Sys.Audit", "Sys.Modify"):
+    if call.has_privileges("/", "Sys.Audit", "Sys.Modify"):
         return
-    if not call.may(f"/nodes/{call.params['node']}", "Sys.AccessNetwork"):
+    if not call.has_privileges(f"/nodes/{call.params['node']}", "Sys.AccessNetwork"):
         raise forbidden(f"/nodes/{call.params['node']}, Sys.AccessNetwork")
 
 

@@ -33,12 +33,12 @@ class VolumeIndex:
 
     def put(self, volume: SimVolume) -> None:
         if volume.name in self.volumes:
-            self.take(volume.name)
+            self.remove(volume.name)
         self.volumes[volume.name] = volume
         self._count += 1
         self._note(volume)
 
-    def take(self, name: str) -> SimVolume:
+    def remove(self, name: str) -> SimVolume:
         """Remove a volume."""
         volume = self.volumes.pop(name)
         self._count -= 1

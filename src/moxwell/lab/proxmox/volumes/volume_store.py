@@ -43,7 +43,7 @@ class VolumeStore:
             raise die(f"storage '{name}' does not exist")
         return storage
 
-    def enabled(self, name: str, node: str | None = None) -> SimStorage:
+    def get_enabled(self, name: str, node: str | None = None) -> SimStorage:
         """A storage that is enabled on a node."""
         storage = self.get_storage(name)
         if storage.options.get("disable"):
@@ -100,7 +100,7 @@ class VolumeStore:
         self, storage_name: str, vmid: int, form: str | None, size: int, file: str | None = None
     ) -> str:
         """Allocate an image; returns its volume id."""
-        storage = self.enabled(storage_name)
+        storage = self.get_enabled(storage_name)
         form = form or names.default_format(storage)
         if names.has_path(storage):
             file = self._file_name(storage, vmid, form, file)
@@ -193,9 +193,9 @@ class VolumeStore:
         )
         self._index(storage).put(volume)
 
-    def adopt(self, storage_name: str, vmid: int, volume: SimVolume) -> str:
+    def alloc_copy(self, storage_name: str, vmid: int, volume: SimVolume) -> str:
         """Allocate a volume for a copy from another node, with the same name if it is free."""
-        storage = self.enabled(storage_name)
+        storage = self.get_enabled(storage_name)
         file = volume.name.rpartition("/")[2]
         wanted = file.rpartition(".")[0] or file
         form = volume.format if names.has_path(storage) else "raw"
@@ -207,9 +207,9 @@ class VolumeStore:
 
     def put_file(self, storage_name: str, name: str, content: str, form: str, data: bytes) -> str:
         """Store an uploaded or downloaded file."""
-        storage = self.enabled(storage_name)
-        here = self._index(storage)
-        old = here.take(name) if name in here.volumes else None
+        storage = self.get_enabled(storage_name)
+        index = self._index(storage)
+        old = index.remove(name) if name in index.volumes else None
         self._room(storage, len(data), names.path_of(storage, name), "file")
         content_id = hashlib.sha1(data).hexdigest()[:12]
         volume = SimVolume(
@@ -319,13 +319,13 @@ class VolumeStore:
         return self._renamed(storage, rest, names.join_name(storage, vmid, file, base), vmid)
 
     def _renamed(self, storage: SimStorage, old: str, new: str, vmid: int | None) -> str:
-        here = self._index(storage)
-        volume = here.take(old)
+        index = self._index(storage)
+        volume = index.remove(old)
         volume.name, volume.vmid = new, vmid
-        here.put(volume)
+        index.put(volume)
         return f"{storage.name}:{new}"
 
-    def occupy(self, volid: str, used: int) -> None:
+    def set_used(self, volid: str, used: int) -> None:
         """Set the allocated bytes of a volume."""
         volume = self.get(volid)
         storage = self.get_storage(volid.partition(":")[0])
@@ -359,7 +359,7 @@ class VolumeStore:
             return
         if volume.protected:
             raise die(f"cannot remove protected volume '{rest}' on '{storage_name}'")
-        self._index(storage).take(rest)
+        self._index(storage).remove(rest)
 
     def release(self, volid: str, snapshot: str) -> None:
         """Check that no clone depends on a snapshot (Ceph RBD only)."""
