@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from moxwell.app.state_dir import free_port
 from moxwell.bootstrap.iso import build_iso
 from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.kubeadm.cloud_config import ca_hash
 from moxwell.embedded.controllermanager.resources import NODES, PODS
 from moxwell.embedded.controlplanes.machine_control_planes import MachineControlPlanes
+from moxwell.embedded.ports import free_port
 from moxwell.errors import Retryable
 from moxwell.kube.client import Kube
 from moxwell.kube.transport import KubeTransport

@@ -22,12 +22,15 @@ from moxwell.api.capi.bootstrap import (
     NodeRegistration,
 )
 from moxwell.api.capi.shared import APIEndpoint
-from moxwell.app.state_dir import free_port
 from moxwell.bootstrap.iso import build_iso
 from moxwell.embedded.clusterapi.kubeadm import cloud_config as kubeadm
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane, Wish
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
+    HostedControlPlane,
+    HostedControlPlaneSpec,
+)
 from moxwell.embedded.controllermanager.resources import DEPLOYMENTS, NODES, PODS
 from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
+from moxwell.embedded.ports import free_port
 from moxwell.errors import Unreachable
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
@@ -77,7 +80,7 @@ class World:
     clock: LoopClock
     guests: GuestRunner
     planes: InProcessControlPlanes
-    plane: Plane
+    plane: HostedControlPlane
     kube: Kube
 
     async def until(self, check: Any, seconds: int = 600) -> Any:
@@ -91,12 +94,14 @@ class World:
 @asynccontextmanager
 async def world(folder: Path) -> AsyncIterator[World]:
     clock = LoopClock()
-    planes = InProcessControlPlanes(folder, clock, port_of=free_port)
+    planes = InProcessControlPlanes(folder, clock, new_port=free_port)
     guests = GuestRunner(KubeTransport, clock)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(planes.run()), group.create_task(guests.run())]
-        plane = await planes.ensure(Wish(key=KEY, uid="u", version="v1.34.1", replicas=1))
-        access = kubeconfig.parse(plane.admin).access(clock, {})
+        plane = await planes.ensure(
+            HostedControlPlaneSpec(key=KEY, uid="u", version="v1.34.1", replicas=1)
+        )
+        access = kubeconfig.parse(plane.admin_kubeconfig).access(clock, {})
         async with KubeTransport(access) as transport:
             kube = Kube(transport)
             await kube.create(kubeadm.token_secret(TOKEN, clock.now()), SECRETS)
@@ -105,7 +110,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
             task.cancel()
 
 
-def config_drive(plane: Plane, name: str, token: str = TOKEN, pin: str = "") -> bytes:
+def config_drive(plane: HostedControlPlane, name: str, token: str = TOKEN, pin: str = "") -> bytes:
     args = (Arg(name="node-labels", value="moxwell.dev/node-group=md0"),)
     node = NodeRegistration(name="{{ local_hostname }}", kubelet_extra_args=args)
     join = JoinConfiguration(node_registration=node)
@@ -218,8 +223,10 @@ def test_a_stopped_control_plane_keeps_data_and_port(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with world(tmp_path) as w:
             await w.planes.sleep(KEY)
-            again = await w.planes.ensure(Wish(key=KEY, uid="u", version="v1.35.0", replicas=1))
-            assert (again.port, again.admin) == (w.plane.port, w.plane.admin)
+            again = await w.planes.ensure(
+                HostedControlPlaneSpec(key=KEY, uid="u", version="v1.35.0", replicas=1)
+            )
+            assert (again.port, again.admin_kubeconfig) == (w.plane.port, w.plane.admin_kubeconfig)
             assert (await w.kube.version()).git_version.startswith("v1.35.0")
             secret = await w.kube.get(SECRETS, "bootstrap-token-abcdef", "kube-system")
             assert base64.b64decode(secret["data"]["token-id"]) == b"abcdef"

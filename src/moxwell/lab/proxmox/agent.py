@@ -13,7 +13,7 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.qemu import params, power, start
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Check, Param
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import Row, SimGuest
@@ -55,7 +55,7 @@ def _privileges(command: str) -> tuple[str, ...]:
 
 
 def _permission(command: str) -> Check:
-    def check(call: ApiCall) -> None:
+    def check(call: PveCall) -> None:
         path = f"/vms/{call.params['vmid']}"
         if call.major < 9:
             call.check(path, "VM.Monitor")
@@ -66,7 +66,7 @@ def _permission(command: str) -> Check:
     return check
 
 
-def _available(call: ApiCall) -> SimGuest:
+def _available(call: PveCall) -> SimGuest:
     guest = call.get_guest(call.params["vmid"])
     if not start.agent_enabled(guest):
         raise die("No QEMU guest agent configured")
@@ -75,19 +75,19 @@ def _available(call: ApiCall) -> SimGuest:
     return guest
 
 
-async def _ask(call: ApiCall, command: str, args: dict[str, Any] | None = None) -> Any:
+async def _ask(call: PveCall, command: str, args: dict[str, Any] | None = None) -> Any:
     guest = _available(call)
     return await power.ask_agent(call, guest, command, args)
 
 
-def _simple(command: str) -> Callable[[ApiCall], Any]:
-    async def handler(call: ApiCall) -> Row:
+def _simple(command: str) -> Callable[[PveCall], Any]:
+    async def handler(call: PveCall) -> Row:
         return {"result": await _ask(call, command)}
 
     return handler
 
 
-async def any_command(call: ApiCall) -> Row:
+async def any_command(call: PveCall) -> Row:
     """POST agent with ``command``."""
     command = call.params["command"]
     if not call.is_root:
@@ -95,24 +95,24 @@ async def any_command(call: ApiCall) -> Row:
     return {"result": await _ask(call, command)}
 
 
-def index(call: ApiCall) -> list[Row]:
+def index(call: PveCall) -> list[Row]:
     return [{"name": name} for name in sorted([*COMMANDS, *_OWN])]
 
 
-async def execute(call: ApiCall) -> Row:
+async def execute(call: PveCall) -> Row:
     """POST agent/exec."""
     args = {"command": call.params["command"], "input-data": call.get("input-data")}
     found: Row = await _ask(call, "exec", args)
     return found
 
 
-async def execute_status(call: ApiCall) -> Row:
+async def execute_status(call: PveCall) -> Row:
     """GET agent/exec-status."""
     found: Row = dict(await _ask(call, "exec-status", {"pid": call.params["pid"]}))
     return {k: int(v) if isinstance(v, bool) else v for k, v in found.items()}
 
 
-async def file_read(call: ApiCall) -> Row:
+async def file_read(call: PveCall) -> Row:
     """GET agent/file-read."""
     found: Row = await _ask(call, "file-read", {"file": call.params["file"]})
     first, count = int(call.get("offset") or 0), call.get("count")
@@ -125,7 +125,7 @@ async def file_read(call: ApiCall) -> Row:
     return found
 
 
-async def file_write(call: ApiCall) -> None:
+async def file_write(call: PveCall) -> None:
     """POST agent/file-write; with ``encode=0`` the content is already base64."""
     content = call.params["content"].encode()
     if not call.get("encode", 1):
@@ -137,14 +137,14 @@ async def file_write(call: ApiCall) -> None:
     await _ask(call, "file-write", {"file": call.params["file"], "content": content})
 
 
-async def set_password(call: ApiCall) -> Row:
+async def set_password(call: PveCall) -> Row:
     """POST agent/set-user-password."""
     args = {k: call.get(k) for k in ("username", "password", "crypted")}
     return {"result": await _ask(call, "set-user-password", args)}
 
 
 def _route(
-    method: str, name: str, handler: Callable[[ApiCall], Any], /, **extra: Param
+    method: str, name: str, handler: Callable[[PveCall], Any], /, **extra: Param
 ) -> ApiRoute:
     given = {key.replace("_", "-"): param for key, param in extra.items()}
     return ApiRoute(method, f"{_PATH}/{name}", handler, {**params.BASE, **given}, _permission(name))

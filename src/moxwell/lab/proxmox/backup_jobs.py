@@ -4,7 +4,7 @@ from typing import Any
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.state import Row, SimGuest
@@ -14,23 +14,23 @@ def _row(ident: str, job: Row) -> Row:
     return {"id": ident, "type": "vzdump", **job}
 
 
-def list_jobs(call: ApiCall) -> list[Row]:
+def list_jobs(call: PveCall) -> list[Row]:
     return [_row(ident, job) for ident, job in call.region.backup_jobs.items()]
 
 
-def _find(call: ApiCall) -> str:
+def _find(call: PveCall) -> str:
     ident: str = call.params["id"]
     if ident not in call.region.backup_jobs:
         raise param_error({"id": f"No such job '{ident}'"})
     return ident
 
 
-def get_job(call: ApiCall) -> Row:
+def get_job(call: PveCall) -> Row:
     ident = _find(call)
     return _row(ident, call.region.backup_jobs[ident])
 
 
-def create_job(call: ApiCall) -> None:
+def create_job(call: PveCall) -> None:
     values = dict(call.params)
     ident = values.pop("id", None) or f"backup-{call.runtime.random.getrandbits(32):08x}"
     if ident in call.region.backup_jobs:
@@ -41,18 +41,18 @@ def create_job(call: ApiCall) -> None:
     call.region.backup_jobs[ident] = values
 
 
-def update_job(call: ApiCall) -> None:
+def update_job(call: PveCall) -> None:
     job = call.region.backup_jobs[_find(call)]
     for option in formats.split_list(call.params.pop("delete", "")):
         job.pop(option, None)
     job.update({k: v for k, v in call.params.items() if k != "id"})
 
 
-def delete_job(call: ApiCall) -> None:
+def delete_job(call: PveCall) -> None:
     del call.region.backup_jobs[_find(call)]
 
 
-def _covers(call: ApiCall, job: Row, guest: SimGuest) -> bool:
+def _covers(call: PveCall, job: Row, guest: SimGuest) -> bool:
     if job.get("node") not in {None, guest.node}:
         return False
     if job.get("all"):
@@ -63,7 +63,7 @@ def _covers(call: ApiCall, job: Row, guest: SimGuest) -> bool:
     return str(guest.vmid) in formats.split_list(str(job.get("vmid", "")))
 
 
-def included(call: ApiCall) -> Row:
+def included(call: PveCall) -> Row:
     job = call.region.backup_jobs[_find(call)]
     children = [
         {"id": str(g.vmid), "type": g.kind, "name": str(g.conf.get("name", ""))}
@@ -73,7 +73,7 @@ def included(call: ApiCall) -> Row:
     return {"children": children}
 
 
-def not_backed_up(call: ApiCall) -> list[Row]:
+def not_backed_up(call: PveCall) -> list[Row]:
     jobs = call.region.backup_jobs.values()
     return [
         {"vmid": g.vmid, "type": g.kind, "name": str(g.conf.get("name", ""))}

@@ -13,7 +13,7 @@ from moxwell.clock import Clock
 from moxwell.lab.proxmox.builtin_shell import CommandResult, ShellEnvironment, is_known, run
 from moxwell.lab.proxmox.config_schema import devices
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.guest import AgentNotRunning, GuestVm
+from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
 
 _BOOTS = re.compile(r"-kernel\s+\S+.*-initrd\s+\S+")
 LIMIT = 16 << 20
@@ -72,7 +72,7 @@ class BuiltinGuest:
     async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
         running = self._up.get((vm.region, vm.vmid))
         if running is None:
-            raise AgentNotRunning
+            raise GuestAgentNotRunning
         if command in ("exec", "exec-status", "file-read", "file-write"):
             return getattr(self, "_" + command.replace("-", "_"))(vm, running, args)
         if command == "fsfreeze-status":

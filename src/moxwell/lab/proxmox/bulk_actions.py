@@ -9,7 +9,7 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import NODE
 from moxwell.lab.proxmox.errors import PveException, die, forbidden, param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimGuest
@@ -19,7 +19,7 @@ _CPU_MODELS = ("host", "kvm64", "max", "qemu64", "x86-64-v2", "x86-64-v2-AES", "
                "x86-64-v4", "EPYC", "Skylake-Server", "Cascadelake-Server")  # fmt: skip
 
 
-def _chosen(call: ApiCall, priv: str) -> list[SimGuest]:
+def _chosen(call: PveCall, priv: str) -> list[SimGuest]:
     """The guests of a bulk action on which the caller has the privilege."""
     requested = [int(v) for v in formats.split_list(call.get("vms", ""))]
     if not call.has_privileges("/", priv):
@@ -36,7 +36,7 @@ def _chosen(call: ApiCall, priv: str) -> list[SimGuest]:
 
 
 async def _each(
-    call: ApiCall, ctx: WorkerContext, guests: list[SimGuest], command: str, params: dict[str, Any]
+    call: PveCall, ctx: WorkerContext, guests: list[SimGuest], command: str, params: dict[str, Any]
 ) -> None:
     for guest in guests:
         path = f"/nodes/{call.node}/{guest.kind}/{guest.vmid}/{command}"
@@ -50,7 +50,7 @@ async def _each(
             ctx.log(f"{guest.vmid}: {task.exitstatus}")
 
 
-def start_all(call: ApiCall) -> str:
+def start_all(call: PveCall) -> str:
     chosen = _chosen(call, "VM.PowerMgmt")
 
     async def worker(ctx: WorkerContext) -> None:
@@ -60,7 +60,7 @@ def start_all(call: ApiCall) -> str:
     return call.spawn("startall", "", worker)
 
 
-def stop_all(call: ApiCall) -> str:
+def stop_all(call: PveCall) -> str:
     chosen = _chosen(call, "VM.PowerMgmt")
 
     async def worker(ctx: WorkerContext) -> None:
@@ -70,7 +70,7 @@ def stop_all(call: ApiCall) -> str:
     return call.spawn("stopall", "", worker)
 
 
-def migrate_all(call: ApiCall) -> str:
+def migrate_all(call: PveCall) -> str:
     chosen, target = _chosen(call, "VM.Migrate"), call.params["target"]
     if target == call.node:
         raise param_error({"target": "target is local node."})
@@ -85,11 +85,11 @@ def migrate_all(call: ApiCall) -> str:
     return call.spawn("migrateall", "", worker)
 
 
-def cpu_models(call: ApiCall) -> list[Row]:
+def cpu_models(call: PveCall) -> list[Row]:
     return [{"name": name, "vendor": "default", "custom": 0} for name in _CPU_MODELS]
 
 
-def machines(call: ApiCall) -> list[Row]:
+def machines(call: PveCall) -> list[Row]:
     version = "9.2" if call.major < 9 else "10.1"
     return [
         {"id": f"pc-{kind}-{version}", "type": short, "version": version}
@@ -97,18 +97,18 @@ def machines(call: ApiCall) -> list[Row]:
     ]
 
 
-def hosts_file(call: ApiCall) -> Row:
+def hosts_file(call: PveCall) -> Row:
     lines = ["127.0.0.1 localhost"]
     lines += [f"{h.address.partition('/')[0]} {h.name}" for h in call.region.hosts.values()]
     data = call.host.settings.get("hosts", "\n".join(lines) + "\n")
     return {"data": data, "digest": digest_of(data)}
 
 
-def write_hosts_file(call: ApiCall) -> None:
+def write_hosts_file(call: PveCall) -> None:
     call.host.settings["hosts"] = call.params["data"]
 
 
-def subscription(call: ApiCall) -> Row:
+def subscription(call: PveCall) -> Row:
     return {
         "status": "notfound",
         "message": "There is no subscription key",
@@ -117,7 +117,7 @@ def subscription(call: ApiCall) -> Row:
     }
 
 
-def sdn_zones(call: ApiCall) -> list[Row]:
+def sdn_zones(call: PveCall) -> list[Row]:
     zones = ["localnetwork", *call.region.sdn.running.get("zones", {})]
     privs = ("SDN.Audit", "SDN.Allocate")
     return [
@@ -127,7 +127,7 @@ def sdn_zones(call: ApiCall) -> list[Row]:
     ]
 
 
-def sdn_zone_content(call: ApiCall) -> list[Row]:
+def sdn_zone_content(call: PveCall) -> list[Row]:
     zone = call.params["zone"]
     if zone == "localnetwork":
         names = [n for n, row in call.host.bridges.items() if row["type"] == "bridge"]
@@ -141,7 +141,7 @@ def _names(*names: str, key: str = "name") -> Any:
     return lambda call: [{key: name} for name in names]
 
 
-def not_simulated(call: ApiCall) -> list[Row]:
+def not_simulated(call: PveCall) -> list[Row]:
     """Logs and RRD data are not simulated."""
     return []
 

@@ -6,7 +6,7 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema import formats, property_strings
 from moxwell.lab.proxmox.config_schema.params import VMID
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimRegion
@@ -14,7 +14,7 @@ from moxwell.lab.proxmox.state import Row, SimRegion
 FIRST, LAST = 100, 1000000
 
 
-def status(call: ApiCall) -> list[Row]:
+def status(call: PveCall) -> list[Row]:
     region, rows = call.region, []
     if region.cluster:
         rows.append(
@@ -48,7 +48,7 @@ def quorate(region: SimRegion) -> bool:
     return online * 2 > len(region.hosts)
 
 
-def next_id(call: ApiCall) -> str:
+def next_id(call: PveCall) -> str:
     region = call.region
     if "vmid" in call.params:
         vmid = call.params["vmid"]
@@ -66,14 +66,14 @@ def next_id(call: ApiCall) -> str:
 _PUBLIC_OPTIONS = ("console", "tag-style")
 
 
-def get_options(call: ApiCall) -> Row:
+def get_options(call: PveCall) -> Row:
     options = {"mac_prefix": "BC:24:11", "description": "", **call.region.options}
     if not call.has_privileges("/", "Sys.Audit"):
         options = {name: options[name] for name in _PUBLIC_OPTIONS if name in options}
     return options | {"allowed-tags": _allowed_tags(call)}
 
 
-def _allowed_tags(call: ApiCall) -> list[str]:
+def _allowed_tags(call: PveCall) -> list[str]:
     """The tags a user may set: registered tags, and tags of guests that the user may audit."""
     tags = set(formats.split_list(str(call.region.options.get("registered-tags", ""))))
     for vmid, guest in call.region.guests.items():
@@ -82,7 +82,7 @@ def _allowed_tags(call: ApiCall) -> list[str]:
     return sorted(tags)
 
 
-def set_options(call: ApiCall) -> None:
+def set_options(call: PveCall) -> None:
     options = call.region.options
     call.params.pop("digest", None)
     removed = formats.split_list(call.params.pop("delete", ""))
@@ -147,14 +147,14 @@ OPTIONS = {
 }
 
 
-def log(call: ApiCall) -> list[Row]:
+def log(call: PveCall) -> list[Row]:
     rows = call.region.cluster_log[-int(call.get("max", 50)) :]
     if not call.has_privileges("/", "Sys.Syslog"):
         rows = [row for row in rows if row.get("user") == call.authid]
     return list(reversed(rows))
 
 
-def config_nodes(call: ApiCall) -> list[Row]:
+def config_nodes(call: PveCall) -> list[Row]:
     if not call.region.cluster:
         return []
     return [
@@ -169,7 +169,7 @@ def config_nodes(call: ApiCall) -> list[Row]:
     ]
 
 
-def version(call: ApiCall) -> Row:
+def version(call: PveCall) -> Row:
     region = call.region
     return {"version": region.version, "release": region.release, "repoid": region.repoid}
 

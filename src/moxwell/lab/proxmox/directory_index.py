@@ -7,7 +7,7 @@ They do not check for existence: the index of a nonexistent guest is the same li
 from typing import Any
 
 from moxwell.lab.proxmox.config_schema.params import NODE, STORAGE, VMID
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Check, Handler, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 
@@ -26,7 +26,7 @@ _NODE = (
 def index_handler(key: str, names: str, since_9: str = "", gone_9: str = "") -> Handler:
     """A handler that lists names under a key; some only before or since version 9."""
 
-    def index(call: ApiCall) -> list[dict[str, Any]]:
+    def index(call: PveCall) -> list[dict[str, Any]]:
         found = names.split() + (since_9.split() if call.major >= 9 else [])
         removed = gone_9.split() if call.major >= 9 else []
         return [{key: name} for name in found if name not in removed]

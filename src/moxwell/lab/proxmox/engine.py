@@ -29,7 +29,7 @@ from moxwell.lab.proxmox.message import (
     success_response,
 )
 from moxwell.lab.proxmox.parameter_validation import verify
-from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.request_context import PveCall, RegionRuntime
 from moxwell.lab.proxmox.route import ApiRoute, RouteTable
 from moxwell.lab.proxmox.state import SimRegion
 from moxwell.lab.proxmox.tasks import FileLocks, Workers
@@ -136,13 +136,13 @@ class Engine:
         given = {**request.params, **bound}
         if request.upload is not None:
             given.setdefault("filename", request.upload.filename)
-        call = ApiCall(
+        call = PveCall(
             runtime, who.user, who.token, receiving_node, request.method, request.uri, given
         )
         call.upload, call.given = request.upload, given
         return await self._run(route, call, bound.get("node") if route.proxy else None)
 
-    async def _run(self, route: ApiRoute, call: ApiCall, node: str | None) -> Any:
+    async def _run(self, route: ApiRoute, call: PveCall, node: str | None) -> Any:
         region = call.region
         _check_caller(route, call)
         if node is not None:
@@ -163,7 +163,7 @@ class Engine:
             raise PveException(501, f"Method '{method} {path}' not implemented")
         route, bound = found
         given = {**params, **bound}
-        call = ApiCall(
+        call = PveCall(
             runtime, "root@pam", None, runtime.region.api_node, method, path, given, via_ha=True
         )
         call.given = given
@@ -206,7 +206,7 @@ def _check_repeated(bound: dict[str, str], params: dict[str, Any]) -> None:
             raise param_error({name: "duplicate parameter (already defined in URI)"})
 
 
-def _check_caller(route: ApiRoute, call: ApiCall) -> None:
+def _check_caller(route: ApiRoute, call: PveCall) -> None:
     if route.public:
         return
     if call.token is not None and not route.tokens:

@@ -33,7 +33,7 @@ class GuestVm:
     setup_seconds: float = 8.0  # additional duration of the first boot
 
 
-class AgentNotRunning(PveException):
+class GuestAgentNotRunning(PveException):
     """The guest agent is not running."""
 
     def __init__(self) -> None:
@@ -52,9 +52,7 @@ class GuestOs(Protocol):
         ...
 
     async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
-        """
-        The ``return`` value of a guest agent command; raises AgentNotRunning if there is no agent.
-        """
+        """The result of an agent command; raises GuestAgentNotRunning without an agent."""
         ...
 
     def handles_shutdown(self, vm: GuestVm) -> bool:
@@ -72,7 +70,7 @@ class NoGuestOs:
         return None
 
     async def agent(self, vm: GuestVm, command: str, args: dict[str, Any]) -> Any:
-        raise AgentNotRunning
+        raise GuestAgentNotRunning
 
     def handles_shutdown(self, vm: GuestVm) -> bool:
         return False

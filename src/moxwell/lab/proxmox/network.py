@@ -9,14 +9,14 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import NODE
 from moxwell.lab.proxmox.errors import param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row
 from moxwell.lab.proxmox.tasks import WorkerContext
 
 
-def apply_network(call: ApiCall) -> str:
+def apply_network(call: PveCall) -> str:
     async def worker(ctx: WorkerContext) -> None:
         ctx.log("info: executing ifreload")
 
@@ -30,7 +30,7 @@ _KINDS_9 = ("bridge", "bond", "eth", "alias", "vlan", "fabric", "OVSBridge", "OV
             "include_sdn")  # fmt: skip
 
 
-def list_network(call: ApiCall) -> list[Row]:
+def list_network(call: PveCall) -> list[Row]:
     requested, rows = call.get("type"), []
     vnets = call.region.sdn.running.get("vnets", {})
     for iface, row in call.host.bridges.items():
@@ -55,25 +55,25 @@ def list_network(call: ApiCall) -> list[Row]:
 _SEE = ("SDN.Audit", "SDN.Use")
 
 
-def get_network(call: ApiCall) -> Row:
+def get_network(call: PveCall) -> Row:
     return dict(_iface(call))
 
 
-def _iface(call: ApiCall) -> Row:
+def _iface(call: PveCall) -> Row:
     row: Row | None = call.host.bridges.get(call.params["iface"])
     if row is None:
         raise param_error({"iface": "interface does not exist"})
     return row
 
 
-def create_network(call: ApiCall) -> None:
+def create_network(call: PveCall) -> None:
     iface = call.params["iface"]
     if iface in call.host.bridges:
         raise param_error({"iface": "interface already exists"})
     call.host.bridges[iface] = _new_iface(call)
 
 
-def _new_iface(call: ApiCall) -> Row:
+def _new_iface(call: PveCall) -> Row:
     row: dict[str, Any] = {"method": "manual", "method6": "manual", "families": ["inet"]}
     row |= {k: v for k, v in call.params.items() if k not in {"node", "iface", "delete"}}
     if "cidr" in row:
@@ -82,12 +82,12 @@ def _new_iface(call: ApiCall) -> Row:
     return row | {"priority": 4 + len(call.host.bridges), "active": 1}
 
 
-def update_network(call: ApiCall) -> None:
+def update_network(call: PveCall) -> None:
     _iface(call)
     call.host.bridges[call.params["iface"]] = _new_iface(call)
 
 
-def delete_network(call: ApiCall) -> None:
+def delete_network(call: PveCall) -> None:
     _iface(call)
     del call.host.bridges[call.params["iface"]]
 

@@ -3,18 +3,18 @@
 from moxwell.lab.proxmox.cluster import digest_of, version
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.resources import memory_in_use, node_rows
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimHost
 
 
-def list_nodes(call: ApiCall) -> list[Row]:
+def list_nodes(call: PveCall) -> list[Row]:
     return node_rows(call)
 
 
-def node_status(call: ApiCall) -> Row:
+def node_status(call: PveCall) -> Row:
     host, region = call.host, call.region
     memory = {"total": host.memory, "used": memory_in_use(region)[host.name]}
     memory["free"] = host.memory - memory["used"]
@@ -64,7 +64,7 @@ def _cpuinfo(host: SimHost, major: int) -> Row:
     return info | ({"vendor": "SimulatedVendor", "family": "6"} if major >= 9 else {})
 
 
-def get_time(call: ApiCall) -> Row:
+def get_time(call: PveCall) -> Row:
     now = int(call.now())
     return {
         "time": now,
@@ -73,32 +73,32 @@ def get_time(call: ApiCall) -> Row:
     }
 
 
-def set_time(call: ApiCall) -> None:
+def set_time(call: PveCall) -> None:
     call.host.settings["timezone"] = call.params["timezone"]
 
 
 _DNS = ("search", "dns1", "dns2", "dns3")
 
 
-def get_dns(call: ApiCall) -> Row:
+def get_dns(call: PveCall) -> Row:
     return {name: v for name in _DNS if (v := call.host.settings.get(name)) is not None}
 
 
-def set_dns(call: ApiCall) -> None:
+def set_dns(call: PveCall) -> None:
     for name in _DNS:
         call.host.settings.pop(name, None)
         if name in call.params:
             call.host.settings[name] = call.params[name]
 
 
-def get_config(call: ApiCall) -> Row:
+def get_config(call: PveCall) -> Row:
     kept = {k: v for k, v in call.host.settings.items() if k in _CONFIG}
     if "property" in call.params and call.params["property"] != "all":
         kept = {k: v for k, v in kept.items() if k == call.params["property"]}
     return kept | {"digest": digest_of(kept)} if kept else {}
 
 
-def set_config(call: ApiCall) -> None:
+def set_config(call: PveCall) -> None:
     settings = call.host.settings
     for name in formats.split_list(call.params.get("delete", "")):
         settings.pop(name, None)
@@ -109,7 +109,7 @@ def set_config(call: ApiCall) -> None:
         settings["description"] = call.params["description"].rstrip("\n") + "\n"
 
 
-def power(call: ApiCall) -> None:
+def power(call: PveCall) -> None:
     """Reboot or shut down a node; the clock determines when it is back."""
     power_off = call.runtime.module_data.get("power_host")
     if power_off is not None:

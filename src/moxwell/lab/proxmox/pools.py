@@ -7,14 +7,14 @@ Members are not checked for existence; unknown VMIDs are ignored when the pool i
 from moxwell.lab.proxmox import pvestatd
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.resources import guest_row, storage_row
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimPool
 
 
-def list_pools(call: ApiCall) -> list[Row]:
+def list_pools(call: PveCall) -> list[Row]:
     if "poolid" in call.params:
         pool = _pool(call)
         call.check(f"/pool/{pool.poolid}", "Pool.Audit")
@@ -31,7 +31,7 @@ def _row(pool: SimPool) -> Row:
     return row | ({"comment": pool.comment} if pool.comment is not None else {})
 
 
-def _pool(call: ApiCall, error_prefix: str = "") -> SimPool:
+def _pool(call: PveCall, error_prefix: str = "") -> SimPool:
     poolid = call.params["poolid"]
     pool = call.region.pools.get(poolid)
     if pool is None:
@@ -39,12 +39,12 @@ def _pool(call: ApiCall, error_prefix: str = "") -> SimPool:
     return pool
 
 
-def get_pool(call: ApiCall) -> Row:
+def get_pool(call: PveCall) -> Row:
     pool = _pool(call)
     return _row(pool) | {"members": members(call, pool)}
 
 
-def members(call: ApiCall, pool: SimPool) -> list[Row]:
+def members(call: PveCall, pool: SimPool) -> list[Row]:
     region, requested, rows = call.region, call.get("type"), []
     for vmid in pool.vms:
         guest = region.guests.get(vmid)
@@ -61,7 +61,7 @@ def members(call: ApiCall, pool: SimPool) -> list[Row]:
     return rows
 
 
-def create_pool(call: ApiCall) -> None:
+def create_pool(call: PveCall) -> None:
     poolid, pools = call.params["poolid"], call.region.pools
     if poolid in pools:
         raise die(f"create pool failed: pool '{poolid}' already exists")
@@ -73,7 +73,7 @@ def create_pool(call: ApiCall) -> None:
     pools[poolid] = SimPool(poolid, call.get("comment") or None)
 
 
-def update_pool(call: ApiCall) -> None:
+def update_pool(call: PveCall) -> None:
     pool, error_prefix = _pool(call, "update pools failed: "), "update pools failed: "
     if "comment" in call.params:
         pool.comment = call.params["comment"]
@@ -91,7 +91,7 @@ def update_pool(call: ApiCall) -> None:
         _change_storage(call, pool, name)
 
 
-def _add_guest(call: ApiCall, pool: SimPool, vmid: int) -> None:
+def _add_guest(call: PveCall, pool: SimPool, vmid: int) -> None:
     other = next((p for p in call.region.pools.values() if vmid in p.vms), None)
     if other is pool:
         raise die(f"update pools failed: VM {vmid} is already a pool member")
@@ -104,7 +104,7 @@ def _add_guest(call: ApiCall, pool: SimPool, vmid: int) -> None:
     pool.vms.append(vmid)
 
 
-def _change_storage(call: ApiCall, pool: SimPool, name: str) -> None:
+def _change_storage(call: PveCall, pool: SimPool, name: str) -> None:
     if call.get("delete"):
         if name not in pool.storages:
             raise die(f"update pools failed: Storage '{name}' is not a pool member")
@@ -115,7 +115,7 @@ def _change_storage(call: ApiCall, pool: SimPool, name: str) -> None:
         pool.storages.append(name)
 
 
-def delete_pool(call: ApiCall) -> None:
+def delete_pool(call: PveCall) -> None:
     pool, region = _pool(call, "delete pool failed: "), call.region
     holds = [
         *(f"pool '{p}'" for p in sorted(region.pools) if p.startswith(f"{pool.poolid}/")),

@@ -9,7 +9,7 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE
 from moxwell.lab.proxmox.errors import FormatError, die, param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimGuest
@@ -22,34 +22,34 @@ def job_id(value: str) -> None:
         raise FormatError(f"invalid replication job id '{value}'\n")
 
 
-def _visible(call: ApiCall, row: Row) -> bool:
+def _visible(call: PveCall, row: Row) -> bool:
     return call.has_privileges(f"/vms/{row['guest']}", "VM.Audit")
 
 
-def _row(call: ApiCall, ident: str) -> Row:
+def _row(call: PveCall, ident: str) -> Row:
     jobs = call.region.replication
     guest = call.region.guests.get(jobs[ident]["guest"])
     row = {"id": ident, "digest": digest_of(jobs), **jobs[ident]}
     return row | ({"vmtype": guest.kind, "source": guest.node} if guest else {})
 
 
-def list_jobs(call: ApiCall) -> list[Row]:
+def list_jobs(call: PveCall) -> list[Row]:
     jobs = call.region.replication
     return [_row(call, ident) for ident, row in jobs.items() if _visible(call, row)]
 
 
-def _find(call: ApiCall, text: str = "no such replication job '{}'") -> str:
+def _find(call: PveCall, text: str = "no such replication job '{}'") -> str:
     ident: str = call.params["id"]
     if ident not in call.region.replication:
         raise die(text.format(ident))
     return ident
 
 
-def get_job(call: ApiCall) -> Row:
+def get_job(call: PveCall) -> Row:
     return _row(call, _find(call))
 
 
-def create_job(call: ApiCall) -> None:
+def create_job(call: PveCall) -> None:
     region, ident, target = call.region, call.params["id"], call.params["target"]
     number, _, sequence = ident.partition("-")
     guest = region.guests.get(int(number))
@@ -71,7 +71,7 @@ def create_job(call: ApiCall) -> None:
     region.replication[ident] = row
 
 
-def replicatable(call: ApiCall, guest: SimGuest) -> list[str]:
+def replicatable(call: PveCall, guest: SimGuest) -> list[str]:
     """The drives on ZFS that are not excluded from replication."""
     found = []
     for key, value in guest.conf.items():
@@ -82,7 +82,7 @@ def replicatable(call: ApiCall, guest: SimGuest) -> list[str]:
     return found
 
 
-def update_job(call: ApiCall) -> None:
+def update_job(call: PveCall) -> None:
     ident = _find(call, "no such job '{}'")
     row, jobs = call.region.replication[ident], call.region.replication
     if call.params.get("digest", digest_of(jobs)) != digest_of(jobs):
@@ -92,39 +92,39 @@ def update_job(call: ApiCall) -> None:
     row.update({k: v for k, v in call.params.items() if k not in {"id", "delete", "digest"}})
 
 
-def delete_job(call: ApiCall) -> None:
+def delete_job(call: PveCall) -> None:
     if call.get("keep") and call.get("force"):
         raise param_error({"keep": "conflicts with parameter 'force'"})
     del call.region.replication[_find(call, "no such job '{}'")]
 
 
-def node_jobs(call: ApiCall) -> list[Row]:
+def node_jobs(call: PveCall) -> list[Row]:
     rows = [r for r in list_jobs(call) if r.get("source") == call.node]
     wanted = call.get("guest")
     return [_state(call, r) for r in rows if wanted in {None, r["guest"]}]
 
 
-def _state(call: ApiCall, row: Row) -> Row:
+def _state(call: PveCall, row: Row) -> Row:
     """The state of a job; its last run is the last scheduled time."""
     now = int(call.now())
     state: dict[str, Any] = {"last_sync": now - now % 900, "last_try": now - now % 900}
     return row | state | {"next_sync": now - now % 900 + 900, "fail_count": 0, "duration": 1.0}
 
 
-def index(call: ApiCall) -> list[Row]:
+def index(call: PveCall) -> list[Row]:
     return [{"name": "schedule_now"}, {"name": "log"}, {"name": "status"}]
 
 
-def job_status(call: ApiCall) -> Row:
+def job_status(call: PveCall) -> Row:
     return _state(call, _row(call, _find(call)))
 
 
-def job_log(call: ApiCall) -> list[Row]:
+def job_log(call: PveCall) -> list[Row]:
     _find(call)
     return [{"n": 1, "t": "no content"}]
 
 
-def schedule_now(call: ApiCall) -> None:
+def schedule_now(call: PveCall) -> None:
     _find(call)
 
 

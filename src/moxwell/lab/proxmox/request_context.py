@@ -1,7 +1,7 @@
 """
 The context of one API call, passed to every handler.
 
-:class:`ApiCall` holds the caller, the converted parameters, the state of the region and its
+:class:`PveCall` holds the caller, the converted parameters, the state of the region and its
 :class:`RegionRuntime` (clock, workers, lock files, guest operating systems). Handlers check
 permissions through it and do not read users or ACLs themselves.
 """
@@ -63,7 +63,7 @@ class UploadedFile:
 
 
 @dataclass(slots=True)
-class ApiCall:
+class PveCall:
     """One verified request."""
 
     runtime: RegionRuntime

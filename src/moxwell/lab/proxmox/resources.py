@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from moxwell.lab.proxmox import pvestatd
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import (
@@ -26,7 +26,7 @@ from moxwell.lab.proxmox.state import (
 )
 
 
-def list_resources(call: ApiCall) -> list[Any]:
+def list_resources(call: PveCall) -> list[Any]:
     requested = call.get("type")
     rows: list[Any] = []
     if requested is None:
@@ -44,17 +44,17 @@ def list_resources(call: ApiCall) -> list[Any]:
     return rows
 
 
-def pool_rows(call: ApiCall) -> Iterator[Row]:
+def pool_rows(call: PveCall) -> Iterator[Row]:
     for name in call.region.pools:
         if call.has_privileges(f"/pool/{name}", "Pool.Audit"):
             yield {"id": f"/pool/{name}", "pool": name, "type": "pool"}
 
 
-def pools_by_vmid(call: ApiCall) -> dict[int, str]:
+def pools_by_vmid(call: PveCall) -> dict[int, str]:
     return {vmid: pool.poolid for pool in call.region.pools.values() for vmid in pool.vms}
 
 
-def guest_rows(call: ApiCall, only: set[int] | None = None) -> Iterator[Row]:
+def guest_rows(call: PveCall, only: set[int] | None = None) -> Iterator[Row]:
     """One row per guest that the caller may audit."""
     region, now, pools = call.region, call.now(), pools_by_vmid(call)
     resources = region.ha.resources.values()
@@ -114,12 +114,12 @@ def guest_row(guest: SimGuest, statd: StatdStatus | None, now: float, status_val
 _NO_USAGE = {"disk": 0, "netin": 0, "netout": 0, "diskread": 0, "diskwrite": 0}
 
 
-def node_rows(call: ApiCall, *, full: bool = False) -> list[Row]:
+def node_rows(call: PveCall, *, full: bool = False) -> list[Row]:
     used = memory_in_use(call.region)
     return [node_row(call, host, used, full=full) for host in call.region.hosts.values()]
 
 
-def node_row(call: ApiCall, host: SimHost, used: dict[str, int], *, full: bool = False) -> Row:
+def node_row(call: PveCall, host: SimHost, used: dict[str, int], *, full: bool = False) -> Row:
     """A node as in /nodes and /cluster/resources; usage only if the caller may audit it."""
     row: Row = {"id": f"node/{host.name}", "node": host.name, "type": "node"}
     row |= {"status": "online" if host.online else "offline"}
@@ -148,7 +148,7 @@ def memory_in_use(region: SimRegion) -> dict[str, int]:
     return {name: min(used[name], host.memory) for name, host in region.hosts.items()}
 
 
-def storage_rows(call: ApiCall, names: set[str] | None = None) -> Iterator[Row]:
+def storage_rows(call: PveCall, names: set[str] | None = None) -> Iterator[Row]:
     for storage in call.region.storages.values():
         if names is not None and storage.name not in names:
             continue
@@ -160,7 +160,7 @@ def storage_rows(call: ApiCall, names: set[str] | None = None) -> Iterator[Row]:
                 yield storage_row(call, storage, host, everywhere)
 
 
-def storage_row(call: ApiCall, storage: SimStorage, host: SimHost, used: int | None = None) -> Row:
+def storage_row(call: PveCall, storage: SimStorage, host: SimHost, used: int | None = None) -> Row:
     """``used`` avoids summing a shared storage once per node."""
     status_valid = pvestatd.is_status_valid(host, call.now())
     row: Row = {
@@ -179,7 +179,7 @@ def storage_row(call: ApiCall, storage: SimStorage, host: SimHost, used: int | N
     return row
 
 
-def network_rows(call: ApiCall, requested: str | None) -> Iterator[Row]:
+def network_rows(call: PveCall, requested: str | None) -> Iterator[Row]:
     """SDN zones: type ``sdn`` on 8, type ``network`` on 9."""
     if call.major >= 9 and requested == "sdn":
         return

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moxwell.lab.proxmox.request_context import ApiCall
+    from moxwell.lab.proxmox.request_context import PveCall
 
 Checker = Callable[[str], object]  # raises FormatError; PVE prefixes "invalid format - "
-Check = Callable[["ApiCall"], None]  # raises PveException 403
-Handler = Callable[["ApiCall"], Any]  # may be async; returns JSON data
+Check = Callable[["PveCall"], None]  # raises PveException 403
+Handler = Callable[["PveCall"], Any]  # may be async; returns JSON data
 
 
 @dataclass(frozen=True, slots=True)

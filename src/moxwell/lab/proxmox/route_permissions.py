@@ -8,20 +8,20 @@ from the parameters; the check fails if one is missing.
 import re
 
 from moxwell.lab.proxmox.errors import PveException, forbidden
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import Check
 
 _PLACE = re.compile(r"\{([\w-]+)\}")
 
 
-def anyone(call: ApiCall) -> None:
+def anyone(call: PveCall) -> None:
     """Any authenticated user; the handler may check further."""
 
 
 def perm(template: str, *privs: str, any_of: bool = False, needs: str | None = None) -> Check:
     """All (or any) of the privileges on a path; fails if the parameter ``needs`` is missing."""
 
-    def check(call: ApiCall) -> None:
+    def check(call: PveCall) -> None:
         if needs is not None and needs not in call.params:
             raise forbidden()
         call.check(fill(template, call), *privs, any_of=any_of)
@@ -32,7 +32,7 @@ def perm(template: str, *privs: str, any_of: bool = False, needs: str | None = N
 def both(*checks: Check) -> Check:
     """All checks must pass."""
 
-    def check(call: ApiCall) -> None:
+    def check(call: PveCall) -> None:
         for one in checks:
             one(call)
 
@@ -42,7 +42,7 @@ def both(*checks: Check) -> Check:
 def either(*checks: Check) -> Check:
     """One check must pass; the error does not say which failed."""
 
-    def check(call: ApiCall) -> None:
+    def check(call: PveCall) -> None:
         for one in checks:
             try:
                 one(call)
@@ -54,7 +54,7 @@ def either(*checks: Check) -> Check:
     return check
 
 
-def is_self(call: ApiCall) -> None:
+def is_self(call: PveCall) -> None:
     """The caller is the user in the path or parameter; a token never is."""
     if call.params.get("userid") != call.authid:
         raise forbidden()
@@ -63,7 +63,7 @@ def is_self(call: ApiCall) -> None:
 def user_group(*privs: str, groups: str = "") -> Check:
     """A privilege on a group of the user; ``groups`` returns the groups that a request may name."""
 
-    def check(call: ApiCall) -> None:
+    def check(call: PveCall) -> None:
         known = call.params.get("userid") in call.region.access.users
         if groups != "create" and not known:
             raise PveException(500, f"no such user ('{call.params.get('userid')}')")
@@ -89,13 +89,13 @@ def user_group(*privs: str, groups: str = "") -> Check:
     return check
 
 
-def realm_allocate(call: ApiCall) -> None:
+def realm_allocate(call: PveCall) -> None:
     """Realm.AllocateUser on the realm of the user."""
     realm = str(call.params.get("userid", "")).rpartition("@")[2]
     call.check(f"/access/realm/{realm}", "Realm.AllocateUser")
 
 
-def fill(template: str, call: ApiCall) -> str:
+def fill(template: str, call: PveCall) -> str:
     """Replace the placeholders of a template with parameters of the call."""
 
     def one(match: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST, NODE, STORAGE
 from moxwell.lab.proxmox.errors import FormatError, die, param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimStorage
@@ -28,7 +28,7 @@ from moxwell.lab.proxmox.storage_types import (
 _SEE = ("Datastore.Audit", "Datastore.AllocateSpace")
 
 
-def config_row(call: ApiCall, storage: SimStorage) -> Row:
+def config_row(call: PveCall, storage: SimStorage) -> Row:
     return {
         "storage": storage.name,
         "type": storage.type,
@@ -37,11 +37,11 @@ def config_row(call: ApiCall, storage: SimStorage) -> Row:
     }
 
 
-def config_digest(call: ApiCall) -> str:
+def config_digest(call: PveCall) -> str:
     return digest_of({s.name: (s.type, s.options) for s in call.region.storages.values()})
 
 
-def list_config(call: ApiCall) -> list[Row]:
+def list_config(call: PveCall) -> list[Row]:
     return [
         config_row(call, storage)
         for storage in call.region.storages.values()
@@ -50,18 +50,18 @@ def list_config(call: ApiCall) -> list[Row]:
     ]
 
 
-def find(call: ApiCall, name: str, error_prefix: str = "") -> SimStorage:
+def find(call: PveCall, name: str, error_prefix: str = "") -> SimStorage:
     storage = call.region.storages.get(name)
     if storage is None:
         raise die(f"{error_prefix}storage '{name}' does not exist")
     return storage
 
 
-def get_config(call: ApiCall) -> Row:
+def get_config(call: PveCall) -> Row:
     return config_row(call, find(call, call.params["storage"]))
 
 
-def create(call: ApiCall) -> Row:
+def create(call: PveCall) -> Row:
     name, kind = call.params.pop("storage"), call.params.pop("type")
     options = _stored(call.params)
     required, allowed = TYPES[kind]
@@ -100,7 +100,7 @@ def _stored(params: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def update(call: ApiCall) -> Row:
+def update(call: PveCall) -> Row:
     error_prefix = "update storage failed: "
     storage = find(call, call.params.pop("storage"), error_prefix)
     digest = call.params.get("digest")
@@ -131,7 +131,7 @@ def update(call: ApiCall) -> Row:
     return {"storage": storage.name, "type": storage.type}
 
 
-def delete(call: ApiCall) -> None:
+def delete(call: PveCall) -> None:
     storage = find(call, call.params["storage"], "delete storage failed: ")
     del call.region.storages[storage.name]
     access = call.region.access
@@ -158,7 +158,7 @@ def node_row(storage: SimStorage, node: str) -> Row:
     return row
 
 
-def list_node(call: ApiCall) -> list[Row]:
+def list_node(call: PveCall) -> list[Row]:
     wanted = call.get("storage")
     if wanted is not None and wanted not in call.region.storages:
         raise param_error({"storage": "No such storage."})
@@ -172,7 +172,7 @@ def list_node(call: ApiCall) -> list[Row]:
     return rows
 
 
-def _listed(call: ApiCall, storage: SimStorage) -> bool:
+def _listed(call: PveCall, storage: SimStorage) -> bool:
     kinds = set(formats.split_list(call.get("content", "")))
     target = call.get("target")
     return (
@@ -184,7 +184,7 @@ def _listed(call: ApiCall, storage: SimStorage) -> bool:
     )
 
 
-def node_status(call: ApiCall) -> Row:
+def node_status(call: PveCall) -> Row:
     storage = call.region.storages.get(call.params["storage"])
     if storage is None:
         raise param_error({"storage": "No such storage."})

@@ -12,7 +12,7 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema.formats import split_list, vmid
 from moxwell.lab.proxmox.config_schema.params import NODE
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.request_context import ApiCall, PagedList
+from moxwell.lab.proxmox.request_context import PagedList, PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import Row, SimTask
@@ -43,7 +43,7 @@ def _ended(task: SimTask) -> Row:
     return row(task) | {"endtime": task.endtime, "status": task.exitstatus}
 
 
-def list_tasks(call: ApiCall) -> PagedList:
+def list_tasks(call: PveCall) -> PagedList:
     source = call.get("source", "archive")
     found: list[Row] = []
     for task in reversed(call.region.tasks.values()):
@@ -57,7 +57,7 @@ def list_tasks(call: ApiCall) -> PagedList:
     return PagedList(found[start : start + limit], len(found) or None)
 
 
-def _wanted(call: ApiCall, task: SimTask) -> bool:
+def _wanted(call: PveCall, task: SimTask) -> bool:
     p = call.params
     if not _is_own(call, task.user) and not call.has_privileges(f"/nodes/{call.node}", "Sys.Audit"):
         return False
@@ -72,7 +72,7 @@ def _wanted(call: ApiCall, task: SimTask) -> bool:
     )
 
 
-def _kinds(call: ApiCall) -> list[str]:
+def _kinds(call: PveCall) -> list[str]:
     return split_list(call.params["statusfilter"].lower())
 
 
@@ -84,7 +84,7 @@ def _kind(task: SimTask) -> str:
     return "warning" if task.exitstatus.startswith("WARNINGS: ") else "error"
 
 
-def find_task(call: ApiCall) -> SimTask | None:
+def find_task(call: PveCall) -> SimTask | None:
     """
     The task of the path if it ran on this node; raises for an invalid UPID or a missing permission.
     """
@@ -98,7 +98,7 @@ def find_task(call: ApiCall) -> SimTask | None:
     return task if task is not None and task.node == call.node else None
 
 
-def _is_own(call: ApiCall, owner: str) -> bool:
+def _is_own(call: PveCall, owner: str) -> bool:
     """
     Whether a task belongs to the caller; a token also owns the tasks of its user, but not vice
     versa.
@@ -108,11 +108,11 @@ def _is_own(call: ApiCall, owner: str) -> bool:
     return call.token is None and owner.partition("!")[0] == call.user
 
 
-def index(call: ApiCall) -> list[Row]:
+def index(call: PveCall) -> list[Row]:
     return [{"name": "log"}, {"name": "status"}]
 
 
-def status(call: ApiCall) -> Row:
+def status(call: PveCall) -> Row:
     task = find_task(call)
     if task is None:
         raise param_error({"upid": "no such task"})
@@ -120,7 +120,7 @@ def status(call: ApiCall) -> Row:
     return shown if task.running else shown | {"exitstatus": task.exitstatus}
 
 
-def log(call: ApiCall) -> PagedList:
+def log(call: PveCall) -> PagedList:
     task = find_task(call)
     if task is None:
         line = {"n": 1, "t": MISSING}
@@ -134,7 +134,7 @@ def log(call: ApiCall) -> PagedList:
     return PagedList([{"n": start + n, "t": t} for n, t in enumerate(lines, 1)], len(task.log))
 
 
-def stop(call: ApiCall) -> None:
+def stop(call: PveCall) -> None:
     upid = call.params["upid"]
     match = _UPID.match(upid)
     if not match:
@@ -147,7 +147,7 @@ def stop(call: ApiCall) -> None:
     call.runtime.workers.stop(upid)
 
 
-def recent(call: ApiCall) -> list[Row]:
+def recent(call: PveCall) -> list[Row]:
     rows: list[Row] = []
     for task in reversed(call.region.tasks.values()):
         if task.user.partition("!")[0] != call.authid and not call.has_privileges("/", "Sys.Audit"):

@@ -8,7 +8,7 @@ import pytest
 from moxwell.lab.proxmox import state_file
 from moxwell.lab.proxmox.builtin_shell import ShellEnvironment, run
 from moxwell.lab.proxmox.engine import Engine
-from moxwell.lab.proxmox.guest import AgentNotRunning, GuestVm
+from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
 from moxwell.lab.proxmox.message import SimRequest
 from moxwell.testing.loop import LoopClock, run_virtual
 from support.simulator_session import SimulatorSession, run_session
@@ -36,7 +36,7 @@ class Recorder:
             return {"host-name": vm.name}
         if command in ("ping", "shutdown"):
             return {}
-        raise AgentNotRunning
+        raise GuestAgentNotRunning
 
     def handles_shutdown(self, vm: GuestVm) -> bool:
         return True

@@ -7,14 +7,14 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import perm
 
 TYPES = ("ad", "ldap", "openid", "pam", "pve")
 
 
-def create(call: ApiCall) -> None:
+def create(call: PveCall) -> None:
     error_prefix, realms = "add auth server failed: ", call.region.access.realms
     realm, kind = call.params.pop("realm"), call.params["type"]
     if realm in realms:
@@ -28,7 +28,7 @@ def create(call: ApiCall) -> None:
     realms[realm] = dict(call.params)
 
 
-def update(call: ApiCall) -> None:
+def update(call: PveCall) -> None:
     error_prefix, realms = "update auth server failed: ", call.region.access.realms
     realm = call.params.pop("realm")
     if realm not in realms:
@@ -42,7 +42,7 @@ def update(call: ApiCall) -> None:
     realms[realm].update(new)
 
 
-def delete(call: ApiCall) -> None:
+def delete(call: PveCall) -> None:
     realm, realms = call.params["realm"], call.region.access.realms
     if realm not in realms:
         raise die(f"delete auth server failed: authentication domain '{realm}' does not exist")

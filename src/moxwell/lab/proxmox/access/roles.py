@@ -16,7 +16,7 @@ from moxwell.lab.proxmox.access.permissions import (
 from moxwell.lab.proxmox.access.privileges import all_privileges, builtin_roles
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import FormatError, PveException, die, param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import SimAccess, SimAcl, SimGroup
@@ -41,12 +41,12 @@ def _role_row(roleid: str, privs: list[str], special: int) -> dict[str, Any]:
     return {"roleid": roleid, "privs": ",".join(sorted(privs)), "special": special}
 
 
-def list_roles(call: ApiCall) -> list[dict[str, Any]]:
+def list_roles(call: PveCall) -> list[dict[str, Any]]:
     own = [_role_row(name, privs, 0) for name, privs in call.region.access.roles.items()]
     return own + [_role_row(n, list(p), 1) for n, p in builtin_roles(call.major).items()]
 
 
-def create_role(call: ApiCall) -> None:
+def create_role(call: PveCall) -> None:
     roleid, roles = call.params["roleid"], call.region.access.roles
     if roleid.upper().startswith("PVE"):
         text = "cannot use role ID starting with the (case-insensitive) 'PVE' namespace"
@@ -56,7 +56,7 @@ def create_role(call: ApiCall) -> None:
     roles[roleid] = sorted(set(formats.split_list(call.get("privs", ""))))
 
 
-def get_role(call: ApiCall) -> dict[str, int]:
+def get_role(call: PveCall) -> dict[str, int]:
     roleid = call.params["roleid"]
     privs = builtin_roles(call.major).get(roleid)
     found = call.region.access.roles.get(roleid) if privs is None else sorted(privs)
@@ -65,7 +65,7 @@ def get_role(call: ApiCall) -> dict[str, int]:
     return dict.fromkeys(found, 1)
 
 
-def _own_role(call: ApiCall, error_prefix: str, verb: str) -> str:
+def _own_role(call: PveCall, error_prefix: str, verb: str) -> str:
     roleid: str = call.params["roleid"]
     if roleid in builtin_roles(call.major):
         raise die(f"auto-generated role '{roleid}' cannot be {verb}")
@@ -74,14 +74,14 @@ def _own_role(call: ApiCall, error_prefix: str, verb: str) -> str:
     return roleid
 
 
-def update_role(call: ApiCall) -> None:
+def update_role(call: PveCall) -> None:
     roleid = _own_role(call, "update role", "modified")
     roles = call.region.access.roles
     new = formats.split_list(call.get("privs", ""))
     roles[roleid] = sorted({*(roles[roleid] if call.get("append") else ()), *new})
 
 
-def delete_role(call: ApiCall) -> None:
+def delete_role(call: PveCall) -> None:
     roleid = _own_role(call, "delete role", "deleted")
     access = call.region.access
     del access.roles[roleid]
@@ -91,7 +91,7 @@ def delete_role(call: ApiCall) -> None:
 # ---------------------------------------------------------------- groups
 
 
-def list_groups(call: ApiCall) -> list[dict[str, Any]]:
+def list_groups(call: PveCall) -> list[dict[str, Any]]:
     privs = ("User.Modify", "Sys.Audit", "Group.Allocate")
     return [
         _group_row(group)
@@ -105,20 +105,20 @@ def _group_row(group: SimGroup) -> dict[str, Any]:
     return row | ({"comment": group.comment} if group.comment is not None else {})
 
 
-def create_group(call: ApiCall) -> None:
+def create_group(call: PveCall) -> None:
     groupid, groups = call.params["groupid"], call.region.access.groups
     if groupid in groups:
         raise die(f"create group failed: group '{groupid}' already exists")
     groups[groupid] = SimGroup(groupid, call.get("comment"))
 
 
-def get_group(call: ApiCall) -> dict[str, Any]:
+def get_group(call: PveCall) -> dict[str, Any]:
     group = _group(call, "")
     row: dict[str, Any] = {"members": list(group.users)}
     return row | ({"comment": group.comment} if group.comment is not None else {})
 
 
-def _group(call: ApiCall, error_prefix: str) -> SimGroup:
+def _group(call: PveCall, error_prefix: str) -> SimGroup:
     groupid = call.params["groupid"]
     group = call.region.access.groups.get(groupid)
     if group is None:
@@ -126,13 +126,13 @@ def _group(call: ApiCall, error_prefix: str) -> SimGroup:
     return group
 
 
-def update_group(call: ApiCall) -> None:
+def update_group(call: PveCall) -> None:
     group = _group(call, "update group failed: ")
     if "comment" in call.params:
         group.comment = call.params["comment"]
 
 
-def delete_group(call: ApiCall) -> None:
+def delete_group(call: PveCall) -> None:
     group = _group(call, "delete group failed: ")
     access = call.region.access
     del access.groups[group.groupid]
@@ -142,7 +142,7 @@ def delete_group(call: ApiCall) -> None:
 # ---------------------------------------------------------------- acl
 
 
-def list_acl(call: ApiCall) -> list[dict[str, Any]]:
+def list_acl(call: PveCall) -> list[dict[str, Any]]:
     everything = call.has_privileges("/access", "Sys.Audit")
     return [
         {
@@ -166,12 +166,12 @@ def _modifiers(path: str) -> tuple[str, ...]:
     return ("Permissions.Modify",)
 
 
-def may_modify(call: ApiCall) -> None:
+def may_modify(call: PveCall) -> None:
     path = normalize_path(str(call.params.get("path", "/")))
     call.check(path, *_modifiers(path), any_of=True)
 
 
-def update_acl(call: ApiCall) -> None:
+def update_acl(call: PveCall) -> None:
     path = normalize_path(call.params["path"])
     if not any(name in call.params for name in ("users", "groups", "tokens")):
         text = "either 'users', 'groups' or 'tokens' is required."
@@ -186,7 +186,7 @@ def update_acl(call: ApiCall) -> None:
             _put(call, SimAcl(path, kind, name, role, call.get("propagate", 1)))
 
 
-def _check_subset(call: ApiCall, path: str, role: str) -> None:
+def _check_subset(call: PveCall, path: str, role: str) -> None:
     """A caller without Permissions.Modify may grant only privileges that it has itself."""
     if call.has_privileges(path, "Permissions.Modify"):
         return
@@ -204,7 +204,7 @@ def _check_subset(call: ApiCall, path: str, role: str) -> None:
             raise param_error({"role": f"Cannot add role '{role}' with propagation - {more}"})
 
 
-def _named(call: ApiCall) -> list[tuple[str, str]]:
+def _named(call: PveCall) -> list[tuple[str, str]]:
     access, found = call.region.access, []
     for group in formats.split_list(call.get("groups", "")):
         if group not in access.groups:
@@ -222,7 +222,7 @@ def _named(call: ApiCall) -> list[tuple[str, str]]:
     return found
 
 
-def _put(call: ApiCall, new: SimAcl) -> None:
+def _put(call: PveCall, new: SimAcl) -> None:
     access: SimAccess = call.region.access
     same = (new.path, new.type, new.ugid, new.roleid)
     access.acl = [a for a in access.acl if (a.path, a.type, a.ugid, a.roleid) != same]

@@ -13,7 +13,7 @@ from moxwell.lab.proxmox.access.privileges import all_privileges
 from moxwell.lab.proxmox.access.roles import priv_list
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import PveException, forbidden, param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm, realm_allocate, user_group
 
@@ -29,7 +29,7 @@ _AREAS = {
 _PATHS = ("/", "/nodes", "/access/groups", "/vms", "/storage", "/sdn", "/mapping")
 
 
-async def login(call: ApiCall) -> dict[str, Any]:
+async def login(call: PveCall) -> dict[str, Any]:
     region, name = call.region, str(call.params["username"])
     userid = f"{name}@{call.params['realm']}" if "realm" in call.params else name
     if not auth.is_valid_password(region, userid, call.params["password"], call.now()):
@@ -45,13 +45,13 @@ async def login(call: ApiCall) -> dict[str, Any]:
     return answer
 
 
-def _check_privs(call: ApiCall, userid: str) -> None:
+def _check_privs(call: PveCall, userid: str) -> None:
     granted = permissions.CallerPermissions(call.region, userid).on(call.params["path"])
     if not all(p in granted for p in formats.split_list(call.params.get("privs", ""))):
         raise PveException(401, "authentication failure")
 
 
-def capabilities(call: ApiCall, userid: str) -> dict[str, dict[str, int]]:
+def capabilities(call: PveCall, userid: str) -> dict[str, dict[str, int]]:
     """The privileges of a user on any path, by area."""
     region, found = call.region, set()
     if userid == "root@pam":
@@ -66,7 +66,7 @@ def capabilities(call: ApiCall, userid: str) -> dict[str, dict[str, int]]:
     }
 
 
-def change_password(call: ApiCall) -> None:
+def change_password(call: PveCall) -> None:
     userid, own = call.params["userid"], "confirmation-password"
     user = call.region.access.users.get(userid)
     if user is None:
@@ -83,14 +83,14 @@ def change_password(call: ApiCall) -> None:
     user.password = call.params["password"]
 
 
-def may_change_password(call: ApiCall) -> None:
+def may_change_password(call: PveCall) -> None:
     if call.params.get("userid") == call.user:
         return
     realm_allocate(call)
     user_group("User.Modify")(call)
 
 
-def own_permissions(call: ApiCall) -> dict[str, Any]:
+def own_permissions(call: PveCall) -> dict[str, Any]:
     requested = call.get("userid", call.authid)
     user, _, token = requested.partition("!")
     if requested != call.authid and not (token and user == call.authid):
@@ -101,11 +101,11 @@ def own_permissions(call: ApiCall) -> dict[str, Any]:
     return permissions.effective_permissions(call.region, user, token or None)
 
 
-def realms(call: ApiCall) -> list[dict[str, Any]]:
+def realms(call: PveCall) -> list[dict[str, Any]]:
     return [{"realm": name, **row} for name, row in call.region.access.realms.items()]
 
 
-def one_realm(call: ApiCall) -> dict[str, Any]:
+def one_realm(call: PveCall) -> dict[str, Any]:
     realm = call.params["realm"]
     row = call.region.access.realms.get(realm)
     if row is None:
@@ -113,7 +113,7 @@ def one_realm(call: ApiCall) -> dict[str, Any]:
     return dict(row)
 
 
-def empty_ticket(call: ApiCall) -> None:
+def empty_ticket(call: PveCall) -> None:
     """GET /access/ticket: returns nothing, as in PVE."""
     if call.user == "nobody":
         raise forbidden()

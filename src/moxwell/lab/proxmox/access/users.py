@@ -11,7 +11,7 @@ from uuid import UUID
 from moxwell.lab.proxmox.access.tickets import PASSWORD, USERID
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import (
     anyone,
@@ -35,7 +35,7 @@ def _row(user: SimUser) -> dict[str, Any]:
     return row | {k: v for k in _TEXTS if (v := getattr(user, k))}
 
 
-def _groups(call: ApiCall, userid: str) -> list[str]:
+def _groups(call: PveCall, userid: str) -> list[str]:
     return [g.groupid for g in call.region.access.groups.values() if userid in g.users]
 
 
@@ -44,7 +44,7 @@ def _token_row(token: SimToken) -> dict[str, Any]:
     return row | ({"comment": token.comment} if token.comment is not None else {})
 
 
-def list_users(call: ApiCall) -> list[dict[str, Any]]:
+def list_users(call: PveCall) -> list[dict[str, Any]]:
     access, rows = call.region.access, []
     for user in access.users.values():
         if "enabled" in call.params and bool(user.enable) != bool(call.params["enabled"]):
@@ -61,7 +61,7 @@ def list_users(call: ApiCall) -> list[dict[str, Any]]:
     return rows
 
 
-def _may_see(call: ApiCall, userid: str) -> bool:
+def _may_see(call: PveCall, userid: str) -> bool:
     privs = ("User.Modify", "Sys.Audit")
     if call.has_privileges("/access/groups", *privs, any_of=True):
         return True
@@ -71,7 +71,7 @@ def _may_see(call: ApiCall, userid: str) -> bool:
     )
 
 
-def create_user(call: ApiCall) -> None:
+def create_user(call: PveCall) -> None:
     userid, access = call.params["userid"], call.region.access
     if userid in access.users:
         raise die(f"create user failed: user '{userid}' already exists")
@@ -86,19 +86,19 @@ def create_user(call: ApiCall) -> None:
         access.groups[group].users.append(userid)
 
 
-def _write(call: ApiCall, user: SimUser) -> None:
+def _write(call: PveCall, user: SimUser) -> None:
     for name in (*_TEXTS, "enable", "expire"):
         if name in call.params:
             setattr(user, name, call.params[name])
 
 
-def get_user(call: ApiCall) -> dict[str, Any]:
+def get_user(call: PveCall) -> dict[str, Any]:
     user = _user(call)
     tokens = {t.tokenid: _token_row(t) for t in user.tokens.values()}
     return _row(user) | {"groups": _groups(call, user.userid), "tokens": tokens or None}
 
 
-def _user(call: ApiCall) -> SimUser:
+def _user(call: PveCall) -> SimUser:
     userid = call.params["userid"]
     user = call.region.access.users.get(userid)
     if user is None:
@@ -106,7 +106,7 @@ def _user(call: ApiCall) -> SimUser:
     return user
 
 
-def update_user(call: ApiCall) -> None:
+def update_user(call: PveCall) -> None:
     user, access = _user(call), call.region.access
     _write(call, user)
     if "groups" not in call.params:
@@ -122,7 +122,7 @@ def update_user(call: ApiCall) -> None:
             group.users.remove(user.userid)
 
 
-def delete_user(call: ApiCall) -> None:
+def delete_user(call: PveCall) -> None:
     userid, access = call.params["userid"], call.region.access
     access.users.pop(userid, None)
     for group in access.groups.values():
@@ -137,22 +137,22 @@ def delete_user(call: ApiCall) -> None:
 # ---------------------------------------------------------------- tokens
 
 
-def list_tokens(call: ApiCall) -> list[dict[str, Any]]:
+def list_tokens(call: PveCall) -> list[dict[str, Any]]:
     return [{"tokenid": t.tokenid, **_token_row(t)} for t in _user(call).tokens.values()]
 
 
-def _token(call: ApiCall) -> SimToken:
+def _token(call: PveCall) -> SimToken:
     user, tokenid = _user(call), call.params["tokenid"]
     if tokenid not in user.tokens:
         raise die(f"no such token '{tokenid}' for user '{user.userid}'")
     return user.tokens[tokenid]
 
 
-def get_token(call: ApiCall) -> dict[str, Any]:
+def get_token(call: PveCall) -> dict[str, Any]:
     return _token_row(_token(call))
 
 
-def create_token(call: ApiCall) -> dict[str, Any]:
+def create_token(call: PveCall) -> dict[str, Any]:
     user, tokenid = _user(call), call.params["tokenid"]
     if tokenid in user.tokens:
         raise param_error({"tokenid": "Token already exists."})
@@ -164,12 +164,12 @@ def create_token(call: ApiCall) -> dict[str, Any]:
     return {"full-tokenid": f"{user.userid}!{tokenid}", "value": secret, "info": info}
 
 
-def _as_sent(call: ApiCall) -> dict[str, Any]:
+def _as_sent(call: PveCall) -> dict[str, Any]:
     names = ("privsep", "expire", "comment")
     return {name: call.given[name] for name in names if name in call.given}
 
 
-def update_token(call: ApiCall) -> dict[str, Any]:
+def update_token(call: PveCall) -> dict[str, Any]:
     token = _token(call)
     for name in ("privsep", "expire", "comment"):
         if name in call.params:
@@ -185,7 +185,7 @@ def update_token(call: ApiCall) -> dict[str, Any]:
     return shown
 
 
-def delete_token(call: ApiCall) -> None:
+def delete_token(call: PveCall) -> None:
     token, user, access = _token(call), _user(call), call.region.access
     del user.tokens[token.tokenid]
     full = f"{user.userid}!{token.tokenid}"

@@ -19,7 +19,7 @@ from moxwell.lab.proxmox.firewall.scopes import (
     with_digest,
 )
 from moxwell.lab.proxmox.firewall.sets import set_routes
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Handler, Param
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import Row
@@ -28,7 +28,7 @@ _POS = {"pos": Param("integer", minimum=0)}
 
 
 def _list_rules(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> list[Row]:
+    def handler(call: PveCall) -> list[Row]:
         found = scope.find(call).rules
         return with_digest([{"pos": n, **rule} for n, rule in enumerate(found)], found)
 
@@ -36,7 +36,7 @@ def _list_rules(scope: FirewallScope) -> Handler:
 
 
 def _get_rule(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> Row:
+    def handler(call: PveCall) -> Row:
         found, pos = scope.find(call).rules, call.params["pos"]
         return {**rules.at(found, pos), "pos": str(pos), "digest": digest(found)}
 
@@ -44,7 +44,7 @@ def _get_rule(scope: FirewallScope) -> Handler:
 
 
 def _create_rule(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         firewall = scope.find(call)
         check_digest(call, digest(firewall.rules))
         firewall.rules.insert(0, rules.make(call.region, scope.env, firewall, call.params))
@@ -53,7 +53,7 @@ def _create_rule(scope: FirewallScope) -> Handler:
 
 
 def _update_rule(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         firewall, pos = scope.find(call), call.params["pos"]
         old = rules.at(firewall.rules, pos)
         check_digest(call, digest(firewall.rules))
@@ -67,7 +67,7 @@ def _update_rule(scope: FirewallScope) -> Handler:
 
 
 def _delete_rule(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         firewall = scope.find(call)
         rules.at(firewall.rules, call.params["pos"])
         check_digest(call, digest(firewall.rules))
@@ -127,7 +127,7 @@ OPTIONS["ct"] = OPTIONS["vm"]
 
 
 def _get_options(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> Row:
+    def handler(call: PveCall) -> Row:
         options = scope.find(call).options
         return {**options, "digest": digest(options)}
 
@@ -135,7 +135,7 @@ def _get_options(scope: FirewallScope) -> Handler:
 
 
 def _set_options(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         options, known = scope.find(call).options, OPTIONS[scope.env]
         check_digest(call, digest(options))
         for name in split_list(call.params.get("delete", "")):
@@ -157,7 +157,7 @@ def option_routes(scope: FirewallScope) -> Iterable[ApiRoute]:
 # ---------------------------------------------------------------- groups, references, macros
 
 
-def list_groups(call: ApiCall) -> list[Row]:
+def list_groups(call: PveCall) -> list[Row]:
     groups = call.region.firewall.groups
     rows = [
         {"group": name} | ({"comment": g["comment"]} if g.get("comment") is not None else {})
@@ -166,7 +166,7 @@ def list_groups(call: ApiCall) -> list[Row]:
     return with_digest(rows, groups)
 
 
-def create_group(call: ApiCall) -> None:
+def create_group(call: PveCall) -> None:
     groups, name = call.region.firewall.groups, call.params["group"]
     check_digest(call, digest(groups))
     if "rename" in call.params:
@@ -183,7 +183,7 @@ def create_group(call: ApiCall) -> None:
     groups[name] = {"comment": call.get("comment"), "rules": []}
 
 
-def delete_group(call: ApiCall) -> None:
+def delete_group(call: PveCall) -> None:
     groups, name = call.region.firewall.groups, call.params["group"]
     if name not in groups:
         raise die(f"no such security group '{name}'")
@@ -193,7 +193,7 @@ def delete_group(call: ApiCall) -> None:
 
 
 def _refs(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> list[Row]:
+    def handler(call: PveCall) -> list[Row]:
         requested, rows = call.get("type"), []
         files = [("dc", CLUSTER.find(call))]
         if scope.env in {"vm", "ct"}:
@@ -210,7 +210,7 @@ def _refs(scope: FirewallScope) -> Handler:
     return handler
 
 
-def list_macros(call: ApiCall) -> list[Row]:
+def list_macros(call: PveCall) -> list[Row]:
     return [{"macro": name, "descr": f"{name} traffic"} for name in MACROS]
 
 

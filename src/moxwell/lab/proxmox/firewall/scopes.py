@@ -12,7 +12,7 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema.params import NODE, VMID
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.firewall.formats import NAME
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import Check, Param
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.state import Row, SimFirewall
@@ -27,24 +27,24 @@ class FirewallScope:
     params: dict[str, Param]
     read: Check
     write: Check
-    find: Callable[[ApiCall], SimFirewall]
+    find: Callable[[PveCall], SimFirewall]
     rules_path: str = "/rules"
 
 
-def _cluster(call: ApiCall) -> SimFirewall:
+def _cluster(call: PveCall) -> SimFirewall:
     return call.region.firewall
 
 
-def _host(call: ApiCall) -> SimFirewall:
+def _host(call: PveCall) -> SimFirewall:
     return call.host.firewall
 
 
-def _guest(call: ApiCall) -> SimFirewall:
+def _guest(call: PveCall) -> SimFirewall:
     guest = call.region.guests.get(call.params["vmid"])
     return guest.firewall if guest is not None else SimFirewall()
 
 
-def _group(call: ApiCall) -> SimFirewall:
+def _group(call: PveCall) -> SimFirewall:
     """A security group as a configuration that has only rules (the list is shared, not copied)."""
     group = call.region.firewall.groups.get(call.params["group"])
     if group is None:
@@ -93,7 +93,7 @@ def digest(part: Any) -> str:
     return digest_of(part)
 
 
-def check_digest(call: ApiCall, current: str) -> None:
+def check_digest(call: PveCall, current: str) -> None:
     if call.params.get("digest", current) != current:
         raise die("detected modified configuration - file changed by other user? Try again.")
 

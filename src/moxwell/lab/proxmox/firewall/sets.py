@@ -11,13 +11,13 @@ from moxwell.lab.proxmox.firewall.formats import (
     ip_or_cidr_or_alias,
 )
 from moxwell.lab.proxmox.firewall.scopes import FirewallScope, check_digest, digest, with_digest
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Handler, Param
 from moxwell.lab.proxmox.state import Row, SimFirewall
 
 
 def _sets(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> list[Row]:
+    def handler(call: PveCall) -> list[Row]:
         found = scope.find(call).ipsets
         rows = [
             {"name": name} | ({"comment": s["comment"]} if s.get("comment") is not None else {})
@@ -29,7 +29,7 @@ def _sets(scope: FirewallScope) -> Handler:
 
 
 def _create_set(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         sets, name = scope.find(call).ipsets, call.params["name"]
         check_digest(call, digest(sets))
         if "rename" in call.params:
@@ -49,7 +49,7 @@ def _create_set(scope: FirewallScope) -> Handler:
     return handler
 
 
-def _entries(firewall: SimFirewall, call: ApiCall) -> dict[str, Row]:
+def _entries(firewall: SimFirewall, call: PveCall) -> dict[str, Row]:
     name = call.params["name"]
     if name not in firewall.ipsets:
         raise die(f"no such IPSet '{name}'")
@@ -58,7 +58,7 @@ def _entries(firewall: SimFirewall, call: ApiCall) -> dict[str, Row]:
 
 
 def _delete_set(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         firewall, name = scope.find(call), call.params["name"]
         if _entries(firewall, call) and not call.get("force"):
             raise die(f"IPSet '{name}' is not empty")
@@ -68,20 +68,20 @@ def _delete_set(scope: FirewallScope) -> Handler:
 
 
 def _list_entries(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> list[Row]:
+    def handler(call: PveCall) -> list[Row]:
         found = _entries(scope.find(call), call)
         return with_digest([{"cidr": cidr, **row} for cidr, row in found.items()], found)
 
     return handler
 
 
-def _entry_fields(call: ApiCall) -> Row:
+def _entry_fields(call: PveCall) -> Row:
     row: Row = {"nomatch": 1} if call.get("nomatch") else {}
     return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
 
 
 def _add_entry(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         firewall, cidr = scope.find(call), clean_cidr(call.params["cidr"])
         found, alias = _entries(firewall, call), ALIAS.match(cidr)
         known = {**call.region.firewall.aliases, **firewall.aliases}
@@ -97,7 +97,7 @@ def _add_entry(scope: FirewallScope) -> Handler:
 
 
 def _get_entry(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> Row:
+    def handler(call: PveCall) -> Row:
         found, cidr = _entries(scope.find(call), call), call.params["cidr"]
         if cidr not in found:
             raise param_error({"cidr": "no such IP/Network"})
@@ -107,7 +107,7 @@ def _get_entry(scope: FirewallScope) -> Handler:
 
 
 def _change_entry(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         found, cidr = _entries(scope.find(call), call), call.params["cidr"]
         if cidr not in found:
             raise param_error({"cidr": "no such IP/Network"})
@@ -118,7 +118,7 @@ def _change_entry(scope: FirewallScope) -> Handler:
 
 
 def _drop_entry(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         found = _entries(scope.find(call), call)
         check_digest(call, digest(found))
         found.pop(call.params["cidr"], None)
@@ -130,21 +130,21 @@ def _drop_entry(scope: FirewallScope) -> Handler:
 
 
 def _aliases(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> list[Row]:
+    def handler(call: PveCall) -> list[Row]:
         found = scope.find(call).aliases
         return with_digest(list(found.values()), found)
 
     return handler
 
 
-def _alias_row(call: ApiCall, name: str) -> Row:
+def _alias_row(call: PveCall, name: str) -> Row:
     row: Row = {"name": name, "cidr": call.params["cidr"]}
     row["ipversion"] = 6 if ":" in row["cidr"] else 4
     return row | ({"comment": call.params["comment"]} if "comment" in call.params else {})
 
 
 def _create_alias(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         found, name = scope.find(call).aliases, call.params["name"]
         if name.lower() in found:
             raise param_error({"name": f"alias '{name}' already exists"})
@@ -153,7 +153,7 @@ def _create_alias(scope: FirewallScope) -> Handler:
     return handler
 
 
-def _find_alias(scope: FirewallScope, call: ApiCall) -> tuple[dict[str, Row], str]:
+def _find_alias(scope: FirewallScope, call: PveCall) -> tuple[dict[str, Row], str]:
     found, name = scope.find(call).aliases, call.params["name"].lower()
     if name not in found:
         raise param_error({"name": "no such alias"})
@@ -161,7 +161,7 @@ def _find_alias(scope: FirewallScope, call: ApiCall) -> tuple[dict[str, Row], st
 
 
 def _get_alias(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> Row:
+    def handler(call: PveCall) -> Row:
         found, name = _find_alias(scope, call)
         return {**found[name], "digest": digest(found)}
 
@@ -169,7 +169,7 @@ def _get_alias(scope: FirewallScope) -> Handler:
 
 
 def _change_alias(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         found, name = _find_alias(scope, call)
         check_digest(call, digest(found))
         new = call.get("rename", found[name]["name"])
@@ -182,7 +182,7 @@ def _change_alias(scope: FirewallScope) -> Handler:
 
 
 def _drop_alias(scope: FirewallScope) -> Handler:
-    def handler(call: ApiCall) -> None:
+    def handler(call: PveCall) -> None:
         found, name = scope.find(call).aliases, call.params["name"].lower()
         check_digest(call, digest(found))
         found.pop(name, None)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from moxwell.lab.proxmox.errors import PveException, die
-from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.request_context import PveCall, RegionRuntime
 from moxwell.lab.proxmox.state import SimGuest, SimHaResource, SimRegion
 from moxwell.lab.proxmox.tasks import WorkerContext
 
@@ -64,7 +64,7 @@ def ha_status(region: SimRegion, guest: SimGuest) -> dict[str, Any]:
     return row | ({"group": resource.options["group"]} if "group" in resource.options else {})
 
 
-def delegate(call: ApiCall, guest: SimGuest, verb: str, target: str = "") -> str:
+def delegate(call: PveCall, guest: SimGuest, verb: str, target: str = "") -> str:
     """Start a task that requests the start, stop or migration of a guest from the HA manager."""
     resource, runtime = find_managed(call.region, guest), call.runtime
     if resource is None:

@@ -12,7 +12,7 @@ from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import FormatError, die
 from moxwell.lab.proxmox.ha import manager as ha_manager
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.state import Row, SimHaResource, SimHost, SimRegion
@@ -25,7 +25,7 @@ def resource_id(value: str) -> None:
         raise FormatError("value does not look like a valid ha resource id\n")
 
 
-def parse_sid(call: ApiCall) -> tuple[str, str]:
+def parse_sid(call: PveCall) -> tuple[str, str]:
     """(sid, type) of the parameter; a bare VMID is resolved."""
     text = call.params["sid"]
     if text.isdigit():
@@ -42,11 +42,11 @@ def parse_sid(call: ApiCall) -> tuple[str, str]:
     return text, kind
 
 
-def resources_digest(call: ApiCall) -> str:
+def resources_digest(call: PveCall) -> str:
     return digest_of({r.sid: r.options for r in call.region.ha.resources.values()})
 
 
-def _row(call: ApiCall, resource: SimHaResource) -> Row:
+def _row(call: PveCall, resource: SimHaResource) -> Row:
     digest = resources_digest(call)
     row = {"sid": resource.sid, "type": resource.type, "digest": digest, **resource.options}
     group = row.get("group")
@@ -55,13 +55,13 @@ def _row(call: ApiCall, resource: SimHaResource) -> Row:
     return row
 
 
-def list_resources(call: ApiCall) -> list[Row]:
+def list_resources(call: PveCall) -> list[Row]:
     wanted = call.get("type")
     found = call.region.ha.resources.values()
     return [_row(call, r) for r in found if wanted in {None, r.type}]
 
 
-def _find(call: ApiCall, text: str) -> SimHaResource:
+def _find(call: PveCall, text: str) -> SimHaResource:
     sid, _ = parse_sid(call)
     resource = call.region.ha.resources.get(sid)
     if resource is None:
@@ -69,13 +69,13 @@ def _find(call: ApiCall, text: str) -> SimHaResource:
     return resource
 
 
-def get_resource(call: ApiCall) -> Row:
+def get_resource(call: PveCall) -> Row:
     row = _row(call, _find(call, "no such resource '{}'"))
     row.pop("errors", None)
     return row
 
 
-def create_resource(call: ApiCall) -> None:
+def create_resource(call: PveCall) -> None:
     sid, kind = parse_sid(call)
     if "group" in call.params and call.major >= 9:
         raise die(f"invalid parameter 'group': {MIGRATED}")
@@ -93,7 +93,7 @@ def create_resource(call: ApiCall) -> None:
     ha_manager.start_manager(call.runtime)
 
 
-def update_resource(call: ApiCall) -> None:
+def update_resource(call: PveCall) -> None:
     if "group" in call.params:
         _check_group(call, call.params["group"])
     resource = _find(call, "update resources config failed: no such resource '{}'")
@@ -116,25 +116,25 @@ def _check_state(resource: SimHaResource, requested: str | None) -> None:
         raise die(text)
 
 
-def _check_group(call: ApiCall, group: str) -> None:
+def _check_group(call: PveCall, group: str) -> None:
     if call.major >= 9:
         raise die(f"invalid parameter 'group': {MIGRATED}")
     if group not in call.region.ha.groups:
         raise die(f"HA group '{group}' does not exist")
 
 
-def _check_digest(call: ApiCall, digest: str, error_prefix: str) -> None:
+def _check_digest(call: PveCall, digest: str, error_prefix: str) -> None:
     if call.params.get("digest", digest) != digest:
         text = "detected modified configuration - file changed by other user? Try again."
         raise die(error_prefix + text)
 
 
-def delete_resource(call: ApiCall) -> None:
+def delete_resource(call: PveCall) -> None:
     resource = _find(call, "cannot delete service '{}', not HA managed!")
     ha_manager.delete_resource(call.runtime, resource.sid)
 
 
-def move(call: ApiCall) -> Row:
+def move(call: PveCall) -> Row:
     resource = _find(call, "resource '{}' is not HA managed")
     _check_state(resource, None)
     ha_manager.request_migration(call.runtime, resource, call.params["node"])
@@ -144,33 +144,33 @@ def move(call: ApiCall) -> Row:
 # ---------------------------------------------------------------- groups
 
 
-def groups_digest(call: ApiCall) -> str:
+def groups_digest(call: PveCall) -> str:
     return digest_of(call.region.ha.groups)
 
 
-def _group_row(call: ApiCall, name: str) -> Row:
+def _group_row(call: PveCall, name: str) -> Row:
     row = call.region.ha.groups[name]
     return {"group": name, "type": "group", "digest": groups_digest(call), **row}
 
 
-def _only_8(call: ApiCall, error_prefix: str) -> None:
+def _only_8(call: PveCall, error_prefix: str) -> None:
     if call.major >= 9:
         raise die(f"cannot {error_prefix}: {MIGRATED}")
 
 
-def list_groups(call: ApiCall) -> list[Row]:
+def list_groups(call: PveCall) -> list[Row]:
     _only_8(call, "index groups")
     return [_group_row(call, name) for name in call.region.ha.groups]
 
 
-def get_group(call: ApiCall) -> Row:
+def get_group(call: PveCall) -> Row:
     _only_8(call, "read group")
     if call.params["group"] not in call.region.ha.groups:
         raise die(f"no such ha group '{call.params['group']}'")
     return _group_row(call, call.params["group"])
 
 
-def create_group(call: ApiCall) -> None:
+def create_group(call: PveCall) -> None:
     _only_8(call, "create group")
     name, groups = call.params["group"], call.region.ha.groups
     if name in groups:
@@ -178,7 +178,7 @@ def create_group(call: ApiCall) -> None:
     groups[name] = {k: v for k, v in call.params.items() if k not in {"group", "type"}}
 
 
-def update_group(call: ApiCall) -> None:
+def update_group(call: PveCall) -> None:
     _only_8(call, "update group")
     name, groups = call.params["group"], call.region.ha.groups
     if name not in groups:
@@ -190,7 +190,7 @@ def update_group(call: ApiCall) -> None:
     groups[name].update({k: v for k, v in call.params.items() if k not in kept})
 
 
-def delete_group(call: ApiCall) -> None:
+def delete_group(call: PveCall) -> None:
     _only_8(call, "delete group")
     name = call.params["group"]
     for resource in call.region.ha.resources.values():
@@ -203,7 +203,7 @@ def delete_group(call: ApiCall) -> None:
 # ---------------------------------------------------------------- status
 
 
-def current(call: ApiCall) -> list[Row]:
+def current(call: PveCall) -> list[Row]:
     region = call.region
     ok = quorate(region)
     rows: list[Row] = [
@@ -248,7 +248,7 @@ def _lrm_state(region: SimRegion, host: SimHost) -> str:
     return label + (f", watchdog {'active' if busy else 'standby'}" if region.major >= 9 else "")
 
 
-def _service(call: ApiCall, resource: SimHaResource) -> Row:
+def _service(call: PveCall, resource: SimHaResource) -> Row:
     state = ha_manager.displayed_state(call.region, resource)
     row: Row = {
         "id": f"service:{resource.sid}",
@@ -269,7 +269,7 @@ def _service(call: ApiCall, resource: SimHaResource) -> Row:
     return row | ({"crm_state": resource.crm_state} if resource.crm_state != "queued" else {})
 
 
-def manager_status(call: ApiCall) -> Row:
+def manager_status(call: PveCall) -> Row:
     region = call.region
     services = {
         r.sid: {"node": r.node, "state": r.crm_state, "running": int(r.crm_state == "started")}

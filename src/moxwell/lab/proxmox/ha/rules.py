@@ -13,7 +13,7 @@ from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import FormatError, die, param_error
 from moxwell.lab.proxmox.ha.rules_checks import problems
 from moxwell.lab.proxmox.parameter_validation import MISSING, UNKNOWN, coerce
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.state import Row
@@ -31,7 +31,7 @@ _ALWAYS = {
 _RESOURCES = Param(optional=False)
 
 
-def _verified(call: ApiCall, *, create: bool) -> dict[str, Any]:
+def _verified(call: PveCall, *, create: bool) -> dict[str, Any]:
     """Validate the parameters of a rule against the schema of its type."""
     given = {k: v for k, v in call.params.items() if k not in {"delete", "digest"}}
     kind = given.get("type")
@@ -69,7 +69,7 @@ def _unknown_kind(given: dict[str, Any], kind: Any) -> dict[str, str]:
     return errors | {"type": text}
 
 
-def _row(call: ApiCall, name: str) -> Row:
+def _row(call: PveCall, name: str) -> Row:
     rules = call.region.ha.rules
     row: Row = {
         "rule": name,
@@ -81,7 +81,7 @@ def _row(call: ApiCall, name: str) -> Row:
     return row | ({"errors": {"resources": texts}} if texts else {})
 
 
-def list_rules(call: ApiCall) -> list[Row]:
+def list_rules(call: PveCall) -> list[Row]:
     rules = call.region.ha.rules
     return [
         _row(call, name)
@@ -91,14 +91,14 @@ def list_rules(call: ApiCall) -> list[Row]:
     ]
 
 
-def get_rule(call: ApiCall) -> Row:
+def get_rule(call: PveCall) -> Row:
     name = call.params["rule"]
     if name not in call.region.ha.rules:
         raise die(f"no such ha rule '{name}'")
     return _row(call, name)
 
 
-def create_rule(call: ApiCall) -> None:
+def create_rule(call: PveCall) -> None:
     values, error_prefix = _verified(call, create=True), "create ha rule failed: "
     name = values.pop("rule")
     if name in call.region.ha.rules:
@@ -107,7 +107,7 @@ def create_rule(call: ApiCall) -> None:
     call.region.ha.rules[name] = values
 
 
-def _check(call: ApiCall, name: str, rule: Row, error_prefix: str) -> None:
+def _check(call: PveCall, name: str, rule: Row, error_prefix: str) -> None:
     region = call.region
     if not rule["resources"]:
         raise die(f"{error_prefix}no resources were specified")
@@ -123,7 +123,7 @@ def _check(call: ApiCall, name: str, rule: Row, error_prefix: str) -> None:
         raise die(f"{error_prefix}400 Rule '{name}' is invalid.\nresources: {', '.join(texts)}")
 
 
-def update_rule(call: ApiCall) -> None:
+def update_rule(call: PveCall) -> None:
     error_prefix = "update HA rules failed: "
     values, rules = _verified(call, create=False), call.region.ha.rules
     name = values.pop("rule")
@@ -142,7 +142,7 @@ def update_rule(call: ApiCall) -> None:
     rules[name] = new
 
 
-def delete_rule(call: ApiCall) -> None:
+def delete_rule(call: PveCall) -> None:
     call.region.ha.rules.pop(call.params["rule"], None)
 
 

@@ -15,7 +15,7 @@ from moxwell.lab.proxmox.config_schema.property_strings import Values, write
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, forbidden, param_error
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import identity, privileges
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest, Value
 from moxwell.lab.proxmox.volumes import access, names
 
@@ -64,7 +64,7 @@ def pending_rows(guest: SimGuest) -> list[Row]:
 
 
 def check_options(
-    call: ApiCall, vmid: int, old: Conf, new: dict[str, Any], *, pool: str | None = None
+    call: PveCall, vmid: int, old: Conf, new: dict[str, Any], *, pool: str | None = None
 ) -> None:
     """Check the privileges for setting these options."""
     if call.is_root:
@@ -73,20 +73,20 @@ def check_options(
         _check_option(call, vmid, name, old, value, pool)
 
 
-def check_deletes(call: ApiCall, vmid: int, old: Conf, deletes: list[str]) -> None:
+def check_deletes(call: PveCall, vmid: int, old: Conf, deletes: list[str]) -> None:
     if call.is_root:
         return
     for name in deletes:
         _check_option(call, vmid, name, old, None, None)
 
 
-def _need(call: ApiCall, vmid: int, pool: str | None, priv: str) -> None:
+def _need(call: PveCall, vmid: int, pool: str | None, priv: str) -> None:
     if not (pool and call.has_privileges(f"/pool/{pool}", priv)):
         call.check_vm(vmid, priv)
 
 
 def _check_option(
-    call: ApiCall, vmid: int, name: str, old: Conf, value: Any, pool: str | None
+    call: PveCall, vmid: int, name: str, old: Conf, value: Any, pool: str | None
 ) -> None:
     if name in ("cores", "cpuunits", "cpulimit"):
         _need(call, vmid, pool, "VM.Config.CPU")
@@ -114,7 +114,7 @@ def _check_option(
         _need(call, vmid, pool, "VM.Config.Options")
 
 
-def _check_mount(call: ApiCall, vmid: int, values: Values) -> None:
+def _check_mount(call: PveCall, vmid: int, values: Values) -> None:
     if not is_volume(values):
         kind = "device" if values.get("volume", "").startswith("/dev/") else "bind"
         raise forbidden(f"mount point type {kind} is only allowed for root@pam")
@@ -128,7 +128,7 @@ def _check_mount(call: ApiCall, vmid: int, values: Values) -> None:
 # ---------------------------------------------------------------------- volumes
 
 
-def make_volume(call: ApiCall, vmid: int, key: str, text: str) -> tuple[str, str | None]:
+def make_volume(call: PveCall, vmid: int, key: str, text: str) -> tuple[str, str | None]:
     """The mount point string with its volume, and the volume id if it is new."""
     values, store = mount(key, text), files.volume_store(call)
     wanted = _NEW.fullmatch(values.get("volume", ""))
@@ -147,7 +147,7 @@ def make_volume(call: ApiCall, vmid: int, key: str, text: str) -> tuple[str, str
     return ct.write_mount(key, values), volid
 
 
-def with_hwaddr(call: ApiCall, text: str, *, fresh: bool = False) -> str:
+def with_hwaddr(call: PveCall, text: str, *, fresh: bool = False) -> str:
     """A network device string with a MAC address, in normalized form."""
     values = ct.read(ct.NET, text)
     if fresh or "hwaddr" not in values:
@@ -159,7 +159,7 @@ def with_hwaddr(call: ApiCall, text: str, *, fresh: bool = False) -> str:
 # ---------------------------------------------------------------------- update
 
 
-async def put(call: ApiCall) -> None:
+async def put(call: PveCall) -> None:
     """PUT config."""
     vmid = call.params["vmid"]
     settings = {k: v for k, v in call.params.items() if k not in _OWN}
@@ -178,7 +178,7 @@ async def put(call: ApiCall) -> None:
 
 
 def _check_lists(
-    call: ApiCall, settings: dict[str, Any], deletes: list[str], reverts: list[str]
+    call: PveCall, settings: dict[str, Any], deletes: list[str], reverts: list[str]
 ) -> None:
     known = ct.options(call.major)
     for name in reverts:
@@ -200,7 +200,7 @@ def _check_lists(
 class _Change:
     """One update of one container."""
 
-    def __init__(self, call: ApiCall, guest: SimGuest) -> None:
+    def __init__(self, call: PveCall, guest: SimGuest) -> None:
         self._call, self._guest = call, guest
         self._errors: dict[str, str] = {}
 

@@ -11,7 +11,7 @@ from moxwell.lab.proxmox.lxc import power
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import create as vm_create
 from moxwell.lab.proxmox.qemu import identity
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import access
@@ -25,7 +25,7 @@ _OWN = frozenset(
 _TYPES = ("debian", "ubuntu", "alpine", "centos", "fedora", "opensuse", "archlinux", "gentoo")
 
 
-def create(call: ApiCall) -> str:
+def create(call: PveCall) -> str:
     """Check the request, then start a worker."""
     vmid, pool = int(call.params["vmid"]), call.get("pool")
     other = call.region.guests.get(vmid)
@@ -47,7 +47,7 @@ def create(call: ApiCall) -> str:
     return call.spawn("vzcreate", vmid, lambda ctx: _make(call, guest, settings, mounts, ctx))
 
 
-def _mounts(call: ApiCall, settings: dict[str, Any]) -> dict[str, str]:
+def _mounts(call: PveCall, settings: dict[str, Any]) -> dict[str, str]:
     """rootfs and mount points, with the default storage where only a size is given."""
     default = call.get("storage") or "local"
     mounts = {}
@@ -65,7 +65,7 @@ def _mounts(call: ApiCall, settings: dict[str, Any]) -> dict[str, str]:
     return mounts
 
 
-def _check_mount(call: ApiCall, values: Values) -> None:
+def _check_mount(call: PveCall, values: Values) -> None:
     if not files.is_volume(values):
         if not call.is_root:
             raise die("Only root can pass arbitrary filesystem paths.")
@@ -78,7 +78,7 @@ def _check_mount(call: ApiCall, values: Values) -> None:
 
 
 async def _make(
-    call: ApiCall,
+    call: PveCall,
     guest: SimGuest,
     settings: dict[str, Any],
     mounts: dict[str, str],
@@ -109,7 +109,7 @@ async def _make(
         power.start_now(call, guest)
 
 
-def _plain(call: ApiCall, vmid: int, settings: dict[str, Any]) -> Conf:
+def _plain(call: PveCall, vmid: int, settings: dict[str, Any]) -> Conf:
     conf: Conf = {k: ct.stored(k, v) for k, v in settings.items() if not k.startswith("unused")}
     for key in [k for k in conf if k.startswith("net") and k[3:].isdigit()]:
         conf[key] = files.with_hwaddr(call, str(conf[key]))

@@ -14,7 +14,7 @@ from moxwell.lab.proxmox.qemu import migrate as vm_migrate
 from moxwell.lab.proxmox.qemu import privileges
 from moxwell.lab.proxmox.qemu import start as vm_start
 from moxwell.lab.proxmox.qemu.move import new_size
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Row, SimFirewall, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
@@ -34,7 +34,7 @@ def _volumes(conf: Conf) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------------- clone
 
 
-def clone(call: ApiCall) -> str:
+def clone(call: PveCall) -> str:
     """POST clone; the source has the lock ``disk`` during the task."""
     vm_create.check_pool(call, call.get("pool"))
     target = call.get("target")
@@ -64,7 +64,7 @@ def clone(call: ApiCall) -> str:
     )
 
 
-def _plan(call: ApiCall, source: SimGuest, target: str | None) -> tuple[Conf, bool]:
+def _plan(call: PveCall, source: SimGuest, target: str | None) -> tuple[Conf, bool]:
     full = bool(call.get("full", not source.template))
     storage, store = call.get("storage"), vm_files.volume_store(call)
     if storage is not None and not full:
@@ -89,7 +89,7 @@ def _plan(call: ApiCall, source: SimGuest, target: str | None) -> tuple[Conf, bo
     return _copied(call, old), full
 
 
-def _copied(call: ApiCall, old: Conf) -> Conf:
+def _copied(call: PveCall, old: Conf) -> Conf:
     conf: Conf = {"lock": "create"}
     for key, value in old.items():
         if key in _NOT_COPIED or key.startswith("unused"):
@@ -108,7 +108,7 @@ def _copied(call: ApiCall, old: Conf) -> Conf:
     return conf
 
 
-def _create_config(call: ApiCall, source: SimGuest, newid: int, conf: Conf) -> SimGuest:
+def _create_config(call: PveCall, source: SimGuest, newid: int, conf: Conf) -> SimGuest:
     guest = SimGuest(newid, "lxc", call.node, conf)
     guest.incarnation = call.region.next_number()
     guest.firewall = SimFirewall(
@@ -121,7 +121,7 @@ def _create_config(call: ApiCall, source: SimGuest, newid: int, conf: Conf) -> S
 
 
 async def _clone(
-    call: ApiCall,
+    call: PveCall,
     source: SimGuest,
     guest: SimGuest,
     ctx: WorkerContext,
@@ -158,7 +158,7 @@ async def _clone(
 
 
 async def clone_volume(
-    call: ApiCall, ctx: WorkerContext, key: str, volid: str, vmid: int, *, full: bool
+    call: PveCall, ctx: WorkerContext, key: str, volid: str, vmid: int, *, full: bool
 ) -> str:
     store = vm_files.volume_store(call)
     if not full:
@@ -184,7 +184,7 @@ async def clone_volume(
 # ---------------------------------------------------------------------- template, resize
 
 
-async def template(call: ApiCall) -> None:
+async def template(call: PveCall) -> None:
     """POST template: returns null while the worker continues."""
     vmid = call.params["vmid"]
     async with call.hold("lxc", vmid):
@@ -210,7 +210,7 @@ async def template(call: ApiCall) -> None:
     call.spawn("vztemplate", vmid, worker)
 
 
-def resize(call: ApiCall) -> str:
+def resize(call: PveCall) -> str:
     """PUT resize; unlike for VMs, checked before the task starts."""
     _resizable(call)
     vmid, key = call.params["vmid"], call.params["disk"]
@@ -228,7 +228,7 @@ def resize(call: ApiCall) -> str:
     return call.spawn("resize", vmid, worker)
 
 
-def _resizable(call: ApiCall) -> tuple[SimGuest, str, int]:
+def _resizable(call: PveCall) -> tuple[SimGuest, str, int]:
     guest, key = call.get_guest(call.params["vmid"], "lxc"), call.params["disk"]
     vm_files.check_lock(guest)
     vm_files.check_digest(guest, call.get("digest"))
@@ -251,7 +251,7 @@ def _resizable(call: ApiCall) -> tuple[SimGuest, str, int]:
 # ---------------------------------------------------------------------- migrate, destroy
 
 
-def migrate(call: ApiCall) -> str:
+def migrate(call: PveCall) -> str:
     """POST migrate: offline, or with restart."""
     target = vm_migrate.check_target(call)
     guest = call.get_guest(call.params["vmid"], "lxc")
@@ -266,7 +266,7 @@ def migrate(call: ApiCall) -> str:
     return call.spawn("vzmigrate", guest.vmid, lambda ctx: _migrate(call, guest, target, ctx))
 
 
-async def _migrate(call: ApiCall, guest: SimGuest, target: str, ctx: WorkerContext) -> None:
+async def _migrate(call: PveCall, guest: SimGuest, target: str, ctx: WorkerContext) -> None:
     if guest.running and not call.get("restart"):
         ctx.log("ERROR: migration aborted: lxc live migration is currently not implemented")
         raise die("migration aborted")
@@ -292,7 +292,7 @@ async def _migrate(call: ApiCall, guest: SimGuest, target: str, ctx: WorkerConte
             vm_start.mark_running(call.runtime, guest)
 
 
-def _check_migration(call: ApiCall, guest: SimGuest) -> None:
+def _check_migration(call: PveCall, guest: SimGuest) -> None:
     vm_files.check_protection(guest, f"can't remove CT {guest.vmid}")
     vm_files.check_lock(guest)
     if not call.get("purge"):
@@ -306,7 +306,7 @@ def _check_migration(call: ApiCall, guest: SimGuest) -> None:
         raise die(f"unable to destroy CT {guest.vmid} - container is running")
 
 
-def destroy(call: ApiCall) -> str:
+def destroy(call: PveCall) -> str:
     """DELETE lxc/ID."""
     vmid = call.params["vmid"]
     _check_migration(call, call.get_guest(vmid, "lxc"))
@@ -323,7 +323,7 @@ def destroy(call: ApiCall) -> str:
     return call.spawn("vzdestroy", vmid, worker)
 
 
-def _remove(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+def _remove(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     store = vm_files.volume_store(call)
     volids = [volid for conf in (guest.conf, guest.pending) for _, volid in _volumes(conf)]
     volids += [str(guest.conf[k]) for k in guest.conf if k.startswith("unused")]
@@ -339,7 +339,7 @@ def _remove(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
     vm_destroy.delete_guest(call, guest)
 
 
-def feature(call: ApiCall) -> Row:
+def feature(call: PveCall) -> Row:
     """GET feature."""
     guest, feature_name = call.get_guest(call.params["vmid"], "lxc"), call.params["feature"]
     store = vm_files.volume_store(call)

@@ -5,12 +5,12 @@ from moxwell.lab.proxmox.errors import die, param_error
 from moxwell.lab.proxmox.lxc import conf as files
 from moxwell.lab.proxmox.lxc.manage import clone_volume
 from moxwell.lab.proxmox.qemu import conf as vm_files
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 
 
-def move_volume(call: ApiCall) -> str:
+def move_volume(call: PveCall) -> str:
     """POST move_volume with either ``storage`` or ``target-vmid``."""
     storage, other = call.get("storage"), call.get("target-vmid")
     if other and storage:
@@ -24,7 +24,7 @@ def move_volume(call: ApiCall) -> str:
     raise param_error({"target-vmid": text, "storage": text})
 
 
-def _to_storage(call: ApiCall, storage: str) -> str:
+def _to_storage(call: PveCall, storage: str) -> str:
     key, guest = call.params["volume"], call.get_guest(call.params["vmid"], "lxc")
     vm_files.check_lock(guest)
     vm_files.check_digest(guest, call.get("digest"))
@@ -42,7 +42,7 @@ def _to_storage(call: ApiCall, storage: str) -> str:
     return call.spawn("move_volume", guest.vmid, worker)
 
 
-async def _move(call: ApiCall, guest: SimGuest, key: str, ctx: WorkerContext) -> None:
+async def _move(call: PveCall, guest: SimGuest, key: str, ctx: WorkerContext) -> None:
     values, store = files.mount(key, guest.conf[key]), vm_files.volume_store(call)
     old = values["volume"]
     values["volume"] = await clone_volume(call, ctx, key, old, guest.vmid, full=True)
@@ -54,7 +54,7 @@ async def _move(call: ApiCall, guest: SimGuest, key: str, ctx: WorkerContext) ->
     vm_files.write(call.runtime, guest)
 
 
-def _to_guest(call: ApiCall, other: int) -> str:
+def _to_guest(call: PveCall, other: int) -> str:
     vmid, key = call.params["vmid"], call.params["volume"]
     target_key = call.get("target-volume") or key
     if not call.is_root:
@@ -80,7 +80,7 @@ def _to_guest(call: ApiCall, other: int) -> str:
     return call.spawn("move_volume", f"{vmid}-{key}-{other}-{target_key}", worker)
 
 
-def _reassignable(call: ApiCall, other: int, target_key: str) -> tuple[SimGuest, SimGuest, str]:
+def _reassignable(call: PveCall, other: int, target_key: str) -> tuple[SimGuest, SimGuest, str]:
     vmid, key, known = call.params["vmid"], call.params["volume"], call.region.guests
     if "rootfs" in (key, target_key):
         raise die("Cannot move to/from 'rootfs'")

@@ -10,7 +10,7 @@ from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.lxc import conf as files
 from moxwell.lab.proxmox.qemu import conf as vm_files
 from moxwell.lab.proxmox.qemu import start as vm_start
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Row, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
@@ -21,7 +21,7 @@ SUBDIRS = words(
 )
 
 
-def list_cts(call: ApiCall) -> list[Row]:
+def list_cts(call: PveCall) -> list[Row]:
     """GET lxc."""
     return [
         row(call, guest)
@@ -32,7 +32,7 @@ def list_cts(call: ApiCall) -> list[Row]:
     ]
 
 
-def row(call: ApiCall, guest: SimGuest) -> Row:
+def row(call: PveCall, guest: SimGuest) -> Row:
     conf = guest.conf
     root = files.mount("rootfs", conf.get("rootfs", ""))
     found: Row = {
@@ -57,22 +57,22 @@ def row(call: ApiCall, guest: SimGuest) -> Row:
     return found
 
 
-def current(call: ApiCall) -> Row:
+def current(call: PveCall) -> Row:
     """GET status/current."""
     guest = call.get_guest(call.params["vmid"], "lxc")
     return row(call, guest) | {"ha": ha_manager.ha_status(call.region, guest)}
 
 
-def index(call: ApiCall) -> list[Row]:
+def index(call: PveCall) -> list[Row]:
     return [{"subdir": name} for name in SUBDIRS]
 
 
-def commands(call: ApiCall) -> list[Row]:
+def commands(call: PveCall) -> list[Row]:
     names = ("current", "start", "stop", "shutdown", "reboot", "migrate")
     return [{"subdir": name} for name in names]
 
 
-def _managed(call: ApiCall, guest: SimGuest | None) -> bool:
+def _managed(call: PveCall, guest: SimGuest | None) -> bool:
     return (
         guest is not None
         and not call.via_ha
@@ -80,7 +80,7 @@ def _managed(call: ApiCall, guest: SimGuest | None) -> bool:
     )
 
 
-def power_on(call: ApiCall) -> str:
+def power_on(call: PveCall) -> str:
     """POST start."""
     vmid = call.params["vmid"]
     if call.get("skiplock") and not call.is_root:
@@ -98,7 +98,7 @@ def power_on(call: ApiCall) -> str:
     return call.spawn("vzstart", vmid, worker)
 
 
-async def _start(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+async def _start(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     if guest.template:
         raise die("you can't start a CT if it's a template")
     if not call.get("skiplock"):
@@ -117,7 +117,7 @@ async def _start(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
     vm_start.mark_running(call.runtime, guest)
 
 
-def start_now(call: ApiCall, guest: SimGuest) -> None:
+def start_now(call: PveCall, guest: SimGuest) -> None:
     """Start a container after its creation (``start=1``)."""
 
     async def worker(ctx: WorkerContext) -> None:
@@ -127,7 +127,7 @@ def start_now(call: ApiCall, guest: SimGuest) -> None:
     call.spawn("vzstart", guest.vmid, worker)
 
 
-def _running(call: ApiCall, guest_label: str = "CT") -> SimGuest | None:
+def _running(call: PveCall, guest_label: str = "CT") -> SimGuest | None:
     vmid = call.params["vmid"]
     guest = call.find_guest(vmid, "lxc")
     if guest is None or not guest.running:
@@ -135,7 +135,7 @@ def _running(call: ApiCall, guest_label: str = "CT") -> SimGuest | None:
     return guest
 
 
-def power_off(call: ApiCall) -> str:
+def power_off(call: PveCall) -> str:
     """POST stop."""
     if call.get("skiplock") and not call.is_root:
         raise bad_params(skiplock="Only root may use this option.")
@@ -147,7 +147,7 @@ def power_off(call: ApiCall) -> str:
     return _stop_task(call, "vzstop", graceful=False)
 
 
-def shut_down(call: ApiCall) -> str:
+def shut_down(call: PveCall) -> str:
     """POST shutdown; succeeds immediately, as nothing runs in a container."""
     guest = _running(call)
     if guest is not None and _managed(call, guest):
@@ -155,13 +155,13 @@ def shut_down(call: ApiCall) -> str:
     return _stop_task(call, "vzshutdown", graceful=True)
 
 
-def reboot(call: ApiCall) -> str:
+def reboot(call: PveCall) -> str:
     """POST reboot."""
     _running(call, "VM")
     return _stop_task(call, "vzreboot", graceful=True, again=True)
 
 
-def _stop_task(call: ApiCall, kind: str, *, graceful: bool, again: bool = False) -> str:
+def _stop_task(call: PveCall, kind: str, *, graceful: bool, again: bool = False) -> str:
     vmid = call.params["vmid"]
 
     async def worker(ctx: WorkerContext) -> None:
@@ -179,7 +179,7 @@ def _stop_task(call: ApiCall, kind: str, *, graceful: bool, again: bool = False)
     return call.spawn(kind, vmid, worker)
 
 
-def _apply_pending(call: ApiCall, guest: SimGuest) -> None:
+def _apply_pending(call: PveCall, guest: SimGuest) -> None:
     """Apply pending changes after a container stopped."""
     for name in list(guest.deletes):
         guest.conf.pop(name, None)
@@ -193,7 +193,7 @@ def _apply_pending(call: ApiCall, guest: SimGuest) -> None:
     vm_files.write(call.runtime, guest)
 
 
-def interfaces(call: ApiCall) -> list[Row] | None:
+def interfaces(call: PveCall) -> list[Row] | None:
     """GET interfaces: null unless the container runs."""
     guest = call.find_guest(call.params["vmid"], "lxc")
     if guest is None or not guest.running:
@@ -216,13 +216,13 @@ def interfaces(call: ApiCall) -> list[Row] | None:
     return rows
 
 
-def get_config(call: ApiCall) -> Row:
+def get_config(call: PveCall) -> Row:
     """GET config."""
     guest = call.get_guest(call.params["vmid"], "lxc")
     conf = guest.conf if call.get("current") else vm_files.merged(guest)
     return files.config_response(guest, conf)
 
 
-def get_pending(call: ApiCall) -> list[Row]:
+def get_pending(call: PveCall) -> list[Row]:
     """GET pending."""
     return files.pending_rows(call.get_guest(call.params["vmid"], "lxc"))

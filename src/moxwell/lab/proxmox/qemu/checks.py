@@ -12,7 +12,7 @@ from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import open_volumes
 from moxwell.lab.proxmox.qemu.hotplug import has_bridge
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, SimGuest, SimHost
 from moxwell.lab.proxmox.tasks import WorkerContext
 
@@ -21,7 +21,7 @@ _PERL = " at /usr/share/perl5/PVE/QemuServer/Memory.pm line 405."
 _EXITED = "start failed: QEMU exited with code 1"
 
 
-def check_start(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+def check_start(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     """Run all checks; raises the exit status of the start task."""
     conf, host = guest.conf, call.host
     _check_cpus(conf, host)
@@ -151,13 +151,13 @@ def _check_hugepages(conf: Conf, host: SimHost) -> None:
         raise die(f"start failed: hugepage allocation failed{_PERL}")
 
 
-def _check_bridges(call: ApiCall, conf: Conf) -> None:
+def _check_bridges(call: PveCall, conf: Conf) -> None:
     for _, net in files.nets(conf):
         if net.get("bridge") and not has_bridge(call, net["bridge"]):
             raise die(f"bridge '{net['bridge']}' does not exist")
 
 
-def _check_volumes(call: ApiCall, conf: Conf) -> None:
+def _check_volumes(call: PveCall, conf: Conf) -> None:
     store = files.volume_store(call)
     for drive in files.drives(conf):
         if drive.storage is None:
@@ -167,7 +167,7 @@ def _check_volumes(call: ApiCall, conf: Conf) -> None:
             raise die(f"volume '{drive.file}' does not exist")
 
 
-def _check_qemu(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+def _check_qemu(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     """Errors that only QEMU or its tools detect."""
     conf = guest.conf
     if int(conf.get("vcpus") or 0) > max_cpus(conf):
@@ -216,7 +216,7 @@ def _check_assigned(conf: Conf, ctx: WorkerContext) -> None:
                 raise die(_EXITED)
 
 
-def _check_args(call: ApiCall, text: str, ctx: WorkerContext) -> None:
+def _check_args(call: PveCall, text: str, ctx: WorkerContext) -> None:
     """Check that the kernel and initrd files of ``args`` exist on the host."""
     for path in re.findall(r"-(?:kernel|initrd) (\S+)", text):
         if call.region.files and path not in call.region.files:

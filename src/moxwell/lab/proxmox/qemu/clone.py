@@ -14,7 +14,7 @@ from moxwell.lab.proxmox.config_schema.property_strings import write as write_pr
 from moxwell.lab.proxmox.errors import PveException, die, forbidden
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import create, disks, identity, privileges, snapshot
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, SimFirewall, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 
@@ -24,7 +24,7 @@ _NOT_COPIED = frozenset(
 TEMPLATE_SECONDS = 0.008  # per disk
 
 
-def check_permission(call: ApiCall) -> None:
+def check_permission(call: PveCall) -> None:
     """VM.Clone on the source, VM.Allocate on the new VMID or its pool."""
     call.check(f"/vms/{call.params['vmid']}", "VM.Clone")
     newid, pool = call.params.get("newid"), call.params.get("pool")
@@ -38,7 +38,7 @@ def check_permission(call: ApiCall) -> None:
 class _Plan:
     """The parameters of a clone, and what it copies from the source."""
 
-    def __init__(self, call: ApiCall, running: bool) -> None:
+    def __init__(self, call: PveCall, running: bool) -> None:
         self.call, self.running = call, running
         self.vmid, self.newid = call.params["vmid"], call.params["newid"]
         self.snapname: str | None = call.get("snapname")
@@ -131,7 +131,7 @@ class _Plan:
         self.drives.append(drive)
 
 
-async def clone(call: ApiCall) -> str:
+async def clone(call: PveCall) -> str:
     """POST clone."""
     source = files.get_local_guest(call, call.params["vmid"])
     plan = _Plan(call, source.running)
@@ -139,13 +139,13 @@ async def clone(call: ApiCall) -> str:
     return call.spawn("qmclone", plan.vmid, lambda ctx: _clone(call, plan, ctx))
 
 
-def _source_lock(call: ApiCall, plan: _Plan) -> AbstractAsyncContextManager[None]:
+def _source_lock(call: PveCall, plan: _Plan) -> AbstractAsyncContextManager[None]:
     if plan.running:
         return call.hold("qemu", plan.vmid, 1)
     return files.shared_lock(call, plan.vmid, 1)
 
 
-async def _clone(call: ApiCall, plan: _Plan, ctx: WorkerContext) -> None:
+async def _clone(call: PveCall, plan: _Plan, ctx: WorkerContext) -> None:
     async with _source_lock(call, plan), call.hold("qemu", plan.newid, 1):
         old = plan.look()
         if plan.newid in call.region.guests:
@@ -165,7 +165,7 @@ async def _clone(call: ApiCall, plan: _Plan, ctx: WorkerContext) -> None:
         _finish(call, plan, guest, old)
 
 
-def _create_config(call: ApiCall, plan: _Plan) -> SimGuest:
+def _create_config(call: PveCall, plan: _Plan) -> SimGuest:
     """Create the temporary configuration of the new guest and copy the firewall configuration."""
     guest = SimGuest(plan.newid, "qemu", call.node)
     guest.conf = {"lock": "clone", "description": " qmclone temporary file"}
@@ -182,7 +182,7 @@ def _create_config(call: ApiCall, plan: _Plan) -> SimGuest:
     return guest
 
 
-async def _copy_drives(call: ApiCall, plan: _Plan, ctx: WorkerContext, made: list[str]) -> None:
+async def _copy_drives(call: PveCall, plan: _Plan, ctx: WorkerContext, made: list[str]) -> None:
     if call.major >= 9:
         ctx.log(f"creating a clone of VM {plan.vmid}")
     target = disks.VolumeTarget(plan.newid)
@@ -203,7 +203,7 @@ async def _copy_drives(call: ApiCall, plan: _Plan, ctx: WorkerContext, made: lis
         plan.conf[drive.slot] = write_drive(new)
 
 
-def _undo(call: ApiCall, guest: SimGuest, made: list[str]) -> None:
+def _undo(call: PveCall, guest: SimGuest, made: list[str]) -> None:
     store = files.volume_store(call)
     for volid in made:
         if store.find(volid) is not None:
@@ -213,7 +213,7 @@ def _undo(call: ApiCall, guest: SimGuest, made: list[str]) -> None:
     call.runtime.mark_changed(guest.vmid)
 
 
-def _finish(call: ApiCall, plan: _Plan, guest: SimGuest, old: Conf) -> None:
+def _finish(call: PveCall, plan: _Plan, guest: SimGuest, old: Conf) -> None:
     conf, runtime = plan.conf, call.runtime
     smbios = devices.read(devices.SMBIOS, conf.get("smbios1", ""))
     smbios["uuid"] = identity.new_uuid(runtime)
@@ -237,7 +237,7 @@ def _finish(call: ApiCall, plan: _Plan, guest: SimGuest, old: Conf) -> None:
 # ---------------------------------------------------------------------- template
 
 
-def _may_become_template(call: ApiCall) -> SimGuest:
+def _may_become_template(call: PveCall) -> SimGuest:
     guest = call.get_guest(call.params["vmid"])
     files.check_lock(guest)
     if guest.snapshots:
@@ -249,7 +249,7 @@ def _may_become_template(call: ApiCall) -> SimGuest:
     return guest
 
 
-def template(call: ApiCall) -> str:
+def template(call: PveCall) -> str:
     """POST template."""
     _may_become_template(call)
 
@@ -264,7 +264,7 @@ def template(call: ApiCall) -> str:
 
 
 async def make_bases(
-    call: ApiCall, guest: SimGuest, ctx: WorkerContext, only: str | None = None
+    call: PveCall, guest: SimGuest, ctx: WorkerContext, only: str | None = None
 ) -> None:
     """Convert the disks of a template to base images."""
     store = files.volume_store(call)

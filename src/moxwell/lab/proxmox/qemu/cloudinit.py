@@ -15,7 +15,7 @@ from pycdlib import PyCdlib
 from moxwell.lab.proxmox.config_schema import devices, formats, vm
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.request_context import PveCall, RegionRuntime
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
@@ -167,7 +167,7 @@ def _snippet(runtime: RegionRuntime, node: str, volid: str) -> str:
     return (store.get(volid).data or b"").decode()
 
 
-def regenerate(call: ApiCall, guest: SimGuest) -> bool:
+def regenerate(call: PveCall, guest: SimGuest) -> bool:
     """Write the drive again; returns whether there is one."""
     drive = files.find_cloudinit([guest.conf])
     for key in [k for k in guest.special if not k.startswith("unattached:")]:
@@ -221,7 +221,7 @@ def iso(label: str, contents: dict[str, bytes]) -> bytes:
 # ---------------------------------------------------------------------- endpoints
 
 
-def pending(call: ApiCall) -> list[Row]:
+def pending(call: PveCall) -> list[Row]:
     """GET cloudinit: current and pending values."""
     guest = call.get_guest(call.params["vmid"])
     special = {k: v for k, v in guest.special.items() if not k.startswith("unattached:")}
@@ -241,7 +241,7 @@ def pending(call: ApiCall) -> list[Row]:
     return rows + [{"key": key, "delete": 1} for key in special if not conf.get(key)]
 
 
-async def update(call: ApiCall) -> None:
+async def update(call: PveCall) -> None:
     """PUT cloudinit: regenerate the drive."""
     vmid = call.params["vmid"]
     async with call.hold("qemu", vmid):
@@ -251,7 +251,7 @@ async def update(call: ApiCall) -> None:
             regenerate(call, guest)
 
 
-def dump(call: ApiCall) -> str:
+def dump(call: PveCall) -> str:
     """GET cloudinit/dump: a document generated from the current configuration."""
     guest = call.get_guest(call.params["vmid"])
     conf, vmid = guest.conf, guest.vmid

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from moxwell.lab.proxmox.config_schema import devices, formats
 from moxwell.lab.proxmox.config_schema.drives import DRIVES, UNUSED, Drive, find_drive, is_drive
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.request_context import PveCall, RegionRuntime
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest, Value
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
@@ -25,11 +25,11 @@ HIDDEN = "**********"
 _RANK = {slot: rank for rank, slot in enumerate(DRIVES)}
 
 
-def volume_store(call: ApiCall) -> VolumeStore:
+def volume_store(call: PveCall) -> VolumeStore:
     return VolumeStore(call.runtime, call.node)
 
 
-def get_local_guest(call: ApiCall, vmid: int, kind: str = "qemu") -> SimGuest:
+def get_local_guest(call: PveCall, vmid: int, kind: str = "qemu") -> SimGuest:
     """The guest, or PVE's error if it is not on this node."""
     guest = call.find_guest(vmid, kind)
     if guest is None:
@@ -246,7 +246,7 @@ class _SharedLock:
     count: int = 1
 
 
-async def _join_lock(call: ApiCall, vmid: int, seconds: float) -> _SharedLock:
+async def _join_lock(call: PveCall, vmid: int, seconds: float) -> _SharedLock:
     """Join the shared lock; the first caller acquires the lock file for all."""
     shares: dict[int, _SharedLock] = call.runtime.module_data.setdefault("shares", {})
     entry = shares.get(vmid)
@@ -268,7 +268,7 @@ async def _join_lock(call: ApiCall, vmid: int, seconds: float) -> _SharedLock:
 
 
 @asynccontextmanager
-async def shared_lock(call: ApiCall, vmid: int, seconds: float) -> AsyncIterator[None]:
+async def shared_lock(call: PveCall, vmid: int, seconds: float) -> AsyncIterator[None]:
     """Hold a shared lock on a guest's configuration."""
     entry = await _join_lock(call, vmid, seconds)
     try:

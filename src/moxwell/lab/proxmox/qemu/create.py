@@ -15,7 +15,7 @@ from moxwell.lab.proxmox.errors import PveException, die, forbidden, param_error
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import disks, identity, privileges, restore, start
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest, SimHaResource, SimTask, Value
 from moxwell.lab.proxmox.tasks import WorkerContext
 
@@ -27,7 +27,7 @@ _OWN = frozenset(
 )
 
 
-async def create(call: ApiCall) -> str:
+async def create(call: PveCall) -> str:
     """Check the request, create the locked configuration and start the worker."""
     vmid = int(call.params["vmid"])
     settings: dict[str, Value] = {k: v for k, v in call.params.items() if k not in _OWN}
@@ -52,7 +52,7 @@ async def create(call: ApiCall) -> str:
 
 
 def _check_settings(
-    call: ApiCall, vmid: int, settings: dict[str, Value], pool: str | None, storage: str | None
+    call: PveCall, vmid: int, settings: dict[str, Value], pool: str | None, storage: str | None
 ) -> None:
     if not settings:
         return
@@ -68,12 +68,12 @@ def _check_settings(
         settings[name] = identity.with_mac(call, str(settings[name]))
 
 
-def check_pool(call: ApiCall, pool: str | None) -> None:
+def check_pool(call: PveCall, pool: str | None) -> None:
     if pool is not None and pool not in call.region.pools:
         raise forbidden(f"pool '{pool}' does not exist")
 
 
-def check_allocate(call: ApiCall, vmid: int, pool: str | None) -> None:
+def check_allocate(call: PveCall, vmid: int, pool: str | None) -> None:
     """Check the permission to create a guest under this VMID or in this pool."""
     if call.has_privileges(f"/vms/{vmid}", "VM.Allocate"):
         return
@@ -82,7 +82,7 @@ def check_allocate(call: ApiCall, vmid: int, pool: str | None) -> None:
     raise forbidden()
 
 
-def check_vmid_free(call: ApiCall, vmid: int, lead: str, *, force: bool = False) -> None:
+def check_vmid_free(call: PveCall, vmid: int, lead: str, *, force: bool = False) -> None:
     """Raise if the VMID is in use on any node."""
     other = call.region.guests.get(vmid)
     if other is None or (force and other.node == call.node):
@@ -91,7 +91,7 @@ def check_vmid_free(call: ApiCall, vmid: int, lead: str, *, force: bool = False)
     raise die(f"{lead} {label} {vmid} already exists on node '{other.node}'")
 
 
-def create_config(call: ApiCall, vmid: int, kind: str) -> SimGuest:
+def create_config(call: PveCall, vmid: int, kind: str) -> SimGuest:
     """Create an empty, locked configuration; it is deleted if its worker fails."""
     guest = SimGuest(vmid, kind, call.node, {"lock": "create"})
     guest.incarnation = call.region.next_number()
@@ -114,7 +114,7 @@ def _delete_failed(runtime: Any, task: SimTask) -> None:
 
 
 async def _make(
-    call: ApiCall, guest: SimGuest, settings: dict[str, Value], ctx: WorkerContext
+    call: PveCall, guest: SimGuest, settings: dict[str, Value], ctx: WorkerContext
 ) -> None:
     async with call.hold("qemu", guest.vmid, 1):
         try:
@@ -129,7 +129,7 @@ async def _make(
 
 
 async def _fill(
-    call: ApiCall, guest: SimGuest, settings: dict[str, Value], ctx: WorkerContext
+    call: PveCall, guest: SimGuest, settings: dict[str, Value], ctx: WorkerContext
 ) -> None:
     runtime = call.runtime
     plain = {k: v for k, v in settings.items() if not is_drive(k)}
@@ -153,7 +153,7 @@ async def _fill(
     files.write(runtime, guest)
 
 
-def add_ha_resource(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+def add_ha_resource(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     """``ha-managed`` (PVE 9): add the new guest as an HA resource."""
     if not call.get("ha-managed"):
         return
@@ -165,7 +165,7 @@ def add_ha_resource(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
     ha_manager.start_manager(call.runtime)
 
 
-def _add_to_pool(call: ApiCall, vmid: int) -> None:
+def _add_to_pool(call: PveCall, vmid: int) -> None:
     pool = call.region.pools.get(str(call.get("pool", "")))
     if pool is not None and vmid not in pool.vms:
         pool.vms.append(vmid)

@@ -7,13 +7,13 @@ Volumes of other VMIDs are kept, as are unreferenced volumes unless requested.
 from moxwell.lab.proxmox.errors import PveException, bad_params, die
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
-def _check(call: ApiCall, vmid: int) -> SimGuest:
+def _check(call: PveCall, vmid: int) -> SimGuest:
     guest = call.get_guest(vmid)
     files.check_protection(guest, f"can't remove VM {vmid}")
     if not call.get("purge"):
@@ -27,13 +27,13 @@ def _check(call: ApiCall, vmid: int) -> SimGuest:
     return guest
 
 
-def check_replication(call: ApiCall, vmid: int) -> None:
+def check_replication(call: PveCall, vmid: int) -> None:
     jobs = [j for j in call.region.replication.values() if str(j.get("guest")) == str(vmid)]
     if jobs:
         raise die(f"There is a replication job '{jobs[0]['id']}' for guest '{vmid}'")
 
 
-def destroy(call: ApiCall) -> str:
+def destroy(call: PveCall) -> str:
     """Check before the task and again in the worker."""
     vmid = call.params["vmid"]
     if call.get("skiplock") and not call.is_root:
@@ -48,7 +48,7 @@ def destroy(call: ApiCall) -> str:
     return call.spawn("qmdestroy", vmid, worker)
 
 
-def _remove(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+def _remove(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     if not call.get("skiplock") and guest.lock != "suspended":
         files.check_lock(guest)
     store = files.volume_store(call)
@@ -87,7 +87,7 @@ def _free_own(store: VolumeStore, guest: SimGuest, ctx: WorkerContext) -> None:
             ctx.log(f"Could not remove disk '{volid}', check manually: {problem.message}")
 
 
-def free_unreferenced(call: ApiCall, vmid: int, ctx: WorkerContext) -> None:
+def free_unreferenced(call: PveCall, vmid: int, ctx: WorkerContext) -> None:
     """Delete volumes of this VMID that no configuration references, on all storages of the node."""
     store = files.volume_store(call)
     for storage in call.region.storages.values():
@@ -102,7 +102,7 @@ def free_unreferenced(call: ApiCall, vmid: int, ctx: WorkerContext) -> None:
                     ctx.log(problem.message)
 
 
-def delete_references(call: ApiCall, guest: SimGuest) -> None:
+def delete_references(call: PveCall, guest: SimGuest) -> None:
     """Delete the ACL entries and pool memberships of the guest."""
     access = call.region.access
     access.acl = [acl for acl in access.acl if acl.path != f"/vms/{guest.vmid}"]
@@ -111,7 +111,7 @@ def delete_references(call: ApiCall, guest: SimGuest) -> None:
             pool.vms.remove(guest.vmid)
 
 
-def purge(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+def purge(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     """Delete the guest's replication jobs, backup job entries and HA resource."""
     region = call.region
     for ident, job in list(region.replication.items()):
@@ -127,7 +127,7 @@ def purge(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
         ctx.log(f"NOTE: removed {label} {guest.vmid} from HA resource configuration.")
 
 
-def delete_guest(call: ApiCall, guest: SimGuest) -> None:
+def delete_guest(call: PveCall, guest: SimGuest) -> None:
     if call.region.guests.get(guest.vmid) is guest:
         del call.region.guests[guest.vmid]
     call.runtime.mark_changed(guest.vmid)

@@ -17,7 +17,7 @@ from moxwell.lab.proxmox.config_schema.drives import (
 )
 from moxwell.lab.proxmox.errors import bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, SimSnapshot, SimVolume, Value
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import access, names
@@ -29,7 +29,7 @@ EFI_SMALL = 128 << 10
 _IMPORT = "'import-from' requires special syntax - use <storage ID>:0,import-from=<source>"
 
 
-def check_params(call: ApiCall, settings: dict[str, Value]) -> None:
+def check_params(call: PveCall, settings: dict[str, Value]) -> None:
     """Reject invalid drive strings and normalize the others."""
     for slot in sorted(k for k in settings if is_drive(k)):
         drive = parse_drive(slot, str(settings[slot]), major=9)
@@ -45,7 +45,7 @@ def check_params(call: ApiCall, settings: dict[str, Value]) -> None:
         settings[slot] = write_drive(drive)
 
 
-def _normalize(call: ApiCall, drive: Drive) -> Drive:
+def _normalize(call: PveCall, drive: Drive) -> Drive:
     """Convert paths to volume ids where a storage has them; ``none`` is a CD-ROM drive."""
     options = dict(drive.options)
     if drive.file.startswith("/") and not drive.file.startswith("/dev/"):
@@ -61,7 +61,7 @@ def _normalize(call: ApiCall, drive: Drive) -> Drive:
     return Drive(drive.slot, drive.file, options)
 
 
-def _volume_at(call: ApiCall, path: str) -> str | None:
+def _volume_at(call: PveCall, path: str) -> str | None:
     for storage in call.region.storages.values():
         if not names.has_path(storage) or not storage.on(call.node):
             continue
@@ -84,7 +84,7 @@ def _check_special(drive: Drive) -> None:
             raise param_error({drive.slot: text})
 
 
-def _check_iso(call: ApiCall, drive: Drive) -> None:
+def _check_iso(call: PveCall, drive: Drive) -> None:
     if drive.storage is None or drive.wanted is not None or drive.file.endswith(":cloudinit"):
         return
     kind = files.volume_store(call).parse(drive.file).kind
@@ -104,7 +104,7 @@ class VolumeTarget:
 class DriveBuilder:
     """Allocates the volumes of one request, and can free them again."""
 
-    def __init__(self, call: ApiCall, ctx: WorkerContext | None, target: VolumeTarget) -> None:
+    def __init__(self, call: PveCall, ctx: WorkerContext | None, target: VolumeTarget) -> None:
         self._call, self._work, self._target = call, ctx, target
         self._store = files.volume_store(call)
         self.made: list[str] = []
@@ -268,7 +268,7 @@ def target_format(store: VolumeStore, storage: str, form: str) -> str:
 
 
 async def clone_disk(
-    call: ApiCall,
+    call: PveCall,
     ctx: WorkerContext,
     drive: Drive,
     target: VolumeTarget,
@@ -314,7 +314,7 @@ def _restore_snapshot_state(
         volume.size, volume.content_id = int(was["size"]), str(was["content_id"])
 
 
-async def _copy(call: ApiCall, ctx: WorkerContext, source: str, target: str) -> None:
+async def _copy(call: PveCall, ctx: WorkerContext, source: str, target: str) -> None:
     store, done = files.volume_store(call), False
     try:
         await store.copy(ctx, source, target, int(call.get("bwlimit") or 0))
@@ -324,7 +324,7 @@ async def _copy(call: ApiCall, ctx: WorkerContext, source: str, target: str) -> 
             store.free(target)
 
 
-def check_images(call: ApiCall, storage: str, node: str | None = None) -> None:
+def check_images(call: PveCall, storage: str, node: str | None = None) -> None:
     """Check that a storage can hold disk images on a node."""
     found = files.volume_store(call).get_enabled(storage, node)
     if "images" not in found.content:

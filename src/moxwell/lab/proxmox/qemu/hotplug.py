@@ -14,7 +14,7 @@ from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.qemu import cloudinit, open_volumes
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest, Value
 
 ALWAYS_HOTPLUGGABLE = frozenset(
@@ -34,7 +34,7 @@ class NotHotpluggable(PveException):
         super().__init__(500, "skip")
 
 
-def apply(call: ApiCall, guest: SimGuest) -> None:
+def apply(call: PveCall, guest: SimGuest) -> None:
     """Apply all pending changes; the VM is stopped."""
     store = files.volume_store(call)
     for name, force in sorted(guest.deletes.items()):
@@ -56,7 +56,7 @@ def apply(call: ApiCall, guest: SimGuest) -> None:
     files.write(call.runtime, guest)
 
 
-def detach(call: ApiCall, guest: SimGuest, drive: Drive, *, force: bool) -> None:
+def detach(call: PveCall, guest: SimGuest, drive: Drive, *, force: bool) -> None:
     """Detach the volume of a drive: it becomes unused, or is freed if forced and owned."""
     store = files.volume_store(call)
     if not force:
@@ -67,7 +67,7 @@ def detach(call: ApiCall, guest: SimGuest, drive: Drive, *, force: bool) -> None
 
 
 def deallocate(
-    call: ApiCall, guest: SimGuest, key: str, volid: str, *, cdrom: bool = False
+    call: PveCall, guest: SimGuest, key: str, volid: str, *, cdrom: bool = False
 ) -> None:
     """Free a volume that the guest owns and does not reference elsewhere."""
     store = files.volume_store(call)
@@ -82,7 +82,7 @@ def deallocate(
 class HotplugUpdate:
     """Applies pending changes to one running VM."""
 
-    def __init__(self, call: ApiCall, guest: SimGuest, chosen: set[str]) -> None:
+    def __init__(self, call: PveCall, guest: SimGuest, chosen: set[str]) -> None:
         self._call, self._guest, self._chosen = call, guest, chosen
         self._features = vm.read_hotplug(guest.conf)
         self.errors: dict[str, str] = {}
@@ -315,7 +315,7 @@ class HotplugUpdate:
             special["added"] = ",".join(sorted(added))
 
 
-def has_bridge(call: ApiCall, name: str) -> bool:
+def has_bridge(call: PveCall, name: str) -> bool:
     """Whether the node has this bridge or VNet."""
     vnets = call.region.sdn.running.get("vnets", {})
     return name in call.host.bridges or name in vnets

@@ -9,7 +9,7 @@ import uuid
 
 from moxwell.lab.proxmox.config_schema import devices, formats
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.request_context import PveCall, RegionRuntime
 from moxwell.lab.proxmox.state import Conf
 
 _KEY = re.compile(r"(ssh-[\w-]+(?:@openssh\.com)?|ecdsa-[\w-]+|sk-[\w@.-]+)\s+([A-Za-z0-9+/=]+)")
@@ -20,14 +20,14 @@ def new_uuid(runtime: RegionRuntime) -> str:
     return str(uuid.UUID(int=runtime.random.getrandbits(128), version=4))
 
 
-def new_mac(call: ApiCall) -> str:
+def new_mac(call: PveCall) -> str:
     """A random MAC address with the datacenter's prefix."""
     prefix = str(call.region.options.get("mac_prefix") or "BC:24:11").upper().split(":")
     rest = [f"{call.runtime.random.randrange(256):02X}" for _ in range(6 - len(prefix))]
     return ":".join(prefix + rest)
 
 
-def with_mac(call: ApiCall, text: str, *, fresh: bool = False) -> str:
+def with_mac(call: PveCall, text: str, *, fresh: bool = False) -> str:
     """A network device string with a MAC address, in normalized form."""
     values = devices.read(devices.NET, text)
     if fresh or "macaddr" not in values:
@@ -40,7 +40,7 @@ def meta(runtime: RegionRuntime) -> str:
     return f"creation-qemu={version},ctime={int(runtime.now())}"
 
 
-def normalize_tags(call: ApiCall, text: str) -> str:
+def normalize_tags(call: PveCall, text: str) -> str:
     """Tags as PVE stores them: unique, lower case and sorted unless configured otherwise."""
     style = str(call.region.options.get("tag-style") or "")
     tags = formats.split_list(text)

@@ -12,7 +12,7 @@ from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import open_volumes
 from moxwell.lab.proxmox.qemu.hotplug import has_bridge
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
@@ -37,7 +37,7 @@ def local_resources(conf: Conf, running: bool) -> tuple[list[str], dict[str, Row
     return local, mapped
 
 
-def local_disks(call: ApiCall, guest: SimGuest) -> list[Row]:
+def local_disks(call: PveCall, guest: SimGuest) -> list[Row]:
     """The local volumes of the VM."""
     rows: dict[str, Row] = {}
     found = [(d, False) for d in files.drives(guest.conf)]
@@ -64,7 +64,7 @@ def local_disks(call: ApiCall, guest: SimGuest) -> list[Row]:
     return list(rows.values())
 
 
-def unavailable_storages(call: ApiCall, conf: Conf, node: str) -> list[str]:
+def unavailable_storages(call: PveCall, conf: Conf, node: str) -> list[str]:
     """The storages of a configuration that a node does not have."""
     found = set()
     for drive in files.drives(conf):
@@ -74,7 +74,7 @@ def unavailable_storages(call: ApiCall, conf: Conf, node: str) -> list[str]:
     return sorted(found)
 
 
-def precondition(call: ApiCall) -> Row:
+def precondition(call: PveCall) -> Row:
     """GET migrate: allowed nodes, and local disks and resources."""
     guest = call.get_guest(call.params["vmid"])
     files.check_lock(guest)
@@ -115,7 +115,7 @@ def storage_map(text: str) -> tuple[str | None, dict[str, str], bool]:
     return default, pairs, same
 
 
-def _check_storages(call: ApiCall, guest: SimGuest, target: str) -> None:
+def _check_storages(call: PveCall, guest: SimGuest, target: str) -> None:
     text = call.get("targetstorage")
     if not text:
         check_available(call, guest, target)
@@ -133,7 +133,7 @@ def _check_storages(call: ApiCall, guest: SimGuest, target: str) -> None:
         check_available(call, guest, target)
 
 
-def check_available(call: ApiCall, guest: SimGuest, target: str) -> None:
+def check_available(call: PveCall, guest: SimGuest, target: str) -> None:
     store = files.volume_store(call)
     for drive in files.drives(guest.conf):
         if drive.storage:
@@ -141,7 +141,7 @@ def check_available(call: ApiCall, guest: SimGuest, target: str) -> None:
             store.get_enabled(drive.storage, target)
 
 
-def check_target(call: ApiCall) -> str:
+def check_target(call: PveCall) -> str:
     target = str(call.params["target"])
     if target == call.node:
         raise bad_params(target="target is local node.")
@@ -150,7 +150,7 @@ def check_target(call: ApiCall) -> str:
     return target
 
 
-def migrate(call: ApiCall) -> str:
+def migrate(call: PveCall) -> str:
     """POST migrate."""
     target = check_target(call)
     for name in ("force", "migration_type", "migration_network"):
@@ -171,7 +171,7 @@ def migrate(call: ApiCall) -> str:
 class _Migration:
     """One migration."""
 
-    def __init__(self, call: ApiCall, guest: SimGuest, target: str, ctx: WorkerContext) -> None:
+    def __init__(self, call: PveCall, guest: SimGuest, target: str, ctx: WorkerContext) -> None:
         self._call, self._guest, self._target, self._work = call, guest, target, ctx
         self._began = call.now()
         self._made: list[str] = []

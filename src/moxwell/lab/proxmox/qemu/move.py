@@ -7,14 +7,14 @@ from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_erro
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import disks, update
 from moxwell.lab.proxmox.qemu.clone import make_bases
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 
 # ---------------------------------------------------------------------- resize
 
 
-def resize(call: ApiCall) -> str:
+def resize(call: PveCall) -> str:
     """PUT resize; errors other than invalid parameters fail the task."""
     vmid = call.params["vmid"]
     if call.get("skiplock") and not call.is_root:
@@ -27,7 +27,7 @@ def resize(call: ApiCall) -> str:
     return call.spawn("resize", vmid, worker)
 
 
-def _resize(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+def _resize(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     files.check_digest(guest, call.get("digest"))
     if not call.get("skiplock"):
         files.check_lock(guest)
@@ -62,7 +62,7 @@ def new_size(text: str, old: int) -> int:
 # ---------------------------------------------------------------------- move
 
 
-def move_disk(call: ApiCall) -> str:
+def move_disk(call: PveCall) -> str:
     """POST move_disk."""
     storage, other = call.get("storage"), call.get("target-vmid")
     if other and storage:
@@ -76,7 +76,7 @@ def move_disk(call: ApiCall) -> str:
     raise param_error({"target-vmid": text, "storage": text})
 
 
-def _movable(call: ApiCall, storage: str) -> tuple[SimGuest, Drive]:
+def _movable(call: PveCall, storage: str) -> tuple[SimGuest, Drive]:
     guest, slot = call.get_guest(call.params["vmid"]), call.params["disk"]
     files.check_lock(guest)
     files.check_digest(guest, call.get("digest"))
@@ -101,7 +101,7 @@ def _in_snapshot(guest: SimGuest, volid: str) -> bool:
     return any(d.file == volid for s in guest.snapshots.values() for d in files.drives(s.conf))
 
 
-def _to_storage(call: ApiCall, storage: str) -> str:
+def _to_storage(call: PveCall, storage: str) -> str:
     call.check(f"/storage/{storage}", "Datastore.AllocateSpace")
     _movable(call, storage)
     vmid = call.params["vmid"]
@@ -115,7 +115,7 @@ def _to_storage(call: ApiCall, storage: str) -> str:
 
 
 async def _move(
-    call: ApiCall, guest: SimGuest, drive: Drive, storage: str, ctx: WorkerContext
+    call: PveCall, guest: SimGuest, drive: Drive, storage: str, ctx: WorkerContext
 ) -> None:
     store, target = files.volume_store(call), disks.VolumeTarget(guest.vmid)
     try:
@@ -139,7 +139,7 @@ async def _move(
             ctx.log(problem.message)
 
 
-def _to_guest(call: ApiCall, other: int) -> str:
+def _to_guest(call: PveCall, other: int) -> str:
     vmid, slot = call.params["vmid"], call.params["disk"]
     target_slot = call.get("target-disk") or slot
     if not call.is_root:
@@ -158,7 +158,7 @@ def _to_guest(call: ApiCall, other: int) -> str:
     return call.spawn("qmmove", f"{vmid}-{slot}>{other}-{target_slot}", worker)
 
 
-def _both(call: ApiCall, other: int) -> tuple[SimGuest, SimGuest]:
+def _both(call: PveCall, other: int) -> tuple[SimGuest, SimGuest]:
     vmid = call.params["vmid"]
     known = call.region.guests
     if vmid not in known:
@@ -179,7 +179,7 @@ def _both(call: ApiCall, other: int) -> tuple[SimGuest, SimGuest]:
     return source, target
 
 
-def _reassignable(call: ApiCall, other: int, target_slot: str) -> tuple[SimGuest, SimGuest, Drive]:
+def _reassignable(call: PveCall, other: int, target_slot: str) -> tuple[SimGuest, SimGuest, Drive]:
     source, target = _both(call, other)
     slot = call.params["disk"]
     if slot not in source.conf:
@@ -207,7 +207,7 @@ def _reassignable(call: ApiCall, other: int, target_slot: str) -> tuple[SimGuest
 
 
 async def _reassign(
-    call: ApiCall,
+    call: PveCall,
     source: SimGuest,
     target: SimGuest,
     drive: Drive,

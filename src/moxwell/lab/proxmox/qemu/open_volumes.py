@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from moxwell.lab.proxmox.config_schema.drives import Drive
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.request_context import PveCall, RegionRuntime
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.volumes import names
 
@@ -62,7 +62,7 @@ def _locks(runtime: RegionRuntime, drive: Drive) -> bool:
     return storage is not None and names.has_path(storage) and not drive.is_cdrom_media
 
 
-def is_locked(call: ApiCall, guest: SimGuest, drive: Drive) -> bool:
+def is_locked(call: PveCall, guest: SimGuest, drive: Drive) -> bool:
     """Whether another process, or another drive of the same VM, has the image open for writing."""
     if not _locks(call.runtime, drive):
         return False
@@ -77,7 +77,7 @@ def is_locked(call: ApiCall, guest: SimGuest, drive: Drive) -> bool:
     return False
 
 
-def first_locked(call: ApiCall, guest: SimGuest) -> Drive | None:
+def first_locked(call: PveCall, guest: SimGuest) -> Drive | None:
     """The first drive of a VM that cannot be opened."""
     seen: list[Drive] = []
     for drive in files.drives(guest.conf):

@@ -11,11 +11,11 @@ from typing import Any
 from moxwell.errors import Invalid, Unreachable
 from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import die, param_error
-from moxwell.lab.proxmox.guest import AgentNotRunning
+from moxwell.lab.proxmox.guest import GuestAgentNotRunning
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import hotplug, start, vmstate
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 
@@ -28,13 +28,13 @@ AGENT_SILENT = (
 )
 
 
-def _check_root(call: ApiCall) -> None:
+def _check_root(call: PveCall) -> None:
     for name in _ROOT_ONLY:
         if call.get(name) and not call.is_root:
             raise param_error({name: "Only root may use this option."})
 
 
-def _managed(call: ApiCall, guest: SimGuest | None) -> bool:
+def _managed(call: PveCall, guest: SimGuest | None) -> bool:
     return (
         guest is not None
         and not call.via_ha
@@ -42,7 +42,7 @@ def _managed(call: ApiCall, guest: SimGuest | None) -> bool:
     )
 
 
-def _locked(call: ApiCall, vmid: int, action: Callable[[WorkerContext], Awaitable[None]]) -> Any:
+def _locked(call: PveCall, vmid: int, action: Callable[[WorkerContext], Awaitable[None]]) -> Any:
     async def worker(ctx: WorkerContext) -> None:
         async with call.hold("qemu", vmid):
             await action(ctx)
@@ -50,7 +50,7 @@ def _locked(call: ApiCall, vmid: int, action: Callable[[WorkerContext], Awaitabl
     return worker
 
 
-def power_on(call: ApiCall) -> str:
+def power_on(call: PveCall) -> str:
     """POST start."""
     _check_root(call)
     vmid = call.params["vmid"]
@@ -64,7 +64,7 @@ def power_on(call: ApiCall) -> str:
     return call.spawn("qmstart", vmid, _locked(call, vmid, action))
 
 
-async def _power_on(call: ApiCall, vmid: int, ctx: WorkerContext) -> None:
+async def _power_on(call: PveCall, vmid: int, ctx: WorkerContext) -> None:
     guest = call.get_guest(vmid)
     if guest.template:
         raise die("you can't start a vm if it's a template")
@@ -83,7 +83,7 @@ async def _power_on(call: ApiCall, vmid: int, ctx: WorkerContext) -> None:
         vmstate.drop(call, guest)
 
 
-def power_off(call: ApiCall) -> str:
+def power_off(call: PveCall) -> str:
     """POST stop."""
     _check_root(call)
     vmid = call.params["vmid"]
@@ -102,7 +102,7 @@ def power_off(call: ApiCall) -> str:
     return call.spawn("qmstop", vmid, worker)
 
 
-def _abort_shutdown_tasks(call: ApiCall, vmid: int, ctx: WorkerContext) -> None:
+def _abort_shutdown_tasks(call: PveCall, vmid: int, ctx: WorkerContext) -> None:
     others = [
         task.upid
         for task in call.runtime.workers.active()
@@ -114,7 +114,7 @@ def _abort_shutdown_tasks(call: ApiCall, vmid: int, ctx: WorkerContext) -> None:
         ctx.log(f"overruled qmshutdown tasks: {', '.join(others)}")
 
 
-async def _stop(call: ApiCall, vmid: int) -> None:
+async def _stop(call: PveCall, vmid: int) -> None:
     guest = files.get_local_guest(call, vmid)
     if not guest.running:
         return
@@ -123,14 +123,14 @@ async def _stop(call: ApiCall, vmid: int) -> None:
     await _apply_pending(call, guest)
 
 
-async def _apply_pending(call: ApiCall, guest: SimGuest) -> None:
+async def _apply_pending(call: PveCall, guest: SimGuest) -> None:
     """Apply pending changes after the process was stopped by a request."""
     await start.mark_stopped(call.runtime, guest)
     if files.is_pending(guest):
         hotplug.apply(call, guest)
 
 
-def shut_down(call: ApiCall) -> str:
+def shut_down(call: PveCall) -> str:
     """POST shutdown."""
     _check_root(call)
     vmid = call.params["vmid"]
@@ -150,7 +150,7 @@ def shut_down(call: ApiCall) -> str:
 
 
 async def _shut_down(
-    call: ApiCall, vmid: int, ctx: WorkerContext, *, graceful: bool, force: bool
+    call: PveCall, vmid: int, ctx: WorkerContext, *, graceful: bool, force: bool
 ) -> None:
     guest = files.get_local_guest(call, vmid)
     if not guest.running:
@@ -168,7 +168,7 @@ async def _shut_down(
     await _apply_pending(call, guest)
 
 
-def _shutdown_timeout(call: ApiCall, guest: SimGuest) -> float:
+def _shutdown_timeout(call: PveCall, guest: SimGuest) -> float:
     given = call.get("timeout")
     if given is not None:
         return float(given)
@@ -179,7 +179,7 @@ def _shutdown_timeout(call: ApiCall, guest: SimGuest) -> float:
 
 
 async def _request_shutdown(
-    call: ApiCall, guest: SimGuest, ctx: WorkerContext, timeout: float
+    call: PveCall, guest: SimGuest, ctx: WorkerContext, timeout: float
 ) -> bool:
     """Request a shutdown by agent or ACPI; returns whether the guest stopped in time."""
     runtime, seen = call.runtime, start.guest_vm(call.runtime, guest)
@@ -187,7 +187,7 @@ async def _request_shutdown(
         try:
             await ask_agent(call, guest, "ping")
             await ask_agent(call, guest, "shutdown")
-        except AgentNotRunning:
+        except GuestAgentNotRunning:
             ctx.log(AGENT_SILENT.format(guest.vmid))
         else:
             await ctx.sleep(min(call.region.pace.shutdown, timeout))
@@ -201,22 +201,22 @@ async def _request_shutdown(
 
 
 async def ask_agent(
-    call: ApiCall, guest: SimGuest, command: str, args: dict[str, Any] | None = None
+    call: PveCall, guest: SimGuest, command: str, args: dict[str, Any] | None = None
 ) -> Any:
     """Run a guest agent command; without an agent, waits for the timeout."""
     runtime = call.runtime
     try:
         if not guest.booted or guest.paused or guest.vmid in runtime.silent_agents:
-            raise AgentNotRunning
+            raise GuestAgentNotRunning
         return await runtime.guest_os.agent(start.guest_vm(runtime, guest), command, args or {})
-    except (AgentNotRunning, Unreachable) as silence:
+    except (GuestAgentNotRunning, Unreachable) as silence:
         await call.sleep(call.region.pace.agent_timeout)
-        raise AgentNotRunning from silence
+        raise GuestAgentNotRunning from silence
     except Invalid as refusal:
         raise die(f"Agent error: {refusal}") from refusal
 
 
-def reboot(call: ApiCall) -> str:
+def reboot(call: PveCall) -> str:
     """POST reboot: shut down and start with pending changes applied."""
     vmid = call.params["vmid"]
     guest = call.find_guest(vmid, "qemu")
@@ -232,14 +232,14 @@ def reboot(call: ApiCall) -> str:
     return call.spawn("qmreboot", vmid, _locked(call, vmid, action))
 
 
-def _running(call: ApiCall, vmid: int) -> SimGuest:
+def _running(call: PveCall, vmid: int) -> SimGuest:
     guest = files.get_local_guest(call, vmid)
     if not guest.running:
         raise die(f"VM {vmid} not running")
     return guest
 
 
-def reset(call: ApiCall) -> str:
+def reset(call: PveCall) -> str:
     """POST reset."""
     _check_root(call)
     vmid = call.params["vmid"]
@@ -255,7 +255,7 @@ def reset(call: ApiCall) -> str:
     return call.spawn("qmreset", vmid, _locked(call, vmid, action))
 
 
-def suspend(call: ApiCall) -> str:
+def suspend(call: PveCall) -> str:
     """POST suspend: pause, or with ``todisk`` save the memory and stop."""
     _check_root(call)
     vmid = call.params["vmid"]
@@ -273,7 +273,7 @@ def suspend(call: ApiCall) -> str:
     return call.spawn("qmpause", vmid, _locked(call, vmid, action))
 
 
-def _suspend_to_disk(call: ApiCall, guest: SimGuest) -> str:
+def _suspend_to_disk(call: PveCall, guest: SimGuest) -> str:
     if _managed(call, guest):
         raise die("Cannot suspend HA managed VM to disk")
     call.check_vm(guest.vmid, "VM.Config.Disk")
@@ -298,7 +298,7 @@ def _suspend_to_disk(call: ApiCall, guest: SimGuest) -> str:
     return call.spawn("qmsuspend", guest.vmid, _locked(call, guest.vmid, action))
 
 
-def resume(call: ApiCall) -> str:
+def resume(call: PveCall) -> str:
     """POST resume."""
     _check_root(call)
     vmid = call.params["vmid"]

@@ -14,7 +14,7 @@ from moxwell.lab.proxmox.config_schema.drives import (
 )
 from moxwell.lab.proxmox.errors import bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Value
 from moxwell.lab.proxmox.volumes import access
 
@@ -79,7 +79,7 @@ _BY_OPTION = {
 _ELSEWHERE = re.compile(r"(?:unused|serial|usb|hostpci|virtiofs)\d+")
 
 
-def _check(call: ApiCall, vmid: int, pool: str | None, *privs: str, any_of: bool = False) -> None:
+def _check(call: PveCall, vmid: int, pool: str | None, *privs: str, any_of: bool = False) -> None:
     if pool and call.has_privileges(f"/pool/{pool}", *privs, any_of=any_of):
         return
     if any_of:
@@ -89,7 +89,7 @@ def _check(call: ApiCall, vmid: int, pool: str | None, *privs: str, any_of: bool
         call.check_vm(vmid, priv)
 
 
-def check_options(call: ApiCall, vmid: int, names: Iterable[str], pool: str | None = None) -> None:
+def check_options(call: PveCall, vmid: int, names: Iterable[str], pool: str | None = None) -> None:
     """Check the privileges for setting or deleting these options."""
     if call.is_root:
         return
@@ -113,7 +113,7 @@ def check_options(call: ApiCall, vmid: int, names: Iterable[str], pool: str | No
 
 
 def check_hardware(
-    call: ApiCall, vmid: int, name: str, value: Value, *, pool: str | None = None, verb: str = "set"
+    call: PveCall, vmid: int, name: str, value: Value, *, pool: str | None = None, verb: str = "set"
 ) -> None:
     """Check options whose privileges depend on the value: serial, usb, hostpci, rng0, virtiofs."""
     if call.is_root:
@@ -138,7 +138,7 @@ def check_hardware(
         call.check(f"/mapping/dir/{folder}", "Mapping.Use")
 
 
-def _check_mapped(call: ApiCall, kind: str, name: str, values: Mapping[str, str]) -> None:
+def _check_mapped(call: PveCall, kind: str, name: str, values: Mapping[str, str]) -> None:
     if "host" in values:
         if values["host"].lower() != "spice":
             raise die(f"only root can set '{name}' config for real devices")
@@ -148,7 +148,7 @@ def _check_mapped(call: ApiCall, kind: str, name: str, values: Mapping[str, str]
         raise die("either 'host' or 'mapping' must be set.")
 
 
-def _check_pci(call: ApiCall, vmid: int, name: str, text: str, pool: str | None) -> None:
+def _check_pci(call: PveCall, vmid: int, name: str, text: str, pool: str | None) -> None:
     values = devices.read(devices.HOSTPCI, text)
     if "host" in values:
         raise die(f"only root can set '{name}' config for non-mapped devices")
@@ -160,7 +160,7 @@ def _check_pci(call: ApiCall, vmid: int, name: str, text: str, pool: str | None)
         raise param_error({name: "only root@pam can set 'romfile' option"})
 
 
-def check_drive(call: ApiCall, vmid: int, drive: Drive) -> None:
+def check_drive(call: PveCall, vmid: int, drive: Drive) -> None:
     """Check the privilege for changing a drive, by its content."""
     if drive.is_cloudinit:
         _check(call, vmid, None, "VM.Config.Cloudinit", "VM.Config.CDROM")
@@ -170,7 +170,7 @@ def check_drive(call: ApiCall, vmid: int, drive: Drive) -> None:
         _check(call, vmid, None, "VM.Config.Disk")
 
 
-def check_bridges(call: ApiCall, conf: Conf) -> None:
+def check_bridges(call: PveCall, conf: Conf) -> None:
     """Check ``SDN.Use`` on the bridges (or their VLANs) of the network devices."""
     if call.is_root:
         return
@@ -178,7 +178,7 @@ def check_bridges(call: ApiCall, conf: Conf) -> None:
         check_bridge(call, values.get("bridge"), values.get("tag"), values.get("trunks"))
 
 
-def check_bridge(call: ApiCall, bridge: str | None, tag: str | None, trunks: str | None) -> None:
+def check_bridge(call: PveCall, bridge: str | None, tag: str | None, trunks: str | None) -> None:
     if bridge is None:
         return
     vnet = call.region.sdn.running.get("vnets", {}).get(bridge) or call.region.sdn.vnets.get(bridge)
@@ -194,7 +194,7 @@ def check_bridge(call: ApiCall, bridge: str | None, tag: str | None, trunks: str
 
 
 def check_storage(
-    call: ApiCall, vmid: int, settings: Mapping[str, Value], default: str | None = None
+    call: PveCall, vmid: int, settings: Mapping[str, Value], default: str | None = None
 ) -> None:
     """Check storage privileges and content types of all drives to be set."""
     for slot in sorted(k for k in settings if is_drive(k)):
@@ -209,7 +209,7 @@ def check_storage(
         call.check(f"/storage/{state}", "Datastore.AllocateSpace")
 
 
-def _check_new_drive(call: ApiCall, vmid: int, drive: Drive, default: str | None) -> None:
+def _check_new_drive(call: PveCall, vmid: int, drive: Drive, default: str | None) -> None:
     store = files.volume_store(call)
     wanted = drive.wanted
     if drive.file in ("none", "cloudinit") or drive.file.endswith(":cloudinit"):
@@ -232,7 +232,7 @@ def _check_new_drive(call: ApiCall, vmid: int, drive: Drive, default: str | None
         _check_import(call, vmid, drive.slot, source)
 
 
-def _check_import(call: ApiCall, vmid: int, slot: str, source: str) -> None:
+def _check_import(call: PveCall, vmid: int, slot: str, source: str) -> None:
     store = files.volume_store(call)
     owner = None
     if not source.startswith("/"):

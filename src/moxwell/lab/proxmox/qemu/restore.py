@@ -11,7 +11,7 @@ from moxwell.lab.proxmox.config_schema.drives import Drive, find_drive, is_drive
 from moxwell.lab.proxmox.errors import PveException, die
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import identity, start
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest, Value
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import access, names
@@ -19,7 +19,7 @@ from moxwell.lab.proxmox.volumes import access, names
 _FORMATS = ("raw", "qcow2", "vmdk")
 
 
-def check(call: ApiCall, vmid: int, archive: str) -> None:
+def check(call: PveCall, vmid: int, archive: str) -> None:
     """Check that the volume is a backup and that the caller may use it."""
     store = files.volume_store(call)
     access.check_volume(call, store, archive, vmid=vmid, kind="backup")
@@ -27,7 +27,7 @@ def check(call: ApiCall, vmid: int, archive: str) -> None:
         raise die(f"volume '{archive}' does not exist")
 
 
-def spawn(call: ApiCall, vmid: int, archive: str, settings: dict[str, Value]) -> str:
+def spawn(call: PveCall, vmid: int, archive: str, settings: dict[str, Value]) -> str:
     old = call.region.guests.get(vmid)
     if old is not None:
         files.check_protection(old, f"unable to restore VM {vmid}")
@@ -53,7 +53,7 @@ def spawn(call: ApiCall, vmid: int, archive: str, settings: dict[str, Value]) ->
 
 
 async def _restore(
-    call: ApiCall, guest: SimGuest, archive: str, settings: dict[str, Value], ctx: WorkerContext
+    call: PveCall, guest: SimGuest, archive: str, settings: dict[str, Value], ctx: WorkerContext
 ) -> None:
     store = files.volume_store(call)
     volume = store.get(archive)
@@ -80,7 +80,7 @@ async def _restore(
 
 
 async def _disk(
-    call: ApiCall, guest: SimGuest, drive: Drive, saved: Row, ctx: WorkerContext
+    call: PveCall, guest: SimGuest, drive: Drive, saved: Row, ctx: WorkerContext
 ) -> str:
     store = files.volume_store(call)
     storage = call.get("storage") or drive.storage or "local"

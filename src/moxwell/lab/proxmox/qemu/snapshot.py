@@ -8,7 +8,7 @@ from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import identity, start, vmstate
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest, SimSnapshot
 from moxwell.lab.proxmox.tasks import WorkerContext
 
@@ -43,7 +43,7 @@ def section(guest: SimGuest, name: str) -> Row:
     return row
 
 
-def list_snapshots(call: ApiCall, kind: str = "qemu") -> list[Row]:
+def list_snapshots(call: PveCall, kind: str = "qemu") -> list[Row]:
     """GET snapshot."""
     guest = call.get_guest(call.params["vmid"], kind)
     rows = [_row(snap) for snap in guest.snapshots.values()]
@@ -72,16 +72,16 @@ def _row(snap: SimSnapshot) -> Row:
     return row
 
 
-def index(call: ApiCall) -> list[Row]:
+def index(call: PveCall) -> list[Row]:
     return [{"cmd": "rollback"}, {"cmd": "config"}]
 
 
-def get_config(call: ApiCall, kind: str = "qemu") -> Row:
+def get_config(call: PveCall, kind: str = "qemu") -> Row:
     """GET snapshot/NAME/config."""
     return section(call.get_guest(call.params["vmid"], kind), call.params["snapname"])
 
 
-async def put_config(call: ApiCall, kind: str = "qemu") -> None:
+async def put_config(call: PveCall, kind: str = "qemu") -> None:
     """PUT snapshot/NAME/config: only the description."""
     vmid = call.params["vmid"]
     async with call.hold(kind, vmid):
@@ -109,7 +109,7 @@ def snapshot_options(conf: Conf) -> Conf:
 # ---------------------------------------------------------------------- create
 
 
-def create(call: ApiCall, kind: str = "qemu") -> str:
+def create(call: PveCall, kind: str = "qemu") -> str:
     """POST snapshot."""
     name, vmid = call.params["snapname"], call.params["vmid"]
     reserved = ("current", "vzdump") if kind == "lxc" else ("current",)
@@ -125,7 +125,7 @@ def create(call: ApiCall, kind: str = "qemu") -> str:
     return call.spawn(_TASKS[kind] + "snapshot", vmid, worker)
 
 
-async def _create(call: ApiCall, guest: SimGuest, name: str, ctx: WorkerContext) -> None:
+async def _create(call: PveCall, guest: SimGuest, name: str, ctx: WorkerContext) -> None:
     if guest.template:
         raise die("you can't take a snapshot if it's a template")
     files.check_lock(guest)
@@ -165,7 +165,7 @@ async def _create(call: ApiCall, guest: SimGuest, name: str, ctx: WorkerContext)
 # ---------------------------------------------------------------------- delete
 
 
-def delete(call: ApiCall, kind: str = "qemu") -> str:
+def delete(call: PveCall, kind: str = "qemu") -> str:
     """DELETE snapshot/NAME."""
     name, vmid = call.params["snapname"], call.params["vmid"]
 
@@ -181,7 +181,7 @@ def delete(call: ApiCall, kind: str = "qemu") -> str:
     return call.spawn(_TASKS[kind] + "delsnapshot", vmid, worker)
 
 
-def _delete(call: ApiCall, guest: SimGuest, snap: SimSnapshot) -> None:
+def _delete(call: PveCall, guest: SimGuest, snap: SimSnapshot) -> None:
     store = files.volume_store(call)
     for _, volid in volumes_of(snap.conf):
         store.release(volid, snap.name)
@@ -204,7 +204,7 @@ def _delete(call: ApiCall, guest: SimGuest, snap: SimSnapshot) -> None:
 # ---------------------------------------------------------------------- rollback
 
 
-def rollback(call: ApiCall, kind: str = "qemu") -> str:
+def rollback(call: PveCall, kind: str = "qemu") -> str:
     """POST snapshot/NAME/rollback."""
     name, vmid = call.params["snapname"], call.params["vmid"]
 
@@ -218,7 +218,7 @@ def rollback(call: ApiCall, kind: str = "qemu") -> str:
     return call.spawn(_TASKS[kind] + "rollback", vmid, worker)
 
 
-async def _rollback(call: ApiCall, guest: SimGuest, name: str) -> None:
+async def _rollback(call: PveCall, guest: SimGuest, name: str) -> None:
     if guest.template:
         raise die("you can't rollback if vm is a template")
     snap = get(guest, name)
@@ -246,7 +246,7 @@ async def _rollback(call: ApiCall, guest: SimGuest, name: str) -> None:
     files.write(call.runtime, guest)
 
 
-def _check_order(call: ApiCall, snap: SimSnapshot) -> None:
+def _check_order(call: PveCall, snap: SimSnapshot) -> None:
     """ZFS can roll back only to the newest snapshot."""
     store = files.volume_store(call)
     for _, volid in volumes_of(snap.conf):

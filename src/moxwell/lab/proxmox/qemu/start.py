@@ -14,14 +14,14 @@ from moxwell.lab.proxmox.errors import PveException
 from moxwell.lab.proxmox.guest import GuestVm
 from moxwell.lab.proxmox.qemu import checks, cloudinit, hotplug, open_volumes
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import ApiCall, RegionRuntime
+from moxwell.lab.proxmox.request_context import PveCall, RegionRuntime
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
 async def start(
-    call: ApiCall, guest: SimGuest, ctx: WorkerContext, *, resumed: bool = False
+    call: PveCall, guest: SimGuest, ctx: WorkerContext, *, resumed: bool = False
 ) -> None:
     """Start the process; the caller holds the lock file."""
     if not resumed and files.is_pending(guest):
@@ -126,7 +126,7 @@ def medium(runtime: RegionRuntime, guest: SimGuest, slot: str) -> bytes | None:
     return volume.data if volume is not None else None
 
 
-async def autostart(call: ApiCall, guest: SimGuest, ctx: WorkerContext) -> None:
+async def autostart(call: PveCall, guest: SimGuest, ctx: WorkerContext) -> None:
     """Start a VM after its creation (``start=1``); a failure is only logged."""
 
     async def run(inner: WorkerContext) -> None:

@@ -7,7 +7,7 @@ from moxwell.lab.proxmox.errors import param_error
 from moxwell.lab.proxmox.ha import manager as ha_manager
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import snapshot, start
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import Conf, Row, SimGuest
 
 _BOTH = "cannot use 'snapshot' parameter with 'current'"
@@ -17,7 +17,7 @@ SUBDIRS = words(
 )
 
 
-def list_vms(call: ApiCall) -> list[Row]:
+def list_vms(call: PveCall) -> list[Row]:
     """GET qemu: the VMs of a node that the caller may audit."""
     full = bool(call.get("full"))
     return [
@@ -29,7 +29,7 @@ def list_vms(call: ApiCall) -> list[Row]:
     ]
 
 
-def row(call: ApiCall, guest: SimGuest, *, full: bool) -> Row:
+def row(call: PveCall, guest: SimGuest, *, full: bool) -> Row:
     """The status of one VM."""
     conf = guest.conf
     found: Row = {
@@ -65,7 +65,7 @@ def row(call: ApiCall, guest: SimGuest, *, full: bool) -> Row:
     return found
 
 
-def _live(call: ApiCall, guest: SimGuest, maxmem: int) -> Row:
+def _live(call: PveCall, guest: SimGuest, maxmem: int) -> Row:
     found: Row = {
         "pid": guest.pid,
         "uptime": max(int(call.now() - guest.started), 0),
@@ -80,7 +80,7 @@ def _live(call: ApiCall, guest: SimGuest, maxmem: int) -> Row:
     return found
 
 
-def _cpus(call: ApiCall, conf: Conf) -> int:
+def _cpus(call: PveCall, conf: Conf) -> int:
     if conf.get("vcpus"):
         return int(conf["vcpus"])
     count = int(conf.get("sockets") or 1) * int(conf.get("cores") or 1)
@@ -99,7 +99,7 @@ def _boot_size(conf: Conf) -> int:
     return 0
 
 
-def current(call: ApiCall) -> Row:
+def current(call: PveCall) -> Row:
     """GET status/current."""
     guest = call.get_guest(call.params["vmid"])
     found = row(call, guest, full=True)
@@ -115,18 +115,18 @@ def current(call: ApiCall) -> Row:
     return found
 
 
-def index(call: ApiCall) -> list[Row]:
+def index(call: PveCall) -> list[Row]:
     """GET qemu/ID: does not check for existence."""
     return [{"subdir": name} for name in SUBDIRS]
 
 
-def commands(call: ApiCall) -> list[Row]:
+def commands(call: PveCall) -> list[Row]:
     """GET status."""
     names = ("current", "start", "stop", "reset", "shutdown", "suspend", "reboot")
     return [{"subdir": name} for name in names]
 
 
-def get_config(call: ApiCall) -> Row:
+def get_config(call: PveCall) -> Row:
     """GET config: with pending changes, with ``current`` without them, or of a snapshot."""
     if call.get("snapshot") and call.get("current"):
         raise param_error({"snapshot": _BOTH, "current": _BOTH})
@@ -137,12 +137,12 @@ def get_config(call: ApiCall) -> Row:
     return files.config_response(guest, guest.conf if call.get("current") else files.merged(guest))
 
 
-def get_pending(call: ApiCall) -> list[Row]:
+def get_pending(call: PveCall) -> list[Row]:
     """GET pending."""
     return files.pending_rows(call.get_guest(call.params["vmid"]))
 
 
-def feature(call: ApiCall) -> Row:
+def feature(call: PveCall) -> Row:
     """GET feature: whether the VM can be cloned, copied or snapshotted, and on which nodes."""
     guest = files.get_local_guest(call, call.params["vmid"])
     conf: Conf = guest.conf
@@ -155,7 +155,7 @@ def feature(call: ApiCall) -> Row:
     return {"hasFeature": int(able), "nodes": nodes_for(call, conf)}
 
 
-def nodes_for(call: ApiCall, conf: Conf) -> list[str]:
+def nodes_for(call: PveCall, conf: Conf) -> list[str]:
     """The nodes on which all storages of a configuration are available."""
     nodes = set(call.region.hosts)
     for drive in files.drives(conf):

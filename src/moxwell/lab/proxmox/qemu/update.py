@@ -16,7 +16,7 @@ from moxwell.lab.proxmox.config_schema.formats import words
 from moxwell.lab.proxmox.errors import PveException, bad_params, die, param_error
 from moxwell.lab.proxmox.qemu import conf as files
 from moxwell.lab.proxmox.qemu import disks, hotplug, identity, open_volumes, privileges
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest, Value
 from moxwell.lab.proxmox.tasks import WorkerContext
 
@@ -31,7 +31,7 @@ _OWN = frozenset(
 class ConfigUpdate:
     """One request to change a configuration."""
 
-    def __init__(self, call: ApiCall, params: Mapping[str, Any]) -> None:
+    def __init__(self, call: PveCall, params: Mapping[str, Any]) -> None:
         self.call, self.vmid = call, int(params["vmid"])
         self.digest: str | None = params.get("digest")
         self.skiplock = bool(params.get("skiplock"))
@@ -300,7 +300,7 @@ def _check_tpm(old: Drive | None, new: Drive) -> None:
 # ---------------------------------------------------------------------- endpoints
 
 
-async def put(call: ApiCall) -> None:
+async def put(call: PveCall) -> None:
     """PUT config: synchronous."""
     await _now(ConfigUpdate(call, call.params))
 
@@ -314,7 +314,7 @@ async def _now(change: ConfigUpdate) -> None:
         await change.perform(None)
 
 
-async def post(call: ApiCall) -> str | None:
+async def post(call: PveCall) -> str | None:
     """POST config: a worker, for which ``background_delay`` may wait."""
     change = ConfigUpdate(call, call.params)
     change.check()
@@ -332,7 +332,7 @@ async def post(call: ApiCall) -> str | None:
     raise die(f"failed to update VM {change.vmid}: {task.exitstatus}")
 
 
-async def _spawn(call: ApiCall, change: ConfigUpdate) -> str:
+async def _spawn(call: PveCall, change: ConfigUpdate) -> str:
     """Start the worker; on PVE 8 it inherits the lock file that the request holds."""
     if call.major >= 9:
 
@@ -352,7 +352,7 @@ async def _spawn(call: ApiCall, change: ConfigUpdate) -> str:
     return call.spawn("qmconfig", change.vmid, inherited)
 
 
-async def unlink(call: ApiCall) -> None:
+async def unlink(call: PveCall) -> None:
     """PUT unlink: deletes drives."""
     params = dict(call.params)
     params["delete"] = params.pop("idlist")

@@ -3,13 +3,13 @@
 from moxwell.lab.proxmox.config_schema import vm
 from moxwell.lab.proxmox.errors import die
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.state import SimGuest
 from moxwell.lab.proxmox.tasks import WorkerContext
 from moxwell.lab.proxmox.volumes import names
 
 
-def choose_storage(call: ApiCall, guest: SimGuest) -> str:
+def choose_storage(call: PveCall, guest: SimGuest) -> str:
     """The storage for the state: as configured, else a storage of the disks, shared first."""
     if guest.conf.get("vmstatestorage"):
         return str(guest.conf["vmstatestorage"])
@@ -20,7 +20,7 @@ def choose_storage(call: ApiCall, guest: SimGuest) -> str:
 
 
 async def save(
-    call: ApiCall, guest: SimGuest, ctx: WorkerContext, storage: str, label: str = ""
+    call: PveCall, guest: SimGuest, ctx: WorkerContext, storage: str, label: str = ""
 ) -> str:
     """Save the memory to a new volume; returns its volume id."""
     store = files.volume_store(call)
@@ -37,7 +37,7 @@ async def save(
     return volid
 
 
-def running_machine(call: ApiCall) -> str:
+def running_machine(call: PveCall) -> str:
     return f"pc-i440fx-{'9.2' if call.major < 9 else '10.1'}+pve0"
 
 
@@ -45,7 +45,7 @@ def is_suspended(guest: SimGuest) -> bool:
     return guest.lock == "suspended"
 
 
-def drop(call: ApiCall, guest: SimGuest) -> None:
+def drop(call: PveCall, guest: SimGuest) -> None:
     """Delete volume and lock after the state was loaded."""
     guest.conf.pop("lock", None)
     volid = str(guest.conf.pop("vmstate", "") or "")

@@ -7,7 +7,7 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import FormatError, die, param_error
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.sdn import ipam as sdn_ipam
@@ -17,18 +17,18 @@ from moxwell.lab.proxmox.state import Row
 _NESTED = "400 Parameter verification failed.\n"
 
 
-def _may(call: ApiCall, vnet: str, *privs: str) -> bool:
+def _may(call: PveCall, vnet: str, *privs: str) -> bool:
     row = call.region.sdn.vnets.get(vnet) or call.region.sdn.running.get("vnets", {}).get(vnet)
     zone = row["zone"] if row else "unknown"
     return call.has_privileges(f"/sdn/zones/{zone}/{vnet}", *privs, any_of=True)
 
 
-def list_vnets(call: ApiCall) -> list[Row]:
+def list_vnets(call: PveCall) -> list[Row]:
     rows = listing(call, "vnets", "vnet")
     return [r for r in rows if _may(call, r["vnet"], "SDN.Audit", "SDN.Allocate")]
 
 
-def get_vnet(call: ApiCall) -> Row:
+def get_vnet(call: PveCall) -> Row:
     rows = {row["vnet"]: row for row in listing(call, "vnets", "vnet")}
     if call.params["vnet"] not in rows:
         raise die(f"sdn vnet '{call.params['vnet']}' does not exist")
@@ -36,13 +36,13 @@ def get_vnet(call: ApiCall) -> Row:
     return rows[call.params["vnet"]]
 
 
-def _check(call: ApiCall, vnet: str, *privs: str) -> None:
+def _check(call: PveCall, vnet: str, *privs: str) -> None:
     row = call.region.sdn.vnets.get(vnet)
     zone = row["zone"] if row else "unknown"
     call.check(f"/sdn/zones/{zone}/{vnet}", *privs, any_of=True)
 
 
-def create_vnet(call: ApiCall) -> None:
+def create_vnet(call: PveCall) -> None:
     error_prefix, sdn = "create sdn vnet object failed: ", call.region.sdn
     name = call.params.pop("vnet")
     call.params.pop("lock-token", None)
@@ -52,7 +52,7 @@ def create_vnet(call: ApiCall) -> None:
     sdn.vnets[name] = {"type": "vnet", **call.params}
 
 
-def _check_zone(call: ApiCall, row: Row, error_prefix: str) -> None:
+def _check_zone(call: PveCall, row: Row, error_prefix: str) -> None:
     zone = call.region.sdn.zones.get(row["zone"])
     if zone is None:
         where = "at /usr/share/perl5/PVE/API2/Network/SDN/Vnets.pm line 232."
@@ -70,7 +70,7 @@ def _check_zone(call: ApiCall, row: Row, error_prefix: str) -> None:
     _check_tag(call, row, kind, error_prefix)
 
 
-def _check_tag(call: ApiCall, row: Row, kind: str, error_prefix: str) -> None:
+def _check_tag(call: PveCall, row: Row, kind: str, error_prefix: str) -> None:
     """A VLAN tag must be unique in its zone or on its bridge."""
     sdn, tag = call.region.sdn, row.get("tag")
     for name, other in sdn.vnets.items() if tag is not None else ():
@@ -87,7 +87,7 @@ def _check_tag(call: ApiCall, row: Row, kind: str, error_prefix: str) -> None:
             raise die(f"{error_prefix}{_NESTED}tag: vxlan tag {tag} already exist in {where} ")
 
 
-def update_vnet(call: ApiCall) -> None:
+def update_vnet(call: PveCall) -> None:
     error_prefix, sdn = "update sdn vnet object failed: ", call.region.sdn
     name = call.params.pop("vnet")
     if name not in sdn.vnets:
@@ -97,7 +97,7 @@ def update_vnet(call: ApiCall) -> None:
     change(call, sdn.vnets[name], digest_of(sdn.vnets), error_prefix)
 
 
-def delete_vnet(call: ApiCall) -> None:
+def delete_vnet(call: PveCall) -> None:
     name, sdn = call.params["vnet"], call.region.sdn
     if name not in sdn.vnets:
         raise die(f"sdn vnet '{name}' does not exist")
@@ -122,7 +122,7 @@ def dhcp_range(value: str) -> None:
         raise FormatError("format error\n")
 
 
-def _subnet_row(call: ApiCall, ident: str, row: Row) -> Row:
+def _subnet_row(call: PveCall, ident: str, row: Row) -> Row:
     network = ipaddress.ip_network(row["cidr"], strict=False)
     return {
         "id": ident,
@@ -135,7 +135,7 @@ def _subnet_row(call: ApiCall, ident: str, row: Row) -> Row:
     }
 
 
-def list_subnets(call: ApiCall) -> list[Row]:
+def list_subnets(call: PveCall) -> list[Row]:
     vnet, sdn = call.params["vnet"], call.region.sdn
     if call.get("running"):
         found = sdn.running.get("subnets", {}).items()
@@ -148,7 +148,7 @@ def list_subnets(call: ApiCall) -> list[Row]:
     return [_subnet_row(call, k, r) for k, r in sdn.subnets.items() if r["vnet"] == vnet]
 
 
-def get_subnet(call: ApiCall) -> Row:
+def get_subnet(call: PveCall) -> Row:
     row = call.region.sdn.subnets.get(call.params["subnet"])
     if row is None:
         raise die(f"sdn subnet '{call.params['subnet']}' does not exist")
@@ -157,7 +157,7 @@ def get_subnet(call: ApiCall) -> Row:
     return _subnet_row(call, call.params["subnet"], row)
 
 
-def create_subnet(call: ApiCall) -> None:
+def create_subnet(call: PveCall) -> None:
     error_prefix, sdn, vnet = (
         "create sdn subnet object failed: ",
         call.region.sdn,
@@ -202,7 +202,7 @@ def _check_ranges(row: Row, error_prefix: str) -> None:
                 raise die(f"{error_prefix}{_NESTED}dhcp-range: {place}")
 
 
-def update_subnet(call: ApiCall) -> None:
+def update_subnet(call: PveCall) -> None:
     error_prefix, sdn, ident = (
         "update sdn subnet object failed: ",
         call.region.sdn,
@@ -216,7 +216,7 @@ def update_subnet(call: ApiCall) -> None:
     change(call, sdn.subnets[ident], digest_of(sdn.subnets), error_prefix)
 
 
-def delete_subnet(call: ApiCall) -> None:
+def delete_subnet(call: PveCall) -> None:
     sdn, ident = call.region.sdn, call.params["subnet"]
     if ident not in sdn.subnets:
         raise die(f"sdn subnet '{ident}' does not exist")
@@ -234,7 +234,7 @@ def delete_subnet(call: ApiCall) -> None:
 # ---------------------------------------------------------------- ips
 
 
-def put_address(call: ApiCall) -> None:
+def put_address(call: PveCall) -> None:
     region, p = call.region, call.params
     sdn_ipam.update_allocations(region)
     found = [s for s in region.sdn.subnets.values() if s["vnet"] == p["vnet"]]
@@ -253,7 +253,7 @@ def _inside(ip: str, cidr: str) -> bool:
     return ipaddress.ip_address(ip) in ipaddress.ip_network(cidr, strict=False)
 
 
-def drop_address(call: ApiCall) -> None:
+def drop_address(call: PveCall) -> None:
     sdn = call.region.sdn
     sdn.addresses = [a for a in sdn.addresses if a["ip"] != call.params["ip"]]
 

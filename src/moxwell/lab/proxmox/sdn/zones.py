@@ -13,7 +13,7 @@ from moxwell.lab.proxmox.cluster import digest_of
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.config_schema.params import DIGEST
 from moxwell.lab.proxmox.errors import FormatError, die
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Check, Checker, Handler, Param, Params
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.sdn import ipam as sdn_ipam
@@ -67,7 +67,7 @@ def by_version(
     )
 
 
-def object_row(call: ApiCall, kind: str, ident: str, key: str) -> Row | None:
+def object_row(call: PveCall, kind: str, ident: str, key: str) -> Row | None:
     """One object: as configured (default), running, or with pending changes."""
     edited: dict[str, Row] = getattr(call.region.sdn, kind)
     running = call.region.sdn.running.get(kind, {})
@@ -95,7 +95,7 @@ def pending_row(key: str, ident: str, new: Row | None, old: Row | None) -> Row |
     return row | ({"state": "changed", "pending": changed} if changed else {})
 
 
-def listing(call: ApiCall, kind: str, key: str) -> list[Row]:
+def listing(call: PveCall, kind: str, key: str) -> list[Row]:
     sdn = call.region.sdn
     names = dict.fromkeys([*getattr(sdn, kind), *sdn.running.get(kind, {})])
     rows = [object_row(call, kind, name, key) for name in names]
@@ -105,7 +105,7 @@ def listing(call: ApiCall, kind: str, key: str) -> list[Row]:
 # ---------------------------------------------------------------- zones
 
 
-def list_zones(call: ApiCall) -> list[Row]:
+def list_zones(call: PveCall) -> list[Row]:
     return [
         row
         for row in listing(call, "zones", "zone")
@@ -116,14 +116,14 @@ def list_zones(call: ApiCall) -> list[Row]:
     ]
 
 
-def get_zone(call: ApiCall) -> Row:
+def get_zone(call: PveCall) -> Row:
     row = object_row(call, "zones", call.params["zone"], "zone")
     if row is None:
         raise die(f"sdn '{call.params['zone']}' does not exist")
     return row
 
 
-def create_zone(call: ApiCall) -> None:
+def create_zone(call: PveCall) -> None:
     name, zones = call.params.pop("zone"), call.region.sdn.zones
     call.params.pop("lock-token", None)
     for option in REQUIRED[call.params["type"]]:
@@ -136,7 +136,7 @@ def create_zone(call: ApiCall) -> None:
     zones[name] = dict(call.params)
 
 
-def _check_services(call: ApiCall, row: Row, error_prefix: str) -> None:
+def _check_services(call: PveCall, row: Row, error_prefix: str) -> None:
     """Check the references of a zone; PVE reports a 400 inside a 500."""
     sdn, nested = call.region.sdn, f"{error_prefix}400 Parameter verification failed.\n"
     for option in ("dns", "reversedns"):
@@ -148,7 +148,7 @@ def _check_services(call: ApiCall, row: Row, error_prefix: str) -> None:
         raise die(f"{nested}ipam: {row['ipam']} not existing")
 
 
-def update_zone(call: ApiCall) -> None:
+def update_zone(call: PveCall) -> None:
     error_prefix, zones = "update sdn zone object failed: ", call.region.sdn.zones
     name = call.params.pop("zone")
     if name not in zones:
@@ -157,7 +157,7 @@ def update_zone(call: ApiCall) -> None:
     change(call, zones[name], digest_of(zones), error_prefix)
 
 
-def change(call: ApiCall, row: Row, digest: str, error_prefix: str) -> None:
+def change(call: PveCall, row: Row, digest: str, error_prefix: str) -> None:
     call.params.pop("lock-token", None)
     if call.params.pop("digest", digest) != digest:
         raise die(
@@ -169,7 +169,7 @@ def change(call: ApiCall, row: Row, digest: str, error_prefix: str) -> None:
     row.update(call.params)
 
 
-def delete_zone(call: ApiCall) -> None:
+def delete_zone(call: PveCall) -> None:
     error_prefix, name, sdn = (
         "delete sdn zone object failed: ",
         call.params["zone"],
@@ -187,7 +187,7 @@ def delete_zone(call: ApiCall) -> None:
 # ---------------------------------------------------------------- apply
 
 
-def apply(call: ApiCall) -> str:
+def apply(call: PveCall) -> str:
     sdn = call.region.sdn
     for kind in ("zones", "vnets", "subnets", "controllers"):
         sdn.running[kind] = copy.deepcopy(getattr(sdn, kind))
@@ -207,22 +207,22 @@ def apply(call: ApiCall) -> str:
 def _plain(kind: str, key: str) -> dict[str, Handler]:
     """CRUD handlers of objects without further checks."""
 
-    def found(call: ApiCall) -> dict[str, Row]:
+    def found(call: PveCall) -> dict[str, Row]:
         rows: dict[str, Row] = getattr(call.region.sdn, kind)
         return rows
 
-    def everything(call: ApiCall) -> list[Row]:
+    def everything(call: PveCall) -> list[Row]:
         rows = found(call)
         stamp = digest_of({k: v for k, v in rows.items() if k != "pve"})
         return [{key: name, "digest": stamp, **row} for name, row in rows.items()]
 
-    def get(call: ApiCall) -> Row:
+    def get(call: PveCall) -> Row:
         rows, name = found(call), call.params[key]
         if name not in rows:
             raise die(f"sdn '{name}' does not exist")
         return {key: name, "digest": digest_of(rows), **rows[name]}
 
-    def create(call: ApiCall) -> None:
+    def create(call: PveCall) -> None:
         rows, name = found(call), call.params.pop(key)
         call.params.pop("lock-token", None)
         if name in rows:
@@ -230,14 +230,14 @@ def _plain(kind: str, key: str) -> dict[str, Handler]:
             raise die(f"create sdn {key} object failed: {text}")
         rows[name] = dict(call.params)
 
-    def update(call: ApiCall) -> None:
+    def update(call: PveCall) -> None:
         rows, name = found(call), call.params.pop(key)
         error_prefix = f"update sdn {key} object failed: "
         if name not in rows:
             raise die(f"{error_prefix}sdn '{name}' does not exist")
         change(call, rows[name], digest_of(rows), error_prefix)
 
-    def delete(call: ApiCall) -> None:
+    def delete(call: PveCall) -> None:
         rows, name = found(call), call.params[key]
         if name not in rows:
             raise die(f"delete sdn {key} object failed: sdn '{name}' does not exist")
@@ -263,7 +263,7 @@ def _plain_routes(kind: str, key: str, types: tuple[str, ...], fields: Params) -
     ]
 
 
-def ipam_status(call: ApiCall) -> list[Row]:
+def ipam_status(call: PveCall) -> list[Row]:
     if call.params["ipam"] != "pve":
         raise die("Currently only PVE IPAM is supported!")
     sdn_ipam.update_allocations(call.region)

@@ -6,12 +6,12 @@ storage; images require ``VM.Config.Disk`` on the guest whose VMID is in the nam
 """
 
 from moxwell.lab.proxmox.errors import PveException, die
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 
 
 def check_volume(
-    call: ApiCall,
+    call: PveCall,
     store: VolumeStore,
     volid: str,
     *,
@@ -43,7 +43,7 @@ def check_volume(
         raise die(f"missing privileges to access {volid}")
 
 
-def may_see(call: ApiCall, store: VolumeStore, volid: str) -> bool:
+def may_see(call: PveCall, store: VolumeStore, volid: str) -> bool:
     try:
         check_volume(call, store, volid)
     except PveException:

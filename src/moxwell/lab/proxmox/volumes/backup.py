@@ -11,7 +11,7 @@ from typing import Any
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import PveException, bad_params, die
 from moxwell.lab.proxmox.qemu import conf as files
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone
 from moxwell.lab.proxmox.state import SimGuest
@@ -22,7 +22,7 @@ from moxwell.lab.proxmox.volumes.volume_store import VolumeStore
 _COMPRESSED = {"zstd": ".zst", "gzip": ".gz", "1": ".lzo", "lzo": ".lzo", "0": "", None: ""}
 
 
-def _chosen(call: ApiCall) -> list[int]:
+def _chosen(call: PveCall) -> list[int]:
     """The VMIDs to back up on this node."""
     region = call.region
     if call.get("pool"):
@@ -35,7 +35,7 @@ def _chosen(call: ApiCall) -> list[int]:
     return [int(v) for v in formats.split_list(str(call.get("vmid") or ""))]
 
 
-def vzdump(call: ApiCall) -> str:
+def vzdump(call: PveCall) -> str:
     """Check the request, then start one worker for all guests."""
     if not (call.get("vmid") or call.get("all") or call.get("pool")):
         raise bad_params(vmid="property is missing and it is not optional")
@@ -63,7 +63,7 @@ def vzdump(call: ApiCall) -> str:
 class _Dump:
     """One backup job run."""
 
-    def __init__(self, call: ApiCall, storage: str, ctx: WorkerContext) -> None:
+    def __init__(self, call: PveCall, storage: str, ctx: WorkerContext) -> None:
         self._call, self._storage, self._work = call, storage, ctx
 
     def _log(self, text: str) -> None:
@@ -183,12 +183,12 @@ class _Dump:
                 self._log(f"removing backup '{self._storage}:{volume.name}'")
 
 
-def defaults(call: ApiCall) -> dict[str, Any]:
+def defaults(call: PveCall) -> dict[str, Any]:
     """GET vzdump/defaults."""
     return {"mode": "snapshot", "compress": "0", "storage": call.get("storage") or "local"}
 
 
-def extract(call: ApiCall) -> str:
+def extract(call: PveCall) -> str:
     """GET vzdump/extractconfig: the configuration in an archive."""
     store, volid = VolumeStore(call.runtime, call.node), call.params["volume"]
     if store.parse(volid).kind != "backup":

@@ -5,7 +5,7 @@ from typing import Any
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import bad_params, die
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimStorage, SimVolume
@@ -21,11 +21,11 @@ _VMID = Param(type="integer", format=formats.vmid, minimum=100, maximum=99999999
 _SEE = ("Datastore.Audit", "Datastore.AllocateSpace")
 
 
-def _store(call: ApiCall) -> VolumeStore:
+def _store(call: PveCall) -> VolumeStore:
     return VolumeStore(call.runtime, call.node)
 
 
-def content_type(call: ApiCall, volume: SimVolume) -> str:
+def content_type(call: PveCall, volume: SimVolume) -> str:
     """The content type of a volume; images of containers are ``rootdir``."""
     if volume.content not in ("images", "rootdir"):
         return volume.content
@@ -33,7 +33,7 @@ def content_type(call: ApiCall, volume: SimVolume) -> str:
     return "rootdir" if owner is not None and owner.kind == "lxc" else "images"
 
 
-def list_content(call: ApiCall) -> list[Row]:
+def list_content(call: PveCall) -> list[Row]:
     """GET content: the volumes that the caller may see."""
     name, vmid, wanted = call.params["storage"], call.get("vmid"), call.get("content")
     store = _store(call)
@@ -86,7 +86,7 @@ def _parent(volume: SimVolume) -> str | None:
     return f"../{volume.parent}" if volume.parent else None
 
 
-def allocate(call: ApiCall) -> str:
+def allocate(call: PveCall) -> str:
     """POST content: allocates an image; the VMID need not exist."""
     name, text, form = call.params["filename"], call.params["size"], call.get("format")
     match = re.search(r"\.(raw|qcow2|vmdk)$", name)
@@ -99,7 +99,7 @@ def allocate(call: ApiCall) -> str:
     return _store(call).alloc(call.params["storage"], call.params["vmid"], form, size, name)
 
 
-def _volid(call: ApiCall) -> str:
+def _volid(call: PveCall) -> str:
     """The volume id of a request."""
     storage, volume = call.get("storage"), str(call.params["volume"])
     if ":" not in volume:
@@ -110,7 +110,7 @@ def _volid(call: ApiCall) -> str:
     return volume
 
 
-def info(call: ApiCall) -> Row:
+def info(call: PveCall) -> Row:
     """GET content/VOLUME."""
     store, volid = _store(call), _volid(call)
     access.check_volume(call, store, volid)
@@ -132,7 +132,7 @@ def info(call: ApiCall) -> Row:
     return row
 
 
-def annotate(call: ApiCall) -> None:
+def annotate(call: PveCall) -> None:
     """PUT content/VOLUME: notes and protection of backups."""
     store, volid = _store(call), _volid(call)
     access.check_volume(call, store, volid)
@@ -146,7 +146,7 @@ def annotate(call: ApiCall) -> None:
         setattr(store.get(volid), name, call.get(name))
 
 
-async def delete(call: ApiCall) -> str | None:
+async def delete(call: PveCall) -> str | None:
     """DELETE content/VOLUME: a worker, for which ``delay`` may wait."""
     store, volid = _store(call), _volid(call)
     parsed = store.parse(volid)
@@ -166,7 +166,7 @@ async def delete(call: ApiCall) -> str | None:
     return await wait_for_task(call, upid, call.get("delay"))
 
 
-async def wait_for_task(call: ApiCall, upid: str, delay: Any) -> str | None:
+async def wait_for_task(call: PveCall, upid: str, delay: Any) -> str | None:
     """The UPID, or null if the worker succeeded in time."""
     if not delay:
         return upid
@@ -178,7 +178,7 @@ async def wait_for_task(call: ApiCall, upid: str, delay: Any) -> str | None:
     return None
 
 
-def copy(call: ApiCall) -> str:
+def copy(call: PveCall) -> str:
     """POST content/VOLUME: copies a volume, possibly to another node."""
     volid, target = _volid(call), str(call.params["target"])
     node = call.get("target_node") or call.node

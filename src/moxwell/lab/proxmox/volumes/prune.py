@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import die
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import anyone, perm
 from moxwell.lab.proxmox.state import Row, SimVolume
@@ -67,7 +67,7 @@ def _period(volume: SimVolume, period: str) -> str:
     return datetime.fromtimestamp(volume.ctime, UTC).strftime(period)
 
 
-def _selected(call: ApiCall) -> list[tuple[SimVolume, str]]:
+def _selected(call: PveCall) -> list[tuple[SimVolume, str]]:
     storage = VolumeStore(call.runtime, call.node).get_enabled(call.params["storage"])
     text = str(call.get("prune-backups") or storage.options.get("prune-backups") or "")
     if not text:
@@ -81,7 +81,7 @@ def _selected(call: ApiCall) -> list[tuple[SimVolume, str]]:
     return [pair for group in groups.values() for pair in marks(group, text)]
 
 
-def dry_run(call: ApiCall) -> list[Row]:
+def dry_run(call: PveCall) -> list[Row]:
     """GET prunebackups: dry run."""
     name = call.params["storage"]
     return [
@@ -96,7 +96,7 @@ def dry_run(call: ApiCall) -> list[Row]:
     ]
 
 
-def prune(call: ApiCall) -> str:
+def prune(call: PveCall) -> str:
     """DELETE prunebackups."""
     name, vmid = call.params["storage"], call.get("vmid")
     call.check(f"/storage/{name}", "Datastore.Allocate")

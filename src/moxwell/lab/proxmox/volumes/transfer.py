@@ -9,7 +9,7 @@ import re
 
 from moxwell.lab.proxmox.config_schema import formats
 from moxwell.lab.proxmox.errors import bad_params, die, forbidden
-from moxwell.lab.proxmox.request_context import ApiCall
+from moxwell.lab.proxmox.request_context import PveCall
 from moxwell.lab.proxmox.route import ApiRoute, Param
 from moxwell.lab.proxmox.route_permissions import perm
 from moxwell.lab.proxmox.tasks import WorkerContext
@@ -49,7 +49,7 @@ def _check_name(content: str, name: str) -> None:
         raise bad_params(filename=text or "wrong file extension")
 
 
-def upload(call: ApiCall) -> str:
+def upload(call: PveCall) -> str:
     """POST upload: the file of a multipart form."""
     storage_name, content = call.params["storage"], call.params["content"]
     store = VolumeStore(call.runtime, call.node)
@@ -78,7 +78,7 @@ def upload(call: ApiCall) -> str:
     return call.spawn("imgcopy", "", worker)
 
 
-def _verify(call: ApiCall, data: bytes, ctx: WorkerContext) -> None:
+def _verify(call: PveCall, data: bytes, ctx: WorkerContext) -> None:
     algorithm, wanted = call.get("checksum-algorithm"), call.get("checksum")
     if not algorithm:
         return
@@ -89,7 +89,7 @@ def _verify(call: ApiCall, data: bytes, ctx: WorkerContext) -> None:
     ctx.log("calculating checksum...OK, checksum verified")
 
 
-def download(call: ApiCall) -> str:
+def download(call: PveCall) -> str:
     """POST download-url: stores the world's ``files`` entry of the URL, or zeros."""
     storage_name, content = call.params["storage"], call.params["content"]
     store = VolumeStore(call.runtime, call.node)
@@ -121,7 +121,7 @@ def download(call: ApiCall) -> str:
     return call.spawn("download", name, worker)
 
 
-def _may_download(call: ApiCall) -> None:
+def _may_download(call: PveCall) -> None:
     call.check(f"/storage/{call.params['storage']}", "Datastore.AllocateTemplate")
     if call.has_privileges("/", "Sys.Audit", "Sys.Modify"):
         return
