@@ -60,7 +60,7 @@ def test_a_machine_s_life_through_a_region(tmp_path: Path) -> None:
             await region.inventory.wait_synced()
             new = GuestRef("r1", "pve2", 300, OURS)
             iso = steps.UploadIso(
-                shelf=StorageOnHost("r1", "pve2", "shared"),
+                storage=StorageOnHost("r1", "pve2", "shared"),
                 mark=OURS,
                 filename=steps.iso_name(OURS),
                 content=Blob(bytes(range(256)) * 1024),
@@ -75,7 +75,7 @@ def test_a_machine_s_life_through_a_region(tmp_path: Path) -> None:
                 steps.ResizeDisk(new, slot="scsi0", size_gib=4),
                 steps.Start(new),
                 steps.EjectIso(new, slot="ide2"),
-                steps.DeleteVolume(shelf=iso.shelf, mark=OURS, volid=iso.volid),
+                steps.DeleteVolume(storage=iso.storage, mark=OURS, volid=iso.volid),
                 steps.Stop(new),
                 steps.Destroy(new),
             ):
@@ -98,7 +98,7 @@ def test_an_upload_arrives_byte_for_byte(tmp_path: Path) -> None:
             wire = PveHttpTransport(config, LoopClock())
             await PveWriter(wire).storage.upload("pve1", "shared", FileUpload.of("a.iso", data))
             await asyncio.sleep(5)
-            shelf = simulator.regions["r1"].storages["shared"].shelf("pve1")
+            shelf = simulator.regions["r1"].storages["shared"].volumes_on("pve1")
             (volume,) = [v for v in shelf.values() if v.name == "iso/a.iso"]
             assert volume.size == len(data)
             await wire.close()
@@ -146,15 +146,15 @@ def test_a_wrong_token_and_a_wrong_certificate(tmp_path: Path) -> None:
 def test_the_preferred_host_is_lost_and_comes_back(tmp_path: Path) -> None:
     async def story() -> None:
         async with simulated(tmp_path) as (simulator, config):
-            desk = simulator.engine.desks["r1"]
+            runtime = simulator.engine.runtimes["r1"]
             wire = PveHttpTransport(config, LoopClock())
             pve = PveWriter(wire)
-            chaos.perform(desk, "host-down", {"node": "pve1"})
+            chaos.perform(runtime, "host-down", {"node": "pve1"})
             assert await pve.version()  # answered by the other
             with pytest.raises(errors.HostUnreachable):
                 await pve.qemu.config("pve1", 100)
             assert not wire.statistics().breaker_open
-            chaos.perform(desk, "host-up", {"node": "pve1"})
+            chaos.perform(runtime, "host-up", {"node": "pve1"})
             assert (await pve.qemu.config("pve1", 100)).name == "ours"
             await wire.close()
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from moxwell.errors import Bug
+from moxwell.lab.proxmox.state import SimAcl
 from moxwell.pve import errors, steps
 from moxwell.pve.endpoints.firewall import FirewallRule
 from moxwell.pve.ownership import Foreign
@@ -19,7 +20,7 @@ from moxwell.testing.small_region import OURS, THEIRS, SimStage
 RELEASES = ("8.4.21", "9.2.11")
 G = GuestRef("r1", "pve1", 100, OURS)
 NEW = GuestRef("r1", "pve1", 300, OURS)
-SHELF = StorageOnHost("r1", "pve1", "shared")
+STORAGE = StorageOnHost("r1", "pve1", "shared")
 ISO = steps.iso_name(OURS)
 PVC = "shared:9999/vm-9999-pvc-a.raw"
 
@@ -77,7 +78,7 @@ async def with_snapshot(stage: SimStage) -> None:
     await stage.settle(await steps.CreateSnapshot(G, name="before").perform(stage.pve))
 
 
-def carcass(stage: SimStage) -> None:
+def stale_clone(stage: SimStage) -> None:
     """All that is left of a clone whose host died."""
     stage.region.guests[100].conf = {"description": " qmclone temporary file"}
 
@@ -87,7 +88,35 @@ async def with_pending(stage: SimStage) -> None:
     await stage.pve.qemu.configure("pve1", 100, {"cores": 2})
 
 
-UPLOAD = steps.UploadIso(shelf=SHELF, mark=OURS, filename=ISO, content=Blob(b"\0" * 4096))
+def administrator(stage: SimStage) -> None:
+    for path in ("/", "/sdn", "/sdn/zones"):
+        stage.region.access.acl.append(SimAcl(path, "user", "moxwell@pve", "Administrator"))
+
+
+async def with_security_group(stage: SimStage) -> None:
+    administrator(stage)
+    await stage.pve.firewall.create_group("mox-a", comment="moxwell-tenant=a")
+    await stage.pve.firewall.add_group_rule("mox-a", FirewallRule(type="in", action="DROP"))
+
+
+async def with_vnet(stage: SimStage) -> None:
+    administrator(stage)
+    await stage.pve.sdn.create_zone("lan", "simple", {"ipam": "pve"})
+    await stage.pve.sdn.create_vnet("vips", "lan")
+    await stage.pve.sdn.create_subnet("vips", "10.7.0.0/29", gateway="10.7.0.1")
+    await stage.settle(await stage.pve.sdn.apply())
+
+
+async def with_address(stage: SimStage) -> None:
+    await with_vnet(stage)
+    await stage.pve.sdn.reserve("vips", zone="lan", ip="10.7.0.2", mac=ADDRESS["mac"])
+
+
+ADDRESS = {"region_name": "r1", "vnet": "vips", "zone": "lan", "ip": "10.7.0.2",
+           "mac": "02:00:00:00:00:01"}  # fmt: skip
+GROUP = {"region_name": "r1", "group": "mox-a", "comment": "moxwell-tenant=a"}
+ACCEPT = FirewallRule(type="in", action="ACCEPT", enable=1, source="10.0.0.0/8")
+UPLOAD = steps.UploadIso(storage=STORAGE, mark=OURS, filename=ISO, content=Blob(b"\0" * 4096))
 
 
 @dataclass(frozen=True)
@@ -107,7 +136,7 @@ CASES = [
     Case(steps.MakeTemplate(G)),
     Case(steps.Migrate(G, target="pve2")),
     Case(steps.Destroy(G)),
-    Case(steps.RemoveStaleClone(G), carcass),
+    Case(steps.RemoveStaleClone(G), stale_clone),
     Case(steps.Start(G)),
     Case(steps.Shutdown(G, timeout_seconds=5, force=True), running),
     Case(steps.Stop(G), running),
@@ -136,12 +165,20 @@ CASES = [
     Case(steps.CreateSnapshot(G, name="before")),
     Case(steps.DeleteSnapshot(G, name="before"), with_snapshot),
     Case(UPLOAD),
-    Case(steps.DownloadImage(shelf=SHELF, mark=OURS, url="https://images.example/a.qcow2",
+    Case(steps.DownloadImage(storage=STORAGE, mark=OURS, url="https://images.example/a.qcow2",
                         filename=f"{OURS.key}.qcow2")),
-    Case(steps.DeleteVolume(shelf=SHELF, mark=OURS, volid=UPLOAD.volid), with_iso),
+    Case(steps.DeleteVolume(storage=STORAGE, mark=OURS, volid=UPLOAD.volid), with_iso),
+    Case(steps.EnsureSecurityGroup(**GROUP, rules=(ACCEPT,)), administrator),
+    Case(steps.EnsureSecurityGroup(**GROUP, rules=(ACCEPT,)), with_security_group),
+    Case(steps.DeleteSecurityGroup(**GROUP), with_security_group),
+    Case(steps.ReserveVnetAddress(**ADDRESS), with_vnet),
+    Case(steps.ReleaseVnetAddress(**ADDRESS, ipam="pve"), with_address),
 ]  # fmt: skip
 APART = {steps.Reboot}  # tried below: nothing in the world shows that it happened
-FOREIGN_NAMES = {steps.UploadIso, steps.DownloadImage, steps.DeleteVolume}
+NO_GUEST = {
+    steps.UploadIso, steps.DownloadImage, steps.DeleteVolume, steps.EnsureSecurityGroup,
+    steps.DeleteSecurityGroup, steps.ReserveVnetAddress, steps.ReleaseVnetAddress,
+}  # fmt: skip
 
 
 def name(case: Case) -> str:
@@ -181,7 +218,7 @@ def test_harmless_twice_makes_progress_never_waits(case: Case, release: str) -> 
 def test_a_foreign_mark_is_refused(case: Case, release: str) -> None:
     async def story() -> None:
         stage = await arranged(case, release)
-        if type(case.step) in FOREIGN_NAMES:
+        if type(case.step) in NO_GUEST:
             return
         if case.step.vmid == 300:  # the id is taken by a stranger
             stage.mischief("take-vmid", vmid=300)
@@ -205,7 +242,11 @@ def all_steps() -> set[type[Step]]:
     while queue:
         children = queue.pop().__subclasses__()
         queue.extend(children)
-        found.update(c for c in children if c.perform is not Step.perform)
+        found.update(
+            c
+            for c in children
+            if c.perform is not Step.perform and c.__module__.startswith("moxwell.pve.")
+        )
     return found
 
 
@@ -216,10 +257,12 @@ def test_every_step_is_tried() -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        steps.UploadIso(shelf=SHELF, mark=OURS, filename="debian.iso", content=Blob(b"")),
-        steps.DownloadImage(shelf=SHELF, mark=OURS, url="https://x/y", filename="debian.qcow2"),
-        steps.DeleteVolume(shelf=SHELF, mark=OURS, volid="shared:200/vm-200-disk-0.qcow2"),
-        steps.DeleteVolume(shelf=SHELF, mark=OURS, volid=f"shared:iso/{steps.iso_name(THEIRS)}"),
+        steps.UploadIso(storage=STORAGE, mark=OURS, filename="debian.iso", content=Blob(b"")),
+        steps.DownloadImage(storage=STORAGE, mark=OURS, url="https://x/y", filename="debian.qcow2"),
+        steps.DeleteVolume(storage=STORAGE, mark=OURS, volid="shared:200/vm-200-disk-0.qcow2"),
+        steps.DeleteVolume(
+            storage=STORAGE, mark=OURS, volid=f"shared:iso/{steps.iso_name(THEIRS)}"
+        ),
     ],
     ids=lambda step: type(step).__name__,
 )
@@ -229,6 +272,32 @@ def test_a_volume_without_our_mark_is_refused(step: Step) -> None:
         with pytest.raises(Foreign):
             await step.perform(stage.pve)
         assert stage.transport.sent == []
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("kind", [steps.EnsureSecurityGroup, steps.DeleteSecurityGroup])
+def test_a_security_group_with_another_comment_is_refused(kind: type[Step]) -> None:
+    async def story() -> None:
+        stage = SimStage()
+        administrator(stage)
+        await stage.pve.firewall.create_group("mox-a", comment="moxwell-tenant=ab")
+        with pytest.raises(Foreign):
+            await kind(**GROUP).perform(stage.pve)
+        await stage.close()
+
+    run_virtual(story())
+
+
+def test_an_address_of_another_mac_is_not_released() -> None:
+    async def story() -> None:
+        stage = SimStage()
+        await with_address(stage)
+        before = stage.snapshot()
+        step = steps.ReleaseVnetAddress(**{**ADDRESS, "mac": "02:00:00:00:00:02"}, ipam="pve")
+        assert await step.perform(stage.pve) is None
+        assert stage.snapshot() == before
+        await stage.close()
 
     run_virtual(story())
 

@@ -26,7 +26,7 @@ _CONTENT_TYPES = frozenset({"iso", "import", "vztmpl", "images", "backup", "snip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """One write; ``outcome`` is ok, failed, refused (not sent) or cancelled."""
+    """One write; ``outcome`` is ``ok``, ``failed`` or ``refused`` (not sent)."""
 
     controller: str
     object: str

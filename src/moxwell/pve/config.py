@@ -27,7 +27,8 @@ KEYS = frozenset(
     }
 )  # fmt: skip
 SECRET_KEYS = frozenset({"url", "token", "secret", "insecure", "root_ca", "fingerprint"})
-TOP_KEYS = frozenset({"clusters", "features", "genuine_planes"})
+OLD_KEYS = {"genuine_planes": "control_plane_binaries"}  # read under both names
+TOP_KEYS = frozenset({"clusters", "features", "control_plane_binaries", *OLD_KEYS})
 _TRUE = frozenset({"1", "on", "true", "yes", "y"})
 _FALSE = frozenset({"", "0", "off", "false", "no", "n"})
 _REGION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -94,15 +95,17 @@ def load(path: Path, *, empty: bool = False) -> tuple[RegionConfig, ...]:
     return parse(text, read=lambda name: _read_file(str(folder / name)), empty=empty)
 
 
-def genuine_planes(path: Path) -> str:
-    """``genuine_planes``: true or a folder of programs; ``installed``, the folder, ``no`` or ""."""
+def control_plane_binaries(path: Path) -> str:
+    """``installed``, a folder of binaries, ``no``, or empty if the file does not set the key."""
     document = _document(_read_file(str(path)))
-    told = document.get("genuine_planes", "") if isinstance(document, dict) else ""
-    if isinstance(told, bool):
-        return "installed" if told else "no"
-    if not isinstance(told, str) or (told and not (path.parent / told).is_dir()):
-        raise InvalidConfig("configuration: genuine_planes must be true, false or a folder")
-    return str((path.parent / told).resolve()) if told else ""
+    tree = document if isinstance(document, dict) else {}
+    key = next((k for k in ("control_plane_binaries", *OLD_KEYS) if k in tree), "")
+    value = tree.get(key, "")
+    if isinstance(value, bool):
+        return "installed" if value else "no"
+    if not isinstance(value, str) or (value and not (path.parent / value).is_dir()):
+        raise InvalidConfig(f"configuration: {key} must be true, false or a folder")
+    return str((path.parent / value).resolve()) if value else ""
 
 
 def _document(text: str) -> object:

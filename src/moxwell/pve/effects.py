@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from moxwell.clock import Clock, SystemClock
-from moxwell.errors import Denied, MoxwellError
+from moxwell.errors import Denied
 from moxwell.pve.audit import Audit, AuditRecord, LogAudit, actor, redacted
 from moxwell.pve.ownership import Foreign
 from moxwell.pve.targets import WriteTarget, target_of
 from moxwell.pve.values import Params
 
 OK = "ok"
+FAILED = "failed"
 REFUSED = "refused"
 _UPID = re.compile(rb'"(UPID:[^"]{1,300})"')
 
@@ -98,13 +99,12 @@ class Effects:
         outcome, error, body = REFUSED, "", b""
         try:
             self._refuse(write, target)
-            outcome = "cancelled"
+            outcome = FAILED
             body = await transmit()
             outcome = OK
             return body
-        except MoxwellError as failure:
-            error = type(failure).__name__
-            outcome = outcome if outcome == REFUSED else "failed"
+        except BaseException as failure:
+            error = type(failure).__name__  # CancelledError included: it may have happened
             raise
         finally:
             self._record(write, target, outcome, error, body, self._clock.monotonic() - began)

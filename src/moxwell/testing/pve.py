@@ -17,6 +17,7 @@ from moxwell.lab.proxmox.message import SimRequest, SimResponse
 from moxwell.lab.proxmox.request_context import UploadedFile as SimUpload
 from moxwell.pve import errors
 from moxwell.pve.client import PveWriter
+from moxwell.pve.effects import Owned
 from moxwell.pve.ownership import Foreign
 from moxwell.pve.steps import Step
 from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, FileUpload
@@ -136,7 +137,9 @@ def _form(params: Params | None) -> dict[str, Any]:
 class Stage(Protocol):
     """Where a step is tried: a world that can be made anew, looked at and taken over."""
 
-    pve: PveWriter
+    def writer(self, owned: Owned) -> PveWriter:
+        """Return a client that may write to what is owned."""
+        ...
 
     async def settle(self, upid: Upid | None) -> None:
         """Let a task end."""
@@ -154,12 +157,12 @@ class Stage(Protocol):
 async def check_step(step: Step, stage: Stage, *, budget_seconds: float = 1.0) -> None:
     """Harmless twice, makes progress, never waits; raises AssertionError otherwise."""
     before = stage.snapshot()
-    await stage.settle(await step.perform(stage.pve))
+    await stage.settle(await step.perform(stage.writer(step.owned)))
     after = stage.snapshot()
     assert after != before, f"{step} made no progress"
     started = asyncio.get_running_loop().time()
     try:
-        upid = await step.perform(stage.pve)
+        upid = await step.perform(stage.writer(step.owned))
     except Retryable:
         upid = None
     waited = asyncio.get_running_loop().time() - started
@@ -173,7 +176,7 @@ async def check_refusal(step: Step, stage: Stage) -> None:
     stage.steal()
     before = stage.snapshot()
     try:
-        upid = await step.perform(stage.pve)
+        upid = await step.perform(stage.writer(step.owned))
     except Foreign:
         upid = None
     else:

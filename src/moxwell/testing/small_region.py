@@ -13,10 +13,11 @@ import msgspec
 from moxwell.lab.proxmox import chaos as mischief
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.fault_injection import Fault
-from moxwell.lab.proxmox.state import Acl, Region
+from moxwell.lab.proxmox.state import SimAcl, SimRegion
 from moxwell.lab.proxmox.world import read_world
 from moxwell.pve import preflight
 from moxwell.pve.client import PveWriter
+from moxwell.pve.effects import Owned
 from moxwell.pve.ownership import Mark
 from moxwell.pve.steps import GuestRef
 from moxwell.pve.values import Upid
@@ -83,12 +84,12 @@ def world_text(version: str) -> str:
     return WORLD.format(version=version, secret=secret, line=OURS.line, tags=OURS.tags())
 
 
-def grant(region: Region, user: str, features: tuple[preflight.Feature, ...]) -> None:
+def grant(region: SimRegion, user: str, features: tuple[preflight.Feature, ...]) -> None:
     """Give a user the documented role, path by path, and nothing else."""
     needs = preflight.needs(region.major, features)
     region.access.roles["Moxwell"] = list(preflight.role(region.major, features))
     for path in sorted({need.path for need in needs}):
-        region.access.acl.append(Acl(path, "user", user, "Moxwell"))
+        region.access.acl.append(SimAcl(path, "user", user, "Moxwell"))
 
 
 class SimStage:
@@ -104,9 +105,12 @@ class SimStage:
         self.pve = PveWriter(self.transport)
         self.guest = GuestRef("r1", "pve1", 100, OURS)
 
+    def writer(self, owned: Owned) -> PveWriter:
+        return PveWriter(self.transport, owned=owned)
+
     @property
-    def region(self) -> Region:
-        return self.engine.desks["r1"].region
+    def region(self) -> SimRegion:
+        return self.engine.runtimes["r1"].region
 
     def conf(self, vmid: int) -> dict[str, Any]:
         """A guest's configuration, past the API."""
@@ -123,7 +127,7 @@ class SimStage:
 
     def mischief(self, what: str, **args: Any) -> None:
         """Let something happen behind the client's back."""
-        mischief.perform(self.engine.desks["r1"], what, args)
+        mischief.perform(self.engine.runtimes["r1"], what, args)
 
     def fault(self, kind: str, **rule: Any) -> None:
         """Let requests or tasks go wrong."""
@@ -144,6 +148,8 @@ class SimStage:
                 },
                 "ha": {sid: r.options for sid, r in region.ha.resources.items()},
                 "rules": region.ha.rules,
+                "groups": region.firewall.groups,
+                "addresses": region.sdn.addresses,
                 "pools": {name: sorted(pool.vms) for name, pool in region.pools.items()},
             }
         )

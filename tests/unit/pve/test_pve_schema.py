@@ -12,6 +12,7 @@ import pytest
 
 from moxwell.pve.client import PveWriter
 from moxwell.pve.endpoints.firewall import FirewallRule
+from moxwell.pve.targets import target_of
 from moxwell.pve.transport import FileUpload
 from moxwell.pve.values import SecretValue, Upid
 from moxwell.testing.scripted_transport import ScriptedTransport
@@ -157,3 +158,16 @@ def test_everything_that_can_be_sent_is_in_the_schema(release: str) -> None:
 def test_every_method_sends_exactly_one_request() -> None:
     names = {who for who, *_ in calls()}
     assert len(names) > 140  # a method that is not found would not be checked
+
+
+def test_every_write_names_what_it_changes() -> None:
+    writes = [call for call in calls() if call[1] != "GET"]
+    assert len(writes) > 70
+    unnamed = set()
+    for who, verb, path, params in writes:
+        guest = "vm:7" if "/ha/" in path else "7-0"
+        named = path.replace("/x", f"/{guest}")
+        target = target_of(verb, named, {**params, "id": "7-0", "sid": "vm:7"})
+        if not (target.vmids or target.volume or target.name):
+            unnamed.add(who)
+    assert unnamed == set()

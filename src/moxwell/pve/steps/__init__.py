@@ -1,4 +1,14 @@
-"""Steps: every change that Moxwell makes in Proxmox, as a value under one contract."""
+"""
+Steps: every change that Moxwell makes in Proxmox, as a frozen value that proves ownership itself.
+
+A step names its target, prints, may be performed twice and never waits for a task. Controllers
+perform it with ``Region.perform(step, owner)``, which follows the task and updates the inventory. A
+package may define steps of its own: a subclass of ``Step`` implements ``region``, ``owned`` and
+``perform``. Where a step does not fit, ``Region.writer(Owned(...))`` returns a client that can
+write only to what the caller claims to own. Both ways end in
+:class:`moxwell.pve.effects.Effects`, which checks the target against ``Owned``, refuses in a dry
+run, writes the audit record and counts. Reading needs neither: use ``Region.reader``.
+"""
 
 from moxwell.pve.steps.config import (
     AttachDisk,
@@ -44,6 +54,8 @@ from moxwell.pve.steps.media import (
     iso_name,
 )
 from moxwell.pve.steps.power import Reboot, Shutdown, Start, Stop
+from moxwell.pve.steps.sdn import ReleaseVnetAddress, ReserveVnetAddress
+from moxwell.pve.steps.security_groups import DeleteSecurityGroup, EnsureSecurityGroup
 
 __all__ = [
     "AddToHaRule",
@@ -54,12 +66,14 @@ __all__ = [
     "Configure",
     "CreateGuest",
     "CreateSnapshot",
+    "DeleteSecurityGroup",
     "DeleteSnapshot",
     "DeleteVolume",
     "Destroy",
     "DetachDisk",
     "DownloadImage",
     "EjectIso",
+    "EnsureSecurityGroup",
     "Expectation",
     "GuestRef",
     "GuestStep",
@@ -69,11 +83,13 @@ __all__ = [
     "MoveDisk",
     "Reboot",
     "RegisterHa",
+    "ReleaseVnetAddress",
     "RemoveDisk",
     "RemoveFirewallGroup",
     "RemoveFromHaRule",
     "RemoveHa",
     "RemoveStaleClone",
+    "ReserveVnetAddress",
     "ResizeDisk",
     "RevertPending",
     "SetFirewall",

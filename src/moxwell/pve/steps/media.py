@@ -32,12 +32,12 @@ class StorageOnHost(Struct, frozen=True):
 class VolumeStep(Step, frozen=True, kw_only=True):
     """A step on a volume that is named after its owner."""
 
-    shelf: StorageOnHost
+    storage: StorageOnHost
     mark: Mark
 
     @property
     def region(self) -> str:
-        return self.shelf.region
+        return self.storage.region
 
     @property
     def owned(self) -> Owned:
@@ -57,13 +57,13 @@ class UploadIso(VolumeStep, frozen=True, kw_only=True):
 
     @property
     def volid(self) -> str:
-        return f"{self.shelf.storage}:iso/{self.filename}"
+        return f"{self.storage.storage}:iso/{self.filename}"
 
     async def perform(self, pve: PveWriter) -> Upid | None:
-        same_region(pve, self.shelf.region)
+        same_region(pve, self.storage.region)
         self.refuse_foreign(self.filename)
         file = FileUpload.of(self.filename, self.content.data)
-        return await pve.storage.upload(self.shelf.host, self.shelf.storage, file)
+        return await pve.storage.upload(self.storage.host, self.storage.storage, file)
 
 
 class DownloadImage(VolumeStep, frozen=True, kw_only=True):
@@ -78,17 +78,19 @@ class DownloadImage(VolumeStep, frozen=True, kw_only=True):
 
     @property
     def volid(self) -> str:
-        return f"{self.shelf.storage}:{self.content}/{self.filename}"
+        return f"{self.storage.storage}:{self.content}/{self.filename}"
 
     async def perform(self, pve: PveWriter) -> Upid | None:
-        same_region(pve, self.shelf.region)
+        same_region(pve, self.storage.region)
         self.refuse_foreign(self.filename)
-        there = await pve.storage.content(self.shelf.host, self.shelf.storage, content=self.content)
+        there = await pve.storage.content(
+            self.storage.host, self.storage.storage, content=self.content
+        )
         if any(volume.volid == self.volid for volume in there):
             return None
         return await pve.storage.download_url(
-            self.shelf.host,
-            self.shelf.storage,
+            self.storage.host,
+            self.storage.storage,
             url=self.url,
             filename=self.filename,
             content=self.content,
@@ -104,6 +106,6 @@ class DeleteVolume(VolumeStep, frozen=True, kw_only=True):
     volid: str
 
     async def perform(self, pve: PveWriter) -> Upid | None:
-        same_region(pve, self.shelf.region)
+        same_region(pve, self.storage.region)
         self.refuse_foreign(self.volid)
-        return await pve.storage.delete(self.shelf.host, self.shelf.storage, self.volid)
+        return await pve.storage.delete(self.storage.host, self.storage.storage, self.volid)
