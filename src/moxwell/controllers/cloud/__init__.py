@@ -1,9 +1,7 @@
 """
-The cloud controller: nodes know where they are, and go when their guest is gone.
+The cloud controller manager: node identities, node lifecycle and load balancer addresses.
 
-``settings`` reads the configuration people already have, ``lookup`` finds the guest of a node in
-the shared inventories, ``identity`` says what a node is told about itself. The loops are ``node``
-(gives a new node its identity), ``lifecycle`` (follows guests that stop or vanish) and ``balancer``
-(addresses for Services). They run on whatever cluster they are given: their own, or a tenant's from
-outside.
+``features`` parses the configuration, ``guest_lookup`` finds the guest of a node, ``identity``
+computes labels and addresses. The controllers are ``node``, ``lifecycle`` and ``service``; they
+work on any cluster they are given, also on a tenant's from outside.
 """

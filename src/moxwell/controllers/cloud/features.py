@@ -1,8 +1,8 @@
 """
-What the ``features`` of a configuration file say, as proxmox-cloud-controller-manager reads them.
+The ``features`` section of a configuration file of proxmox-cloud-controller-manager. Pure.
 
-Keys of its documentation that its code does not read are read here too (``network`` written flat).
-An unknown key is an error that names it.
+The flat form of ``network`` in its documentation, which its code does not read, is accepted too. An
+unknown key is an error.
 """
 
 import ipaddress
@@ -12,12 +12,12 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from moxwell.api.infra.address_ranges import parse_ranges
+from moxwell.api.infra.address_ranges import parse_address_ranges
 from moxwell.errors import Invalid
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 FEATURES = {"provider", "ha_group", "force_update_labels", "network", "load_balancer"}
-OTHERS = {"controllerVmID", "controllerVMID"}  # of the storage driver, in the same file
+OTHERS = {"controllerVmID", "controllerVMID"}  # keys of the storage driver in the same file
 NETWORK = {"mode", "external_ip_cidrs", "ip_sort_order", "ipv6_support_disabled"}
 BALANCER = {"mode", "class", "pool", "region", "vnet", "zone", "ipam", "announcer"}
 TRUE = {"1", "on", "true", "yes"}
@@ -28,20 +28,20 @@ ANNOUNCERS: Mapping[str, Announcer] = {name: name for name in get_args(Announcer
 
 
 class InvalidFeatures(Invalid):
-    """Features that cannot be used; the text names the key."""
+    """Invalid features; the message names the key."""
 
     reason = "InvalidConfiguration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Balancer:
-    """How Services of type LoadBalancer get an address."""
+class LoadBalancerFeatures:
+    """How Services of type LoadBalancer get addresses."""
 
     mode: Literal["none", "ipam"] = "none"
     class_: str = "moxwell.dev/ipam"
     pool: tuple[str, ...] = ()  # addresses, ranges and CIDRs
-    region: str = ""  # whose IPAM; may be left out where there is only one region
-    vnet: str = ""  # of PVE's own IPAM: the pool, if given, lies in its subnets
+    region: str = ""  # of the IPAM; optional if there is only one region
+    vnet: str = ""  # addresses are reserved in the IPAM of Proxmox VE
     zone: str = ""
     ipam: str = "pve"
     announcer: Announcer = ""
@@ -56,17 +56,17 @@ class Features:
     force_update_labels: bool = False
     mode: str = "default"
     external: tuple[Network, ...] = ()
-    never: tuple[Network, ...] = ()
+    excluded: tuple[Network, ...] = ()
     order: tuple[Network, ...] = ()
     ipv6: bool = True
-    balancer: Balancer = Balancer()
+    load_balancer: LoadBalancerFeatures = LoadBalancerFeatures()
 
 
 def parse(text: str) -> Features:
     """The features of a whole configuration file."""
     try:
         document = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:  # not quoted, nor kept as the cause: it shows a token's line
+    except yaml.YAMLError as error:  # the error text may quote a line with a token
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark else ""
         raise InvalidFeatures(f"the configuration is not YAML{place}") from None
@@ -76,11 +76,11 @@ def parse(text: str) -> Features:
 
 
 def from_mapping(features: Mapping[str, Any]) -> Features:
-    """Features from what stands under ``features``."""
+    """Features from the content of ``features``."""
     _known("features", features, FEATURES | OTHERS | NETWORK)
     network = {k: v for k, v in features.items() if k in NETWORK}
     nested = features.get("network") or {}
-    if isinstance(nested, str):  # the documentation's flat form: network: qemu
+    if isinstance(nested, str):  # the flat form, network: qemu
         nested = {"mode": nested}
     _known("features.network", nested, NETWORK)
     network |= nested
@@ -98,14 +98,14 @@ def from_mapping(features: Mapping[str, Any]) -> Features:
         force_update_labels=_flag("force_update_labels", features),
         mode=mode,
         external=external,
-        never=never + ignored,
+        excluded=never + ignored,
         order=order,
         ipv6=not _flag("ipv6_support_disabled", network),
-        balancer=_balancer(features.get("load_balancer") or {}),
+        load_balancer=_load_balancer(features.get("load_balancer") or {}),
     )
 
 
-def _balancer(given: Mapping[str, Any]) -> Balancer:
+def _load_balancer(given: Mapping[str, Any]) -> LoadBalancerFeatures:
     _known("features.load_balancer", given, BALANCER)
     mode = str(given.get("mode") or "none")
     if mode not in {"none", "ipam"}:
@@ -117,10 +117,10 @@ def _balancer(given: Mapping[str, Any]) -> Balancer:
         )
     pool = given.get("pool") or ()
     if mode == "ipam" and not pool and not given.get("vnet"):
-        raise InvalidFeatures("features.load_balancer: mode ipam wants a pool, a vnet, or both")
+        raise InvalidFeatures("features.load_balancer: mode ipam needs a pool, a vnet or both")
     if given.get("vnet") and not given.get("zone"):
-        raise InvalidFeatures("features.load_balancer: a vnet wants its SDN zone")
-    return Balancer(
+        raise InvalidFeatures("features.load_balancer: a vnet needs its SDN zone")
+    return LoadBalancerFeatures(
         mode="ipam" if mode == "ipam" else "none",
         class_=str(given.get("class") or "moxwell.dev/ipam"),
         pool=_pool(pool),
@@ -133,18 +133,18 @@ def _balancer(given: Mapping[str, Any]) -> Balancer:
 
 
 def _pool(given: Any) -> tuple[str, ...]:
-    """Addresses, ranges and CIDRs: a list, or one text with commas."""
+    """Addresses, ranges and CIDRs, as a list or separated by commas."""
     texts = given.split(",") if isinstance(given, str) else list(given)
     pool = tuple(str(text).strip() for text in texts)
     try:
-        parse_ranges(pool)
+        parse_address_ranges(pool)
     except Invalid as error:
         raise InvalidFeatures(f"features.load_balancer.pool: {error}") from error
     return pool
 
 
 def _flag(key: str, given: Mapping[str, Any]) -> bool:
-    """A text like "false" is not true."""
+    """A boolean, which may be written as a text like "false"."""
     word = str(given.get(key) or "").strip().lower()
     if word not in TRUE | FALSE:
         raise InvalidFeatures(f"features: {key} must be true or false, not {given[key]!r}")
@@ -157,21 +157,21 @@ def _known(where: str, given: Any, keys: set[str]) -> None:
     for key in given:
         if key not in keys:
             raise InvalidFeatures(
-                f"{where}.{key} is not known: there are {', '.join(sorted(keys))}"
+                f"{where}.{key} is unknown; known keys: {', '.join(sorted(keys))}"
             )
 
 
 def _networks(key: str, given: Any) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
-    """Networks to take and, behind ``!``, networks never to take."""
+    """Included networks and, written with ``!``, excluded ones."""
     texts = given.split(",") if isinstance(given, str) else list(given or ())
-    taken: list[Network] = []
-    never: list[Network] = []
+    included: list[Network] = []
+    excluded: list[Network] = []
     for text in (str(t).strip() for t in texts):
         if not text:
             continue
         try:
             network = ipaddress.ip_network(text.lstrip("!"), strict=False)
         except ValueError as error:
-            raise InvalidFeatures(f"features.network.{key}: {text!r} is no network") from error
-        (never if text.startswith("!") else taken).append(network)
-    return tuple(taken), tuple(never)
+            raise InvalidFeatures(f"features.network.{key}: {text!r} is not a network") from error
+        (excluded if text.startswith("!") else included).append(network)
+    return tuple(included), tuple(excluded)

@@ -1,9 +1,8 @@
 """
-What a node needs to know of its guest's configuration, read once and kept.
+Cache of the guest configurations that node identities depend on. Reads only.
 
-In: guests of the inventory. Out: the few facts that only a configuration has. A reading is good for
-as long as the inventory shows the same guest under the VMID: the same name and shape. Whoever is
-about to conclude something from a difference asks for a fresh one.
+An entry is valid while the inventory shows the same name, CPUs and memory for the VMID. A caller
+that is about to act on a mismatch asks for a fresh read.
 """
 
 import asyncio
@@ -12,15 +11,15 @@ from dataclasses import dataclass
 from moxwell.controllers.cloud.identity import read_sku
 from moxwell.pve import errors
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.model import Change, Event, GuestSeen
+from moxwell.pve.model import InventoryChange, InventoryEvent, ObservedGuest
 from moxwell.pve.regions import Region
 
 Shape = tuple[str, float, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """A guest by its configuration."""
+class GuestFacts:
+    """What only the configuration of a guest tells."""
 
     name: str
     uuid: str
@@ -30,48 +29,50 @@ class Facts:
     dedicated: bool
 
 
-class Reader:
-    """Reads configurations, each once."""
+class GuestFactsReader:
+    """Reads each configuration once."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, int], tuple[Shape, Facts]] = {}
-        self._locks: dict[tuple[str, int], asyncio.Lock] = {}  # two who ask at once read once
+        self._cache: dict[tuple[str, int], tuple[Shape, GuestFacts]] = {}
+        self._locks: dict[tuple[str, int], asyncio.Lock] = {}  # concurrent callers share one read
 
-    async def read(self, region: Region, guest: GuestSeen, *, fresh: bool = False) -> Facts | None:
-        """The facts of a guest; None for a container, or if it has just gone."""
+    async def read(
+        self, region: Region, guest: ObservedGuest, *, fresh: bool = False
+    ) -> GuestFacts | None:
+        """The facts of a guest; None for a container or a guest that was just deleted."""
         if guest.kind != "qemu":
             return None
         async with self._locks.setdefault((region.name, guest.vmid), asyncio.Lock()):
             return await self._read(region, guest, fresh)
 
-    async def _read(self, region: Region, guest: GuestSeen, fresh: bool) -> Facts | None:
+    async def _read(self, region: Region, guest: ObservedGuest, fresh: bool) -> GuestFacts | None:
         key = (region.name, guest.vmid)
-        kept = self._kept.get(key)
-        if kept is not None and kept[0] == _shape(guest) and not fresh:
-            return kept[1]
+        cached = self._cache.get(key)
+        if cached is not None and cached[0] == _shape(guest) and not fresh:
+            return cached[1]
         try:
-            config = await region.pve.qemu.config(guest.host, guest.vmid)
+            config = await region.reader.qemu.config(guest.host, guest.vmid)
         except errors.GuestMissing:
-            self._kept.pop(key, None)
+            self._cache.pop(key, None)
             return None
         region.inventory.uuids.learn(guest.vmid, config)
-        self._kept[key] = (_shape(guest), facts_of(config))
-        return self._kept[key][1]
+        self._cache[key] = (_shape(guest), facts_of(config))
+        return self._cache[key][1]
 
-    def heard(self, event: Event) -> None:
-        """Guests that are gone are forgotten: their VMIDs will be used again."""
+    def inventory_changed(self, event: InventoryEvent) -> None:
+        """Drop deleted guests, because their VMIDs are used again."""
         if (
-            isinstance(event, Change)
+            isinstance(event, InventoryChange)
             and event.after is None
-            and isinstance(event.before, GuestSeen)
+            and isinstance(event.before, ObservedGuest)
         ):
-            self._kept.pop((event.region, event.before.vmid), None)
+            self._cache.pop((event.region, event.before.vmid), None)
             self._locks.pop((event.region, event.before.vmid), None)
 
 
-def facts_of(config: GuestConfig) -> Facts:
-    """The facts in a configuration."""
-    return Facts(
+def facts_of(config: GuestConfig) -> GuestFacts:
+    """The facts of a configuration."""
+    return GuestFacts(
         name=config.name,
         uuid=config.uuid.lower(),
         cores=config.cores * config.sockets,
@@ -81,5 +82,5 @@ def facts_of(config: GuestConfig) -> Facts:
     )
 
 
-def _shape(guest: GuestSeen) -> Shape:
+def _shape(guest: ObservedGuest) -> Shape:
     return (guest.name, guest.cpus, guest.memory_bytes)

@@ -1,8 +1,8 @@
 """
-What a node is told about itself: provider ID, labels, instance type, addresses. Pure.
+Provider ID, labels, instance type and addresses of a node, from its guest. Pure.
 
-Labels carry what schedulers and storage need: region, zone, size, and on which hosts the guest may
-run. A label is only ever set to what is true now; whether it may be *changed* is decided elsewhere.
+Labels carry what schedulers and storage need: region, zone, size and HA groups. ``node/plan.py``
+decides whether an existing label may be changed.
 """
 
 import base64
@@ -32,8 +32,8 @@ _IGNORED = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a guest is and what it is, as Proxmox says."""
+class GuestIdentity:
+    """The guest of a node: where it is and what it is."""
 
     region: str
     vmid: int
@@ -46,32 +46,32 @@ class Place:
     ha_groups: tuple[str, ...] = ()
     cpu_model: str = ""
     dedicated: bool = False
-    inside: tuple[tuple[str, str], ...] = ()  # interface, address; as the agent says
-    agent_silent: bool = False
+    agent_addresses: tuple[tuple[str, str], ...] = ()  # interface, address
+    agent_running: bool = True
 
 
-def provider_id(place: Place, features: Features) -> str:
-    """``proxmox://region/vmid``, or the form of CAPMOX's clusters."""
-    if features.provider == "capmox" and place.uuid:
-        return f"proxmox://{place.uuid}"
-    return f"proxmox://{place.region}/{place.vmid}"
+def provider_id(guest: GuestIdentity, features: Features) -> str:
+    """``proxmox://region/vmid``; ``proxmox://uuid`` for clusters of CAPMOX."""
+    if features.provider == "capmox" and guest.uuid:
+        return f"proxmox://{guest.uuid}"
+    return f"proxmox://{guest.region}/{guest.vmid}"
 
 
-def zone(place: Place, features: Features) -> str:
+def zone(guest: GuestIdentity, features: Features) -> str:
     """The zone of a node; with ``ha_group`` the first group its guest belongs to."""
-    group = label_value(place.ha_groups[0]) if features.ha_group and place.ha_groups else ""
-    return group or place.zone
+    group = label_value(guest.ha_groups[0]) if features.ha_group and guest.ha_groups else ""
+    return group or guest.zone
 
 
-def instance_type(place: Place) -> str:
-    """The SKU in the guest's SMBIOS if it is a label, else its shape."""
-    if place.sku and _SKU.match(place.sku) and len(place.sku) <= 63:
-        return place.sku
-    return f"{place.cores}VCPU-{max(1, place.memory_mib // 1024)}GB"
+def instance_type(guest: GuestIdentity) -> str:
+    """The SKU of the guest's SMBIOS if it is a valid label value, else CPUs and memory."""
+    if guest.sku and _SKU.match(guest.sku) and len(guest.sku) <= 63:
+        return guest.sku
+    return f"{guest.cores}VCPU-{max(1, guest.memory_mib // 1024)}GB"
 
 
 def read_sku(smbios: Mapping[str, str]) -> str:
-    """The SKU of an ``smbios1`` property, which may be coded."""
+    """The SKU of an ``smbios1`` property, which may be base64."""
     text = smbios.get("sku", "")
     if smbios.get("base64") == "1" and text:
         try:
@@ -81,100 +81,101 @@ def read_sku(smbios: Mapping[str, str]) -> str:
     return text
 
 
-def topology(place: Place, features: Features) -> dict[str, str]:
-    """The labels that say where; these change with a migration."""
-    where = zone(place, features)
+def topology(guest: GuestIdentity, features: Features) -> dict[str, str]:
+    """Region and zone labels, which change with a migration."""
+    where = zone(guest, features)
     return {
-        REGION: place.region,
+        REGION: guest.region,
         ZONE: where,
-        OLD_REGION: place.region,
+        OLD_REGION: guest.region,
         OLD_ZONE: where,
-        f"{PVE}region": place.region,
-        f"{PVE}zone": place.zone,
+        f"{PVE}region": guest.region,
+        f"{PVE}zone": guest.zone,
     }
 
 
-def labels(place: Place, features: Features) -> dict[str, str]:
-    """Everything a new node is labelled with."""
-    kind = instance_type(place)
-    found = topology(place, features) | {TYPE: kind, OLD_TYPE: kind}
-    found |= ha_labels(place)
-    found[CAPACITY] = "dedicated" if place.dedicated else "shared"
-    if model := label_value(place.cpu_model):
+def labels(guest: GuestIdentity, features: Features) -> dict[str, str]:
+    """All labels of a new node."""
+    kind = instance_type(guest)
+    found = topology(guest, features) | {TYPE: kind, OLD_TYPE: kind}
+    found |= ha_labels(guest)
+    found[CAPACITY] = "dedicated" if guest.dedicated else "shared"
+    if model := label_value(guest.cpu_model):
         found[CPU_MODEL] = model
     return found
 
 
-def ha_labels(place: Place) -> dict[str, str]:
-    """One for each group or rule the guest belongs to."""
-    return {f"{HA}{name}": "" for name in map(label_value, place.ha_groups) if name}
+def ha_labels(guest: GuestIdentity) -> dict[str, str]:
+    """One label for each HA group or affinity rule of the guest."""
+    return {f"{HA}{name}": "" for name in map(label_value, guest.ha_groups) if name}
 
 
 def label_value(text: str) -> str:
-    """A text as a label's value: no spaces, no more than 63 characters."""
+    """A text as a valid label value."""
     return _VALUE.sub("-", text.replace("(R)", "").replace("(TM)", ""))[:63].strip("-_.")
 
 
-# Addresses
+# NodeAddresses
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
-    """The addresses of a node, or the sentence that says why they are not right."""
+class NodeAddresses:
+    """The addresses of a node, or why they are not known."""
 
     found: tuple[NodeAddress, ...] = ()
     why_not: str = ""
 
 
-def addresses(node: Node, place: Place, features: Features) -> Addresses:
-    """What the node's status should list."""
+def addresses(node: Node, guest: GuestIdentity, features: Features) -> NodeAddresses:
+    """The desired ``status.addresses`` of a node."""
     try:
         given = _given(node)
     except ValueError as error:
-        return Addresses(why_not=f"the kubelet's --node-ip is no address: {error}")
-    inside = _inside(place, features) if features.mode in {"qemu", "auto"} else []
-    if features.mode == "qemu" and not inside:
-        silent = place.agent_silent
-        why = "the guest agent does not answer" if silent else "the guest has no address"
-        return Addresses(why_not=f"no addresses yet: {why}")
-    missing = [a for a in given if inside and a not in inside]
+        return NodeAddresses(why_not=f"the kubelet's --node-ip is not an address: {error}")
+    reported = _guest_addresses(guest, features) if features.mode in {"qemu", "auto"} else []
+    if features.mode == "qemu" and not reported:
+        why = "the guest has no address"
+        if not guest.agent_running:
+            why = "the guest agent does not answer"
+        return NodeAddresses(why_not=f"no addresses yet: {why}")
+    missing = [a for a in given if reported and a not in reported]
     if missing:
-        has = ", ".join(inside)
-        return Addresses(
-            why_not=f"the kubelet's --node-ip {missing[0]} is none of the guest's ({has})"
+        has = ", ".join(reported)
+        return NodeAddresses(
+            why_not=f"the kubelet's --node-ip {missing[0]} is not an address of the guest ({has})"
         )
     known = [a.address for a in node.status.addresses if a.type in {"InternalIP", "ExternalIP"}]
-    wanted = _sorted(inside or given or known, features.order)
+    wanted = _sorted(reported or given or known, features.order)
     if given:
         wanted = _node_ip_first(wanted, given, features)
     rows = [NodeAddress(type=_type(a, features), address=a) for a in wanted]
     host = next((a for a in node.status.addresses if a.type == "Hostname"), None)
     rows.append(host or NodeAddress(type="Hostname", address=node.name))
-    return Addresses(tuple(rows))
+    return NodeAddresses(tuple(rows))
 
 
 def _given(node: Node) -> list[str]:
-    """What the kubelet was told by ``--node-ip``, each in one spelling."""
+    """The addresses of the kubelet's ``--node-ip``, normalized."""
     texts = node.metadata.annotations.get(NODE_IP, "").split(",")
     return [str(ipaddress.ip_address(text.strip())) for text in texts if text.strip()]
 
 
-def _inside(place: Place, features: Features) -> list[str]:
+def _guest_addresses(guest: GuestIdentity, features: Features) -> list[str]:
     found = []
-    for name, text in place.inside:
+    for name, text in guest.agent_addresses:
         address = ipaddress.ip_address(text)
         if _IGNORED.fullmatch(name) or address.is_loopback or address.is_link_local:
             continue
         if address.version == 6 and not features.ipv6:
             continue
-        if any(address in network for network in features.never):
+        if any(address in network for network in features.excluded):
             continue
         found.append(str(address))
     return found
 
 
 def _sorted(found: Iterable[str], order: Sequence[Network]) -> list[str]:
-    """By the networks of the sort order, then IPv4 before IPv6, then as found."""
+    """By the networks of ``ip_sort_order``, then IPv4 before IPv6, then as found."""
 
     def rank(text: str) -> tuple[int, int]:
         address = ipaddress.ip_address(text)
@@ -193,6 +194,6 @@ def _type(text: str, features: Features) -> str:
 
 
 def _node_ip_first(found: Sequence[str], given: Sequence[str], features: Features) -> list[str]:
-    """The addresses the kubelet was told come first and are the only ones of their type."""
+    """The addresses of ``--node-ip`` first; they are the only ones of their type."""
     taken = {_type(a, features) for a in given}
     return [*given, *(a for a in found if _type(a, features) not in taken)]

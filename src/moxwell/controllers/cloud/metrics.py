@@ -1,8 +1,8 @@
 """
-What the cloud controller counts, under the names that operators know.
+Metrics of the cloud controllers, under their upstream names.
 
-The delays are k8s.io/cloud-provider's; the requests are proxmox-cloud-controller-manager's, counted
-on the wire (``asked`` is what a counted transport tells), so that nothing sent can be forgotten.
+Delays have the names of k8s.io/cloud-provider, requests those of proxmox-cloud-controller-manager.
+Requests are counted at the transport.
 """
 
 import re
@@ -22,50 +22,53 @@ _KINDS: tuple[tuple[str, str], ...] = (
 
 
 def kind_of(path: str) -> str:
-    """The label of a request."""
+    """The ``request`` label of a path."""
     return next((kind for pattern, kind in _KINDS if re.fullmatch(pattern, path)), "other")
 
 
 class CloudMetrics:
-    """Every metric of the cloud controllers; made once per registry."""
+    """The metrics of the node controller; one object per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._untainted = Histogram(
             "node_controller_cloud_provider_taint_removal_delay_seconds",
-            "Seconds from the creation of a node until its taint was taken off",
+            "Seconds from the creation of a node until its taint was removed",
             registry=registry,
             buckets=_DELAYS,
         )
         self._synced = Histogram(
             "node_controller_initial_node_sync_delay_seconds",
-            "Seconds from the creation of a node until it had its identity",
+            "Seconds from the creation of a node until it was initialized",
             registry=registry,
             buckets=_DELAYS,
         )
 
-    def initialised(self, seconds: float) -> None:
-        """A node has its identity; taint and identity come in one write."""
+    def node_initialized(self, seconds: float) -> None:
+        """Record that a node was initialized; the same write removes its taint."""
         self._untainted.observe(seconds)
         self._synced.observe(seconds)
 
 
 class RequestMetrics:
-    """Requests to Proxmox by kind."""
+    """Durations and errors of requests to Proxmox by kind."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             "proxmox_api_request_duration_seconds",
-            "Requests to Proxmox",
+            "Duration of requests to Proxmox",
             ("request",),
             registry=registry,
             buckets=_BUCKETS,
         )
         self._errors = Counter(
-            "proxmox_api_request_errors", "Refused requests", ("request",), registry=registry
+            "proxmox_api_request_errors",
+            "Failed requests to Proxmox",
+            ("request",),
+            registry=registry,
         )
 
-    def asked(self, method: str, path: str, seconds: float, failed: bool) -> None:
-        """One request was answered, or not."""
+    def request_finished(self, method: str, path: str, seconds: float, failed: bool) -> None:
+        """Record one request."""
         kind = kind_of(path)
         self._seconds.labels(kind).observe(seconds)
         if failed:

@@ -1,40 +1,42 @@
-"""The cloud controllers put together: the one function that ``app`` and tests call."""
+"""Assemble the cloud controllers for one cluster."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from moxwell.api.core.nodes import Node
 from moxwell.clock import Clock
-from moxwell.controllers.cloud.features import Features
-from moxwell.controllers.cloud.guest_lookup import Lookup
+from moxwell.controllers.cloud.features import Features, LoadBalancerFeatures
+from moxwell.controllers.cloud.guest_lookup import GuestLookup
 from moxwell.controllers.cloud.lifecycle import controller as lifecycles
 from moxwell.controllers.cloud.metrics import CloudMetrics
 from moxwell.controllers.cloud.node import controller as nodes
-from moxwell.controllers.cloud.node.see import Eyes
-from moxwell.controllers.cloud.service import controller as balancers
-from moxwell.controllers.cloud.service.ipam import Pool, VnetIpam
+from moxwell.controllers.cloud.node.see import CloudNodeObserver
+from moxwell.controllers.cloud.service import controller as services
+from moxwell.controllers.cloud.service.ipam import StaticPool, VnetPool
+from moxwell.controllers.cloud.service.see import CloudServiceObserver
 from moxwell.pve.regions import Regions
+from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
 
-LOOPS = (nodes.NAME, lifecycles.NAME, balancers.NAME)
+LOOPS = (nodes.NAME, lifecycles.NAME, services.NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How often, and how many at a time; the numbers of the flags people know."""
+class CloudIntervals:
+    """Intervals and concurrency, with the upstream flags that set them."""
 
     refresh_seconds: float = nodes.REFRESH_SECONDS  # --node-status-update-frequency
     monitor_seconds: float = lifecycles.MONITOR_SECONDS  # --node-monitor-period
-    at_a_time: int | None = None  # --concurrent-node-syncs
+    concurrency: int | None = None  # --concurrent-node-syncs
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
-    """What was put together."""
+class CloudControllers:
+    """What ``add_cloud`` created."""
 
-    lookup: Lookup
+    lookup: GuestLookup
 
 
 def add_cloud(
@@ -44,34 +46,46 @@ def add_cloud(
     features: Features,
     *,
     loops: Collection[str] = LOOPS,
-    pace: Pace | None = None,
-) -> Cloud:
-    """Add the cloud controllers to the runtime of the cluster whose nodes they look after."""
-    manager, kube, pace = runtime.manager, runtime.kube, pace or Pace()
-    lookup = Lookup(regions, clock)
+    intervals: CloudIntervals | None = None,
+) -> CloudControllers:
+    """Add the cloud controllers to the runtime of a cluster; ``loops`` selects them by name."""
+    manager, kube, given = runtime.manager, runtime.kube, intervals or CloudIntervals()
+    lookup = GuestLookup(regions, clock)
     cache = manager.caches.of(Node, nodes.INDEXES)
-    metrics = CloudMetrics(runtime.metrics.registry)
-    eyes = Eyes(lookup, features, clock)
-    node = nodes.CloudNodes(
-        kube, eyes, features, cache, clock=clock, metrics=metrics,
-        refresh_seconds=pace.refresh_seconds,
-    )  # fmt: skip
-    lifecycle = lifecycles.CloudLifecycle(kube, lookup, monitor_seconds=pace.monitor_seconds)
+    node = nodes.CloudNodeReconciler(
+        kube,
+        CloudNodeObserver(lookup, features, clock),
+        features,
+        cache,
+        clock=clock,
+        metrics=CloudMetrics(runtime.metrics.registry),
+        refresh_seconds=given.refresh_seconds,
+    )
+    lifecycle = lifecycles.NodeLifecycleReconciler(
+        kube, lookup, monitor_seconds=given.monitor_seconds
+    )
     running = [n for n in (nodes.NAME, lifecycles.NAME) if n in loops]
     for name, reconciler in ((nodes.NAME, node), (lifecycles.NAME, lifecycle)):
         if name in loops:
-            manager.add(Controller(name=name, reconciler=reconciler, per_share=pace.at_a_time))
-    if balancers.NAME in loops and features.balancer.mode == "ipam":
-        ipam = VnetIpam(regions, features.balancer) if features.balancer.vnet else None
-        balancer = balancers.CloudBalancer(
-            kube, ipam or Pool(features.balancer), features.balancer, cache
-        )
-        manager.add(Controller(name=balancers.NAME, reconciler=balancer, needs=balancer.concerns))
+            manager.add(Controller(name=name, reconciler=reconciler, per_shard=given.concurrency))
+    if services.NAME in loops and features.load_balancer.mode == "ipam":
+        _add_services(runtime, regions, features.load_balancer, cache)
 
     def wake(key: Key) -> None:
         for name in running:
             manager.wake(name, key)
 
-    manager.afterwards(node.listen(regions, wake))  # regions outlive a tenant
+    manager.afterwards(node.subscribe(regions, wake))  # the regions outlive a tenant's runtime
     manager.afterwards(lookup.close)
-    return Cloud(lookup)
+    return CloudControllers(lookup)
+
+
+def _add_services(
+    runtime: Runtime, regions: Regions, settings: LoadBalancerFeatures, cache: Cache[Node]
+) -> None:
+    pool = VnetPool(regions, settings) if settings.vnet else StaticPool(settings)
+    observer = CloudServiceObserver(pool, settings, cache)
+    service = services.CloudServiceReconciler(runtime.kube, regions, observer, settings)
+    runtime.manager.add(
+        Controller(name=services.NAME, reconciler=service, needs=service.is_managed, per_shard=1)
+    )

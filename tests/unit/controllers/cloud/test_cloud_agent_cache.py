@@ -6,31 +6,35 @@ from dataclasses import replace
 
 import pytest
 
-from moxwell.controllers.cloud.node.agent_cache import EACH_SECONDS, Addresses, Sayings
-from moxwell.pve.model import GuestSeen
+from moxwell.controllers.cloud.node.agent_cache import (
+    SECONDS_PER_GUEST,
+    AgentAddressCache,
+    InterfaceAddresses,
+)
+from moxwell.pve.model import ObservedGuest
 from moxwell.testing.loop import LoopClock, run_virtual
 
 REFRESH_SECONDS = 300.0
-GUEST = GuestSeen(vmid=100, host="h1", name="n", status="running", uptime_seconds=500)
-SAID: Addresses = (("eth0", "10.0.0.1"),)
+GUEST = ObservedGuest(vmid=100, host="h1", name="n", status="running", uptime_seconds=500)
+ANSWER: InterfaceAddresses = (("eth0", "10.0.0.1"),)
 
 
 class Agents:
     """Counts who is asked."""
 
     def __init__(self) -> None:
-        self.sayings, self.asked = Sayings(LoopClock()), list[int]()
+        self.cache, self.asked = AgentAddressCache(LoopClock()), list[int]()
         self.silent = False
 
-    async def look(self, guest: GuestSeen, *, fresh: bool = False) -> Addresses | None:
-        async def ask() -> Addresses | None:
+    async def look(self, guest: ObservedGuest, *, fresh: bool = False) -> InterfaceAddresses | None:
+        async def ask() -> InterfaceAddresses | None:
             self.asked.append(guest.vmid)
-            return None if self.silent else SAID
+            return None if self.silent else ANSWER
 
-        return await self.sayings.addresses("r1", guest, ask, fresh=fresh)
+        return await self.cache.addresses("r1", guest, ask, fresh=fresh)
 
 
-def guest(number: int) -> GuestSeen:
+def guest(number: int) -> ObservedGuest:
     return replace(GUEST, vmid=1000 + number)
 
 
@@ -47,13 +51,13 @@ def test_an_idle_hour_costs_no_more_than_so_many_questions(nodes: int, an_hour: 
     async def story() -> None:
         agents = Agents()
         for number in range(nodes):
-            assert await agents.look(guest(number), fresh=True) == SAID
+            assert await agents.look(guest(number), fresh=True) == ANSWER
         agents.asked.clear()
         hours = 3
         for _ in range(int(hours * 3600 / REFRESH_SECONDS)):
             await asyncio.sleep(REFRESH_SECONDS)
             for number in range(nodes):
-                assert await agents.look(guest(number)) == SAID
+                assert await agents.look(guest(number)) == ANSWER
         assert len(agents.asked) <= an_hour * hours
         turns = Counter(agents.asked)
         assert len(turns) == nodes  # nobody is passed over
@@ -74,7 +78,7 @@ def test_an_idle_hour_costs_no_more_than_so_many_questions(nodes: int, an_hour: 
     ],
 )
 def test_what_happened_to_a_guest_is_asked_about_at_once(
-    now: GuestSeen, fresh: bool, asks: bool
+    now: ObservedGuest, fresh: bool, asks: bool
 ) -> None:
     async def story() -> None:
         agents = Agents()
@@ -82,7 +86,7 @@ def test_what_happened_to_a_guest_is_asked_about_at_once(
             await agents.look(guest(number))
         await agents.look(GUEST)
         agents.asked.clear()
-        await asyncio.sleep(EACH_SECONDS)
+        await asyncio.sleep(SECONDS_PER_GUEST)
         await agents.look(now, fresh=fresh)
         assert agents.asked == ([100] if asks else [])
 
@@ -98,7 +102,7 @@ def test_a_silent_agent_is_asked_again_each_time() -> None:
         agents.asked.clear()
         assert await agents.look(GUEST) is None
         agents.silent = False
-        assert await agents.look(GUEST) == SAID
+        assert await agents.look(GUEST) == ANSWER
         assert agents.asked == [100, 100]
 
     run_virtual(story())

@@ -74,7 +74,7 @@ def test_no_duration(text: str) -> None:
     ],
 )
 def test_flags_of_go(given: str, read: str) -> None:
-    assert go_flags.normal([given]) == [read]
+    assert go_flags.normalize([given]) == [read]
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,17 @@ from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.cloud import features as settings
 from moxwell.controllers.cloud import identity
 from moxwell.controllers.cloud.features import Features, InvalidFeatures
-from moxwell.controllers.cloud.guest_lookup import Gone, NotOurs, Unknown
-from moxwell.controllers.cloud.identity import Place
+from moxwell.controllers.cloud.guest_lookup import GuestGone, GuestUnknown, NotAGuest
+from moxwell.controllers.cloud.identity import GuestIdentity
 from moxwell.controllers.cloud.node import plan
 from moxwell.pve import config
 from moxwell.runtime.move import Done, Wait
 
 SHARED = Path(__file__).parents[5] / "shared" / "manifests" / "ccm"
 UUID = "11111111-2222-3333-4444-555555555555"
-PLACE = Place(region="r1", vmid=101, host="pve1", zone="pve1", uuid=UUID, cores=4, memory_mib=8192)
+GUEST = GuestIdentity(
+    region="r1", vmid=101, host="pve1", zone="pve1", uuid=UUID, cores=4, memory_mib=8192
+)
 
 
 def node(*taints: str, provider: str = "", addresses: Any = (), **meta: Any) -> Node:
@@ -38,7 +40,7 @@ def node(*taints: str, provider: str = "", addresses: Any = (), **meta: Any) -> 
     ],
 )
 def test_provider_id(features: Features, text: str) -> None:
-    assert identity.provider_id(PLACE, features) == text
+    assert identity.provider_id(GUEST, features) == text
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_provider_id(features: Features, text: str) -> None:
 def test_instance_type(sku: str, name: str) -> None:
     from dataclasses import replace
 
-    assert identity.instance_type(replace(PLACE, sku=sku)) == name
+    assert identity.instance_type(replace(GUEST, sku=sku)) == name
 
 
 def test_a_coded_sku_is_read() -> None:
@@ -61,7 +63,7 @@ def test_a_coded_sku_is_read() -> None:
 
 
 def test_labels_say_where_in_both_generations() -> None:
-    labels = identity.labels(PLACE, Features())
+    labels = identity.labels(GUEST, Features())
     assert labels[identity.REGION] == labels[identity.OLD_REGION] == "r1"
     assert labels[identity.ZONE] == labels["topology.proxmox.sinextra.dev/zone"] == "pve1"
     assert labels[identity.TYPE] == labels[identity.OLD_TYPE] == "4VCPU-8GB"
@@ -70,7 +72,7 @@ def test_labels_say_where_in_both_generations() -> None:
 def test_an_ha_group_can_be_the_zone() -> None:
     from dataclasses import replace
 
-    grouped = replace(PLACE, ha_groups=("rack-a",))
+    grouped = replace(GUEST, ha_groups=("rack-a",))
     labels = identity.labels(grouped, Features(ha_group=True))
     assert labels[identity.ZONE] == "rack-a"
     assert labels["topology.proxmox.sinextra.dev/zone"] == "pve1"
@@ -155,7 +157,7 @@ def test_addresses(network: Any, inside: Any, given: str, rows: list[str]) -> No
     features = settings.from_mapping({"network": network})
     notes = {identity.NODE_IP: given} if given else {}
     found = identity.addresses(
-        node(annotations=notes), replace(PLACE, inside=tuple(inside)), features
+        node(annotations=notes), replace(GUEST, agent_addresses=tuple(inside)), features
     )
     listed = [f"{a.type} {a.address}" for a in found.found]
     assert listed == [*rows, "Hostname w1"]
@@ -166,14 +168,28 @@ def test_a_node_ip_that_the_guest_does_not_have_is_named() -> None:
 
     features = settings.from_mapping({"network": {"mode": "qemu"}})
     wrong = node(annotations={identity.NODE_IP: "10.0.0.99"})
-    found = identity.addresses(wrong, replace(PLACE, inside=(("eth0", "10.0.0.5"),)), features)
+    found = identity.addresses(
+        wrong, replace(GUEST, agent_addresses=(("eth0", "10.0.0.5"),)), features
+    )
     assert "10.0.0.99" in found.why_not
     assert "10.0.0.5" in found.why_not
 
 
 def test_a_node_ip_that_is_no_address_is_named() -> None:
     wrong = node(annotations={identity.NODE_IP: "eth0"})
-    assert "eth0" in identity.addresses(wrong, PLACE, Features()).why_not
+    assert "eth0" in identity.addresses(wrong, GUEST, Features()).why_not
+
+
+def plan_of(
+    subject: Node,
+    result: Any,
+    guest: GuestIdentity | None,
+    features: Features,
+    *,
+    pinned: bool = False,
+) -> plan.CloudNodeMove:
+    seen = plan.ObservedNode(result=result, guest=guest, pinned=pinned)
+    return plan.plan_node(subject, seen, features)
 
 
 KEPT = (
@@ -183,39 +199,41 @@ KEPT = (
 
 
 @pytest.mark.parametrize(
-    "subject, answer, place, move",
+    "subject, answer, guest, move",
     [
-        pytest.param(node(plan.TAINT), NotOurs(), None, Done, id="another cloud's node"),
-        pytest.param(node(plan.TAINT), Unknown("silent"), None, Wait, id="a silent region"),
-        pytest.param(node(plan.TAINT), Gone("guest 101"), None, Wait, id="no guest, no identity"),
-        pytest.param(node(plan.TAINT), "found", PLACE, plan.Initialize, id="a new node"),
+        pytest.param(node(plan.TAINT), NotAGuest(), None, Done, id="another cloud's node"),
+        pytest.param(node(plan.TAINT), GuestUnknown("silent"), None, Wait, id="a silent region"),
+        pytest.param(
+            node(plan.TAINT), GuestGone("guest 101"), None, Wait, id="no guest, no identity"
+        ),
+        pytest.param(node(plan.TAINT), "found", GUEST, plan.InitializeNode, id="a new node"),
         pytest.param(
             node(addresses=KEPT, provider="proxmox://r1/101"),
             "found",
-            PLACE,
+            GUEST,
             Done,
             id="an old node, nothing new",
         ),
         pytest.param(
-            node(addresses=KEPT), "found", PLACE, Wait, id="a kubelet without an external cloud"
+            node(addresses=KEPT), "found", GUEST, Wait, id="a kubelet without an external cloud"
         ),
         pytest.param(
             node(plan.TAINT, provider="proxmox://r1/999"),
             "found",
-            PLACE,
+            GUEST,
             Wait,
             id="a provider ID that names another guest",
         ),
-        pytest.param(node(plan.TAINT), NotOurs("no such UUID"), None, Wait, id="nobody's node"),
+        pytest.param(node(plan.TAINT), NotAGuest("no such UUID"), None, Wait, id="nobody's node"),
     ],
 )
-def test_next_move(subject: Node, answer: Any, place: Place | None, move: type) -> None:
-    assert isinstance(plan.next_move(subject, answer, place, Features(), False), move)
+def test_plan(subject: Node, answer: Any, guest: GuestIdentity | None, move: type) -> None:
+    assert isinstance(plan_of(subject, answer, guest, Features()), move)
 
 
 def test_one_write_gives_everything() -> None:
-    move = plan.next_move(node(plan.TAINT, "other"), "found", PLACE, Features(), False)  # type: ignore[arg-type]
-    assert isinstance(move, plan.Initialize)
+    move = plan_of(node(plan.TAINT, "other"), "found", GUEST, Features())
+    assert isinstance(move, plan.InitializeNode)
     spec = move.change["spec"]
     assert spec["providerID"] == "proxmox://r1/101"
     assert [t["key"] for t in spec["taints"]] == ["other"]
@@ -224,8 +242,8 @@ def test_one_write_gives_everything() -> None:
 
 def test_a_provider_id_that_is_there_is_not_touched() -> None:
     subject = node(plan.TAINT, provider="proxmox://r1/101")
-    move = plan.next_move(subject, "found", PLACE, Features(), False)  # type: ignore[arg-type]
-    assert isinstance(move, plan.Initialize)
+    move = plan_of(subject, "found", GUEST, Features())
+    assert isinstance(move, plan.InitializeNode)
     assert "providerID" not in move.change["spec"]
 
 
@@ -248,12 +266,12 @@ OLD = {identity.OLD_ZONE: "a", identity.OLD_REGION: "r", identity.OLD_TYPE: "t"}
     ],
 )
 def test_generations(labels: dict[str, str], wanted: dict[str, str]) -> None:
-    assert plan.generations(labels) == wanted
+    assert plan.current_labels(labels) == wanted
 
 
 def test_a_group_that_was_left_loses_its_label() -> None:
     subject = node(labels={f"{identity.HA}old": ""})
-    assert plan.placement(subject, PLACE, Features())[f"{identity.HA}old"] is None
+    assert plan.topology_labels(subject, GUEST, Features())[f"{identity.HA}old"] is None
 
 
 MOVED = {identity.ZONE: "pve9", identity.REGION: "r1"}
@@ -263,14 +281,14 @@ MOVED = {identity.ZONE: "pve9", identity.REGION: "r1"}
     "force, pinned, move",
     [
         pytest.param(False, False, Done, id="not asked to"),
-        pytest.param(True, False, plan.Relabel, id="asked to"),
+        pytest.param(True, False, plan.RelabelNode, id="asked to"),
         pytest.param(True, True, Wait, id="a local volume holds it"),
     ],
 )
 def test_labels_follow_a_migration(force: bool, pinned: bool, move: type) -> None:
     features = Features(force_update_labels=force)
     subject = node(labels=MOVED, addresses=KEPT)
-    assert isinstance(plan.next_move(subject, "found", PLACE, features, pinned), move)  # type: ignore[arg-type]
+    assert isinstance(plan_of(subject, "found", GUEST, features, pinned=pinned), move)
 
 
 @pytest.mark.parametrize(

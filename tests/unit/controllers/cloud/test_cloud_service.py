@@ -5,22 +5,31 @@ from typing import Any
 import pytest
 
 from moxwell.api.core.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from moxwell.api.infra.address_ranges import parse_ranges
+from moxwell.api.infra.address_ranges import parse_address_ranges
 from moxwell.api.meta import ObjectMeta
-from moxwell.controllers.cloud.features import Balancer
-from moxwell.controllers.cloud.service import plan
-from moxwell.controllers.cloud.service.ipam import Free, usable
-from moxwell.controllers.cloud.service.plan import Grant
-from moxwell.pve.endpoints.sdn import Subnet
+from moxwell.controllers.cloud.features import LoadBalancerFeatures
+from moxwell.controllers.cloud.service import allocation
+from moxwell.controllers.cloud.service.allocation import AddressAllocation
+from moxwell.controllers.cloud.service.ipam import AvailableAddresses, usable
+from moxwell.controllers.cloud.service.plan import (
+    AssignAddresses,
+    KeepAddresses,
+    ObservedService,
+    ReleaseAddresses,
+    StopManaging,
+    plan_service,
+)
+from moxwell.pve.endpoints.sdn import SdnSubnet
+from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling import addresses
 
-POOL = Balancer(mode="ipam", pool=("10.0.0.10-10.0.0.11",), announcer="metallb")
-FREE = Free(parse_ranges(POOL.pool))
+POOL = LoadBalancerFeatures(mode="ipam", pool=("10.0.0.10-10.0.0.11",), announcer="metallb")
+FREE = AvailableAddresses(parse_address_ranges(POOL.pool))
 
 
 def service(name: str, port: int = 80, given: str = "", **notes: str) -> dict[str, Any]:
-    marks = {plan.GIVEN: given} if given else {}
-    known = {"share": plan.SHARE, "wish": plan.WISH}
+    marks = {allocation.ALLOCATED: given} if given else {}
+    known = {"share": allocation.SHARING_KEY, "wish": allocation.REQUESTED_ADDRESS}
     marks |= {known[k]: v for k, v in notes.items()}
     spec = {"type": "LoadBalancer", "loadBalancerClass": POOL.class_, "ports": [{"port": port}]}
     return {"metadata": {"name": name, "uid": name, "annotations": marks}, "spec": spec}
@@ -49,7 +58,7 @@ def service(name: str, port: int = 80, given: str = "", **notes: str) -> dict[st
     ],
 )
 def test_choose(asked: Any, others: Any, answer: tuple[str, str]) -> None:
-    found, why = plan.choose(asked, 4, others, FREE)
+    found, why = allocation.choose_address(asked, 4, others, FREE)
     assert (found.address if found else "", why) == answer
 
 
@@ -58,7 +67,9 @@ def test_choose(asked: Any, others: Any, answer: tuple[str, str]) -> None:
     [
         pytest.param(service("a", wish="10.9.9.9"), [], "not in the pool", id="outside"),
         pytest.param(service("a", wish="soon"), [], "not in the pool", id="no address"),
-        pytest.param(service("a", wish="fd00::1"), [], "of no IP family", id="of another family"),
+        pytest.param(
+            service("a", wish="fd00::1"), [], "not of an IP family", id="of another family"
+        ),
         pytest.param(
             service("b", wish="10.0.0.10"),
             [service("a", given="10.0.0.10")],
@@ -74,13 +85,15 @@ def test_choose(asked: Any, others: Any, answer: tuple[str, str]) -> None:
     ],
 )
 def test_why_not(asked: Any, others: Any, says: str) -> None:
-    found, why = plan.choose(asked, 4, others, FREE)
+    found, why = allocation.choose_address(asked, 4, others, FREE)
     assert found is None
     assert says in why
 
 
 def test_the_announcer_is_told_in_its_own_words() -> None:
-    change = plan.change(service("a"), [Grant("10.0.0.10", "m"), Grant("fd00::1", "m")], POOL)
+    change = allocation.annotation_patch(
+        service("a"), [AddressAllocation("10.0.0.10", "m"), AddressAllocation("fd00::1", "m")], POOL
+    )
     notes = change["metadata"]["annotations"]
     assert notes["metallb.io/loadBalancerIPs"] == "10.0.0.10,fd00::1"
 
@@ -88,29 +101,32 @@ def test_the_announcer_is_told_in_its_own_words() -> None:
 def test_only_our_class_is_ours() -> None:
     other = service("a")
     other["spec"]["loadBalancerClass"] = "other"
-    assert plan.is_ours(service("a"), POOL)
-    assert not plan.is_ours(other, POOL)
+    assert allocation.has_our_class(service("a"), POOL)
+    assert not allocation.has_our_class(other, POOL)
 
 
 def test_a_service_has_one_mac_for_life() -> None:
-    assert plan.mac_of("u") == plan.mac_of("u")
-    assert plan.mac_of("u").startswith("02:")
+    assert allocation.mac_of("u") == allocation.mac_of("u")
+    assert allocation.mac_of("u").startswith("02:")
 
 
 def test_no_other_service_is_any_of_our_business() -> None:
     other = service("a")
     other["spec"]["type"] = "ClusterIP"
-    assert not plan.concerns(other, POOL)
-    assert plan.concerns(service("a", given="10.0.0.10") | {"spec": other["spec"]}, POOL)
+    assert not allocation.is_managed(other, POOL)
+    assert allocation.is_managed(service("a", given="10.0.0.10") | {"spec": other["spec"]}, POOL)
 
 
 def test_an_address_reserved_before_a_crash_is_used() -> None:
-    mac = plan.mac_of("a")
-    free = Free(FREE.ranges, frozenset({"10.0.0.11"}), ((mac, "10.0.0.11"),))
-    assert plan.choose(service("a"), 4, [], free) == (Grant("10.0.0.11", mac), "")
+    mac = allocation.mac_of("a")
+    free = AvailableAddresses(FREE.ranges, frozenset({"10.0.0.11"}), ((mac, "10.0.0.11"),))
+    assert allocation.choose_address(service("a"), 4, [], free) == (
+        AddressAllocation("10.0.0.11", mac),
+        "",
+    )
 
 
-DUAL = Free(parse_ranges(["10.0.0.1", "fd00::1", "fd00::2"]))
+DUAL = AvailableAddresses(parse_address_ranges(["10.0.0.1", "fd00::1", "fd00::2"]))
 
 
 def dual(name: str, *families: str, policy: str = "", **more: Any) -> dict[str, Any]:
@@ -133,7 +149,7 @@ def dual(name: str, *families: str, policy: str = "", **more: Any) -> dict[str, 
     ],
 )
 def test_families(asked: Any, versions: tuple[int, ...]) -> None:
-    assert plan.families(asked) == versions
+    assert allocation.families(asked) == versions
 
 
 @pytest.mark.parametrize(
@@ -170,7 +186,7 @@ def test_families(asked: Any, versions: tuple[int, ...]) -> None:
     ],
 )
 def test_an_address_of_each_family(asked: Any, others: Any, answer: tuple[str, ...]) -> None:
-    found = [plan.choose(asked, version, others, DUAL)[0] for version in (4, 6)]
+    found = [allocation.choose_address(asked, version, others, DUAL)[0] for version in (4, 6)]
     assert tuple(g.address if g else "" for g in found) == answer
 
 
@@ -185,10 +201,12 @@ def test_an_address_of_each_family(asked: Any, others: Any, answer: tuple[str, .
 )
 def test_who_is_told_of_a_missing_family(policy: str, pool: str, missed: bool) -> None:
     asked = dual("a", policy=policy)
-    assert plan.is_missed(asked, 6, Free(parse_ranges([pool]))) is missed
+    assert (
+        allocation.is_required(asked, 6, AvailableAddresses(parse_address_ranges([pool]))) is missed
+    )
 
 
-OWN = plan.mac_of("a")
+OWN = allocation.mac_of("a")
 
 
 @pytest.mark.parametrize(
@@ -203,8 +221,8 @@ OWN = plan.mac_of("a")
 )
 def test_each_address_has_its_mac(macs: str, answer: tuple[str, str]) -> None:
     bears = service("a", given="10.0.0.10,fd00::1")
-    bears["metadata"]["annotations"] |= {plan.MAC: macs} if macs else {}
-    assert tuple(g.mac for g in plan.grants(bears)) == answer
+    bears["metadata"]["annotations"] |= {allocation.MAC: macs} if macs else {}
+    assert tuple(g.mac for g in allocation.allocations(bears)) == answer
 
 
 @pytest.mark.parametrize(
@@ -228,21 +246,26 @@ def test_each_address_has_its_mac(macs: str, answer: tuple[str, str]) -> None:
     ],
 )
 def test_a_note_alone_gives_no_right(bears: Any, others: Any, right: bool) -> None:
-    assert plan.has_right(bears, plan.given(bears)[0], others, FREE) is right
+    assert (
+        allocation.owns_address(bears, allocation.allocated_addresses(bears)[0], others, FREE)
+        is right
+    )
 
 
 @pytest.mark.parametrize(
     "subnet, first, last",
     [
-        pytest.param(Subnet(subnet="z", cidr="10.5.0.0/29"), "10.5.0.1", 6, id="without its ends"),
         pytest.param(
-            Subnet(subnet="z", cidr="10.5.0.0/29", gateway="10.5.0.1"),
+            SdnSubnet(subnet="z", cidr="10.5.0.0/29"), "10.5.0.1", 6, id="without its ends"
+        ),
+        pytest.param(
+            SdnSubnet(subnet="z", cidr="10.5.0.0/29", gateway="10.5.0.1"),
             "10.5.0.2",
             5,
             id="without its gateway",
         ),
         pytest.param(
-            Subnet(
+            SdnSubnet(
                 subnet="z",
                 cidr="10.5.0.0/29",
                 gateway="10.5.0.1",
@@ -253,7 +276,7 @@ def test_a_note_alone_gives_no_right(bears: Any, others: Any, right: bool) -> No
             id="without what DHCP hands out",
         ),
         pytest.param(
-            Subnet(
+            SdnSubnet(
                 subnet="z",
                 cidr="10.5.0.0/29",
                 dhcp_range=("start-address=10.5.0.1,end-address=10.5.0.5",),
@@ -264,7 +287,7 @@ def test_a_note_alone_gives_no_right(bears: Any, others: Any, right: bool) -> No
         ),
     ],
 )
-def test_usable(subnet: Subnet, first: str, last: int) -> None:
+def test_usable(subnet: SdnSubnet, first: str, last: int) -> None:
     found = list(addresses.usable(usable(subnet)))
     assert (found[0], len(found)) == (first, last)
 
@@ -284,9 +307,69 @@ def node(*taints: str, ready: bool = True, label: str = "") -> Node:
     [
         pytest.param(node(), True, id="a plain node"),
         pytest.param(node(ready=False), False, id="not ready"),
-        pytest.param(node(label=plan.EXCLUDED), False, id="excluded by label"),
-        pytest.param(node(plan.LEAVING), False, id="about to be scaled away"),
+        pytest.param(node(label=allocation.EXCLUDED), False, id="excluded by label"),
+        pytest.param(node(allocation.SCALE_DOWN_TAINT), False, id="about to be scaled away"),
     ],
 )
 def test_which_nodes_carry_load_balancers(subject: Node, carries: bool) -> None:
-    assert plan.carries(subject) is carries
+    assert allocation.may_carry_traffic(subject) is carries
+
+
+# The plan
+
+VNET = LoadBalancerFeatures(mode="ipam", vnet="vips", zone="lan")
+IPAM = AvailableAddresses(FREE.ranges, region="north")
+
+
+def in_namespace(tree: dict[str, Any], **meta: str) -> dict[str, Any]:
+    return {**tree, "metadata": {**tree["metadata"], "namespace": "default", **meta}}
+
+
+def reserved(*rows: AddressAllocation) -> AvailableAddresses:
+    taken = frozenset(a.address for a in rows)
+    return AvailableAddresses(
+        FREE.ranges, taken, tuple((a.mac, a.address) for a in rows), region="north"
+    )
+
+
+FIRST = AddressAllocation("10.0.0.10", OWN)
+LISTED = in_namespace(service("a", given="10.0.0.10"))
+GONE = in_namespace(service("a", given="10.0.0.10"), deletionTimestamp="2026-01-01T00:00:00Z")
+SHARER = service("b", 443, "10.0.0.10", share="k")
+PLAIN = {**LISTED, "spec": {"type": "ClusterIP"}}
+MOVES: dict[str, tuple[dict[str, Any], ObservedService, type, int, int]] = {
+    "a new Service": (
+        in_namespace(service("a")), ObservedService(available=IPAM), AssignAddresses, 1, 0,
+    ),
+    "reserved in an interrupted pass": (
+        in_namespace(service("a")), ObservedService(available=reserved(FIRST)),
+        AssignAddresses, 0, 0,
+    ),
+    "verified earlier": (LISTED, ObservedService(owned=(FIRST,)), KeepAddresses, 0, 0),
+    "its reservation was lost": (
+        LISTED, ObservedService(owned=(FIRST,), available=IPAM), KeepAddresses, 1, 0,
+    ),
+    "an exhausted pool": (
+        in_namespace(service("a")),
+        ObservedService(available=AvailableAddresses((), region="north")), Wait, 0, 0,
+    ),
+    "deleted": (GONE, ObservedService(available=reserved(FIRST)), ReleaseAddresses, 0, 1),
+    "deleted, but another shares its address": (
+        GONE, ObservedService(available=reserved(FIRST), others=(SHARER,)), Done, 0, 0,
+    ),
+    "deleted and released": (GONE, ObservedService(available=IPAM), Done, 0, 0),
+    "deleted, without IPAM": (GONE, ObservedService(available=FREE), Done, 0, 0),
+    "of another class now": (
+        PLAIN, ObservedService(owned=(FIRST,), available=reserved(FIRST)), StopManaging, 0, 1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tree", "seen", "kind", "reserve", "release"), MOVES.values(), ids=MOVES)
+def test_plan(
+    tree: dict[str, Any], seen: ObservedService, kind: type, reserve: int, release: int
+) -> None:
+    move = plan_service(tree, seen, VNET)
+    assert isinstance(move, kind)
+    assert len(getattr(move, "reserve", ())) == reserve
+    assert len(getattr(move, "release", ())) == release

@@ -1,6 +1,6 @@
 """
-``cloud.lifecycle``: a node whose guest is gone is deleted, one whose guest is stopped is tainted.
+``cloud.lifecycle``: deletes nodes whose guest is gone and taints nodes whose guest is stopped.
 
-Only nodes that are not Ready are asked about. A permission that is missing, a region that is
-silent, a host that is down or a region nobody configured is never "gone".
+Only nodes that are not Ready are looked up. A missing privilege, an unreachable region, an offline
+host or a region that is not configured never counts as gone.
 """

@@ -1,56 +1,62 @@
-"""The loop over nodes that do not report."""
+"""``cloud.lifecycle``: follows the guests of nodes that are not Ready."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from moxwell.api.core.nodes import Node
-from moxwell.controllers.cloud.guest_lookup import Answer, Found, Lookup
-from moxwell.controllers.cloud.lifecycle import plan
+from moxwell.controllers.cloud.guest_lookup import GuestGone, GuestLookup
+from moxwell.controllers.cloud.lifecycle.plan import (
+    LifecycleMove,
+    NodeLifecycleReason,
+    ObservedNodeGuest,
+    plan_lifecycle,
+)
+from moxwell.controllers.cloud.lifecycle.see import see_guest
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.move import Wait
-from moxwell.runtime.reconciler import Note, Outcome
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.reconciler import Note, Reconciler
+from moxwell.runtime.writes import Writes
 
 NAME = "cloud.lifecycle"
 MONITOR_SECONDS = 5.0
-SILENT_SECONDS = 30.0  # when nobody can say; changes of the inventory wake it sooner
+UNKNOWN_SECONDS = 30.0  # until the next lookup of an unknown guest; inventory changes come earlier
 
 
-class CloudLifecycle:
-    """One pass for each node; Ready ones cost nothing."""
+class NodeLifecycleReconciler(Reconciler[Node, ObservedNodeGuest, LifecycleMove, Any]):
+    """One pass per node; a node that is Ready causes no request."""
 
     kind = Node
-    finalizer = ""
-    watches: Sequence[Watch] = ()
 
     def __init__(
-        self, kube: Kube, lookup: Lookup, *, monitor_seconds: float = MONITOR_SECONDS
+        self, kube: Kube, lookup: GuestLookup, *, monitor_seconds: float = MONITOR_SECONDS
     ) -> None:
         self._kube, self._lookup, self._monitor = kube, lookup, monitor_seconds
 
-    async def reconcile(self, node: Node) -> Outcome[Any]:
-        ready = node.status.is_true("Ready")
-        answer = None if ready else await self._ask(node)
-        move = plan.next_move(node, answer)
-        match move:
-            case plan.Delete(why):
-                await self._kube.delete(Node, node.name, uid=node.uid)
-                return Outcome(None, notes=(Note("DeletingNode", f"Deleting node: {why}"),))
-            case plan.SetTaints(taints):
-                change = {
-                    "metadata": {"resourceVersion": node.metadata.resource_version},
-                    "spec": {"taints": list(taints) or None},
-                }
-                await self._kube.merge(Node, node.name, change)
-            case Wait(reason, message):
-                told = Note(reason, message, "Warning")
-                later = max(SILENT_SECONDS, self._monitor)
-                return Outcome(None, again=later, notes=(told,))
-        return Outcome(None, again=None if ready else self._monitor)
+    async def see(self, obj: Node, reader: Reader) -> ObservedNodeGuest:
+        return await see_guest(obj, self._lookup)
 
-    async def _ask(self, node: Node) -> Answer:
-        """Before a node is marked as shut down, its guest's host is asked."""
-        answer = await self._lookup.find(node)
-        if isinstance(answer, Found) and answer.guest.status == "stopped":
-            return answer if plan.is_tainted(node) else await self._lookup.confirm(answer)
-        return answer
+    def plan(self, obj: Node, seen: ObservedNodeGuest) -> LifecycleMove:
+        return plan_lifecycle(obj, seen)
+
+    async def act(self, move: LifecycleMove) -> None:
+        if isinstance(move, Writes):
+            await move.perform(self._kube)
+
+    def describe(self, obj: Node, seen: ObservedNodeGuest, move: LifecycleMove) -> None:
+        """The status of a Node is the kubelet's."""
+
+    def events(self, obj: Node, seen: ObservedNodeGuest, move: LifecycleMove) -> Sequence[Note]:
+        if isinstance(move, Wait):
+            return (Note(move.reason, move.message, "Warning"),)
+        if isinstance(seen.result, GuestGone):
+            text = f"Deleting node: {seen.result.what} does not exist any more"
+            return (Note(NodeLifecycleReason.DELETING_NODE, text),)
+        return ()
+
+    def requeue_after(
+        self, obj: Node, seen: ObservedNodeGuest, move: LifecycleMove
+    ) -> float | None:
+        if isinstance(move, Wait):
+            return max(UNKNOWN_SECONDS, self._monitor)
+        return None if seen.result is None else self._monitor

@@ -1,6 +1,7 @@
 """
-``cloud.node``: a new node gets its identity, in one write; later its addresses are kept right.
+``cloud.node``: initializes new nodes in one write and keeps their addresses up to date.
 
-Acts on nodes that carry the ``uninitialized`` taint, and never takes it off without identity. After
-that it only refreshes addresses and, where asked to, the labels of a node whose guest has moved.
+It acts on nodes with the ``uninitialized`` taint and removes the taint together with setting
+provider ID and labels. Later it refreshes addresses and, with ``force_update_labels``, the labels
+of a node whose guest was migrated.
 """

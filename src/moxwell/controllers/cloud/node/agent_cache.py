@@ -1,67 +1,65 @@
 """
-What guest agents said, kept so that asking again costs no more with a thousand nodes than with ten.
+Cache of the addresses that guest agents report.
 
-In: a guest, and a way to ask its agent. Out: its addresses. A region's agents together are asked at
-most once in ``EACH_SECONDS``: a guest's answer is good for as many of these as guests are known, so
-every guest has its turn. The surprise: a guest that was restarted, moved or renamed is asked at
-once, and so is one that is new or whose agent was silent; only what has settled is kept.
+The agents of a region together are asked at most once per ``SECONDS_PER_GUEST``: an answer stays
+valid for that many seconds times the number of known guests. A guest that is new, was restarted,
+migrated or renamed, or whose agent did not answer, is asked at once.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from moxwell.clock import Clock
-from moxwell.pve.model import GuestSeen
+from moxwell.pve.model import ObservedGuest
 
-EACH_SECONDS = 1.0
-FORGET_SECONDS = 6 * 3600.0
-Addresses = tuple[tuple[str, str], ...]
-Ask = Callable[[], Awaitable[Addresses | None]]  # None: the agent is silent
+SECONDS_PER_GUEST = 1.0
+EXPIRY_SECONDS = 6 * 3600.0
+InterfaceAddresses = tuple[tuple[str, str], ...]  # interface, address
+AskAgent = Callable[[], Awaitable[InterfaceAddresses | None]]  # None: the agent does not answer
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """An answer: when, by which guest as it was then, and what."""
+class AgentAnswer:
+    """What an agent reported, when, and the guest as it was then."""
 
     at: float
-    guest: GuestSeen
-    addresses: Addresses
+    guest: ObservedGuest
+    addresses: InterfaceAddresses
 
 
-class Sayings:
-    """The last answer of each guest."""
+class AgentAddressCache:
+    """The last answer of each guest's agent."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._said: dict[str, dict[int, Said]] = {}  # by region and VMID
+        self._answers: dict[str, dict[int, AgentAnswer]] = {}  # by region and VMID
 
     async def addresses(
-        self, region: str, guest: GuestSeen, ask: Ask, *, fresh: bool
-    ) -> Addresses | None:
-        """The kept answer while it is good and nothing says otherwise; else a new one."""
-        known, now = self._said.setdefault(region, {}), self._clock.monotonic()
-        said = known.get(guest.vmid)
-        if said is not None and not fresh and self._is_good(said, guest, len(known), now):
-            return said.addresses
+        self, region: str, guest: ObservedGuest, ask: AskAgent, *, fresh: bool
+    ) -> InterfaceAddresses | None:
+        """The cached answer while it is valid, else a new one."""
+        known, now = self._answers.setdefault(region, {}), self._clock.monotonic()
+        answer = known.get(guest.vmid)
+        if answer is not None and not fresh and _is_valid(answer, guest, len(known), now):
+            return answer.addresses
         found = await ask()
         known.pop(guest.vmid, None)
         if found is not None:
-            known[guest.vmid] = Said(now, guest, found)
-        self._forget(known, now)
+            known[guest.vmid] = AgentAnswer(now, guest, found)
+        _expire(known, now)
         return found
 
-    def _is_good(self, said: Said, guest: GuestSeen, count: int, now: float) -> bool:
-        restarted = guest.uptime_seconds < said.guest.uptime_seconds
-        moved = (guest.host, guest.name, guest.status) != (
-            said.guest.host,
-            said.guest.name,
-            said.guest.status,
-        )
-        return now - said.at < count * EACH_SECONDS and not restarted and not moved
 
-    def _forget(self, known: dict[int, Said], now: float) -> None:
-        """Guests nobody asked about for hours are no nodes any more; the oldest come first."""
+def _is_valid(answer: AgentAnswer, guest: ObservedGuest, count: int, now: float) -> bool:
+    before = answer.guest
+    restarted = guest.uptime_seconds < before.uptime_seconds
+    changed = (guest.host, guest.name, guest.status) != (before.host, before.name, before.status)
+    return now - answer.at < count * SECONDS_PER_GUEST and not restarted and not changed
+
+
+def _expire(known: dict[int, AgentAnswer], now: float) -> None:
+    """Drop guests that nobody asked about for hours; the oldest answers come first."""
+    oldest = next(iter(known), None)
+    while oldest is not None and now - known[oldest].at > EXPIRY_SECONDS:
+        del known[oldest]
         oldest = next(iter(known), None)
-        while oldest is not None and now - known[oldest].at > FORGET_SECONDS:
-            del known[oldest]
-            oldest = next(iter(known), None)

@@ -1,4 +1,4 @@
-"""The loop over nodes: give new ones their identity, keep addresses and places true."""
+"""``cloud.node``: initializes nodes and keeps their addresses and topology labels up to date."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -6,58 +6,60 @@ from typing import Any
 import msgspec
 
 from moxwell.api.core.nodes import Node
-from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
-from moxwell.controllers.cloud import identity
 from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.guest_lookup import guest_of
-from moxwell.controllers.cloud.identity import Place
 from moxwell.controllers.cloud.metrics import CloudMetrics
-from moxwell.controllers.cloud.node import plan
-from moxwell.controllers.cloud.node.see import Eyes
+from moxwell.controllers.cloud.node.plan import (
+    CloudNodeMove,
+    CloudNodeReason,
+    InitializeNode,
+    ObservedNode,
+    RefreshAddresses,
+    RelabelNode,
+    is_new,
+    plan_node,
+)
+from moxwell.controllers.cloud.node.see import CloudNodeObserver
 from moxwell.kube.client import Kube
-from moxwell.pve.model import Change, Event, GuestSeen
+from moxwell.kube.reader import Reader
+from moxwell.pve.model import InventoryChange, InventoryEvent, ObservedGuest
 from moxwell.pve.regions import Regions
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Wait
-from moxwell.runtime.reconciler import Note, Outcome
-from moxwell.runtime.watches import Watch
+from moxwell.runtime.reconciler import Note, Reconciler
 
 NAME = "cloud.node"
 REFRESH_SECONDS = 300.0
 RETRY_SECONDS = 10.0
 PINNED_SECONDS = 60.0
-STORAGE = "storage.k8s.io"
-ATTACHMENTS = Resource(STORAGE, "v1", "volumeattachments", "VolumeAttachment", namespaced=False)
-VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+Json = dict[str, Any]
 
 
 def by_guest(node: Node) -> Iterable[str]:
     """Index nodes by ``region/vmid``."""
-    place = guest_of(node)
-    return (f"{place[0]}/{place[1]}",) if place else ()
+    guest = guest_of(node)
+    return (f"{guest[0]}/{guest[1]}",) if guest else ()
 
 
 def by_short_name(node: Node) -> Iterable[str]:
-    """Index nodes that nobody has named yet by the name their guest should have."""
+    """Index nodes without provider ID by the name that their guest should have."""
     return () if guest_of(node) else (node.name.partition(".")[0],)
 
 
 INDEXES = {"cloud.guest": by_guest, "cloud.name": by_short_name}
 
 
-class CloudNodes:
-    """One pass for each node."""
+class CloudNodeReconciler(Reconciler[Node, ObservedNode, CloudNodeMove, Json]):
+    """One pass per node."""
 
     kind = Node
-    finalizer = ""
-    watches: Sequence[Watch] = ()
 
     def __init__(
         self,
         kube: Kube,
-        eyes: Eyes,
+        observer: CloudNodeObserver,
         features: Features,
         nodes: Cache[Node],
         *,
@@ -65,98 +67,79 @@ class CloudNodes:
         metrics: CloudMetrics,
         refresh_seconds: float = REFRESH_SECONDS,
     ) -> None:
-        self._kube, self._eyes, self._features, self._nodes = kube, eyes, features, nodes
-        self._clock, self._metrics, self._refresh = clock, metrics, refresh_seconds
+        self._kube, self._observer, self._features = kube, observer, features
+        self._nodes, self._clock, self._metrics = nodes, clock, metrics
+        self._refresh = refresh_seconds
 
-    async def reconcile(self, node: Node) -> Outcome[Any]:
-        answer, place = await self._eyes.see(node)
-        pinned = await self._is_pinned(node) if self._moves(node, place) else False
-        move = plan.next_move(node, answer, place, self._features, pinned)
+    async def see(self, obj: Node, reader: Reader) -> ObservedNode:
+        return await self._observer.see(obj, reader)
+
+    def plan(self, obj: Node, seen: ObservedNode) -> CloudNodeMove:
+        return plan_node(obj, seen, self._features)
+
+    async def act(self, move: CloudNodeMove) -> Node | None:
         match move:
-            case plan.Initialize(change, addresses):
-                return await self._initialise(node, change, addresses)
-            case plan.Relabel(labels, addresses, where):
-                change = {"metadata": {"labels": dict(labels)}}
-                left = await self._kube.merge(Node, node.name, change)
-                told = (Note("Relabelled", f"the guest has moved to {where}"),) if where else ()
-                return Outcome(_status(addresses), self._refresh, notes=told, left=left)
-            case plan.Refresh(addresses):
-                return Outcome(_status(addresses), again=self._refresh)
-            case Wait(reason, message):
-                return self._told(node, reason, message)
-        return Outcome(None, again=self._refresh)
+            case InitializeNode():
+                written = await self._kube.merge(Node, move.name, move.change)
+                if move.created is not None:
+                    delay = self._clock.now() - move.created
+                    self._metrics.node_initialized(delay.total_seconds())
+                return written
+            case RelabelNode():
+                change = {"metadata": {"labels": dict(move.labels)}}
+                return await self._kube.merge(Node, move.name, change)
+        return None  # addresses are part of the status
 
-    async def _initialise(self, node: Node, change: Any, addresses: Sequence[Any]) -> Outcome[Any]:
-        left = await self._kube.merge(Node, node.name, change)
-        if (born := node.metadata.creation_timestamp) is not None:
-            self._metrics.initialised((self._clock.now() - born).total_seconds())
-        told = [Note("Synced", "Node synced successfully")]
-        if not any(a.type in {"InternalIP", "ExternalIP"} for a in addresses):
-            why = "no address is known: start the kubelet with --node-ip, or set network.mode: auto"
-            told.append(Note("NoAddress", why, "Warning"))
-        return Outcome(_status(addresses), self._refresh, notes=tuple(told), left=left)
+    def describe(self, obj: Node, seen: ObservedNode, move: CloudNodeMove) -> Json | None:
+        """The addresses; the rest of the status is the kubelet's."""
+        if not isinstance(move, InitializeNode | RelabelNode | RefreshAddresses):
+            return None
+        return {"addresses": [msgspec.to_builtins(a) for a in move.addresses]}
 
-    def _told(self, node: Node, reason: str, message: str) -> Outcome[Any]:
-        """Wait, and say for what where somebody can do something about it."""
-        if plan.is_new(node):
-            soon = reason != "GuestNotFound" or self._eyes.is_young(node)
-            again = RETRY_SECONDS if soon else self._refresh
-        elif reason == "ZoneLabelKept":
-            again = PINNED_SECONDS
-        else:
-            again = self._refresh
-        speaks = plan.is_new(node) or reason in {"ZoneLabelKept", "NeverInitialized"}
-        told = (Note(reason, message, "Warning"),) if speaks else ()
-        return Outcome(None, again=again, notes=told)
+    def events(self, obj: Node, seen: ObservedNode, move: CloudNodeMove) -> Sequence[Note]:
+        match move:
+            case InitializeNode():
+                synced = Note(CloudNodeReason.SYNCED, "Node synced successfully")
+                return (synced, *_missing_address(move))
+            case RelabelNode(moved_to=moved_to) if moved_to:
+                return (Note(CloudNodeReason.RELABELLED, f"the guest was migrated to {moved_to}"),)
+            case Wait(reason, message) if is_new(obj) or reason in (
+                CloudNodeReason.ZONE_LABEL_KEPT,
+                CloudNodeReason.NEVER_INITIALIZED,
+            ):
+                return (Note(reason, message, "Warning"),)
+        return ()
 
-    def _moves(self, node: Node, place: Place | None) -> bool:
-        if place is None or plan.is_new(node):
-            return False
-        return plan.has_moved(node, place, self._features)
+    def requeue_after(self, obj: Node, seen: ObservedNode, move: CloudNodeMove) -> float | None:
+        if not isinstance(move, Wait):
+            return self._refresh
+        if is_new(obj):
+            soon = move.reason != CloudNodeReason.GUEST_NOT_FOUND or seen.young
+            return RETRY_SECONDS if soon else self._refresh
+        kept = move.reason == CloudNodeReason.ZONE_LABEL_KEPT
+        return PINNED_SECONDS if kept else self._refresh
 
-    async def _is_pinned(self, node: Node) -> bool:
-        """Whether an attached volume can only be in the zone the node is labelled with."""
-        zone = node.metadata.labels.get(identity.ZONE, "")
-        held = (await self._kube.list(ATTACHMENTS)).items
-        names = {
-            v["spec"].get("source", {}).get("persistentVolumeName")
-            for v in held
-            if v["spec"].get("nodeName") == node.name
-        }
-        if not names:
-            return False
-        volumes = (await self._kube.list(VOLUMES)).items
-        return any(v["metadata"]["name"] in names and _only_in(v, zone) for v in volumes)
+    def subscribe(self, regions: Regions, wake: Callable[[Key], None]) -> Callable[[], None]:
+        """Reconcile nodes whose guest starts, moves or is renamed; returns the end of it."""
 
-    # What wakes it
-
-    def listen(self, regions: Regions, wake: Callable[[Key], None]) -> Callable[[], None]:
-        """Let guests that start, move or are renamed wake their nodes; answers the end of it."""
-
-        def heard(event: Event) -> None:
-            if isinstance(event, Change):
-                for name in self._concerned(event):
+        def changed(event: InventoryEvent) -> None:
+            if isinstance(event, InventoryChange):
+                for name in self._nodes_of(event):
                     wake(Key("", name))
 
-        return regions.subscribe(heard)
+        return regions.subscribe(changed)
 
-    def _concerned(self, event: Change) -> Iterable[str]:
+    def _nodes_of(self, event: InventoryChange) -> Iterable[str]:
         guest = event.after or event.before
-        if not isinstance(guest, GuestSeen):
+        if not isinstance(guest, ObservedGuest):
             return ()
         named = self._nodes.by("cloud.guest", f"{event.region}/{guest.vmid}")
         unnamed = self._nodes.by("cloud.name", guest.name.partition(".")[0])
         return [n.name for n in (*named, *unnamed)]
 
 
-def _status(addresses: Sequence[Any]) -> dict[str, Any]:
-    return {"addresses": [msgspec.to_builtins(a) for a in addresses]}
-
-
-def _only_in(volume: dict[str, Any], zone: str) -> bool:
-    affinity = (volume["spec"].get("nodeAffinity") or {}).get("required") or {}
-    return any(
-        expression.get("key") == identity.ZONE and zone in (expression.get("values") or ())
-        for term in affinity.get("nodeSelectorTerms") or ()
-        for expression in term.get("matchExpressions") or ()
-    )
+def _missing_address(move: InitializeNode) -> Sequence[Note]:
+    if any(a.type in {"InternalIP", "ExternalIP"} for a in move.addresses):
+        return ()
+    text = "no address is known: start the kubelet with --node-ip, or set network.mode: auto"
+    return (Note(CloudNodeReason.NO_ADDRESS, text, "Warning"),)

@@ -1,7 +1,9 @@
-"""What a node needs next: pure."""
+"""What a node needs next: initialization, new labels, new addresses, or nothing. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -9,112 +11,161 @@ import msgspec
 from moxwell.api.core.nodes import Node, NodeAddress
 from moxwell.controllers.cloud import identity
 from moxwell.controllers.cloud.features import Features
-from moxwell.controllers.cloud.guest_lookup import Answer, Gone, NotOurs, Unknown, guest_of
-from moxwell.controllers.cloud.identity import Place
+from moxwell.controllers.cloud.guest_lookup import (
+    GuestGone,
+    GuestUnknown,
+    LookupResult,
+    NotAGuest,
+    guest_of,
+)
+from moxwell.controllers.cloud.identity import GuestIdentity
 from moxwell.runtime.move import Done, Wait
 
 TAINT = "node.cloudprovider.kubernetes.io/uninitialized"
 RESERVED = ("kubernetes.io", "k8s.io")
-GENERATIONS = (  # the older label is the source of truth, as in k8s.io/cloud-provider
+GENERATIONS = (  # deprecated label, label; the deprecated one wins, as in k8s.io/cloud-provider
     (identity.OLD_ZONE, identity.ZONE),
     (identity.OLD_REGION, identity.REGION),
     (identity.OLD_TYPE, identity.TYPE),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Initialize:
-    """Everything in one write: provider ID, labels, and the taint taken off."""
+class CloudNodeReason(StrEnum):
+    """Reasons of events and waits."""
 
+    ADDRESSES_NOT_READY = "AddressesNotReady"
+    GUEST_GONE = "GuestGone"
+    GUEST_NOT_FOUND = "GuestNotFound"
+    GUEST_UNKNOWN = "GuestUnknown"
+    NEVER_INITIALIZED = "NeverInitialized"
+    NO_ADDRESS = "NoAddress"
+    PROVIDER_ID_WRONG = "ProviderIDWrong"
+    RELABELLED = "Relabelled"
+    SYNCED = "Synced"
+    ZONE_LABEL_KEPT = "ZoneLabelKept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedNode:
+    """
+    The guest of a node.
+
+    ``pinned``: a volume is attached that exists only in the zone of the node's label.
+    ``young``: the guest may be too new for the inventory.
+    """
+
+    result: LookupResult
+    guest: GuestIdentity | None = None
+    pinned: bool = False
+    young: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitializeNode:
+    """Set provider ID and labels and remove the taint, in one write."""
+
+    name: str
     change: Mapping[str, Any]
     addresses: tuple[NodeAddress, ...]
+    created: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Relabel:
-    """Labels to write (None: to take off); ``where`` if the guest has moved."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelabelNode:
+    """Set labels (None removes one); ``moved_to`` is set if the guest was migrated."""
 
+    name: str
     labels: Mapping[str, str | None]
     addresses: tuple[NodeAddress, ...]
-    where: str = ""
+    moved_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Refresh:
-    """Only the addresses."""
+class RefreshAddresses:
+    """Only ``status.addresses`` changes."""
 
     addresses: tuple[NodeAddress, ...]
 
 
-Move = Initialize | Relabel | Refresh | Wait | Done
+CloudNodeMove = InitializeNode | RelabelNode | RefreshAddresses | Wait | Done
 
 
 def is_new(node: Node) -> bool:
-    """The kubelet says that a cloud must speak first."""
+    """Whether the node waits for its initialization by a cloud controller."""
     return any(t.key == TAINT for t in node.spec.taints)
 
 
-def next_move(
-    node: Node, answer: Answer, place: Place | None, features: Features, pinned: bool
-) -> Move:
-    """``pinned``: volumes are attached that can only be where the node was."""
-    if isinstance(answer, NotOurs):
-        return Wait("GuestNotFound", answer.why) if answer.why and is_new(node) else Done()
-    if isinstance(answer, Gone):
-        return Wait("GuestGone", f"{answer.what} is not there any more")
-    if isinstance(answer, Unknown) or place is None:
-        why = answer.why if isinstance(answer, Unknown) else "the guest cannot be read"
-        return Wait("GuestUnknown", why)
-    return _begin(node, place, features) if is_new(node) else _keep(node, place, features, pinned)
+def plan_node(node: Node, seen: ObservedNode, features: Features) -> CloudNodeMove:
+    """The next move for a node."""
+    result, guest = seen.result, seen.guest
+    if isinstance(result, NotAGuest):
+        if result.why and is_new(node):
+            return Wait(CloudNodeReason.GUEST_NOT_FOUND, result.why)
+        return Done()
+    if isinstance(result, GuestGone):
+        return Wait(CloudNodeReason.GUEST_GONE, f"{result.what} does not exist any more")
+    if isinstance(result, GuestUnknown) or guest is None:
+        why = result.why if isinstance(result, GuestUnknown) else "the guest cannot be read"
+        return Wait(CloudNodeReason.GUEST_UNKNOWN, why)
+    if is_new(node):
+        return _initialize(node, guest, features)
+    return _update(node, guest, features, pinned=seen.pinned)
 
 
-def _begin(node: Node, place: Place, features: Features) -> Move:
-    found = identity.addresses(node, place, features)
-    if found.why_not:
-        return Wait("AddressesNotReady", found.why_not)
-    said, true = guest_of(node), (place.region, place.vmid)
-    if node.spec.provider_id and said is not None and said != true:
+def _initialize(node: Node, guest: GuestIdentity, features: Features) -> CloudNodeMove:
+    addresses = identity.addresses(node, guest, features)
+    if addresses.why_not:
+        return Wait(CloudNodeReason.ADDRESSES_NOT_READY, addresses.why_not)
+    named, found = guest_of(node), (guest.region, guest.vmid)
+    if node.spec.provider_id and named is not None and named != found:
         return Wait(
-            "ProviderIDWrong",
-            f"the provider ID says {said[0]}/{said[1]}, but the guest is {true[0]}/{true[1]}",
+            CloudNodeReason.PROVIDER_ID_WRONG,
+            f"the provider ID names {named[0]}/{named[1]}, but the guest is {found[0]}/{found[1]}",
         )
-    return Initialize(initialization(node, place, features), found.found)
+    return InitializeNode(
+        name=node.name,
+        change=initialization(node, guest, features),
+        addresses=addresses.found,
+        created=node.metadata.creation_timestamp,
+    )
 
 
-def _keep(node: Node, place: Place, features: Features, pinned: bool) -> Move:
+def _update(node: Node, guest: GuestIdentity, features: Features, *, pinned: bool) -> CloudNodeMove:
     if not node.spec.provider_id and identity.REGION not in node.metadata.labels:
         return Wait(
-            "NeverInitialized",
-            "the kubelet runs without --cloud-provider=external, so nobody asked for an identity: "
-            "set it, delete the node and restart the kubelet",
+            CloudNodeReason.NEVER_INITIALIZED,
+            "the kubelet runs without --cloud-provider=external, so the node was not initialized: "
+            "set the flag, delete the node and restart the kubelet",
         )
-    rows = identity.addresses(node, place, features).found or node.status.addresses
-    if has_moved(node, place, features):
+    rows = identity.addresses(node, guest, features).found or node.status.addresses
+    if has_moved(node, guest, features):
         if pinned:
-            return Wait("ZoneLabelKept", "volumes are attached that exist only in the old zone")
-        where = f"{place.region}/{identity.zone(place, features)}"
-        return Relabel(placement(node, place, features), rows, where)
-    if behind := generations(node.metadata.labels):
-        return Relabel(behind, rows)
-    return Refresh(rows) if rows != node.status.addresses else Done()
+            text = "a volume is attached that exists only in the old zone"
+            return Wait(CloudNodeReason.ZONE_LABEL_KEPT, text)
+        moved_to = f"{guest.region}/{identity.zone(guest, features)}"
+        labels = topology_labels(node, guest, features)
+        return RelabelNode(name=node.name, labels=labels, addresses=rows, moved_to=moved_to)
+    if outdated := current_labels(node.metadata.labels):
+        return RelabelNode(name=node.name, labels=outdated, addresses=rows)
+    return RefreshAddresses(rows) if rows != node.status.addresses else Done()
 
 
-def has_moved(node: Node, place: Place, features: Features) -> bool:
-    """Whether labels are to follow a guest that is elsewhere now."""
-    there = node.metadata.labels
-    wanted = placement(node, place, features)
-    return features.force_update_labels and any(there.get(k) != v for k, v in wanted.items())
+def has_moved(node: Node, guest: GuestIdentity, features: Features) -> bool:
+    """Whether labels must follow a guest that was migrated."""
+    labels = node.metadata.labels
+    wanted = topology_labels(node, guest, features)
+    return features.force_update_labels and any(labels.get(k) != v for k, v in wanted.items())
 
 
-def placement(node: Node, place: Place, features: Features) -> dict[str, str | None]:
-    """The labels that follow the guest: where it is, and the groups it belongs to now."""
-    groups = identity.ha_labels(place)
+def topology_labels(node: Node, guest: GuestIdentity, features: Features) -> dict[str, str | None]:
+    """Region, zone and HA group labels of the guest; None for groups that it has left."""
+    groups = identity.ha_labels(guest)
     stale = {k: None for k in node.metadata.labels if k.startswith(identity.HA)}
-    return {**stale, **identity.topology(place, features), **groups}
+    return {**stale, **identity.topology(guest, features), **groups}
 
 
-def generations(labels: Mapping[str, str]) -> dict[str, str | None]:
-    """Labels of today that differ from, or lack, what their older form says."""
+def current_labels(labels: Mapping[str, str]) -> dict[str, str | None]:
+    """Labels that differ from their deprecated form, or are missing."""
     return {
         new: labels[old]
         for old, new in GENERATIONS
@@ -122,25 +173,25 @@ def generations(labels: Mapping[str, str]) -> dict[str, str | None]:
     }
 
 
-def initialization(node: Node, place: Place, features: Features) -> dict[str, Any]:
-    """The merge patch that makes a node a node of this cloud."""
-    wanted = identity.labels(place, features)
+def initialization(node: Node, guest: GuestIdentity, features: Features) -> dict[str, Any]:
+    """The merge patch that initializes a node."""
+    wanted = identity.labels(guest, features)
     labels = {k: v for k, v in wanted.items() if _may_set(k, v, node.metadata.labels)}
     taints = [msgspec.to_builtins(t) for t in node.spec.taints if t.key != TAINT]
     spec: dict[str, Any] = {"taints": taints or None}
     if not node.spec.provider_id:
-        spec["providerID"] = identity.provider_id(place, features)
+        spec["providerID"] = identity.provider_id(guest, features)
     meta: dict[str, Any] = {
         "resourceVersion": node.metadata.resource_version,
         "labels": labels,
-        "annotations": {identity.INSTANCE_ID: str(place.vmid)},
+        "annotations": {identity.INSTANCE_ID: str(guest.vmid)},
     }
     return {"metadata": meta, "spec": spec}
 
 
-def _may_set(key: str, value: str, there: Mapping[str, str]) -> bool:
-    """Cloud labels replace others; labels of our own never fight with a person's."""
+def _may_set(key: str, value: str, existing: Mapping[str, str]) -> bool:
+    """Reserved labels are overwritten; other labels that a person has set are kept."""
     domain = key.partition("/")[0]
     if domain.endswith(RESERVED):
         return True
-    return there.get(key, value) == value
+    return existing.get(key, value) == value

@@ -1,7 +1,7 @@
 """
-``cloud.service``: addresses for Services of type LoadBalancer; others announce them.
+``cloud.service``: assigns addresses to Services of type LoadBalancer; others announce them.
 
-Off unless configured. Takes Services that name our load balancer class, gives each an address from
-a pool or from PVE's own IPAM, and writes it where MetalLB, kube-vip or Cilium look for it. Services
-with the same sharing key share an address if their ports differ.
+It is disabled unless configured. Services of our load balancer class get addresses from a pool or
+from the IPAM of Proxmox VE, written to the annotation that MetalLB, kube-vip or Cilium reads.
+Services with the same sharing key share an address if their ports differ.
 """
