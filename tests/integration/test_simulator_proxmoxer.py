@@ -53,7 +53,7 @@ async def server(request: Any, tmp_path: Path) -> AsyncIterator[tuple[int, str]]
     await simulator.stop()
 
 
-class Story:
+class VmLifecycle:
     """Runs proxmoxer in a thread."""
 
     def __init__(self, api: Any) -> None:
@@ -89,12 +89,14 @@ class Story:
 
     def upload(self) -> None:
         iso = io.BytesIO(b"x" * 70000)
-        iso.name = "seed.iso"
+        iso.name = "cidata.iso"
         upid = self.node.storage("shared").upload.post(content="iso", filename=iso)
         assert self.done(upid) == "OK"
         content = self.node.storage("shared").content.get(content="iso")
-        assert [(row["volid"], row["size"]) for row in content] == [("shared:iso/seed.iso", 70000)]
-        upid = self.node.qemu(100).config.post(ide2="shared:iso/seed.iso,media=cdrom")
+        assert [(row["volid"], row["size"]) for row in content] == [
+            ("shared:iso/cidata.iso", 70000)
+        ]
+        upid = self.node.qemu(100).config.post(ide2="shared:iso/cidata.iso,media=cdrom")
         assert self.done(upid) == "OK"
 
     def firewall(self) -> None:
@@ -128,7 +130,7 @@ class Story:
         images = self.node.storage("shared").content.get(content="images")
         assert images == []
 
-    def tell(self) -> None:
+    def run_all(self) -> None:
         for part in (
             self.prepare, self.clone, self.upload, self.firewall, self.run, self.remove
         ):  # fmt: skip
@@ -138,17 +140,17 @@ class Story:
 async def test_vm_lifecycle_with_a_ticket(server: tuple[int, str]) -> None:
     port, ca = server
 
-    def story() -> None:
+    def call_api() -> None:
         api = ProxmoxAPI("127.0.0.1", port=port, user="root@pam", password="secret", verify_ssl=ca)
-        Story(api).tell()
+        VmLifecycle(api).run_all()
 
-    await asyncio.to_thread(story)
+    await asyncio.to_thread(call_api)
 
 
 async def test_permissions_of_a_token(server: tuple[int, str]) -> None:
     port, ca = server
 
-    def story() -> None:
+    def call_api() -> None:
         token = {"user": "root@pam", "token_name": "t", "token_value": "s"}
         api = ProxmoxAPI("127.0.0.1", port=port, verify_ssl=ca, **token)
         assert {row["node"] for row in api.nodes.get()} == {"n1", "n2"}
@@ -156,4 +158,4 @@ async def test_permissions_of_a_token(server: tuple[int, str]) -> None:
         with pytest.raises(ResourceException, match="only root can set 'args' config"):
             api.nodes("n1").qemu.post(vmid=100, args=BOOTS)
 
-    await asyncio.to_thread(story)
+    await asyncio.to_thread(call_api)

@@ -30,8 +30,8 @@ regions:
         capacity: 100G
         content: [images, rootdir, iso, vztmpl, snippets, import, backup]
         volumes:
-          - {{volid: "shared:iso/seed.iso", size: 1048576}}
-          - {{volid: "shared:import/seed.qcow2", size: 196624, virtual_size: 1G}}
+          - {{volid: "shared:iso/cidata.iso", size: 1048576}}
+          - {{volid: "shared:import/image.qcow2", size: 196624, virtual_size: 1G}}
           - {{volid: "shared:vztmpl/debian-12.tar.gz", size: 502}}
       - {{storage: thin, type: lvmthin, vgname: vg0, thinpool: data, capacity: 100G,
          content: [images, rootdir]}}

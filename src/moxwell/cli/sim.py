@@ -8,9 +8,7 @@ LAB_WORLD = Path(__file__).parents[1] / "lab" / "proxmox" / "worlds" / "lab.yaml
 
 
 def sim(
-    world: Path = typer.Option(
-        LAB_WORLD, help="World file (YAML).", show_default="a lab of two regions"
-    ),
+    world: Path = typer.Option(LAB_WORLD, help="World file (YAML).", show_default="two regions"),
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
     state: Path | None = typer.Option(
         None, help="State file: loaded if it exists, written at the end."

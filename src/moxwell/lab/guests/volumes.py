@@ -61,7 +61,7 @@ def csi_node_driver(node: Mapping[str, Any], most: int) -> Json | None:
 
 
 class VolumeManager:
-    """The volumes of one node; ``attached_drives`` returns the drives of the running VM."""
+    """The volumes of one node; ``live_config`` returns the configuration of the running VM."""
 
     def __init__(
         self, kube: Kube, node: str, live_config: Callable[[], Mapping[str, Any]], clock: Clock

@@ -175,7 +175,7 @@ class Workers:
         self._on_end.append(callback)
 
     def stop(self, upid: str, exit_status: str = "") -> None:
-        """Stop a worker, as DELETE of its task does, with the exit status ``says``."""
+        """Stop a worker, as DELETE of its task does, with this exit status."""
         running = self._running.get(upid)
         if running is not None:
             running.cancel(exit_status or None)

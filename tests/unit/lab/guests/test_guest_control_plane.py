@@ -65,7 +65,7 @@ def test_init_configuration_is_parsed() -> None:
 @pytest.mark.parametrize(
     "taints, expected",
     [
-        pytest.param(None, TAINTS, id="nothing said: kubeadm taints"),
+        pytest.param(None, TAINTS, id="default: kubeadm taints"),
         pytest.param([], (), id="an empty list: no taint"),
         pytest.param([{"key": "a", "effect": "b"}], ({"key": "a", "effect": "b"},), id="own ones"),
     ],

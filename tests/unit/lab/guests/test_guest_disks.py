@@ -26,7 +26,7 @@ def test_only_scsi_disks_are_listed() -> None:
         pytest.param({"wwn": "0x5a", "serial": "pvc1"}, "scsi2", id="both fit"),
         pytest.param({"wwn": "0x5b", "serial": "pvc1"}, disks.DiskNotFound, id="not there yet"),
         pytest.param({"wwn": "0x5a", "serial": "pvc2"}, disks.DiskMismatch, id="another's serial"),
-        pytest.param({}, disks.DiskNotFound, id="nothing said"),
+        pytest.param({}, disks.DiskNotFound, id="no identifiers"),
     ],
 )
 def test_a_disk_is_found_by_wwn_and_serial(attached: dict[str, str], expected: object) -> None:

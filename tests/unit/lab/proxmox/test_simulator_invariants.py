@@ -76,7 +76,7 @@ def check(sim: SimulatorSession) -> None:
     for volid, vmid, _ in volumes:
         assert vmid in region.guests, f"{volid} has no owner"
         used = {v for g in region.guests.values() for v in named(g)}
-        assert volid in used, f"{volid} is named by nobody"
+        assert volid in used, f"{volid} is not in any configuration"
     for guest in region.guests.values():
         assert guest.lock in ("", "suspended"), f"{guest.vmid} is left locked"
         assert guest.node in region.hosts

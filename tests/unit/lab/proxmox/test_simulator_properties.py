@@ -100,7 +100,7 @@ def check(region: SimRegion) -> None:
             assert 0 <= used <= storage.capacity
     named = {vmid: named_volumes(guest) for vmid, guest in region.guests.items()}
     for volid, owner in there.items():
-        assert owner in region.guests, f"{volid} is nobody's"
+        assert owner in region.guests, f"{volid} has no owner"
         assert volid in named[owner], f"{volid} is not in the configuration of {owner}"
     for vmid, volids in named.items():
         assert volids <= set(there), f"guest {vmid} names what is not there"

@@ -31,9 +31,9 @@ REFUSED: list[tuple[str, dict[str, str], int, str]] = [
     ("both at once", {"cores": "2", "delete": "cores"}, 400, "you can't use '-cores' and"),
     ("an absent boot device", {"boot": "order=scsi9"}, 500, "device 'scsi9' does not exist'"),
     ("an unknown storage", {"scsi1": "nosuch:1"}, 500, "storage 'nosuch' does not exist"),
-    ("an ISO as a disk", {"ide3": "shared:iso/seed.iso"}, 400, "explicit 'media=cdrom'"),
-    ("an import as a disk", {"scsi3": "shared:import/seed.qcow2"}, 400, "needs to be 'images'"),
-    ("a size with import-from", {"scsi1": "shared:1,import-from=shared:import/seed.qcow2"}, 400,
+    ("an ISO as a disk", {"ide3": "shared:iso/cidata.iso"}, 400, "explicit 'media=cdrom'"),
+    ("an import as a disk", {"scsi3": "shared:import/image.qcow2"}, 400, "needs to be 'images'"),
+    ("a size with import-from", {"scsi1": "shared:1,import-from=shared:import/image.qcow2"}, 400,
      "requires special syntax"),
     ("a missing volume", {"scsi1": "shared:100/no.raw"}, 500, "'shared:100/no.raw' does not exist"),
     ("limits that exclude each other", {"scsi1": "shared:1,iops=5,iops_rd=5"}, 400,
@@ -98,7 +98,7 @@ def test_hotplugged_changes(case: tuple[str, dict[str, str], str, bool]) -> None
             memory="64",
             scsi0="shared:1",
             scsi2="shared:1",
-            ide3="shared:iso/seed.iso,media=cdrom",
+            ide3="shared:iso/cidata.iso,media=cdrom",
         )
         await start(sim)
         assert (await sim.put(CONF, **case[1])).status == 200
@@ -221,9 +221,9 @@ def test_cloud_init_documents(case: tuple[str, str, list[str]]) -> None:
 
 def test_normalized_drives() -> None:
     async def body(sim: SimulatorSession) -> None:
-        iso = "/mnt/pve/shared/template/iso/seed.iso"
+        iso = "/mnt/pve/shared/template/iso/cidata.iso"
         conf = await sim.vm(ide0=iso, ide1="none", scsi5="/dev/sdb")
-        assert conf["ide0"] == "shared:iso/seed.iso,media=cdrom,size=1M"
+        assert conf["ide0"] == "shared:iso/cidata.iso,media=cdrom,size=1M"
         assert (conf["ide1"], conf["scsi5"]) == ("none,media=cdrom", "/dev/sdb")
 
     run_session(body)

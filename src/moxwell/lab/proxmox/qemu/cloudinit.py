@@ -1,7 +1,7 @@
 """
 cloud-init: the documents that PVE generates from a VM configuration, and the cloud-init drive.
 
-``cloudinit_in_effect`` of a guest holds the values that its drive still has; ``regenerate`` writes
+``SimGuest.special`` holds the values that the drive still has; ``regenerate`` writes
 the drive and clears them. The ISO image is built when it is read.
 """
 

@@ -209,9 +209,9 @@ async def ask_agent(
         if not guest.booted or guest.paused or guest.vmid in runtime.silent_agents:
             raise GuestAgentNotRunning
         return await runtime.guest_os.agent(start.guest_vm(runtime, guest), command, args or {})
-    except (GuestAgentNotRunning, Unreachable) as silence:
+    except (GuestAgentNotRunning, Unreachable) as problem:
         await call.sleep(call.region.pace.agent_timeout)
-        raise GuestAgentNotRunning from silence
+        raise GuestAgentNotRunning from problem
     except Invalid as refusal:
         raise die(f"Agent error: {refusal}") from refusal
 
