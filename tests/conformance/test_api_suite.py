@@ -81,7 +81,7 @@ def test_answers_the_oldest_kubectl(servers_of_old: Pair, area: str, case: Case)
     agree(servers_of_old, area, case)
 
 
-@pytest.mark.parametrize("area, case", [_param(*one) for one in tables.load(("refusals",))])
+@pytest.mark.parametrize("area, case", [_param(*one) for one in tables.load(("status_errors",))])
 def test_refuses_clearly(servers: Pair, area: str, case: Case) -> None:
     last = Player(servers[1]).play(case)[-1]
     assert last["status"] in (403, 404, 422, 501)

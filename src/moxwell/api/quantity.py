@@ -1,9 +1,10 @@
 """
-Quantities: ``1500m``, ``2Gi``, ``1e3`` as exact numbers, written the way Kubernetes writes them.
+Kubernetes quantities (``1500m``, ``2Gi``, ``1e3``): parsing, exact arithmetic, canonical text.
 
-Kept as a whole number of nano units, so sums never round. What is finer than nano is rounded away
-from zero and what exceeds 2^63-1 is capped, both as Kubernetes does. The format of the suffix
-(binary, decimal, exponent) is remembered: ``1.5Gi`` comes back as ``1536Mi``, not as bytes.
+The only implementation: API types, the embedded API server, quota and CEL use it. A quantity is a
+whole number of nano units, so sums are exact. As in apimachinery, a finer value is rounded away
+from zero, a value beyond 2^63-1 is capped, and the suffix format (binary, decimal, exponent) is
+kept: ``1.5Gi`` is written as ``1536Mi``, not in bytes.
 """
 
 import re
@@ -16,9 +17,12 @@ from moxwell.errors import Invalid
 
 NANO = 10**9
 LIMIT = (2**63 - 1) * NANO
+GO_ERROR = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
 _EXACT = Context(prec=200)
-_NUMBER = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(.*)$", re.ASCII)
-_EXPONENT = re.compile(r"^[eE]([+-]?\d{1,3})$", re.ASCII)
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(.*)", re.ASCII)
+_EXPONENT = re.compile(r"[eE]([+-]?\d{1,3})", re.ASCII)
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _FACTORS = {s: Decimal(10) ** e for e, s in _DECIMAL.items()} | {
@@ -27,7 +31,7 @@ _FACTORS = {s: Decimal(10) ** e for e, s in _DECIMAL.items()} | {
 
 
 class QuantityFormat(Enum):
-    """Which suffixes a quantity is written with."""
+    """The suffixes that a quantity is written with; the values are apimachinery's."""
 
     DECIMAL = "DecimalSI"
     BINARY = "BinarySI"
@@ -35,7 +39,7 @@ class QuantityFormat(Enum):
 
 
 class InvalidQuantity(Invalid):
-    """A text that is no quantity."""
+    """The text is not a quantity."""
 
     reason = "InvalidQuantity"
 
@@ -43,15 +47,15 @@ class InvalidQuantity(Invalid):
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """An exact amount; equal amounts are equal however they are written."""
+    """An exact quantity; equality ignores the format."""
 
     nano: int
     format: QuantityFormat = QuantityFormat.DECIMAL
 
     @classmethod
     def parse(cls, text: str | int | float) -> "Quantity":
-        """Read what a manifest holds; a bare number counts as its text."""
-        match = _NUMBER.match(str(text))
+        """Parse the text or number in a manifest."""
+        match = _NUMBER.fullmatch(str(text))
         factor, format = _suffix(match[2]) if match else (None, QuantityFormat.DECIMAL)
         if match is None or factor is None:
             raise InvalidQuantity(f"{text!r} is not a quantity: write it like 500m, 2, 1.5 or 4Gi")
@@ -59,14 +63,24 @@ class Quantity:
         nano = int(exact.to_integral_value(rounding=ROUND_UP))
         return cls(max(-LIMIT, min(LIMIT, nano)), format)
 
+    @classmethod
+    def of(cls, number: int) -> "Quantity":
+        """Make the quantity of a whole number."""
+        return cls(number * NANO)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the quantity is a whole number."""
+        return self.nano % NANO == 0
+
     @property
     def value(self) -> int:
-        """In whole units, rounded away from zero."""
+        """The number of whole units, rounded away from zero."""
         return _round_away(self.nano, NANO)
 
     @property
     def milli(self) -> int:
-        """In thousandths, rounded away from zero."""
+        """The number of thousandths, rounded away from zero."""
         return _round_away(self.nano, NANO // 1000)
 
     def __str__(self) -> str:
@@ -95,7 +109,7 @@ class Quantity:
 
 
 def _suffix(text: str) -> tuple[Decimal | None, QuantityFormat]:
-    if exponent := _EXPONENT.match(text):
+    if exponent := _EXPONENT.fullmatch(text):
         return _EXACT.power(Decimal(10), int(exponent[1])), QuantityFormat.EXPONENT
     format = QuantityFormat.BINARY if text.endswith("i") else QuantityFormat.DECIMAL
     return _FACTORS.get(text), format
@@ -123,11 +137,18 @@ def _decimal(nano: int, exponent_form: bool) -> str:
     return f"{nano}{_DECIMAL[power]}"
 
 
+def canonical(text: str) -> str:
+    """Parse a quantity and write it in canonical form; small whole numbers are already canonical."""
+    if text.isascii() and text.isdecimal() and len(text) < 4 and not text.startswith("0"):
+        return text
+    return str(Quantity.parse(text))
+
+
 def cores(text: str | int | float) -> float:
-    """A CPU quantity as a number of cores."""
+    """Convert a CPU quantity to a number of cores."""
     return Quantity.parse(text).nano / NANO
 
 
 def mebibytes(text: str | int | float) -> int:
-    """A memory quantity in MiB, rounded up."""
+    """Convert a memory quantity to MiB, rounded up."""
     return -(-Quantity.parse(text).value // 2**20)

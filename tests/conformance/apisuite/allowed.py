@@ -9,7 +9,7 @@ from apisuite.differ import Allowed
 
 ALLOWED: tuple[Allowed, ...] = (
     Allowed(
-        "refusals: *",
+        "status_errors: *",
         "/*/status",
         "refused on purpose and clearly: impersonation, webhooks and servers of others, logs, exec",
     ),

@@ -70,7 +70,19 @@ class Define:
     serves: str
 
 
-Step = Ask | Watch | Kubectl | Define
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """
+    Repeats a request until its ``until`` holds; the case fails if it never does.
+
+    For cases that depend on a controller or an informer of the server: the request before the
+    deciding one waits until the server has observed the earlier steps. The response does not count.
+    """
+
+    request: Ask
+
+
+Step = Ask | Watch | Kubectl | Define | Settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +121,11 @@ def patch(kind: str, path: str, body: Any, **more: Any) -> Ask:
 def applied(path: str, manager: str, body: Any, *, force: bool = False, **more: Any) -> Ask:
     query = f"?fieldManager={manager}" + ("&force=true" if force else "")
     return patch(APPLY, path + query, body, **more)
+
+
+def settle(request: Ask, path: str, value: Any) -> Settle:
+    """Wait until ``path`` of the response has the value."""
+    return Settle(request=replace(request, until=(path, value), show="nothing"))
 
 
 def quiet(ask: Ask) -> Ask:

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from envtest.process import Process, wait_ready
 from moxwell.clock import SystemClock
-from moxwell.embedded.apiserver.auth.ca import Authority
 from moxwell.embedded.apiserver.http import HttpServer
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
+from moxwell.pki.folder import CertificateAuthority
 
 
 async def serve(folder: Path) -> None:
     clock = SystemClock()
-    authority = Authority(folder, clock)
-    store = Store(
+    authority = CertificateAuthority(folder, clock.now)
+    store = EmbeddedApiServer(
         path=folder / "store.db",
         clock=clock,
         root_ca=authority.certificate.decode(),

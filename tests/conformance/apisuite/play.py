@@ -18,7 +18,7 @@ from typing import Any
 import requests
 
 from apisuite import paths
-from apisuite.case import Ask, Case, Define, Kubectl, Step, Watch
+from apisuite.case import Ask, Case, Define, Kubectl, Settle, Step, Watch
 from apisuite.normal import Normal
 from apisuite.server import Answer, Server
 
@@ -61,6 +61,8 @@ class Player:
             return self._watch(step)
         if isinstance(step, Define):
             return self._define(step)
+        if isinstance(step, Settle):
+            return self._settle(step.request)
         return self._command(step)
 
     def _define(self, step: Define) -> None:
@@ -79,13 +81,22 @@ class Player:
 
     # -- requests ------------------------------------------------------------------------------
     def _ask(self, ask: Ask) -> Any:
+        answer = self._sent_until(ask)
+        self._save(ask, answer)
+        return self._shown(ask, answer)
+
+    def _settle(self, ask: Ask) -> None:
+        answer = self._sent_until(ask)
+        if ask.until and not _holds(answer, *ask.until):
+            raise AssertionError(f"the server did not settle on {ask.until}: {answer}")
+
+    def _sent_until(self, ask: Ask) -> Answer:
         answer = self._sent(ask)
         deadline = time.monotonic() + self._server.patience_seconds
         while ask.until and not _holds(answer, *ask.until) and time.monotonic() < deadline:
             time.sleep(0.1)
             answer = self._sent(ask)
-        self._save(ask, answer)
-        return self._shown(ask, answer)
+        return answer
 
     def _sent(self, ask: Ask) -> Answer:
         headers = {k: self._filled(v) for k, v in ask.headers.items()}

@@ -19,11 +19,11 @@ HTTP = (
     "crd_rules",
     "subresources",
     "builtins",
-    "rations",
+    "quota",
     "discovery",
     "access",
-    "chances",
-    "refusals",
+    "nondeterministic",
+    "status_errors",
 )
 KUBECTL = ("kubectl_objects", "kubectl_apply", "kubectl_crds", "kubectl_cluster")
 

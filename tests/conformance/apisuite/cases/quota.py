@@ -2,7 +2,20 @@
 
 from typing import Any
 
-from apisuite.case import MERGE, TABLE, Ask, Case, case, delete, get, patch, post, quiet
+from apisuite.case import (
+    MERGE,
+    TABLE,
+    Ask,
+    Case,
+    Step,
+    case,
+    delete,
+    get,
+    patch,
+    post,
+    quiet,
+    settle,
+)
 from apisuite.cases.bodies import (
     ACCOUNTS,
     CM,
@@ -21,24 +34,42 @@ CLAIMS = f"{CORE}/persistentvolumeclaims"
 READY = get(f"{ACCOUNTS}/default", until=("status", 200), show="status")
 ROOT = get(f"{CM}/kube-root-ca.crt", until=("status", 200), show="nothing")  # it counts, too
 COUNTED = ("status.hard", "status.used")
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/$ns/leases"
+PROBE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "probe"}}
+PROBED = "count/leases.coordination.k8s.io"
+REJECTED = (
+    'leases.coordination.k8s.io "probe" is forbidden: exceeded quota: probe, '
+    f"requested: {PROBED}=1, used: {PROBED}=0, limited: {PROBED}=0"
+)
 
 
 def _key(name: str) -> str:
     return name.replace(".", "\\.")
 
 
-def quota(hard: Body, **spec: Any) -> tuple[Ask, ...]:
-    """A quota, and the moment its status is there."""
-    body = {
+def _quota(name: str, hard: Body, **spec: Any) -> Body:
+    return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
-        "metadata": {"name": "q"},
+        "metadata": {"name": name},
         "spec": {"hard": hard, **spec},
     }
+
+
+def quota(hard: Body, **spec: Any) -> tuple[Step, ...]:
+    """
+    A quota that the quota admission plugin has observed.
+
+    A kube-apiserver's admission plugin reads quotas from an informer, which lags behind; until it
+    sees the quota, objects are admitted uncounted. Informer events are ordered, so a probe quota
+    created later that rejects a dry run proves that the first quota and its status are observed.
+    """
     first = min(hard)
     return (
-        quiet(post(QUOTAS, body)),
-        get(f"{QUOTAS}/q", until=(f"status.hard.{_key(first)}", hard[first]), show="nothing"),
+        quiet(post(QUOTAS, _quota("q", hard, **spec))),
+        settle(get(f"{QUOTAS}/q"), f"status.hard.{_key(first)}", hard[first]),
+        quiet(post(QUOTAS, _quota("probe", {PROBED: "0"}))),
+        settle(post(f"{LEASES}?dryRun=All", PROBE), "message", REJECTED),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from moxwell.api.quantity import Quantity
 from moxwell.embedded.apiserver.quota import limit_ranges, resource_list, usage
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.testing.api_calls import CM, Asks, configmap
@@ -67,7 +68,7 @@ def asks(cpu: str, memory: str = "", **more: Any) -> Body:
     ],
 )
 def test_what_an_object_uses(store: str, obj: Body, used: dict[str, str]) -> None:
-    assert resource_list.write(usage.usage_of(store, obj)) == dict(sorted(used.items()))
+    assert resource_list.to_strings(usage.usage_of(store, obj)) == dict(sorted(used.items()))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_what_an_object_uses(store: str, obj: Body, used: dict[str, str]) -> Non
     ids=["the first that is not zero gives the form", "halves", "binary", "nothing"],
 )
 def test_sums_are_written_as_go_writes_them(parts: list[str], total: str) -> None:
-    found = resource_list.total([{"x": resource_list.amount(part)} for part in parts])
+    found = resource_list.sum_of([{"x": Quantity.parse(part)} for part in parts])
     assert str(found.get("x", resource_list.ZERO)) == total
 
 

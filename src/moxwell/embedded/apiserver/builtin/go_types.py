@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from moxwell.api import quantity
 from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.builtin import quantities
 
 Unknown = list[str] | None
 Read = Callable[[Any, str, Unknown], Any]
@@ -160,9 +160,9 @@ def _quantity(value: Any, path: str, _: Unknown) -> Any:
     if value is None:
         return "0"
     try:
-        return quantities.canonical(value if isinstance(value, str) else str(value))
-    except quantities.NotAQuantity as error:
-        raise GoTypeMismatch(str(error)) from None
+        return quantity.canonical(value if isinstance(value, str) else str(value))
+    except quantity.InvalidQuantity:
+        raise GoTypeMismatch(quantity.GO_ERROR) from None
 
 
 def _int_or_string(value: Any, path: str, _: Unknown) -> Any:

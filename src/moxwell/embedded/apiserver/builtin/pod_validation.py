@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from moxwell.api.quantity import Quantity
 from moxwell.embedded.apiserver.builtin.field_errors import (
     Object,
     forbidden,
@@ -10,7 +11,6 @@ from moxwell.embedded.apiserver.builtin.field_errors import (
     unsupported,
 )
 from moxwell.embedded.apiserver.builtin.label_selectors import matches
-from moxwell.embedded.apiserver.builtin.quantities import parse
 from moxwell.embedded.apiserver.metadata import dns_label, dns_subdomain, label_causes
 from moxwell.embedded.apiserver.status_errors import StatusCause
 
@@ -108,7 +108,7 @@ def _port(port: Object, at: str, found: list[StatusCause]) -> None:
 def _resources(resources: Object, at: str, found: list[StatusCause]) -> None:
     limits = resources.get("limits") or {}
     for name, amount in (resources.get("requests") or {}).items():
-        if name in limits and parse(amount)[0] > parse(limits[name])[0]:
+        if name in limits and Quantity.parse(amount) > Quantity.parse(limits[name]):
             text = f"must be less than or equal to {name} limit of {limits[name]}"
             found.append(invalid(f"{at}.requests", amount, text))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from moxwell.api.quantity import Quantity
 from moxwell.embedded.apiserver.builtin.field_errors import (
     Object,
     forbidden,
@@ -9,7 +10,6 @@ from moxwell.embedded.apiserver.builtin.field_errors import (
     invalid,
     required,
 )
-from moxwell.embedded.apiserver.builtin.quantities import parse
 from moxwell.embedded.apiserver.status_errors import StatusCause
 
 _PLAIN = (
@@ -45,7 +45,7 @@ def _claim_update(new: Object, old: Object, phase: str) -> list[StatusCause]:
             " bound claims"
         )
         return [forbidden("spec", text)]
-    size, before = (parse(s["resources"]["requests"]["storage"])[0] for s in (new, old))
+    size, before = (Quantity.parse(s["resources"]["requests"]["storage"]) for s in (new, old))
     if size < before:
         text = "field can not be less than status.capacity"
         return [forbidden("spec.resources.requests.storage", text)]

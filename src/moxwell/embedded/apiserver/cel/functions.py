@@ -11,13 +11,12 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from moxwell.api.quantity import GO_ERROR, NANO, InvalidQuantity, Quantity
 from moxwell.embedded.apiserver import regex
-from moxwell.embedded.apiserver.builtin import quantities
 from moxwell.embedded.apiserver.cel import types
 from moxwell.embedded.apiserver.cel.types import (
     BOOL,
@@ -34,7 +33,6 @@ from moxwell.embedded.apiserver.cel.types import (
 from moxwell.embedded.apiserver.cel.values import (
     NONE,
     Address,
-    CelQuantity,
     EvaluationError,
     Network,
     Optional,
@@ -200,21 +198,21 @@ def _tries(make: Callable[[str], Any]) -> Callable[[Any], bool]:
     return test
 
 
-def quantity(text: str) -> CelQuantity:
+def quantity(text: str) -> Quantity:
     try:
-        return CelQuantity(quantities.parse(text)[0])
-    except quantities.NotAQuantity as error:
-        raise EvaluationError(str(error)) from None
+        return Quantity.parse(_need(text, str))
+    except InvalidQuantity:
+        raise EvaluationError(GO_ERROR) from None
 
 
-def as_integer(value: CelQuantity) -> int:
-    if value.amount.denominator != 1:
+def as_integer(value: Quantity) -> int:
+    if not value.is_integer:
         raise EvaluationError("cannot convert value to integer")
-    return int(value.amount)
+    return value.value
 
 
-def _amount(value: Any) -> Fraction:
-    return value.amount if isinstance(value, CelQuantity) else Fraction(_need(value, int))
+def _as_quantity(value: Any) -> Quantity:
+    return value if isinstance(value, Quantity) else Quantity.of(_need(value, int))
 
 
 def url(text: str) -> Url:
@@ -376,15 +374,15 @@ METHODS: Mapping[str, Function] = {
     "containsCIDR": (contains_net, BOOL),
     "prefixLength": (lambda n: n.prefixlen, INT),
     "masked": (lambda n: n, Type("cidr")),
-    "isInteger": (lambda q: q.amount.denominator == 1, BOOL),
+    "isInteger": (lambda q: q.is_integer, BOOL),
     "asInteger": (as_integer, INT),
-    "asApproximateFloat": (lambda q: float(q.amount), DOUBLE),
-    "sign": (lambda q: (q.amount > 0) - (q.amount < 0), INT),
+    "asApproximateFloat": (lambda q: q.nano / NANO, DOUBLE),
+    "sign": (lambda q: (q.nano > 0) - (q.nano < 0), INT),
     "isGreaterThan": (lambda a, b: compare(a, b) > 0, BOOL),
     "isLessThan": (lambda a, b: compare(a, b) < 0, BOOL),
     "compareTo": (compare, INT),
-    "add": (lambda a, b: CelQuantity(a.amount + _amount(b)), Type("quantity")),
-    "sub": (lambda a, b: CelQuantity(a.amount - _amount(b)), Type("quantity")),
+    "add": (lambda a, b: a + _as_quantity(b), Type("quantity")),
+    "sub": (lambda a, b: a - _as_quantity(b), Type("quantity")),
     "orValue": (get_or, DYN),
     "or": (lambda a, b: a if _need(a, Optional).there else b, DYN),
     "value": (unwrap, DYN),

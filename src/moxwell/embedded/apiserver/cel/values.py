@@ -6,7 +6,6 @@ import ipaddress
 import operator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fractions import Fraction
 from typing import Any
 
 from moxwell.errors import Invalid
@@ -25,11 +24,6 @@ class Optional:
 
 
 NONE = Optional(False)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class CelQuantity:
-    amount: Fraction
 
 
 @dataclass(frozen=True, slots=True)

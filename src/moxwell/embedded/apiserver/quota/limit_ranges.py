@@ -6,12 +6,14 @@ sentences are those of a genuine apiserver.
 """
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
+from moxwell.api.quantity import NANO, Quantity
 from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.quota import resource_list, usage
-from moxwell.embedded.apiserver.quota.resource_list import Amount, Amounts
+from moxwell.embedded.apiserver.quota.resource_list import ResourceList
 from moxwell.embedded.apiserver.request_info import ApiCall
 
 Object = dict[str, Any]
@@ -90,7 +92,7 @@ def violations(item: Object, group_resource: str, obj: Object) -> Iterator[str]:
     """What one item says against an object."""
     kind, spec = item.get("type", ""), obj.get("spec") or {}
     if kind == "PersistentVolumeClaim" and group_resource == "persistentvolumeclaims":
-        asked = resource_list.read((spec.get("resources") or {}).get("requests"))
+        asked = resource_list.parse((spec.get("resources") or {}).get("requests"))
         yield from _least(item, kind, asked, {})
         yield from _most_asked(item, kind, asked)
     elif kind == "Pod" and group_resource == "pods":
@@ -99,55 +101,55 @@ def violations(item: Object, group_resource: str, obj: Object) -> Iterator[str]:
         for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
             resources = container.get("resources") or {}
             requests, limits = (
-                resource_list.read(resources.get(w)) for w in ("requests", "limits")
+                resource_list.parse(resources.get(w)) for w in ("requests", "limits")
             )
             yield from _bounds(item, kind, requests, limits)
 
 
-def _bounds(item: Object, kind: str, requests: Amounts, limits: Amounts) -> Iterator[str]:
+def _bounds(item: Object, kind: str, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
     yield from _least(item, kind, requests, limits)
     yield from _most(item, kind, requests, limits)
-    for name, most in sorted(resource_list.read(item.get("maxLimitRequestRatio")).items()):
+    for name, most in sorted(resource_list.parse(item.get("maxLimitRequestRatio")).items()):
         messages = _ratio(requests.get(name), limits.get(name), most)
         if messages:
             yield f"{name} max limit to request ratio per {kind} is {most}, but {messages}"
 
 
-def _least(item: Object, kind: str, requests: Amounts, limits: Amounts) -> Iterator[str]:
-    for name, least in sorted(resource_list.read(item.get("min")).items()):
+def _least(item: Object, kind: str, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+    for name, least in sorted(resource_list.parse(item.get("min")).items()):
         head = f"minimum {name} usage per {kind} is {least}"
         if name not in requests:
             yield f"{head}.  No request is specified"
-        elif requests[name].value < least.value:
+        elif requests[name] < least:
             yield f"{head}, but request is {requests[name]}"
-        elif name in limits and limits[name].value < least.value:
+        elif name in limits and limits[name] < least:
             yield f"{head}, but limit is {limits[name]}"
 
 
-def _most(item: Object, kind: str, requests: Amounts, limits: Amounts) -> Iterator[str]:
-    for name, most in sorted(resource_list.read(item.get("max")).items()):
+def _most(item: Object, kind: str, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+    for name, most in sorted(resource_list.parse(item.get("max")).items()):
         head = f"maximum {name} usage per {kind} is {most}"
         if name not in limits:
             yield f"{head}.  No limit is specified"
-        elif limits[name].value > most.value:
+        elif limits[name] > most:
             yield f"{head}, but limit is {limits[name]}"
-        elif name in requests and requests[name].value > most.value:
+        elif name in requests and requests[name] > most:
             yield f"{head}, but request is {requests[name]}"
 
 
-def _most_asked(item: Object, kind: str, requests: Amounts) -> Iterator[str]:
-    for name, most in sorted(resource_list.read(item.get("max")).items()):
+def _most_asked(item: Object, kind: str, requests: ResourceList) -> Iterator[str]:
+    for name, most in sorted(resource_list.parse(item.get("max")).items()):
         head = f"maximum {name} usage per {kind} is {most}"
         if name not in requests:
             yield f"{head}.  No request is specified"
-        elif requests[name].value > most.value:
+        elif requests[name] > most:
             yield f"{head}, but request is {requests[name]}"
 
 
-def _ratio(request: Amount | None, limit: Amount | None, most: Amount) -> str:
-    if request is None or not request.value:
+def _ratio(request: Quantity | None, limit: Quantity | None, most: Quantity) -> str:
+    if request is None or not request.nano:
         return "no request is specified or request is 0"
-    if limit is None or not limit.value:
+    if limit is None or not limit.nano:
         return "no limit is specified or limit is 0"
-    ratio = limit.value / request.value
-    return f"provided ratio is {float(ratio):f}" if ratio > most.value else ""
+    ratio = Fraction(limit.nano, request.nano)
+    return f"provided ratio is {float(ratio):f}" if ratio * NANO > most.nano else ""

@@ -1,77 +1,48 @@
 """
-Lists of resources: quantities by name, added and compared as Go does it.
+Resource lists (quantities by resource name): addition, maximum and formatting for quota.
 
-Text in, text out, exact fractions between. The surprise: a sum is written in the form (binary or
-decimal) of its first part that is not zero.
+A sum is written in the format (binary or decimal) of its first nonzero operand, as in apimachinery.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-from moxwell.embedded.apiserver.builtin import quantities
+from moxwell.api.quantity import Quantity
 
-Amounts = dict[str, "Amount"]
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A quantity; ``suffix`` only tells the form it is written in."""
-
-    value: Fraction
-    suffix: str = ""
-
-    def __add__(self, other: "Amount") -> "Amount":
-        representation = other if not self.value else self
-        return Amount(self.value + other.value, representation.suffix)
-
-    def __sub__(self, other: "Amount") -> "Amount":
-        representation = other if not self.value else self
-        return Amount(self.value - other.value, representation.suffix)
-
-    def __str__(self) -> str:
-        return quantities.write(self.value, self.suffix)
+ResourceList = dict[str, Quantity]
+ZERO, ONE = Quantity.of(0), Quantity.of(1)
 
 
-ZERO, ONE = Amount(Fraction(0)), Amount(Fraction(1))
+def parse(amounts: Mapping[str, Any] | None) -> ResourceList:
+    return {name: Quantity.parse(text) for name, text in (amounts or {}).items()}
 
 
-def amount(given: Any) -> Amount:
-    """A quantity of an object that was checked already."""
-    return Amount(*quantities.parse(str(given)))
-
-
-def read(given: Mapping[str, Any] | None) -> Amounts:
-    return {name: amount(text) for name, text in (given or {}).items()}
-
-
-def added(one: Amounts, other: Amounts) -> Amounts:
+def add(one: ResourceList, other: ResourceList) -> ResourceList:
     return {
         n: one.get(n, ZERO) + other.get(n, ZERO)
         for n in [*one, *(o for o in other if o not in one)]
     }
 
 
-def largest(one: Amounts, other: Amounts) -> Amounts:
-    found = dict(one)
+def maximum(one: ResourceList, other: ResourceList) -> ResourceList:
+    result = dict(one)
     for name, value in other.items():
-        if name not in found or value.value > found[name].value:
-            found[name] = value
-    return found
+        if name not in result or value > result[name]:
+            result[name] = value
+    return result
 
 
-def total(parts: Iterable[Amounts]) -> Amounts:
-    found: Amounts = {}
+def sum_of(parts: Iterable[ResourceList]) -> ResourceList:
+    result: ResourceList = {}
     for part in parts:
-        found = added(found, part)
-    return found
+        result = add(result, part)
+    return result
 
 
-def write(given: Amounts) -> dict[str, str]:
-    return {name: str(value) for name, value in sorted(given.items())}
+def to_strings(amounts: ResourceList) -> dict[str, str]:
+    return {name: str(value) for name, value in sorted(amounts.items())}
 
 
-def format_list(given: Amounts) -> str:
-    """``cpu=1,pods=2``, as quotas are explained."""
-    return ",".join(f"{name}={text}" for name, text in write(given).items())
+def format_list(amounts: ResourceList) -> str:
+    """Format as ``cpu=1,pods=2``, as in quota errors."""
+    return ",".join(f"{name}={text}" for name, text in to_strings(amounts).items())

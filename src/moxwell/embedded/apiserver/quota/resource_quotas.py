@@ -12,7 +12,7 @@ from moxwell.embedded.apiserver import status_errors
 from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.object_cache import ObjectRecord
 from moxwell.embedded.apiserver.quota import resource_list, usage
-from moxwell.embedded.apiserver.quota.resource_list import ZERO, Amounts
+from moxwell.embedded.apiserver.quota.resource_list import ZERO, ResourceList
 from moxwell.embedded.apiserver.request_info import ApiCall
 
 Object = dict[str, Any]
@@ -45,7 +45,7 @@ class ResourceQuotaController:
         spec = record.object().get("spec") or {}
         hard = {
             n: v
-            for n, v in resource_list.read(spec.get("hard")).items()
+            for n, v in resource_list.parse(spec.get("hard")).items()
             if usage.group_resource_of(n) == group_resource
         }
         if not hard or not usage.in_scope(spec, group_resource, new):
@@ -56,13 +56,15 @@ class ResourceQuotaController:
         wanted = {
             n: more
             for n, v in usage.usage_of(group_resource, new).items()
-            if n in hard and (more := v - before.get(n, ZERO)).value > 0
+            if n in hard and (more := v - before.get(n, ZERO)) > ZERO
         }
         return self._exceeded(record, hard, wanted, spec) if wanted else ""
 
-    def _exceeded(self, record: ObjectRecord, hard: Amounts, wanted: Amounts, spec: Object) -> str:
+    def _exceeded(
+        self, record: ObjectRecord, hard: ResourceList, wanted: ResourceList, spec: Object
+    ) -> str:
         used = self._used(spec, wanted, record.namespace)
-        over = [n for n, more in wanted.items() if (used[n] + more).value > hard[n].value]
+        over = [n for n, more in wanted.items() if used[n] + more > hard[n]]
         if not over:
             return ""
         requested, taken, limited = (
@@ -73,9 +75,9 @@ class ResourceQuotaController:
             f"limited: {limited}"
         )
 
-    def _used(self, spec: Object, names: Amounts, namespace: str) -> Amounts:
+    def _used(self, spec: Object, names: ResourceList, namespace: str) -> ResourceList:
         """What the objects there are use of these resources."""
-        found: Amounts = dict.fromkeys(names, ZERO)
+        found: ResourceList = dict.fromkeys(names, ZERO)
         scoped = bool(spec.get("scopes") or spec.get("scopeSelector"))
         for group_resource in {usage.group_resource_of(name) for name in names}:
             for record in self._core.cache.scan_staged(group_resource, f"{namespace}/"):
@@ -91,18 +93,21 @@ class ResourceQuotaController:
         resource = self._core.registry.hub(STORE)
         for record in self._core.cache.scan_staged(STORE, f"{namespace}/"):
             obj = record.object()
-            hard = resource_list.read((obj.get("spec") or {}).get("hard"))
+            hard = resource_list.parse((obj.get("spec") or {}).get("hard"))
             used = self._used(obj.get("spec") or {}, hard, namespace)
             status: Object = {}
             if hard:
-                status = {"hard": resource_list.write(hard), "used": resource_list.write(used)}
+                status = {
+                    "hard": resource_list.to_strings(hard),
+                    "used": resource_list.to_strings(used),
+                }
             if resource is not None and status != (obj.get("status") or {}):
                 obj["status"] = status
                 self._core.put(resource, obj, record)
 
 
-def _of(record: ObjectRecord) -> Amounts:
-    known: Amounts | None = record.cached_value("usage")
+def _of(record: ObjectRecord) -> ResourceList:
+    known: ResourceList | None = record.cached_value("usage")
     if known is None:
         known = usage.usage_of(record.group_resource, record.object())
         record.cache_value("usage", known)

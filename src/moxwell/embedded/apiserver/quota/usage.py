@@ -7,11 +7,11 @@ same per storage class. A Pod that has ended uses only its place in ``count/pods
 """
 
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from typing import Any
 
+from moxwell.api.quantity import Quantity
 from moxwell.embedded.apiserver.quota import resource_list
-from moxwell.embedded.apiserver.quota.resource_list import ONE, Amount, Amounts
+from moxwell.embedded.apiserver.quota.resource_list import ONE, ResourceList
 
 Object = dict[str, Any]
 ALIASES = frozenset({
@@ -26,9 +26,9 @@ PER_CLASS = ".storageclass.storage.k8s.io/"
 ENDED = ("Succeeded", "Failed")
 
 
-def usage_of(group_resource: str, obj: Object) -> Amounts:
+def usage_of(group_resource: str, obj: Object) -> ResourceList:
     """What an object of a stored kind (``plural`` or ``plural.group``) uses."""
-    found: Amounts = {f"count/{group_resource}": ONE}
+    found: ResourceList = {f"count/{group_resource}": ONE}
     if group_resource == "pods":
         return found | ({} if has_ended(obj) else pod(obj))
     if group_resource in ALIASES:
@@ -58,39 +58,39 @@ def has_ended(pod: Object) -> bool:
 # ---- pods
 
 
-def pod(obj: Object) -> Amounts:
+def pod(obj: Object) -> ResourceList:
     spec = obj.get("spec") or {}
     return {"pods": ONE} | named(sums(spec, "requests"), sums(spec, "limits"))
 
 
-def sums(spec: Object, which: str) -> Amounts:
+def sums(spec: Object, which: str) -> ResourceList:
     """Of all containers together; of those that run before, the greediest."""
     asked = [_resources(c, which) for c in spec.get("containers") or ()]
-    found = resource_list.total(asked)
-    beside: Amounts = {}
-    greediest: Amounts = {}
+    found = resource_list.sum_of(asked)
+    beside: ResourceList = {}
+    greediest: ResourceList = {}
     for container in spec.get("initContainers") or ():
         wanted = _resources(container, which)
         if container.get("restartPolicy") == "Always":  # a sidecar: it stays
-            found, beside = resource_list.added(found, wanted), resource_list.added(beside, wanted)
+            found, beside = resource_list.add(found, wanted), resource_list.add(beside, wanted)
             wanted = beside
         else:
-            wanted = resource_list.added(wanted, beside)
-        greediest = resource_list.largest(greediest, wanted)
-    found = resource_list.largest(found, greediest)
-    overhead = resource_list.read(spec.get("overhead"))
+            wanted = resource_list.add(wanted, beside)
+        greediest = resource_list.maximum(greediest, wanted)
+    found = resource_list.maximum(found, greediest)
+    overhead = resource_list.parse(spec.get("overhead"))
     if which == "limits":
         overhead = {n: v for n, v in overhead.items() if n in found}
-    return resource_list.added(found, overhead)
+    return resource_list.add(found, overhead)
 
 
-def _resources(container: Object, which: str) -> Amounts:
-    return resource_list.read((container.get("resources") or {}).get(which))
+def _resources(container: Object, which: str) -> ResourceList:
+    return resource_list.parse((container.get("resources") or {}).get(which))
 
 
-def named(requests: Amounts, limits: Amounts) -> Amounts:
+def named(requests: ResourceList, limits: ResourceList) -> ResourceList:
     """Under the names that quotas use."""
-    found: Amounts = {}
+    found: ResourceList = {}
     for name, value in requests.items():
         if name in COMPUTE or name.startswith("hugepages-"):
             found[name] = value
@@ -118,7 +118,7 @@ def missing(hard: Iterable[str], obj: Object) -> str:
 # ---- services and claims
 
 
-def service(spec: Object) -> Amounts:
+def service(spec: Object) -> ResourceList:
     ports = spec.get("ports") or ()
     count = len(ports)
     if spec.get("type") == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
@@ -126,17 +126,17 @@ def service(spec: Object) -> Amounts:
     held = count if spec.get("type") in ("NodePort", "LoadBalancer") else 0
     balanced = spec.get("type") == "LoadBalancer"
     return {
-        "services.nodeports": Amount(Fraction(held)),
-        "services.loadbalancers": Amount(Fraction(int(balanced))),
+        "services.nodeports": Quantity.of(held),
+        "services.loadbalancers": Quantity.of(int(balanced)),
     }
 
 
-def claim(spec: Object) -> Amounts:
-    found: Amounts = {}
+def claim(spec: Object) -> ResourceList:
+    found: ResourceList = {}
     kind = spec.get("storageClassName")
     if kind:
         found[f"{kind}{PER_CLASS}persistentvolumeclaims"] = ONE
-    asked = resource_list.read((spec.get("resources") or {}).get("requests")).get("storage")
+    asked = resource_list.parse((spec.get("resources") or {}).get("requests")).get("storage")
     if asked is not None:
         found["requests.storage"] = asked
         if kind:
