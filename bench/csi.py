@@ -1,10 +1,9 @@
 """
-What a volume costs Proxmox: requests per create, attach, expand, detach, snapshot and restore.
+Counts Proxmox requests per create, attach, expand, detach, snapshot and restore.
 
-Everything runs on virtual time against the simulator, with a token that has the documented role.
-What is counted is all that goes over the wire but the one list per region that is polled in any
-case; asking whether tasks have ended is counted. proxmox-csi-plugin, by its source, sends
-at least 9 per attach. Run: ``python bench/csi.py``.
+Runs in virtual time against the simulator with a token that has the documented role. All requests
+count, task polling included, except the inventory poll of each region. proxmox-csi-plugin sends at
+least 9 per attach, by its source. Run: ``python bench/csi.py``.
 """
 
 import asyncio
@@ -31,16 +30,16 @@ LIMITS = {
 POLLED = ("/cluster/resources",)
 
 
-async def counted(stage: CsiEnvironment, work: Awaitable[object]) -> int:
-    await asyncio.sleep(10)  # nothing that was looked at lately counts
-    before = len(stage.sent())
+async def counted(env: CsiEnvironment, work: Awaitable[object]) -> int:
+    await asyncio.sleep(10)  # so that no recent read is reused
+    before = len(env.sent())
     await work
-    return sum(1 for _, path in stage.sent()[before:] if path not in POLLED)
+    return sum(1 for _, path in env.sent()[before:] if path not in POLLED)
 
 
-def crowd(stage: CsiEnvironment, count: int) -> None:
-    """So many volumes of ours lie there already."""
-    shelf = stage.world().storages["ceph"].volumes_on("r1-h0")
+def add_existing_volumes(env: CsiEnvironment, count: int) -> None:
+    """Add existing volumes of the driver."""
+    shelf = env.world().storages["ceph"].volumes_on("r1-h0")
     sample = next(iter(shelf.values()))
     for n in range(count):
         name = f"vm-9999-pvc-old-{n}"
@@ -48,12 +47,12 @@ def crowd(stage: CsiEnvironment, count: int) -> None:
 
 
 async def measure(folder: Path, existing: int) -> dict[str, float]:
-    stage = CsiEnvironment(folder, guests=20)
-    crowd(stage, existing)
-    async with stage.running(regions=("r1",)):
-        control = stage.controller
+    env = CsiEnvironment(folder, guests=20)
+    add_existing_volumes(env, existing)
+    async with env.running(regions=("r1",)):
+        control = env.controller
         warm = await calls.create(control, "pvc-warm")
-        for _ in range(2):  # it looks around once, and again when all guests' states are known
+        for _ in range(2):  # the second reads the guests whose state changed
             await calls.attach(control, warm)
             await asyncio.sleep(60)
         made: list[csi.Volume] = []
@@ -61,33 +60,33 @@ async def measure(folder: Path, existing: int) -> dict[str, float]:
         async def create(n: int) -> None:
             made.append(await calls.create(control, f"pvc-{n}"))
 
-        found = {"create": await counted(stage, _all(create(n) for n in range(200))) / 200}
+        found = {"create": await counted(env, _all(create(n) for n in range(200))) / 200}
         volumes = sorted(made, key=lambda v: str(v.volume_id))
         alone = calls.attach(control, volumes[0], 120)
-        found["attach alone"] = await counted(stage, alone)
+        found["attach alone"] = await counted(env, alone)
         together = [calls.attach(control, v, 101 + n % 19) for n, v in enumerate(volumes[1:])]
-        found["attach together"] = await counted(stage, _all(together)) / 199
-        found["expand"] = await counted(stage, calls.expand(control, volumes[0], 2))
+        found["attach together"] = await counted(env, _all(together)) / 199
+        found["expand"] = await counted(env, calls.expand(control, volumes[0], 2))
         away = [calls.detach(control, v, 101 + n % 19) for n, v in enumerate(volumes[1:])]
-        found["detach together"] = await counted(stage, _all(away)) / 199
-        found |= await _copies(stage, volumes[1])
-    await stage.close()
+        found["detach together"] = await counted(env, _all(away)) / 199
+        found |= await _copies(env, volumes[1])
+    await env.close()
     return found
 
 
-async def _copies(stage: CsiEnvironment, volume: csi.Volume) -> dict[str, float]:
-    """The second snapshot of a volume, and a restore of it; the first makes the carrier."""
-    control, found = stage.controller, {}
+async def _copies(env: CsiEnvironment, volume: csi.Volume) -> dict[str, float]:
+    """Measure the second snapshot of a volume and its restore; the helper VM exists then."""
+    control, found = env.controller, {}
     await calls.snapshot(control, "snap-first", volume)
     taken: list[csi.Snapshot] = []
 
     async def snap() -> None:
         taken.append(await calls.snapshot(control, "snap-second", volume))
 
-    found["snapshot"] = float(await counted(stage, snap()))
+    found["snapshot"] = float(await counted(env, snap()))
     source = calls.of_snapshot(taken[0])
-    found["restore"] = float(await counted(stage, calls.create(control, "pvc-r", source=source)))
-    found["unsnapshot"] = float(await counted(stage, calls.unsnapshot(control, taken[0])))
+    found["restore"] = float(await counted(env, calls.create(control, "pvc-r", source=source)))
+    found["unsnapshot"] = float(await counted(env, calls.unsnapshot(control, taken[0])))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Disks that somebody attaches by hand are seen before a second guest gets them."""
+"""Disks attached by other tools are detected before a second guest gets them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,32 +16,32 @@ from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.pve import SimTransport
 
-Story = Callable[[CsiEnvironment, ControllerService, PveWriter], Awaitable[None]]
+Scenario = Callable[[CsiEnvironment, ControllerService, PveWriter], Awaitable[None]]
 
 
-def play(folder: Path, story: Story) -> None:
+def run_scenario(folder: Path, scenario: Scenario) -> None:
     async def run() -> None:
-        stage = CsiEnvironment(folder)
-        world, now = stage.world(), stage.clock.now().timestamp()
+        env = CsiEnvironment(folder)
+        world, now = env.world(), env.clock.now().timestamp()
         headers = {
             "cookie": f"PVEAuthCookie={auth.make_ticket(world, 'root@pam', now)}",
             "csrfpreventiontoken": auth.make_csrf(world, "root@pam", now),
         }
-        person = PveWriter(SimTransport(stage.engine, "r1", headers=headers))
-        async with stage.running(regions=("r1",)):
-            await story(stage, stage.controller, person)
-        await stage.close()
+        person = PveWriter(SimTransport(env.engine, "r1", headers=headers))
+        async with env.running(regions=("r1",)):
+            await scenario(env, env.controller, person)
+        await env.close()
 
     run_virtual(run())
 
 
 @pytest.mark.parametrize("what", ["attach", "delete", "snapshot"])
-def test_a_disk_attached_by_hand_is_seen_at_once(tmp_path: Path, what: str) -> None:
-    async def story(stage: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
+def test_a_disk_attached_by_hand_is_detected_at_once(tmp_path: Path, what: str) -> None:
+    async def scenario(env: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
         storage = "local-zfs" if what == "snapshot" else "ceph"
         volume = await calls.create(control, "pvc-1", storage, zone="r1-h0")
         other = await calls.create(control, "pvc-2")
-        await calls.attach(control, other, 101)  # the index is made
+        await calls.attach(control, other, 101)  # fills the index
         await asyncio.sleep(60)
         vmid, host = (101, "r1-h0") if what == "snapshot" else (102, "r1-h1")
         drive = f"{storage}:{volume.volume_id.split('/', 3)[3]}"
@@ -53,13 +53,13 @@ def test_a_disk_attached_by_hand_is_seen_at_once(tmp_path: Path, what: str) -> N
         }
         with pytest.raises(MoxwellError, match=str(vmid)):
             await operations[what]()
-        assert stage.holders_of(drive.partition(":")[2]) == [vmid]
+        assert env.guests_with(drive.partition(":")[2]) == [vmid]
 
-    play(tmp_path, story)
+    run_scenario(tmp_path, scenario)
 
 
-def test_a_disk_given_to_a_stopped_guest_is_seen_when_it_starts(tmp_path: Path) -> None:
-    async def story(stage: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
+def test_a_disk_added_to_a_stopped_guest_is_detected_when_it_starts(tmp_path: Path) -> None:
+    async def scenario(env: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
         volume = await calls.create(control, "pvc-1")
         await person.qemu.stop("r1-h1", 102)
         await asyncio.sleep(30)
@@ -72,13 +72,13 @@ def test_a_disk_given_to_a_stopped_guest_is_seen_when_it_starts(tmp_path: Path) 
         with pytest.raises(AttachedElsewhere, match="102"):
             await calls.attach(control, volume, 101)
 
-    play(tmp_path, story)
+    run_scenario(tmp_path, scenario)
 
 
-def test_a_change_without_a_task_is_seen_by_the_patrol(tmp_path: Path) -> None:
-    async def story(stage: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
-        driver = stage.driver
-        rounds = asyncio.create_task(driver.attachments.rescan(driver.regions, stage.clock))
+def test_a_change_without_a_task_is_detected_by_the_rescan(tmp_path: Path) -> None:
+    async def scenario(env: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
+        driver = env.driver
+        rounds = asyncio.create_task(driver.attachments.rescan(driver.regions, env.clock))
         volume = await calls.create(control, "pvc-1")
         other = await calls.create(control, "pvc-2")
         await calls.attach(control, other, 101)
@@ -88,23 +88,23 @@ def test_a_change_without_a_task_is_seen_by_the_patrol(tmp_path: Path) -> None:
         with pytest.raises(AttachedElsewhere, match="102"):
             await calls.attach(control, volume, 101)
         await person.qemu.configure("r1-h1", 102, {}, delete=("scsi9",))
-        assert await calls.attach(control, volume, 101)  # whoever is named is looked at again
+        assert await calls.attach(control, volume, 101)  # the guest in the index is read again
         rounds.cancel()
 
-    play(tmp_path, story)
+    run_scenario(tmp_path, scenario)
 
 
-def test_our_own_work_is_no_news(tmp_path: Path) -> None:
-    async def story(stage: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
+def test_own_tasks_cause_no_extra_reads(tmp_path: Path) -> None:
+    async def scenario(env: CsiEnvironment, control: ControllerService, person: PveWriter) -> None:
         for n in range(3):
             volume = await calls.create(control, f"pvc-{n}")
             await calls.attach(control, volume, 101)
             await asyncio.sleep(10)
-        before = len(stage.sent())
+        before = len(env.sent())
         volume = await calls.create(control, "pvc-last")
         await calls.attach(control, volume, 101)
-        requests = [path for _, path in stage.sent()[before:] if path != "/cluster/resources"]
-        # create; then tasks, (config is known), write, read
+        requests = [path for _, path in env.sent()[before:] if path != "/cluster/resources"]
+        # create, then tasks, write and read; the configuration is known
         assert len(requests) <= 5
 
-    play(tmp_path, story)
+    run_scenario(tmp_path, scenario)

@@ -1,4 +1,4 @@
-"""A volume's move to another host, killed after every effect on Proxmox, the API and the book."""
+"""Volume migration killed after every write to Proxmox, Kubernetes and the journal."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiEnvironment
-from moxwell.testing.csi_kill import KilledJournal, check_masters
+from moxwell.testing.csi_kill import KilledJournal, check_single_attachment
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.reconcile import Ending, Wires
 
@@ -44,27 +44,27 @@ CLAIM = {
 }
 
 
-class Tale:
-    """One telling of the move."""
+class MigrationRun:
+    """One run of a volume migration."""
 
     def __init__(self, folder: Path, store: EmbeddedApiServer, *, root: bool) -> None:
-        self.stage, self.store, self.file = CsiEnvironment(folder), store, folder / "book.json"
-        self.stage.as_root = root
+        self.env, self.store, self.file = CsiEnvironment(folder), store, folder / "journal.json"
+        self.env.as_root = root
 
     async def prepare(self) -> None:
-        async with self.stage.running(journal=MemoryJournal(self.file), regions=("r1",)):
-            volume = await calls.create(self.stage.controller, "pvc-1", "local-lvm", zone="r1-h0")
-        self.stage.write(volume.volume_id, "monday")
+        async with self.env.running(journal=MemoryJournal(self.file), regions=("r1",)):
+            volume = await calls.create(self.env.controller, "pvc-1", "local-lvm", zone="r1-h0")
+        self.env.write(volume.volume_id, "monday")
         await Kube(self.store).create(pv(volume.volume_id), VOLUMES)
         await Kube(self.store).create(CLAIM, CLAIMS)
 
-    async def life(self, wires: Wires) -> bool:
-        """Whether the move ended in this life."""
-        self.stage.wires = wires
+    async def process_run(self, wires: Wires) -> bool:
+        """Run the migration in one process; returns whether it completed."""
+        self.env.wires = wires
         journal = KilledJournal(self.file, wires)
-        async with self.stage.running(journal=journal, regions=("r1",)):
+        async with self.env.running(journal=journal, regions=("r1",)):
             kube = Kube(wires.kube(self.store))
-            moving = asyncio.create_task(Migration(self.stage.driver, kube).run(*WHERE))
+            moving = asyncio.create_task(Migration(self.env.driver, kube).run(*WHERE))
             killed = asyncio.create_task(wires.killed.wait())
             await asyncio.wait({moving, killed}, return_when=asyncio.FIRST_COMPLETED)
             ended = moving.done() and not wires.killed.is_set()
@@ -73,7 +73,7 @@ class Tale:
             await asyncio.wait({moving, killed})
             problem = moving.exception() if ended else None
         await wires.served()
-        check_masters(self.stage)
+        check_single_attachment(self.env)
         if problem is not None and not isinstance(problem, MoxwellError):
             raise problem
         return ended and problem is None
@@ -87,41 +87,41 @@ class Tale:
     async def check(self) -> None:
         found = await Kube(self.store).get(VOLUMES, "pvc-1")
         handle = found["spec"]["csi"]["volumeHandle"]
-        assert self.stage.content(handle) == "monday"
-        assert self.stage.all_disks() == [handle.split("/", 2)[2].replace("/", ":", 1)]
-        assert len(self.stage.helper_vms()) == ("-disk-0" in handle)
+        assert self.env.content(handle) == "monday"
+        assert self.env.all_disks() == [handle.split("/", 2)[2].replace("/", ":", 1)]
+        assert len(self.env.helper_vms()) == ("-disk-0" in handle)
 
 
 WHERE = ("default", "data", "r1-h1")
 
 
-async def tell(folder: Path, *, root: bool, number: int | None, ending: Ending) -> list[str]:
+async def run_once(folder: Path, *, root: bool, number: int | None, ending: Ending) -> list[str]:
     async with EmbeddedApiServer(clock=LoopClock()) as store:
-        tale = Tale(folder, store, root=root)
-        await tale.prepare()
+        migration_run = MigrationRun(folder, store, root=root)
+        await migration_run.prepare()
         first = Wires(kill_after=number, ending=ending)
-        done = await tale.life(first)
+        done = await migration_run.process_run(first)
         for _ in range(20):
-            if done or await tale.moved():
+            if done or await migration_run.moved():
                 break
             await asyncio.sleep(10)
-            done = await tale.life(Wires())
-        assert await tale.moved()
-        await tale.check()
-        await tale.stage.close()
+            done = await migration_run.process_run(Wires())
+        assert await migration_run.moved()
+        await migration_run.check()
+        await migration_run.env.close()
         return first.effects
 
 
 @pytest.mark.parametrize("ending", ["killed", "lost"])
 @pytest.mark.parametrize("root", [False, True], ids=["by a token", "by root"])
-def test_a_move_that_is_killed_after_any_effect_loses_nothing(
+def test_a_migration_recovers_from_a_kill_after_any_write(
     tmp_path: Path, root: bool, ending: Ending
 ) -> None:
     def fresh(name: str) -> Path:
         (tmp_path / name).mkdir()
         return tmp_path / name
 
-    plain = run_virtual(tell(fresh("plain"), root=root, number=None, ending=ending))
+    plain = run_virtual(run_once(fresh("plain"), root=root, number=None, ending=ending))
     assert len(plain) > 8
     for number in range(1, len(plain) + 1):
-        run_virtual(tell(fresh(str(number)), root=root, number=number, ending=ending))
+        run_virtual(run_once(fresh(str(number)), root=root, number=number, ending=ending))

@@ -1,9 +1,9 @@
 """
-``moxwell csi controller`` and ``moxwell csi node`` as processes, asked by the genuine csi-sanity.
+``moxwell csi controller`` and ``moxwell csi node`` as processes, called by csi-sanity.
 
-The simulator answers over HTTPS. The node's kernel tree is a folder that shows each disk of the
-simulated guest as a loop device with its WWN and serial, so that disks are found, made, mounted and
-grown for real where this machine may mount.
+The simulator serves HTTPS. The node's sysfs is a directory that shows each disk of the simulated
+guest as a loop device with WWN and serial, so disks are formatted, mounted and grown for real where
+this machine can mount.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ COMMAND = Path(sys.executable).with_name("moxwell")
 
 @dataclass
 class Estate:
-    """A simulated estate that listens, and its configuration file."""
+    """A simulated region that serves HTTPS, and the configuration file for it."""
 
     simulator: serve.Simulator
     config: Path
@@ -66,7 +66,7 @@ async def estate(folder: Path) -> AsyncIterator[Estate]:
 
 @contextmanager
 def program(folder: Path, *args: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """The installed command, ended by its id whatever happens."""
+    """Run the installed command and end it by its process id."""
     with (folder / f"{args[1]}.log").open("wb") as out:
         process = subprocess.Popen([str(COMMAND), *args], stdout=out, stderr=out)
     try:
@@ -78,7 +78,7 @@ def program(folder: Path, *args: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 class Kernel:
-    """A /sys that follows the disks of a simulated guest."""
+    """A sysfs directory that follows the disks of a simulated guest."""
 
     def __init__(self, disks: SimDisks, folder: Path) -> None:
         self._disks, self._folder = disks, folder
@@ -102,9 +102,9 @@ class Kernel:
             self._drop(set(wanted))
             await asyncio.sleep(0.03)
 
-    def _drop(self, kept: set[str]) -> None:
+    def _drop(self, objects: set[str]) -> None:
         for location in (self._folder / "bus/scsi/devices").glob("*:*:*:*"):
-            if location.name not in kept:
+            if location.name not in objects:
                 (location / "vendor").unlink(missing_ok=True)
 
 
@@ -132,7 +132,7 @@ def page(port: int, path: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
 
 
-async def story(suite: Path, folder: Path, port: int) -> None:
+async def scenario(suite: Path, folder: Path, port: int) -> None:
     async with estate(folder) as world:
         region = world.simulator.engine.runtimes["r1"].region
         disks = SimDisks(region, 101, folder, loops=True)
@@ -140,7 +140,7 @@ async def story(suite: Path, folder: Path, port: int) -> None:
         control = (
             "csi", "controller", "--config", str(world.config), "--standalone",
             "--csi-address", f"unix://{folder}/controller.sock",
-            "--book", str(folder / "book.json"), "--metrics-address", f"127.0.0.1:{port}",
+            "--journal", str(folder / "journal.json"), "--metrics-address", f"127.0.0.1:{port}",
         )  # fmt: skip
         seat = (
             "csi", "node", "--node-id", "proxmox://r1/101", "--standalone", "--region", "r1",
@@ -180,7 +180,7 @@ async def check_pages(port: int) -> None:
 async def check_ends(
     one: "subprocess.Popen[bytes]", two: "subprocess.Popen[bytes]", folder: Path
 ) -> None:
-    """Told to end, both end well and leave no socket."""
+    """Assert that both processes exit with 0 on SIGTERM and remove their sockets."""
     for process in (one, two):
         process.send_signal(signal.SIGTERM)
     codes = [await asyncio.to_thread(process.wait, PATIENCE_SECONDS) for process in (one, two)]
@@ -198,7 +198,7 @@ def test_both_programs_pass_csi_sanity_on_loop_devices(rig_program, tmp_path) ->
     (tmp_path / "m").mkdir()
     if not can_mount(tmp_path):
         skip_here("this machine may not mount loop devices")
-    asyncio.run(story(rig_program("csi-sanity"), tmp_path, free_port()))
+    asyncio.run(scenario(rig_program("csi-sanity"), tmp_path, free_port()))
 
 
 def _run(*args: str) -> "subprocess.CompletedProcess[str]":
@@ -232,7 +232,7 @@ GOOD = "clusters: [{region: r1, url: 'https://127.0.0.1:1', username: u@pam, pas
         pytest.param(GOOD, ("--metrics-address", "x"), 1, "no address to listen", id="no address"),
     ],
 )
-def test_bad_input_is_one_sentence_and_a_code(
+def test_invalid_input_prints_one_line_and_exits(
     tmp_path: Path, config: str | None, args: tuple[str, ...], code: int, said: str
 ) -> None:
     file = tmp_path / "regions.yaml"
@@ -244,7 +244,7 @@ def test_bad_input_is_one_sentence_and_a_code(
     assert "Traceback" not in done.stderr
 
 
-def test_a_socket_that_somebody_answers_at_is_left_to_them(tmp_path: Path) -> None:
+def test_a_socket_in_use_is_not_replaced(tmp_path: Path) -> None:
     file, path = tmp_path / "regions.yaml", tmp_path / "csi.sock"
     file.write_text(GOOD)
     with socket.socket(socket.AF_UNIX) as other:
@@ -255,7 +255,7 @@ def test_a_socket_that_somebody_answers_at_is_left_to_them(tmp_path: Path) -> No
     assert "another process answers" in done.stderr
 
 
-def test_a_node_without_kubernetes_must_be_told_where_it_is() -> None:
+def test_a_standalone_node_needs_region_and_zone() -> None:
     done = _run("node", "--node-id", "n", "--standalone")
     assert done.returncode == 2
     assert "--region" in done.stderr

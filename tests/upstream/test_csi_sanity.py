@@ -1,4 +1,4 @@
-"""csi-sanity, unmodified, against our controller and node with the simulator behind them."""
+"""csi-sanity against the controller and node services with the simulator."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ from moxwell.testing.csi_files import FileMounter
 pytestmark = [pytest.mark.genuine, pytest.mark.slow]
 
 HURRY = 10
-# Not offered, so not asked for.
+# Optional features that the driver does not offer.
 ALLOWED_SKIPS = re.compile(
     r"GroupController|VolumeGroupSnapshot|StorageHealth|ListVolumeHealth"
     r"|snapshot with accessibility requirements"
@@ -30,7 +30,7 @@ ALLOWED_SKIPS = re.compile(
 
 
 class Hurried(SystemClock):
-    """A clock whose seconds last a tenth, so that simulated Proxmox tasks do too."""
+    """A clock that runs ten times as fast, so that simulated tasks do too."""
 
     def __init__(self) -> None:
         self._began = super().now()
@@ -47,7 +47,7 @@ class Hurried(SystemClock):
 
 @dataclass(frozen=True)
 class Way:
-    """How a run of the suite is set up."""
+    """The configuration of one csi-sanity run."""
 
     block: bool = False
     loops: bool = False
@@ -56,24 +56,24 @@ class Way:
     root: bool = False
 
 
-async def play(program: Path, folder: Path, mounter: Mounter, way: Way) -> str:
-    """Run the suite; answers what it printed."""
+async def run_scenario(program: Path, folder: Path, mounter: Mounter, way: Way) -> str:
+    """Run csi-sanity and return its output."""
     clock = Hurried()
-    stage = CsiEnvironment(folder, clock=clock, hosts=1)  # the suite asks for no topology
-    stage.as_root = way.root
+    env = CsiEnvironment(folder, clock=clock, hosts=1)  # csi-sanity requests no topology
+    env.as_root = way.root
     calls = CallHandlers(clock, CsiMetrics(CollectorRegistry()))
-    async with stage.running(regions=("r1",)):
-        node = stage.node(101, mounter=mounter, loops=way.loops)
-        identity = IdentityService("csi.moxwell.dev", lambda: any_reachable(stage.driver.regions))
+    async with env.running(regions=("r1",)):
+        node = env.node(101, mounter=mounter, loops=way.loops)
+        identity = IdentityService("csi.moxwell.dev", lambda: any_reachable(env.driver.regions))
         handlers = (
             calls.handlers("Identity", identity),
-            calls.handlers("Controller", stage.controller),
+            calls.handlers("Controller", env.controller),
             calls.handlers("Node", node),
         )
         async with serving(f"unix://{folder}/csi.sock", handlers):
             out = await _sanity(program, folder, way)
-    left = (stage.all_disks(), stage.helper_vms())
-    await stage.close()
+    left = (env.all_disks(), env.helper_vms())
+    await env.close()
     assert left == ([], [])
     return out
 
@@ -105,7 +105,7 @@ async def _sanity(program: Path, folder: Path, way: Way) -> str:
 
 
 def check(out: str) -> None:
-    """Nothing failed, and nothing was skipped that our capabilities call for."""
+    """Assert that nothing failed and only unsupported features were skipped."""
     tally = re.search(r"(\d+) Passed \| (\d+) Failed \| (\d+) Pending \| (\d+) Skipped", out)
     assert tally is not None, out[-4000:]
     failed = [line for line in out.splitlines() if "[FAIL]" in line]
@@ -125,15 +125,15 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-def test_every_case_passes_with_disks_that_are_files(rig_program, tmp_path, way) -> None:  # type: ignore[no-untyped-def]
+def test_csi_sanity_passes_with_files(rig_program, tmp_path, way) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "m").mkdir()
     program = rig_program("csi-sanity")
-    check(asyncio.run(play(program, tmp_path, FileMounter(), way)))
+    check(asyncio.run(run_scenario(program, tmp_path, FileMounter(), way)))
 
 
-def test_every_case_passes_with_loop_devices_and_real_mounts(rig_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_csi_sanity_passes_with_loop_devices(rig_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "m").mkdir()
     if not can_mount(tmp_path):
         skip_here("this machine may not mount loop devices")
     program = rig_program("csi-sanity")
-    check(asyncio.run(play(program, tmp_path, SystemMounter(), Way(loops=True))))
+    check(asyncio.run(run_scenario(program, tmp_path, SystemMounter(), Way(loops=True))))

@@ -1,9 +1,9 @@
-"""Volumes of a tenant under the genuine sidecars, the driver outside, in two regions.
+"""
+Volumes of a tenant with the upstream sidecars and the driver outside, in two regions.
 
-The driver is the installed command with the kubeconfig of a genuine cluster; the simulator answers
-it over HTTPS. The external-attacher cannot be had as a Go module: where a ``csi-attacher`` is on
-PATH it is taken, else its part (VolumeAttachment to ControllerPublish, finalizer, status) is played
-by a small loop, in its order.
+The driver is the installed command with the kubeconfig of an upstream control plane; the simulator
+serves HTTPS. external-attacher is not available as a Go module: a ``csi-attacher`` on PATH is used,
+otherwise a small loop replaces it (VolumeAttachment to ControllerPublishVolume, finalizer, status).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ CLASSES = (("r1", "ceph"), ("r1", "local-lvm"), ("r2", "nfs"), ("r2", "local-zfs
 
 
 class World:
-    """A cluster whose only storage is ours."""
+    """A cluster whose only StorageClass uses the driver."""
 
     def __init__(self, plane: ControlPlane, simulator: serve.Simulator, address: str) -> None:
         self.plane, self.simulator, self.address = plane, simulator, address
@@ -56,11 +56,11 @@ class World:
         return {v.name for shelf in shelves for v in shelf.values()}
 
     def volumes(self, storage: str, region: str) -> set[str]:
-        """The disks on a storage, on any host, that were not there at the beginning."""
+        """The disks on a storage that were created since the start."""
         return self._all(storage, region) - self._before[region, storage]
 
     async def call(self, name: str, request: Any, answer: Any) -> Any:
-        """One call of the driver's controller, over its socket."""
+        """One call to the driver's controller over its socket."""
         async with grpc.aio.insecure_channel(self.address) as channel:
             act = channel.unary_unary(
                 f"/csi.v1.Controller/{name}",
@@ -102,7 +102,7 @@ class World:
         await self.apply(*(_class(region, storage) for region, storage in CLASSES))
 
     def start_sidecars(self, address: str, config: Path) -> None:
-        """With the rights that the release gives them, and no more."""
+        """The sidecars with exactly the RBAC rules of the release."""
         both = (f"--csi-address={address}", f"--kubeconfig={config}")
         room = (
             "--enable-capacity",
@@ -122,7 +122,7 @@ class World:
         self.plane.run(name, locate.program(name), *args, env=env)
 
     async def room_is_told(self) -> None:
-        """Free space for each class and zone, published by the provisioner."""
+        """The CSIStorageCapacity objects that the provisioner publishes."""
         path = f"{STORAGE}/namespaces/kube-system/csistoragecapacities"
 
         def is_told(page: Any) -> bool:
@@ -133,7 +133,7 @@ class World:
         await self.until(path, is_told)
 
     async def attach_forever(self) -> None:
-        """The external-attacher's part."""
+        """Replaces external-attacher."""
         while True:
             rows = (await self.ask("GET", f"{STORAGE}/volumeattachments"))["items"]
             for row in rows:
@@ -242,7 +242,7 @@ def _bound(claim: Any) -> bool:
 
 
 async def live(world: World, region: str, storage: str, mode: str) -> None:
-    """One volume's life: made, attached, grown, snapshotted, restored, detached, cloned, gone."""
+    """A volume is created, attached, expanded, snapshotted, restored, cloned and deleted."""
     klass, name = f"{region}-{storage}", f"{region}-{storage}-{mode.lower()}"
     await world.apply(_claim(name, klass, mode))
     claim = await world.until(f"{CLAIMS}/{name}", _bound)
@@ -274,8 +274,8 @@ async def live(world: World, region: str, storage: str, mode: str) -> None:
         },
     }
     await world.apply(snapshot)
-    kept = f"{SNAPSHOTS}/namespaces/default/volumesnapshots/{name}"
-    await world.until(kept, lambda s: s.get("status", {}).get("readyToUse"))
+    objects = f"{SNAPSHOTS}/namespaces/default/volumesnapshots/{name}"
+    await world.until(objects, lambda s: s.get("status", {}).get("readyToUse"))
     taken = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name}
     await world.apply(_claim(f"{name}-restored", klass, mode, "2Gi", taken))
     await world.until(f"{CLAIMS}/{name}-restored", _bound)
@@ -285,14 +285,14 @@ async def live(world: World, region: str, storage: str, mode: str) -> None:
     await world.apply(_claim(f"{name}-clone", klass, mode, "2Gi", original))
     await world.until(f"{CLAIMS}/{name}-clone", _bound)
     assert len(world.volumes(storage, region)) >= 3
-    await world.ask("DELETE", kept)
-    await world.until(kept, lambda s: s is None)
+    await world.ask("DELETE", objects)
+    await world.until(objects, lambda s: s is None)
     for claim_name in (name, f"{name}-restored", f"{name}-clone"):
         await world.ask("DELETE", f"{CLAIMS}/{claim_name}")
 
 
 async def open_estate(folder: Path) -> tuple[serve.Simulator, Path]:
-    """The simulator with its two regions, listening, and the driver's configuration of them."""
+    """The simulator with two regions and the driver's configuration for it."""
     clock = SystemClock()
     worlds = read_world(world_text(), "csi.yaml", clock.now().timestamp())
     made = certs.make(folder / "tls", clock.now())
@@ -314,7 +314,7 @@ async def open_estate(folder: Path) -> tuple[serve.Simulator, Path]:
 
 
 async def no_secret_inside(world: World) -> None:
-    """The tenant holds nothing that would open Proxmox."""
+    """Assert that the tenant has no Proxmox credential."""
     for kind in ("secrets", "configmaps"):
         found = json.dumps(await world.ask("GET", f"/api/v1/{kind}"))
         assert "root@pam" not in found
@@ -322,7 +322,7 @@ async def no_secret_inside(world: World) -> None:
 
 
 def start(config: Path, tenant: Path, path: Path, log: Path) -> "subprocess.Popen[bytes]":
-    """The driver's controller, outside of the tenant it serves."""
+    """The driver's controller, outside the tenant cluster."""
     where = (
         "--config",
         str(config),
@@ -335,7 +335,7 @@ def start(config: Path, tenant: Path, path: Path, log: Path) -> "subprocess.Pope
         return subprocess.Popen([str(COMMAND), "csi", "controller", *where], stdout=out, stderr=out)
 
 
-async def story(plane: ControlPlane, folder: Path) -> None:
+async def scenario(plane: ControlPlane, folder: Path) -> None:
     simulator, config = await open_estate(folder)
     path, log = folder / "csi.sock", folder / "driver.log"
     account = plane.kubeconfig_for(ACCOUNT)
@@ -345,7 +345,7 @@ async def story(plane: ControlPlane, folder: Path) -> None:
         await world.prepare()
         await until_answers(path, driver, log)
         world.start_sidecars(str(path), account)
-        await lives(world)
+        await process_runs(world)
         await world.room_is_told()
         await no_secret_inside(world)
         driver.terminate()
@@ -357,7 +357,7 @@ async def story(plane: ControlPlane, folder: Path) -> None:
         await simulator.stop()
 
 
-async def lives(world: World) -> None:
+async def process_runs(world: World) -> None:
     attacher = None
     if shutil.which("csi-attacher") is None:
         attacher = asyncio.create_task(world.attach_forever())
@@ -368,7 +368,7 @@ async def lives(world: World) -> None:
     ]
     await asyncio.gather(*each)
     await world.until("/api/v1/persistentvolumes", lambda page: not page["items"])
-    copies = f"{SNAPSHOTS}/volumesnapshotcontents"  # which go after the snapshots
+    copies = f"{SNAPSHOTS}/volumesnapshotcontents"  # deleted after the snapshots
     await world.until(copies, lambda page: not page["items"])
     left = {(r, s): world.volumes(s, r) for r, s in CLASSES if world.volumes(s, r)}
     assert left == {}
@@ -377,6 +377,6 @@ async def lives(world: World) -> None:
         await asyncio.wait([attacher])
 
 
-def test_volumes_live_under_genuine_sidecars(own_genuine: ControlPlane, tmp_path: Path) -> None:
+def test_volumes_work_with_upstream_sidecars(own_genuine: ControlPlane, tmp_path: Path) -> None:
     require("csi-provisioner", "csi-resizer", "csi-snapshotter", "snapshot-controller")
-    asyncio.run(story(own_genuine, tmp_path))
+    asyncio.run(scenario(own_genuine, tmp_path))

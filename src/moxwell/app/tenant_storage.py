@@ -1,17 +1,16 @@
 """
-Storage for tenants, from outside: the driver's controller runs here, with a client of the tenant.
+Run the CSI controller for tenant clusters in this process, with a client of each tenant's API.
 
-In: the tenant's runtime and the regions. Out: a CSIDriver, a StorageClass for each storage that a
-node of the tenant can reach, and loops that turn claims into Proxmox disks. The tenant holds no
-Proxmox credential. The surprise: the index of who holds which disk and the queues of guests are
-shared by all tenants of this process, as they are about Proxmox and not about a tenant.
+A tenant gets a CSIDriver, StorageClasses and the controllers that turn claims into Proxmox disks,
+but no Proxmox credentials. The attachment index and the guest queues are shared by all tenants,
+because they describe Proxmox.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from moxwell.app.storage_classes import Classes
 from moxwell.clock import Clock
+from moxwell.controllers.tenancy.storage_classes import controller as storage_classes
 from moxwell.csi import driver as drivers
 from moxwell.csi import inprocess
 from moxwell.csi.attach_queue import GuestQueues
@@ -30,8 +29,8 @@ from moxwell.runtime.reconciler import Controller as Loop
 JOURNAL_NAMESPACE = "kube-system"
 
 
-class InProcess:
-    """The driver as the stand-ins see it."""
+class InProcessPlugin:
+    """The driver as a volume plugin of the embedded controller manager, without gRPC."""
 
     def __init__(self, driver: Driver) -> None:
         self.name = driver.settings.name
@@ -104,14 +103,14 @@ class InProcess:
 
 
 class TenantStorage:
-    """Adds storage to tenants; one for the process."""
+    """Adds storage to tenant runtimes; one object per process."""
 
     def __init__(self, regions: Regions, clock: Clock) -> None:
         self._regions, self._clock = regions, clock
         self._attachments, self._queues = AttachmentIndex(), GuestQueues(clock)
 
     def driver(self, runtime: Runtime) -> Driver:
-        """A driver that speaks to one tenant's API."""
+        """A driver that uses the API of one tenant."""
         name = drivers.NAME
         made = drivers.assemble(
             self._regions,
@@ -122,12 +121,14 @@ class TenantStorage:
         return replace(made, attachments=self._attachments, queues=self._queues)
 
     def add(self, runtime: Runtime, *, binding: bool = True) -> None:
-        """All a tenant needs to have volumes; no ``binding`` where genuine controllers bind."""
+        """Add the storage controllers; ``binding`` is False where kube-controller-manager binds."""
         driver, manager = self.driver(runtime), runtime.manager
         if binding:
             setup.add_binding(runtime)
-        setup.add_sidecars(runtime, self._clock, InProcess(driver))
-        classes = Classes(runtime.kube, self._regions, driver.settings.name)
-        manager.add(Loop(name="upstream.storageclass", reconciler=classes))
+        setup.add_sidecars(runtime, self._clock, InProcessPlugin(driver))
+        classes = storage_classes.StorageClassReconciler(
+            runtime.kube, self._regions, driver.settings.name
+        )
+        manager.add(Loop(name=storage_classes.NAME, reconciler=classes, per_shard=1))
         if driver.persistent_volumes.recorder is not None:
             manager.add_loop("csi.events", driver.persistent_volumes.recorder.run)

@@ -1,4 +1,4 @@
-"""``moxwell csi controller`` and ``moxwell csi node``: the driver's two programs."""
+"""``moxwell csi controller`` and ``moxwell csi node``: run the CSI driver."""
 
 import os
 from collections.abc import Coroutine
@@ -10,32 +10,37 @@ import typer
 app = typer.Typer(no_args_is_help=True)
 NAME = "csi.moxwell.dev"
 ADDRESS = typer.Option(
-    "unix:///csi/csi.sock", "--csi-address", envvar="CSI_ENDPOINT", help="Socket."
+    "unix:///csi/csi.sock", "--csi-address", envvar="CSI_ENDPOINT", help="Unix socket to serve on."
 )
 METRICS = typer.Option(
-    "", "--metrics-address", help="host:port of /metrics, /healthz and /readyz; none if empty."
+    "", "--metrics-address", help="host:port for /metrics, /healthz and /readyz; empty: disabled."
 )
-STANDALONE = typer.Option(False, "--standalone", help="Without Kubernetes.")
+STANDALONE = typer.Option(False, "--standalone", help="Run without a Kubernetes API.")
 
 
 @app.command()
 def controller(
     config: Path = typer.Option(
-        ..., "--cloud-config", "--config", help="File with the regions (clusters: [...])."
+        ...,
+        "--cloud-config",
+        "--config",
+        help="File with the regions (clusters: [...]).",
     ),
     address: str = ADDRESS,
     name: str = typer.Option(
-        NAME, "--driver-name", help="csi.proxmox.sinextra.dev serves existing volumes."
+        NAME,
+        "--driver-name",
+        help="Name of the driver; csi.proxmox.sinextra.dev serves volumes of proxmox-csi-plugin.",
     ),
     kubeconfig: Path | None = typer.Option(
-        None, help="Of the cluster that is served: a tenant's, from outside. Default: the pod's."
+        None, help="Kubeconfig of the served cluster; default: the service account of the pod."
     ),
-    namespace: str = typer.Option("kube-system", help="Where the driver keeps its book."),
+    namespace: str = typer.Option("kube-system", help="Namespace of the driver's journal."),
     standalone: bool = STANDALONE,
-    journal: Path | None = typer.Option(None, help="The book as a file, with --standalone."),
+    journal: Path | None = typer.Option(None, help="File for the journal, with --standalone."),
     metrics: str = METRICS,
 ) -> None:
-    """Serve the Identity and Controller services, beside the usual sidecars."""
+    """Serve the CSI Identity and Controller services for the CSI sidecars."""
     from moxwell.cli.volume import connected
     from moxwell.csi.main import ControllerOptions, run_controller
 
@@ -55,15 +60,17 @@ def controller(
 def node(
     name: str = typer.Option(..., "--node-id", envvar="NODE_NAME", help="Name of the Node."),
     address: str = ADDRESS,
-    driver: str = typer.Option(NAME, "--driver-name", help="As the controller's."),
-    kubeconfig: Path | None = typer.Option(None, help="Default: that of the pod."),
+    driver: str = typer.Option(NAME, "--driver-name", help="Name of the CSI driver."),
+    kubeconfig: Path | None = typer.Option(
+        None, help="Kubeconfig; default: the service account of the pod."
+    ),
     standalone: bool = STANDALONE,
-    region: str = typer.Option("", help="Of this node, with --standalone."),
-    zone: str = typer.Option("", help="Of this node, with --standalone."),
+    region: str = typer.Option("", help="Region of this node, with --standalone."),
+    zone: str = typer.Option("", help="Zone of this node, with --standalone."),
     metrics: str = METRICS,
     sysfs: Path = typer.Option(Path("/sys"), hidden=True),
 ) -> None:
-    """Serve the Identity and Node services, on every node."""
+    """Serve the CSI Identity and Node services on a node."""
     from moxwell.cli.volume import connected
     from moxwell.csi.main import NodeOptions, run_node
 
@@ -82,7 +89,7 @@ def node(
 
 
 def _serve(work: Coroutine[Any, Any, None]) -> None:
-    """Until a signal comes; what goes wrong ends as one sentence."""
+    """Run until a signal arrives; an error of ours is raised without its exception group."""
     import asyncio
 
     from moxwell.csi.endpoint import run_until_signal
@@ -100,7 +107,7 @@ def _serve(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _first(group: BaseException) -> BaseException:
-    """The first of those that were raised together."""
+    """The first exception of a group."""
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]
     return group

@@ -1,8 +1,8 @@
 """
-``moxwell volume``: what volumes there are, and moving one to another host.
+``moxwell volume``: list, migrate and delete volumes of the CSI driver.
 
-Two ways in. Beside a running instance nothing need be said: its regions and the tenants' own
-kubeconfigs are known. Elsewhere ``--config`` names the regions and ``--kubeconfig`` the cluster.
+With a running instance of Moxwell its regions and the kubeconfigs of its tenant clusters are used.
+Otherwise ``--config`` names the regions and ``--kubeconfig`` the cluster.
 """
 
 import base64
@@ -25,25 +25,24 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 Config = Annotated[
     Path | None,
-    typer.Option("--config", help="Regions (YAML), where no instance of Moxwell runs."),
+    typer.Option("--config", help="File with the regions (YAML), if no instance is running."),
 ]
 Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="With --config; default: the usual places.")
+    Path | None,
+    typer.Option("--kubeconfig", help="Kubeconfig, with --config; default: as kubectl."),
 ]
-Cluster = Annotated[
-    str, typer.Option("--cluster", help="Tenant cluster, as name or namespace/name.")
-]
-DriverName = Annotated[str, typer.Option("--driver-name", help="Whose volumes.")]
+Cluster = Annotated[str, typer.Option("--cluster", help="Tenant cluster: name or namespace/name.")]
+DriverName = Annotated[str, typer.Option("--driver-name", help="Name of the CSI driver.")]
 Instance = Annotated[
-    str, typer.Option("--name", "-n", envvar="MOXWELL_NAME", help="Which instance of Moxwell.")
+    str, typer.Option("--name", "-n", envvar="MOXWELL_NAME", help="Name of the instance.")
 ]
-Format = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 NAME, INSTANCE = "csi.moxwell.dev", "lab"
 
 
 @asynccontextmanager
 async def connected(file: Path | None) -> "AsyncIterator[Kube]":
-    """A client by a kubeconfig, the pod's account, or the usual places."""
+    """A client from a kubeconfig file, the pod's service account or the default kubeconfig."""
     from moxwell.clock import SystemClock
     from moxwell.kube import kubeconfig
     from moxwell.kube.client import Kube
@@ -59,8 +58,8 @@ async def connected(file: Path | None) -> "AsyncIterator[Kube]":
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where volumes are looked for: regions, and clusters by name."""
+class VolumeScope:
+    """The regions and, by name, the clusters whose volumes a command handles."""
 
     regions: "tuple[RegionConfig, ...]"
     clusters: "dict[str, Kube]"
@@ -68,27 +67,27 @@ class Place:
 
 
 @asynccontextmanager
-async def _place(
+async def _open_scope(
     config: Path | None, kubeconfig: Path | None, cluster: str, instance: str
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[VolumeScope]:
     from moxwell.pve.config import load
 
     async with AsyncExitStack() as stack:
         if config is not None:
             regions = load(config)
             kube = await stack.enter_async_context(connected(kubeconfig))
-            yield Place(regions, {"": kube}, _text(config))
+            yield VolumeScope(regions, {"": kube}, _text(config))
             return
         if kubeconfig is not None:
             raise typer.BadParameter("--kubeconfig needs --config, which names the regions")
-        yield await _instance(stack, cluster, instance)
+        yield await _instance_scope(stack, cluster, instance)
 
 
 def _text(file: Path) -> str:
     return file.read_text()
 
 
-async def _instance(stack: AsyncExitStack, cluster: str, instance: str) -> Place:
+async def _instance_scope(stack: AsyncExitStack, cluster: str, instance: str) -> VolumeScope:
     from moxwell.api.cozystack import Kubernetes
     from moxwell.app.region_access import region_configs
     from moxwell.cli import connect
@@ -102,13 +101,13 @@ async def _instance(stack: AsyncExitStack, cluster: str, instance: str) -> Place
         from moxwell.errors import Missing
 
         known = ", ".join(name for _, name in keys) or "none"
-        raise Missing(f"there is no cluster {cluster!r}; there are: {known}")
+        raise Missing(f"cluster {cluster!r} does not exist; existing clusters: {known}")
     clients = {}
     for namespace, name in chosen:
         client = await _tenant(stack, kube, namespace, name)
         if client is not None:
             clients[name] = client
-    return Place(regions, clients)
+    return VolumeScope(regions, clients)
 
 
 async def _tenant(stack: AsyncExitStack, kube: "Kube", namespace: str, name: str) -> "Kube | None":
@@ -120,14 +119,14 @@ async def _tenant(stack: AsyncExitStack, kube: "Kube", namespace: str, name: str
 
     secret = await kube.find(SECRETS, f"{name}-kubeconfig", namespace)
     if secret is None:
-        return None  # its control plane is starting, so it has no volumes
+        return None  # the control plane is starting and has no volumes yet
     text = base64.b64decode(secret["data"]["value"])
     access = kubeconfig.parse(text).access(SystemClock(), os.environ)
     return Kube(await stack.enter_async_context(KubeTransport(access)))
 
 
 @asynccontextmanager
-async def _driver(place: Place, name: str, kube: "Kube | None") -> "AsyncIterator[Driver]":
+async def _driver(scope: VolumeScope, name: str, kube: "Kube | None") -> "AsyncIterator[Driver]":
     import asyncio
 
     from moxwell.clock import SystemClock
@@ -137,13 +136,13 @@ async def _driver(place: Place, name: str, kube: "Kube | None") -> "AsyncIterato
     from moxwell.pve.regions import Regions
 
     clock = SystemClock()
-    regions = Regions(place.regions, clock)
-    settings = settings_of(place.text, name)
+    regions = Regions(scope.regions, clock)
+    settings = settings_of(scope.text, name)
     journal = ConfigMapJournal(kube, "kube-system", name) if kube is not None else None
-    made = drivers.assemble(regions, clock, settings=settings, kube=kube, journal=journal)
+    csi_driver = drivers.assemble(regions, clock, settings=settings, kube=kube, journal=journal)
     runner = asyncio.create_task(regions.run())
     try:
-        yield made
+        yield csi_driver
     finally:
         runner.cancel()
         await asyncio.wait([runner])
@@ -158,26 +157,28 @@ def list_(
     name: Instance = INSTANCE,
     output: Format = Output.TABLE,
 ) -> None:
-    """Every disk of the driver, who has it, and which claim it belongs to."""
+    """List the volumes of the CSI driver with their nodes and claims."""
     import asyncio
 
     async def run() -> list[dict[str, Any]]:
-        async with _place(config, kubeconfig, cluster, name) as place:
-            first = next(iter(place.clusters.values()), None)
-            async with _driver(place, driver, first) as made:
-                return await _rows(made, place, driver, only=bool(cluster))
+        async with _open_scope(config, kubeconfig, cluster, name) as scope:
+            any_cluster = next(iter(scope.clusters.values()), None)
+            async with _driver(scope, driver, any_cluster) as csi_driver:
+                return await _rows(csi_driver, scope, driver, only=bool(cluster))
 
     _quiet()
     rows = asyncio.run(run())
     show(rows, ("volume", "size", "node", "cluster", "claim", "state"), output)
 
 
-async def _rows(driver: "Driver", place: Place, name: str, *, only: bool) -> list[dict[str, Any]]:
-    """``only``: leave out what the chosen cluster does not know."""
+async def _rows(
+    driver: "Driver", scope: VolumeScope, name: str, *, only: bool
+) -> list[dict[str, Any]]:
+    """The table rows; ``only`` skips volumes without a PersistentVolume in the chosen cluster."""
     from moxwell.csi import listing
 
     known: dict[str, tuple[str, dict[str, Any]]] = {}
-    for cluster, kube in place.clusters.items():
+    for cluster, kube in scope.clusters.items():
         known |= {handle: (cluster, pv) for handle, pv in (await _volumes(kube, name)).items()}
     rows = []
     for disk, node in await listing.list_volumes(driver):
@@ -201,12 +202,12 @@ async def _rows(driver: "Driver", place: Place, name: str, *, only: bool) -> lis
 
 def _state(node: str, pv: dict[str, Any] | None) -> str:
     if pv is None:
-        return "attached, unknown to Kubernetes" if node else "unknown to Kubernetes"
+        return "attached, no PersistentVolume" if node else "no PersistentVolume"
     return "attached" if node else str((pv.get("status") or {}).get("phase") or "free").lower()
 
 
 async def _volumes(kube: "Kube", driver: str) -> dict[str, dict[str, Any]]:
-    """PersistentVolumes of the driver, by handle."""
+    """The PersistentVolumes of the driver by volume handle."""
     from moxwell.csi.pvc import VOLUMES
 
     rows = ((pv, pv["spec"].get("csi") or {}) for pv in (await kube.list(VOLUMES)).items)
@@ -215,29 +216,33 @@ async def _volumes(kube: "Kube", driver: str) -> dict[str, dict[str, Any]]:
 
 @app.command()
 def migrate(
-    claim: Annotated[str, typer.Argument(help="The PersistentVolumeClaim.")],
-    host: Annotated[str, typer.Argument(help="The Proxmox host to move its disk to.")],
-    namespace: Annotated[str, typer.Option("--namespace", help="Of the claim.")] = "default",
+    claim: Annotated[str, typer.Argument(help="Name of the PersistentVolumeClaim.")],
+    host: Annotated[str, typer.Argument(help="Proxmox host to migrate the disk to.")],
+    namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the claim.")] = (
+        "default"
+    ),
     cluster: Cluster = "",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     driver: DriverName = NAME,
     name: Instance = INSTANCE,
     wait: Annotated[
-        int, typer.Option("--wait", min=0, help="Seconds to wait until it is detached.")
+        int, typer.Option("--wait", min=0, help="Seconds to wait until the volume is detached.")
     ] = 60,
 ) -> None:
-    """Move a local volume to another host; run it again if it was interrupted."""
+    """Migrate a local volume to another host; an interrupted migration can be run again."""
     import asyncio
 
     from moxwell.csi.migrate import Migration
+    from moxwell.pve.audit import acting
 
     async def run() -> str:
-        async with _place(config, kubeconfig, cluster, name) as place:
-            kube = _single(place)
+        async with _open_scope(config, kubeconfig, cluster, name) as scope:
+            kube = _only_cluster(scope)
             await _wait_detached(kube, namespace, claim, wait)
-            async with _driver(place, driver, kube) as made:
-                return await Migration(made, kube, typer.echo).run(namespace, claim, host)
+            async with _driver(scope, driver, kube) as csi_driver:
+                with acting("cli volume migrate", f"{namespace}/{claim}"):
+                    return await Migration(csi_driver, kube, typer.echo).run(namespace, claim, host)
 
     _quiet()
     typer.echo(f"{namespace}/{claim} is now {asyncio.run(run())}")
@@ -245,59 +250,62 @@ def migrate(
 
 @app.command()
 def delete(
-    volume: Annotated[str, typer.Argument(help="The disk, as `volume list` shows it.")],
+    volume: Annotated[str, typer.Argument(help="Volume id, as `volume list` shows it.")],
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     driver: DriverName = NAME,
     name: Instance = INSTANCE,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Destroy a disk that no cluster knows any more, such as one whose cluster was deleted."""
+    """Delete a volume without PersistentVolume, for example one of a deleted cluster."""
     import asyncio
 
+    from moxwell.pve.audit import acting
+
     async def run() -> None:
-        async with _place(config, kubeconfig, "", name) as place:
-            await _refuse_known(place, driver, volume)
-            first = next(iter(place.clusters.values()), None)
-            async with _driver(place, driver, first) as made:
-                await _destroy(made, volume)
+        async with _open_scope(config, kubeconfig, "", name) as scope:
+            await _refuse_if_used(scope, driver, volume)
+            any_cluster = next(iter(scope.clusters.values()), None)
+            async with _driver(scope, driver, any_cluster) as csi_driver:
+                with acting("cli volume delete", volume):
+                    await _delete_volume(csi_driver, volume)
 
     _quiet()
     if not yes:
-        typer.confirm(f"Destroy {volume} and all data on it?", abort=True)
+        typer.confirm(f"Delete {volume} and all its data?", abort=True)
     asyncio.run(run())
-    typer.echo(f"{volume} is gone")
+    typer.echo(f"{volume} deleted")
 
 
-async def _refuse_known(place: Place, driver: str, volume: str) -> None:
+async def _refuse_if_used(scope: VolumeScope, driver: str, volume: str) -> None:
     from moxwell.csi.errors import FailedPrecondition
 
-    for cluster, kube in place.clusters.items():
+    for cluster, kube in scope.clusters.items():
         pv = (await _volumes(kube, driver)).get(volume)
         if pv is not None:
             ref = pv["spec"].get("claimRef") or {}
             claim = f"claim {ref.get('namespace')}/{ref.get('name')}" if ref else "no claim"
             raise FailedPrecondition(
-                f"cluster {cluster or 'there'} knows it as {pv['metadata']['name']} ({claim}): "
-                "delete it there"
+                f"PersistentVolume {pv['metadata']['name']} ({claim}) of cluster "
+                f"{cluster or 'in --kubeconfig'} uses {volume}: delete it there"
             )
 
 
-async def _destroy(driver: "Driver", volume: str) -> None:
+async def _delete_volume(driver: "Driver", volume: str) -> None:
     from moxwell.csi import create, listing
     from moxwell.errors import Missing
 
     if volume not in {str(disk.id) for disk, _ in await listing.list_volumes(driver)}:
-        raise Missing(f"there is no volume {volume!r}: `moxwell volume list` shows them")
+        raise Missing(f"volume {volume!r} does not exist; see `moxwell volume list`")
     await create.delete(driver, volume)
 
 
 async def _wait_detached(kube: "Kube", namespace: str, name: str, seconds: int) -> None:
-    """Until Kubernetes has taken the volume off its last node, or the time is up."""
+    """Wait until no VolumeAttachment uses the volume, or the time is over."""
     from moxwell.clock import SystemClock
     from moxwell.csi.pvc import ATTACHMENTS, CLAIMS
 
-    clock, said = SystemClock(), ""
+    clock, printed = SystemClock(), ""
     claim = await kube.get(CLAIMS, name, namespace)
     end = clock.monotonic() + seconds
     while clock.monotonic() < end:
@@ -305,10 +313,10 @@ async def _wait_detached(kube: "Kube", namespace: str, name: str, seconds: int) 
         own = [r for r in rows if _volume_of(r) == claim["spec"].get("volumeName")]
         if not own:
             return
-        text = f"waiting until {own[0]['spec']['nodeName']} has let go of it"
-        if text != said:
+        text = f"waiting until the volume is detached from {own[0]['spec']['nodeName']}"
+        if text != printed:
             typer.echo(text)
-        said = text
+        printed = text
         await clock.sleep(1)
 
 
@@ -318,14 +326,14 @@ def _volume_of(attachment: dict[str, Any]) -> str | None:
 
 
 def _quiet() -> None:
-    """A person reads this; the log is for programs that run on."""
+    """Log only warnings, for interactive use."""
     from moxwell.runtime import log
 
     log.configure(form="console", level="warning")
 
 
-def _single(place: Place) -> "Kube":
-    if len(place.clusters) != 1:
-        known = ", ".join(sorted(place.clusters)) or "none is ready"
-        raise typer.BadParameter(f"say which cluster with --cluster: {known}")
-    return next(iter(place.clusters.values()))
+def _only_cluster(scope: VolumeScope) -> "Kube":
+    if len(scope.clusters) != 1:
+        known = ", ".join(sorted(scope.clusters)) or "none is ready"
+        raise typer.BadParameter(f"choose a cluster with --cluster: {known}")
+    return next(iter(scope.clusters.values()))

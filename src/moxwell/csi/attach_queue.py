@@ -125,7 +125,7 @@ class GuestQueue:
     async def _locate_guest(self) -> None:
         """Find the new host of the guest; raises NodeNotFound if it was deleted."""
         if await self._region.inventory.is_gone(self._vmid):
-            self._region.inventory.learn_gone(self._vmid)
+            self._region.inventory.learn_destroyed(self._vmid)
             raise NodeNotFound(f"guest {self._vmid} does not exist in region {self._region.name}")
         await self._region.inventory.refresh()
 
@@ -202,7 +202,7 @@ class GuestQueue:
     async def _revert(self, plan: AttachPlan) -> None:
         rows = await self._region.reader.qemu.pending(self._host(), self._vmid)
         planned = {*plan.slots.values()} - {""}
-        pending = tuple(sorted(row.key for row in rows if row.waits and row.key in planned))
+        pending = tuple(sorted(row.key for row in rows if row.is_pending and row.key in planned))
         if pending:
             log.info("pending changes reverted", vmid=self._vmid, slots=pending)
             step = steps.RevertDisks(

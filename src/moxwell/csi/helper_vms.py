@@ -176,7 +176,7 @@ class HelperVMs:
                     pass
             await region.inventory.refresh()
         if await region.inventory.is_gone(vmid):
-            region.inventory.learn_gone(vmid)
+            region.inventory.learn_destroyed(vmid)
             return None
         raise OperationPending(f"guest {vmid} is being created or migrated")
 
@@ -316,7 +316,7 @@ class HelperVMs:
             await steps.run(region, steps.DestroyHelperVM(vm=ref))
         except Missing:
             pass
-        region.inventory.learn_gone(vm.vmid)
+        region.inventory.learn_destroyed(vm.vmid)
 
 
 def guest_name(text: str) -> str:

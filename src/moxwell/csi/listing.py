@@ -141,7 +141,7 @@ async def health(driver: Driver, volume: VolumeId) -> list[tuple[str, str]]:
     region = await driver.region(volume.region)
     up = region.inventory.hosts.get(volume.host)
     if volume.host and (up is None or not up.online):
-        return [("HostOffline", f"host {volume.host} of region {region.name} is offline")]
+        return [("HostDown", f"host {volume.host} of region {region.name} is offline")]
     if not locations_in(region, volume.storage, [volume.host] if volume.host else None):
         return [("StorageUnavailable", f"no online host has storage {volume.storage}")]
     await driver.read_disk(region, volume)

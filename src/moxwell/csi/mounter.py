@@ -33,10 +33,10 @@ MKFS = {  # no discard, which would erase the format marker
 }
 
 
-class ProgramFailed(Retryable):
+class CommandFailed(Retryable):
     """A program exited with an error."""
 
-    reason = "ProgramFailed"
+    reason = "CommandFailed"
 
 
 class WrongKey(Denied):
@@ -45,10 +45,10 @@ class WrongKey(Denied):
     reason = "WrongKey"
 
 
-class ProgramMissing(Unsupported):
+class CommandNotFound(Unsupported):
     """A required program is not installed."""
 
-    reason = "ProgramMissing"
+    reason = "CommandNotFound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +132,12 @@ async def run(*command: str, stdin: bytes = b"", good: Sequence[int] = (0,)) -> 
             stderr=asyncio.subprocess.PIPE,
         )
     except FileNotFoundError as error:
-        raise ProgramMissing(f"{command[0]} is not installed on the node") from error
+        raise CommandNotFound(f"{command[0]} is not installed on the node") from error
     out, err = await process.communicate(stdin)
     code = process.returncode or 0
     if code not in good:
         text = err.decode(errors="replace").strip()[-400:]
-        raise ProgramFailed(f"{command[0]} exited with code {code}: {text}")
+        raise CommandFailed(f"{command[0]} exited with code {code}: {text}")
     return code, out.decode(errors="replace")
 
 
@@ -264,7 +264,7 @@ def _on_disk(act: Callable[[str], None], device: str) -> None:
     try:
         act(device)
     except OSError as error:
-        raise ProgramFailed(f"{device} cannot be written: {error.strerror}") from error
+        raise CommandFailed(f"{device} cannot be written: {error.strerror}") from error
 
 
 def _is_blank(device: str) -> bool:

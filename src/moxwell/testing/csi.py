@@ -1,11 +1,9 @@
 """
-A driver with everything behind it, for tests: two simulated regions, guests as nodes.
+A CSI driver with two simulated regions whose guests are nodes, for tests.
 
-In: nothing, or a clock. Out: controller and node services that can be called without gRPC, on
-virtual time or real. A node's disks are what the simulator says its guest really has (live, not
-pending), each backed by a sparse file per volume, so that a wrong disk would show its wrong bytes.
-The surprise: the controller has a token with exactly the documented role, unless told otherwise;
-only ``snapshotMode: root`` needs root@pam.
+Controller and node services are called without gRPC, in virtual or real time. The disks of a node
+are those that the simulated guest has live; a sparse file per volume backs them, so a wrong disk
+has wrong content. The controller's token has exactly the documented role, unless ``as_root``.
 """
 
 import asyncio
@@ -86,7 +84,7 @@ _GUEST = """      - vmid: {vmid}
 
 
 def world_text(guests: int = 2, hosts: int = 2) -> str:
-    """Two regions, alike but for their release; guests 101, 102, … spread over the hosts."""
+    """Two regions that differ in their release; guests 101, 102, … on all hosts in turn."""
     text = "regions:"
     for region, version in (("r1", "8.4.21"), ("r2", "9.2.11")):
         rows = [f"      - {{name: {region}-h{n}, cpus: 64, memory: 512G}}" for n in range(hosts)]
@@ -99,7 +97,7 @@ def world_text(guests: int = 2, hosts: int = 2) -> str:
 
 
 class SimDisks:
-    """The disks that a simulated guest has plugged in."""
+    """The disks attached to a simulated guest."""
 
     def __init__(self, region: SimRegion, vmid: int, folder: Path, *, loops: bool = False) -> None:
         self._region, self._vmid, self._folder, self._loops = region, vmid, folder, loops
@@ -119,7 +117,7 @@ class SimDisks:
         return tuple(found)
 
     def backing(self, volid: str, size: int) -> str:
-        """The file (or loop device over it) that holds a volume's bytes."""
+        """The file, or loop device on it, with the content of a volume."""
         file = self._folder / f"{self._region.name}-{volid.replace('/', '_')}.img"
         if not file.exists() or file.stat().st_size < size:
             with file.open("ab") as disk:
@@ -144,7 +142,7 @@ class SimDisks:
 
 
 def can_mount(folder: Path) -> bool:
-    """May this process use loop devices and mount?"""
+    """Return whether this process can use loop devices and mount."""
     if os.geteuid() != 0:
         return False
     file, target = folder / "try.img", folder / "try"
@@ -156,7 +154,7 @@ def can_mount(folder: Path) -> bool:
 
 
 class CsiEnvironment:
-    """Regions, driver, controller and nodes."""
+    """Simulated regions with a driver, its controller service and node services."""
 
     def __init__(
         self, folder: Path, *, clock: Clock | None = None, guests: int = 2, hosts: int = 2
@@ -171,7 +169,7 @@ class CsiEnvironment:
         self.engine = Engine(worlds, self.clock)
         self.transports: dict[str, SimTransport] = {}
         self.as_root = False
-        self.wires: Wires | None = None  # through which the next life goes
+        self.wires: Wires | None = None  # used by the next driver process
         self._disks: list[SimDisks] = []
         self.driver: Driver
         self.controller: ControllerService
@@ -183,12 +181,12 @@ class CsiEnvironment:
         return self.world(region).guests[vmid].conf
 
     def volumes(self, storage: str, region: str = "r1") -> list[str]:
-        """Every volume of the driver on a storage, on any host."""
+        """The volumes of the driver on a storage, on any host."""
         shelves = self.world(region).storages[storage].volumes.values()
         return sorted(v.name for shelf in shelves for v in shelf.values() if "pvc" in v.name)
 
     def all_disks(self, region: str = "r1") -> list[str]:
-        """Every disk on every storage that no node's guest was born with."""
+        """All disks except those the nodes' guests were created with."""
         world = self.world(region)
         return sorted(
             f"{storage.name}:{volume.name}"
@@ -199,11 +197,11 @@ class CsiEnvironment:
         )
 
     def helper_vms(self, region: str = "r1") -> list[int]:
-        """The guests that are no nodes."""
+        """The VMIDs of guests that are not nodes."""
         return sorted(vmid for vmid in self.world(region).guests if vmid not in NODES)
 
     def content(self, volume_id: str) -> str:
-        """What is on a volume: a mark that clones and copies carry along."""
+        """The content of a volume: a text that clones and copies preserve."""
         region, host, storage, disk = volume_id.split("/", 3)
         shelves = self.world(region).storages[storage].volumes
         found = [
@@ -215,7 +213,7 @@ class CsiEnvironment:
         return found[0].content_id
 
     def write(self, volume_id: str, mark: str) -> None:
-        """Put something on a volume."""
+        """Set the content of a volume."""
         region, host, storage, disk = volume_id.split("/", 3)
         for key, shelf in self.world(region).storages[storage].volumes.items():
             if disk in shelf and (not host or key == host):
@@ -254,7 +252,7 @@ class CsiEnvironment:
         journal: VolumeJournal | None = None,
         regions: tuple[str, ...] = ("r1", "r2"),
     ) -> AsyncIterator["CsiEnvironment"]:
-        """The driver at work; several times in a row is a driver that was restarted."""
+        """Run the driver; a second call simulates a restart."""
         token = TokenAuth("csi@pve!test", SecretValue("x"))
         configs = [RegionConfig(region=r, urls=("https://x",), auth=token) for r in regions]
         made = Regions(configs, self.clock, connect=self.connect)
@@ -290,8 +288,8 @@ class CsiEnvironment:
             disks.close()
         await self.engine.close()
 
-    def holders_of(self, volid: str, region: str = "r1") -> list[int]:
-        """The guests whose configuration, live or pending, names a volume."""
+    def guests_with(self, volid: str, region: str = "r1") -> list[int]:
+        """The guests whose live or pending configuration references a volume."""
         found = []
         for guest in self.world(region).guests.values():
             named = json.dumps([guest.conf, guest.pending])

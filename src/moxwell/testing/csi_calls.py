@@ -1,9 +1,4 @@
-"""
-Calls of a CSI driver as plain words, for tests and the bench.
-
-In: a stage. Out: ids and contexts, or the error that the driver raised. The surprise: none; whoever
-wants another shape of request builds it by hand.
-"""
+"""CSI controller calls with default parameters, for tests and benchmarks."""
 
 from collections.abc import Mapping
 

@@ -1,10 +1,9 @@
 """
-Mounting without mounting: the same part played with plain files, for machines that cannot.
+A mounter that uses plain files, for machines without mount permission.
 
-In: disks that are files. Out: a table of mounts kept in memory, folders that stand for mount
-points, and the head of each file as its content: ``mkfs`` writes noise there, then a word. The
-surprise: it refuses what a kernel would refuse (a missing mount point, a wrong key, the noise in a
-new encrypted disk), so that the node service above it is tried for real.
+Mounts are kept in memory, directories are mount points, and the head of a file is its content:
+``mkfs`` writes random data and then the file system type. It refuses what a kernel refuses: a
+missing mount point, a wrong passphrase, and random data on a new encrypted disk.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from moxwell.csi import format_marker
 from moxwell.csi.devices import BlockDevice
 from moxwell.csi.errors import DeviceMismatch
 from moxwell.csi.ids import VolumeId
-from moxwell.csi.mounter import EMPTY, MountEntry, ProgramFailed, Usage, WrongKey
+from moxwell.csi.mounter import EMPTY, CommandFailed, MountEntry, Usage, WrongKey
 from moxwell.errors import Missing
 
 HEAD = 64
@@ -23,7 +22,7 @@ NOISE = "?"
 
 
 class OneDisk:
-    """A guest with one disk, a file that says a volume's WWN and serial."""
+    """A guest with one disk: a file with the WWN and serial of a volume."""
 
     def __init__(self, path: Path, volume: VolumeId) -> None:
         self.path, self._identity = path, volume.identity
@@ -36,7 +35,7 @@ class OneDisk:
 
 
 class FileMounter:
-    """A mounter of files."""
+    """Implements ``Mounter`` with files."""
 
     def __init__(self) -> None:
         self.mounts: list[MountEntry] = []
@@ -102,9 +101,9 @@ class FileMounter:
 
     async def mount(self, device: str, target: str, kind: str, options: Sequence[str]) -> None:
         if await self.probe(device) != kind:
-            raise ProgramFailed(f"mount: {device} is not {kind}")
+            raise CommandFailed(f"mount: {device} is not {kind}")
         if not _is_directory(target):
-            raise ProgramFailed(f"mount: {target} is not there")
+            raise CommandFailed(f"mount: {target} is not there")
         only = "ro" in options
         if not only and not device.startswith("/dev/mapper/"):
             self._clear(device)
@@ -113,7 +112,7 @@ class FileMounter:
 
     async def bind(self, source: str, target: str, *, read_only: bool) -> None:
         if not _is_there(target):
-            raise ProgramFailed(f"mount: {target} is not there")
+            raise CommandFailed(f"mount: {target} is not there")
         over = next((m for m in self.mounts if m.target == source), None)
         number = over.device if over else await self.number(source)
         self.mounts.append(MountEntry(number, "/", target, read_only, source))
@@ -121,7 +120,7 @@ class FileMounter:
     async def unmount(self, target: str) -> None:
         found = next((m for m in reversed(self.mounts) if m.target == target), None)
         if found is None:
-            raise ProgramFailed(f"umount: {target} is not mounted")
+            raise CommandFailed(f"umount: {target} is not mounted")
         self.mounts.remove(found)
 
     async def grow(self, device: str, target: str, kind: str) -> None:
@@ -164,7 +163,7 @@ class FileMounter:
 
     async def grow_luks(self, name: str, key: bytes) -> None:
         if name not in self._open:
-            raise ProgramFailed(f"cryptsetup: {name} is not active")
+            raise CommandFailed(f"cryptsetup: {name} is not active")
 
 
 def _is_directory(path: str) -> bool:

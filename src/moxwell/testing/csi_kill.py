@@ -1,13 +1,11 @@
 """
-Killing a CSI controller after every single effect of a call, or losing every single answer.
+Runs CSI calls with the controller killed, or a response lost, after every single write.
 
-A story has four parts: ``prepare`` (undisturbed), ``act`` (the call under test, which an
-orchestrator repeats until it succeeds), ``check`` (what must be true then), and ``undo`` (all that
-was made is taken away again, after which nothing may be left). ``after_each_effect`` tells it
-undisturbed and counts the writes to Proxmox and to the driver's book; then once for each write with
-the controller killed right after it, once for each write with its answer lost, once with a kill
-after every one, and once for each write with the orchestrator giving up: it goes on to ``undo``.
-The surprise: the server always finishes what it was told, as Proxmox does when a client dies.
+A scenario has the phases ``prepare``, ``act`` (the call under test, repeated until it succeeds),
+``check`` and ``undo``, after which nothing may be left. ``after_each_effect`` runs it without
+interruption and counts the writes to Proxmox and to the journal. Then it runs it per write with a
+kill after that write, with the response of that write lost, and with the orchestrator giving up;
+and once with a kill after every write. The server always finishes a request, as Proxmox does.
 """
 
 import asyncio
@@ -28,39 +26,39 @@ TRIES, PAUSE_SECONDS = 40, 5.0
 
 
 @dataclass
-class Play:
-    """What one telling of a story knows: the stage, and whatever the story keeps."""
+class ScenarioRun:
+    """The environment of one run and the objects that the scenario created."""
 
-    stage: CsiEnvironment
-    kept: dict[str, Any] = field(default_factory=dict)
+    env: CsiEnvironment
+    objects: dict[str, Any] = field(default_factory=dict)
 
     @property
     def control(self) -> ControllerService:
-        return self.stage.controller
+        return self.env.controller
 
 
-Part = Callable[[Play], Awaitable[None]]
-Wired = Callable[[], Wires]
+Phase = Callable[[ScenarioRun], Awaitable[None]]
+MakeWires = Callable[[], Wires]
 
 
 @dataclass(frozen=True)
-class Story:
-    """See the module's text. ``retreat`` is what an orchestrator does that gives up before undo."""
+class Scenario:
+    """The phases of a scenario; ``give_up`` replaces ``act`` when the orchestrator gives up."""
 
-    prepare: Part
-    act: Part
-    check: Part
-    undo: Part
-    retreat: Part | None = None
+    prepare: Phase
+    act: Phase
+    check: Phase
+    undo: Phase
+    give_up: Phase | None = None
     root: bool = False
 
 
-JOURNAL = "book"
-_LOST = Unreachable("the book did not answer")
+JOURNAL = "journal"
+_LOST = Unreachable("the journal is unreachable")
 
 
 class KilledJournal:
-    """A book whose writes are effects too."""
+    """A journal whose writes count as effects."""
 
     def __init__(self, file: Path, wires: Wires) -> None:
         self._inner, self._wires = MemoryJournal(file), wires
@@ -78,22 +76,24 @@ class KilledJournal:
             await self._wires.effect(JOURNAL, act, refused=lambda _: False, lost=_LOST)
 
 
-async def repeat(part: Part, play: Play) -> None:
-    """As an orchestrator does: until it succeeds."""
+async def repeat(phase: Phase, run: ScenarioRun) -> None:
+    """Repeat a phase until it succeeds, as an orchestrator does."""
     for attempt in range(TRIES):
         try:
-            return await part(play)
+            return await phase(run)
         except MoxwellError as error:
             last = error
         await asyncio.sleep(PAUSE_SECONDS * min(attempt + 1, 6))
     raise AssertionError(f"never succeeded: {last}") from last
 
 
-async def _life(play: Play, file: Path, wires: Wires, part: Part, *, again: bool) -> bool:
-    """One life of a controller; whether the part came to its end in it."""
-    play.stage.wires = wires
-    async with play.stage.running(journal=KilledJournal(file, wires), regions=("r1",)):
-        doing = asyncio.create_task(_once(part, play) if not again else repeat(part, play))
+async def _process_run(
+    run: ScenarioRun, file: Path, wires: Wires, phase: Phase, *, again: bool
+) -> bool:
+    """Run a phase in one driver process; returns whether it ended before a kill."""
+    run.env.wires = wires
+    async with run.env.running(journal=KilledJournal(file, wires), regions=("r1",)):
+        doing = asyncio.create_task(_once(phase, run) if not again else repeat(phase, run))
         killed = asyncio.create_task(wires.killed.wait())
         await asyncio.wait({doing, killed}, return_when=asyncio.FIRST_COMPLETED)
         ended = doing.done() and not wires.killed.is_set()
@@ -103,58 +103,62 @@ async def _life(play: Play, file: Path, wires: Wires, part: Part, *, again: bool
         if ended and (error := doing.exception()) is not None:
             raise error
     await wires.served()
-    check_masters(play.stage)
+    check_single_attachment(run.env)
     return ended
 
 
-def check_masters(stage: CsiEnvironment) -> None:
-    """No disk has two masters, at any moment; carriers never run and do not count."""
-    masters: dict[str, int] = {}
-    for guest in stage.world().guests.values():
+def check_single_attachment(env: CsiEnvironment) -> None:
+    """Assert that no disk is attached to two nodes and no helper VM runs."""
+    attached_to: dict[str, int] = {}
+    for guest in env.world().guests.values():
         if guest.vmid not in NODES:
             assert not guest.running
             continue
         for key, text in (guest.conf | guest.pending).items():
             if key.startswith("scsi") and ":" in str(text):
                 volid = str(text).partition(",")[0]
-                assert masters.setdefault(volid, guest.vmid) == guest.vmid, volid
+                assert attached_to.setdefault(volid, guest.vmid) == guest.vmid, volid
 
 
-async def _once(part: Part, play: Play) -> None:
-    await part(play)
+async def _once(phase: Phase, run: ScenarioRun) -> None:
+    await phase(run)
 
 
-async def tell(
-    folder: Path, story: Story, lives: tuple[Wired, ...] = (), *, gives_up: bool = False
+async def run_once(
+    folder: Path,
+    scenario: Scenario,
+    process_runs: tuple[MakeWires, ...] = (),
+    *,
+    gives_up: bool = False,
 ) -> list[str]:
-    """One telling; answers the effects of the undisturbed act."""
-    play, file = Play(CsiEnvironment(folder)), folder / "book.json"
-    play.stage.as_root = story.root
-    await _life(play, file, Wires(), story.prepare, again=False)
+    """Run a scenario once; returns the effects of the last ``act``."""
+    run, file = ScenarioRun(CsiEnvironment(folder)), folder / "journal.json"
+    run.env.as_root = scenario.root
+    await _process_run(run, file, Wires(), scenario.prepare, again=False)
     last = Wires()
-    for wires in (*(make() for make in lives), last):
-        if await _life(play, file, wires, story.act, again=True):
+    for wires in (*(make() for make in process_runs), last):
+        if await _process_run(run, file, wires, scenario.act, again=True):
             break
         if gives_up:
             break
-    if gives_up and story.retreat is not None:
-        await _life(play, file, Wires(), story.retreat, again=True)
+    if gives_up and scenario.give_up is not None:
+        await _process_run(run, file, Wires(), scenario.give_up, again=True)
     else:
-        await _life(play, file, Wires(), story.act, again=True)  # and once more
+        await _process_run(run, file, Wires(), scenario.act, again=True)  # a repeated call succeeds
         await asyncio.sleep(120)
-        await _life(play, file, Wires(), story.check, again=False)
-    await _life(play, file, Wires(), story.undo, again=True)
+        await _process_run(run, file, Wires(), scenario.check, again=False)
+    await _process_run(run, file, Wires(), scenario.undo, again=True)
     await asyncio.sleep(120)
-    check_clean(play.stage, MemoryJournal(file))
-    await play.stage.close()
+    check_nothing_left(run.env, MemoryJournal(file))
+    await run.env.close()
     return last.effects
 
 
-def check_clean(stage: CsiEnvironment, journal: MemoryJournal) -> None:
-    """Nothing is left of anything."""
-    world = stage.world()
-    assert stage.all_disks() == []
-    assert stage.helper_vms() == []
+def check_nothing_left(env: CsiEnvironment, journal: MemoryJournal) -> None:
+    """Assert that no disk, helper VM, job, task, attachment or journal entry is left."""
+    world = env.world()
+    assert env.all_disks() == []
+    assert env.helper_vms() == []
     assert world.replication == {}
     assert [t.type for t in world.tasks.values() if t.running] == []
     for guest in world.guests.values():
@@ -166,20 +170,22 @@ def check_clean(stage: CsiEnvironment, journal: MemoryJournal) -> None:
     assert journal.keys() == []
 
 
-def after_each_effect(folder: Path, story: Story) -> list[str]:
-    """Every telling; answers the effects of the undisturbed one."""
-    plain = run_virtual(tell(_fresh(folder, "plain"), story))
+def after_each_effect(folder: Path, scenario: Scenario) -> list[str]:
+    """Run a scenario with all interruptions; returns the effects of the plain run."""
+    plain = run_virtual(run_once(_fresh(folder, "plain"), scenario))
     for number in range(1, len(plain) + 1):
         for what in ("kill", "lost", "give-up"):
-            if what == "give-up" and story.retreat is None:
+            if what == "give-up" and scenario.give_up is None:
                 continue
-            wired = late(what, number)
-            telling = tell(
-                _fresh(folder, f"{what}-{number}"), story, (wired,), gives_up=what == "give-up"
+            wired = interrupted(what, number)
+            execution = run_once(
+                _fresh(folder, f"{what}-{number}"), scenario, (wired,), gives_up=what == "give-up"
             )
-            _noted(telling, f"{what} after effect {number} of {len(plain)}: {plain[number - 1]}")
-    each = tuple(late("kill", 1) for _ in range(3 * len(plain) + 3))
-    _noted(tell(_fresh(folder, "each"), story, each), "every life ended after one effect")
+            _annotated(
+                execution, f"{what} after effect {number} of {len(plain)}: {plain[number - 1]}"
+            )
+    each = tuple(interrupted("kill", 1) for _ in range(3 * len(plain) + 3))
+    _annotated(run_once(_fresh(folder, "each"), scenario, each), "killed after every write")
     return plain
 
 
@@ -188,13 +194,13 @@ def _fresh(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def late(what: str, number: int) -> Wired:
-    """Wires hold an event of the running loop, so they are made inside it."""
+def interrupted(what: str, number: int) -> MakeWires:
+    """Build the wires inside the running loop, because they contain an event."""
     return lambda: Wires(kill_after=number, ending="lost" if what == "lost" else "killed")
 
 
-def _noted(telling: Coroutine[Any, Any, Any], when: str) -> None:
-    """Tell it; a failure says when it was."""
+def _annotated(execution: Coroutine[Any, Any, Any], when: str) -> None:
+    """Run it; a failure gets a note with the interruption."""
     with ExitStack() as stack:
         stack.push(lambda _kind, error, _trace: error.add_note(when) if error else None)
-        run_virtual(telling)
+        run_virtual(execution)

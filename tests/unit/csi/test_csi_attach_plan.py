@@ -1,4 +1,4 @@
-"""Wishes about one guest's disks, as a table."""
+"""Planning of one configuration write for several disk requests."""
 
 import pytest
 from hypothesis import given
@@ -102,7 +102,7 @@ def test_rejects_an_impossible_request(
     assert not plan.writes
 
 
-def test_a_locked_guest_is_busy() -> None:
+def test_a_locked_guest_raises_locked() -> None:
     with pytest.raises(Locked):
         make_plan(config(lock="backup"), [AttachRequest(A, ID)])
 

@@ -1,4 +1,4 @@
-"""Disks are known by WWN and serial, read from the kernel's own tree."""
+"""Block devices are identified by WWN and serial from sysfs."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ MINE = BlockDevice("/dev/sdb", ID.wwn, ID.serial)
         ),
     ],
 )
-def test_which_device(
+def test_chooses_the_device_of_the_volume(
     devices: tuple[BlockDevice, ...], expected: str, found: BlockDevice | None
 ) -> None:
     assert choose_device(devices, ID, expected) == found
@@ -53,12 +53,12 @@ def test_which_device(
         ),
     ],
 )
-def test_a_doubt_is_a_refusal(devices: tuple[BlockDevice, ...]) -> None:
+def test_an_ambiguous_device_is_refused(devices: tuple[BlockDevice, ...]) -> None:
     with pytest.raises(DeviceMismatch):
         choose_device(devices, ID)
 
 
-def test_the_kernels_tree_is_read(tmp_path: Path) -> None:
+def test_reads_devices_from_sysfs(tmp_path: Path) -> None:
     for slot, vendor in (("2:0:0:1", "QEMU    "), ("3:0:0:0", "ATA     ")):
         entry = tmp_path / "bus/scsi/devices" / slot
         (entry / "block/sdb").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A disk that is being made is marked; who dies in the middle leaves one that can be made again."""
+"""Interrupted formatting is resumed if the format marker allows it."""
 
 import json
 import struct
@@ -75,14 +75,16 @@ def keys(**slots: object) -> bytes:
         pytest.param("dos", b"", False, id="a partition table"),
     ],
 )
-def test_a_mark_alone_is_not_believed(tmp_path: Path, kind: str, head: bytes, unused: bool) -> None:
+def test_the_marker_alone_does_not_allow_formatting(
+    tmp_path: Path, kind: str, head: bytes, unused: bool
+) -> None:
     file = disk(tmp_path)
     put(file, 0, head)
     assert format_marker.is_unused(str(file), kind) is unused
 
 
 @pytest.mark.parametrize("size", [1 << 20, (3 << 20) + 12288 + 4095, 4 << 20, SIZE])
-def test_a_mark_goes_as_it_came(tmp_path: Path, size: int) -> None:
+def test_the_marker_is_written_and_cleared(tmp_path: Path, size: int) -> None:
     file = disk(tmp_path, size)
     format_marker.mark(str(file))
     assert format_marker.is_marked(str(file)) is (
@@ -93,7 +95,7 @@ def test_a_mark_goes_as_it_came(tmp_path: Path, size: int) -> None:
     assert text_of(file) == bytes(size)
 
 
-def test_only_what_is_exactly_the_mark_is_taken_away(tmp_path: Path) -> None:
+def test_only_exact_marker_blocks_are_cleared(tmp_path: Path) -> None:
     file = disk(tmp_path)
     format_marker.mark(str(file))
     put(file, format_marker.OFFSETS[0] + 4000, b"of a file system")
@@ -105,11 +107,11 @@ def test_only_what_is_exactly_the_mark_is_taken_away(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """The end of a process: nothing catches it."""
+    """Simulates a killed process; a BaseException that nothing catches."""
 
 
 class Dying(FileMounter):
-    """Dies after so many writes to the disk."""
+    """A mounter that dies after a number of writes to the disk."""
 
     def __init__(self, after: int) -> None:
         super().__init__()
@@ -142,7 +144,7 @@ def staging(folder: Path, key: bytes = b"") -> StageRequest:
 
 
 def lives(file: Path, folder: Path, key: bytes, writes: tuple[int, ...]) -> int:
-    """Plugins that die one after the other, after so many writes; how many died."""
+    """Run plugins that die after a number of writes; returns how many died."""
     for died, after in enumerate(writes):
         try:
             run_virtual(stager(file, Dying(after)).stage(staging(folder, key)))
@@ -153,7 +155,7 @@ def lives(file: Path, folder: Path, key: bytes, writes: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize("key", [b"", b"right"], ids=["plain", "encrypted"])
-def test_killed_after_each_write_the_next_life_makes_the_disk(tmp_path: Path, key: bytes) -> None:
+def test_formatting_is_resumed_after_a_kill_at_any_write(tmp_path: Path, key: bytes) -> None:
     counted = Dying(1000)
     (tmp_path / "plain").mkdir()
     run_virtual(stager(disk(tmp_path), counted).stage(staging(tmp_path / "plain", key)))
@@ -168,7 +170,7 @@ def test_killed_after_each_write_the_next_life_makes_the_disk(tmp_path: Path, ke
         assert [m.target for m in mounter.mounts] == [str(tmp_path / "at")]
 
 
-def test_noise_without_a_mark_is_refused_as_ever(tmp_path: Path) -> None:
+def test_unknown_content_without_marker_is_refused(tmp_path: Path) -> None:
     file = disk(tmp_path)
     put(file, 0, NOISE.encode())
     with pytest.raises(DeviceMismatch, match="its content is not recognised"):

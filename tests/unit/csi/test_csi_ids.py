@@ -1,4 +1,4 @@
-"""Names and identities."""
+"""Volume ids, disk names and disk identities."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,19 +12,19 @@ volumes = st.builds(VolumeId, words, words | st.just(""), words, words)
 
 
 @given(volumes)
-def test_an_id_is_read_as_it_was_written(volume: VolumeId) -> None:
+def test_volume_ids_round_trip(volume: VolumeId) -> None:
     assert ids.get_volume(str(volume)) == volume
 
 
 @given(volumes, volumes)
-def test_two_volumes_never_look_alike(one: VolumeId, two: VolumeId) -> None:
+def test_different_volumes_have_different_identities(one: VolumeId, two: VolumeId) -> None:
     assert (one == two) == (one.identity == two.identity)
     assert len(one.identity.serial) <= 20
     assert len(one.identity.wwn) == 18
 
 
 @given(st.text(min_size=1, max_size=200), st.text(min_size=1, max_size=200))
-def test_a_safe_name_is_short_and_tells_names_apart(one: str, two: str) -> None:
+def test_safe_names_are_short_and_distinct(one: str, two: str) -> None:
     safe = ids.safe_name(one)
     assert len(safe) <= ids.LONGEST_NAME
     assert not set(safe) & set(" /\n\t")
@@ -32,7 +32,7 @@ def test_a_safe_name_is_short_and_tells_names_apart(one: str, two: str) -> None:
 
 
 @given(words, volumes)
-def test_a_snapshot_knows_its_source(name: str, source: VolumeId) -> None:
+def test_a_snapshot_disk_name_contains_its_source(name: str, source: VolumeId) -> None:
     disk = ids.snapshot_name(9999, name, str(source))
     assert ids.is_snapshot_of(disk, str(source))
     assert not ids.is_snapshot_of(disk, f"{source}x")
@@ -40,7 +40,7 @@ def test_a_snapshot_knows_its_source(name: str, source: VolumeId) -> None:
 
 
 @given(st.integers(0, 1 << 44), st.integers(0, 1 << 44))
-def test_a_size_keeps_its_promises(required: int, limit: int) -> None:
+def test_chosen_sizes_satisfy_the_capacity_range(required: int, limit: int) -> None:
     try:
         size = sizes.choose_size(required, limit)
     except OutOfRange:

@@ -1,4 +1,4 @@
-"""The node plugin's turns: one call at a time for each volume, others beside it."""
+"""The Node service handles one call per volume at a time, and volumes in parallel."""
 
 import asyncio
 import gc
@@ -26,7 +26,7 @@ class NoDisks:
 
 
 class Slow(Stager):
-    """Each call takes a second; remembers how many were under way at once, for each volume."""
+    """A mounter whose calls take a second; records the concurrency per volume."""
 
     def __init__(self) -> None:
         super().__init__(NoDisks(), FileMounter(), LoopClock())
@@ -58,7 +58,7 @@ def unstage(node: NodeService, volume: str) -> asyncio.Task[csi.NodeUnstageVolum
     return asyncio.create_task(node.node_unstage_volume(ask))
 
 
-def test_who_comes_after_an_unstage_waits_for_those_who_waited() -> None:
+def test_calls_for_one_volume_run_one_at_a_time() -> None:
     async def story() -> dict[str, int]:
         stager = Slow()
         node = NodeService(stager, node_id="n", region="r", zone="z")
@@ -70,7 +70,7 @@ def test_who_comes_after_an_unstage_waits_for_those_who_waited() -> None:
     assert run_virtual(story()) == {"one": 1}
 
 
-def test_volumes_do_not_wait_for_each_other_and_no_lock_stays() -> None:
+def test_volumes_run_in_parallel_and_locks_are_released() -> None:
     async def story() -> tuple[float, int]:
         node = NodeService(Slow(), node_id="n", region="r", zone="z")
         before = asyncio.get_running_loop().time()

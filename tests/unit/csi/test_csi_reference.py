@@ -1,4 +1,4 @@
-"""The reference page and the examples say what the code says."""
+"""The reference page and the examples match the code."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples/storageclasses").glob("*.yaml"))
 
 
-def test_the_page_is_made_from_the_table() -> None:
+def test_the_reference_page_is_current() -> None:
     assert (ROOT / "docs/reference/storageclass.md").read_text() == reference.render()
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.stem)
-def test_an_example_is_accepted(file: Path) -> None:
+def test_an_example_storage_class_is_valid(file: Path) -> None:
     for row in yaml.safe_load_all(file.read_text()):
         if row["provisioner"] == NAME:
             VolumeParameters.parse(row["parameters"])

@@ -1,4 +1,4 @@
-"""Staging with files for disks: formats once, encrypts, refuses strangers."""
+"""Staging with files as disks: format once, encrypt, refuse other devices."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def staging(folder: Path, **more: object) -> StageRequest:
     return StageRequest(str(VOLUME), str(folder / "at"), **more)  # type: ignore[arg-type]
 
 
-def test_a_key_opens_what_it_closed_and_no_other_does(stager: Stager, tmp_path: Path) -> None:
+def test_only_the_right_passphrase_unlocks_a_volume(stager: Stager, tmp_path: Path) -> None:
     async def story() -> None:
         await stager.stage(staging(tmp_path, key=b"right"))
         await stager.unstage(str(VOLUME), str(tmp_path / "at"))
@@ -39,7 +39,7 @@ def test_a_key_opens_what_it_closed_and_no_other_does(stager: Stager, tmp_path: 
     run_virtual(story())
 
 
-def test_what_has_data_is_never_formatted(stager: Stager, tmp_path: Path) -> None:
+def test_a_disk_with_data_is_never_formatted(stager: Stager, tmp_path: Path) -> None:
     async def story() -> None:
         await stager.stage(staging(tmp_path))
         await stager.unstage(str(VOLUME), str(tmp_path / "at"))
@@ -51,5 +51,5 @@ def test_what_has_data_is_never_formatted(stager: Stager, tmp_path: Path) -> Non
     run_virtual(story())
 
 
-def test_a_secret_does_not_print() -> None:
+def test_the_passphrase_is_not_in_the_repr() -> None:
     assert "hidden" not in repr(StageRequest(str(VOLUME), "/x", key=b"hidden"))

@@ -1,4 +1,4 @@
-"""What storages can do by themselves: our table against what the simulated plugins offer."""
+"""The table of storage features against the simulated storage plugins."""
 
 import re
 
@@ -26,13 +26,13 @@ DISKS = [
 
 
 @pytest.mark.parametrize(("kind", "disk"), DISKS)
-def test_we_rely_on_nothing_that_a_plugin_does_not_offer(kind: str, disk: str) -> None:
+def test_the_feature_table_matches_the_storage_plugins(kind: str, disk: str) -> None:
     storage, features = SimStorage("s", kind), features_of(kind, disk)
 
     def offers(feature: str, snapshot: str | None = None) -> bool:
         return names.has_feature(storage, feature, disk, snapshot)
 
-    assert offers("copy")  # the way that is always there
+    assert offers("copy")  # every storage supports full copies
     assert features.native == (offers("snapshot") and offers("copy", "snap"))
     assert features.linked_clones == (offers("snapshot") and offers("clone", "snap"))
     assert features.native or not (
@@ -40,7 +40,7 @@ def test_we_rely_on_nothing_that_a_plugin_does_not_offer(kind: str, disk: str) -
     )
 
 
-def test_nothing_is_assumed_of_a_storage_that_nobody_knows() -> None:
+def test_an_unknown_storage_type_has_no_features() -> None:
     assert features_of("vendor-plugin", "vm-9999-pvc-1") == StorageFeatures()
 
 
@@ -48,18 +48,18 @@ NAMES = st.text(min_size=1, max_size=128)
 
 
 @given(NAMES, NAMES)
-def test_proxmox_takes_the_name_of_a_snapshot_and_tells_names_apart(one: str, two: str) -> None:
+def test_snapshot_names_are_valid_and_distinct(one: str, two: str) -> None:
     assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{1,39}", proxmox_snapshot_name(one))
     assert not proxmox_snapshot_name(one).startswith("clone-")
     assert (proxmox_snapshot_name(one) == proxmox_snapshot_name(two)) == (one == two)
 
 
 @pytest.mark.parametrize("name", ["current", "pending", "clone-me", "s-x", "x", "-x", "a.b", "ä"])
-def test_a_name_that_proxmox_or_we_reserve_is_changed(name: str) -> None:
+def test_a_reserved_snapshot_name_is_changed(name: str) -> None:
     assert proxmox_snapshot_name(name) != name
 
 
-def test_the_id_of_a_snapshot_is_read_as_it_was_written() -> None:
+def test_snapshot_ids_round_trip() -> None:
     volume = VolumeId("r1", "", "ceph", "vm-9999-pvc-1")
     snapshot = SnapshotId(volume, "snapshot-1")
     assert find_snapshot(str(snapshot)) == snapshot
