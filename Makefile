@@ -1,11 +1,11 @@
-# The two commands are `make up` and `make test`; the rest is for whoever works on it.
+# The two main commands are `make up` and `make test`.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
-help: ## what there is
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/.installed: pyproject.toml
@@ -20,17 +20,17 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-install: $(VENV)/.installed ## Moxwell in .venv
+install: $(VENV)/.installed ## install Moxwell in .venv
 
-dev: $(VENV)/.installed-dev ## and what its tests need
+dev: $(VENV)/.installed-dev ## install Moxwell and the test dependencies in .venv
 
 up: $(VENV)/.installed ## start the lab with a sample tenant cluster
 	@$(BIN)/moxwell up
 
-down: $(VENV)/.installed ## stop it; state is kept
+down: $(VENV)/.installed ## stop the lab; its state is kept
 	@$(BIN)/moxwell down
 
-status: $(VENV)/.installed ## what runs and what it waits for
+status: $(VENV)/.installed ## show what runs and what it waits for
 	@$(BIN)/moxwell status
 
 lint: dev ## types and style
@@ -38,20 +38,23 @@ lint: dev ## types and style
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-envtest: dev ## genuine programs for the tests, built once, outside the tree
+envtest: dev ## upstream programs for the tests, built once, outside the tree
 	@PYTHONPATH=tools $(BIN)/python -m envtest
 	@PYTHONPATH=tools $(BIN)/python -m envtest.browser
 	@PYTHONPATH=tools $(BIN)/python -m envtest.disks
 
-# One worker more than there are cores: stories with live programs mostly wait.
+# One worker more than cores: tests with live programs mostly wait.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
-test: lint envtest ## everything
+test: lint envtest ## run all tests (ARGS="-k name" selects)
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
-bench: dev envtest ## ratios against peers, measured in one run (only="bench/pve.py …")
+unit: dev ## run the unit tests only: under two minutes, no Go needed
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(or $(ARGS),tests/unit)
+
+bench: dev envtest ## measure ratios against peers in one run (only="bench/pve.py …")
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@set -e; for each in $(or $(only),$(shell grep -l '^Run: ``python bench/' bench/*.py)); do \
 	  echo "== $$each"; PYTHONPATH=tools:tests/conformance:bench nice $(BIN)/python $$each; done
 
-.PHONY: help install dev up down status lint envtest test bench
+.PHONY: help install dev up down status lint envtest test unit bench

@@ -10,7 +10,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from moxwell.api.conditions import Condition, LegacyCondition, Truth
+from moxwell.api.conditions import Condition, LegacyCondition, ConditionStatus
 from moxwell.errors import Bug, Conflict, MoxwellError, Retryable, Terminal, Unreachable
 
 Retry = Literal["soon", "change"]
@@ -20,12 +20,13 @@ Retry = Literal["soon", "change"]
 class Failure:
     """The consequences of a failed pass."""
 
-    truth: Truth
+    truth: ConditionStatus
     reason: str
     message: str
     retry: Retry
     broken: bool = False  # a broken invariant in our code
     quiet: bool = False  # reported only when it repeats
+    retry_seconds: float | None = None  # None: exponential backoff
 
 
 def explain(error: BaseException) -> Failure:
@@ -37,7 +38,8 @@ def explain(error: BaseException) -> Failure:
     if isinstance(error, Unreachable):
         return Failure("Unknown", error.reason, str(error), "soon")
     if isinstance(error, Retryable):
-        return Failure("False", error.reason, str(error), "soon")
+        seconds = error.retry_seconds
+        return Failure("False", error.reason, str(error), "soon", retry_seconds=seconds)
     text = str(error) if isinstance(error, MoxwellError) else type(error).__name__
     return Failure("Unknown", Bug.reason, f"the pass was given up: {text}", "soon", broken=True)
 

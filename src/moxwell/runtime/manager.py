@@ -38,7 +38,7 @@ from moxwell.runtime.webhook_ca import WebhookCA
 from moxwell.runtime.webhooks import Webhooks
 from moxwell.runtime.worker import Times, Worker, keep_running
 
-LAST_WORDS_SECONDS = 2.0
+FLUSH_SECONDS = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -68,8 +68,8 @@ class Manager:
         clusters: Any = pause.CLUSTERS,
     ) -> None:
         self.caches = Caches(kube, clock, settings, metrics, rng)
-        told = plain or kube  # events are written without a lease
-        self.recorder = Recorder(told, clock, instance=settings.identity, metrics=metrics)
+        unfenced = plain or kube  # events are written without a lease
+        self.recorder = Recorder(unfenced, clock, instance=settings.identity, metrics=metrics)
         self._kube, self._clock, self._settings = kube, clock, settings
         self._leadership, self._metrics, self._rng = leadership, metrics, rng
         self._cluster_kind = clusters
@@ -112,7 +112,7 @@ class Manager:
         """
         self._loops.append(BackgroundLoop(name, run, shard))
 
-    def afterwards(self, undo: Callable[[], None]) -> None:
+    def on_exit(self, undo: Callable[[], None]) -> None:
         """Call ``undo`` when ``run`` ends, however it ends."""
         self._undone.append(undo)
 
@@ -195,7 +195,7 @@ class Manager:
             work.cancel()
         await asyncio.wait([work])
         try:
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(FLUSH_SECONDS):
                 await self.recorder.flush()
                 await self._leadership.release()
         except (MoxwellError, TimeoutError) as error:

@@ -50,6 +50,8 @@ def as_text(move: object) -> str:
         return "nothing to do"
     if isinstance(move, Wait):
         return f"waiting: {move.reason}" + (f" ({move.message})" if move.message else "")
+    if type(move).__str__ is not object.__str__:
+        return str(move)
     pairs = ", ".join(f"{name}={value!r}" for name, value in _fields(move))
     return f"{type(move).__name__}({pairs})"
 

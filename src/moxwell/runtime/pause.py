@@ -8,7 +8,7 @@ An object is paused by its own annotation, whatever its value, or by ``spec.paus
 from collections.abc import Iterable
 from typing import Any
 
-from moxwell.api.conditions import Condition, LegacyCondition, Truth
+from moxwell.api.conditions import Condition, LegacyCondition, ConditionStatus
 from moxwell.api.kinds import Resource
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
@@ -63,7 +63,7 @@ def pause_condition(
     form: type[Condition] | type[LegacyCondition], why: str, generation: int
 ) -> Condition | LegacyCondition:
     """The ``Paused`` condition in the kind's condition class."""
-    truth: Truth = "True" if why else "False"
+    truth: ConditionStatus = "True" if why else "False"
     reason = "Paused" if why else "NotPaused"
     if form is LegacyCondition:
         return LegacyCondition(type="Paused", status=truth, reason=reason, message=why)

@@ -99,11 +99,11 @@ class WebhookCA:
         A failure for one object does not stop the others.
         """
         text = base64.b64encode(bundle).decode()
-        told = self._trusting
+        targets = self._trusting
         wanted = [
-            *((VALIDATING, name, webhook_patch) for name in told.validating),
-            *((MUTATING, name, webhook_patch) for name in told.mutating),
-            *((CRDS, name, crd_patch) for name in told.crds),
+            *((VALIDATING, name, webhook_patch) for name in targets.validating),
+            *((MUTATING, name, webhook_patch) for name in targets.mutating),
+            *((CRDS, name, crd_patch) for name in targets.crds),
         ]
         failed: list[MoxwellError] = []
         missing = False

@@ -171,8 +171,8 @@ class Worker:
             self._broke("pass broken", error)
             self.queue.retry(item.key, shard=item.shard)
         finally:
-            news = self._own_writes.end(item.key)
-            if news or result == "cancelled":
+            foreign = self._own_writes.end(item.key)
+            if foreign or result == "cancelled":
                 self.queue.add(item.key, shard=item.shard)
             self.queue.done(item)
             structlog.contextvars.unbind_contextvars(*CONTEXT)
@@ -191,7 +191,7 @@ class Worker:
             try:
                 outcome = await self._pass(obj)
             except WriteConflict as error:
-                obj = await self._anew(item.key, error)
+                obj = await self._live_object(item.key, error)
                 outcome = await self._pass(obj) if obj is not None else None
         except Exception as error:  # noqa: BLE001 - the one place; see the module's first lines
             return await self._failed(item, obj, error)
@@ -207,7 +207,7 @@ class Worker:
             self._own_writes.forget(key)
         return obj
 
-    async def _anew(self, key: Key, error: WriteConflict) -> Any:
+    async def _live_object(self, key: Key, error: WriteConflict) -> Any:
         """
         The live object after a write conflict.
 
@@ -266,10 +266,10 @@ class Worker:
     async def _release(self, obj: Any) -> None:
         if not self._finalizer:
             return
-        left = await finalizer.remove(self._kube, self._kind, obj, self._finalizer)
-        if left is not None:
-            self._own_writes.wrote(key_of(left), version_of(left))
-        log.info("object released")
+        released = await finalizer.remove(self._kube, self._kind, obj, self._finalizer)
+        if released is not None:
+            self._own_writes.wrote(key_of(released), version_of(released))
+        log.info("finalizer removed")
 
     async def _write(self, obj: Any, status: Any, paused: str) -> None:
         """Write the status if it changed, with the ``Paused`` condition of pausable kinds."""
@@ -285,9 +285,9 @@ class Worker:
     def _wanted(self, obj: Any, status: Any, paused: str) -> Any:
         if not self.controller.pausable or self._form is None:
             return status
-        said = pause.pause_condition(self._form, paused, meta_of(obj).generation)
+        condition = pause.pause_condition(self._form, paused, meta_of(obj).generation)
         tree = _explicit(status)
-        tree["conditions"] = [*tree.get("conditions", ()), as_tree(said)]
+        tree["conditions"] = [*tree.get("conditions", ()), as_tree(condition)]
         return tree
 
     def _schedule(self, item: Item, outcome: Outcome[Any] | None) -> str:
@@ -312,12 +312,14 @@ class Worker:
             self.queue.forget(item.key)
             seconds = self._jittered(self._times.terminal_seconds)
             self.queue.add_after(item.key, seconds, shard=item.shard, priority=LOW)
+        elif failure.retry_seconds is not None:
+            self.queue.add_after(item.key, failure.retry_seconds, shard=item.shard)
         else:
             self.queue.retry(item.key, shard=item.shard)
         if failure.broken:
             self._metrics.broke()
-        told = not failure.quiet or self.queue.failures(item.key) >= QUIET_FAILURES
-        if obj is not None and told and not isinstance(error, fence.NotHeld):
+        reported = not failure.quiet or self.queue.failures(item.key) >= QUIET_FAILURES
+        if obj is not None and reported and not isinstance(error, fence.NotHeld):
             await self._report_failure(obj, failure)
         return "terminal" if failure.retry == "change" else "error"
 
@@ -327,13 +329,13 @@ class Worker:
         if self._form is None or not self._condition:
             return
         generation = meta_of(obj).generation
-        said = failures.as_condition(self._form, self._condition, failure, generation)
+        condition = failures.as_condition(self._form, self._condition, failure, generation)
         try:
-            left = await self._status.write(self._kind, obj, {"conditions": [as_tree(said)]})
+            left = await self._status.write(self._kind, obj, {"conditions": [as_tree(condition)]})
             if left is not None and left is not obj:
                 self._own_writes.wrote(key_of(left), version_of(left))
         except MoxwellError as error:
-            log.warning("failure not told", reason=error.reason, error=str(error))
+            log.warning("failure not reported", reason=error.reason, error=str(error))
 
     def _log(self, failure: Failure, error: Exception, *, ordinary: bool) -> None:
         if failure.broken:

@@ -6,7 +6,7 @@ pass, so each write must be harmless when it is repeated.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from moxwell.kube.client import Kube
@@ -17,7 +17,7 @@ from moxwell.kube.errors import AlreadyExists, NotFound
 class Create:
     """Create an object. ``resource`` names the resource of a dict; an existing one is kept."""
 
-    obj: Any
+    obj: Any = field(repr=False)  # may be a Secret
     resource: Any = None
 
     async def perform(self, kube: Kube) -> Any:
@@ -36,7 +36,7 @@ class Merge:
 
     kind: Any
     name: str
-    change: Mapping[str, Any]
+    change: Mapping[str, Any] = field(repr=False)
     namespace: str = ""
     subresource: str = ""
     missing_ok: bool = False
@@ -59,7 +59,7 @@ class Merge:
 class Apply:
     """A server-side apply."""
 
-    obj: Any
+    obj: Any = field(repr=False)
     resource: Any = None
     manager: str = ""
     force: bool = False
@@ -103,9 +103,14 @@ class Writes:
     reason: str = ""  # of the condition while the writes are under way
     requeue_after: float | None = None
 
-    async def perform(self, kube: Kube) -> None:
+    async def perform(self, kube: Kube, kind: Any = None) -> Any:
+        """Execute the writes; returns the object of ``kind``, the reconciled one, as patched."""
+        patched = None
         for write in self.writes:
-            await write.perform(kube)
+            result = await write.perform(kube)
+            if kind is not None and isinstance(write, Merge) and write.kind == kind:
+                patched = result
+        return patched
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.writes))
