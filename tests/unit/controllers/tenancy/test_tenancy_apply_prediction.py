@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from moxwell.controllers.tenancy.cluster.apply_prediction import (
+from moxwell.controllers.tenancy.apply_prediction import (
     is_owner,
     owns_field,
     predict_apply,

@@ -1,4 +1,4 @@
-"""The wall around a tenant: names, networks, and which rules come and go."""
+"""The security group of a tenant: names, networks, rules and steps."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from moxwell.controllers.tenancy.cluster.desired_objects import expand
 from moxwell.controllers.tenancy.tenant import firewall
 from moxwell.errors import Invalid
 from moxwell.pve.endpoints.firewall import FirewallRule, SecurityGroup
+from moxwell.pve.steps.security_groups import rule_changes
 
 
 def tenant(*allowed: str) -> Tenant:
@@ -31,12 +32,12 @@ def rule(source: str, **more: Any) -> FirewallRule:
 )
 def test_a_group_has_a_name_that_proxmox_takes(space: str, name: str) -> None:
     found = firewall.group_name(space)
-    assert len(found) <= firewall.LONGEST
+    assert len(found) <= firewall.MAX_NAME_LENGTH
     assert found == name or (len(name) == len(found) and found.startswith("mox-"))
 
 
 def test_networks_are_written_in_one_way() -> None:
-    assert firewall.networks(tenant("10.1.2.3/8", "fd00::/8", "10.0.0.0/8")) == (
+    assert firewall.allowed_networks(tenant("10.1.2.3/8", "fd00::/8", "10.0.0.0/8")) == (
         "10.0.0.0/8",
         "fd00::/8",
     )
@@ -44,14 +45,14 @@ def test_networks_are_written_in_one_way() -> None:
 
 def test_what_is_no_network_is_refused() -> None:
     with pytest.raises(Invalid, match="'everybody' is not a network"):
-        firewall.networks(tenant("everybody"))
+        firewall.allowed_networks(tenant("everybody"))
 
 
 def test_whose_a_group_is_stands_in_its_comment() -> None:
     ours = SecurityGroup(group="mox-red", comment="moxwell-tenant=tenant-red")
-    assert firewall.is_ours(ours, "tenant-red")
-    assert not firewall.is_ours(ours, "tenant-re")
-    assert not firewall.is_ours(SecurityGroup(group="mox-red"), "tenant-red")
+    assert firewall.is_owned(ours, "tenant-red")
+    assert not firewall.is_owned(ours, "tenant-re")
+    assert not firewall.is_owned(SecurityGroup(group="mox-red"), "tenant-red")
 
 
 CHANGES: dict[
@@ -75,7 +76,7 @@ def test_rules_come_and_go(
     add: tuple[str, ...],
     drop: tuple[int, ...],
 ) -> None:
-    made, gone = firewall.changes(wanted, there)
+    made, gone = rule_changes(firewall.rules_for(wanted), there)
     assert (tuple(r.source for r in made), gone) == (add, drop)
 
 
@@ -93,14 +94,14 @@ def cluster(**defaults: Any) -> Any:
     return template["spec"]["template"]["spec"]
 
 
-def test_nodes_of_a_tenant_are_behind_its_wall() -> None:
+def test_nodes_of_a_tenant_have_its_firewall_group() -> None:
     spec = cluster(firewall_group="mox-red", bridge="red")
     assert spec["firewallGroups"] == ["mox-red"]
     assert spec["network"]["networkDevices"][0]["firewall"] is True
     assert spec["network"]["networkDevices"][0]["bridge"] == "red"
 
 
-def test_without_a_wall_nothing_is_said_of_firewalls() -> None:
+def test_nodes_have_no_firewall_group_by_default() -> None:
     assert "firewallGroups" not in cluster()
 
 

@@ -7,7 +7,7 @@ autoscaled, under a field manager of its own, and left out of every later apply.
 
 from typing import Any
 
-from moxwell.controllers.tenancy.cluster.apply_prediction import owns_field
+from moxwell.controllers.tenancy.apply_prediction import owns_field
 
 Json = dict[str, Any]
 MANAGER = "moxwell-tenancy"  # the field manager of everything else

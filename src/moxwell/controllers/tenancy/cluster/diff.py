@@ -5,7 +5,7 @@ A prediction assumes that every rollout completes; Cluster API then keeps the cu
 a group and one before it, and with them their templates.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,13 +13,12 @@ import msgspec
 
 from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import DEPLOYMENT_NAME, TEMPLATE_HASH
+from moxwell.controllers.tenancy.apply_prediction import differences
 from moxwell.scheduling.machine_rollout import OLD_MACHINE_SETS_KEPT, template_hash
 
 Json = dict[str, Any]
 ObjectName = tuple[str, str]  # kind, name
 Action = Literal["create", "update", "delete"]
-_SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
-_ABSENT = (None, "")
 _NODE_FIELDS = ("spec.replicas", "spec.template")
 
 
@@ -135,22 +134,3 @@ def _template_fields(before: Json, after: Json) -> Iterable[str]:
     for field in differences(before, after):
         if field.startswith("spec.template.spec."):
             yield field.removeprefix("spec.template.spec.")
-
-
-def differences(before: Any, after: Any, at: str = "") -> tuple[str, ...]:
-    """The paths at which two objects differ, without status and what the API server sets."""
-    if not at:
-        before, after = _comparable(before), _comparable(after)
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        found: list[str] = []
-        for key in sorted(before.keys() | after.keys()):
-            path = f"{at}.{key}" if at else key
-            found += differences(before.get(key), after.get(key), path)
-        return tuple(found)
-    absent = before in _ABSENT and after in _ABSENT
-    return () if absent or before == after else (at,)
-
-
-def _comparable(obj: Json) -> Json:
-    meta = {k: v for k, v in (obj.get("metadata") or {}).items() if k not in _SERVER_FIELDS}
-    return {k: v for k, v in obj.items() if k != "status"} | {"metadata": meta}

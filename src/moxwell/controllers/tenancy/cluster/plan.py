@@ -21,8 +21,8 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineTemplate
 from moxwell.api.kinds import Resource
+from moxwell.controllers.tenancy.apply_prediction import differences, is_owner, predict_apply
 from moxwell.controllers.tenancy.cluster import rollout_order
-from moxwell.controllers.tenancy.cluster.apply_prediction import is_owner, predict_apply
 from moxwell.controllers.tenancy.cluster.autoscaling import (
     INITIAL_REPLICAS_MANAGER,
     MANAGER,
@@ -36,7 +36,6 @@ from moxwell.controllers.tenancy.cluster.diff import (
     NodeGroupChange,
     ObjectChange,
     ObjectName,
-    differences,
     name_of,
     node_group_change,
     remaining_sets,

@@ -1,6 +1,6 @@
 """
-A tenant: a namespace of its own, a quota, and rights that end at its border.
+``tenancy.tenant``: a namespace with quota and RBAC roles, and a Proxmox firewall group per tenant.
 
-A tenant may read and write its clusters and read the kubeconfigs made for it. It may not list
-Secrets: Proxmox credentials are never in its reach, wherever somebody puts them.
+A tenant may read and write its clusters and read their kubeconfigs. It may not list Secrets, so
+Proxmox credentials in its namespace stay hidden from it.
 """

@@ -1,77 +1,52 @@
-"""The loop over tenants."""
+"""``tenancy.tenant``: keeps the namespace, quota, roles and firewall groups of each tenant."""
 
 from collections.abc import Sequence
 
-from moxwell.api.conditions import Condition
-from moxwell.api.cozystack import Kubernetes, Tenant, TenantStatus
-from moxwell.api.kinds import Resource
-from moxwell.controllers.tenancy.annotations import TENANT_LABEL
-from moxwell.controllers.tenancy.tenant import plan
-from moxwell.controllers.tenancy.tenant.firewall import Walls, networks
-from moxwell.errors import Invalid
+from moxwell.api.cozystack import Tenant, TenantStatus
+from moxwell.controllers.tenancy.tenant.plan import (
+    ObservedTenant,
+    TenantChanges,
+    TenantMove,
+    describe_tenant,
+    plan_tenant,
+)
+from moxwell.controllers.tenancy.tenant.see import TenantObserver
+from moxwell.errors import Bug
 from moxwell.kube.client import Kube
-from moxwell.runtime.reconciler import Outcome
+from moxwell.kube.reader import Reader
+from moxwell.pve.regions import Regions
+from moxwell.runtime.reconciler import Reconciler
 from moxwell.runtime.watches import Watch
+from moxwell.runtime.writes import Writes
 
-POLL_SECONDS = 5.0
-RBAC = "rbac.authorization.k8s.io"
-RESOURCES = {
-    "Namespace": Resource("", "v1", "namespaces", "Namespace", namespaced=False),
-    "ResourceQuota": Resource("", "v1", "resourcequotas", "ResourceQuota"),
-    "Role": Resource(RBAC, "v1", "roles", "Role"),
-    "RoleBinding": Resource(RBAC, "v1", "rolebindings", "RoleBinding"),
-}
-MANAGER = "moxwell-tenancy"
+NAME = "tenancy.tenant"
 
 
-class TenantReconciler:
-    """Keeps each tenant's namespace, quota and rights."""
+class TenantReconciler(Reconciler[Tenant, ObservedTenant, TenantMove, TenantStatus]):
+    """One pass per tenant; without ``regions`` a tenant cannot have a firewall."""
 
     kind = Tenant
     finalizer = "apps.cozystack.io/tenant"
     watches: Sequence[Watch] = ()
 
-    def __init__(self, kube: Kube, walls: Walls | None = None) -> None:
-        self._kube, self._walls = kube, walls
+    def __init__(self, kube: Kube, regions: Regions | None = None) -> None:
+        self._kube, self._regions = kube, regions
+        self._observer = TenantObserver(kube.with_managed_fields(), regions)
 
-    async def reconcile(self, tenant: Tenant) -> Outcome[TenantStatus]:
-        space = plan.namespace_of(tenant)
-        found = await self._kube.find(RESOURCES["Namespace"], space)
-        owner = ((found or {}).get("metadata") or {}).get("labels", {}).get(TENANT_LABEL)
-        if found is not None and owner != tenant.name:
-            raise Invalid(f"namespace {space} is there already and belongs to somebody else")
-        if tenant.deleting:
-            return await self._unmake(space, there=found is not None)
-        silent = await self._wall(tenant, space)
-        clusters = await self._kube.list(Kubernetes, space) if found is not None else None
-        names = [c.name for c in clusters.items] if clusters else []
-        for obj in plan.desired_objects(tenant, names):
-            await self._kube.apply(obj, RESOURCES[obj["kind"]], manager=MANAGER, force=True)
-        return Outcome(_status(tenant, space, silent), again=POLL_SECONDS * (1 if silent else 12))
+    async def see(self, obj: Tenant, reader: Reader) -> ObservedTenant:
+        return await self._observer.see(obj, reader)
 
-    async def _wall(self, tenant: Tenant, space: str) -> list[str]:
-        """The wall stands before any cluster is told to be behind it."""
-        allowed = networks(tenant)
-        if not allowed:
-            return []
-        if self._walls is None:
-            raise Invalid("spec.network.allowFrom needs Proxmox regions, and none are known here")
-        return await self._walls.keep(space, allowed)
+    def plan(self, obj: Tenant, seen: ObservedTenant) -> TenantMove:
+        return plan_tenant(obj, seen)
 
-    async def _unmake(self, space: str, *, there: bool) -> Outcome[TenantStatus]:
-        """The namespace goes with everything in it; clusters in it take their machines along."""
-        if there:
-            await self._kube.delete(RESOURCES["Namespace"], space)
-        elif self._walls is not None:
-            await self._walls.remove(space)
-        return Outcome(None, again=POLL_SECONDS, settled=not there)
+    async def act(self, move: TenantMove) -> None:
+        if not isinstance(move, TenantChanges):
+            return
+        for step in move.steps:
+            if self._regions is None:
+                raise Bug("a firewall step without regions")
+            await self._regions[step.region].perform(step, NAME)
+        await Writes(move.writes).perform(self._kube)
 
-
-def _status(tenant: Tenant, space: str, silent: list[str]) -> TenantStatus:
-    ready = Condition(type="Ready", status="True", reason="Ready")
-    if silent:
-        said = f"the firewall is not as it should be: {'; '.join(silent)}"
-        ready = Condition(type="Ready", status="False", reason="RegionUnreachable", message=said)
-    return TenantStatus(
-        conditions=(ready,), namespace=space, observed_generation=tenant.metadata.generation
-    )
+    def describe(self, obj: Tenant, seen: ObservedTenant, move: TenantMove) -> TenantStatus | None:
+        return None if obj.deleting else describe_tenant(obj, seen)

@@ -1,25 +1,183 @@
-"""The objects a ``Tenant`` stands for: pure."""
+"""
+The objects of a ``Tenant`` and the writes and firewall steps that are due. Pure.
+
+A security group exists before the namespace names it, so that no node refers to a missing group.
+"""
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from moxwell.api.cozystack import Tenant
+from moxwell.api.conditions import Condition
+from moxwell.api.cozystack import Tenant, TenantStatus
+from moxwell.api.kinds import Resource
 from moxwell.controllers.tenancy.annotations import BRIDGE, FIREWALL_GROUP, TENANT_LABEL
+from moxwell.controllers.tenancy.apply_prediction import needs_apply
 from moxwell.controllers.tenancy.tenant import firewall
 from moxwell.errors import Invalid
+from moxwell.pve.endpoints.firewall import FirewallRule, SecurityGroup
+from moxwell.pve.steps import DeleteSecurityGroup, EnsureSecurityGroup
+from moxwell.pve.steps.security_groups import rule_changes
+from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.writes import Apply, Delete, Write
 
 Json = dict[str, Any]
+MANAGER = "moxwell-tenancy"
+POLL_SECONDS = 5.0
+RESYNC_SECONDS = 60.0
 _NAME = re.compile(r"^[a-z][a-z0-9]*$")
 ROLES = ("view", "use", "admin", "super-admin")
 APPS = {"apiGroups": ["apps.cozystack.io"], "resources": ["kuberneteses", "tenants"]}
+RBAC = "rbac.authorization.k8s.io"
+RESOURCES = {
+    "Namespace": Resource("", "v1", "namespaces", "Namespace", namespaced=False),
+    "ResourceQuota": Resource("", "v1", "resourcequotas", "ResourceQuota"),
+    "Role": Resource(RBAC, "v1", "roles", "Role"),
+    "RoleBinding": Resource(RBAC, "v1", "rolebindings", "RoleBinding"),
+}
+FirewallStep = EnsureSecurityGroup | DeleteSecurityGroup
+
+
+class TenantReason(StrEnum):
+    """Reasons of a tenant's Ready condition."""
+
+    READY = "Ready"
+    REGION_UNREACHABLE = "RegionUnreachable"
+    DELETING = "Deleting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedFirewall:
+    """The security group of a tenant in one region; ``error`` if the region did not answer."""
+
+    region: str
+    group: SecurityGroup | None = None
+    rules: tuple[FirewallRule, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedTenant:
+    """The namespace of a tenant and what exists in it; ``firewalls`` None: no regions known."""
+
+    namespace: Json | None = None
+    clusters: tuple[str, ...] = ()
+    objects: tuple[Json, ...] = ()  # with managed fields
+    firewalls: tuple[ObservedFirewall, ...] | None = ()
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        """The regions that did not answer, with their errors."""
+        return tuple(f"region {f.region}: {f.error}" for f in self.firewalls or () if f.error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantChanges:
+    """Firewall steps, then Kubernetes writes."""
+
+    steps: tuple[FirewallStep, ...] = ()
+    writes: tuple[Write, ...] = ()
+    requeue_after: float = POLL_SECONDS
+
+
+TenantMove = TenantChanges | Wait | Done
+
+
+def plan_tenant(tenant: Tenant, seen: ObservedTenant) -> TenantMove:
+    """The next move; raises ``Invalid`` if the namespace or a group belongs to somebody else."""
+    name = namespace_of(tenant)
+    labels = ((seen.namespace or {}).get("metadata") or {}).get("labels") or {}
+    if seen.namespace is not None and labels.get(TENANT_LABEL) != tenant.name:
+        raise Invalid(f"namespace {name} exists already and does not belong to this tenant")
+    if tenant.deleting:
+        return _plan_deletion(name, seen)
+    steps = _firewall_steps(tenant, name, seen)
+    writes = _writes(tenant, seen)
+    if steps or writes:
+        return TenantChanges(steps=steps, writes=writes)
+    if seen.unreachable:
+        return Wait(TenantReason.REGION_UNREACHABLE, "; ".join(seen.unreachable), POLL_SECONDS)
+    return Done(requeue_after=RESYNC_SECONDS)
+
+
+def _plan_deletion(name: str, seen: ObservedTenant) -> TenantMove:
+    """Delete the namespace with its clusters and their machines, then the security groups."""
+    if seen.namespace is not None:
+        if "deletionTimestamp" in seen.namespace["metadata"]:
+            return Wait(TenantReason.DELETING, f"namespace {name} is being deleted", POLL_SECONDS)
+        return TenantChanges(writes=(Delete(RESOURCES["Namespace"], name),))
+    steps = tuple(
+        DeleteSecurityGroup(
+            region_name=f.region, group=f.group.group, comment=firewall.owner_comment(name)
+        )
+        for f in seen.firewalls or ()
+        if f.group is not None and firewall.is_owned(f.group, name)
+    )
+    if steps:
+        return TenantChanges(steps=steps)
+    if seen.unreachable:
+        return Wait(TenantReason.REGION_UNREACHABLE, "; ".join(seen.unreachable), POLL_SECONDS)
+    return Done()
+
+
+def _firewall_steps(
+    tenant: Tenant, name: str, seen: ObservedTenant
+) -> tuple[EnsureSecurityGroup, ...]:
+    networks = firewall.allowed_networks(tenant)
+    if not networks:
+        return ()
+    if seen.firewalls is None:
+        raise Invalid("spec.network.allowFrom needs Proxmox regions, and none are configured")
+    rules, group = firewall.rules_for(networks), firewall.group_name(name)
+    for found in seen.firewalls:
+        if found.group is not None and not firewall.is_owned(found.group, name):
+            raise Invalid(
+                f"security group {group} in region {found.region} exists already "
+                "and does not belong to this tenant"
+            )
+    return tuple(
+        EnsureSecurityGroup(
+            region_name=f.region, group=group, comment=firewall.owner_comment(name), rules=rules
+        )
+        for f in seen.firewalls
+        if not f.error and (f.group is None or any(rule_changes(rules, f.rules)))
+    )
+
+
+def _writes(tenant: Tenant, seen: ObservedTenant) -> tuple[Write, ...]:
+    found = {(o["kind"], o["metadata"]["name"]): o for o in seen.objects}
+    return tuple(
+        Apply(obj, RESOURCES[obj["kind"]], MANAGER, force=True)
+        for obj in desired_objects(tenant, seen.clusters)
+        if needs_apply(found.get((obj["kind"], obj["metadata"]["name"])), obj, MANAGER)
+    )
+
+
+def describe_tenant(tenant: Tenant, seen: ObservedTenant) -> TenantStatus:
+    """The status."""
+    ready = Condition(type="Ready", status="True", reason=TenantReason.READY)
+    if seen.unreachable:
+        message = f"the firewall is not up to date: {'; '.join(seen.unreachable)}"
+        ready = Condition(
+            type="Ready", status="False", reason=TenantReason.REGION_UNREACHABLE, message=message
+        )
+    return TenantStatus(
+        conditions=(ready,),
+        namespace=namespace_of(tenant),
+        observed_generation=tenant.metadata.generation,
+    )
+
+
+# Desired objects
 
 
 def namespace_of(tenant: Tenant) -> str:
-    """``tenant-NAME``; below another tenant its namespace comes first."""
+    """``tenant-NAME``; a nested tenant has the name of its parent in between."""
     if not _NAME.match(tenant.name):
         raise Invalid(
-            f"a tenant's name is letters and digits, a letter first; {tenant.name!r} is not"
+            f"the name of a tenant has lower-case letters and digits only, not {tenant.name!r}"
         )
     parent = tenant.namespace.removeprefix("tenant-")
     nested = tenant.namespace.startswith("tenant-") and parent != "root"
@@ -27,43 +185,42 @@ def namespace_of(tenant: Tenant) -> str:
 
 
 def desired_objects(tenant: Tenant, clusters: Iterable[str]) -> tuple[Json, ...]:
-    """Everything that should be there, the namespace first."""
-    space = namespace_of(tenant)
+    """Namespace, quota, roles and bindings, in the order of creation."""
+    namespace = namespace_of(tenant)
     labels = {TENANT_LABEL: tenant.name, "tenant.cozystack.io/name": tenant.name}
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": space, "labels": labels, "annotations": _connections(tenant, space)},
-    }
-    rows = [namespace, *_limits(tenant, space), *_rights(space, sorted(clusters))]
+    meta: Json = {"name": namespace, "labels": labels}
+    if annotations := _network_annotations(tenant, namespace):
+        meta["annotations"] = annotations
+    obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+    rows = [obj, *_quotas(tenant, namespace), *_roles(namespace, sorted(clusters))]
     return tuple(rows)
 
 
-def _connections(tenant: Tenant, space: str) -> Json:
-    """What clusters of the namespace do about networks, read by ``tenancy.cluster``."""
-    notes = {}
-    if firewall.networks(tenant):
-        notes[FIREWALL_GROUP] = firewall.group_name(space)
+def _network_annotations(tenant: Tenant, namespace: str) -> Json:
+    """Firewall group and bridge for the clusters in the namespace."""
+    annotations = {}
+    if firewall.allowed_networks(tenant):
+        annotations[FIREWALL_GROUP] = firewall.group_name(namespace)
     if tenant.spec.network.bridge:
-        notes[BRIDGE] = tenant.spec.network.bridge
-    return notes
+        annotations[BRIDGE] = tenant.spec.network.bridge
+    return annotations
 
 
-def _limits(tenant: Tenant, space: str) -> list[Json]:
+def _quotas(tenant: Tenant, namespace: str) -> list[Json]:
     if not tenant.spec.resource_quotas:
         return []
-    hard = {_quota(name): str(value) for name, value in tenant.spec.resource_quotas.items()}
+    hard = {_quota_name(name): str(value) for name, value in tenant.spec.resource_quotas.items()}
     return [
-        _make("v1", "ResourceQuota", "tenant-quota", space, {"spec": {"hard": hard}}),
+        _object("v1", "ResourceQuota", "tenant-quota", namespace, {"spec": {"hard": hard}}),
     ]
 
 
-def _quota(name: str) -> str:
-    """``cpu`` of a tenant is what its pods may ask for; counts keep their names."""
+def _quota_name(name: str) -> str:
+    """The quota name of a resource; ``cpu`` limits the requests of pods."""
     return f"requests.{name}" if name in {"cpu", "memory", "storage"} else name
 
 
-def _rights(space: str, clusters: list[str]) -> list[Json]:
+def _roles(namespace: str, clusters: list[str]) -> list[Json]:
     read, write = ["get", "list", "watch"], ["create", "update", "patch", "delete"]
     configs = {
         "apiGroups": [""],
@@ -80,26 +237,26 @@ def _rights(space: str, clusters: list[str]) -> list[Json]:
     }
     rows = []
     for role in ROLES:
-        name = f"{space}-{role}"
+        name = f"{namespace}-{role}"
         rows.append(
-            _make("rbac.authorization.k8s.io/v1", "Role", name, space, {"rules": rules[role]})
+            _object("rbac.authorization.k8s.io/v1", "Role", name, namespace, {"rules": rules[role]})
         )
-        rows.append(_binding(name, space))
+        rows.append(_binding(name, namespace))
     return rows
 
 
-def _binding(name: str, space: str) -> Json:
+def _binding(name: str, namespace: str) -> Json:
     group = "rbac.authorization.k8s.io"
     body = {
         "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
         "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
     }
-    return _make(f"{group}/v1", "RoleBinding", name, space, body)
+    return _object(f"{group}/v1", "RoleBinding", name, namespace, body)
 
 
-def _make(version: str, kind: str, name: str, space: str, body: Json) -> Json:
+def _object(version: str, kind: str, name: str, namespace: str, body: Json) -> Json:
     return {
         "apiVersion": version,
         "kind": kind,
-        "metadata": {"name": name, "namespace": space},
+        "metadata": {"name": name, "namespace": namespace},
     } | body

@@ -14,6 +14,8 @@ Json = dict[str, Any]
 FieldSet = Mapping[str, Any]  # the form of fieldsV1: "f:name", "k:{...}" and "v:..." to field sets
 _IDENTITY = {"": ("apiVersion", "kind"), "metadata": ("name", "namespace")}  # owned by nobody
 _REMOVED = object()
+_SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+_ABSENT = (None, "")
 
 
 def predict_apply(found: Json, applied: Json, manager: str) -> Json:
@@ -21,6 +23,14 @@ def predict_apply(found: Json, applied: Json, manager: str) -> Json:
     mine, others = _owned_by(found, manager)
     merged: Json = _merge_map(found, applied, mine, others)
     return merged
+
+
+def needs_apply(found: Json | None, applied: Json, manager: str) -> bool:
+    """Whether applying would create or change the object, or the ownership of its fields."""
+    if found is None:
+        return True
+    changed = differences(found, predict_apply(found, applied, manager))
+    return bool(changed) or not is_owner(found, applied, manager)
 
 
 def is_owner(found: Json, applied: Json, manager: str) -> bool:
@@ -162,3 +172,22 @@ def _pruned_items(
         kept = _pruned(inner, mine.get(f"f:{name}"), others.get(f"f:{name}"))
         if kept is not _REMOVED:
             yield name, kept
+
+
+def differences(before: Any, after: Any, at: str = "") -> tuple[str, ...]:
+    """The paths at which two objects differ, without status and what the API server sets."""
+    if not at:
+        before, after = _comparable(before), _comparable(after)
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        found: list[str] = []
+        for key in sorted(before.keys() | after.keys()):
+            path = f"{at}.{key}" if at else key
+            found += differences(before.get(key), after.get(key), path)
+        return tuple(found)
+    absent = before in _ABSENT and after in _ABSENT
+    return () if absent or before == after else (at,)
+
+
+def _comparable(obj: Json) -> Json:
+    meta = {k: v for k, v in (obj.get("metadata") or {}).items() if k not in _SERVER_FIELDS}
+    return {k: v for k, v in obj.items() if k != "status"} | {"metadata": meta}

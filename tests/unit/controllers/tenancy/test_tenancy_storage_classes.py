@@ -1,14 +1,14 @@
-"""Classes of a tenant follow what its regions offer."""
+"""The StorageClasses of a tenant cluster follow the storages of its regions."""
 
 from typing import Any
 
-from moxwell.app.storage_classes import DEFAULT, Classes
-from moxwell.csi.topology import REGION
-from moxwell.embedded.controllermanager.storage.labels import CLASSES
+from moxwell.controllers.tenancy.storage_classes.controller import StorageClassReconciler
+from moxwell.controllers.tenancy.storage_classes.plan import CLASSES, DEFAULT_CLASS
+from moxwell.controllers.tenancy.storage_classes.see import REGION
 from moxwell.kube.client import Kube
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_transport import ScriptedTransport
@@ -21,19 +21,25 @@ class World:
 
     def __init__(self) -> None:
         self.storages = [storage("local", content="iso"), storage("lvm"), storage("ceph", shared=1)]
-        auth = TokenAuth("u@pve!t", Secret("s"))
+        auth = TokenAuth("u@pve!t", SecretValue("s"))
         config = RegionConfig(region="a", urls=("https://x",), auth=auth)
         self.regions = Regions([config], LoopClock(), connect=self._connect)
         self.fake = FakeKube(LoopClock())
         self.kube = Kube(self.fake)
-        self.classes = Classes(self.kube, self.regions, "csi")
+        self.classes = StorageClassReconciler(self.kube, self.regions, "csi")
 
     def _connect(self, _: RegionConfig) -> ScriptedTransport:
         return ScriptedTransport(lambda *_: self.storages, region="a")
 
     async def look(self) -> float | None:
         await self.regions["a"].inventory.refresh()
-        return (await self.classes.reconcile(NODE)).again
+        return await self.reconcile()
+
+    async def reconcile(self) -> float | None:
+        seen = await self.classes.see(NODE, self.kube)
+        move = self.classes.plan(NODE, seen)
+        await self.classes.act(move)
+        return self.classes.requeue_after(NODE, seen, move)
 
     def names(self) -> set[str]:
         return {c["metadata"]["name"] for c in self.fake.objects("storageclasses", CLASSES.group)}
@@ -58,7 +64,7 @@ def test_a_storage_that_comes_later_gets_its_class() -> None:
         }
         marked = [n for n, c in found.items() if c["metadata"].get("annotations")]
         assert marked == ["proxmox-ceph"]
-        assert found["proxmox-ceph"]["metadata"]["annotations"] == {DEFAULT: "true"}
+        assert found["proxmox-ceph"]["metadata"]["annotations"] == {DEFAULT_CLASS: "true"}
 
     run_virtual(story())
 
@@ -77,7 +83,7 @@ def test_a_class_that_somebody_deleted_stays_away() -> None:
 def test_a_region_that_was_not_read_yet_is_asked_soon() -> None:
     async def story() -> None:
         world = World()
-        assert (await world.classes.reconcile(NODE)).again == 5.0
+        assert await world.reconcile() == 5.0
         assert world.names() == set()
 
     run_virtual(story())
