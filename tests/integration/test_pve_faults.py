@@ -191,7 +191,7 @@ async def test_a_full_storage_is_busy_until_there_is_room(stage: SimStage) -> No
 @fault("take-vmid")
 async def test_an_id_taken_by_a_stranger_is_refused_and_the_stranger_lives(stage: SimStage) -> None:
     stage.mischief("take-vmid", vmid=300)
-    with pytest.raises(Foreign, match="bears no mark"):
+    with pytest.raises(Foreign, match="has no owner mark"):
         await CLONE.perform(stage.pve)
     with pytest.raises(Foreign):
         await steps.Destroy(NEW).perform(stage.pve)

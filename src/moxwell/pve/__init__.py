@@ -1,1 +1,3 @@
-"""Proxmox VE from outside: a client per region, what is known of it, the steps that change it."""
+"""
+Client of Proxmox VE: typed requests per region, an inventory, and the steps that change guests.
+"""

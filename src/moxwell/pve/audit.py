@@ -75,6 +75,13 @@ def actor() -> tuple[str, str]:
     return str(bound.get("controller", "")), str(bound.get("key", ""))
 
 
+def is_secret(key: str, value: str) -> bool:
+    """Report whether a request parameter can carry a secret."""
+    if key == "content" and value in _CONTENT_TYPES:  # of a storage, not the content of a file
+        return False
+    return _SECRET_KEY.search(key.lower()) is not None
+
+
 def redacted(params: Params) -> dict[str, str]:
     """Return parameters as they may be written to a log."""
     shown: dict[str, str] = {}
@@ -88,9 +95,7 @@ def _shown(key: str, value: str) -> str:
     if key == "url":
         parts = urlsplit(value)
         return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-    if key == "content" and value in _CONTENT_TYPES:  # a storage's content type, not a file's
-        return value
-    if _SECRET_KEY.search(key.lower()):
+    if is_secret(key, value):
         return REDACTED
     if len(value) > MAX_VALUE_CHARACTERS:
         return f"({len(value)} characters)"

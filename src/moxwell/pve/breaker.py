@@ -1,8 +1,8 @@
 """
-A circuit breaker: after a few failures in a row, fail at once instead of waiting each time.
+Circuit breaker of a region: after some failures in a row, requests fail at once for a while.
 
-In: successes and failures of one region. Out: permission to try. The surprise: an open breaker
-lets exactly one request through when its pause is over; that one decides for all.
+Pure state; the transport reports successes and failures. When the pause is over, one request is let
+through as a probe, and its result closes or reopens the breaker for all.
 """
 
 from moxwell.clock import Clock
@@ -23,7 +23,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Are requests being refused now?"""
+        """Report whether requests are refused now."""
         return self._trips > 0 and (self._probing or self.retry_after > 0)
 
     @property
@@ -32,7 +32,7 @@ class Breaker:
         return max(0.0, self._open_until - self._clock.monotonic())
 
     def enter(self) -> bool:
-        """May a request be sent? If the breaker was open, the caller is the probe."""
+        """Report whether a request may be sent; after a pause the caller becomes the probe."""
         if self._trips == 0:
             return True
         if self.is_open:
@@ -41,12 +41,12 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """The region answered (with whatever)."""
+        """Record that the region answered, with whatever status."""
         self._failures = self._trips = 0
         self._probing = False
 
     def failed(self) -> None:
-        """Nobody in the region answered."""
+        """Record that no URL of the region answered."""
         self._failures += 1
         if self._probing or self._failures >= self._threshold:
             pause = PAUSES_SECONDS[min(self._trips, len(PAUSES_SECONDS) - 1)]
@@ -56,5 +56,5 @@ class Breaker:
         self._probing = False
 
     def abandoned(self) -> None:
-        """The request was given up by its caller: nothing was learned."""
+        """Record that the caller cancelled its request, which proves nothing."""
         self._probing = False

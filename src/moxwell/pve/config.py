@@ -1,10 +1,10 @@
 """
-Where the regions are and how to reach them: the one configuration file, and Secrets.
+Configuration of the regions: URLs, credentials, TLS, zones; from one YAML file or a Secret.
 
-In: the YAML that users of Karpenter, CSI and CCM for Proxmox already have (``clusters: [...]``), or
-a CAPMOX Secret (``url``, ``token``, ``secret``, ``insecure``, ``root_ca``). Out: one frozen
-``RegionConfig`` per region. A wrong or unknown key is an error that names it and its place.
-The surprise: CAPMOX reads a missing ``insecure`` as true. We do not: TLS is verified unless told.
+It reads the file of the Karpenter, CSI and CCM projects for Proxmox (``clusters: [...]``) and the
+Secret of CAPMOX (``url``, ``token``, ``secret``, ``insecure``, ``root_ca``) into one
+``RegionConfig`` per region. A wrong or unknown key is an error that names it. CAPMOX takes a
+missing ``insecure`` as true; Moxwell verifies TLS unless ``insecure`` is set.
 """
 
 import re
@@ -36,7 +36,7 @@ _TOKEN_ID = re.compile(r"[^\s!]+![^\s!=]+")  # upstream samples leave the realm 
 
 
 class InvalidConfig(Invalid):
-    """A configuration that cannot be used; the text names the place and the remedy."""
+    """The configuration cannot be used; the text names the place and the remedy."""
 
     reason = "InvalidConfiguration"
 
@@ -49,7 +49,7 @@ class TokenAuth(msgspec.Struct, frozen=True):
 
 
 class PasswordAuth(msgspec.Struct, frozen=True):
-    """A user with a password, who gets a ticket that must be renewed."""
+    """A user with a password, who gets a ticket that expires."""
 
     username: str
     password: SecretValue
@@ -68,14 +68,14 @@ class RegionConfig(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 12
 
     def zone_of(self, host: str) -> str:
-        """The zone a host belongs to: its group where the configuration groups it, else itself."""
+        """Return the zone of a host: the group that lists it, else the host's own name."""
         for zone, hosts in self.zones.items():
             if host in hosts:
                 return zone
         return host
 
     def hosts_of(self, zone: str) -> tuple[str, ...]:
-        """The hosts of a zone, by configuration; a zone that is not named there is a host."""
+        """Return the hosts of a zone; a zone that the configuration does not list is a host."""
         return self.zones.get(zone, (zone,))
 
 
@@ -96,7 +96,9 @@ def load(path: Path, *, empty: bool = False) -> tuple[RegionConfig, ...]:
 
 
 def control_plane_binaries(path: Path) -> str:
-    """``installed``, a folder of binaries, ``no``, or empty if the file does not set the key."""
+    """
+    Return ``installed``, a folder of binaries, ``no``, or empty if the file does not set the key.
+    """
     document = _document(_read_file(str(path)))
     tree = document if isinstance(document, dict) else {}
     key = next((k for k in ("control_plane_binaries", *OLD_KEYS) if k in tree), "")
@@ -111,7 +113,8 @@ def control_plane_binaries(path: Path) -> str:
 def _document(text: str) -> object:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:  # not kept as the cause: its text shows a token's line
+    except yaml.YAMLError as error:
+        # Raised without the cause: its text quotes the line, which may hold a token.
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark else ""
         raise InvalidConfig(f"configuration: not YAML{place}") from None
@@ -120,7 +123,7 @@ def _document(text: str) -> object:
 def parse(
     text: str, *, read: ReadText = _read_file, empty: bool = False
 ) -> tuple[RegionConfig, ...]:
-    """All regions of a configuration text; ``empty``: there may be none."""
+    """Parse all regions of a configuration text; ``empty`` permits none."""
     clusters = _clusters(_document(text), empty)
     regions = tuple(
         _Block(f"clusters[{n}]", block, read).region() for n, block in enumerate(clusters)
@@ -128,7 +131,7 @@ def parse(
     names = [region.region for region in regions]
     for name in names:
         if names.count(name) > 1:
-            raise InvalidConfig(f"configuration: region {name!r} is there twice")
+            raise InvalidConfig(f"configuration: region {name!r} is configured twice")
     return regions
 
 
@@ -136,7 +139,7 @@ def _clusters(document: object, empty: bool) -> list[Any]:
     if empty and document is None:
         return []
     if not isinstance(document, dict):
-        raise InvalidConfig("configuration: wants a mapping with the key 'clusters'")
+        raise InvalidConfig("configuration: must be a mapping with the key 'clusters'")
     _refuse_unknown("configuration", document, TOP_KEYS)
     clusters = document.get("clusters")
     if empty and not clusters and isinstance(clusters, list | None):
@@ -147,7 +150,7 @@ def _clusters(document: object, empty: bool) -> list[Any]:
 
 
 def from_secret(region: str, data: Mapping[str, str]) -> RegionConfig:
-    """The region that a CAPMOX Secret describes; ``data`` is already decoded."""
+    """Return the region that a CAPMOX Secret describes; ``data`` is already decoded."""
     where = f"secret of region {region}"
     _refuse_unknown(where, data, SECRET_KEYS)
     block = {
@@ -171,7 +174,7 @@ def _refuse_unknown(where: str, block: Mapping[Any, Any], known: frozenset[str])
 
 
 class _Block:
-    """One entry of ``clusters``, turned into a RegionConfig with errors that name their place."""
+    """One entry of ``clusters``; its errors name their place in the file."""
 
     def __init__(self, where: str, block: object, read: ReadText) -> None:
         self.where = where
@@ -237,13 +240,13 @@ class _Block:
         return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/api2/json')}"
 
     def secret(self, key: str) -> str:
-        """The value of ``key``, or of the file that ``key_file`` names; not both."""
+        """Return the value of ``key``, or the content of the file that ``key_file`` names."""
         value, file = self.text(key), self.text(f"{key}_file")
         if value and file:
             self.fail(f"give {key} or {key}_file, not both")
         found = self.read(file).strip() if file else value
         if not found.isprintable():
-            self.fail(f"{key} holds characters that no credential has")
+            self.fail(f"{key} contains characters that are not valid in credentials")
         return found
 
     def auth(self) -> TokenAuth | PasswordAuth:

@@ -1,10 +1,9 @@
 """
-What Proxmox's refusals mean: one table from (status, message) to an error class.
+Errors of Proxmox: one table maps HTTP status and message, or a task's exit status, to a class.
 
-In: an HTTP answer that is not 200, or the exit text of a failed task (status 0). Out: an error of
-one of the classes below, whose base says what to do about it. The first row that fits wins; a test
-reaches every row. The surprise: nearly everything is a 500, so the message is the only evidence,
-and many failures come later, as the exit text of a task that was accepted with 200.
+The base of a class tells what to do about it (see :mod:`moxwell.errors`). The first pattern that
+matches wins. Nearly every error has status 500, so the message is the only evidence; many failures
+come later, as the exit status of a task that was accepted with 200.
 """
 
 import re
@@ -25,11 +24,11 @@ from moxwell.errors import (
     Unsupported,
 )
 
-TASK = 0  # the "status" of a failed task's exit text
+TASK = 0  # stands for "exit status of a task" instead of an HTTP status
 
 
 class PveError(MoxwellError):
-    """Proxmox, or the way to it, refused."""
+    """Proxmox, or the connection to it, refused a request."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class RegionUnreachable(PveError, Unreachable):
 
 
 class OutcomeUnknown(PveError, Unreachable):
-    """The connection broke after a change was sent: it may or may not have happened."""
+    """The connection broke after a change was sent; it may or may not have happened."""
 
     reason = "OutcomeUnknown"
 
@@ -73,7 +72,7 @@ class Redirected(PveError, Unreachable):
 
 
 class HostUnreachable(PveError, Unreachable):
-    """The region answers, but not the host that the request was for."""
+    """The region answers, but the host that the request is for does not."""
 
     reason = "HostUnreachable"
 
@@ -85,37 +84,37 @@ class AgentNotRunning(PveError, Unreachable):
 
 
 class Locked(PveError, Busy):
-    """The guest or a file is locked by other work."""
+    """The guest or a file is locked by another operation."""
 
     reason = "Locked"
 
 
 class Overloaded(PveError, Busy):
-    """The server could not answer now."""
+    """The server cannot answer now."""
 
     reason = "Overloaded"
 
 
 class StorageFull(PveError, Busy):
-    """No space on the storage: somebody must free some, then it works."""
+    """The storage is full; the request succeeds once space is freed."""
 
     reason = "StorageFull"
 
 
 class InUse(PveError, Busy):
-    """Something else still needs what was to be removed."""
+    """The object is still used by another one."""
 
     reason = "InUse"
 
 
 class ConfigChanged(PveError, Conflict):
-    """The digest no longer fits: somebody wrote first."""
+    """The digest does not match: the configuration was changed in between."""
 
     reason = "ConfigChanged"
 
 
 class Exists(PveError, Conflict):
-    """The name or id is taken."""
+    """The name or id exists already."""
 
     reason = "AlreadyExists"
 
@@ -127,37 +126,37 @@ class WrongState(PveError, Conflict):
 
 
 class HotplugRefused(PveError, Conflict):
-    """The running guest did not take the change; it stays pending."""
+    """The running guest did not apply the change; it stays pending."""
 
     reason = "HotplugRefused"
 
 
 class GuestMissing(PveError, Missing):
-    """No such guest on that host (it may live on another)."""
+    """There is no such guest on that host (it may be on another)."""
 
     reason = "GuestMissing"
 
 
 class HostMissing(PveError, Missing):
-    """The region has no such host."""
+    """There is no such host in the region."""
 
     reason = "HostMissing"
 
 
 class VolumeMissing(PveError, Missing):
-    """No such volume on that storage, seen from that host."""
+    """There is no such volume on that storage, seen from that host."""
 
     reason = "VolumeMissing"
 
 
 class TaskMissing(PveError, Missing):
-    """No such task on that host."""
+    """There is no such task on that host."""
 
     reason = "TaskMissing"
 
 
 class ObjectMissing(PveError, Missing):
-    """Something else that was named is not there."""
+    """Another object that the request names does not exist."""
 
     reason = "NotFound"
 
@@ -175,50 +174,50 @@ class PermissionDenied(PveError, Denied):
 
 
 class Protected(PveError, Denied):
-    """The guest has protection=1: a person said it must not go."""
+    """The guest has ``protection=1``."""
 
     reason = "Protected"
 
 
 class NotSupported(PveError, Unsupported):
-    """This storage, guest or release cannot do that."""
+    """The storage, guest or release does not support the request."""
 
     reason = "Unsupported"
 
 
 class InvalidParameter(PveError, Invalid):
-    """A parameter is wrong."""
+    """A parameter is invalid."""
 
     reason = "InvalidParameter"
 
 
 class StartFailed(PveError, Retryable):
-    """QEMU did not start; the task's log says why."""
+    """QEMU did not start; the task log tells why."""
 
     reason = "StartFailed"
 
 
 class ShutdownTimedOut(PveError, Retryable):
-    """The guest did not turn itself off in time."""
+    """The guest did not shut down in time."""
 
     reason = "ShutdownTimedOut"
 
 
 class TaskAborted(PveError, Retryable):
-    """Somebody ended the task before its work was done."""
+    """The task was stopped before its work was done."""
 
     reason = "TaskAborted"
 
 
 class UnknownPveError(PveError, Retryable):
-    """Proxmox failed in a way this table does not know."""
+    """Proxmox failed in a way that the table does not know."""
 
     reason = "ProxmoxError"
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorPattern:
-    """Statuses it applies to (empty: any) and a pattern searched in message and fields."""
+    """HTTP statuses (empty: any) and a pattern that is searched in message and fields."""
 
     statuses: frozenset[int]
     pattern: re.Pattern[str]
@@ -291,7 +290,7 @@ TABLE: tuple[ErrorPattern, ...] = _rows(
 
 
 def find_pattern(status: int, text: str) -> ErrorPattern | None:
-    """The first row of the table that fits."""
+    """Return the first pattern that matches."""
     for row in TABLE:
         if (not row.statuses or status in row.statuses) and row.pattern.search(text):
             return row
@@ -301,7 +300,7 @@ def find_pattern(status: int, text: str) -> ErrorPattern | None:
 def classify(
     status: int, message: str, *, where: str = "", fields: Mapping[str, str] | None = None
 ) -> PveError:
-    """The error that an answer stands for."""
+    """Return the error of a status and message."""
     text = "\n".join([message, *(fields or {}).values()])
     row = find_pattern(status, text)
     error = row.error if row else UnknownPveError
@@ -309,7 +308,7 @@ def classify(
 
 
 def classify_exit(exit_text: str, *, where: str = "") -> PveError | None:
-    """The error that a task's exit text stands for; None if it went well."""
+    """Return the error of a task's exit status; None if the task succeeded."""
     if exit_text == "OK" or exit_text.startswith("WARNINGS:"):
         return None
     return classify(TASK, exit_text, where=where)

@@ -1,8 +1,8 @@
 """
-Which URL of a region to try: the preferred one first, then the others in turn.
+Order in which the URLs of a region are tried: the preferred one first, failed ones last.
 
-In: what happened on each URL. Out: an order to try them in. The surprise: after its quarantine a
-URL is offered to one request only: a dead preferred host delays one request now and then, not all.
+Pure state; the transport reports results. After its quarantine a failed URL is offered first to one
+request only, so that a dead preferred host delays one request now and then and not all.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ QUARANTINE_SECONDS = 30.0
 
 
 class Failover:
-    """The health of a region's URLs, the first being the preferred one."""
+    """Health of a region's URLs; the first URL is the preferred one."""
 
     def __init__(self, urls: Sequence[str], clock: Clock) -> None:
         self._urls = tuple(urls)
@@ -22,13 +22,13 @@ class Failover:
 
     @property
     def current(self) -> str:
-        """The URL that the next request goes to first."""
+        """Return the URL that the next request tries first."""
         now = self._clock.monotonic()
         healthy = (url for url in self._urls if self._bad_until.get(url, now) <= now)
         return next(healthy, self._urls[0])
 
     def order(self) -> tuple[str, ...]:
-        """URLs to try for one request: healthy ones by preference, then those in quarantine."""
+        """Return the URLs for one request: healthy ones by preference, then those in quarantine."""
         if not self._bad_until:
             return self._urls
         now = self._clock.monotonic()
@@ -40,10 +40,10 @@ class Failover:
         return (*(url for url in self._urls if url not in resting), *resting)
 
     def failed(self, url: str) -> None:
-        """Nobody answered there."""
+        """Record that a URL did not answer."""
         self._bad_until[url] = self._clock.monotonic() + QUARANTINE_SECONDS
 
     def succeeded(self, url: str) -> None:
-        """Somebody answered there."""
+        """Record that a URL answered."""
         if self._bad_until:
             self._bad_until.pop(url, None)

@@ -1,8 +1,8 @@
 """
-A guest's configuration as a value: open-ended on the wire, typed where it is asked for.
+Configuration of a guest as a value: all keys as text, typed properties for the common ones.
 
-In: the data of GET config. Out: ``GuestConfig``, whose raw keys stay reachable. The surprise: what
-GET config shows is what *will* be (pending changes merged in); ``current=1`` shows what is.
+GET config shows the configuration after the next stop (pending changes are merged in); with
+``current=1`` it shows the one in effect.
 """
 
 import re
@@ -17,7 +17,7 @@ _NIC = re.compile(r"net\d+")
 _UNUSED = re.compile(r"unused\d+")
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
 CLONING = "clone"
-TEMPORARY = "qmclone temporary file"  # all that a clone has for a description until it is done
+TEMPORARY = "qmclone temporary file"  # the whole description of a clone until it is complete
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,15 @@ class GuestConfig:
 
     @property
     def lock(self) -> str:
-        """Who holds the guest: ``clone``, ``backup``, ``migrate``… or nobody."""
+        """Return the lock (``clone``, ``backup``, ``migrate``, …) or an empty text."""
         return self.get("lock")
 
     @property
     def is_stale_clone(self) -> bool:
-        """Is it what a clone leaves that died with its host: an empty file, no name, no hardware?
+        """
+        Report whether it is the rest of a clone whose host died: no name, no disks, no network.
 
-        While a clone runs it looks the same; who asks must know that none does.
+        A running clone looks the same, so the caller must know that none runs.
         """
         bare = self.description.strip() == TEMPORARY and not self.name
         return bare and self.lock in {"", CLONING} and not self.disks and not self.nics
@@ -109,7 +110,7 @@ class GuestConfig:
 
     @cached_property
     def disks(self) -> Mapping[str, str]:
-        """Drives by slot, CD-ROMs and cloud-init included."""
+        """Return the drives by slot, CD-ROMs and cloud-init drives included."""
         keys = property_strings.DISK_KEYS | {"efidisk0", "tpmstate0", "rootfs"}
         return {key: value for key, value in self.raw.items() if key in keys}
 
@@ -122,19 +123,19 @@ class GuestConfig:
         return {key: value for key, value in self.raw.items() if _NIC.fullmatch(key)}
 
     def mac(self, nic: str) -> str:
-        """The MAC address of a NIC, lower case."""
+        """Return the MAC address of a network device in lower case."""
         match = _MAC.search(self.get(nic))
         return match[0].lower() if match else ""
 
     def slot_of(self, volid: str) -> str | None:
-        """The slot a volume is attached to."""
+        """Return the slot that a volume is attached to."""
         found = (
             slot for slot, value in self.disks.items() if property_strings.volume(value) == volid
         )
         return next(found, None)
 
     def size_bytes(self, slot: str) -> int:
-        """The size of a drive as the configuration tells it; 0 if it does not."""
+        """Return the size of a drive, 0 if the configuration does not contain it."""
         size = property_strings.parse(self.get(slot)).get("size")
         return size_bytes(size) if size else 0
 

@@ -200,7 +200,7 @@ class Origin:
             return
         if hashlib.sha256(connection.certificate()).hexdigest() != self._fingerprint:
             connection.abort()
-            raise CertificateRejected(f"{self.authority}: another certificate than the pinned one")
+            raise CertificateRejected(f"{self.authority}: the certificate is not the pinned one")
 
     def close(self) -> None:
         while self._idle:

@@ -1,10 +1,8 @@
 """
-What is in a region, from one poll for everybody.
+Inventory of a region: one poll of ``/cluster/resources`` for all readers, as a view and events.
 
-In: ``/cluster/resources``, one request per round, quick while work is under way and slow when idle;
-and what steps and reads taught since. Out: a ``View`` at any time, and an event per change.
-The surprise: that list is up to ten seconds old, so for a while we know better; what was learned
-wins over any list that may have been made before it.
+It polls every 3 s while work is under way and every 30 s otherwise. The list is up to ten seconds
+old, so facts learned from steps and reads override every list that may be older than they are.
 """
 
 import asyncio
@@ -32,7 +30,7 @@ IDLE_SECONDS = 30.0
 BUSY_SECONDS = 3.0
 BUSY_FOR_SECONDS = 30.0
 LOST_SECONDS = 10.0
-STALE_SECONDS = 12.0  # the list's own age, and a little
+STALE_SECONDS = 12.0  # the age of the list, and a margin
 FORGET_FREED_SECONDS = 3600.0
 
 Listener = Callable[[InventoryEvent], None]
@@ -40,7 +38,7 @@ Listener = Callable[[InventoryEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Something learned of a guest: its fields, or (None) that it is gone."""
+    """A fact about a guest: fields of it, or (None) that it is destroyed."""
 
     at: float
     fields: Mapping[str, Any] | None
@@ -64,7 +62,7 @@ class Inventory:
         self.health = InventoryHealth(pve.region, False, 0.0, "not looked at yet")
         self.uuids = UuidIndex(pve)
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ reading
 
     @property
     def region(self) -> str:
@@ -72,7 +70,7 @@ class Inventory:
 
     @property
     def view(self) -> InventoryView:
-        """Everything, as known now."""
+        """Return the current view."""
         return self._view
 
     @property
@@ -89,12 +87,12 @@ class Inventory:
 
     @property
     def freed(self) -> Mapping[int, float]:
-        """VMIDs that became free lately, with the (monotonic) time of it."""
+        """VMIDs that became free recently, with the monotonic time."""
         return self._freed
 
     @property
     def synced(self) -> bool:
-        """Was the region listed at least once?"""
+        """Report whether the region was listed at least once."""
         return self._first.is_set()
 
     def find(self, vmid: int) -> ObservedGuest | None:
@@ -104,7 +102,9 @@ class Inventory:
         return self._view.by_name.get(name, ())
 
     def find_by_owner(self, key: str) -> tuple[ObservedGuest, ...]:
-        """Guests whose tags name this owner (``Mark.key``); verify before touching one."""
+        """
+        Return guests with the tag of this owner (``Mark.key``); verify ownership before a write.
+        """
         return self._view.by_owner.get(key, ())
 
     def on_host(self, host: str) -> tuple[ObservedGuest, ...]:
@@ -114,12 +114,14 @@ class Inventory:
         return self._view.storages.get((host, name))
 
     async def find_by_uuid(self, uuid: str) -> ObservedGuest | None:
-        """The guest with this SMBIOS UUID; reads the configurations it has not read yet."""
+        """
+        Return the guest with this SMBIOS UUID; reads configurations that were not read before.
+        """
         vmid = await self.uuids.find(uuid, self._view)
         return self._view.guests.get(vmid) if vmid is not None else None
 
     async def is_gone(self, vmid: int) -> bool:
-        """Is there no such guest? Asked freshly, and true even of guests we may not see."""
+        """Ask Proxmox whether a VMID is unused; correct also for guests that we may not see."""
         try:
             await self._pve.cluster.nextid(vmid)
         except errors.Exists:
@@ -129,42 +131,42 @@ class Inventory:
     # ------------------------------------------------------------------ learning
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Be told of changes; answers the way to stop that."""
+        """Call a listener for each event; returns the function that unsubscribes it."""
         self._listeners.append(listener)
         return lambda: self.unsubscribe(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
-        """Be told no more; who never was is not told either."""
+        """Stop calling a listener."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def work_is_under_way(self, seconds: float = BUSY_FOR_SECONDS) -> None:
-        """Poll quickly for a while."""
+    def poll_frequently(self, seconds: float = BUSY_FOR_SECONDS) -> None:
+        """Poll at the short interval for a while."""
         self._busy_until = max(self._busy_until, self._clock.monotonic() + seconds)
         self._wake.set()
 
     def learn(self, vmid: int, **fields: Any) -> None:
-        """What is known of a guest from its own host, or from our own work on it."""
+        """Add facts about a guest, from its own host or from a step."""
         known = self._known.get(vmid)
         before = known.fields if known and known.fields is not None else {}
         self._known[vmid] = _Known(self._clock.monotonic(), {**before, **fields})
         self._publish()
 
-    def learn_gone(self, vmid: int) -> None:
-        """A guest was destroyed."""
+    def learn_destroyed(self, vmid: int) -> None:
+        """Add the fact that a guest was destroyed."""
         self._known[vmid] = _Known(self._clock.monotonic(), None)
         self._publish()
 
     # ------------------------------------------------------------------ polling
 
     async def run(self) -> None:
-        """Poll for as long as it runs."""
+        """Poll until cancelled."""
         while True:
             await self.refresh()
             await self._rest()
 
     async def _rest(self) -> None:
-        """A short pause while busy; a long one when idle, cut short when work starts."""
+        """Sleep: briefly while busy, otherwise long but interrupted when work starts."""
         if self._is_busy:
             await self._clock.sleep(BUSY_SECONDS)
             return
@@ -183,31 +185,31 @@ class Inventory:
         return self._clock.monotonic() < self._busy_until
 
     async def refresh(self) -> None:
-        """One round: list, correct, publish; a region that does not answer keeps its last view."""
-        asked = self._clock.monotonic()
+        """Poll once and publish; a region that does not answer keeps its last view."""
+        polled_at = self._clock.monotonic()
         try:
             rows = await self._pve.cluster.resources()
         except MoxwellError as error:
             self._set_health(False, str(error))
             return
         self._listed = view_of(rows)
-        self._expire(asked)
+        self._expire(polled_at)
         self._publish()
         self._first.set()
         self._set_health(True, "")
 
     async def wait_synced(self) -> None:
-        """Until the region was listed once."""
+        """Wait until the region was listed once."""
         await self._first.wait()
 
-    def _expire(self, asked: float) -> None:
-        """Drop what the list has caught up with, or is too young to be wrong about."""
+    def _expire(self, polled_at: float) -> None:
+        """Drop facts that the list confirms or that are older than the list can be."""
         for vmid, known in list(self._known.items()):
             listed = self._listed.guests.get(vmid)
-            if asked - known.at >= STALE_SECONDS or _agrees(listed, known):
+            if polled_at - known.at >= STALE_SECONDS or _agrees(listed, known):
                 del self._known[vmid]
         for vmid, at in list(self._freed.items()):
-            if asked - at > FORGET_FREED_SECONDS:
+            if polled_at - at > FORGET_FREED_SECONDS:
                 del self._freed[vmid]
 
     def _publish(self) -> None:
@@ -219,16 +221,16 @@ class Inventory:
         self.uuids.forget_absent(self._view)
         if self._listeners:
             for change in differences(self.region, old, self._view):
-                self._tell(change)
+                self._notify(change)
 
     def _set_health(self, reachable: bool, error: str) -> None:
         was = self.health
         since = was.since if was.reachable == reachable else self._clock.monotonic()
         self.health = InventoryHealth(self.region, reachable, since, error)
         if was.reachable != reachable:
-            self._tell(self.health)
+            self._notify(self.health)
 
-    def _tell(self, event: InventoryEvent) -> None:
+    def _notify(self, event: InventoryEvent) -> None:
         for listener in tuple(self._listeners):
             listener(event)
 

@@ -1,4 +1,6 @@
-"""A wire that tells of every request that went over it: method, path, seconds, failed or not."""
+"""
+Transport wrapper that reports each request to a callback: method, path, seconds, failed or not.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,14 +8,14 @@ from moxwell.clock import Clock
 from moxwell.pve.transport import DEADLINE_SECONDS, UPLOAD_SECONDS, FileUpload, Transport
 from moxwell.pve.values import Params
 
-Tell = Callable[[str, str, float, bool], None]
+ReportRequest = Callable[[str, str, float, bool], None]
 
 
 class CountedTransport:
-    """Another transport, counted."""
+    """Wraps a transport and reports its requests."""
 
-    def __init__(self, inner: Transport, tell: Tell, clock: Clock) -> None:
-        self._inner, self._tell, self._clock = inner, tell, clock
+    def __init__(self, inner: Transport, report: ReportRequest, clock: Clock) -> None:
+        self._inner, self._report, self._clock = inner, report, clock
 
     @property
     def region(self) -> str:
@@ -48,7 +50,7 @@ class CountedTransport:
             failed = False
             return answer
         finally:
-            self._tell(method, path, self._clock.monotonic() - began, failed)
+            self._report(method, path, self._clock.monotonic() - began, failed)
 
     async def close(self) -> None:
         await self._inner.close()

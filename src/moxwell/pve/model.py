@@ -1,9 +1,8 @@
 """
-What the inventory knows of a region, as values: hosts, guests, storages, and an indexed view.
+Model of the inventory: observed hosts, guests and storages, an indexed view, and its changes.
 
-In: rows of ``/cluster/resources`` and what was learned since. Out: a frozen ``View`` and the
-differences between two views. The surprise: figures that move all the time (usage, uptime) are kept
-but not compared, so that an idle region with ten thousand guests makes no events.
+Pure. Figures that change all the time (usage, uptime) are stored but not compared, so that an idle
+region with ten thousand guests causes no events.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from moxwell.pve.endpoints.cluster import ClusterResource
 
 @dataclass(frozen=True, slots=True)
 class ObservedHost:
-    """A host."""
+    """A host in the inventory."""
 
     name: str
     online: bool
@@ -29,7 +28,7 @@ class ObservedHost:
 
 @dataclass(frozen=True, slots=True)
 class ObservedStorage:
-    """A storage as one host has it."""
+    """A storage as one host sees it."""
 
     name: str
     host: str
@@ -47,7 +46,9 @@ class ObservedStorage:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
-    """A guest; ``status`` is running, stopped or unknown (its host is down, or it is too new)."""
+    """
+    A guest; ``status`` is ``running``, ``stopped`` or ``unknown`` (host down, or guest too new).
+    """
 
     vmid: int
     host: str
@@ -64,7 +65,7 @@ class ObservedGuest:
     disk_bytes: int = 0
     uptime_seconds: int = field(default=0, compare=False)
     memory_used_bytes: int = field(default=0, compare=False)
-    cpu_load: float = field(default=0.0, compare=False)  # of its own processors, 0..1
+    cpu_load: float = field(default=0.0, compare=False)  # of its own vCPUs, 0..1
 
     @property
     def running(self) -> bool:
@@ -72,7 +73,7 @@ class ObservedGuest:
 
     @property
     def owner_keys(self) -> tuple[str, ...]:
-        """Keys of owners that its tags name (see :mod:`moxwell.pve.ownership`)."""
+        """Owner keys in its tags (see :mod:`moxwell.pve.ownership`)."""
         return ownership.keys_in_tags(self.tags)
 
 
@@ -83,7 +84,7 @@ S = TypeVar("S", ObservedHost, ObservedStorage, ObservedGuest)
 
 @dataclass(frozen=True, slots=True)
 class InventoryChange:
-    """Something came (no ``before``), went (no ``after``) or became different."""
+    """An object was added (no ``before``), removed (no ``after``) or changed."""
 
     region: str
     before: Seen | None
@@ -92,7 +93,7 @@ class InventoryChange:
 
 @dataclass(frozen=True, slots=True)
 class InventoryHealth:
-    """Whether the region answers, since when, and if not, why not."""
+    """Whether the region answers, since when, and the error if it does not."""
 
     region: str
     reachable: bool
@@ -105,7 +106,7 @@ InventoryEvent = InventoryChange | InventoryHealth
 
 @dataclass(frozen=True)
 class InventoryView:
-    """A region at one moment; indices are made when first asked for."""
+    """A region at one moment; indices are built on first use."""
 
     hosts: Mapping[str, ObservedHost] = field(default_factory=dict)
     storages: Mapping[tuple[str, str], ObservedStorage] = field(
@@ -179,7 +180,7 @@ def storage_of(row: ClusterResource) -> ObservedStorage:
 
 
 def view_of(rows: Iterable[ClusterResource]) -> InventoryView:
-    """The rows of one poll, indexed."""
+    """Build the view of one list."""
     hosts: dict[str, ObservedHost] = {}
     storages: dict[tuple[str, str], ObservedStorage] = {}
     guests: dict[int, ObservedGuest] = {}
@@ -197,7 +198,7 @@ def view_of(rows: Iterable[ClusterResource]) -> InventoryView:
 
 
 def differences(region: str, old: InventoryView, new: InventoryView) -> Iterator[InventoryChange]:
-    """What became different from one view to the next."""
+    """Yield the changes between two views."""
     yield from _compared(region, old.hosts, new.hosts)
     yield from _compared(region, old.storages, new.storages)
     yield from _compared(region, old.guests, new.guests)

@@ -1,11 +1,9 @@
 """
-Marks: whose a guest is, written on the guest itself; and the refusal to touch what is not ours.
+Ownership of guests: the mark that names a guest's owner, and the check before a write.
 
-In: the UID of the object that owns a guest, and a guest's description and tags. Out: the texts to
-write, or who the owner is. A clone takes no tags, so the description carries the mark from birth
-and is believed first; tags follow with the first configuration write and make guests findable in
-the one list that is polled. The surprise: a clone inherits its template's tags, so a foreign tag
-under our own description is not foreign.
+The mark is a line in the description (a clone takes no tags) and, from the first configuration
+write, a tag that makes guests findable in ``/cluster/resources``. The description decides: a clone
+inherits the tags of its template, so another owner's tag below our description does not count.
 """
 
 import re
@@ -26,19 +24,19 @@ _NOT_TAG = re.compile(r"[^a-z0-9]")
 
 
 class Foreign(Denied):
-    """The guest bears somebody else's mark, or none: it is not touched."""
+    """The object has another owner, or none; it is not changed."""
 
     reason = "ForeignGuest"
 
 
 class Mark(Struct, frozen=True):
-    """The identity of the object that owns a guest."""
+    """Identity of the object that owns a guest."""
 
     owner_uid: str
 
     @property
     def key(self) -> str:
-        """The UID as tags can hold it."""
+        """Return the UID in the characters of a tag."""
         return _NOT_TAG.sub("", self.owner_uid.lower())
 
     @property
@@ -50,12 +48,12 @@ class Mark(Struct, frozen=True):
         return f"moxwell-owner={self.owner_uid}"
 
     def describe(self, text: str = "") -> str:
-        """A description that holds the mark below a person's text."""
+        """Return a description with the mark below the given text."""
         kept = _LINE.sub("", text).strip()
         return f"{kept}\n\n{self.line}" if kept else self.line
 
     def tags(self, others: Iterable[str] = ()) -> str:
-        """The tag list of a marked guest: ours, then the others, none twice."""
+        """Return the tag list of a marked guest: the marks, then the others, without duplicates."""
         rest = (tag for tag in others if not tag.startswith(TAG_PREFIX))
         return ";".join(dict.fromkeys([FAMILY_TAG, self.tag, *rest]))
 
@@ -66,13 +64,13 @@ def is_helper_vm(tags: Iterable[str]) -> bool:
 
 
 def owner_in_description(text: str) -> str | None:
-    """The UID that a description names."""
+    """Return the UID in a description."""
     found = _LINE.search(text)
     return found[1] if found else None
 
 
 def keys_in_tags(tags: str | Iterable[str]) -> tuple[str, ...]:
-    """The owner keys among tags."""
+    """Return the owner keys in a tag list."""
     split = property_strings.tags(tags) if isinstance(tags, str) else tags
     return tuple(
         tag.removeprefix(TAG_PREFIX) for tag in map(str.lower, split) if tag.startswith(TAG_PREFIX)
@@ -80,7 +78,7 @@ def keys_in_tags(tags: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def owner_key(config: GuestConfig) -> str | None:
-    """The key of a guest's owner: by description, else by the only owner tag."""
+    """Return the key of a guest's owner: from the description, else from the only owner tag."""
     owner = owner_in_description(config.description)
     if owner is not None:
         return Mark(owner).key
@@ -93,11 +91,11 @@ def is_ours(config: GuestConfig, mark: Mark) -> bool:
 
 
 def verify(config: GuestConfig, mark: Mark, what: str) -> None:
-    """Raise unless the guest is the mark's: ``Locked`` while it is being cloned, else Foreign."""
+    """Raise unless the guest has the mark: ``Locked`` while it is cloned, else ``Foreign``."""
     owner = owner_key(config)
     if owner == mark.key:
         return
     if config.lock == CLONING and owner_in_description(config.description) is None:
         raise errors.Locked(f"{what} is being cloned; its owner is not visible yet")
-    whose = f"belongs to {owner}" if owner else "bears no mark"
-    raise Foreign(f"{what} {whose}, not to {mark.owner_uid}; it is left alone")
+    found = f"is owned by {owner}" if owner else "has no owner mark"
+    raise Foreign(f"{what} {found} and not by {mark.owner_uid}; it is not changed")

@@ -1,10 +1,8 @@
 """
-May we do what we will have to do? The least-privilege role, and a check of it before work starts.
+Least-privilege role of Moxwell in Proxmox, and the check of a token's permissions against it.
 
-In: the permissions that Proxmox says our credentials have. Out: what is missing, where, and for
-what. The surprise: 9 split ``VM.Monitor`` into ``VM.GuestAgent.*``, and a machine that is told its
-addresses needs only to read one file in a guest; deleting an ISO needs the strong
-``Datastore.Allocate`` although uploading it does not; HA needs ``Sys.Console`` on the root.
+Release 9 splits ``VM.Monitor`` into ``VM.GuestAgent.*``. Deleting an ISO needs
+``Datastore.Allocate`` although uploading does not, and HA needs ``Sys.Console`` on ``/``.
 """
 
 from collections.abc import Collection, Mapping
@@ -37,7 +35,7 @@ FEATURES: tuple[Feature, ...] = (
 
 
 class Need(Struct, frozen=True):
-    """A privilege on a path, and what it is for."""
+    """A privilege on a path, and its purpose."""
 
     path: str
     privilege: str
@@ -106,7 +104,7 @@ NEEDS: tuple[Need, ...] = (
 
 
 class PreflightReport(Struct, frozen=True):
-    """What the preflight found in a region."""
+    """Result of the check of a region."""
 
     region: str
     version: str
@@ -118,13 +116,13 @@ class PreflightReport(Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.ok:
-            return f"region {self.region}: Proxmox VE {self.version}, all privileges are there"
+            return f"region {self.region}: Proxmox VE {self.version}, all privileges are granted"
         lines = [f"  {n.privilege} on {n.path}: to {n.purpose}" for n in self.missing]
         return "\n".join([f"region {self.region}: missing privileges", *lines])
 
 
 def needs(major: int, features: Collection[Feature] = FEATURES) -> tuple[Need, ...]:
-    """What the chosen features need on this release, each privilege on each path once."""
+    """Return the needs of features on a release, each privilege on each path once."""
     found: dict[tuple[str, str], Need] = {}
     for need in NEEDS:
         if need.feature in features and min(major, 9) in need.majors:
@@ -133,12 +131,12 @@ def needs(major: int, features: Collection[Feature] = FEATURES) -> tuple[Need, .
 
 
 def role(major: int, features: Collection[Feature] = FEATURES) -> tuple[str, ...]:
-    """The privileges of a role that suffices."""
+    """Return the privileges of a sufficient role."""
     return tuple(sorted({need.privilege for need in needs(major, features)}))
 
 
 def commands(major: int, user: str, features: Collection[Feature] = FEATURES) -> tuple[str, ...]:
-    """The ``pveum`` commands that make such a role and give it to a user, path by path."""
+    """Return the ``pveum`` commands that create the role and assign it to a user."""
     paths = sorted({need.path for need in needs(major, features)})
     return (
         f"pveum role add {ROLE} --privs '{' '.join(role(major, features))}'",
@@ -147,7 +145,7 @@ def commands(major: int, user: str, features: Collection[Feature] = FEATURES) ->
 
 
 def held(permissions: Mapping[str, Mapping[str, int]], path: str) -> frozenset[str]:
-    """The privileges on a path: its own, else those that its nearest ancestor passes on."""
+    """Return the privileges on a path: its own, else those its nearest ancestor propagates."""
     if path in permissions:
         return frozenset(permissions[path])
     parts = path.rstrip("/").split("/")
@@ -163,12 +161,12 @@ def missing(
     major: int,
     features: Collection[Feature] = FEATURES,
 ) -> tuple[Need, ...]:
-    """The needs that the permissions do not meet."""
+    """Return the needs that the permissions do not meet."""
     return tuple(n for n in needs(major, features) if n.privilege not in held(permissions, n.path))
 
 
 async def check(pve: PveReader, features: Collection[Feature] = FEATURES) -> PreflightReport:
-    """Ask the region what our credentials may do: two requests, no change."""
+    """Read the permissions of our credentials (two requests) and compare them with the needs."""
     version = await pve.version()
     permissions = await pve.access.permissions()
     return PreflightReport(

@@ -1,9 +1,8 @@
 """
-Property strings: ``virtio=BC:24:11:00:00:01,bridge=vmbr0,tag=5`` and whether one satisfies another.
+Property strings of Proxmox (``virtio=BC:24:11:00:00:01,bridge=vmbr0``): parse, render, compare.
 
-In: values of guest configurations, wanted and current. Out: their parts, and a verdict.
-The surprise: Proxmox completes what it is given (MAC, size, volume name) and sorts the options, so
-equality is useless; what was asked for must be *contained* in what is there.
+Pure. Proxmox completes a value (MAC, size, volume name) and sorts its options, so two strings are
+not compared for equality: the desired parts must be contained in the current ones.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ _ON = {"1", "on", "yes", "true"}
 
 
 def parse(text: str) -> dict[str, str]:
-    """Parts by name; a part without a name (volume, model) stands under the empty name."""
+    """Return the parts by name; a part without a name (volume, model) has the empty name."""
     parts: dict[str, str] = {}
     for part in str(text).split(","):
         name, equals, value = part.partition("=")
@@ -30,7 +29,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def render(first: str, parts: Mapping[str, str | int | bool | None]) -> str:
-    """The property string of a leading value and its options; None is left out."""
+    """Return the property string of a leading value and its options; None is left out."""
     texts = [first] if first else []
     for name, value in parts.items():
         if value is None:
@@ -40,18 +39,18 @@ def render(first: str, parts: Mapping[str, str | int | bool | None]) -> str:
 
 
 def volume(text: str) -> str:
-    """The volume id of a drive's property string."""
+    """Return the volume id of a drive."""
     parts = parse(text)
     return parts.get("") or parts.get("file") or parts.get("volume") or ""
 
 
 def tags(text: str) -> tuple[str, ...]:
-    """A tag list in any of the separators Proxmox takes."""
+    """Split a tag list at any separator that Proxmox accepts."""
     return tuple(t for t in text.replace(",", ";").replace(" ", ";").split(";") if t)
 
 
 def is_allocation(text: str) -> bool:
-    """Is this a request for a new volume (``store:32``) rather than the name of one?"""
+    """Report whether a value requests a new volume (``store:32``) instead of naming one."""
     storage, colon, rest = volume(text).partition(":")
     return bool(storage and colon) and (rest.replace(".", "", 1).isdigit() or rest == "cloudinit")
 
@@ -63,7 +62,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _first_satisfied(first: str, current: Mapping[str, str]) -> bool:
-    if first in current:  # a NIC model, which Proxmox turns into model=MAC
+    if first in current:  # a network model, which Proxmox turns into model=MAC
         return True
     have = current.get("") or current.get("file") or current.get("volume") or ""
     if is_allocation(first):
@@ -72,7 +71,7 @@ def _first_satisfied(first: str, current: Mapping[str, str]) -> bool:
 
 
 def satisfied(key: str, wanted: str, current: str | None) -> bool:
-    """Is what ``wanted`` says already true of ``current``?"""
+    """Report whether ``current`` contains everything that ``wanted`` says."""
     if current is None:
         return False
     if key == "tags":

@@ -1,9 +1,9 @@
 """
-All regions, each with its client, inventory and tasks; made, kept and replaced by configuration.
+The configured regions by name, each with client, inventory and task poller.
 
-In: ``RegionConfig`` values, again and again (credentials rotate, regions come and go). Out: the
-region of a name, or an error. The surprise is what is missing: there is no default region. Whoever
-does not say which one he means gets none, because a delete in the wrong one cannot be undone.
+``Regions.reload`` applies a changed configuration (rotated credentials, added and removed regions)
+without losing the inventory. There is no default region: an unknown name is an error, because a
+write to the wrong region cannot be undone.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Connect = Callable[[RegionConfig], Transport]
 
 
 class UnknownRegion(Missing):
-    """No such region is configured (yet)."""
+    """No region with this name is configured (yet)."""
 
     reason = "UnknownRegion"
 
@@ -56,12 +56,12 @@ class Region:
         return self.config.region
 
     def reconnect(self, config: RegionConfig, transport: Transport) -> None:
-        """Use new credentials or URLs from now on; what is known of the region stays."""
+        """Use new credentials or URLs from now on and keep the inventory."""
         self.config = config
         self._transport.replace(transport)
 
     def zone_of(self, host: str) -> str:
-        """The zone of a host, by configuration."""
+        """Return the zone of a host."""
         return self.config.zone_of(host)
 
     def writer(self, owned: Owned) -> PveWriter:
@@ -71,7 +71,7 @@ class Region:
     async def perform(self, step: Step, owner: Hashable) -> Upid | None:
         """Perform a step, follow its task for ``owner`` and tell the inventory what to expect."""
         same_region(self.reader, step.region)
-        self.inventory.work_is_under_way()  # also if it fails: the change may have happened
+        self.inventory.poll_frequently()  # also if it fails: the change may have happened
         upid = await step.perform(self.writer(step.owned))
         expected = step.expects()
         if upid is not None:
@@ -79,23 +79,23 @@ class Region:
             if expected is not None:
                 self._expected[upid] = expected
         elif expected is not None and step.certain:
-            self._believe(expected)
+            self._assume(expected)
         return upid
 
     def _task_ended(self, ended: TaskEnded) -> None:
         expected = self._expected.pop(ended.upid, None)
-        self.inventory.work_is_under_way()
+        self.inventory.poll_frequently()
         if expected is not None and ended.ok:
-            self._believe(expected)
+            self._assume(expected)
 
-    def _believe(self, expected: Expectation) -> None:
+    def _assume(self, expected: Expectation) -> None:
         if expected.fields is None:
-            self.inventory.learn_gone(expected.vmid)
+            self.inventory.learn_destroyed(expected.vmid)
         else:
             self.inventory.learn(expected.vmid, **expected.fields)
 
     async def run(self) -> None:
-        """Poll the region for as long as it runs; closes the wire at the end."""
+        """Poll the region until cancelled, then close its connections."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.inventory.run())
@@ -147,7 +147,7 @@ class Regions:
         return tuple(self._regions.values())
 
     def reload(self, configs: Iterable[RegionConfig]) -> tuple[str, ...]:
-        """Take over a new configuration; answers the regions that are new, changed or gone."""
+        """Apply a new configuration and return the regions that are added, changed or removed."""
         wanted = {config.region: config for config in configs}
         touched = [
             name
@@ -174,7 +174,7 @@ class Regions:
         return region
 
     def subscribe(self, listener: Callable[[InventoryEvent], None]) -> Callable[[], None]:
-        """Be told of changes in every region, also in those that come later; answers the end."""
+        """Call a listener for inventory events of all regions, future ones included."""
         self._inventory_listeners.append(listener)
         for region in self._regions.values():
             region.inventory.subscribe(listener)
@@ -188,13 +188,13 @@ class Regions:
         return stop
 
     def subscribe_tasks(self, listener: Callable[[TaskEnded], None]) -> None:
-        """Be told of ended tasks in every region, also in those that come later."""
+        """Call a listener for ended tasks of all regions, future ones included."""
         self._task_listeners.append(listener)
         for region in self._regions.values():
             region.tasks.subscribe(listener)
 
     async def run(self) -> None:
-        """Keep every configured region polled, and only those."""
+        """Poll every configured region until cancelled."""
         runners: dict[Region, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
             while True:
@@ -207,7 +207,7 @@ class Regions:
                 await self._changed.wait()
 
     async def close(self) -> None:
-        """Close all wires; for regions that were never run."""
+        """Close all connections; for regions that were never run."""
         for region in self._regions.values():
             await region.reader.close()
 

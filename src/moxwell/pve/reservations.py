@@ -1,10 +1,9 @@
 """
-Promises: VMIDs and room that were given away but that nobody else can see yet.
+Reservations in memory: VMIDs and capacity that a controller has assigned but nobody can see yet.
 
-In: what a controller has just claimed for an object, before its write comes back through a watch.
-Out: the promises still open, so that two passes side by side never choose the same id or fill the
-same host twice. Memory only: a claim that was written is in the Kubernetes API, and one that was
-not has had no effect. Shared by all controllers that make guests.
+Between the decision for a VMID and host and the watch event of the written claim, concurrent passes
+must not choose the same. Nothing is persisted: a written claim is in the Kubernetes API, and one
+that was not written has no effect.
 """
 
 from collections.abc import Collection
@@ -13,9 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """An id on a host, and how much of it."""
+    """A VMID on a host with the capacity it uses."""
 
-    owner: str  # the UID of whoever it was promised to
+    owner: str  # UID of the object
     region: str
     vmid: int
     host: str
@@ -28,23 +27,23 @@ class Reservation:
 
 
 class Reservations:
-    """The open promises of this process."""
+    """The open reservations of this process."""
 
     def __init__(self) -> None:
         self._open: dict[str, Reservation] = {}
 
-    def promise(self, promise: Reservation) -> None:
-        """Note one; a former one of the same owner is forgotten."""
-        self._open[promise.owner] = promise
+    def add(self, reservation: Reservation) -> None:
+        """Add a reservation; it replaces an earlier one of the same owner."""
+        self._open[reservation.owner] = reservation
 
-    def settle(self, owner: str) -> None:
-        """It has become visible, or came to nothing."""
+    def remove(self, owner: str) -> None:
+        """Remove a reservation that has become visible or is obsolete."""
         self._open.pop(owner, None)
 
-    def open(self, *, besides: Collection[str] = ()) -> tuple[Reservation, ...]:
-        """All open promises, without those of some owners."""
-        return tuple(p for p in self._open.values() if p.owner not in besides)
+    def open(self, *, excluding: Collection[str] = ()) -> tuple[Reservation, ...]:
+        """Return the open reservations, without those of some owners."""
+        return tuple(p for p in self._open.values() if p.owner not in excluding)
 
     def vmids(self, region: str) -> frozenset[int]:
-        """The ids promised in a region."""
+        """Return the reserved VMIDs of a region."""
         return frozenset(p.vmid for p in self._open.values() if p.region == region)

@@ -1,8 +1,7 @@
 """
-A transport that can be exchanged under a running client: credentials rotate, URLs change.
+Transport that can be replaced while requests are running: for rotated credentials and new URLs.
 
-In: requests, and now and then a new transport. Out: answers. The surprise: a replaced transport is
-closed only when its last request was answered, so that a rotation loses nothing.
+A replaced transport is closed when its last request has been answered.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ from moxwell.pve.values import Params
 
 
 class SwitchableTransport:
-    """The transport in use, and those that are being retired."""
+    """The current transport and replaced ones that still have requests."""
 
     def __init__(self, transport: Transport) -> None:
         self._current = transport
@@ -23,10 +22,10 @@ class SwitchableTransport:
         return self._current.region
 
     def replace(self, transport: Transport) -> None:
-        """Send everything from now on through another transport."""
+        """Send all further requests through another transport."""
         retired, self._current = self._current, transport
         if not self._in_flight.get(retired):
-            self._in_flight[retired] = 0  # closed with the next request, or at the end
+            self._in_flight[retired] = 0  # closed after the next request, or at the end
 
     async def request(
         self,

@@ -1,12 +1,10 @@
 """
-One poller for all running tasks of a region: an ended task becomes an event for its owner.
+Poller of a region's running tasks: reports each ended task to the listeners with its owner.
 
-In: task ids with the key of whoever waits. Out: ``Ended`` events. One request per round tells about
-all tasks, however many are followed; with nothing to follow it sends nothing. The surprise: the
-cluster-wide list only holds each host's latest tasks, so one that fell out of it is asked for
-singly, and several of one host in one list of that host. A token without Sys.Audit on ``/`` is
-shown nothing there, not even its own tasks: its hosts are asked at once, and the list only now and
-then. And an exit text is a hint, never the truth about the guest.
+One request to ``/cluster/tasks`` per round covers all tasks; without tasks it sends nothing. That
+list holds only the latest tasks of each host, so a task that is missing is read from its host. A
+token without Sys.Audit on ``/`` sees an empty list; then the hosts are asked, and the list only
+every ``BLIND_ROUNDS``. The exit status is a hint, not the state of the guest.
 """
 
 import asyncio
@@ -22,15 +20,15 @@ from moxwell.pve.values import Upid
 
 QUICK_SECONDS = 0.5
 SLOW_SECONDS = 2.0
-QUICK_ROUNDS = 20  # a task older than that is a long one
+QUICK_ROUNDS = 20  # an older task is polled slowly
 MANY = 1000  # tasks in one list of a host
-BLIND_ROUNDS = 120  # without the common list, after it was empty though tasks run
-SINGLES = 8  # tasks asked for one by one in a round, at most
+BLIND_ROUNDS = 120  # without the cluster's list after it was empty although tasks run
+SINGLES = 8  # tasks that are read one by one per round, at most
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """A task ended; ``error`` is what its exit text means, None if it went well."""
+    """A task that ended; ``error`` is None if it succeeded."""
 
     upid: Upid
     owner: Hashable
@@ -53,7 +51,7 @@ Listener = Callable[[TaskEnded], None]
 
 
 class TaskPoller:
-    """The tasks of one region that somebody waits for."""
+    """Polls the followed tasks of one region."""
 
     def __init__(self, pve: PveReader, clock: Clock) -> None:
         self._pve = pve
@@ -62,36 +60,36 @@ class TaskPoller:
         self._listeners: list[Listener] = []
         self._waiting: dict[Upid, list[asyncio.Future[TaskEnded]]] = {}
         self._wake = asyncio.Event()
-        self._blind = 0  # rounds for which the common list is not asked for
+        self._blind = 0  # remaining rounds without the cluster's list
 
     @property
     def running(self) -> tuple[Upid, ...]:
-        """Tasks that are followed and not known to have ended."""
+        """Followed tasks that have not ended yet."""
         return tuple(self._followed)
 
     def of(self, owner: Hashable) -> tuple[Upid, ...]:
-        """The running tasks of one owner."""
+        """Return the running tasks of an owner."""
         return tuple(upid for upid, task in self._followed.items() if task.owner == owner)
 
     def follow(self, upid: Upid, owner: Hashable) -> None:
-        """Tell listeners when this task ends; its owner is named in the event."""
+        """Poll a task; the event of its end names the owner."""
         self._followed.setdefault(upid, _Followed(owner))
         self._wake.set()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Be told of ended tasks; answers the way to stop that."""
+        """Call a listener for each ended task; returns the function that unsubscribes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def wait_ended(self, upid: Upid) -> TaskEnded:
-        """Until a task ended; for callers that must answer somebody (never for a controller)."""
+        """Wait until a task has ended; for request handlers, never for a controller."""
         future: asyncio.Future[TaskEnded] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(upid, []).append(future)
         self.follow(upid, upid)
         return await future
 
     async def run(self) -> None:
-        """Poll for as long as it runs; sleeps while there is nothing to wait for."""
+        """Poll until cancelled; sleeps while no task is followed."""
         while True:
             if not self._followed:
                 self._wake.clear()
@@ -104,20 +102,20 @@ class TaskPoller:
         return QUICK_SECONDS if young else SLOW_SECONDS
 
     async def poll(self) -> None:
-        """One round: one request, and a few more for tasks that the list does not show."""
+        """Poll once: one request, and some more for tasks that the list does not show."""
         if not self._followed:
             return
         try:
             listed = await self._listed()
         except MoxwellError:
-            return  # the region's health is the inventory's affair; try again next round
+            return  # the inventory reports the region's health; retry in the next round
         fallen: dict[str, list[Upid]] = {}
         for upid, task in list(self._followed.items()):
             task.rounds += 1
             row = listed.get(upid)
             if row is None:
                 task.unlisted += 1
-                # A host tells its peers of a new task a moment late: wait one round.
+                # hosts exchange new tasks with a delay: wait one round
                 if task.unlisted > 1 or self._blind:
                     fallen.setdefault(upid.host, []).append(upid)
             elif not row.running:
@@ -129,7 +127,7 @@ class TaskPoller:
                 await self._ask(upid)
 
     async def _listed(self) -> dict[str, TaskRow]:
-        """The common list; an empty one says that we may not see it, since tasks are followed."""
+        """Return the cluster's list; an empty one means that the token may not see it."""
         if self._blind:
             self._blind -= 1
         if self._blind:
@@ -139,12 +137,12 @@ class TaskPoller:
         return listed
 
     async def _ask_host(self, host: str, upids: list[Upid]) -> list[Upid]:
-        """One list of a host for many tasks that fell out of the common one; answers the rest."""
+        """Read many missing tasks from one list of their host; returns those still missing."""
         since = min(upid.started for upid in upids)
         try:
             rows = await self._pve.tasks.list(host, source="all", since=since, limit=MANY)
         except MoxwellError:
-            return []  # the host is down; its tasks are asked for again next round
+            return []  # the host is down; retry in the next round
         found = {row.upid: row for row in rows}
         for upid in upids:
             row = found.get(upid)

@@ -1,9 +1,8 @@
 """
-Tickets: what a user with a password gets instead of an API token, and must renew.
+Tickets: login with user and password instead of an API token, renewed before they expire.
 
-In: user, password, a way to log in. Out: the headers of a request. The surprise: a ticket lives two
-hours on every host of the region, but it is checked against the user's state at each request, so a
-401 in between means: log in again, once.
+A ticket is valid for two hours, but Proxmox checks the user's state at each request; a 401 in
+between causes one new login.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from moxwell.errors import Unsupported
 from moxwell.pve import errors
 from moxwell.pve.values import SecretValue
 
-RENEW_SECONDS = 3600.0  # half of a ticket's life
+RENEW_SECONDS = 3600.0  # half of a ticket's lifetime
 
 Login = Callable[[str, str], Awaitable[bytes]]
 
@@ -35,7 +34,7 @@ _DECODER = msgspec.json.Decoder(_Envelope, strict=False)
 
 
 class Tickets:
-    """The current ticket; one login at a time."""
+    """Holds the current ticket; one login at a time."""
 
     def __init__(self, username: str, password: SecretValue, clock: Clock, login: Login) -> None:
         self._username = username
@@ -47,7 +46,7 @@ class Tickets:
         self._renew_at = 0.0
 
     async def headers(self, method: str) -> str:
-        """Headers of a request: the cookie, and for changes the CSRF token."""
+        """Return the headers of a request: the cookie, and for writes the CSRF token."""
         async with self._lock:
             if self._current is None or self._clock.monotonic() >= self._renew_at:
                 await self._renew()
@@ -56,7 +55,7 @@ class Tickets:
             return read if method == "GET" else write
 
     def refused(self, headers: str) -> None:
-        """The server no longer takes these headers; unless they are old already, log in again."""
+        """Discard the ticket in these headers, unless a newer one is in use."""
         if self._current is not None and headers in self._current:
             self._current = None
 
@@ -65,13 +64,13 @@ class Tickets:
         try:
             ticket = _DECODER.decode(body).data
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise errors.CredentialsRefused("the login answer holds no ticket") from error
+            raise errors.CredentialsRefused(
+                "the response of the login contains no ticket"
+            ) from error
         if ticket.need_tfa:
-            raise Unsupported(
-                f"user {self._username} needs a second factor; use an API token instead"
-            )
+            raise Unsupported(f"user {self._username} requires a second factor; use an API token")
         if not (ticket.ticket + ticket.csrf).isprintable():
-            raise errors.CredentialsRefused("the login answer holds an odd ticket")
+            raise errors.CredentialsRefused("the response of the login contains an invalid ticket")
         read = f"Cookie: PVEAuthCookie={ticket.ticket}\r\n"
         self._current = (read, f"{read}CSRFPreventionToken: {ticket.csrf}\r\n")
         self._renew_at = self._clock.monotonic() + RENEW_SECONDS

@@ -1,11 +1,10 @@
 """
-The wire to one region: HTTP requests in, the JSON body of a 200 answer out, or an error.
+HTTP transport of a region: credentials, TLS, failover between URLs, circuit breaker, deadlines.
 
-In: method, path below ``/api2/json``, parameters. Out: bytes, decoded by the caller that knows
-their type. On the way: credentials, TLS, failover between URLs, a concurrency limit, a circuit
-breaker, a deadline. The surprise: nothing but a GET is ever sent twice, unless it is certain that
-the first was not received; a 595 comes from a healthy host about a dead one, so it moves the
-request to another URL but counts against nobody.
+A request (method, path below ``/api2/json``, parameters) returns the body of a 200 response or
+raises an error. Only a GET is ever sent twice, unless the server certainly did not receive the
+first. A 595 comes from a healthy host about another one, so it moves the request to the next URL
+without counting as a failure of this one.
 """
 
 import asyncio
@@ -18,6 +17,7 @@ from urllib.parse import urlencode
 from moxwell.clock import Clock
 from moxwell.errors import Bug, Denied, Invalid, Unreachable
 from moxwell.pve import errors
+from moxwell.pve.audit import is_secret
 from moxwell.pve.breaker import Breaker
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.failover import Failover
@@ -26,10 +26,9 @@ from moxwell.pve.http_response import BadResponse, ConnectionLost, HttpResponse
 from moxwell.pve.tickets import Tickets
 from moxwell.pve.values import Params, as_fields
 
-DEADLINE_SECONDS = 45.0  # a proxied request may take Proxmox itself 30
+DEADLINE_SECONDS = 45.0  # Proxmox itself may need 30 for a proxied request
 UPLOAD_SECONDS = 3600.0
-TRY_SECONDS = 30.0  # for a GET that another URL could answer; pveproxy itself gives up then
-HIDDEN = ("password", "cipassword", "input-data", "content", "token", "secret")
+TRY_SECONDS = 30.0  # per URL for a GET that another URL could answer; pveproxy's own timeout
 
 
 class CertificateRefused(errors.PveError, Denied):
@@ -40,7 +39,7 @@ class CertificateRefused(errors.PveError, Denied):
 
 @dataclass(frozen=True, slots=True)
 class FileUpload:
-    """A file to send; ``open`` gives its bytes anew for each try."""
+    """A file to upload; ``open`` returns its bytes again for each attempt."""
 
     filename: str
     size_bytes: int
@@ -48,7 +47,7 @@ class FileUpload:
 
     @classmethod
     def of(cls, filename: str, data: bytes) -> "FileUpload":
-        """An upload of bytes in memory."""
+        """Return an upload of bytes in memory."""
 
         async def chunks() -> AsyncIterator[bytes]:
             for start in range(0, len(data), 65536):
@@ -58,7 +57,7 @@ class FileUpload:
 
 
 class Transport(Protocol):
-    """What the client needs of a wire to one region."""
+    """Sends requests to one region."""
 
     @property
     def region(self) -> str: ...
@@ -86,7 +85,7 @@ class Transport(Protocol):
 
 @dataclass(slots=True)
 class OutgoingRequest:
-    """A request, independent of URL and credentials; a stream is opened anew for each try."""
+    """A request without URL and credentials; ``stream`` returns its body again for each attempt."""
 
     method: str
     path: str
@@ -102,7 +101,7 @@ class OutgoingRequest:
 
 @dataclass(frozen=True, slots=True)
 class TransportStatistics:
-    """What the transport did so far."""
+    """Counters of a transport."""
 
     sent: int
     unanswered: int
@@ -113,9 +112,9 @@ class TransportStatistics:
 def outgoing(
     method: str, path: str, params: Params | None, deadline_seconds: float
 ) -> OutgoingRequest:
-    """Parameters go to the query of GET and DELETE, to the form of POST and PUT."""
+    """Build a request; parameters become the query of GET and DELETE, the form of POST and PUT."""
     if not path.isprintable() or " " in path:
-        raise Bug(f"{path!r} is no path")
+        raise Bug(f"{path!r} is not a URL path")
     form = urlencode(as_fields(params)) if params else ""
     if method in {"GET", "DELETE"}:
         return OutgoingRequest(method, f"{path}?{form}" if form else path, "", deadline_seconds)
@@ -125,7 +124,7 @@ def outgoing(
 
 
 def tls(config: RegionConfig) -> ssl.SSLContext | None:
-    """How the server proves itself: by a pinned certificate, by a CA, or (if told) not at all."""
+    """Return the TLS settings: pinned certificate, CA, or (``insecure``) no verification."""
     if not any(url.startswith("https:") for url in config.urls):
         return None
     context = ssl.create_default_context(cadata=config.ca_pem or None)
@@ -136,7 +135,7 @@ def tls(config: RegionConfig) -> ssl.SSLContext | None:
 
 
 class PveHttpTransport:
-    """The genuine wire, on aiohttp."""
+    """The transport over HTTP (:mod:`moxwell.pve.http`)."""
 
     def __init__(self, config: RegionConfig, clock: Clock, *, breaker_threshold: int = 3) -> None:
         self._config = config
@@ -159,7 +158,7 @@ class PveHttpTransport:
         return self._config.region
 
     def statistics(self) -> TransportStatistics:
-        """Numbers for metrics and for the doctor."""
+        """Return counters for metrics and diagnosis."""
         return TransportStatistics(
             self._sent, self._unanswered, self._breaker.is_open, self._failover.current
         )
@@ -172,10 +171,10 @@ class PveHttpTransport:
         *,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> bytes:
-        answer = await self._authorised(outgoing(method, path, params, deadline_seconds))
-        if answer.status == 200:
-            return answer.body
-        raise self._refusal(answer, f"{method} {path}", params)
+        response = await self._authenticated(outgoing(method, path, params, deadline_seconds))
+        if response.status == 200:
+            return response.body
+        raise self._error(response, f"{method} {path}", params)
 
     async def upload(
         self,
@@ -187,55 +186,57 @@ class PveHttpTransport:
     ) -> bytes:
         headers, stream = multipart(params, file)
         out = OutgoingRequest("POST", path, headers, deadline_seconds, stream=stream)
-        answer = await self._authorised(out)
-        if answer.status == 200:
-            return answer.body
-        raise self._refusal(answer, f"POST {path}", params)
+        response = await self._authenticated(out)
+        if response.status == 200:
+            return response.body
+        raise self._error(response, f"POST {path}", params)
 
     async def close(self) -> None:
         for origin in self._origins.values():
             origin.close()
-        await asyncio.sleep(0)  # the loop's own turn to close them
+        await asyncio.sleep(0)  # lets the event loop close them
 
-    def _refusal(self, answer: HttpResponse, what: str, params: Params | None) -> errors.PveError:
+    def _error(self, response: HttpResponse, what: str, params: Params | None) -> errors.PveError:
         where = f"region {self.region}: {what}"
-        error = errors.from_response(answer.status, answer.reason, answer.body, where=where)
-        hidden = [str(v) for k, v in (params or {}).items() if k in HIDDEN and v]
-        if any(text in str(error) for text in hidden):
-            # Proxmox quotes the value it refuses.
-            return type(error)("(the answer quotes a secret)", status=answer.status, where=where)
+        error = errors.from_response(response.status, response.reason, response.body, where=where)
+        secrets = [value for key, value in as_fields(params) if value and is_secret(key, value)]
+        if any(text in str(error) for text in secrets):
+            # Proxmox quotes the rejected value.
+            return type(error)(
+                "(the response quotes a secret)", status=response.status, where=where
+            )
         return error
 
-    async def _authorised(self, out: OutgoingRequest) -> HttpResponse:
+    async def _authenticated(self, out: OutgoingRequest) -> HttpResponse:
         if self._token:
-            return await self._guarded(out, self._token)
+            return await self._send(out, self._token)
         assert self._tickets is not None
         headers = await self._tickets.headers(out.method)
-        answer = await self._guarded(out, headers)
-        if answer.status != 401:
-            return answer
-        # A 401 is decided before the effect, so any method may be repeated after it.
+        response = await self._send(out, headers)
+        if response.status != 401:
+            return response
+        # A 401 is decided before any effect, so every method may be repeated.
         self._tickets.refused(headers)
-        return await self._guarded(out, await self._tickets.headers(out.method))
+        return await self._send(out, await self._tickets.headers(out.method))
 
     async def _login(self, username: str, password: str) -> bytes:
         form = {"username": username, "password": password}
         out = outgoing("POST", "/access/ticket", form, DEADLINE_SECONDS)
-        answer = await self._guarded(out, "")
-        if answer.status == 200:
-            return answer.body
-        raise self._refusal(answer, "POST /access/ticket", form)
+        response = await self._send(out, "")
+        if response.status == 200:
+            return response.body
+        raise self._error(response, "POST /access/ticket", form)
 
-    async def _guarded(self, out: OutgoingRequest, auth: str) -> HttpResponse:
+    async def _send(self, out: OutgoingRequest, auth: str) -> HttpResponse:
         end = asyncio.get_running_loop().time() + out.deadline_seconds
-        await self._take_slot(end)
+        await self._acquire_slot(end)
         try:
             return await self._through_breaker(out, auth, end)
         finally:
             self._slots.release()
 
-    async def _take_slot(self, end: float) -> None:
-        """One of the region's requests at once; the time in the queue counts."""
+    async def _acquire_slot(self, end: float) -> None:
+        """Wait for one of the region's request slots; the time counts towards the deadline."""
         if not self._slots.locked():
             await self._slots.acquire()
             return
@@ -244,18 +245,18 @@ class PveHttpTransport:
                 await self._slots.acquire()
         except TimeoutError as error:
             raise errors.Overloaded(
-                f"{self._config.concurrency} other requests did not end in time",
+                f"{self._config.concurrency} other requests did not finish in time",
                 where=f"region {self.region}",
             ) from error
 
     async def _through_breaker(self, out: OutgoingRequest, auth: str, end: float) -> HttpResponse:
         if not self._breaker.enter():
             raise errors.RegionUnreachable(
-                f"nobody answered; next try in {self._breaker.retry_after:.0f} s",
+                f"no URL answered; next attempt in {self._breaker.retry_after:.0f} s",
                 where=f"region {self.region}",
             )
         try:
-            answer = await self._failing_over(out, auth, end)
+            response = await self._with_failover(out, auth, end)
         except errors.PveError as error:
             if isinstance(error.__cause__, BadResponse):
                 self._breaker.succeeded()  # the region answers; only this request fails
@@ -266,22 +267,22 @@ class PveHttpTransport:
             self._breaker.abandoned()
             raise
         self._breaker.succeeded()
-        return answer
+        return response
 
-    async def _failing_over(self, out: OutgoingRequest, auth: str, end: float) -> HttpResponse:
+    async def _with_failover(self, out: OutgoingRequest, auth: str, end: float) -> HttpResponse:
         """Try the URLs in turn until one answers."""
         last: HttpResponse | None = None
         problem: Unreachable | None = None
         order = self._failover.order()
         if len(order) == 1 and out.repeatable:
-            order *= 2  # a connection that broke says nothing about the next one
+            order *= 2  # a broken connection says nothing about the next one
         loop = asyncio.get_running_loop()
         for n, url in enumerate(order):
             others = n + 1 < len(order)
             until = min(end, loop.time() + TRY_SECONDS) if others and out.repeatable else end
             self._sent += 1
             try:
-                answer = await self._try(self._origins[url], out, auth, until)
+                response = await self._try(self._origins[url], out, auth, until)
             except Unreachable as error:
                 self._unanswered += 1
                 if not isinstance(error, BadResponse):
@@ -289,16 +290,16 @@ class PveHttpTransport:
                 problem = error
                 if not out.repeatable and not isinstance(error, NotSent):
                     raise errors.OutcomeUnknown(
-                        f"no answer ({error}); it may have happened", where=self._where(out)
+                        f"no response ({error}); it may have happened", where=self._where(out)
                     ) from error
-                if len(self._origins) == 1 and not _broke(error):
+                if len(self._origins) == 1 and not _is_broken_connection(error):
                     break
                 continue
             self._failover.succeeded(url)
-            last = answer
-            elsewhere = answer.status == 595 or (answer.status == 596 and out.repeatable)
+            last = response
+            elsewhere = response.status == 595 or (response.status == 596 and out.repeatable)
             if not elsewhere or len(self._origins) == 1:
-                return answer
+                return response
         if last is not None:
             return last
         raise self._unreachable(out, problem) from problem
@@ -327,7 +328,7 @@ class PveHttpTransport:
         )
 
 
-def _broke(error: Unreachable) -> bool:
+def _is_broken_connection(error: Unreachable) -> bool:
     """Report whether a connection broke while a response was awaited, so that a retry may help."""
     return isinstance(error, ConnectionLost) and not isinstance(
         error, DeadlineExceeded | BadResponse
@@ -337,7 +338,7 @@ def _broke(error: Unreachable) -> bool:
 def multipart(
     params: Params, file: FileUpload, boundary: str = "moxwell-8d1f5c0e7a9b4d3f"
 ) -> tuple[str, Callable[[], AsyncIterator[bytes]]]:
-    """A multipart form whose last part is the file; its length is known, as pveproxy demands."""
+    """Return headers and body of a multipart form with the file last; pveproxy needs the length."""
     if not file.filename.isprintable() or '"' in file.filename:
         raise Invalid("a file name must be printable and without quotes")
     head = "".join(

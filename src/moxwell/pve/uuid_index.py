@@ -1,9 +1,9 @@
 """
-Guests by SMBIOS UUID, an index filled on demand and kept.
+Index of guests by SMBIOS UUID, filled on demand.
 
-In: UUIDs asked for, and configurations that anybody read. Out: a VMID, None if *certainly* no guest
-has it, or an error if some guests could not be read. The surprise: the UUID is in no list, only in
-each guest's configuration, so the first question costs one read per guest; the second costs none.
+The UUID is only in each guest's configuration, so the first search reads every configuration and
+later ones read none. A search returns a VMID, None if certainly no guest has the UUID, or an error
+if some guests could not be read.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ class UuidIndex:
         self._lock = asyncio.Lock()
 
     def learn(self, vmid: int, config: GuestConfig) -> None:
-        """Somebody read this guest's configuration."""
+        """Add the UUID of a configuration that was read."""
         self._forget(vmid)
         if config.uuid:
             self._by_uuid[config.uuid] = vmid
         self._by_vmid[vmid] = config.uuid
 
     def of(self, vmid: int) -> str | None:
-        """The UUID of a guest, if it is known."""
+        """Return the UUID of a guest, if it is known."""
         return self._by_vmid.get(vmid)
 
     def forget_absent(self, view: InventoryView) -> None:
-        """Forget guests that are gone: their VMIDs will be used again."""
+        """Remove guests that no longer exist, because their VMIDs are used again."""
         for vmid in self._by_vmid.keys() - view.guests.keys():
             self._forget(vmid)
 
@@ -48,7 +48,7 @@ class UuidIndex:
             del self._by_uuid[uuid]
 
     async def find(self, uuid: str, view: InventoryView) -> int | None:
-        """The VMID of the guest with this UUID."""
+        """Return the VMID of the guest with this UUID."""
         wanted = uuid.lower()
         async with self._lock:
             if wanted in self._by_uuid:
@@ -78,7 +78,7 @@ class UuidIndex:
     async def _read(self, guest: ObservedGuest, unreadable: list[int]) -> None:
         try:
             config = await self._pve.qemu.config(guest.host, guest.vmid)
-        except MoxwellError:  # a missing one may have moved since: the next view tells
+        except MoxwellError:  # a missing guest may have migrated; the next view shows it
             unreadable.append(guest.vmid)
             return
         self.learn(guest.vmid, config)

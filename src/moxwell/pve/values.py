@@ -1,9 +1,7 @@
 """
-The small values everything else here speaks in: secrets, task ids, parameters, sizes.
+Values of the Proxmox client: secrets, UPIDs, request parameters, sizes.
 
-In: text from configuration files and from Proxmox. Out: values that cannot leak or be confused.
-The surprise: a UPID names the user who started the task, so it is safe to print, but a token's
-secret is not part of it; whatever *is* secret prints as stars everywhere.
+A ``SecretValue`` never prints its text. A UPID contains the user but no secret and may be printed.
 """
 
 import re
@@ -25,7 +23,7 @@ _FACTOR = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class SecretValue:
-    """A text that prints as stars; ``reveal`` is the only way in."""
+    """A text that prints as stars; only ``reveal`` returns it."""
 
     __slots__ = ("_text",)
 
@@ -50,11 +48,11 @@ class SecretValue:
         return hash(self._text)
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        raise Bug("a secret is not to be written anywhere")
+        raise Bug("a secret must not be serialized")
 
 
 class Blob:
-    """Bytes to upload that print as their size: an ISO holds bootstrap secrets."""
+    """Bytes to upload that print as their size, because an ISO holds bootstrap secrets."""
 
     __slots__ = ("data",)
 
@@ -72,13 +70,13 @@ class Blob:
 
 
 class Upid(str):
-    """The identity of a task; also tells the host it runs on, its type and its target."""
+    """The id of a task, with its host, type and target."""
 
     __slots__ = ()
 
     def __new__(cls, text: str) -> "Upid":
         if not _UPID.fullmatch(text):
-            raise Invalid(f"{text!r} is not a task id")
+            raise Invalid(f"{text!r} is not a UPID")
         return super().__new__(cls, text)
 
     def _part(self, name: str) -> str:
@@ -96,7 +94,7 @@ class Upid(str):
 
     @property
     def target(self) -> str:
-        """What the task works on: a VMID, a volume, or nothing."""
+        """The object of the task: a VMID, a volume, or empty."""
         return self._part("id")
 
     @property
@@ -105,19 +103,19 @@ class Upid(str):
 
     @property
     def started(self) -> int:
-        """Start in seconds since 1970, by the host's clock."""
+        """Start in seconds since 1970 by the host's clock."""
         return int(self._part("start"), 16)
 
 
 def as_field(value: Scalar) -> str:
-    """One form field as Proxmox reads it: booleans are 1 and 0."""
+    """Return a value as Proxmox reads it: booleans are 1 and 0."""
     if isinstance(value, bool):
         return "1" if value else "0"
     return str(value)
 
 
 def as_fields(params: Params | None) -> list[tuple[str, str]]:
-    """Parameters as form fields: None is left out, a list repeats its field."""
+    """Return parameters as form fields: None is left out, a list repeats its field."""
     fields: list[tuple[str, str]] = []
     for key, value in (params or {}).items():
         if value is None:
@@ -130,7 +128,7 @@ def as_fields(params: Params | None) -> list[tuple[str, str]]:
 
 
 def path(*segments: str | int) -> str:
-    """Join segments to a path; a slash inside a segment is data, not structure."""
+    """Join segments to a URL path; a slash inside a segment is quoted."""
     return "".join(
         f"/{segment}" if isinstance(segment, int) else "/" + quote(segment, safe=":@!,=+")
         for segment in segments
@@ -138,7 +136,7 @@ def path(*segments: str | int) -> str:
 
 
 def size_bytes(text: str | int) -> int:
-    """Proxmox's sizes (``32G``, ``512M``, ``4096``) in bytes."""
+    """Return a size of Proxmox (``32G``, ``512M``, ``4096``) in bytes."""
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
         raise Invalid(f"{text!r} is not a size")

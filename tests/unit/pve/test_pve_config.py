@@ -108,7 +108,7 @@ def test_what_is_wrong_is_named(change: dict[str, object], told: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "wants a mapping"),
+        ("", "must be a mapping"),
         ("clusters: []", "at least one"),
         ("clusters: {}", "at least one"),
         ("clusters: [x]", "clusters[0]: must be a mapping"),
@@ -123,7 +123,7 @@ def test_a_file_that_is_no_configuration(text: str, told: str) -> None:
 
 
 def test_the_same_region_twice() -> None:
-    with pytest.raises(InvalidConfig, match="'region-1' is there twice"):
+    with pytest.raises(InvalidConfig, match="'region-1' is configured twice"):
         config.parse(GOOD + GOOD.replace("clusters:\n", "").replace("\nclusters:", ""))
 
 

@@ -157,7 +157,7 @@ def test_a_new_guest_and_one_that_is_gone_are_known_at_once() -> None:
         world.events.clear()
         seen.learn(200, host="pve1", name="new", status="stopped")
         seen.learn(200, tags=("moxwell",))
-        seen.learn_gone(100)
+        seen.learn_destroyed(100)
         assert set(seen.guests) == {200}
         assert seen.guests[200].tags == ("moxwell",)
         assert [after for _, after in world.changes][-1] is None
@@ -209,7 +209,7 @@ def polls(world: World, seconds: float, *, busy_at: float | None = None) -> int:
         await world.inventory.wait_synced()
         if busy_at is not None:
             await asyncio.sleep(busy_at)
-            world.inventory.work_is_under_way()
+            world.inventory.poll_frequently()
         await asyncio.sleep(seconds - (busy_at or 0))
         runner.cancel()
 

@@ -47,10 +47,10 @@ def test_the_owner_of_a_guest(guest: GuestConfig, owner: str | None) -> None:
 @pytest.mark.parametrize(
     ("guest", "error", "told"),
     [
-        (config(description=OTHERS.line), Foreign, "belongs to"),
-        (config(), Foreign, "bears no mark"),
+        (config(description=OTHERS.line), Foreign, "is owned by"),
+        (config(), Foreign, "has no owner mark"),
         (config(lock="clone", description=" qmclone temporary file"), errors.Locked, "cloned"),
-        (config(lock="clone", description=OTHERS.line), Foreign, "belongs to"),
+        (config(lock="clone", description=OTHERS.line), Foreign, "is owned by"),
     ],
 )
 def test_what_is_not_ours_is_refused(guest: GuestConfig, error: type[Exception], told: str) -> None:

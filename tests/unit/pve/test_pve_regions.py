@@ -225,7 +225,7 @@ async def test_the_preflight_names_what_is_missing_and_for_what() -> None:
     pve = PveWriter(ScriptedTransport(answer))
     report = await preflight.check(pve)
     assert report.ok
-    assert "all privileges are there" in str(report)
+    assert "all privileges are granted" in str(report)
     del granted["/storage"]["Datastore.Allocate"]
     report = await preflight.check(pve)
     assert isinstance(report, PreflightReport)

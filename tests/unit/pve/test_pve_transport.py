@@ -347,7 +347,7 @@ def test_a_wrong_password_is_told_without_it() -> None:
     ("data", "error"),
     [
         ({"ticket": "x", "NeedTFA": 1}, "second factor"),
-        ({"username": "x"}, "holds no ticket"),
+        ({"username": "x"}, "contains no ticket"),
     ],
 )
 def test_a_login_that_gives_no_usable_ticket(data: dict[str, object], error: str) -> None:

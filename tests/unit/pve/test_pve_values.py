@@ -45,7 +45,7 @@ def test_a_upid_tells_what_it_is_about() -> None:
 
 @pytest.mark.parametrize("text", ["", "UPID:", "OK", UPID[:-1], UPID + "x"])
 def test_what_is_no_upid_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="not a task id"):
+    with pytest.raises(Invalid, match="not a UPID"):
         Upid(text)
 
 

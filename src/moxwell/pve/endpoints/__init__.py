@@ -1,1 +1,1 @@
-"""One module per area of the Proxmox API; one method per endpoint, one request per method."""
+"""Endpoints of the Proxmox API, one module per area; each method sends one request."""

@@ -1,8 +1,8 @@
 """
-Access: who we are allowed to be; users, tokens, roles, ACLs; and pools, which group rights.
+Endpoints of users, API tokens, roles, ACLs, permissions and pools.
 
-The surprise: ``permissions`` says 1 for a right that propagates and 0 for one that does not, and
-only names paths where something was granted.
+``permissions`` has the value 1 for a privilege that propagates and 0 for one that does not, and
+lists only paths with a grant.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class _NewToken(Struct):
 
 
 class NewToken(Struct, frozen=True):
-    """A token's secret, which Proxmox tells once."""
+    """A new API token; Proxmox returns its secret only once."""
 
     token_id: str
     secret: SecretValue
@@ -164,7 +164,7 @@ class PoolsReader(ReadEndpoints):
         return await self._caller.read(tuple[PoolRow, ...], "/pools")
 
     async def get(self, pool: str) -> PoolRow:
-        """A pool and its members."""
+        """Return a pool with its members."""
         return await self._caller.read(PoolRow, path("pools", pool))
 
 
@@ -184,7 +184,7 @@ class PoolsWriter(WriteEndpoints, PoolsReader):
         allow_move: bool | None = None,
         comment: str | None = None,
     ) -> None:
-        """Add members, or with ``delete`` remove them."""
+        """Add members; with ``delete`` remove them."""
         params: Params = {
             "vms": ",".join(map(str, vms)) or None, "storage": ",".join(storage) or None,
             "delete": delete, "allow-move": allow_move, "comment": comment,

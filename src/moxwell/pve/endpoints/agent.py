@@ -1,8 +1,8 @@
 """
-The guest agent: what a virtual machine tells about its inside, and commands to run in it.
+Endpoints of the QEMU guest agent: network interfaces, OS, files and commands inside a guest.
 
-The surprise: answers come wrapped once more (``result``), the exit of a command can be read only
-once, and a silent agent costs the server three seconds per question.
+The results are wrapped once more (``result``). The exit status of a command can be read only once,
+and each request to an agent that is not running takes the server three seconds.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class OsInfo(Struct, frozen=True, kw_only=True):
 
 
 class CommandStatus(Struct, frozen=True, kw_only=True):
-    """How far a command is; ``code`` is there once it ended by itself."""
+    """State of a command; ``code`` is set once it has exited by itself."""
 
     exited: bool
     code: int | None = field(name="exitcode", default=None)
@@ -74,7 +74,7 @@ class _Pid(Struct):
     pid: int
 
 
-def asked(host: str, vmid: int, name: str) -> str:
+def _path(host: str, vmid: int, name: str) -> str:
     return path("nodes", host, "qemu", vmid, "agent", name)
 
 
@@ -82,28 +82,28 @@ class AgentReader(ReadEndpoints):
     """GET requests below ``/nodes/{node}/qemu/{vmid}/agent``."""
 
     async def interfaces(self, host: str, vmid: int) -> tuple[AgentInterface, ...]:
-        where = asked(host, vmid, "network-get-interfaces")
+        where = _path(host, vmid, "network-get-interfaces")
         return (await self._caller.read(_Interfaces, where)).result
 
     async def osinfo(self, host: str, vmid: int) -> OsInfo:
-        return (await self._caller.read(_Os, asked(host, vmid, "get-osinfo"))).result
+        return (await self._caller.read(_Os, _path(host, vmid, "get-osinfo"))).result
 
     async def hostname(self, host: str, vmid: int) -> str:
-        answer = await self._caller.read(_Name, asked(host, vmid, "get-host-name"))
+        answer = await self._caller.read(_Name, _path(host, vmid, "get-host-name"))
         return answer.result.host_name
 
     async def fsinfo(self, host: str, vmid: int) -> tuple[dict[str, Any], ...]:
-        where = asked(host, vmid, "get-fsinfo")
+        where = _path(host, vmid, "get-fsinfo")
         return tuple((await self._caller.read(dict[str, Any], where)).get("result", ()))
 
     async def exit(self, host: str, vmid: int, pid: int) -> CommandStatus:
-        """How a command ended; can be read once after that."""
+        """Return the state of a command; after its exit it can be read once."""
         return await self._caller.read(
-            CommandStatus, asked(host, vmid, "exec-status"), {"pid": pid}
+            CommandStatus, _path(host, vmid, "exec-status"), {"pid": pid}
         )
 
     async def read_file(self, host: str, vmid: int, file: str) -> FileContent:
-        where = asked(host, vmid, "file-read")
+        where = _path(host, vmid, "file-read")
         return await self._caller.read(FileContent, where, {"file": file})
 
 
@@ -111,15 +111,15 @@ class AgentWriter(WriteEndpoints, AgentReader):
     """POST, PUT and DELETE requests below ``/nodes/{node}/qemu/{vmid}/agent``."""
 
     async def ping(self, host: str, vmid: int) -> None:
-        """Raises ``AgentSilent`` unless the agent answers."""
-        await self._caller.write("POST", asked(host, vmid, "ping"))
+        """Check the agent; raises ``AgentNotRunning`` if it does not answer."""
+        await self._caller.write("POST", _path(host, vmid, "ping"))
 
     async def execute(
         self, host: str, vmid: int, command: Sequence[str], *, input_data: str | None = None
     ) -> int:
-        """Start a command and answer its process id."""
+        """Start a command and return its process id."""
         params: Params = {"command": tuple(command), "input-data": input_data}
-        where = asked(host, vmid, "exec")
+        where = _path(host, vmid, "exec")
         return (await self._caller.write_for(_Pid, "POST", where, params)).pid
 
     async def write_file(
@@ -127,16 +127,16 @@ class AgentWriter(WriteEndpoints, AgentReader):
     ) -> None:
         """Write a small file (60 KiB at most)."""
         params: Params = {"file": file, "content": content, "encode": encode}
-        await self._caller.write("POST", asked(host, vmid, "file-write"), params)
+        await self._caller.write("POST", _path(host, vmid, "file-write"), params)
 
     async def fstrim(self, host: str, vmid: int) -> None:
-        await self._caller.write("POST", asked(host, vmid, "fstrim"))
+        await self._caller.write("POST", _path(host, vmid, "fstrim"))
 
     async def freeze(self, host: str, vmid: int) -> None:
-        await self._caller.write("POST", asked(host, vmid, "fsfreeze-freeze"))
+        await self._caller.write("POST", _path(host, vmid, "fsfreeze-freeze"))
 
     async def thaw(self, host: str, vmid: int) -> None:
-        await self._caller.write("POST", asked(host, vmid, "fsfreeze-thaw"))
+        await self._caller.write("POST", _path(host, vmid, "fsfreeze-thaw"))
 
     async def shutdown(self, host: str, vmid: int) -> None:
-        await self._caller.write("POST", asked(host, vmid, "shutdown"))
+        await self._caller.write("POST", _path(host, vmid, "shutdown"))

@@ -1,8 +1,8 @@
 """
-The region as a whole: version, resources, status, ids, recent tasks, options.
+Endpoints of the cluster: version, resources, status, VMIDs, recent tasks, options, replication.
 
-The surprise: ``resources`` is up to ten seconds old, a fresh guest is ``unknown`` in it, and a
-re-created VMID wears its predecessor's name for a while. The inventory corrects that.
+``resources`` is up to ten seconds old: a new guest has status ``unknown`` in it, and a re-created
+VMID shows the name of its predecessor for a while. The inventory corrects that.
 """
 
 from msgspec import Struct, field
@@ -12,7 +12,7 @@ from moxwell.pve.values import Params, Upid, path
 
 
 class PveVersion(Struct, frozen=True):
-    """What the API server is."""
+    """Release of the API server."""
 
     version: str
     release: str = ""
@@ -89,7 +89,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
 
 
 class PciMapping(Struct, frozen=True, kw_only=True):
-    """A name for PCI devices: which device it means on each host, as property strings."""
+    """A PCI resource mapping: its devices per host, as property strings."""
 
     id: str
     map: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class ClusterReader(ReadEndpoints):
         return await self._caller.read(PveVersion, "/version")
 
     async def resources(self, type: str | None = None) -> tuple[ClusterResource, ...]:
-        """Everything there is, or only ``vm``, ``storage``, ``node`` or ``sdn``."""
+        """List all resources, or only those of type ``vm``, ``storage``, ``node`` or ``sdn``."""
         return await self._caller.read(
             tuple[ClusterResource, ...], "/cluster/resources", {"type": type}
         )
@@ -112,15 +112,15 @@ class ClusterReader(ReadEndpoints):
         return await self._caller.read(tuple[ClusterMember, ...], "/cluster/status")
 
     async def nextid(self, vmid: int | None = None) -> int:
-        """A free VMID, or ``vmid`` if it is free; reserves nothing."""
+        """Return a free VMID, or ``vmid`` if that is free; it is not reserved."""
         return await self._caller.read(int, "/cluster/nextid", {"vmid": vmid})
 
     async def tasks(self) -> tuple[TaskRow, ...]:
-        """Recent tasks of all hosts, running ones included."""
+        """List recent tasks of all hosts, running ones included."""
         return await self._caller.read(tuple[TaskRow, ...], "/cluster/tasks")
 
     async def pci_mappings(self) -> tuple[PciMapping, ...]:
-        """Those we may see: ``Mapping.Audit``, ``Mapping.Use`` or ``Mapping.Modify`` on each."""
+        """List the mappings with ``Mapping.Audit``, ``Mapping.Use`` or ``Mapping.Modify``."""
         return await self._caller.read(tuple[PciMapping, ...], "/cluster/mapping/pci")
 
     async def options(self) -> dict[str, object]:
@@ -150,7 +150,7 @@ class ReplicationJob(Struct, frozen=True, kw_only=True):
 
 
 class ReplicationStatus(Struct, frozen=True, kw_only=True):
-    """How a host's replication job fares."""
+    """State of a replication job on its host."""
 
     id: str
     guest: int = 0
@@ -192,7 +192,7 @@ class ReplicationWriter(WriteEndpoints, ReplicationReader):
         rate: float | None = None,
         comment: str | None = None,
     ) -> None:
-        """Replicate a guest; ``job`` is ``<vmid>-<number>``."""
+        """Create a replication job; ``job`` is ``<vmid>-<number>``."""
         params: Params = {
             "id": job, "target": target, "type": "local",
             "schedule": schedule, "rate": rate, "comment": comment,

@@ -1,8 +1,8 @@
 """
-Firewall: security groups of the region, options, rules and IP sets of guests.
+Endpoints of the firewall: security groups of the cluster; options, rules and IP sets of guests.
 
-The surprise: a new rule goes in at position 0 and is off unless told; a guest's rule may name a
-group that is not there; asking for the options of a guest that is not there works.
+A new rule is inserted at position 0 and disabled by default. A rule of a guest may name a security
+group that does not exist, and the options of a guest that does not exist can be read.
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ class FirewallRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     log: str = ""
     comment: str = ""
     icmp_type: str = field(name="icmp-type", default="")
-    digest: str = ""  # of all rules of the list it was read in
+    digest: str = ""  # of the whole list
 
     def params(self) -> dict[str, Value]:
-        """As parameters of a request."""
+        """Return the rule as parameters of a request."""
         form: dict[str, Value] = {
             "type": self.type, "action": self.action, "enable": self.enable, "pos": self.pos,
             "macro": self.macro, "proto": self.proto, "source": self.source, "dest": self.dest,
@@ -77,18 +77,22 @@ class FirewallReader(ReadEndpoints):
         return await self._caller.read(tuple[FirewallRule, ...], where)
 
     async def options(self, host: str, vmid: int, *, kind: Kind = "qemu") -> dict[str, Any]:
-        return await self._caller.read(dict[str, Any], _of(host, kind, vmid, "options"))
+        return await self._caller.read(dict[str, Any], _guest_path(host, kind, vmid, "options"))
 
     async def rules(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[FirewallRule, ...]:
-        return await self._caller.read(tuple[FirewallRule, ...], _of(host, kind, vmid, "rules"))
+        return await self._caller.read(
+            tuple[FirewallRule, ...], _guest_path(host, kind, vmid, "rules")
+        )
 
     async def ipsets(self, host: str, vmid: int, *, kind: Kind = "qemu") -> tuple[IpSet, ...]:
-        return await self._caller.read(tuple[IpSet, ...], _of(host, kind, vmid, "ipset"))
+        return await self._caller.read(tuple[IpSet, ...], _guest_path(host, kind, vmid, "ipset"))
 
     async def ipset(
         self, host: str, vmid: int, name: str, *, kind: Kind = "qemu"
     ) -> tuple[IpSetEntry, ...]:
-        return await self._caller.read(tuple[IpSetEntry, ...], _of(host, kind, vmid, "ipset", name))
+        return await self._caller.read(
+            tuple[IpSetEntry, ...], _guest_path(host, kind, vmid, "ipset", name)
+        )
 
 
 class FirewallWriter(WriteEndpoints, FirewallReader):
@@ -112,25 +116,25 @@ class FirewallWriter(WriteEndpoints, FirewallReader):
     async def set_options(
         self, host: str, vmid: int, options: Mapping[str, Value], *, kind: Kind = "qemu"
     ) -> None:
-        await self._caller.write("PUT", _of(host, kind, vmid, "options"), options)
+        await self._caller.write("PUT", _guest_path(host, kind, vmid, "options"), options)
 
     async def add_rule(
         self, host: str, vmid: int, rule: FirewallRule, *, kind: Kind = "qemu"
     ) -> None:
-        await self._caller.write("POST", _of(host, kind, vmid, "rules"), rule.params())
+        await self._caller.write("POST", _guest_path(host, kind, vmid, "rules"), rule.params())
 
     async def delete_rule(
         self, host: str, vmid: int, pos: int, *, digest: str | None = None, kind: Kind = "qemu"
     ) -> None:
         await self._caller.write(
-            "DELETE", _of(host, kind, vmid, "rules", str(pos)), {"digest": digest}
+            "DELETE", _guest_path(host, kind, vmid, "rules", str(pos)), {"digest": digest}
         )
 
     async def create_ipset(
         self, host: str, vmid: int, name: str, *, comment: str | None = None, kind: Kind = "qemu"
     ) -> None:
         params: Params = {"name": name, "comment": comment}
-        await self._caller.write("POST", _of(host, kind, vmid, "ipset"), params)
+        await self._caller.write("POST", _guest_path(host, kind, vmid, "ipset"), params)
 
     async def add_to_ipset(
         self,
@@ -144,8 +148,8 @@ class FirewallWriter(WriteEndpoints, FirewallReader):
         kind: Kind = "qemu",
     ) -> None:
         params: Params = {"cidr": cidr, "comment": comment, "nomatch": nomatch}
-        await self._caller.write("POST", _of(host, kind, vmid, "ipset", name), params)
+        await self._caller.write("POST", _guest_path(host, kind, vmid, "ipset", name), params)
 
 
-def _of(host: str, kind: Kind, vmid: int, *more: str) -> str:
+def _guest_path(host: str, kind: Kind, vmid: int, *more: str) -> str:
     return path("nodes", host, kind, vmid, "firewall", *more)

@@ -1,7 +1,5 @@
 """
-What virtual machines and containers have in common: lists, configuration, state, power.
-
-``Guests`` is the half that both families answer alike; ``Qemu`` and ``Lxc`` add their own.
+Endpoints that QEMU virtual machines and LXC containers share: list, configuration, state, power.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +34,7 @@ class HaState(Struct, frozen=True, kw_only=True):
 
 
 class GuestStatus(Struct, frozen=True, kw_only=True):
-    """A guest's state, asked of its own host: not stale."""
+    """State of a guest, read from its own host and therefore current."""
 
     status: str
     vmid: int = 0
@@ -57,7 +55,7 @@ class GuestStatus(Struct, frozen=True, kw_only=True):
 
 
 class PendingRow(Struct, frozen=True, kw_only=True):
-    """A key with what is and what will be; ``delete`` says it will go."""
+    """A configuration key with its current and pending value; ``delete``: it will be removed."""
 
     key: str
     value: Any = None
@@ -65,7 +63,7 @@ class PendingRow(Struct, frozen=True, kw_only=True):
     delete: int = 0
 
     @property
-    def waits(self) -> bool:
+    def is_pending(self) -> bool:
         return self.pending is not None or bool(self.delete)
 
 
@@ -83,7 +81,7 @@ class GuestReader(ReadEndpoints):
     async def config(
         self, host: str, vmid: int, *, current: bool | None = None, snapshot: str | None = None
     ) -> GuestConfig:
-        """What the guest will be after its next stop; with ``current`` what it is now."""
+        """Return the configuration after the next stop; with ``current`` the one in effect."""
         params: Params = {"current": current, "snapshot": snapshot}
         data = await self._caller.read(dict[str, Any], self._at(host, vmid, "config"), params)
         return GuestConfig.of(data)
@@ -101,7 +99,7 @@ class GuestWriter(WriteEndpoints, GuestReader):
     async def resize(
         self, host: str, vmid: int, disk: str, size: str, *, digest: str | None = None
     ) -> Upid | None:
-        """Grow a disk to ``size`` (``32G``), or by it (``+4G``); never shrinks."""
+        """Grow a disk to ``size`` (``32G``) or by it (``+4G``)."""
         params: Params = {"disk": disk, "size": size, "digest": digest}
         return await self._caller.maybe_start_task("PUT", self._at(host, vmid, "resize"), params)
 
@@ -134,7 +132,7 @@ def merged(
     revert: Sequence[str],
     digest: str | None,
 ) -> dict[str, Value]:
-    """A change of configuration as parameters."""
+    """Return a change of the configuration as parameters."""
     return {
         **changes,
         "delete": ",".join(delete) or None,

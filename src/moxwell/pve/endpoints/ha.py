@@ -1,8 +1,8 @@
 """
-High availability: resources everywhere, groups on 8, rules on 9.
+Endpoints of high availability: resources, groups (release 8), rules (release 9).
 
-The surprise: groups are gone on 9 (``CannotHere``), rules are not on 8 (``CannotHere``); a managed
-guest's start and stop become requests to the HA manager, whose tasks end before anything happened.
+Groups on 9 and rules on 8 raise ``NotSupported``. Start and stop of a managed guest become requests
+to the HA manager; their tasks end before anything has happened.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from moxwell.pve.values import Params, path
 
 
 class HaResource(Struct, frozen=True, kw_only=True):
-    """A guest that HA looks after; ``state`` is the requested one."""
+    """A guest that HA manages; ``state`` is the requested one."""
 
     sid: str
     type: str = ""
@@ -28,7 +28,7 @@ class HaResource(Struct, frozen=True, kw_only=True):
 
 
 class HaGroup(Struct, frozen=True, kw_only=True):
-    """Hosts (with priorities) that resources prefer; 8 only."""
+    """Hosts (with priorities) that resources prefer; release 8 only."""
 
     group: str
     nodes: str = ""
@@ -43,7 +43,7 @@ class HaGroup(Struct, frozen=True, kw_only=True):
 
 
 class HaRule(Struct, frozen=True, kw_only=True):
-    """Where resources go (``node-affinity``) or whom they stand by (``resource-affinity``)."""
+    """A rule: hosts of resources (``node-affinity``) or their grouping (``resource-affinity``)."""
 
     rule: str
     type: str
@@ -66,7 +66,7 @@ class HaRule(Struct, frozen=True, kw_only=True):
 
 
 class HaStatusRow(Struct, frozen=True, kw_only=True):
-    """A row of the HA manager's state: quorum, master, a host's or a resource's."""
+    """A row of the HA state: quorum, master, host or resource."""
 
     id: str
     type: str = ""
@@ -79,33 +79,33 @@ class HaStatusRow(Struct, frozen=True, kw_only=True):
 
 
 class HaCrm(Struct, frozen=True, kw_only=True):
-    """What the HA manager knows of hosts: their state, and what was asked of them."""
+    """The HA manager's states of hosts and the requests for them."""
 
     node_status: dict[str, str] = {}
     node_request: dict[str, dict[str, object]] = {}
 
 
 class HaLrm(Struct, frozen=True, kw_only=True):
-    """What a host's own HA agent says it does."""
+    """State of a host's local resource manager."""
 
     mode: str = ""
 
 
 class HaManager(Struct, frozen=True, kw_only=True):
-    """The HA manager's own notes."""
+    """Status of the HA manager and of the local resource managers."""
 
     manager_status: HaCrm = HaCrm()
     lrm_status: dict[str, HaLrm] = {}
 
     @property
     def in_maintenance(self) -> frozenset[str]:
-        """Hosts that are being emptied, or that somebody asked to be."""
+        """Return the hosts that are in maintenance mode or requested to be."""
         crm = self.manager_status
-        asked = {host for host, what in crm.node_request.items() if what.get("maintenance")}
-        said = {host for host, state in crm.node_status.items() if state == "maintenance"}
+        requested = {host for host, what in crm.node_request.items() if what.get("maintenance")}
+        reported = {host for host, state in crm.node_status.items() if state == "maintenance"}
         return frozenset(
-            asked
-            | said
+            requested
+            | reported
             | {host for host, lrm in self.lrm_status.items() if lrm.mode == "maintenance"}
         )
 
@@ -117,7 +117,7 @@ class HaReader(ReadEndpoints):
         return await self._caller.read(tuple[HaStatusRow, ...], "/cluster/ha/status/current")
 
     async def manager(self) -> HaManager:
-        """The manager's notes, which tell of maintenance; no list that is polled does."""
+        """Return the manager status; only here maintenance mode is visible."""
         return await self._caller.read(HaManager, "/cluster/ha/status/manager_status")
 
     async def resources(self, *, type: str | None = None) -> tuple[HaResource, ...]:
@@ -153,7 +153,7 @@ class HaWriter(WriteEndpoints, HaReader):
         max_restart: int | None = None,
         max_relocate: int | None = None,
     ) -> None:
-        """Let HA look after ``vm:ID``; ``group`` only on 8."""
+        """Add ``vm:ID`` to HA; ``group`` only on release 8."""
         params: Params = {
             "sid": sid, "state": state, "group": group, "comment": comment,
             "max_restart": max_restart, "max_relocate": max_relocate,

@@ -1,8 +1,8 @@
 """
-Containers: life, configuration, power.
+Endpoints of LXC containers: create, clone, configure, migrate, power.
 
-The surprise: there is no POST config, a template conversion answers null and runs on unseen, and
-interfaces of a stopped container are null.
+There is no POST of the configuration, the conversion to a template answers null while it still
+runs, and the interfaces of a stopped container are null.
 """
 
 from collections.abc import Mapping, Sequence

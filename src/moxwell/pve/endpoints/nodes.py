@@ -1,8 +1,8 @@
 """
-Hosts: their state, networks, storages as seen from them, hardware; and tasks, which live on hosts.
+Endpoints of hosts: state, network, storages, hardware, backups; and of tasks, which hosts keep.
 
-The surprise: a task can only be asked for on the host in its UPID, and the log of a task that never
-was is an object on 8.4 and a list on 9.
+A task can only be read on the host in its UPID. The log of a task that never existed is an object
+on 8.4 and a list on 9.
 """
 
 from msgspec import Struct, field
@@ -13,7 +13,7 @@ from moxwell.pve.values import Params, Upid, path
 
 
 class HostRow(Struct, frozen=True, kw_only=True):
-    """A row of ``/nodes``; without Sys.Audit only name and status are there."""
+    """A row of ``/nodes``; without Sys.Audit only name and status are set."""
 
     node: str
     status: str = ""
@@ -44,14 +44,14 @@ class Memory(Struct, frozen=True, kw_only=True):
 
 
 class Kernel(Struct, frozen=True, kw_only=True):
-    """What a host runs; ``machine`` as ``uname -m`` says it."""
+    """Kernel of a host; ``machine`` as in ``uname -m``."""
 
     release: str = ""
     machine: str = ""
 
 
 class HostStatus(Struct, frozen=True, kw_only=True):
-    """The state of a host."""
+    """State of a host."""
 
     cpuinfo: Cpu = Cpu()
     memory: Memory = Memory()
@@ -80,7 +80,7 @@ class HostInterface(Struct, frozen=True, kw_only=True):
 
 
 class HostStorage(Struct, frozen=True, kw_only=True):
-    """A storage as one host sees it."""
+    """A storage as seen from one host."""
 
     storage: str = ""
     type: str = ""
@@ -92,7 +92,7 @@ class HostStorage(Struct, frozen=True, kw_only=True):
     used: int = 0
     avail: int = 0
 
-    def takes(self, content: str) -> bool:
+    def accepts(self, content: str) -> bool:
         return content in self.content.split(",")
 
 
@@ -110,14 +110,14 @@ class HostPciDevice(Struct, frozen=True, kw_only=True):
 
 
 class HostTime(Struct, frozen=True, kw_only=True):
-    """A host's clock; ``time`` is UTC whatever the zone."""
+    """Clock of a host; ``time`` is UTC."""
 
     time: int
     timezone: str = ""
 
 
 class Certificate(Struct, frozen=True, kw_only=True):
-    """A certificate that a host has; ``notafter`` in seconds since 1970."""
+    """A TLS certificate of a host; ``notafter`` in seconds since 1970."""
 
     filename: str = ""
     subject: str = ""
@@ -169,7 +169,7 @@ class NodesReader(ReadEndpoints):
 
 
 class NodesWriter(WriteEndpoints, NodesReader):
-    """Backups of guests (vzdump)."""
+    """POST requests below ``/nodes``."""
 
     async def backup(
         self,
@@ -183,7 +183,7 @@ class NodesWriter(WriteEndpoints, NodesReader):
         protected: bool | None = None,
         remove: bool | None = None,
     ) -> Upid:
-        """Back a guest up (vzdump)."""
+        """Start a backup of a guest (vzdump)."""
         params: Params = {
             "vmid": str(vmid), "storage": storage, "mode": mode, "compress": compress,
             "notes-template": notes_template, "protected": protected, "remove": remove,
@@ -192,7 +192,7 @@ class NodesWriter(WriteEndpoints, NodesReader):
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True):
-    """A task; ``exitstatus`` is there once it stopped."""
+    """A task; ``exitstatus`` is set once it has stopped."""
 
     upid: str = ""
     status: str = ""
@@ -241,7 +241,7 @@ class TasksReader(ReadEndpoints):
     async def log(
         self, upid: Upid, *, start: int | None = None, limit: int | None = None
     ) -> tuple[str, ...]:
-        """The lines of a task's log."""
+        """Return the lines of a task's log."""
         lines: tuple[LogLine, ...] | LogLine = await self._caller.read(
             tuple[LogLine, ...] | LogLine,
             path("nodes", upid.host, "tasks", upid, "log"),
@@ -255,5 +255,5 @@ class TasksWriter(WriteEndpoints, TasksReader):
     """The DELETE request below ``/nodes/{node}/tasks``."""
 
     async def stop(self, upid: Upid) -> None:
-        """End a running task."""
+        """Stop a running task."""
         await self._caller.write("DELETE", path("nodes", upid.host, "tasks", upid))

@@ -1,9 +1,9 @@
 """
-Virtual machines: life, configuration, power.
+Endpoints of QEMU virtual machines: create, clone, configure, disks, migrate, power.
 
-The surprise: many failures do not come as an answer but later, in the task that was accepted;
-PUT config is done when answered, POST config goes on as a task; neither says whether a running
-guest took the change (see ``pending``).
+Many failures come later, as the exit status of an accepted task. PUT of the configuration is
+complete when it is answered, POST starts a task; neither tells whether a running guest applied the
+change (see ``pending``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from moxwell.pve.values import Params, Upid, Value, path
 
 
 class MigrateCheck(Struct, frozen=True, kw_only=True):
-    """Where a guest could go."""
+    """Hosts that a guest can migrate to."""
 
     running: bool = False
     allowed_nodes: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class QemuReader(GuestReader):
     async def feature(
         self, host: str, vmid: int, feature: str, *, snapname: str | None = None
     ) -> dict[str, Any]:
-        """Is ``clone``, ``copy`` or ``snapshot`` possible, and on which hosts?"""
+        """Report whether ``clone``, ``copy`` or ``snapshot`` is possible, and on which hosts."""
         params: Params = {"feature": feature, "snapname": snapname}
         return await self._caller.read(dict[str, Any], self._at(host, vmid, "feature"), params)
 
@@ -48,7 +48,7 @@ class QemuReader(GuestReader):
         return await self._caller.read(tuple[PendingRow, ...], self._at(host, vmid, "cloudinit"))
 
     async def cloudinit_dump(self, host: str, vmid: int, kind: str) -> str:
-        """What the cloud-init drive says: ``user``, ``network`` or ``meta``."""
+        """Return the cloud-init data of type ``user``, ``network`` or ``meta``."""
         return await self._caller.read(
             str, self._at(host, vmid, "cloudinit", "dump"), {"type": kind}
         )
@@ -58,7 +58,7 @@ class QemuWriter(GuestWriter, QemuReader):
     """POST, PUT and DELETE requests below ``/nodes/{node}/qemu``."""
 
     async def create(self, host: str, vmid: int, params: Mapping[str, Value]) -> Upid:
-        """Make a guest from a configuration (``import-from`` included)."""
+        """Create a guest from a configuration; disks may use ``import-from``."""
         return await self._caller.start_task(
             "POST", path("nodes", host, "qemu"), {"vmid": vmid, **params}
         )
@@ -79,7 +79,7 @@ class QemuWriter(GuestWriter, QemuReader):
         snapname: str | None = None,
         bwlimit_kib: int | None = None,
     ) -> Upid:
-        """Copy guest ``vmid`` to ``newid``; takes no tags, so the mark is in ``description``."""
+        """Clone guest ``vmid`` to ``newid``; clones take no tags, only a description."""
         params: Params = {
             "newid": newid, "name": name, "description": description, "full": full,
             "target": target, "storage": storage, "format": format, "pool": pool,
@@ -96,7 +96,7 @@ class QemuWriter(GuestWriter, QemuReader):
         destroy_unreferenced_disks: bool | None = None,
         skiplock: bool | None = None,
     ) -> Upid:
-        """Remove a guest; ``skiplock`` is for root@pam with a ticket, tokens are refused it."""
+        """Destroy a guest; ``skiplock`` is refused to API tokens, only root@pam may use it."""
         params: Params = {
             "purge": purge, "destroy-unreferenced-disks": destroy_unreferenced_disks,
             "skiplock": skiplock,
@@ -114,7 +114,7 @@ class QemuWriter(GuestWriter, QemuReader):
         digest: str | None = None,
         force: bool | None = None,
     ) -> None:
-        """Change the configuration; done when answered."""
+        """Change the configuration synchronously."""
         params = merged(changes, delete, revert, digest) | {"force": force}
         await self._caller.write("PUT", self._at(host, vmid, "config"), params)
 

@@ -1,8 +1,8 @@
 """
-Software-defined networks: zones, vnets, subnets, addresses.
+Endpoints of software-defined networking: zones, vnets, subnets, IPAM addresses.
 
-The surprise: everything stays pending until ``apply``; a subnet's id is ``zone-net-mask``; there is
-no "next free address", so the caller chooses one and makes up a MAC for it.
+Changes stay pending until ``apply``. The id of a subnet is ``zone-net-mask``. There is no "next
+free address": the caller chooses one and invents a MAC address for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class SdnIpam(Struct, frozen=True, kw_only=True):
 
 
 class IpamEntry(Struct, frozen=True, kw_only=True):
-    """An address that an IPAM knows."""
+    """An address in an IPAM."""
 
     ip: str = ""
     mac: str = ""
@@ -137,7 +137,7 @@ class SdnWriter(WriteEndpoints, SdnReader):
         dhcp_dns_server: str | None = None,
         dnszoneprefix: str | None = None,
     ) -> None:
-        """``dhcp_ranges`` look like ``start-address=10.0.0.10,end-address=10.0.0.99``."""
+        """Create a subnet; a DHCP range is ``start-address=10.0.0.10,end-address=10.0.0.99``."""
         params: Params = {
             "subnet": cidr, "type": "subnet", "gateway": gateway, "snat": snat,
             "dhcp-range": tuple(dhcp_ranges) or None, "dhcp-dns-server": dhcp_dns_server,
@@ -163,5 +163,5 @@ class SdnWriter(WriteEndpoints, SdnReader):
         await self._caller.write("DELETE", path("cluster", "sdn", "vnets", vnet, "ips"), params)
 
     async def apply(self) -> Upid | None:
-        """Bring pending changes to the hosts."""
+        """Apply pending changes on the hosts."""
         return await self._caller.maybe_start_task("PUT", "/cluster/sdn")

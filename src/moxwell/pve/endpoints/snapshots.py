@@ -1,8 +1,8 @@
 """
-Snapshots of virtual machines and containers.
+Endpoints of snapshots of virtual machines and containers.
 
-The surprise: taking a snapshot whose name exists, or removing one that does not, is accepted and
-fails in the task; names need two characters.
+Creating a snapshot whose name exists, or deleting one that does not, is accepted and fails in the
+task. A name needs two characters.
 """
 
 from typing import Any, Literal

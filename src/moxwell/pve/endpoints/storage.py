@@ -1,8 +1,8 @@
 """
-Storages and what lies on them: definitions, volumes, uploads, downloads.
+Endpoints of storages: definitions, volumes, uploads, downloads.
 
-The surprise: a volume of a guest that does not exist is fine with Proxmox, deleting a volume that a
-guest still names is fine too, and so is deleting one that is not there. Whoever calls must know.
+Proxmox checks little: a volume may belong to a VMID without a guest, and a volume that a guest uses
+or that does not exist can be deleted. The caller must check.
 """
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from moxwell.pve.values import Params, Upid, path
 
 
 class StorageDefinition(Struct, frozen=True, kw_only=True):
-    """A storage as the region defines it."""
+    """A storage in the cluster's configuration."""
 
     storage: str
     type: str = ""
@@ -45,7 +45,7 @@ class VolumeRow(Struct, frozen=True, kw_only=True):
 
 
 class VolumeDetail(Struct, frozen=True, kw_only=True):
-    """One volume looked at."""
+    """Attributes of one volume."""
 
     path: str = ""
     format: str = ""
@@ -76,7 +76,7 @@ class StorageReader(ReadEndpoints):
     async def content(
         self, host: str, storage: str, *, content: str | None = None, vmid: int | None = None
     ) -> tuple[VolumeRow, ...]:
-        """The volumes on a storage, of one kind or of one guest."""
+        """List the volumes of a storage, optionally of one content type or guest."""
         where = path("nodes", host, "storage", storage, "content")
         return await self._caller.read(
             tuple[VolumeRow, ...], where, {"content": content, "vmid": vmid}
@@ -99,7 +99,7 @@ class StorageWriter(WriteEndpoints, StorageReader):
         size: str,
         format: str | None = None,
     ) -> str:
-        """Make an empty disk and answer its volume id; ``size`` as ``1G`` or in KiB."""
+        """Allocate an empty disk and return its volume id; ``size`` as ``1G`` or in KiB."""
         params: Params = {"vmid": vmid, "filename": filename, "size": size, "format": format}
         where = path("nodes", host, "storage", storage, "content")
         return await self._caller.write_for(str, "POST", where, params)
@@ -120,14 +120,14 @@ class StorageWriter(WriteEndpoints, StorageReader):
         notes: str | None = None,
         protected: bool | None = None,
     ) -> None:
-        """Notes and protection of a backup."""
+        """Set notes and protection of a backup."""
         params: Params = {"notes": notes, "protected": protected}
         await self._caller.write("PUT", _volume(host, storage, volid), params)
 
     async def delete(
         self, host: str, storage: str, volid: str, *, delay_seconds: int | None = None
     ) -> Upid | None:
-        """Delete a volume; with a delay (1..30 s) nothing is answered if it is done by then."""
+        """Delete a volume; with a delay (1..30 s) it returns None if that was enough."""
         params: Params = {"delay": delay_seconds}
         return await self._caller.maybe_start_task("DELETE", _volume(host, storage, volid), params)
 
@@ -141,7 +141,7 @@ class StorageWriter(WriteEndpoints, StorageReader):
         checksum: str | None = None,
         checksum_algorithm: str | None = None,
     ) -> Upid:
-        """Send a file: ``iso``, ``vztmpl`` or ``import``; an existing one is overwritten."""
+        """Upload an ``iso``, ``vztmpl`` or ``import`` file; an existing one is overwritten."""
         params: Params = {
             "content": content, "checksum": checksum, "checksum-algorithm": checksum_algorithm,
         }  # fmt: skip
@@ -162,7 +162,7 @@ class StorageWriter(WriteEndpoints, StorageReader):
         compression: str | None = None,
         verify_certificates: bool | None = None,
     ) -> Upid:
-        """Let the host fetch a file."""
+        """Let the host download a file."""
         params: Params = {
             "url": url, "filename": filename, "content": content, "checksum": checksum,
             "checksum-algorithm": checksum_algorithm, "compression": compression,

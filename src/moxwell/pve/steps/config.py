@@ -1,9 +1,9 @@
 """
-Configuration: everything about a guest that Proxmox keeps in its file, drives included.
+Steps on a guest's configuration: options, CD-ROMs, disks, pending changes.
 
-In: wanted values. Out: one merged request with only what differs, guarded by the digest of what was
-seen. The surprise: a new drive and the boot order in one request give either order at random, so
-the boot order waits for the next take.
+Each sends one request with only the values that differ, guarded by the digest of the configuration
+that was read. A new drive and the boot order in one request give either order at random, so the
+boot order is left for the next time.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ EMPTY_DRIVE = "none,media=cdrom"
 
 
 class SlotTaken(Conflict):
-    """Another volume sits where one was to be attached."""
+    """The slot of a disk holds another volume."""
 
     reason = "SlotTaken"
 
 
 def changed_values(config: GuestConfig, wanted: Mapping[str, str]) -> dict[str, str]:
-    """The wanted values that are not true yet."""
+    """Return the desired values that differ from the current ones."""
     return {
         key: value
         for key, value in wanted.items()
@@ -40,14 +40,15 @@ def changed_values(config: GuestConfig, wanted: Mapping[str, str]) -> dict[str, 
 
 
 def keys_to_delete(config: GuestConfig, unwanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The unwanted keys that are still there."""
+    """Return the keys to delete that are present."""
     return tuple(key for key in unwanted if key in config)
 
 
 class Configure(GuestStep, frozen=True, kw_only=True):
-    """Change a guest's configuration, in one request.
+    """
+    Change a guest's configuration in one request.
 
-    With the ``digest`` of a configuration that was seen to be ours, nothing is read again.
+    With the ``digest`` of a configuration whose owner was verified, nothing is read again.
     """
 
     certain = True
@@ -57,7 +58,7 @@ class Configure(GuestStep, frozen=True, kw_only=True):
     digest: str = ""
 
     def is_needed(self, config: GuestConfig) -> bool:
-        """Would it change anything?"""
+        """Report whether the step would change anything."""
         return bool(changed_values(config, self.changes) or keys_to_delete(config, self.delete))
 
     async def perform(self, pve: PveWriter) -> Upid | None:
@@ -81,7 +82,7 @@ class Configure(GuestStep, frozen=True, kw_only=True):
 
 
 def _boot_apart(changes: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
-    """Without the boot order while drives come new in the same request."""
+    """Return the changes without the boot order if they add a drive."""
     new = [key for key in changes if key in property_strings.DISK_KEYS and key not in current]
     return {key: value for key, value in changes.items() if key != "boot" or not new}
 
@@ -93,7 +94,7 @@ async def _write(
     delete: tuple[str, ...],
     digest: str,
 ) -> Upid | None:
-    """One request: at once, or as a task where a volume has to be made."""
+    """Send one request: synchronous, or a task if a volume is allocated."""
     guest = step.guest
     slow = any(
         key in property_strings.DISK_KEYS | {"efidisk0", "tpmstate0"}
@@ -109,7 +110,7 @@ async def _write(
 
 
 class AttachIso(GuestStep, frozen=True, kw_only=True):
-    """Put a medium into a CD-ROM drive (made if need be)."""
+    """Insert an ISO into a CD-ROM drive, which is created if it does not exist."""
 
     slot: str
     volid: str
@@ -125,10 +126,10 @@ class AttachIso(GuestStep, frozen=True, kw_only=True):
 
 
 class EjectIso(GuestStep, frozen=True, kw_only=True):
-    """Take a medium out of its drive; the empty drive stays, as IDE cannot be unplugged."""
+    """Eject an ISO; the empty drive stays, because IDE drives cannot be unplugged."""
 
     slot: str
-    volid: str = ""  # only this medium, if told
+    volid: str = ""  # if set, only this ISO
 
     async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_free_config(pve, self.guest)
@@ -139,7 +140,7 @@ class EjectIso(GuestStep, frozen=True, kw_only=True):
 
 
 class ResizeDisk(GuestStep, frozen=True, kw_only=True):
-    """Grow a disk to a size; never shrinks."""
+    """Grow a disk to a size."""
 
     slot: str
     size_gib: int
@@ -164,7 +165,7 @@ class ResizeDisk(GuestStep, frozen=True, kw_only=True):
 
 
 class AttachDisk(GuestStep, frozen=True, kw_only=True):
-    """Attach an existing volume to a slot, with drive options."""
+    """Attach an existing volume to a slot with drive options."""
 
     slot: str
     volid: str
@@ -175,7 +176,7 @@ class AttachDisk(GuestStep, frozen=True, kw_only=True):
         value = property_strings.render(self.volid, self.options)
         where = config.slot_of(self.volid)
         if where is not None and where != self.slot:
-            raise SlotTaken(f"{self.guest}: {self.volid} is attached as {where} already")
+            raise SlotTaken(f"{self.guest}: {self.volid} is already attached as {where}")
         if where is None and self.slot in config:
             held = property_strings.volume(config[self.slot])
             raise SlotTaken(f"{self.guest}: {self.slot} holds {held}")
@@ -187,7 +188,7 @@ class AttachDisk(GuestStep, frozen=True, kw_only=True):
 
 
 class DetachDisk(GuestStep, frozen=True, kw_only=True):
-    """Detach a volume wherever it is attached; the volume itself stays."""
+    """Detach a volume from whichever slot it is in; the volume is kept."""
 
     volid: str
 
@@ -203,7 +204,7 @@ class DetachDisk(GuestStep, frozen=True, kw_only=True):
 
 
 class RemoveDisk(GuestStep, frozen=True, kw_only=True):
-    """Detach a disk and delete its volume, for good; another volume in its slot is left alone."""
+    """Detach a disk and delete its volume; another volume in the slot is kept."""
 
     slot: str
     volid: str
@@ -224,7 +225,7 @@ class RemoveDisk(GuestStep, frozen=True, kw_only=True):
 
 
 class MoveDisk(GuestStep, frozen=True, kw_only=True):
-    """Move a disk to another storage and drop the old copy."""
+    """Move a disk to another storage and delete the source."""
 
     slot: str
     storage: str
@@ -248,14 +249,14 @@ class MoveDisk(GuestStep, frozen=True, kw_only=True):
 
 
 class RevertPending(GuestStep, frozen=True, kw_only=True):
-    """Take back pending changes that a running guest refused."""
+    """Revert pending changes that a running guest did not apply."""
 
     keys: tuple[str, ...]
 
     async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_config(pve, self.guest)
         rows = await pve.qemu.pending(self.guest.host, self.guest.vmid)
-        waiting = tuple(row.key for row in rows if row.key in self.keys and row.waits)
+        waiting = tuple(row.key for row in rows if row.key in self.keys and row.is_pending)
         if waiting:
             await pve.qemu.configure(
                 self.guest.host, self.guest.vmid, {}, revert=waiting, digest=config.digest

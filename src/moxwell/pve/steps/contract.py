@@ -1,11 +1,10 @@
 """
-What every step promises, and how it makes sure that the guest is the one it was meant for.
+Contract of steps, and the checks that the guest on the server is the one a step names.
 
-In: a frozen value that names its target by region, id *and* mark. Out: at most one change in
-Proxmox, and the task it goes on as. The promises, checked for every step against the simulator:
-taking it twice is harmless, it makes progress, it never waits, it refuses a foreign mark.
-The surprise: a digest seen on the guest's own configuration is as good as reading it again, because
-Proxmox compares it under the lock; so a step that is given one saves a request.
+A step names its guest by region, VMID and owner mark and makes at most one change, perhaps as a
+task. Tests check for every step: it may be performed twice, makes progress, never waits and refuses
+a guest with another mark. A digest replaces the check, because Proxmox compares it under the
+guest's lock.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from moxwell.pve.values import Upid
 
 
 class GuestRef(Struct, frozen=True):
-    """A guest as a step names it."""
+    """Reference to a guest: where it is and whose it is."""
 
     region: str
     host: str
@@ -36,24 +35,24 @@ class GuestRef(Struct, frozen=True):
 
 
 class Expectation(Struct, frozen=True):
-    """What will be true of a guest once a step's task went well; no fields: it is gone."""
+    """State of a guest after a step's task succeeded; ``fields`` None: it is destroyed."""
 
     vmid: int
     fields: Mapping[str, Any] | None
 
 
 class Step(Struct, frozen=True, tag=True, tag_field="step"):
-    """One change in Proxmox, as a value."""
+    """One change in Proxmox as a value."""
 
-    certain: ClassVar[bool] = False  # does "nothing to do" prove that what it expects is true?
+    certain: ClassVar[bool] = False  # does a step without effect prove its expectation?
 
     async def perform(self, pve: PveWriter) -> Upid | None:
-        """Make the change unless it is made; a task if it goes on as one."""
+        """Make the change if it is needed; returns its task, if any."""
         raise NotImplementedError
 
     @property
     def region(self) -> str:
-        """The region it belongs to."""
+        """The region of the target."""
         raise NotImplementedError
 
     @property
@@ -63,11 +62,11 @@ class Step(Struct, frozen=True, tag=True, tag_field="step"):
 
     @property
     def owned(self) -> Owned:
-        """What it may touch; every write to anything else is refused."""
+        """What it may write to; every other write is refused."""
         raise NotImplementedError
 
     def expects(self) -> Expectation | None:
-        """What the inventory may believe when it went well."""
+        """The state that the inventory may assume after success."""
         return None
 
 
@@ -86,7 +85,7 @@ class GuestStep(Step, frozen=True):
 
     @property
     def shared_names(self) -> tuple[str, ...]:
-        """The pools and HA rules that it changes beside its guest."""
+        """Pools and HA rules that it changes besides its guest."""
         return ()
 
     @property
@@ -95,13 +94,13 @@ class GuestStep(Step, frozen=True):
 
 
 def same_region(pve: PveReader, region: str) -> None:
-    """A step never reaches another region than its own."""
+    """Raise ``Bug`` if a step meets the client of another region."""
     if pve.region != region:
         raise Bug(f"a step for region {region} met the client of region {pve.region}")
 
 
 async def own_config(pve: PveReader, guest: GuestRef) -> GuestConfig:
-    """The guest's configuration, after a look at its mark."""
+    """Read the configuration and verify the owner."""
     same_region(pve, guest.region)
     config = await pve.qemu.config(guest.host, guest.vmid)
     ownership.verify(config, guest.mark, str(guest))
@@ -109,7 +108,7 @@ async def own_config(pve: PveReader, guest: GuestRef) -> GuestConfig:
 
 
 async def own_free_config(pve: PveReader, guest: GuestRef) -> GuestConfig:
-    """The same, of a guest that nobody has locked: Proxmox would let us wait for the lock."""
+    """Read the configuration, verify the owner, and raise ``Locked`` if the guest is locked."""
     config = await own_config(pve, guest)
     if config.lock:
         raise errors.Locked(f"{guest} is locked ({config.lock})")
@@ -117,7 +116,7 @@ async def own_free_config(pve: PveReader, guest: GuestRef) -> GuestConfig:
 
 
 async def own_status(pve: PveReader, guest: GuestRef) -> GuestStatus:
-    """The guest's power state, after a look at its mark; one request if its tags tell."""
+    """Read the power state and verify the owner, by tags if possible and else by configuration."""
     same_region(pve, guest.region)
     status = await pve.qemu.status(guest.host, guest.vmid)
     if ownership.keys_in_tags(status.tags) != (guest.mark.key,):

@@ -1,8 +1,8 @@
 """
-What surrounds a guest: HA, firewall, pool, snapshots.
+Steps on the HA resource, HA rules, firewall, pool and snapshots of a guest.
 
-The surprise: HA on 9 knows rules instead of groups; a firewall rule that is posted twice is there
-twice, so what is there is compared first; a guest's rules go with the guest.
+Release 9 has HA rules instead of groups. Posting a firewall rule twice creates it twice, so the
+existing rules are compared first.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from moxwell.pve.steps.contract import GuestStep, own_config, own_free_config
 from moxwell.pve.values import Upid, as_field
 
 
-class _Care(TypedDict):
-    """What HA is asked to do for a guest."""
+class _HaParameters(TypedDict):
+    """Parameters of an HA resource."""
 
     state: str
     group: str | None
@@ -26,7 +26,7 @@ class _Care(TypedDict):
 
 
 class RegisterHa(GuestStep, frozen=True, kw_only=True):
-    """Let HA look after a guest; ``group`` only on 8."""
+    """Add a guest to HA or update its HA resource; ``group`` only on release 8."""
 
     state: str = "started"
     group: str = ""
@@ -36,51 +36,51 @@ class RegisterHa(GuestStep, frozen=True, kw_only=True):
     async def perform(self, pve: PveWriter) -> Upid | None:
         config = await own_config(pve, self.guest)
         sid = f"vm:{self.guest.vmid}"
-        wanted: _Care = {
+        wanted: _HaParameters = {
             "state": self.state,
             "group": self.group or None,
             "max_restart": self.max_restart,
             "max_relocate": self.max_relocate,
         }
         try:
-            there = await pve.ha.resource(sid)
+            current = await pve.ha.resource(sid)
         except Missing:
             comment = f"{config.name} {self.guest.mark.line}"
             await pve.ha.add_resource(sid, comment=comment, **wanted)
             return None
-        have: _Care = {
-            "state": there.state,
-            "group": there.group or None,
-            "max_restart": 1 if there.max_restart is None else there.max_restart,
-            "max_relocate": 1 if there.max_relocate is None else there.max_relocate,
+        have: _HaParameters = {
+            "state": current.state,
+            "group": current.group or None,
+            "max_restart": 1 if current.max_restart is None else current.max_restart,
+            "max_relocate": 1 if current.max_relocate is None else current.max_relocate,
         }
         if have != wanted:
-            gone = ("group",) if there.group and not self.group else ()
-            await pve.ha.update_resource(sid, digest=there.digest, delete=gone, **wanted)
+            removed = ("group",) if current.group and not self.group else ()
+            await pve.ha.update_resource(sid, digest=current.digest, delete=removed, **wanted)
         return None
 
 
 class RemoveHa(GuestStep, frozen=True):
-    """Take a guest out of HA's care; the guest may be gone already."""
+    """Remove a guest from HA; the guest may be destroyed already."""
 
     async def perform(self, pve: PveWriter) -> Upid | None:
         try:
             await own_config(pve, self.guest)
         except errors.GuestMissing:
-            await self._refuse_stranger(pve)
+            await self._refuse_used_vmid(pve)
         try:
             await pve.ha.delete_resource(f"vm:{self.guest.vmid}")
         except Missing:
             return None
         return None
 
-    async def _refuse_stranger(self, pve: PveWriter) -> None:
-        """A guest that lives on another host is not ours to unregister from here."""
-        await pve.cluster.nextid(self.guest.vmid)  # raises Exists unless the id is free
+    async def _refuse_used_vmid(self, pve: PveWriter) -> None:
+        """Raise if the VMID is in use: the guest is then on another host and not verified."""
+        await pve.cluster.nextid(self.guest.vmid)  # raises Exists unless the VMID is free
 
 
 class AddToHaRule(GuestStep, frozen=True, kw_only=True):
-    """Add a guest to an HA rule of 9; a node-affinity rule is made if it has ``nodes``."""
+    """Add a guest to an HA rule of release 9; a node-affinity rule is created from ``nodes``."""
 
     rule: str
     nodes: str = ""
@@ -96,7 +96,7 @@ class AddToHaRule(GuestStep, frozen=True, kw_only=True):
         await own_config(pve, self.guest)
         sid = f"vm:{self.guest.vmid}"
         try:
-            there = await pve.ha.rule(self.rule)
+            current = await pve.ha.rule(self.rule)
         except Missing:
             await pve.ha.create_rule(
                 self.rule,
@@ -107,21 +107,21 @@ class AddToHaRule(GuestStep, frozen=True, kw_only=True):
                 strict=self.strict or None,
             )
             return None
-        if sid not in there.sids:
+        if sid not in current.sids:
             await pve.ha.update_rule(
-                self.rule, there.type, resources=(*there.sids, sid), digest=there.digest
+                self.rule, current.type, resources=(*current.sids, sid), digest=current.digest
             )
         return None
 
 
 class LastHaRuleResource(Conflict):
-    """A rule of HA cannot be left by its last resource: Proxmox keeps no empty ones."""
+    """The last resource cannot leave an HA rule: Proxmox refuses an empty one."""
 
     reason = "HARuleKept"
 
 
 class RemoveFromHaRule(GuestStep, frozen=True, kw_only=True):
-    """Take a guest out of an HA rule of 9; the rule itself stays."""
+    """Remove a guest from an HA rule of release 9."""
 
     rule: str
 
@@ -133,20 +133,20 @@ class RemoveFromHaRule(GuestStep, frozen=True, kw_only=True):
         await own_config(pve, self.guest)
         sid = f"vm:{self.guest.vmid}"
         try:
-            there = await pve.ha.rule(self.rule)
+            current = await pve.ha.rule(self.rule)
         except Missing:
             return None
-        if sid not in there.sids:
+        if sid not in current.sids:
             return None
-        others = tuple(other for other in there.sids if other != sid)
+        others = tuple(other for other in current.sids if other != sid)
         if not others:
             raise LastHaRuleResource(f"{self.guest} is the last resource of HA rule {self.rule}")
-        await pve.ha.update_rule(self.rule, there.type, resources=others, digest=there.digest)
+        await pve.ha.update_rule(self.rule, current.type, resources=others, digest=current.digest)
         return None
 
 
 class SetFirewall(GuestStep, frozen=True, kw_only=True):
-    """Options of a guest's firewall, and rules that must be among its rules."""
+    """Set options of a guest's firewall and add missing rules."""
 
     options: Mapping[str, str | int | bool] = {}
     rules: tuple[FirewallRule, ...] = ()
@@ -162,19 +162,19 @@ class SetFirewall(GuestStep, frozen=True, kw_only=True):
         }
         if changes:
             await pve.firewall.set_options(host, vmid, changes)
-        there = {_essence(rule) for rule in await pve.firewall.rules(host, vmid)}
-        # A new rule goes in at the top, so the last one goes in first.
-        for rule in reversed([rule for rule in self.rules if _essence(rule) not in there]):
+        current = {_content(rule) for rule in await pve.firewall.rules(host, vmid)}
+        # a new rule is inserted at the top, so the last one is added first
+        for rule in reversed([rule for rule in self.rules if _content(rule) not in current]):
             await pve.firewall.add_rule(host, vmid, rule)
         return None
 
 
 class RemoveFirewallGroup(GuestStep, frozen=True, kw_only=True):
     """
-    Take a security group off a guest, one of its rules in each take.
+    Remove a security group from a guest's rules, one rule each time it is performed.
 
-    With the last rule the firewall goes off, as an empty one that is on lets nothing in; one that
-    has a policy of its own stays as it is.
+    With the last rule the firewall is disabled, because an enabled one without rules drops all
+    incoming traffic; a firewall with its own ``policy_in`` stays enabled.
     """
 
     group: str
@@ -195,13 +195,13 @@ class RemoveFirewallGroup(GuestStep, frozen=True, kw_only=True):
         return None
 
 
-def _essence(rule: FirewallRule) -> tuple[tuple[str, object], ...]:
-    """A rule without its position."""
+def _content(rule: FirewallRule) -> tuple[tuple[str, object], ...]:
+    """Return a rule without its position."""
     return tuple(sorted((k, v) for k, v in rule.params().items() if k != "pos"))
 
 
 class AddToPool(GuestStep, frozen=True, kw_only=True):
-    """Put a guest into a pool, out of any other."""
+    """Add a guest to a pool and remove it from any other."""
 
     pool: str
 
@@ -218,7 +218,7 @@ class AddToPool(GuestStep, frozen=True, kw_only=True):
 
 
 class CreateSnapshot(GuestStep, frozen=True, kw_only=True):
-    """Take a snapshot, unless one of that name is there."""
+    """Create a snapshot unless one with this name exists."""
 
     name: str
     description: str = ""
@@ -239,7 +239,7 @@ class CreateSnapshot(GuestStep, frozen=True, kw_only=True):
 
 
 class DeleteSnapshot(GuestStep, frozen=True, kw_only=True):
-    """Remove a snapshot, if it is there."""
+    """Delete a snapshot if it exists."""
 
     name: str
 

@@ -1,9 +1,8 @@
 """
-From birth to end: cloning, creating, templating, migrating, destroying.
+Steps that clone, create, convert, migrate and destroy guests.
 
-The surprise: a clone in progress shows neither its mark nor its name, and a guest that is not on
-the host where it was looked for is not gone: it may have moved. A step says "nothing to do here";
-whether that means gone is decided by who sees the whole region.
+A running clone shows neither its mark nor its name. A guest that is missing on a host may have
+migrated; a step without effect does not prove that the guest is gone from the region.
 """
 
 from collections.abc import Mapping
@@ -22,9 +21,10 @@ from moxwell.pve.values import Upid
 
 
 class Clone(GuestStep, frozen=True, kw_only=True):
-    """Copy a template to the claimed id, marked from birth.
+    """
+    Clone a template to the claimed VMID, with the mark in the description.
 
-    ``guest.host`` is where the clone will be; ``template_host`` where the template is.
+    ``guest.host`` is the target host, ``template_host`` the host of the template.
     """
 
     template: int
@@ -55,7 +55,7 @@ class Clone(GuestStep, frozen=True, kw_only=True):
                 snapname=self.snapshot or None,
             )
         except errors.Exists:
-            await own_config(pve, self.guest)  # ours: it was taken before; else refused
+            await own_config(pve, self.guest)  # the owner's own guest: an earlier call succeeded
             return None
 
     def expects(self) -> Expectation:
@@ -64,7 +64,7 @@ class Clone(GuestStep, frozen=True, kw_only=True):
 
 
 class CreateGuest(GuestStep, frozen=True, kw_only=True):
-    """Make a guest from a configuration, marked from birth; disks may be ``import-from``."""
+    """Create a guest from a configuration with the mark; disks may use ``import-from``."""
 
     name: str
     config: Mapping[str, str]
@@ -92,7 +92,7 @@ class CreateGuest(GuestStep, frozen=True, kw_only=True):
 
 
 class MakeTemplate(GuestStep, frozen=True):
-    """Turn a stopped guest into a template, for good."""
+    """Convert a stopped guest to a template."""
 
     certain = True
 
@@ -107,7 +107,7 @@ class MakeTemplate(GuestStep, frozen=True):
 
 
 class Migrate(GuestStep, frozen=True, kw_only=True):
-    """Move a guest to another host."""
+    """Migrate a guest to another host."""
 
     certain = True
 
@@ -143,11 +143,11 @@ class Migrate(GuestStep, frozen=True, kw_only=True):
 
 class RemoveStaleClone(GuestStep, frozen=True, kw_only=True):
     """
-    Remove what a clone left that died with its host, at an id that was claimed for it.
+    Destroy the rest of a clone whose host died, at the VMID that was claimed for it.
 
-    It bears no mark: the caller holds the claim and has seen that no clone runs on the host. What
-    looks like anything else than an empty clone, or like ours, is refused. A lock is left alone
-    unless ``skip_lock``, which only root@pam with a password may ask of Proxmox.
+    It has no mark: the caller holds the claim and has checked that no clone runs on the host.
+    Anything but an empty clone or the owner's own guest is refused. A lock is respected unless
+    ``skip_lock``, which only root@pam with a password may use.
     """
 
     skip_lock: bool = False
@@ -175,7 +175,7 @@ class RemoveStaleClone(GuestStep, frozen=True, kw_only=True):
 
 
 class Destroy(GuestStep, frozen=True, kw_only=True):
-    """Remove a stopped guest with the disks it names, its HA entry, jobs and rules."""
+    """Destroy a stopped guest with its disks, HA resource, replication and backup jobs."""
 
     unreferenced_disks: bool = False
 

@@ -1,9 +1,8 @@
 """
-Volumes that no guest's configuration protects: ISOs, images, disks of their own.
+Steps on volumes outside a guest's configuration: ISOs, images, detached disks.
 
-A volume bears its mark in its name: the owner's key is part of it, and a step refuses names
-without it. The surprise: Proxmox deletes what a guest still uses without a word, and answers the
-deletion of nothing with success; uploading over an existing file replaces it.
+The owner's key must be part of a volume's name. Proxmox deletes a volume that a guest uses without
+an error, reports success for one that does not exist, and overwrites on upload.
 """
 
 from msgspec import Struct
@@ -17,12 +16,12 @@ from moxwell.pve.values import Blob, Upid
 
 
 def iso_name(mark: Mark, purpose: str = "user-data") -> str:
-    """The name of an owner's ISO, which collides with nobody's, in no region."""
+    """Return the file name of an owner's ISO, unique over all regions."""
     return f"moxwell-{purpose}-{mark.key}.iso"
 
 
 class StorageOnHost(Struct, frozen=True):
-    """A storage as reached through a host."""
+    """A storage and the host that it is accessed through."""
 
     region: str
     host: str
@@ -30,7 +29,7 @@ class StorageOnHost(Struct, frozen=True):
 
 
 class VolumeStep(Step, frozen=True, kw_only=True):
-    """A step on a volume that is named after its owner."""
+    """A step on a volume whose name contains its owner's key."""
 
     storage: StorageOnHost
     mark: Mark
@@ -46,11 +45,11 @@ class VolumeStep(Step, frozen=True, kw_only=True):
     def refuse_foreign(self, name: str) -> None:
         keys = (self.mark.key, self.mark.owner_uid.lower())
         if not any(key and key in name.lower() for key in keys):
-            raise Foreign(f"{name} does not bear the mark of {self.mark.owner_uid}")
+            raise Foreign(f"{name} is not marked as owned by {self.mark.owner_uid}")
 
 
 class UploadIso(VolumeStep, frozen=True, kw_only=True):
-    """Send an ISO; a former one of the same name is replaced."""
+    """Upload an ISO; an existing one with the same name is replaced."""
 
     filename: str
     content: Blob
@@ -67,7 +66,7 @@ class UploadIso(VolumeStep, frozen=True, kw_only=True):
 
 
 class DownloadImage(VolumeStep, frozen=True, kw_only=True):
-    """Let the host fetch an image from a URL, unless the file is there."""
+    """Let the host download an image unless the file exists."""
 
     url: str
     filename: str
@@ -101,7 +100,7 @@ class DownloadImage(VolumeStep, frozen=True, kw_only=True):
 
 
 class DeleteVolume(VolumeStep, frozen=True, kw_only=True):
-    """Delete a volume; that it is gone already is fine."""
+    """Delete a volume; a missing one is no error."""
 
     volid: str
 

@@ -1,8 +1,8 @@
 """
-Power: start, shut down, stop, reboot.
+Steps that start, shut down, stop and reboot a guest.
 
-The surprise: Proxmox accepts the start of a running guest and fails it later in a task; so the
-state is asked of the guest's own host first, in the same request that shows its mark.
+Proxmox accepts the start of a running guest and fails it later in the task, so the state is read
+from the guest's own host first, in the request that also shows the mark.
 """
 
 from moxwell.pve import errors
@@ -18,7 +18,7 @@ def _unlocked(step: GuestStep, status: GuestStatus) -> None:
 
 
 class Start(GuestStep, frozen=True):
-    """Turn a guest on."""
+    """Start a guest."""
 
     certain = True
 
@@ -34,7 +34,7 @@ class Start(GuestStep, frozen=True):
 
 
 class Shutdown(GuestStep, frozen=True, kw_only=True):
-    """Ask a guest to turn itself off; ``force`` pulls the plug when it does not in time."""
+    """Shut a guest down; ``force`` stops it after the timeout."""
 
     certain = True
 
@@ -58,7 +58,7 @@ class Shutdown(GuestStep, frozen=True, kw_only=True):
 
 
 class Stop(GuestStep, frozen=True):
-    """Turn a guest off at once, also while a shutdown is under way."""
+    """Stop a guest at once, even while a shutdown is running."""
 
     certain = True
 
@@ -72,9 +72,10 @@ class Stop(GuestStep, frozen=True):
 
 
 class Reboot(GuestStep, frozen=True, kw_only=True):
-    """Shut down and start again, so that pending changes come true.
+    """
+    Reboot a guest, which applies pending changes.
 
-    ``up_at_least_seconds`` makes it harmless twice: who is up for less long was rebooted since.
+    A guest with an uptime below ``up_at_least_seconds`` was rebooted already.
     """
 
     up_at_least_seconds: int
