@@ -1,1 +1,4 @@
-"""Shipped for tests, ours and yours: virtual time, builders, fakes and the contracts they pass."""
+"""
+Support for tests: virtual time, builders, fakes, and the contract checks that fakes and real parts
+pass.
+"""

@@ -1,9 +1,9 @@
 """
-What every stand-in for a Kubernetes API must do where the runtime looks.
+The contract of a Kubernetes API as far as the runtime depends on it.
 
-``check(handler)`` plays a few minutes of an apiserver's life against whatever answers requests: the
-small API of :mod:`moxwell.testing.kube`, the embedded one, a genuine one. Each ``check_*`` is one
-promise and can be run alone on a namespace that exists, once ``install`` has made the kind known.
+``check(handler)`` runs against any request handler: the fake of :mod:`moxwell.testing.kube`, the
+embedded API server, kube-apiserver. Each ``check_*`` is one guarantee and can run alone in an
+existing namespace after ``install``.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from moxwell.api import crd
 from moxwell.api.kinds import Resource
 from moxwell.api.requests import Handler
 from moxwell.kube.client import Kube
-from moxwell.kube.codec import Bookmark, Change
+from moxwell.kube.codec import Bookmark, WatchEvent
 from moxwell.kube.errors import AlreadyExists, NotFound, WriteConflict
 from moxwell.testing.sample_kind import THINGS, Thing, thing
 
@@ -27,14 +27,14 @@ NS = "contract"
 
 
 async def install(kube: Kube, namespace: str = NS) -> None:
-    """Make the kind of things and a namespace known; harmless where they are."""
+    """Create the CRD of the sample kind and the namespace; repeatable."""
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     for tree, at in [(space, NAMESPACES), *((tree, CRDS) for tree in crd.crds((Thing,)))]:
         try:
             await kube.create(tree, at)
         except AlreadyExists:
             continue
-    for _ in range(2400):  # a genuine apiserver takes a moment to serve a new kind
+    for _ in range(2400):  # kube-apiserver needs a moment to serve a new kind
         try:
             await kube.list(THINGS, namespace)
             return
@@ -44,7 +44,7 @@ async def install(kube: Kube, namespace: str = NS) -> None:
 
 
 async def clear(kube: Kube, namespace: str = NS) -> None:
-    """No thing is left to whoever comes next, held or not."""
+    """Delete every object of the sample kind, with or without finalizer."""
     await kube.delete_collection(THINGS, namespace)
     for held in (await kube.list(THINGS, namespace)).items:
         free = {"metadata": {"finalizers": None}}
@@ -52,7 +52,7 @@ async def clear(kube: Kube, namespace: str = NS) -> None:
 
 
 async def check(handler: Handler) -> None:
-    """All promises, one after the other."""
+    """Check all guarantees in sequence."""
     kube = Kube(handler)
     await install(kube)
     for promise in (
@@ -69,7 +69,7 @@ async def check(handler: Handler) -> None:
 
 
 async def check_versions(kube: Kube) -> None:
-    """A write is bound to the version it was read as; names are taken once."""
+    """A write carries the resource version; a name exists once."""
     one = await kube.create(_thing("one", size=1), THINGS)
     assert one["metadata"]["generation"] == 1
     await _refused(kube.create(_thing("one"), THINGS), AlreadyExists)
@@ -84,7 +84,7 @@ async def check_versions(kube: Kube) -> None:
 
 
 async def check_status_apart(kube: Kube) -> None:
-    """Status is written through its subresource only, and moves no generation."""
+    """Status is written through its subresource only and does not change the generation."""
     one = await kube.create({**_thing("one", size=1), "status": {"ready": True}}, THINGS)
     assert "status" not in one
     both = {"spec": {"size": 9}, "status": {"ready": True}}
@@ -96,7 +96,7 @@ async def check_status_apart(kube: Kube) -> None:
 
 
 async def check_patches(kube: Kube) -> None:
-    """Merge patches with a version are bound to it; JSON patches test."""
+    """A merge patch with a resource version is conditional; a JSON patch tests."""
     one = await kube.create(_thing("one", size=1), THINGS)
     stale = {"metadata": {"resourceVersion": one["metadata"]["resourceVersion"]}}
     labels = {"metadata": {"labels": {"a": "1", "b": "2"}}}
@@ -112,7 +112,7 @@ async def check_patches(kube: Kube) -> None:
 
 
 async def check_finalizers(kube: Kube) -> None:
-    """A finalizer holds a deleted object; the last one to go ends it."""
+    """A finalizer delays the deletion; removing the last one completes it."""
     meta = {"finalizers": ["test.moxwell.dev/a", "test.moxwell.dev/b"]}
     await kube.create(_thing("one", meta=meta), THINGS)
     await kube.delete(THINGS, "one", NS)
@@ -126,7 +126,7 @@ async def check_finalizers(kube: Kube) -> None:
 
 
 async def check_pages(kube: Kube) -> None:
-    """Pages are one list: all from one version, in order of names."""
+    """The pages of a list have one resource version and are ordered by name."""
     for number in range(5):
         await kube.create(_thing(f"t{number}"), THINGS)
     versions: set[str] = set()
@@ -141,7 +141,7 @@ async def check_pages(kube: Kube) -> None:
 
 
 async def check_watch(kube: Kube) -> None:
-    """A watch from a version tells every later change of its namespace, in order."""
+    """A watch from a version sends every later change of its namespace in order."""
     start = (await kube.list(THINGS, NS)).resource_version
     await kube.create(_thing("one", size=1), THINGS)
     await kube.merge(THINGS, "one", {"spec": {"size": 2}}, NS)
@@ -150,7 +150,7 @@ async def check_watch(kube: Kube) -> None:
     watch = kube.watch(THINGS, NS, resource_version=start, lasting=timedelta(seconds=100))
     async with aclosing(aiter(watch)) as events:
         async for event in events:
-            if isinstance(event, Change):
+            if isinstance(event, WatchEvent):
                 told.append((event.type, event.object["spec"]["size"]))
             if len(told) == 3:
                 break
@@ -158,14 +158,14 @@ async def check_watch(kube: Kube) -> None:
 
 
 async def check_initial_events(kube: Kube) -> None:
-    """A streaming list: everything as ADDED, then the bookmark that ends it."""
+    """A streaming list: every object as ADDED, then the bookmark that ends it."""
     for number in range(3):
         await kube.create(_thing(f"t{number}"), THINGS)
     names: list[str] = []
     watch = kube.watch(THINGS, NS, initial=True, lasting=timedelta(seconds=100))
     async with aclosing(aiter(watch)) as events:
         async for event in events:
-            if isinstance(event, Change):
+            if isinstance(event, WatchEvent):
                 names.append(event.object["metadata"]["name"])
             elif isinstance(event, Bookmark) and event.initial_end:
                 break

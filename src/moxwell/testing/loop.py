@@ -1,9 +1,9 @@
 """
-A virtual-time event loop: when nothing is left to run, time jumps to the next timer.
+An event loop with virtual time: when nothing is runnable, time jumps to the next timer.
 
-``asyncio.sleep``, ``asyncio.timeout`` and everything built on the loop's time work unchanged and
-take no real time. Work handed to threads is waited for in real time before the clock may jump.
-Sockets are waited for briefly (``settle_seconds``) first, as an answer may be on its way.
+``asyncio.sleep``, ``asyncio.timeout`` and everything else on the loop's time work unchanged and
+take no real time. Work in threads is awaited in real time before the clock jumps. Sockets are
+polled briefly (``settle_seconds``) first, since a response may be on its way.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class _JumpSelector(selectors.DefaultSelector):
-    """A selector that never waits for a timer: it reports the wait to its loop instead."""
+    """A selector that does not wait for timers: it reports the wait to its loop instead."""
 
     def __init__(self, settle_seconds: float) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class _JumpSelector(selectors.DefaultSelector):
             return super().select(None if timeout is None else min(timeout, 0.05))
         if timeout <= 0:
             return super().select(0)
-        # The loop itself always watches its self-pipe; anything more is a socket.
+        # The loop always watches its self-pipe; anything more is a socket.
         settle = self.settle_seconds if len(self.get_map()) > 1 else 0
         ready = super().select(settle)
         if not ready:
@@ -63,7 +63,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """A :class:`moxwell.clock.Clock` that follows the running loop's time."""
+    """A :class:`moxwell.clock.Clock` that follows the time of the running loop."""
 
     def __init__(self, start: datetime = START) -> None:
         self._start = start
@@ -79,6 +79,6 @@ class LoopClock:
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a fresh virtual loop."""
+    """Run a coroutine on a new virtual loop."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

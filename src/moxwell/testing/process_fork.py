@@ -1,10 +1,9 @@
 """
-Trying several endings from one moment: the process is copied, and the copy goes on another way.
+Forks a test process to try several continuations from one point.
 
-In: a story that runs on virtual time, in one thread and without sockets. Out: what went wrong in
-the copies, as text. Nothing before the moment is done again, so a hundred endings cost a hundred
-times what comes after, not a hundred worlds. The surprise: a copy has the whole test run in its
-memory, so it must never come back from the story: it tells how it went and is gone.
+The test must run on virtual time, in one thread and without sockets. Nothing before the fork is
+repeated, so a hundred continuations cost only what follows the fork. A forked process contains the
+whole test run and must never return from the test: it reports its result and exits.
 """
 
 import asyncio
@@ -20,25 +19,25 @@ PATIENCE_SECONDS = 1800
 
 
 class Branched(AssertionError):
-    """Another ending went wrong; the text is what its process said."""
+    """A forked continuation failed; the text is its report."""
 
 
 class Branches:
-    """Where to branch, and how it went; to be entered on the loop around the whole story."""
+    """Where to fork, and the results; enter it on the event loop around the whole test."""
 
     def __init__(self, wanted: Callable[[int], bool] = lambda _: False) -> None:
         self._wanted = wanted
-        self._tell: int | None = None  # where a copy says how it went
+        self._tell: int | None = None  # the pipe on which a fork reports
         self._failure: tuple[str, str] | None = None
 
     def take(self, number: int, when: str) -> bool:
-        """Whether this is a copy, which goes another way; the original waits for its end."""
+        """Returns True in the fork; the original waits for the fork to exit."""
         if self._tell is not None or self._failure or not self._wanted(number):
             return False
         loop, (listen, tell) = asyncio.get_running_loop(), os.pipe()
         child = _fork()
         if not child:
-            asyncio._set_running_loop(loop)  # which is noted by process
+            asyncio._set_running_loop(loop)  # logged with the process id
             self._tell = tell
             return True
         os.close(tell)
@@ -68,13 +67,13 @@ class Branches:
 
 
 def _fork() -> int:
-    with warnings.catch_warnings():  # other threads of a test run are no part of a story
+    with warnings.catch_warnings():  # other threads of the test run are not part of the fork
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def _until_gone(child: int, listen: int) -> str:
-    """Wait for a copy; what it said if it went wrong. It does not outlive who waits."""
+    """Wait for a fork; returns its report if it failed. It does not outlive its parent."""
     status, waiting = None, select.poll()
     waiting.register(listen)
     try:

@@ -1,5 +1,5 @@
 """
-Running controllers in a test: until settled, and through a crash after every single effect.
+Runs controllers in a test, until nothing changes, and with a crash after every effect.
 
 ``staged`` runs controllers over any Kubernetes handler on the running (virtual) loop::
 
@@ -8,40 +8,39 @@ Running controllers in a test: until settled, and through a crash after every si
         await stage.settle()                # until nothing has had an effect for a while
         assert ...
 
-``crash_after_each_effect(Story)`` proves that a kill at any instant costs one pass, nothing else.
-A story says what survives a crash, how the program is started on it, what a user does, and what
-must be true in the end::
+``crash_after_each_effect(Story)`` checks that a kill at any time costs one pass and nothing else.
+A story defines what survives a crash, how the program starts, what a user does, and what must be
+true at the end::
 
     class MachineIsMade(Story[World]):
-        async def world(self) -> World:              # fresh: the API, the simulator; survives kills
+        async def world(self) -> World:              # new: the API, the simulator; survives kills
             clock = LoopClock()
             return World(clock, FakeKube(clock), Engine(..., clock))
 
-        def program(self, world, wires) -> Manager:  # one life; every wire goes through ``wires``
+        def program(self, world, wires) -> Manager:  # one run; transports go through ``wires``
             runtime = assemble(wires.kube(world.api), world.clock, SETTINGS)
             pve = Pve(wires.pve(InProcess(world.engine, "r1")))
             runtime.manager.add(Controller(name="infra.machine", reconciler=..., ...))
             return runtime.manager
 
-        async def act(self, world) -> None:          # what the user does, beside the program
+        async def act(self, world) -> None:          # what the user does meanwhile
             await Kube(world.api).create(MACHINE)
 
-        async def check(self, world) -> None:        # on the settled world
+        async def check(self, world) -> None:        # at the end
             assert len(world.engine.guests) == 1
 
     def test_a_kill_after_any_effect_leaks_nothing():
         crash_after_each_effect(MachineIsMade())
 
-The story runs undisturbed and its effects are counted: every write to Kubernetes and to Proxmox
-that was not refused (events and leases aside). After each effect a copy of the process goes on from
-there (see ``branches``), in which it ends in one of three ways: ``killed``, the write has happened
-on the server, its answer never arrives and the whole program is cancelled; ``answered``, the
-program dies when it has the answer; ``lost``, the program lives and is told that the connection
-broke. After a death a new program is started on the same world. Last, it runs with every life
-ending after one effect. Each time the world must settle and ``check`` must pass. The server side of
-a request always finishes, as it does when a real client dies. A world is quiet when nothing has had
-an effect for ``quiet_seconds``: choose more than the longest ``again`` or task. Time is virtual, a
-hundred lives take seconds, and ``part`` cuts the effects into parts that can be tried side by side.
+The story runs once without interruption and its effects are counted: every accepted write to
+Kubernetes and to Proxmox, without events and leases. After each effect a fork of the process
+continues (see ``process_fork``) with one of three interruptions: ``killed`` (the server executed the
+write, the response never arrives, the program is cancelled), ``answered`` (the program is cancelled
+after the response) and ``lost`` (the program goes on and sees a broken connection). After a kill a
+new program starts on the same world. At the end the story runs with a kill after every effect. Each
+time the world must come to rest and ``check`` must pass. The server always finishes a request. The
+world is at rest when nothing had an effect for ``quiet_seconds``: choose more than the longest
+``requeue_after`` or task. Time is virtual; ``part`` splits the effects for parallel tests.
 """
 
 import asyncio
@@ -54,11 +53,11 @@ from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 from moxwell.api.requests import Handler, Request, Response
 from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
-from moxwell.kube.transport import NotReached
-from moxwell.pve.errors import Uncertain
+from moxwell.kube.transport import ApiServerUnreachable
+from moxwell.pve.errors import OutcomeUnknown
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.reconciler import Controller
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.process_fork import Branches
 
@@ -68,17 +67,19 @@ READS = frozenset({"GET", "HEAD", "OPTIONS"})
 QUIET_SECONDS = 120.0
 LIMIT_SECONDS = 4 * 3600.0
 NOT_COUNTED = ("/events", "/leases")
-SETTINGS = Settings(elect=False, identity="test")
+SETTINGS = ManagerSettings(elect=False, identity="test")
 Ending = Literal["killed", "answered", "lost"]
-ENDINGS: tuple[Ending, ...] = ("answered", "lost")  # "killed" leaves the world as "answered" does
+ENDINGS: tuple[Ending, ...] = ("answered", "lost")  # "killed" leaves the same world as "answered"
 
 
-class Unsettled(AssertionError):
+class NotSettled(AssertionError):
     """The world did not come to rest."""
 
 
-class Wires:
-    """Every way out of one life of a program; counts effects and cuts the program off after one."""
+class EffectCounter:
+    """
+    The transports of one run of a program; counts effects and interrupts the program after one.
+    """
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Wires:
         self._serving: set[asyncio.Task[Any]] = set()
 
     def kube(self, handler: Handler) -> Handler:
-        """The same API, counted."""
+        """The same Kubernetes API, counted."""
         return _CountedKube(handler, self)
 
     def pve(self, transport: Any) -> Any:
@@ -110,7 +111,9 @@ class Wires:
         refused: Callable[[T], bool],
         lost: MoxwellError,
     ) -> T:
-        """Do it on the server, count it, and perhaps never come back."""
+        """
+        Execute the write on the server, count it, and interrupt the program if this was its last.
+        """
         if self.killed.is_set():
             await _forever()
         task = asyncio.ensure_future(act())
@@ -137,7 +140,7 @@ class Wires:
             await _forever()
 
     async def quiet(self, seconds: float) -> bool:
-        """Wait until nothing has had an effect for so long; False if killed first."""
+        """Wait until nothing had an effect for that time; False if the program was killed first."""
         while not self.killed.is_set():
             self._changed.clear()
             try:
@@ -148,7 +151,7 @@ class Wires:
         return False
 
     async def served(self) -> None:
-        """Wait until the servers have finished what they had begun."""
+        """Wait until the servers have finished the requests they received."""
         while self._serving:
             await asyncio.wait(tuple(self._serving))
 
@@ -161,7 +164,7 @@ async def _forever() -> NoReturn:
 @dataclass(frozen=True, slots=True)
 class _CountedKube:
     inner: Handler
-    wires: Wires
+    wires: EffectCounter
 
     async def handle(self, request: Request) -> Response:
         if request.method in READS or any(part in request.path for part in NOT_COUNTED):
@@ -170,14 +173,14 @@ class _CountedKube:
             f"{request.method} {request.path}",
             lambda: self.inner.handle(request),
             refused=lambda response: response.status >= 400,
-            lost=NotReached("the connection broke; it may have happened"),
+            lost=ApiServerUnreachable("the connection broke; it may have happened"),
         )
 
 
 class _CountedPve:
     """A transport to one region whose writes are counted; everything else is passed through."""
 
-    def __init__(self, inner: Any, wires: Wires) -> None:
+    def __init__(self, inner: Any, wires: EffectCounter) -> None:
         self._inner, self._wires = inner, wires
 
     def __getattr__(self, name: str) -> Any:
@@ -196,18 +199,18 @@ class _CountedPve:
         )
 
     async def _effect(self, name: str, act: Callable[[], Awaitable[Any]]) -> Any:
-        # A refusal is raised, so whatever comes back has happened.
+        # a rejected write raises, so a response means that it was executed
         full = f"{self._inner.region}: {name}"
-        lost = Uncertain("no answer; it may have happened", where=full)
+        lost = OutcomeUnknown("no answer; it may have happened", where=full)
         return await self._wires.effect(full, act, refused=lambda _: False, lost=lost)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Controllers that run."""
+    """Running controllers."""
 
     runtime: Runtime
-    wires: Wires
+    wires: EffectCounter
 
     @property
     def manager(self) -> Manager:
@@ -226,11 +229,11 @@ async def staged(
     clock: Clock,
     controllers: Iterable[Controller] | Callable[[Runtime], Iterable[Controller]],
     *,
-    settings: Settings = SETTINGS,
+    settings: ManagerSettings = SETTINGS,
     seed: int = 1,
 ) -> AsyncIterator[Stage]:
-    """Run controllers, or those a function makes of the runtime, while the block runs."""
-    wires = Wires()
+    """Run controllers, or those that a function creates from the runtime, while the block runs."""
+    wires = EffectCounter()
     runtime = assemble(wires.kube(handler), clock, settings, rng=random.Random(seed))
     for controller in controllers(runtime) if callable(controllers) else controllers:
         runtime.manager.add(controller)
@@ -243,46 +246,46 @@ async def staged(
 
 
 class Story(Protocol[W]):
-    """What survives, how a program starts on it, what a user does, what must be true in the end."""
+    """What survives a crash, how the program starts, what a user does, and what must be true."""
 
     async def world(self) -> W: ...
-    def program(self, world: W, wires: Wires) -> Manager: ...
+    def program(self, world: W, wires: EffectCounter) -> Manager: ...
     async def act(self, world: W) -> None: ...
     async def check(self, world: W) -> None: ...
 
 
 @dataclass(slots=True)
-class Told(Generic[W]):
-    """How one telling of a story went."""
+class StoryRun(Generic[W]):
+    """The result of one run of a story."""
 
     world: W
     lives: int = 0
     effects: list[str] = field(default_factory=list)
 
 
-async def tell(
+async def run_story(
     story: Story[W],
     kills: Iterable[int],
     *,
     quiet_seconds: float,
     ending: Ending = "killed",
     branches: Branches | None = None,
-) -> Told[W]:
+) -> StoryRun[W]:
     """
-    One telling on the running loop: the first life ends after ``kills[0]`` effects, the next after
-    ``kills[1]``, and so on; the last one lives on until the world has settled. ``branches`` says
-    after which effects of the last one a copy goes on with a new life.
+    Run a story on the current loop: the first program ends after ``kills[0]`` effects, the next
+    after ``kills[1]``, and so on; the last one runs until the world is at rest. ``branches`` says
+    after which effects of the last one a fork continues with a new program.
     """
-    told = Told(await story.world())
-    acting = asyncio.create_task(story.act(told.world))
+    run = StoryRun(await story.world())
+    acting = asyncio.create_task(story.act(run.world))
     ends, settled = iter(kills), False
     while not settled:
-        told.lives += 1
-        wires = Wires(kill_after=next(ends, None), ending=ending, branches=branches)
-        settled = await _live(story, told, acting, wires, quiet_seconds)
+        run.lives += 1
+        wires = EffectCounter(kill_after=next(ends, None), ending=ending, branches=branches)
+        settled = await _live(story, run, acting, wires, quiet_seconds)
     await acting
-    await story.check(told.world)
-    return told
+    await story.check(run.world)
+    return run
 
 
 def crash_after_each_effect(
@@ -293,32 +296,32 @@ def crash_after_each_effect(
     part: tuple[int, int] = (0, 1),
 ) -> list[str]:
     """
-    Tell a story undisturbed and, from there, with an end after each effect; then with all of them.
+    Run a story without interruption and, from each effect, with an interruption; then with all.
 
-    Returns the effects of the undisturbed telling. ``part=(2, 5)`` tries every fifth one from
-    the third on; the first part also ends every life. To be called outside a loop: every telling
-    gets its own virtual one.
+    Returns the effects of the run without interruption. ``part=(2, 5)`` tries every fifth effect
+    from the third on; the first part also runs with a kill after every effect. Call it outside a
+    loop: every run gets its own virtual loop.
     """
     branches = Branches(lambda number: (number - 1 - part[0]) % part[1] == 0)
 
     async def plainly() -> list[str]:
         with branches:
-            told = await tell(
+            run = await run_story(
                 story, (), quiet_seconds=quiet_seconds, ending=ending, branches=branches
             )
-        return told.effects
+        return run.effects
 
     plain = run_virtual(plainly())
     if part[0] == 0 and ending != "lost":
         each = [1] * (3 * len(plain) + 3)
         with _Noted(f"every life {ending} after one effect"):
-            run_virtual(tell(story, each, quiet_seconds=quiet_seconds, ending=ending))
+            run_virtual(run_story(story, each, quiet_seconds=quiet_seconds, ending=ending))
     return plain
 
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
-    """Says with a failure when it happened."""
+    """Adds the interruption to a failure."""
 
     when: str
 
@@ -332,13 +335,13 @@ class _Noted:
 
 async def _live(
     story: Story[W],
-    told: Told[W],
+    run: StoryRun[W],
     acting: asyncio.Task[None],
-    wires: Wires,
+    wires: EffectCounter,
     quiet_seconds: float,
 ) -> bool:
-    """One life; whether the user was done and the world settled in it."""
-    life = asyncio.create_task(story.program(told.world, wires).run())
+    """One program; returns whether the user was done and the world at rest."""
+    life = asyncio.create_task(story.program(run.world, wires).run())
     settling = asyncio.create_task(_settle_after(acting, wires, quiet_seconds))
     try:
         return await _settle_or_die(wires, life, settling)
@@ -346,19 +349,23 @@ async def _live(
         life.cancel()
         await asyncio.wait([life])
         await wires.served()
-        told.effects.extend(wires.effects)
+        run.effects.extend(wires.effects)
 
 
-async def _settle_after(acting: asyncio.Task[None], wires: Wires, quiet_seconds: float) -> None:
+async def _settle_after(
+    acting: asyncio.Task[None], wires: EffectCounter, quiet_seconds: float
+) -> None:
     await asyncio.wait([acting])
     acting.result()
     await _settle(wires, quiet_seconds, LIMIT_SECONDS)
 
 
 async def _settle_or_die(
-    wires: Wires, life: asyncio.Task[None], settling: asyncio.Task[None]
+    wires: EffectCounter, life: asyncio.Task[None], settling: asyncio.Task[None]
 ) -> bool:
-    """Until the world is quiet (True) or the program killed (False); a crash of its own raises."""
+    """
+    Wait until the world is at rest (True) or the program was killed (False); its crash raises.
+    """
     killed = asyncio.create_task(wires.killed.wait())
     try:
         await asyncio.wait({settling, killed, life}, return_when=asyncio.FIRST_COMPLETED)
@@ -366,7 +373,7 @@ async def _settle_or_die(
             return False
         if life.done():
             life.result()
-            raise Unsettled("the program ended by itself")
+            raise NotSettled("the program ended by itself")
         settling.result()
         return True
     finally:
@@ -375,10 +382,12 @@ async def _settle_or_die(
         await asyncio.wait({settling, killed})
 
 
-async def _settle(wires: Wires, quiet_seconds: float, limit_seconds: float) -> None:
+async def _settle(wires: EffectCounter, quiet_seconds: float, limit_seconds: float) -> None:
     try:
         async with asyncio.timeout(limit_seconds):
             await wires.quiet(quiet_seconds)
     except TimeoutError as error:
         last = ", ".join(wires.effects[-5:])
-        raise Unsettled(f"effects for {limit_seconds:.0f} s without end, such as {last}") from error
+        raise NotSettled(
+            f"effects for {limit_seconds:.0f} s without end, such as {last}"
+        ) from error
