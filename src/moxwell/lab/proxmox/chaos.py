@@ -68,19 +68,19 @@ def host_up(runtime: RegionRuntime, args: Args) -> None:
 
 def maintenance_on(runtime: RegionRuntime, args: Args) -> None:
     """Enable node maintenance, as ``ha-manager crm-command node-maintenance enable``."""
-    _maintain(runtime, args, on=True)
+    _maintain(runtime, args, enabled=True)
 
 
 def maintenance_off(runtime: RegionRuntime, args: Args) -> None:
     """Disable node maintenance; HA resources return to the node."""
-    _maintain(runtime, args, on=False)
+    _maintain(runtime, args, enabled=False)
 
 
-def _maintain(runtime: RegionRuntime, args: Args, *, on: bool) -> None:
+def _maintain(runtime: RegionRuntime, args: Args, *, enabled: bool) -> None:
     host = runtime.region.hosts.get(str(args.get("node")))
     if host is None:
         raise Missing(f"node {args.get('node')!r} does not exist")
-    host.maintenance = on
+    host.maintenance = enabled
     ha_manager.start_manager(runtime)
 
 

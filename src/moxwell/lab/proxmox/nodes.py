@@ -110,10 +110,7 @@ def set_config(call: PveCall) -> None:
 
 
 def power(call: PveCall) -> None:
-    """Reboot or shut down a node; the clock determines when it is back."""
-    power_off = call.runtime.module_data.get("power_host")
-    if power_off is not None:
-        power_off(call.node, call.params["command"])
+    """Accept reboot and shutdown without an effect; see the action ``host-down``."""
 
 
 _CONFIG = {

@@ -56,7 +56,7 @@ def members(call: PveCall, pool: SimPool) -> list[Row]:
         if storage is None:
             continue
         nodes = [call.node, *region.hosts]
-        node = next((n for n in nodes if storage.on(n)), call.node)
+        node = next((n for n in nodes if storage.is_available_on(n)), call.node)
         rows.append(storage_row(call, storage, region.hosts[node]))
     return rows
 

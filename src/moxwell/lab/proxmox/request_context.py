@@ -116,14 +116,16 @@ class PveCall:
             self.cached_permissions = permissions.CallerPermissions(
                 self.region, self.user, self.token
             )
-        granted = self.cached_permissions.on(path)
+        granted = self.cached_permissions.privileges_on(path)
         return any(p in granted for p in privs) if any_of else all(p in granted for p in privs)
 
     def filter(self, prefix: str, priv: str) -> Callable[[object], bool]:
         """``may`` for many names below one path."""
         if self.is_root:
             return lambda name: True
-        return permissions.CallerPermissions(self.region, self.user, self.token).each(prefix, priv)
+        return permissions.CallerPermissions(self.region, self.user, self.token).checker_for(
+            prefix, priv
+        )
 
     def check(self, path: str, *privs: str, any_of: bool = False) -> None:
         """Raise PVE's 403 unless the caller has the privileges."""

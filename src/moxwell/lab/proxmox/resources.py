@@ -156,7 +156,7 @@ def storage_rows(call: PveCall, names: set[str] | None = None) -> Iterator[Row]:
             continue
         everywhere = storage.used(call.node) if storage.shared else None
         for host in call.region.hosts.values():
-            if storage.on(host.name) and not storage.options.get("disable"):
+            if storage.is_available_on(host.name) and not storage.options.get("disable"):
                 yield storage_row(call, storage, host, everywhere)
 
 

@@ -113,7 +113,7 @@ class SimStorage:
         """The volumes that one node sees."""
         return self.volumes.setdefault("" if self.shared else node, {})
 
-    def on(self, node: str) -> bool:
+    def is_available_on(self, node: str) -> bool:
         """Whether the storage is configured for this node."""
         nodes = str(self.options.get("nodes", ""))
         return not nodes or node in nodes.split(",")

@@ -176,8 +176,11 @@ def _listed(call: PveCall, storage: SimStorage) -> bool:
     kinds = set(formats.split_list(call.get("content", "")))
     target = call.get("target")
     return (
-        storage.on(call.node)
-        and (target is None or (storage.on(target) and (storage.shared or target == call.node)))
+        storage.is_available_on(call.node)
+        and (
+            target is None
+            or (storage.is_available_on(target) and (storage.shared or target == call.node))
+        )
         and (not kinds or bool(kinds & storage.content))
         and not (call.get("enabled") and storage.options.get("disable"))
         and call.has_privileges(f"/storage/{storage.name}", *_SEE, any_of=True)
@@ -188,7 +191,7 @@ def node_status(call: PveCall) -> Row:
     storage = call.region.storages.get(call.params["storage"])
     if storage is None:
         raise param_error({"storage": "No such storage."})
-    if not storage.on(call.node):
+    if not storage.is_available_on(call.node):
         raise die(f"storage '{storage.name}' is not available on node '{call.node}'")
     return node_row(storage, call.node)
 

@@ -122,10 +122,10 @@ class Workers:
         task = SimTask(upid, node, pid, pstart, int(now), kind, ident, user)
         region.tasks[upid] = task
         self._trim()
-        self._note(task, f"starting task {upid}")
+        self._log_to_cluster(task, f"starting task {upid}")
         return task
 
-    def _note(self, task: SimTask, text: str) -> None:
+    def _log_to_cluster(self, task: SimTask, text: str) -> None:
         """Append a line to the cluster log."""
         log, number = self._region.cluster_log, self._region.next_number()
         row = {"uid": number, "id": f"{number}:{task.node}", "node": task.node, "pid": task.pid}
@@ -167,7 +167,7 @@ class Workers:
             task.exitstatus = "OK"
             task.log.append("TASK OK")
         task.endtime = int(self._clock.now().timestamp())
-        self._note(task, f"end task {task.upid} {task.exitstatus}")
+        self._log_to_cluster(task, f"end task {task.upid} {task.exitstatus}")
         for callback in self._on_end:
             callback(task)
 

@@ -13,7 +13,7 @@ HALF = {"authorization": "PVEAPIToken=joe@pve!half=s"}
 
 
 def held(sim: SimulatedCluster, path: str, token: str | None = None) -> set[str]:
-    return set(CallerPermissions(sim.region, "joe@pve", token).on(path))
+    return set(CallerPermissions(sim.region, "joe@pve", token).privileges_on(path))
 
 
 def grant(sim: SimulatedCluster, *rows: tuple[str, str, str, str, int]) -> None:
@@ -24,7 +24,7 @@ def grant(sim: SimulatedCluster, *rows: tuple[str, str, str, str, int]) -> None:
     "rows, path, expected",
     [
         pytest.param([("/vms", "user", "joe@pve", "PVETemplateUser", 1)], "/vms/100",
-                     {"VM.Clone", "VM.Audit"}, id="rights spread downwards"),
+                     {"VM.Clone", "VM.Audit"}, id="privileges propagate"),
         pytest.param([("/vms", "user", "joe@pve", "PVETemplateUser", 0)], "/vms/100", set(),
                      id="unless they do not propagate"),
         pytest.param([("/", "user", "joe@pve", "PVEAdmin", 1),
@@ -32,14 +32,14 @@ def grant(sim: SimulatedCluster, *rows: tuple[str, str, str, str, int]) -> None:
                      {"VM.Clone", "VM.Audit"}, id="the deeper entry replaces the higher"),
         pytest.param([("/vms", "user", "joe@pve", "PVEAdmin", 1),
                       ("/vms/100", "user", "joe@pve", "NoAccess", 1)], "/vms/100", set(),
-                     id="NoAccess takes all away"),
+                     id="NoAccess removes all"),
         pytest.param([("/vms", "group", "team", "PVETemplateUser", 1)], "/vms/100",
                      {"VM.Clone", "VM.Audit"}, id="a group's rights are its members'"),
         pytest.param([("/vms", "group", "team", "PVEAdmin", 1),
                       ("/vms", "user", "joe@pve", "PVETemplateUser", 1)], "/vms/100",
                      {"VM.Clone", "VM.Audit"}, id="a user entry beats a group entry"),
         pytest.param([("/pool/p", "user", "joe@pve", "PVETemplateUser", 1)], "/vms/200",
-                     {"VM.Clone", "VM.Audit"}, id="a pool's rights reach its guests"),
+                     {"VM.Clone", "VM.Audit"}, id="pool roles apply to guests"),
     ],
 )  # fmt: skip
 def test_privileges(rows: list[Any], path: str, expected: set[str]) -> None:

@@ -32,7 +32,7 @@ class CallerPermissions:
         self._region, self._user, self._token = region, user, token
         self._known: dict[tuple[str, str], PrivilegeMap] = {}
 
-    def on(self, path: str) -> PrivilegeMap:
+    def privileges_on(self, path: str) -> PrivilegeMap:
         """The privileges on one path."""
         path = normalize_path(path)
         if self._token is None:
@@ -47,11 +47,11 @@ class CallerPermissions:
         own = self._privileges(path, f"{self._user}!{self._token}", "token")
         return {name: own[name] & user_privileges[name] for name in own if name in user_privileges}
 
-    def each(self, prefix: str, priv: str) -> Callable[[object], bool]:
+    def checker_for(self, prefix: str, priv: str) -> Callable[[object], bool]:
         """
         A fast check of one privilege on many paths ``prefix/NAME``, most of which share one result.
         """
-        default_result = priv in self.on(f"{prefix}/*")
+        default_result = priv in self.privileges_on(f"{prefix}/*")
         known = {*self._by_path, *self._pools}
         special = {path for path in known if path.startswith(f"{prefix}/")}
 
@@ -59,7 +59,7 @@ class CallerPermissions:
             if not special:
                 return default_result
             path = f"{prefix}/{name}"
-            return priv in self.on(path) if path in special else default_result
+            return priv in self.privileges_on(path) if path in special else default_result
 
         return allowed
 
@@ -76,10 +76,10 @@ class CallerPermissions:
         own = path in self._by_path or path in self._pools
         key = (path if own else path.rpartition("/")[0] + "/*", ugid)
         if key not in self._known:
-            self._known[key] = self._fresh(path, ugid, kind)
+            self._known[key] = self._compute(path, ugid, kind)
         return self._known[key]
 
-    def _fresh(self, path: str, ugid: str, kind: str) -> PrivilegeMap:
+    def _compute(self, path: str, ugid: str, kind: str) -> PrivilegeMap:
         roles = self._roles(path, ugid, kind)
         pool = self._pool_of(path)
         if pool and "NoAccess" not in roles:
@@ -96,21 +96,25 @@ class CallerPermissions:
     def _roles(self, path: str, ugid: str, kind: str) -> PrivilegeMap:
         roles: PrivilegeMap = {}
         for prefix in path_prefixes(path):
-            here = self._roles_on(prefix, ugid, kind, final=prefix == path)
-            if here is not None:
-                roles = here
+            path_roles = self._roles_on(prefix, ugid, kind, final=prefix == path)
+            if path_roles is not None:
+                roles = path_roles
         return roles
 
     def _roles_on(self, path: str, ugid: str, kind: str, *, final: bool) -> PrivilegeMap | None:
         rows = [a for a in self._by_path.get(path, ()) if final or a.propagate]
         found = {a.roleid: a.propagate for a in rows if a.type == kind and a.ugid == ugid}
         if not found and kind == "user":
-            found = {a.roleid: a.propagate for a in rows if a.type == "group" and self._in(ugid, a)}
+            found = {
+                a.roleid: a.propagate
+                for a in rows
+                if a.type == "group" and self._is_member(ugid, a)
+            }
         if not found:
             return None
         return {"NoAccess": found["NoAccess"]} if "NoAccess" in found else found
 
-    def _in(self, user: str, acl: SimAcl) -> bool:
+    def _is_member(self, user: str, acl: SimAcl) -> bool:
         group = self._region.access.groups.get(acl.ugid)
         return group is not None and user in group.users
 
@@ -147,7 +151,7 @@ def effective_permissions(
         paths |= {f"/vms/{vmid}" for vmid in pool.vms}
         paths |= {f"/storage/{name}" for name in pool.storages}
     rights = CallerPermissions(region, user, token)
-    return {path: granted for path in sorted(paths) if (granted := rights.on(path))}
+    return {path: granted for path in sorted(paths) if (granted := rights.privileges_on(path))}
 
 
 def normalize_path(path: str) -> str:

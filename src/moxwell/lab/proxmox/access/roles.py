@@ -191,7 +191,7 @@ def _check_subset(call: PveCall, path: str, role: str) -> None:
     if call.has_privileges(path, "Permissions.Modify"):
         return
     verb = "remove" if call.get("delete") else "add"
-    own = CallerPermissions(call.region, call.user, call.token).on(path)
+    own = CallerPermissions(call.region, call.user, call.token).privileges_on(path)
     if role == "NoAccess":
         text = f"Cannot {verb} role '{role}' - requires 'Permissions.Modify'"
         raise param_error({"role": text})

@@ -40,13 +40,15 @@ async def login(call: PveCall) -> dict[str, Any]:
     else:
         answer["ticket"] = auth.make_ticket(region, userid, call.now())
         answer["CSRFPreventionToken"] = auth.make_csrf(region, userid, call.now())
-    if region.cluster and "Sys.Audit" in permissions.CallerPermissions(region, userid).on("/"):
+    if region.cluster and "Sys.Audit" in permissions.CallerPermissions(
+        region, userid
+    ).privileges_on("/"):
         answer["clustername"] = region.cluster
     return answer
 
 
 def _check_privs(call: PveCall, userid: str) -> None:
-    granted = permissions.CallerPermissions(call.region, userid).on(call.params["path"])
+    granted = permissions.CallerPermissions(call.region, userid).privileges_on(call.params["path"])
     if not all(p in granted for p in formats.split_list(call.params.get("privs", ""))):
         raise PveException(401, "authentication failure")
 
@@ -59,7 +61,7 @@ def capabilities(call: PveCall, userid: str) -> dict[str, dict[str, int]]:
     else:
         own = permissions.CallerPermissions(region, userid)
         for path in {*_PATHS, *(acl.path for acl in region.access.acl)}:
-            found |= set(own.on(path))
+            found |= set(own.privileges_on(path))
     return {
         area: {name: 1 for name in sorted(found) if re.search(pattern, name)}
         for area, pattern in _AREAS.items()
@@ -97,7 +99,11 @@ def own_permissions(call: PveCall) -> dict[str, Any]:
         call.check("/access", "Sys.Audit")
     if "path" in call.params:
         path = call.params["path"]
-        return {path: permissions.CallerPermissions(call.region, user, token or None).on(path)}
+        return {
+            path: permissions.CallerPermissions(call.region, user, token or None).privileges_on(
+                path
+            )
+        }
     return permissions.effective_permissions(call.region, user, token or None)
 
 

@@ -248,7 +248,7 @@ class _SharedLock:
 
 async def _join_lock(call: PveCall, vmid: int, seconds: float) -> _SharedLock:
     """Join the shared lock; the first caller acquires the lock file for all."""
-    shares: dict[int, _SharedLock] = call.runtime.module_data.setdefault("shares", {})
+    shares: dict[int, _SharedLock] = call.runtime.module_data.setdefault("shared_locks", {})
     entry = shares.get(vmid)
     if entry is not None:
         entry.count += 1
@@ -276,5 +276,5 @@ async def shared_lock(call: PveCall, vmid: int, seconds: float) -> AsyncIterator
     finally:
         entry.count -= 1
         if not entry.count:
-            del call.runtime.module_data["shares"][vmid]
+            del call.runtime.module_data["shared_locks"][vmid]
             await entry.stack.aclose()

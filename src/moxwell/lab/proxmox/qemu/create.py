@@ -97,8 +97,8 @@ def create_config(call: PveCall, vmid: int, kind: str) -> SimGuest:
     guest.incarnation = call.region.next_number()
     call.region.guests[vmid] = guest
     call.runtime.mark_changed(vmid)
-    if not call.runtime.module_data.get("sweeper"):
-        call.runtime.module_data["sweeper"] = True
+    if not call.runtime.module_data.get("create_cleanup"):
+        call.runtime.module_data["create_cleanup"] = True
         call.runtime.workers.on_end(lambda task: _delete_failed(call.runtime, task))
     return guest
 

@@ -91,7 +91,7 @@ def free_unreferenced(call: PveCall, vmid: int, ctx: WorkerContext) -> None:
     """Delete volumes of this VMID that no configuration references, on all storages of the node."""
     store = files.volume_store(call)
     for storage in call.region.storages.values():
-        if storage.options.get("disable") or not storage.on(call.node):
+        if storage.options.get("disable") or not storage.is_available_on(call.node):
             continue
         owned = [v.name for v in storage.volumes_on(call.node).values() if v.vmid == vmid]
         for name in owned:

@@ -63,7 +63,7 @@ def _normalize(call: PveCall, drive: Drive) -> Drive:
 
 def _volume_at(call: PveCall, path: str) -> str | None:
     for storage in call.region.storages.values():
-        if not names.has_path(storage) or not storage.on(call.node):
+        if not names.has_path(storage) or not storage.is_available_on(call.node):
             continue
         for volume in storage.volumes_on(call.node).values():
             if names.path_of(storage, volume.name) == path:

@@ -69,7 +69,9 @@ def unavailable_storages(call: PveCall, conf: Conf, node: str) -> list[str]:
     found = set()
     for drive in files.drives(conf):
         storage = call.region.storages.get(drive.storage or "")
-        if storage is not None and (storage.options.get("disable") or not storage.on(node)):
+        if storage is not None and (
+            storage.options.get("disable") or not storage.is_available_on(node)
+        ):
             found.add(storage.name)
     return sorted(found)
 

@@ -17,9 +17,9 @@ Index = dict[str, set[int]]
 
 
 def _index(runtime: RegionRuntime) -> Index:
-    index: Index | None = runtime.module_data.get("open")
+    index: Index | None = runtime.module_data.get("open_volumes")
     if index is None:
-        index = runtime.module_data["open"] = {}
+        index = runtime.module_data["open_volumes"] = {}
         for guest in runtime.region.guests.values():
             if guest.running and guest.kind == "qemu":
                 add(runtime, guest)

@@ -19,14 +19,14 @@ class VolumeIndex:
         self._owned: dict[int, set[str]] = {}
         self._count = -1
 
-    def fresh(self) -> "VolumeIndex":
+    def rebuilt(self) -> "VolumeIndex":
         if self._count != len(self.volumes):
             self._owned, self.used, self._count = {}, 0, len(self.volumes)
             for volume in self.volumes.values():
-                self._note(volume)
+                self._add(volume)
         return self
 
-    def _note(self, volume: SimVolume) -> None:
+    def _add(self, volume: SimVolume) -> None:
         self.used += volume.used
         if volume.vmid is not None:
             self._owned.setdefault(volume.vmid, set()).add(volume.name)
@@ -36,7 +36,7 @@ class VolumeIndex:
             self.remove(volume.name)
         self.volumes[volume.name] = volume
         self._count += 1
-        self._note(volume)
+        self._add(volume)
 
     def remove(self, name: str) -> SimVolume:
         """Remove a volume."""
@@ -60,11 +60,11 @@ class VolumeIndex:
 
 
 def volume_index(module_data: dict[str, Any], storage: SimStorage, node: str) -> VolumeIndex:
-    """The index of a storage; ``extras`` caches it while the simulator runs."""
-    kept: dict[tuple[str, str], VolumeIndex] = module_data.setdefault("shelves", {})
+    """The index of a storage; ``module_data`` caches it while the simulator runs."""
+    indexes: dict[tuple[str, str], VolumeIndex] = module_data.setdefault("volume_indexes", {})
     volumes = storage.volumes_on(node)
     key = (storage.name, "" if storage.shared else node)
-    found = kept.get(key)
+    found = indexes.get(key)
     if found is None or found.volumes is not volumes:
-        found = kept[key] = VolumeIndex(volumes)
-    return found.fresh()
+        found = indexes[key] = VolumeIndex(volumes)
+    return found.rebuilt()

@@ -48,7 +48,7 @@ class VolumeStore:
         storage = self.get_storage(name)
         if storage.options.get("disable"):
             raise die(f"storage '{name}' is disabled")
-        if not storage.on(node or self.node):
+        if not storage.is_available_on(node or self.node):
             raise die(f"storage '{name}' is not available on node '{node or self.node}'")
         return storage
 
