@@ -1,48 +1,48 @@
 """
-The loops of control planes that this process hosts: tasks of one group, each with one owner.
+Owns asyncio tasks that outlive the reconcile pass that starts them.
 
-Managers flow in, one for each tenant; each comes back as a task that its owner ends. The surprise:
-``run`` itself does nothing. Tasks must belong to somebody who outlives the pass that starts them.
+``run`` starts nothing itself: it only keeps the ``asyncio.TaskGroup`` open.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 from moxwell.errors import Bug
-from moxwell.runtime.manager import Manager
 
 
-class Loops:
-    """Holds tasks; nothing can be spawned before ``run`` is under way."""
+class LongLivedTasks:
+    """A task group; ``spawn`` works once ``run`` has been entered."""
 
     def __init__(self) -> None:
         self._group: asyncio.TaskGroup | None = None
         self._ready = asyncio.Event()
 
-    async def run(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Hold what is spawned; ends only by being cancelled, and then calls ``end``."""
+    async def run(self, cleanup: Callable[[], Awaitable[None]]) -> None:
+        """Own the spawned tasks until cancelled, then call ``cleanup``."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._ready.set()
                 await asyncio.Event().wait()
         finally:
-            await end()
+            await cleanup()
 
     async def wait_ready(self) -> None:
-        """Wait until something can be spawned."""
+        """Wait until ``spawn`` works."""
         await self._ready.wait()
 
-    def spawn(self, manager: Manager) -> asyncio.Task[None]:
-        """Run a manager until its task is ended."""
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine as a task of the group."""
         if self._group is None:
-            raise Bug("planes are not running")
-        return self._group.create_task(manager.run())
+            work.close()
+            raise Bug("tasks cannot be spawned before run() is entered")
+        return self._group.create_task(work)
 
 
-async def end(task: asyncio.Task[None]) -> None:
-    """End a task and wait until it is over."""
+async def cancel(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it has ended."""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

@@ -19,7 +19,7 @@ from instance import Instance
 from envtest import locate
 from envtest.plugin import require
 from moxwell.lab.proxmox import state_file
-from moxwell.lab.proxmox.state import Guest, Region
+from moxwell.lab.proxmox.state import SimGuest, SimRegion
 from moxwell.lab.proxmox.world import load_world
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Refused(AssertionError):
 
 def quick_world(folder: Path, *more: Json) -> Path:
     """The lab's own world and more regions, with hosts that hurry; no count depends on pace."""
-    tree = yaml.safe_load((resources.files("moxwell.app") / "lab.yaml").read_text())
+    tree = yaml.safe_load((resources.files("moxwell.lab") / "lab.yaml").read_text())
     for region in more:  # the lab's own token works there too
         for key, rows in tree["regions"][0]["access"].items():
             known = region["access"].setdefault(key, [])
@@ -96,7 +96,7 @@ class Estate:
     world: Path
 
     @cached_property
-    def pristine(self) -> dict[str, Region]:
+    def pristine(self) -> dict[str, SimRegion]:
         return load_world(self.world, 0)
 
     # Programs nobody here wrote
@@ -110,7 +110,7 @@ class Estate:
     def _genuine(self, name: str, args: tuple[str, ...], at: Path | None, text: str | None) -> str:
         require(name)
         folder = self.instance.folder
-        config = at or self.instance.home.kubeconfig
+        config = at or self.instance.state.kubeconfig
         env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "KUBECONFIG": str(config)}
         done = subprocess.run(
             [str(locate.program(name)), *args], env=env, input=text, capture_output=True, text=True,
@@ -140,11 +140,11 @@ class Estate:
 
     # The simulated Proxmox, as it was last saved
 
-    def regions(self) -> dict[str, Region]:
-        saved = self.instance.home.simulator
+    def regions(self) -> dict[str, SimRegion]:
+        saved = self.instance.state.simulator
         return state_file.load_file(saved) if saved.exists() else self.pristine
 
-    def guests(self, prefix: str = "") -> list[Guest]:
+    def guests(self, prefix: str = "") -> list[SimGuest]:
         """Guests that the world did not begin with."""
         return [
             guest
@@ -208,7 +208,7 @@ class Estate:
         ))  # fmt: skip
         named = [f"{o['kind']} {_name(o)}" for o in self.objects(kinds, space) if _of(o, cluster)]
         guests = [f"guest {g.vmid} {g.conf.get('name', '')}" for g in self.guests(f"{cluster}-")]
-        plane = self.instance.home.planes / space / cluster
+        plane = self.instance.state.control_planes / space / cluster
         return [*named, *guests, *self.strays(), *([str(plane)] if plane.exists() else [])]
 
 

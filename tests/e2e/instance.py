@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moxwell.app.state_dir import Home, free_port
+from moxwell.app.state_dir import StateDir
 from moxwell.clock import SystemClock
 from moxwell.embedded.controllermanager.resources import DEPLOYMENTS
+from moxwell.embedded.ports import free_port
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.transport import KubeTransport
 
 COMMAND = Path(sys.executable).with_name("moxwell")
 
@@ -35,8 +36,8 @@ class Instance:
         return {**os.environ, "XDG_STATE_HOME": str(self.folder), "NO_COLOR": "1", "COLUMNS": "200"}
 
     @property
-    def home(self) -> Home:
-        return Home(self.name, self.env)
+    def state(self) -> StateDir:
+        return StateDir(self.name, self.env)
 
     def run(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """The command, as a person would type it."""
@@ -50,10 +51,10 @@ class Instance:
         return done
 
     def log(self) -> str:
-        return self.home.log.read_text()[-4000:] if self.home.log.exists() else ""
+        return self.state.log.read_text()[-4000:] if self.state.log.exists() else ""
 
     def facts(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.home.folder / "facts.json").read_text())
+        found: dict[str, Any] = json.loads((self.state.folder / "facts.json").read_text())
         return found
 
     def link(self) -> str:
@@ -79,22 +80,22 @@ async def _deploy(config: str, name: str, replicas: int) -> None:
     meta = {"name": name, "namespace": "default"}
     body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
     access = kubeconfig.parse(config).access(SystemClock(), {})
-    async with HttpTransport(access) as transport:
+    async with KubeTransport(access) as transport:
         await Kube(transport).create(body, DEPLOYMENTS)
 
 
-def own_ports(home: Path) -> None:
+def own_ports(folder: Path) -> None:
     """Ports that no other instance asks for, not even while this one is dead."""
-    home.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for each in ("api", "dashboard"):
-        (home / f"{each}.port").write_text(str(free_port()))
+        (folder / f"{each}.port").write_text(str(free_port()))
 
 
 @contextmanager
 def instance(folder: Path, name: str, *up: str) -> Iterator[Instance]:
     """A running instance, gone at the end."""
     made = Instance(folder, name)
-    own_ports(made.home.folder)
+    own_ports(made.state.folder)
     try:
         made.run("up", *up)
         yield made

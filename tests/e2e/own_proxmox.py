@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from moxwell.clock import SystemClock
-from moxwell.kube.transport import HttpTransport
-from moxwell.lab.guests.guest_runner import Guests
+from moxwell.kube.transport import KubeTransport
+from moxwell.lab.guests.guest_runner import GuestRunner
 from moxwell.lab.proxmox import certs
 from moxwell.lab.proxmox import simulator as serve
 
@@ -33,9 +33,9 @@ class Shifted(SystemClock):
 async def main(world: Path, folder: Path, shift: float) -> None:
     clock = Shifted(shift)
     made = certs.make(folder, SystemClock().now())
-    guests = Guests(HttpTransport, SystemClock())
-    regions = serve.regions_of(world, None, clock.now().timestamp())
-    simulator = serve.Simulator(regions, clock, tls=made.context(), inside=guests)
+    guests = GuestRunner(KubeTransport, SystemClock())
+    regions = serve.load_regions(world, None, clock.now().timestamp())
+    simulator = serve.Simulator(regions, clock, tls=made.context(), guest_os=guests)
     await simulator.start()
     urls = {f"{region}/{node}": url for (region, node), url in simulator.urls.items()}
     (folder / ".urls.json").write_text(json.dumps(urls))

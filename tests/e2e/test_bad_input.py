@@ -104,16 +104,16 @@ def test_a_port_that_is_taken(moxwell: Run, tmp_path: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         (folder / "api.port").write_text(str(port))
-        done = moxwell("up", "--no-sample", "--name", "bad")
+        done = moxwell("up", "--no-demo", "--name", "bad")
         said(done, 75, f"port {port}", "taken by another program", "delete")
-    assert moxwell("up", "--no-sample", "--name", "bad").returncode == 0
+    assert moxwell("up", "--no-demo", "--name", "bad").returncode == 0
 
 
 FULL = """
 mount -t tmpfs -o size=300k tmpfs "$1" || exit 99
-"$2" up --no-sample --name bad; echo "too small $?"
+"$2" up --no-demo --name bad; echo "too small $?"
 mount -o remount,size=60m "$1"
-"$2" up --no-sample --name bad > /dev/null; echo "grown $?"
+"$2" up --no-demo --name bad > /dev/null; echo "grown $?"
 "$2" cluster create keep --nodes 0 --name bad; echo "kept $?"
 dd if=/dev/zero "of=$1/filler" bs=64k
 "$2" cluster create lost --nodes 0 --name bad --no-wait; echo "full $?"
@@ -150,7 +150,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_ours(moxwell: Run, tmp_path: Path) -> None:
     (tmp_path / "s").write_text("a file where a folder should be")
-    done = moxwell("up", "--no-sample", "--name", "bad")
+    done = moxwell("up", "--no-demo", "--name", "bad")
     said(done, 1, "cannot write to", str(tmp_path / "s"), "XDG_STATE_HOME")
     assert (tmp_path / "s").read_text()
 
@@ -160,7 +160,7 @@ def test_the_state_of_a_newer_moxwell_is_not_touched(moxwell: Run, tmp_path: Pat
     folder.mkdir(parents=True)
     (folder / "format").write_text("99\n")
     (folder / "store.db").write_bytes(b"of tomorrow")
-    done = moxwell("up", "--no-sample", "--name", "bad")
+    done = moxwell("up", "--no-demo", "--name", "bad")
     said(done, 1, "newer Moxwell", "format 99", "--name")
     assert (folder / "store.db").read_bytes() == b"of tomorrow"
     assert sorted(f.name for f in folder.iterdir()) == ["format", "store.db"]
@@ -169,7 +169,7 @@ def test_the_state_of_a_newer_moxwell_is_not_touched(moxwell: Run, tmp_path: Pat
 
 def test_two_that_start_at_once_become_one(moxwell: Run, tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as both:
-        asked = [both.submit(moxwell, "up", "--no-sample", "--name", "bad") for _ in range(2)]
+        asked = [both.submit(moxwell, "up", "--no-demo", "--name", "bad") for _ in range(2)]
         done = [each.result() for each in asked]
     assert [d.returncode for d in done] == [0, 0], [d.stderr for d in done]
     log = (tmp_path / "s" / "moxwell" / "bad" / "daemon.log").read_text()

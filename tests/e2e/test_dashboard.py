@@ -22,7 +22,7 @@ from moxwell.clock import SystemClock
 from moxwell.embedded.controllermanager.resources import DEPLOYMENTS
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.transport import KubeTransport
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
 FLAGS = [
@@ -63,7 +63,7 @@ async def _store(config: str) -> None:
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }
-    async with HttpTransport(access) as wire:
+    async with KubeTransport(access) as wire:
         kube = Kube(wire)
         body = {
             "apiVersion": "v1",
@@ -162,7 +162,7 @@ def test_a_rollout_is_seen_while_it_runs(page: Page, lab: Instance) -> None:
 def test_a_machine_says_what_it_did_and_why_it_is_there(page: Page, lab: Instance) -> None:
     page.locator(".cells .tile:not(.foreign)").first.click()
     expect(page.locator("h1")).to_contain_text("demo-md0-")
-    expect(page.get_by_text("Is here").first).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("Current host").first).to_be_visible(timeout=LONG)
     expect(page.locator(".conds").last).to_contain_text("Ready")
     picture(page, "machine")
     page.keyboard.press("u")
@@ -186,8 +186,8 @@ def test_every_page_gives_its_commands(page: Page, lab: Instance) -> None:
     expect(page.locator(".sheet code").first).to_contain_text("moxwell cluster scale demo md0")
     said = page.locator(".sheet code").first.inner_text().removeprefix("$ moxwell ").split()
     report = lab.run(*said).stdout
-    assert "would change" in report
-    assert "+ make" in report
+    assert "will be updated" in report
+    assert "+ create" in report
     picture(page, "commands")
     page.keyboard.press("Escape")
     expect(page.locator(".sheet")).to_have_count(0)
@@ -267,7 +267,7 @@ def test_a_restart_of_the_server_is_survived(page: Page, lab: Instance) -> None:
     lab.kill()
     expect(page.locator(".top .live")).to_contain_text("as of", timeout=LONG)
     expect(page.locator(".host")).to_have_count(7)
-    typical = json.loads((lab.home.folder / "typical.json").read_text())
+    typical = json.loads((lab.state.folder / "typical.json").read_text())
     assert {"Boot", "Clone"} <= {stage for stages in typical.values() for stage in stages}
     lab.run("up")
     page.goto(lab.link())
@@ -290,7 +290,7 @@ def test_a_phone_shows_problems_and_hosts(lab: Instance, browser: Browser) -> No
 def test_an_empty_lab_says_what_to_do_first(
     tmp_path_factory: pytest.TempPathFactory, browser: Browser
 ) -> None:
-    with instance(tmp_path_factory.mktemp("empty"), "empty", "--no-sample") as lab:
+    with instance(tmp_path_factory.mktemp("empty"), "empty", "--no-demo") as lab:
         page = browser.new_context(
             viewport={"width": 1440, "height": 900}, device_scale_factor=2
         ).new_page()

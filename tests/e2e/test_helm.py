@@ -33,7 +33,7 @@ type: Opaque
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
     folder = tmp_path_factory.mktemp("helm")
     world = quick_world(folder, place())
-    with instance(folder, "helm", "--no-sample", "--world", str(world)) as running:
+    with instance(folder, "helm", "--no-demo", "--world", str(world)) as running:
         yield Estate(running, world)
 
 
@@ -150,8 +150,8 @@ def test_a_namespace_deleted_with_everything_in_it_while_the_power_goes(release:
     eventually(lambda: any(g.booted for g in lab.guests()), "a node has booted")
     lab.kubectl("delete", "namespace", release.space, "--wait=false")
     lab.instance.kill()
-    eventually(lambda: not lab.instance.home.is_held(), "it is dead")
-    lab.instance.run("up", "--no-sample", "--world", str(lab.world))
+    eventually(lambda: not lab.instance.state.is_locked(), "it is dead")
+    lab.instance.run("up", "--no-demo", "--world", str(lab.world))
     assert lab.instance.facts()["regions"]["basement"] == url  # or the Secret would lead nowhere
     release.is_gone()
     eventually(lambda: release.space not in lab.spaces(), "the namespace is gone")

@@ -41,7 +41,7 @@ class Own:
 
 def world(folder: Path) -> Path:
     """One region of the lab, with a token that has exactly the documented role."""
-    tree = yaml.safe_load((resources.files("moxwell.app") / "lab.yaml").read_text())
+    tree = yaml.safe_load((resources.files("moxwell.lab") / "lab.yaml").read_text())
     region = next(r for r in tree["regions"] if r["name"] == "frankfurt")
     region["pace"] = PACE
     user = TOKEN.partition("!")[0]
@@ -84,7 +84,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
 @pytest.fixture
 def mine(tmp_path: Path) -> Iterator[Instance]:
     made = Instance(tmp_path, "mine")
-    own_ports(made.home.folder)
+    own_ports(made.state.folder)
     yield made
     made.run("down", check=False)
 

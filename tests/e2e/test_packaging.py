@@ -93,7 +93,7 @@ def test_the_installed_command_speaks_for_itself(installed: Path, tmp_path: Path
 @pytest.fixture
 def lab(installed: Path, tmp_path: Path) -> Iterator[str]:
     command, env = installed / "bin" / "moxwell", bare(tmp_path)
-    yield run(command, "up", "--no-sample", "--name", "wheel", env=env)
+    yield run(command, "up", "--no-demo", "--name", "wheel", env=env)
     run(command, "down", "--name", "wheel", "--purge", env=env)
     assert not any((tmp_path / "state" / "moxwell").iterdir())
 

@@ -97,7 +97,7 @@ spec:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
     folder = tmp_path_factory.mktemp("samples")
     world = quick_world(folder, place())
-    with instance(folder, "samples", "--no-sample", "--world", str(world)) as running:
+    with instance(folder, "samples", "--no-demo", "--world", str(world)) as running:
         made = Estate(running, world)
         made.kubectl("create", "namespace", SPACE)
         yield made

@@ -29,7 +29,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     for region in tree["regions"]:
         region["pace"] |= {"bandwidth": "40G", "migration_bandwidth": "40G"}
     world.write_text(yaml.safe_dump(tree))
-    options = ("--no-sample", "--genuine-planes", "--world", str(world))
+    options = ("--no-demo", "--control-plane-binaries", "--world", str(world))
     with instance(folder, "storagegen", *options) as running:
         made = Shop(running, folder)
         made.sh(blocks()[1][0])

@@ -30,7 +30,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     for region in tree["regions"]:
         region["pace"] |= {"bandwidth": "40G", "migration_bandwidth": "40G"}
     world.write_text(yaml.safe_dump(tree))
-    with instance(folder, "storage", "--no-sample", "--world", str(world)) as running:
+    with instance(folder, "storage", "--no-demo", "--world", str(world)) as running:
         made = Shop(running, folder)
         made.sh(blocks()[1][0])
         yield made
@@ -84,7 +84,7 @@ def klass(name: str, mode: str = "Immediate", **parameters: str) -> dict[str, An
     ("name", "made", "words"),
     [
         pytest.param(
-            "huge", klass("huge", storage="tiny"), ("NoRoom", "at most 3 GiB free, not 50"),
+            "huge", klass("huge", storage="tiny"), ("InsufficientCapacity", "at most 3 GiB free, not 50"),
             id="no room",
         ),
         pytest.param(

@@ -10,7 +10,8 @@ import pytest
 from estate import Estate, eventually, quick_world
 from instance import COMMAND, Instance, instance, own_ports
 
-from moxwell.app.state_dir import is_alive, is_free
+from moxwell.app.state_dir import is_alive
+from moxwell.embedded.ports import is_free
 
 pytestmark = [pytest.mark.slow, pytest.mark.genuine, pytest.mark.xdist_group("up")]
 DEMO, SPACE = "demo", "tenant-demo"
@@ -76,7 +77,7 @@ def killed_when(lab: Estate, moment: Callable[[], object], what: str) -> None:
     eventually(moment, what)
     pid = lab.instance.facts()["pid"]
     lab.instance.kill()
-    eventually(lambda: not lab.instance.home.is_held(), f"process {pid} is gone")
+    eventually(lambda: not lab.instance.state.is_locked(), f"process {pid} is gone")
 
 
 def test_killed_while_nodes_are_made_and_again_while_they_go(lab: Estate) -> None:
@@ -113,10 +114,10 @@ def test_killed_while_it_starts(lab: Estate) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     before = {g.vmid for g in lab.guests()}
     lab.instance.run("down")
-    home = lab.instance.home
+    home = lab.instance.state
     port = int((home.folder / "api.port").read_text())
     facts = home.folder / "facts.json"
-    for moment in (home.is_held, lambda: not is_free(port), facts.exists):
+    for moment in (home.is_locked, lambda: not is_free(port), facts.exists):
         started = subprocess.Popen(
             [str(COMMAND), "daemon", "--name", lab.instance.name], env=lab.instance.env,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -153,17 +154,17 @@ def _uids(lab: Estate) -> set[str]:
 def test_two_side_by_side_and_a_purge_leaves_nothing(lab: Estate, tmp_path: Path) -> None:
     lab.instance.run("up", "--world", str(lab.world))
     second = Instance(lab.instance.folder, "two")
-    own_ports(second.home.folder)
+    own_ports(second.state.folder)
     try:
-        second.run("up", "--no-sample", "--world", str(lab.world))
+        second.run("up", "--no-demo", "--world", str(lab.world))
         mine, theirs = second.facts(), lab.instance.facts()
-        ports = [int(f.read_text()) for f in second.home.folder.glob("*.port")]
+        ports = [int(f.read_text()) for f in second.state.folder.glob("*.port")]
         assert mine["api"] != theirs["api"]
         assert mine["pid"] != theirs["pid"]
         assert json.loads(second.run("get", "kuberneteses", "-o", "json").stdout)["items"] == []
     finally:
         second.run("down", "--purge", check=False)
-    assert not second.home.folder.exists()
+    assert not second.state.folder.exists()
     assert not is_alive(mine["pid"])
     urls = [u for hosts in mine["regions"].values() for u in hosts]
     assert all(is_free(p) for p in (*ports, *(int(u.rsplit(":", 1)[1]) for u in urls)))

@@ -11,8 +11,8 @@ from estate import eventually
 from instance import Instance, instance
 
 from moxwell.app.region_access import TOKEN, TOKEN_SECRET
-from moxwell.app.state_dir import free_port
 from moxwell.clock import SystemClock
+from moxwell.embedded.ports import free_port
 from moxwell.pve.config import load
 from moxwell.pve.regions import Regions
 
@@ -33,7 +33,7 @@ def write_config(lab: Instance, file: Path, **urls: list[str]) -> Path:
             "urls": urls.get(region, found),
             "token_id": TOKEN,
             "token_secret": TOKEN_SECRET,
-            "ca_file": str(lab.home.folder / "simulator" / "ca.pem"),
+            "ca_file": str(lab.state.folder / "simulator" / "ca.pem"),
         }
         for region, found in lab.facts()["regions"].items()
     ]
@@ -42,7 +42,7 @@ def write_config(lab: Instance, file: Path, **urls: list[str]) -> Path:
 
 
 def past_the_daemon(lab: Instance, config: Path) -> list[str]:
-    return ["--kubeconfig", str(lab.home.kubeconfig), "--config", str(config)]
+    return ["--kubeconfig", str(lab.state.kubeconfig), "--config", str(config)]
 
 
 def found(lab: Instance, *more: str) -> tuple[int, set[str]]:
@@ -92,7 +92,7 @@ def test_a_region_that_does_not_answer_is_no_promise(lab: Instance, tmp_path: Pa
     config = write_config(lab, tmp_path / "half.yaml", frankfurt=closed)
     code, names = found(lab, *past_the_daemon(lab, config))
     assert code in (1, 75)
-    assert "RegionSilent" in names
+    assert "RegionUnreachable" in names
 
 
 def test_a_plan_needs_no_daemon_and_changes_nothing(lab: Instance, tmp_path: Path) -> None:
@@ -109,19 +109,19 @@ def test_a_plan_needs_no_daemon_and_changes_nothing(lab: Instance, tmp_path: Pat
     alone = lab.run("plan", "-f", str(file), "-o", "json", *past_the_daemon(lab, config)).stdout
     asked = lab.run("plan", "-f", str(file), "-o", "json").stdout
     assert json.loads(alone) == json.loads(asked)
-    assert json.loads(alone)["parts"][0]["groups"][0]["made"] == 2
+    assert json.loads(alone)["parts"][0]["groups"][0]["created"] == 2
     for more in (
         ["cluster", "scale", "demo", "md0", "9"],
         ["cluster", "upgrade", "demo", "v1.35.0"],
     ):
-        assert "+ make" in lab.run(*more, "--plan").stdout
+        assert "+ create" in lab.run(*more, "--plan").stdout
     assert "- delete" in lab.run("cluster", "delete", "demo", "--plan").stdout
     assert "- delete" in lab.run("delete", "kubernetes/demo", "-n", "tenant-demo", "--plan").stdout
-    assert "would change" in lab.run("apply", "-f", str(file), "--plan").stdout
+    assert "will be updated" in lab.run("apply", "-f", str(file), "--plan").stdout
     assert lab.run("get", "machines", "-A", "-o", "name").stdout == before
 
 
 def test_half_an_address_is_wrong_usage(lab: Instance) -> None:
-    done = lab.run("verify", "--kubeconfig", str(lab.home.kubeconfig), check=False)
+    done = lab.run("verify", "--kubeconfig", str(lab.state.kubeconfig), check=False)
     assert done.returncode == 2
     assert "--config" in done.stderr

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from moxwell.app.state_dir import free_port
+from moxwell.embedded.ports import free_port
 from moxwell.clock import SystemClock
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane
-from moxwell.embedded.controlplanes.inprocess import EmbeddedPlanes
-from moxwell.testing.control_planes_contract import PlanesContract, Stage
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane
+from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
+from moxwell.testing.control_planes_contract import ControlPlanesContract, Stage
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("embedded planes")]
 
@@ -24,17 +24,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def stage(root: Path) -> AsyncIterator[Stage]:
     clock = SystemClock()
     made = Stage(
-        lambda: EmbeddedPlanes(root, clock, port_of=free_port), clock, "v1.34.1", "v1.35.0"
+        lambda: InProcessControlPlanes(root, clock, new_port=free_port), clock, "v1.34.1", "v1.35.0"
     )
     await made.begin()
     yield made
     await made.end()
 
 
-class TestEmbeddedPlanes(PlanesContract):
+class TestEmbeddedPlanes(ControlPlanesContract):
     @pytest.fixture(autouse=True)
     def _remember(self, root: Path) -> None:
         self._root = root
 
-    async def check_destroyed(self, stage: Stage, plane: Plane) -> None:
+    async def check_destroyed(self, stage: Stage, plane: HostedControlPlane) -> None:
         assert not (self._root / "team" / "d").exists()

@@ -11,12 +11,12 @@ from moxwell.api.ipam import IPAddress
 from moxwell.api.kinds import Resource
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.kube.client import Kube
-from moxwell.lab.proxmox.state import HaResource
-from moxwell.pve.transport import Upload
+from moxwell.lab.proxmox.state import SimHaResource
+from moxwell.pve.transport import FileUpload
 from moxwell.runtime.key import Key
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.tenancy import SPACE, TenantWorld, app, tenancy
-from moxwell.verify.collector import Gatherer
+from moxwell.verify.collector import ObservationCollector
 
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 Mischief = Callable[[TenantWorld, ProxmoxMachine], Awaitable[None]]
@@ -53,7 +53,7 @@ async def doubled(w: TenantWorld, m: ProxmoxMachine) -> None:
     region, twin = w.estate.region(m.spec.region or ""), copy.copy(at(w, m))
     twin.vmid, twin.running, twin.conf = 555, False, dict(at(w, m).conf)
     region.guests[555] = twin
-    w.estate.engine.desks[region.name].touch(555)
+    w.estate.engine.runtimes[region.name].mark_changed(555)
 
 
 async def unowned(w: TenantWorld, m: ProxmoxMachine) -> None:
@@ -64,12 +64,12 @@ async def unowned(w: TenantWorld, m: ProxmoxMachine) -> None:
 
 
 async def seed_left(w: TenantWorld, m: ProxmoxMachine) -> None:
-    await pve(w, m).storage.upload("pve1", "local", Upload.of("moxwell-seed-77-abcdef.iso", b"x"))
+    await pve(w, m).storage.upload("pve1", "local", FileUpload.of("moxwell-seed-77-abcdef.iso", b"x"))
 
 
 async def ha_left(w: TenantWorld, m: ProxmoxMachine) -> None:
     region = w.estate.region(m.spec.region or "")
-    region.ha.resources["vm:777"] = HaResource("vm:777", "vm")
+    region.ha.resources["vm:777"] = SimHaResource("vm:777", "vm")
 
 
 async def wall_left(w: TenantWorld, m: ProxmoxMachine) -> None:
@@ -147,19 +147,19 @@ DONE: tuple[tuple[str, Mischief], ...] = (
     ("HardwareDiffers", less_memory),
     ("GuestStopped", stopped),
     ("GuestLocked", locked),
-    ("GuestDoubled", doubled),
+    ("DuplicateGuest", doubled),
     ("GuestWithoutOwner", unowned),
-    ("SeedLeft", seed_left),
-    ("HaLeft", ha_left),
-    ("FirewallGroupLeft", wall_left),
-    ("DiskLeft", disk_left),
-    ("VolumeLeft", volume_left),
+    ("OrphanedBootstrapISO", seed_left),
+    ("OrphanedHAEntry", ha_left),
+    ("OrphanedFirewallGroup", wall_left),
+    ("OrphanedDisk", disk_left),
+    ("OrphanedVolume", volume_left),
     ("VolumeMissing", volume_missing),
     ("NodeMissing", node_missing),
     ("NodeWithoutMachine", node_unknown),
-    ("AddressLeft", address_left),
-    ("AddressDoubled", address_doubled),
-    ("GuestForeign", foreign),
+    ("OrphanedAddress", address_left),
+    ("DuplicateAddress", address_doubled),
+    ("GuestOwnedByOther", foreign),
     ("GuestMissing", missing),
 )
 
@@ -180,16 +180,16 @@ def test_each_kind_of_disagreement_is_named() -> None:
     async def story() -> None:
         async with tenancy() as w:
             machine = await ripe(w)
-            gatherer = Gatherer(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
-            before = {(f.check, f.about) for f in verify.judge(await gatherer.look())}
+            collector = ObservationCollector(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
+            before = {(f.check, f.about) for f in verify.run_checks(await collector.observe())}
             assert {check for check, _ in before} == {"Agrees"}
             for check, happen in DONE:
                 await happen(w, machine)
                 await asyncio.sleep(15)  # until Proxmox's own list shows it
-                after = {(f.check, f.about) for f in verify.judge(await gatherer.look())}
+                after = {(f.check, f.about) for f in verify.run_checks(await collector.observe())}
                 assert check in {name for name, _ in after - before}, check
                 before = after
-            assert verify.exit_code(await verify.verify(gatherer.look, w.estate.clock)) == 1
+            assert verify.exit_code(await verify.verify(collector.observe, w.estate.clock)) == 1
 
     run_virtual(story())
 
@@ -198,16 +198,16 @@ def test_verify_changes_nothing_and_says_when_it_cannot_look() -> None:
     async def story() -> None:
         async with tenancy() as w:
             machine = await ripe(w)
-            gatherer = Gatherer(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
+            collector = ObservationCollector(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
             for region in ("north", "south"):
                 w.estate.sent(region).clear()
-            found = await verify.verify(gatherer.look, w.estate.clock)
+            found = await verify.verify(collector.observe, w.estate.clock)
             assert verify.exit_code(found) == 0
             asked = {method for r in ("north", "south") for method, _ in w.estate.sent(r)}
             assert asked == {"GET"}
             w.estate.fault(machine.spec.region or "", "status", status=503)
-            found = await verify.verify(gatherer.look, w.estate.clock)
+            found = await verify.verify(collector.observe, w.estate.clock)
             assert verify.exit_code(found) == 75
-            assert "RegionSilent" in {f.check for f in found}
+            assert "RegionUnreachable" in {f.check for f in found}
 
     run_virtual(story())

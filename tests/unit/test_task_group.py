@@ -1,4 +1,4 @@
-"""Who holds the loops of hosted control planes."""
+"""Tasks that outlive the pass that starts them."""
 
 import asyncio
 from contextlib import suppress
@@ -11,9 +11,9 @@ from moxwell.controllers.cloud.setup import add_cloud
 from moxwell.errors import Bug
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 from moxwell.runtime.manager import Runtime, assemble
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.kube import FakeKube
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_transport import ScriptedTransport
@@ -21,11 +21,11 @@ from moxwell.testing.scripted_transport import ScriptedTransport
 
 def runtime() -> Runtime:
     clock = LoopClock()
-    return assemble(FakeKube(clock), clock, Settings(elect=False, identity="t"))
+    return assemble(FakeKube(clock), clock, ManagerSettings(elect=False, identity="t"))
 
 
-def estate() -> Regions:
-    auth = TokenAuth("u@pve!t", Secret("s"))
+def regions_of_one() -> Regions:
+    auth = TokenAuth("u@pve!t", SecretValue("s"))
     config = RegionConfig(region="a", urls=("https://x",), auth=auth)
     return Regions([config], LoopClock(), connect=lambda c: ScriptedTransport(lambda *_: []))
 
@@ -36,45 +36,49 @@ async def cancel(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def test_nothing_is_spawned_before_somebody_holds_it() -> None:
+async def test_nothing_is_spawned_before_run() -> None:
     with pytest.raises(Bug):
-        task_group.Loops().spawn(runtime().manager)
+        task_group.LongLivedTasks().spawn(runtime().manager.run())
 
 
-def test_what_is_held_ends_with_its_holder_and_then_the_rest_is_done() -> None:
+def test_tasks_end_with_run_and_cleanup_follows() -> None:
     async def story() -> None:
-        loops, over, spawned = task_group.Loops(), asyncio.Event(), list[asyncio.Task[None]]()
+        tasks, over, spawned = (
+            task_group.LongLivedTasks(),
+            asyncio.Event(),
+            list[asyncio.Task[None]](),
+        )
 
         async def end() -> None:
             assert spawned[0].done()
             over.set()
 
-        holder = asyncio.create_task(loops.run(end))
-        await loops.wait_ready()
-        spawned.append(loops.spawn(runtime().manager))
+        owner = asyncio.create_task(tasks.run(end))
+        await tasks.wait_ready()
+        spawned.append(tasks.spawn(runtime().manager.run()))
         await asyncio.sleep(1)
-        await cancel(holder)
+        await cancel(owner)
         assert over.is_set()
 
     run_virtual(story())
 
 
-def test_a_tenant_that_ends_hears_of_no_region_any_more() -> None:
+def test_a_cancelled_tenant_listens_to_no_region() -> None:
     async def story() -> None:
-        regions, loops, tenant = estate(), task_group.Loops(), runtime()
+        regions, tasks, tenant = regions_of_one(), task_group.LongLivedTasks(), runtime()
 
         async def end() -> None:
             return
 
-        holder = asyncio.create_task(loops.run(end))
-        await loops.wait_ready()
+        owner = asyncio.create_task(tasks.run(end))
+        await tasks.wait_ready()
         add_cloud(tenant, LoopClock(), regions, Features())
         assert len(regions._inventory_listeners) == 2
-        task = loops.spawn(tenant.manager)
+        task = tasks.spawn(tenant.manager.run())
         await asyncio.sleep(1)
-        await task_group.end(task)
+        await task_group.cancel(task)
         assert regions._inventory_listeners == []
         assert regions["a"].inventory._listeners == []
-        await cancel(holder)
+        await cancel(owner)
 
     run_virtual(story())

@@ -18,8 +18,9 @@ from instance import Instance, instance
 from envtest.locate import cache
 from envtest.plugin import KUBERNETES, require
 from envtest.process import wait_for
+from moxwell.app.state_dir import is_alive
 from moxwell.embedded.controlplanes.binaries import process
-from moxwell.embedded.controlplanes.binaries.control_planes import STEMS
+from moxwell.embedded.controlplanes.binaries.programs import PROGRAM_NAMES
 
 pytestmark = [pytest.mark.genuine, pytest.mark.slow, pytest.mark.xdist_group("genuine planes")]
 CLAIM = """
@@ -54,9 +55,12 @@ class Kubectl:
         return json.loads(self("get", *args, "-o", "json"))
 
 
-def lives(lab: Instance) -> dict[str, process.Life]:
-    """The programs that run for an instance, by their pages."""
-    found = {page.stem: process.find(page) for page in process.pages(lab.home.genuine)}
+def lives(lab: Instance) -> dict[str, process.RunningProcess]:
+    """The programs that run for an instance, by their run files."""
+    found = {
+        file.stem: process.find(file)
+        for file in process.run_files(lab.state.control_plane_binaries)
+    }
     return {stem: life for stem, life in found.items() if life is not None}
 
 
@@ -82,10 +86,10 @@ def test_a_lab_on_genuine_programs(tmp_path: Path, rig_program: Callable[[str], 
     require(*KUBERNETES)
     kubectl, programs = rig_program("kubectl"), cache()
     world = f"--world={quick_world(tmp_path)}"
-    with instance(tmp_path, "planes", f"--genuine-planes={programs}", world) as lab:
+    with instance(tmp_path, "planes", f"--control-plane-binaries={programs}", world) as lab:
         config = tmp_path / "demo.kubeconfig"
         config.write_text(lab.run("cluster", "kubeconfig", "demo").stdout)
-        tenant, own = Kubectl(kubectl, config), Kubectl(kubectl, lab.home.kubeconfig)
+        tenant, own = Kubectl(kubectl, config), Kubectl(kubectl, lab.state.kubeconfig)
         _it_is_a_genuine_cluster_in_two_regions(tenant, own)
         wait_for(lambda: all_open(tenant), "three nodes without a taint")
         tenant("create", "deployment", "web", "--image=nginx", "--replicas=6")
@@ -95,11 +99,11 @@ def test_a_lab_on_genuine_programs(tmp_path: Path, rig_program: Callable[[str], 
         assert told == {"default-scheduler"}
         _volumes_are_bound_and_attached_by_genuine_controllers(tenant)
         before = lives(lab)
-        assert set(before) == {"etcd", *STEMS}
+        assert set(before) == {"etcd", *PROGRAM_NAMES}
         lab.kill()
         assert running(tenant, "web") is not None  # it answers without the daemon
         lab.run("up")
-        wait_for(lambda: "adopted" in lab.home.log.read_text() or None, "adoption")
+        wait_for(lambda: "adopted" in lab.state.log.read_text() or None, "adoption")
         tenant("scale", "deployment", "web", "--replicas=3")
         assert lives(lab) == before
         lab.run("down")
@@ -109,9 +113,9 @@ def test_a_lab_on_genuine_programs(tmp_path: Path, rig_program: Callable[[str], 
         assert len(tenant.get("nodes")["items"]) == 3  # it answers when `up` says so
         lab.kill()
         said = lab.run("down", "--purge").stdout
-        assert "Ended 4 programs that it had left running" in said
-        assert all(process._born(life.pid) != life.born for life in before.values())
-        assert not lab.home.folder.exists()
+        assert "Terminated 4 programs that it had left running" in said
+        assert not any(is_alive(running.pid) for running in before.values())
+        assert not lab.state.folder.exists()
 
 
 def _it_is_a_genuine_cluster_in_two_regions(tenant: Kubectl, own: Kubectl) -> None:

@@ -14,18 +14,27 @@ import pytest_asyncio
 
 from envtest.locate import cache
 from envtest.plugin import KUBERNETES, require
-from moxwell.app.state_dir import free_port
 from moxwell.clock import SystemClock
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane
 from moxwell.embedded.controlplanes.binaries import process
-from moxwell.embedded.controlplanes.binaries.control_planes import GenuinePlanes
+from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
 from moxwell.embedded.controlplanes.binaries.etcd import prefix_of
-from moxwell.embedded.controlplanes.binaries.etcd_client import Etcd, EtcdRefused
-from moxwell.embedded.controlplanes.binaries.installed import Installed, Release, ReleaseMissing
+from moxwell.embedded.controlplanes.binaries.etcd_client import EtcdClient, EtcdDenied
+from moxwell.embedded.controlplanes.binaries.installed import (
+    InstalledReleases,
+    Release,
+    ReleaseMissing,
+)
 from moxwell.embedded.controlplanes.binaries.process import Processes
+from moxwell.embedded.ports import free_port
 from moxwell.errors import Unreachable
 from moxwell.runtime.key import Key
-from moxwell.testing.control_planes_contract import PATIENCE_SECONDS, PlanesContract, Stage, client
+from moxwell.testing.control_planes_contract import (
+    PATIENCE_SECONDS,
+    ControlPlanesContract,
+    Stage,
+    client,
+)
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -33,7 +42,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("genuine planes"),
 ]
-Opened = Callable[[], GenuinePlanes]
+Opened = Callable[[], BinaryControlPlanes]
 
 
 @pytest.fixture(scope="module")
@@ -42,20 +51,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     require(*KUBERNETES, "kube-controller-manager", "kube-scheduler")
     folder = tmp_path_factory.mktemp("genuine-planes")
     yield folder
-    left = asyncio.run(process.end_all(folder, SystemClock()))
+    left = asyncio.run(process.terminate_all(folder, SystemClock()))
     assert left == 0
 
 
 @pytest.fixture(scope="module")
 def opened(root: Path) -> Opened:
-    def open_() -> GenuinePlanes:
+    def open_() -> BinaryControlPlanes:
         clock = SystemClock()
-        return GenuinePlanes(
+        return BinaryControlPlanes(
             root,
             clock,
-            installed=Installed([cache(), root / "more"]),
-            hands=Processes(clock, {"PATH": os.environ["PATH"], "HOME": str(root)}),
-            port_of=free_port,
+            installed=InstalledReleases([cache(), root / "more"]),
+            processes=Processes(clock, {"PATH": os.environ["PATH"], "HOME": str(root)}),
+            new_port=free_port,
         )
 
     return open_
@@ -63,7 +72,7 @@ def opened(root: Path) -> Opened:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(root: Path, opened: Opened) -> AsyncIterator[Stage]:
-    release = list((await Installed([cache()]).releases()).values())[-1]
+    release = list((await InstalledReleases([cache()]).releases()).values())[-1]
     newer = re.sub(r"\d+$", "99", release.version)
     another_build(root / "more", release, newer)
     made = Stage(opened, SystemClock(), release.version, newer)
@@ -74,7 +83,7 @@ async def stage(root: Path, opened: Opened) -> AsyncIterator[Stage]:
 
 def another_build(folder: Path, release: Release, version: str) -> None:
     """The same programs under another version, in a folder of their own beside the others."""
-    for path in (release.apiserver, release.manager, release.scheduler):
+    for path in (release.apiserver, release.controller_manager, release.scheduler):
         file = folder / version / path.name
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         said = f'[ "$1" = --version ] && {{ echo Kubernetes {version}; exit 0; }}'
@@ -82,8 +91,8 @@ def another_build(folder: Path, release: Release, version: str) -> None:
         file.chmod(0o700)
 
 
-def planes(stage: Stage) -> GenuinePlanes:
-    assert isinstance(stage.planes, GenuinePlanes)
+def planes(stage: Stage) -> BinaryControlPlanes:
+    assert isinstance(stage.planes, BinaryControlPlanes)
     return stage.planes
 
 
@@ -91,12 +100,12 @@ def tenant_folder(root: Path, name: str) -> Path:
     return root / "tenants" / "team" / name
 
 
-class TestGenuinePlanes(PlanesContract):
+class TestGenuinePlanes(ControlPlanesContract):
     @pytest.fixture(autouse=True)
     def _remember(self, root: Path) -> None:
         self._root = root
 
-    async def check_destroyed(self, stage: Stage, plane: Plane) -> None:
+    async def check_destroyed(self, stage: Stage, plane: HostedControlPlane) -> None:
         folder = tenant_folder(self._root, "d")
         assert not folder.exists()
         async with planes(stage).etcd.connect() as etcd:
@@ -115,15 +124,15 @@ async def test_a_tenant_cannot_reach_into_another_ones_prefix(stage: Stage, root
         assert await etcd.count(prefix_of("uid-a")) > 0
         await etcd.put(f"{prefix_of('uid-a')}mine", "x")
         for there in (prefix_of("uid-b"), "/tenants/", "/", ""):
-            with pytest.raises(EtcdRefused):
+            with pytest.raises(EtcdDenied):
                 await etcd.count(there)
-        with pytest.raises(EtcdRefused):
+        with pytest.raises(EtcdDenied):
             await etcd.put(f"{prefix_of('uid-b')}mine", "x")
-        with pytest.raises(EtcdRefused):
-            await etcd.forget("uid-b", prefix_of("uid-b"))
-        with pytest.raises(EtcdRefused):
+        with pytest.raises(EtcdDenied):
+            await etcd.delete_prefix_user("uid-b", prefix_of("uid-b"))
+        with pytest.raises(EtcdDenied):
             await etcd.add_user("uid-x")
-        with pytest.raises(EtcdRefused):
+        with pytest.raises(EtcdDenied):
             await etcd.users()
 
 
@@ -132,7 +141,7 @@ async def test_etcd_hears_nobody_without_its_certificate(stage: Stage, root: Pat
     pki, port = tenant_folder(root, "a") / "pki", planes(stage).etcd.ports.client
     admin = [(pki / f"admin-client.{end}").read_bytes() for end in ("crt", "key")]
     ca = (pki / "etcd-ca.crt").read_bytes()
-    async with Etcd(port, ca=ca, certificate=admin[0], key=admin[1]) as etcd:
+    async with EtcdClient(port, ca=ca, certificate=admin[0], key=admin[1]) as etcd:
         with pytest.raises(Unreachable):  # the tenant's own authority is none here
             await etcd.count("/")
 
@@ -160,8 +169,8 @@ async def test_a_killed_program_comes_back_and_the_status_tells(stage: Stage, ro
         assert life is not None
         os.kill(life.pid, signal.SIGKILL)
         seen = await _unwell(stage, root, stem, life)
-        assert seen is None or stem in seen.says
-        assert seen is None or seen.known  # it was ready before: not being provisioned
+        assert seen is None or stem in seen.message
+        assert seen is None or seen.initialized  # it was ready before: not being provisioned
         await _started_again(root, stem, life)
         again = await stage.up(stage.wish("a"))
         assert again == plane
@@ -173,7 +182,7 @@ def _pid(root: Path, stem: str) -> int:
     return life.pid if life is not None else 0
 
 
-async def _unwell(stage: Stage, root: Path, stem: str, killed: process.Life) -> Plane | None:
+async def _unwell(stage: Stage, root: Path, stem: str, killed: process.RunningProcess) -> HostedControlPlane | None:
     """How the plane is while a program is away; None where it is back before anybody looked."""
     while _pid(root, stem) in (0, killed.pid):
         if not (seen := await stage.planes.ensure(stage.wish("a"))).ready:
@@ -182,7 +191,7 @@ async def _unwell(stage: Stage, root: Path, stem: str, killed: process.Life) -> 
     return None
 
 
-async def _started_again(root: Path, stem: str, killed: process.Life) -> None:
+async def _started_again(root: Path, stem: str, killed: process.RunningProcess) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while _pid(root, stem) in (0, killed.pid):
             await asyncio.sleep(0.1)
@@ -204,8 +213,8 @@ async def test_a_version_that_is_not_installed_is_refused_and_what_runs_runs_on(
         assert (await kube.version()).git_version == stage.version
 
 
-def _as_tenant(pki: Path, port: int) -> Etcd:
-    return Etcd(
+def _as_tenant(pki: Path, port: int) -> EtcdClient:
+    return EtcdClient(
         port,
         ca=(pki / "etcd-ca.crt").read_bytes(),
         certificate=(pki / "etcd-client.crt").read_bytes(),

@@ -1,7 +1,6 @@
 """
-The composition root: where everything stateful is made and wired, and nothing is decided.
+The composition root: creates everything stateful and wires it together; decides nothing.
 
-``serving`` opens an embedded API with our kinds in it, ``planes`` hosts the control planes of
-tenants, ``estate`` connects regions of Proxmox, ``lab`` makes simulated ones, ``running`` is the
-flat list of everything that runs in a mode. Imported by ``cli`` only.
+``standalone`` and ``operator`` are the two modes, ``daemon`` the process of the first. Only ``cli``
+imports this package.
 """

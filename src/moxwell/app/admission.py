@@ -1,8 +1,8 @@
 """
-Admission and conversion of our kinds, for both rims: the embedded API's hooks and the webhooks.
+Admission and conversion of our kinds, for the embedded apiserver and for the webhooks.
 
-The rules themselves are pure functions of :mod:`moxwell.api`; here an object is only brought into
-the hub's form first, whatever version it was written in.
+The rules are pure functions of :mod:`moxwell.api`; here an object is converted to the hub version
+first.
 """
 
 from typing import Any
@@ -16,21 +16,21 @@ Json = dict[str, Any]
 
 
 def convert(obj: Json, api_version: str) -> Json:
-    """The same object in another apiVersion of its group."""
+    """Convert an object to another apiVersion of its group."""
     group = api_version.rpartition("/")[0]
-    family = registry.find_family(group, str(obj.get("kind", "")))
+    family = registry.find_conversion(group, str(obj.get("kind", "")))
     if family is None:
         raise Unsupported(f"{obj.get('kind')}.{group} has one version only")
-    made: Json = family.convert(obj, api_version.rpartition("/")[2])
-    return made
+    converted: Json = family.convert(obj, api_version.rpartition("/")[2])
+    return converted
 
 
 def refuse(group: str, kind: str, new: Json | None, old: Json | None, *, dry_run: bool) -> None:
     """
-    Raise what is wrong with a write, as sentences a person can act on.
+    Raise Invalid if a write breaks a rule; the message says what to change.
 
-    What was let in once stays changeable in its metadata: a rule that came later must not keep a
-    finalizer on an object that is to go.
+    Writes that leave the spec unchanged are always admitted: a rule that is newer than the object
+    must not prevent the removal of a finalizer.
     """
     hub = _hub(group, kind)
     if hub is None or new is None or (new.get("metadata") or {}).get("deletionTimestamp"):
@@ -38,9 +38,12 @@ def refuse(group: str, kind: str, new: Json | None, old: Json | None, *, dry_run
     after, before = _as_hub(hub, new), None if old is None else _as_hub(hub, old)
     if before is not None and before.get("spec") == after.get("spec"):
         return
-    known = None if before is None else conversion.read(hub, before)
-    if said := admission.refusals(conversion.read(hub, after), known, dry_run=dry_run):
-        raise Invalid("; ".join(said))
+    old_object = None if before is None else conversion.decode_object(hub, before)
+    messages = admission.validation_errors(
+        conversion.decode_object(hub, after), old_object, dry_run=dry_run
+    )
+    if messages:
+        raise Invalid("; ".join(messages))
 
 
 def _hub(group: str, name: str) -> type[Object] | None:
@@ -49,6 +52,6 @@ def _hub(group: str, name: str) -> type[Object] | None:
 
 
 def _as_hub(kind: type[Object], tree: Json) -> Json:
-    """The object in the hub's form, whatever version the user wrote."""
-    family = registry.find_family(kind.resource.group, kind.resource.kind)
+    """The object in the hub version."""
+    family = registry.find_conversion(kind.resource.group, kind.resource.kind)
     return dict(family.convert(tree, kind.resource.version)) if family else tree

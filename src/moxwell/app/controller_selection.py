@@ -1,9 +1,8 @@
 """
-Which controllers run: the groups of ours, and the names that cloud controller managers know.
+Parses ``--controllers``: our groups, and the names of a cloud controller manager.
 
-``cloud-node`` and ``cloud-node-controller`` are one; ``-name`` takes one away and ``*`` is all of
-the cloud's, as with any cloud controller manager. Routes are nobody's business on Proxmox: the name
-is accepted and nothing runs.
+As there, ``cloud-node`` and ``cloud-node-controller`` are the same, ``-name`` disables a controller
+and ``*`` enables all of the cloud's. ``route`` is accepted and runs nothing: Proxmox has no routes.
 """
 
 from collections.abc import Iterable
@@ -26,20 +25,20 @@ CLOUD: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """What runs."""
+class ControllerSelection:
+    """Which controllers run."""
 
     groups: frozenset[str]
-    loops: tuple[str, ...]  # of the cloud
+    loops: tuple[str, ...]  # the cloud controllers
 
     @property
     def only_cloud(self) -> bool:
-        """It stands in for a cloud controller manager."""
+        """Whether only cloud controllers run, as in a cloud controller manager."""
         return not self.groups
 
 
-def choose(names: Iterable[str]) -> Chosen:
-    """What a list of names means; the last word about each wins."""
+def choose(names: Iterable[str]) -> ControllerSelection:
+    """Parse a list of names; the last mention of each controller wins."""
     groups: set[str] = set()
     loops: dict[str, bool] = {}
     for given in names:
@@ -51,5 +50,5 @@ def choose(names: Iterable[str]) -> Chosen:
             loops.update(dict.fromkeys(CLOUD[known], on))
         else:
             every = ", ".join((*GROUPS, *CLOUD))
-            raise Invalid(f"there are no controllers {given!r}: choose from {every}")
-    return Chosen(frozenset(groups), tuple(loop for loop in LOOPS if loops.get(loop)))
+            raise Invalid(f"unknown controllers {given!r}: choose from {every}")
+    return ControllerSelection(frozenset(groups), tuple(loop for loop in LOOPS if loops.get(loop)))

@@ -1,8 +1,7 @@
 """
-The daemon: an instance of Moxwell from its first line to its last.
+The daemon process: holds the lock, starts an instance, and stops it on SIGTERM or SIGINT.
 
-``run`` holds the instance's lock, starts everything in order, says what it offers, and ends on
-SIGTERM or SIGINT: controllers finish their passes, the API closes after them, the lab saves itself.
+On a signal the controllers finish their passes, then the API server closes, then the lab saves.
 """
 
 import asyncio
@@ -12,31 +11,28 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-import moxwell
-from moxwell.app.launch_options import Wish
-from moxwell.app.standalone import Moxwell
-from moxwell.app.state_dir import Home
+from moxwell.app.launch_options import LaunchOptions
+from moxwell.app.standalone import Instance
+from moxwell.app.state_dir import StateDir
 from moxwell.clock import SystemClock
 from moxwell.runtime import log as logging
 
 log = structlog.get_logger(__name__)
 
 
-async def run(wish: Wish, environ: Mapping[str, str]) -> None:
-    """Run until told to end."""
-    home = Home(wish.name, environ)
-    home.hold()
+async def run(options: LaunchOptions, environ: Mapping[str, str]) -> None:
+    """Run until a signal arrives; Busy if the instance runs already."""
+    state = StateDir(options.name, environ)
+    state.acquire()
     logging.configure(form="console")
-    ended = asyncio.Event()
+    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+        loop.add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
-        stack.callback(home.silence)
-        running = await Moxwell.start(
-            stack, home, SystemClock(), wish.config, wish.world, wish.genuine
-        )
-        home.say(running.facts(moxwell.__version__))
-        log.info("daemon started", name=wish.name, mode=running.mode)
-        await running.until(ended)
-    log.info("daemon stopped", name=wish.name)
+        stack.callback(state.withdraw)
+        instance = await Instance.start(stack, state, SystemClock(), options)
+        state.publish(instance.info())
+        log.info("daemon started", name=options.name, mode=instance.mode)
+        await instance.run(stopping)
+    log.info("daemon stopped", name=options.name)

@@ -1,8 +1,8 @@
 """
-What an instance has before anybody asks for anything: address pools of the lab, and defaults.
+What an instance provides before any object exists: the lab's address pools and cluster defaults.
 
-The lab's pools are global ones, one for each region. A real estate has none: there nodes get their
-addresses by DHCP unless a manifest says otherwise.
+The lab has one global address pool for each region. Configured regions have none: there, nodes get
+their addresses by DHCP unless a manifest names a pool.
 """
 
 from typing import Any
@@ -20,10 +20,8 @@ def _pool_name(region: str) -> str:
     return f"{region}-nodes"
 
 
-async def settle(kube: Kube, regions: Regions, lab: bool) -> None:
-    """Make what is missing; harmless to repeat."""
-    if not lab:
-        return
+async def apply_lab_pools(kube: Kube, regions: Regions) -> None:
+    """Apply the lab's address pools; idempotent."""
     for number, name in enumerate(sorted(regions)):
         base = f"10.{20 + 10 * number}.4"
         body: Json = {
@@ -39,8 +37,8 @@ async def settle(kube: Kube, regions: Regions, lab: bool) -> None:
         await kube.apply(body, GlobalInClusterIPPool.resource, force=True)
 
 
-def defaults(regions: Regions, lab: bool, version: str = "") -> Defaults:
-    """What a ``Kubernetes`` need not say here; ``version``: of the genuine programs there are."""
+def defaults(regions: Regions, *, lab: bool, version: str = "") -> Defaults:
+    """The defaults of a ``Kubernetes``; ``version`` is that of the installed binaries, if any."""
     rows = [
         RegionDefaults(
             name=name,

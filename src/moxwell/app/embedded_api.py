@@ -1,8 +1,7 @@
 """
-An embedded API with Moxwell's kinds: the store, its hooks, and the CRDs it starts with.
+Opens an embedded apiserver with Moxwell's CRDs, conversions and admission rules.
 
-Conversions and admission run in the process itself, through the same pure functions that the
-webhooks of operator mode call.
+Conversions and admission call the same pure functions as the webhooks of operator mode.
 """
 
 from collections.abc import Sequence
@@ -12,10 +11,10 @@ from moxwell.api import registry
 from moxwell.api.kinds import Resource
 from moxwell.app import admission
 from moxwell.clock import Clock
-from moxwell.embedded.apiserver.auth.ca import Authority
-from moxwell.embedded.apiserver.hooks import Hooks, Review
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.hooks import AdmissionAttributes, Hooks
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
+from moxwell.pki.folder import CertificateAuthority
 
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
@@ -23,13 +22,13 @@ CRDS = Resource(
 
 
 def make_hooks() -> Hooks:
-    """Conversions of every kind that has several versions, and our admission rules."""
+    """Conversions of every kind with several versions, and our admission rules."""
     plurals = {(k.resource.group, k.resource.kind): k.resource for k in registry.KINDS}
-    names = [plurals[f.group, f.kind].group_resource for f in registry.FAMILIES]
+    names = [plurals[f.group, f.kind].group_resource for f in registry.CONVERSIONS]
     return Hooks(admit=_admit, converters=dict.fromkeys(names, admission.convert))
 
 
-def _admit(review: Review) -> Sequence[str]:
+def _admit(review: AdmissionAttributes) -> Sequence[str]:
     if not review.subresource:
         admission.refuse(
             review.group, review.kind, review.object, review.old, dry_run=review.dry_run
@@ -38,10 +37,10 @@ def _admit(review: Review) -> Sequence[str]:
 
 
 async def open_store(
-    clock: Clock, path: Path | None = None, authority: Authority | None = None
-) -> Store:
-    """An embedded API that serves our kinds; ``path=None`` keeps it in memory."""
-    store = Store(
+    clock: Clock, path: Path | None = None, authority: CertificateAuthority | None = None
+) -> EmbeddedApiServer:
+    """Start an apiserver that serves our kinds; ``path=None`` keeps it in memory."""
+    store = EmbeddedApiServer(
         path=path,
         clock=clock,
         hooks=make_hooks(),
@@ -54,6 +53,6 @@ async def open_store(
 
 
 async def install_crds(kube: Kube) -> None:
-    """Make or update every CRD; harmless to repeat."""
+    """Apply every CRD; idempotent."""
     for crd in registry.make_crds(upstream=True):
         await kube.apply(crd, CRDS, force=True)

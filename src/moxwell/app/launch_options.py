@@ -1,66 +1,79 @@
 """
-How an instance was asked to run: what ``up`` writes down and the daemon reads.
+The options of an instance, which ``moxwell up`` stores and the daemon reads.
 
-Light on purpose: the command that starts a daemon must not load what only the daemon needs.
+Imports little: the command that starts a daemon must not load what only the daemon needs.
 """
 
 from pathlib import Path
 
 import msgspec
 
-from moxwell.app.state_dir import Facts, Home
+from moxwell.app.state_dir import InstanceInfo, StateDir, rename_old_keys
 from moxwell.errors import Missing
 from moxwell.pve import config
 
-WORDS = ("", "no", "installed")
+BINARIES_KEYWORDS = ("", "no", "installed")
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """How an instance was asked to run."""
+class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How an instance should run."""
 
     name: str
-    config: str = ""  # a file with regions; none: the lab
-    world: str = ""  # another world for the lab
-    genuine: str = ""  # programs for tenants: "installed", a folder, or "no"; none: as last time
+    config: str = ""  # a file with regions; empty: the lab
+    world: str = ""  # the file that describes the lab's simulated Proxmox; empty: the built-in one
+    control_plane_binaries: str = ""  # "installed", a folder, or "no"; empty: as last time
 
 
-def settled(wish: Wish, before: Wish | None) -> Wish:
-    """What was not said is as the configuration has it, else as it was last time."""
-    if wish.genuine:
-        return wish
-    told = config.genuine_planes(Path(wish.config)) if wish.config else ""
-    return msgspec.structs.replace(wish, genuine=told or (before.genuine if before else ""))
+def decode(data: bytes) -> LaunchOptions:
+    """Read stored options, also those of an earlier version."""
+    return msgspec.convert(rename_old_keys(msgspec.json.decode(data)), LaunchOptions)
 
 
-def unheard(wish: Wish, facts: Facts) -> str:
-    """What a running instance does not do although it is asked for; empty: it does all."""
-    asked = {
-        "--config": wish.config and wish.config != facts.config,
-        "--world": wish.world and wish.world != facts.world,
-        "--genuine-planes": wish.genuine and _host(wish.genuine) != _host(facts.genuine),
+def stored(state: StateDir) -> LaunchOptions | None:
+    """The options of the last start; None if there was none."""
+    for file in (state.launch_options, state.folder / "wanted.json"):  # an earlier version's name
+        if file.exists():
+            return decode(file.read_bytes())
+    return None
+
+
+def with_defaults(options: LaunchOptions, last: LaunchOptions | None) -> LaunchOptions:
+    """The options with unset ones from the configuration file, else from the last start."""
+    if options.control_plane_binaries:
+        return options
+    configured = config.control_plane_binaries(Path(options.config)) if options.config else ""
+    inherited = configured or (last.control_plane_binaries if last else "")
+    return msgspec.structs.replace(options, control_plane_binaries=inherited)
+
+
+def restart_message(options: LaunchOptions, info: InstanceInfo) -> str:
+    """Which options a running instance does not have; empty if it has all of them."""
+    wanted, current = options.control_plane_binaries, info.control_plane_binaries
+    differs = {
+        "--config": options.config and options.config != info.config,
+        "--world": options.world and options.world != info.world,
+        "--control-plane-binaries": wanted and wanted != (current or "no"),
     }
-    named = [option for option, differs in asked.items() if differs]
-    if not named:
+    names = [option for option, different in differs.items() if different]
+    if not names:
         return ""
-    verb = "waits" if len(named) == 1 else "wait"
+    verb = "takes" if len(names) == 1 else "take"
     return (
-        f"{' and '.join(named)} {verb} for the next start: `moxwell down`, then this command again"
+        f"{' and '.join(names)} {verb} effect at the next start: "
+        "`moxwell down`, then this command again"
     )
 
 
-def _host(genuine: str) -> str:
-    return genuine or "no"
-
-
-def check(wish: Wish) -> None:
-    """Refuse at once what cannot work, before anything is started."""
-    Home(wish.name, {"HOME": "/"})
-    if wish.config:
-        if not Path(wish.config).is_file():
-            raise Missing(f"there is no configuration file {wish.config}")
-        config.load(Path(wish.config))
-        config.genuine_planes(Path(wish.config))
-    if wish.genuine not in WORDS and not Path(wish.genuine).is_dir():
-        raise Missing(f"there is no folder {wish.genuine} with programs for control planes")
-    if wish.world and not Path(wish.world).is_file():
-        raise Missing(f"there is no world file {wish.world}")
+def check(options: LaunchOptions) -> None:
+    """Refuse options that cannot work, before anything is started."""
+    StateDir(options.name, {"HOME": "/"})
+    binaries = options.control_plane_binaries
+    if options.config:
+        if not Path(options.config).is_file():
+            raise Missing(f"the configuration file {options.config} does not exist")
+        config.load(Path(options.config))
+        config.control_plane_binaries(Path(options.config))
+    if binaries not in BINARIES_KEYWORDS and not Path(binaries).is_dir():
+        raise Missing(f"the folder {binaries} with control plane binaries does not exist")
+    if options.world and not Path(options.world).is_file():
+        raise Missing(f"the world file {options.world} does not exist")

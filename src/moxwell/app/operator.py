@@ -1,8 +1,8 @@
 """
-Operator mode: the controllers on a genuine Kubernetes, against your own Proxmox.
+Operator mode: wires the controllers for an existing Kubernetes and configured Proxmox regions.
 
-Cluster API, Kamaji and the IPAM provider are the genuine ones there; none of the stand-ins runs.
-Replicas elect a leader, or share the regions among them. A changed configuration file is taken over
+Cluster API, Kamaji and the IPAM provider run there themselves; nothing of ``embedded`` or ``lab``
+is imported. Replicas elect a leader or share the regions. A changed configuration file is reloaded
 without a restart.
 """
 
@@ -22,24 +22,23 @@ from moxwell.app import admission, controller_selection, defaults
 from moxwell.clock import Clock
 from moxwell.controllers.cloud import features as cloud
 from moxwell.controllers.cloud.metrics import RequestMetrics
-from moxwell.controllers.cloud.setup import Pace, add_cloud
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.cloud.setup import CloudIntervals, add_cloud
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import add_infra
-from moxwell.controllers.tenancy.cluster.controller import TenantClusters
-from moxwell.controllers.tenancy.tenant.controller import Tenants
-from moxwell.controllers.tenancy.tenant.firewall import Walls
+from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
+from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.errors import Invalid
 from moxwell.kube import kubeconfig
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.transport import KubeTransport
 from moxwell.pve import config, transport
 from moxwell.pve.metrics import CountedTransport
 from moxwell.pve.regions import Regions
-from moxwell.pve.reservations import Ledger
+from moxwell.pve.reservations import Reservations
 from moxwell.runtime.fence import FencedTransport
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller
-from moxwell.runtime.settings import Settings
-from moxwell.runtime.webhook_ca import Trust, Trusting
+from moxwell.runtime.settings import ManagerSettings
+from moxwell.runtime.webhook_ca import WebhookCA, WebhookTargets
 from moxwell.runtime.webhooks import Admission, Allow, Deny, Webhooks
 
 log = structlog.get_logger(__name__)
@@ -48,153 +47,172 @@ CONFIG = Path("/etc/proxmox/config.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """How the operator is to run."""
+class OperatorOptions:
+    """How the operator runs."""
 
-    config: Path  # of nobody's choice (``CONFIG``) it may be missing
-    settings: Settings
+    config: Path  # may be missing if it is the default, ``CONFIG``
+    settings: ManagerSettings
     controllers: tuple[str, ...] = ("infra", "tenancy")
     kubeconfig: str = ""
     context: str = ""
-    pace: Pace = field(default_factory=Pace)
+    intervals: CloudIntervals = field(default_factory=CloudIntervals)
     service: str = "moxwell-webhook-service"
     validating: str = "moxwell-validating-webhook-configuration"
 
 
-def check(wish: Wish) -> None:
-    """Refuse at once what cannot work."""
-    regions = load(wish)
-    balancer = cloud.parse(_text(wish)).balancer
-    named = {region.region for region in regions}
-    if balancer.vnet and balancer.region not in named and (balancer.region or len(named) != 1):
-        known = ", ".join(sorted(named))
-        raise Invalid(f"features.load_balancer.region must be one of {known}: whose vnet is it?")
+def check(options: OperatorOptions) -> None:
+    """Refuse options that cannot work, before anything starts."""
+    regions = load(options)
+    balancer = cloud.parse(_text(options)).load_balancer
+    names = {region.region for region in regions}
+    if balancer.vnet and balancer.region not in names and (balancer.region or len(names) != 1):
+        known = ", ".join(sorted(names))
+        raise Invalid(
+            f"features.load_balancer.region must name the region of the vnet, one of {known}"
+        )
 
 
-def load(wish: Wish) -> tuple[config.RegionConfig, ...]:
-    """The configured regions. Machines may do without any: clusters bring their own."""
-    alone = not controller_selection.choose(
-        wish.controllers
-    ).loops  # the cloud's loops look at all regions
-    if alone and not _text(wish).strip():
+def load(options: OperatorOptions) -> tuple[config.RegionConfig, ...]:
+    """The configured regions; none if no cloud controller runs: clusters name credentials."""
+    optional = not controller_selection.choose(
+        options.controllers
+    ).loops  # cloud controllers need them
+    if optional and not _text(options).strip():
         return ()
-    return config.load(wish.config, empty=alone)
+    return config.load(options.config, empty=optional)
 
 
-def _text(wish: Wish) -> str:
-    """The file, or nothing where the one that nobody named is not there."""
-    if wish.config == CONFIG and not wish.config.exists():
+def _text(options: OperatorOptions) -> str:
+    """The text of the file; empty if it is the default file and does not exist."""
+    if options.config == CONFIG and not options.config.exists():
         return ""
     try:
-        return wish.config.read_text()
+        return options.config.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"cannot read {wish.config}: {type(error).__name__}") from error
+        raise Invalid(f"cannot read {options.config}: {type(error).__name__}") from error
 
 
-async def run(wish: Wish, clock: Clock, environ: Mapping[str, str]) -> None:
-    """Run until told to end."""
-    check(wish)
-    ended = asyncio.Event()
+async def run(options: OperatorOptions, clock: Clock, environ: Mapping[str, str]) -> None:
+    """Run until SIGTERM or SIGINT."""
+    check(options)
+    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+        loop.add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
-        access = kubeconfig.find(clock, environ, wish.kubeconfig, wish.context)
-        handler = await stack.enter_async_context(HttpTransport(access))
-        configs = load(wish)
+        access = kubeconfig.find(clock, environ, options.kubeconfig, options.context)
+        handler = await stack.enter_async_context(KubeTransport(access))
+        configs = load(options)
         if not configs:
-            log.info("no regions configured", told="clusters bring theirs by credentialsRef")
+            log.info("no regions configured", hint="clusters name theirs with credentialsRef")
         runtime = assemble(
-            handler, clock, wish.settings, regions=lambda: tuple(regions), clusters=Cluster
+            handler, clock, options.settings, regions=lambda: tuple(regions), clusters=Cluster
         )
-        counts = RequestMetrics(runtime.metrics.registry)
-        regions = Regions(configs, clock, connect=lambda c: _wire(c, clock, runtime, counts))
-        book = RegionBook(regions, configs)
-        compose(runtime, clock, regions, book, wish)
-        await _until(ended, runtime, regions, reloading(wish, book, clock))
+        metrics = RequestMetrics(runtime.metrics.registry)
+        regions = Regions(configs, clock, connect=lambda c: _connect(c, clock, runtime, metrics))
+        registry = RegionRegistry(regions, configs)
+        compose(runtime, clock, regions, registry, options)
+        await _run(stopping, runtime, regions, reload(options, registry, clock))
 
 
-def _wire(
-    region: config.RegionConfig, clock: Clock, runtime: Runtime, counts: RequestMetrics
+def _connect(
+    region: config.RegionConfig, clock: Clock, runtime: Runtime, metrics: RequestMetrics
 ) -> FencedTransport:
-    """A wire to a region, counted; nothing is written on it once its lease is lost."""
-    wire = CountedTransport(transport.HttpTransport(region, clock), counts.asked, clock)
-    return FencedTransport(wire, runtime.fence)
+    """A transport to a region that counts requests and refuses writes once the lease is lost."""
+    counted = CountedTransport(
+        transport.PveHttpTransport(region, clock), metrics.request_finished, clock
+    )
+    return FencedTransport(counted, runtime.fence)
 
 
-def compose(runtime: Runtime, clock: Clock, regions: Regions, book: RegionBook, wish: Wish) -> None:
-    """Add the controllers that were asked for."""
-    chosen = controller_selection.choose(wish.controllers)
+def compose(
+    runtime: Runtime,
+    clock: Clock,
+    regions: Regions,
+    registry: RegionRegistry,
+    options: OperatorOptions,
+) -> None:
+    """Add the selected controllers and the webhooks."""
+    chosen = controller_selection.choose(options.controllers)
     if "infra" in chosen.groups:
-        add_infra(runtime, clock, regions, Ledger(), book=book)
+        add_infra(runtime, clock, regions, Reservations(), registry=registry)
     if chosen.loops:
-        features = cloud.parse(_text(wish))
-        add_cloud(runtime, clock, regions, features, loops=chosen.loops, pace=wish.pace)
+        features = cloud.parse(_text(options))
+        add_cloud(
+            runtime, clock, regions, features, loops=chosen.loops, intervals=options.intervals
+        )
     if "tenancy" in chosen.groups:
-        clusters = TenantClusters(runtime.kube, lambda: defaults.defaults(regions, lab=False))
+        clusters = TenantClusterReconciler(
+            runtime.kube, lambda: defaults.defaults(regions, lab=False)
+        )
         runtime.manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
-        spaces = Tenants(runtime.kube, Walls(regions))
+        spaces = TenantReconciler(runtime.kube, regions)
         runtime.manager.add(Controller(name="tenancy.tenant", reconciler=spaces))
-    if wish.settings.webhooks is not None:
-        runtime.manager.serve_webhooks(webhooks(), _trust(runtime, clock, wish))
+    if options.settings.webhooks is not None:
+        runtime.manager.serve_webhooks(webhooks(), _webhook_ca(runtime, clock, options))
 
 
 def webhooks() -> Webhooks:
-    """Admission of our kinds at ``/validate``, conversion at ``/convert``."""
+    """Serve admission of our kinds at ``/validate`` and conversion at ``/convert``."""
 
-    def admit(asked: Admission) -> Allow | Deny:
-        if not asked.subresource:
+    def admit(request: Admission) -> Allow | Deny:
+        if not request.subresource:
             admission.refuse(
-                asked.group, asked.kind, asked.object, asked.old, dry_run=asked.dry_run
+                request.group, request.kind, request.object, request.old, dry_run=request.dry_run
             )
         return Allow()
 
     return Webhooks({"/validate": admit}, admission.convert)
 
 
-def _trust(runtime: Runtime, clock: Clock, wish: Wish) -> Trust:
-    space = wish.settings.namespace
-    names = (f"{wish.service}.{space}.svc", f"{wish.service}.{space}.svc.cluster.local")
-    converted = sorted({k.resource.group_resource for k in infra.KINDS})  # the others have one form
-    return Trust(
+def _webhook_ca(runtime: Runtime, clock: Clock, options: OperatorOptions) -> WebhookCA:
+    namespace = options.settings.namespace
+    names = (
+        f"{options.service}.{namespace}.svc",
+        f"{options.service}.{namespace}.svc.cluster.local",
+    )
+    converted = sorted(
+        {k.resource.group_resource for k in infra.KINDS}
+    )  # the others have one version
+    return WebhookCA(
         runtime.plain,
         clock,
-        namespace=space,
+        namespace=namespace,
         secret="moxwell-webhook-cert",
         names=(*names, "127.0.0.1", "localhost"),
-        trusting=Trusting(validating=(wish.validating,), crds=tuple(converted)),
+        trusting=WebhookTargets(validating=(options.validating,), crds=tuple(converted)),
     )
 
 
-async def reloading(wish: Wish, book: RegionBook, clock: Clock) -> None:
-    """Take over a changed file; a broken or blank one is told and the old one stays."""
-    known = await asyncio.to_thread(_text, wish)
+async def reload(options: OperatorOptions, registry: RegionRegistry, clock: Clock) -> None:
+    """Apply a changed file; an invalid or empty one is logged and the old one stays."""
+    applied = await asyncio.to_thread(_text, options)
     while True:
         await clock.sleep(RELOAD_SECONDS)
         try:
-            text = await asyncio.to_thread(_text, wish)
-            if text == known:
+            text = await asyncio.to_thread(_text, options)
+            if text == applied:
                 continue
-            known = text
-            configs = load(wish) if text.strip() else config.parse(text)
-            book.configure(configs)
+            applied = text
+            configs = load(options) if text.strip() else config.parse(text)
+            registry.configure(configs)
             log.info("configuration reloaded", regions=len(configs))
         except Invalid as error:
-            log.error("configuration not usable", error=str(error))
+            log.error("configuration not reloaded", error=str(error))
 
 
-async def _until(
-    ended: asyncio.Event, runtime: Runtime, regions: Regions, reloading: Coroutine[Any, Any, None]
+async def _run(
+    stopping: asyncio.Event, runtime: Runtime, regions: Regions, reloads: Coroutine[Any, Any, None]
 ) -> None:
     async with asyncio.TaskGroup() as group:
-        work = group.create_task(runtime.manager.run())
-        rest = [
+        controllers = group.create_task(runtime.manager.run())
+        others = [
             group.create_task(regions.run()),
-            group.create_task(reloading),
+            group.create_task(reloads),
         ]
-        stopping = group.create_task(ended.wait())
-        await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
+        signalled = group.create_task(stopping.wait())
+        await asyncio.wait([controllers, signalled], return_when=asyncio.FIRST_COMPLETED)
         runtime.manager.stop()
-        await work
-        for task in (*rest, stopping):
+        await controllers
+        for task in (*others, signalled):
             task.cancel()

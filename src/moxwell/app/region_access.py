@@ -1,29 +1,28 @@
 """
-How commands reach the Proxmox clusters of a running instance: as its daemon does.
+Region configurations for commands that call Proxmox themselves, such as ``moxwell volume``.
 
-In: what the daemon says of itself. Out: region configurations. Only commands that work on Proxmox
-themselves need this (``volume``); everything else goes through objects. The surprise: the lab's
-token is no secret, so it stands in the code; yours is read from the file the daemon was given.
+They are those of the running daemon. The lab's token is not a secret: it is valid only in the
+simulator, so it is in the code.
 """
 
 from pathlib import Path
 
-from moxwell.app.state_dir import Facts, Home
+from moxwell.app.state_dir import InstanceInfo, StateDir
 from moxwell.pve import config
 from moxwell.pve.config import RegionConfig, TokenAuth
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 
 TOKEN = "moxwell@pve!lab"
-TOKEN_SECRET = "6c61622d-0000-4000-8000-6d6f7877656c"  # of the simulated estate only
+TOKEN_SECRET = "6c61622d-0000-4000-8000-6d6f7877656c"  # of the simulator only
 
 
-def region_configs(home: Home, facts: Facts) -> tuple[RegionConfig, ...]:
-    """The regions of an instance."""
-    if facts.config:
-        return config.load(Path(facts.config))
-    ca = (home.folder / "simulator" / "ca.pem").read_text()
-    auth = TokenAuth(TOKEN, Secret(TOKEN_SECRET))
+def region_configs(state: StateDir, info: InstanceInfo) -> tuple[RegionConfig, ...]:
+    """The regions of a running instance."""
+    if info.config:
+        return config.load(Path(info.config))
+    ca = (state.folder / "simulator" / "ca.pem").read_text()
+    auth = TokenAuth(TOKEN, SecretValue(TOKEN_SECRET))
     return tuple(
         RegionConfig(region=name, urls=tuple(urls), auth=auth, ca_pem=ca)
-        for name, urls in facts.regions.items()
+        for name, urls in info.regions.items()
     )

@@ -1,18 +1,17 @@
 """
-Everything that runs in lab and standalone mode: made here, wired here, stopped in reverse.
+Wires everything that runs in lab and standalone mode and stops it in reverse order.
 
-One flat list. What has a life of its own runs as a task of one group; what has an end is pushed on
-the exit stack in the order in which it must go.
+Everything stateful is created here and passed on. Servers are pushed on the exit stack in the order
+they start; :meth:`Instance.run` owns the tasks.
 """
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
@@ -21,230 +20,256 @@ from moxwell.api import registry
 from moxwell.api.capi.controlplane import KamajiControlPlane
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.app import defaults as settling
+from moxwell.app import defaults as instance_defaults
 from moxwell.app import embedded_api
 from moxwell.app.lab import Lab
-from moxwell.app.state_dir import Facts, Home, kept_port
+from moxwell.app.launch_options import LaunchOptions
+from moxwell.app.state_dir import InstanceInfo, StateDir
 from moxwell.app.tenant_storage import TenantStorage
+from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
 from moxwell.controllers.cloud.features import Features
 from moxwell.controllers.cloud.setup import add_cloud
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import Infra, add_infra
-from moxwell.controllers.tenancy.cluster.controller import TenantClusters
+from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.defaults import Defaults
-from moxwell.controllers.tenancy.tenant.controller import Tenants as TenantSpaces
-from moxwell.controllers.tenancy.tenant.firewall import Walls
-from moxwell.embedded.apiserver.auth.ca import Authority, write_private
+from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
 from moxwell.embedded.apiserver.http import HttpServer
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
-from moxwell.embedded.clusterapi.controlplane.controller import ControlPlanes
-from moxwell.embedded.clusterapi.references import References
-from moxwell.embedded.clusterapi.tenant_clients import Tenants
-from moxwell.embedded.clusterapi.tenantcontrolplane.controller import TenantPlanes
-from moxwell.embedded.controlplanes import control_planes
-from moxwell.embedded.controlplanes.control_planes import HostedPlanes
-from moxwell.kube.transport import HttpTransport
+from moxwell.embedded.clusterapi.controlplane.controller import KamajiControlPlaneController
+from moxwell.embedded.clusterapi.references import ReferenceResolver
+from moxwell.embedded.clusterapi.tenantcontrolplane.controller import (
+    TenantControlPlaneController,
+)
+from moxwell.embedded.controlplanes.control_planes import HostedControlPlanes, open_control_planes
+from moxwell.embedded.ports import remembered_port
+from moxwell.kube.transport import KubeTransport
 from moxwell.lab import templates
-from moxwell.plan.manifest_plan import Foresight
-from moxwell.plan.placement import Landing
+from moxwell.pki.folder import CertificateAuthority
+from moxwell.plan.manifest_plan import ManifestPlanner
+from moxwell.plan.placement import PlacementPreview
 from moxwell.pve import config
+from moxwell.pve.config import RegionConfig
 from moxwell.pve.regions import Regions
-from moxwell.pve.reservations import Ledger
+from moxwell.pve.reservations import Reservations
+from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller
-from moxwell.runtime.settings import Listen, Settings
+from moxwell.runtime.settings import Listen, ManagerSettings
+from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.web import actions
-from moxwell.web.change_log import Ring
-from moxwell.web.dashboard_feed import Looking
-from moxwell.web.http import Dashboard, Doors
+from moxwell.web.change_log import ChangeLog
+from moxwell.web.dashboard_feed import DashboardFeed
+from moxwell.web.http import Action, Dashboard, Sessions
 from moxwell.web.views import Views
 
 API_PORT, DASHBOARD_PORT = 6443, 8480
 
 
 @dataclass(slots=True)
-class Moxwell:
+class Instance:
     """One running instance."""
 
-    home: Home
+    state: StateDir
     clock: Clock
-    mode: str
-    config: str
+    options: LaunchOptions
     api: HttpServer
     dashboard: str
     runtime: Runtime
     regions: Regions
-    planes: HostedPlanes
+    control_planes: HostedControlPlanes
     lab: Lab | None
-    looking: Looking
-    ring: Ring
-    views: Views
+    feed: DashboardFeed
+    change_log: ChangeLog
     infra: Infra
-    world: str = ""
-    genuine: str = ""
+
+    @property
+    def mode(self) -> str:
+        return _mode(self.lab)
 
     @classmethod
     async def start(
-        cls,
-        stack: AsyncExitStack,
-        home: Home,
-        clock: Clock,
-        config_file: str,
-        world: str,
-        genuine: str = "",
-    ) -> "Moxwell":
-        """Make and start everything; whoever holds ``stack`` stops it."""
-        home.make()
-        lab = None if config_file else Lab(home, clock, Path(world) if world else None)
-        if lab is not None:
-            configs = await lab.start()
-            stack.push_async_callback(lab.stop)
-        else:
-            configs = config.load(Path(config_file))
-        store, api = await _serve_api(stack, home, clock)
-        settings = Settings(
-            elect=False,
-            identity=home.name,
-            health=Listen(port=kept_port(home.folder / "metrics.port", 0)),
-        )
-        runtime = assemble(store, clock, settings)
+        cls, stack: AsyncExitStack, state: StateDir, clock: Clock, options: LaunchOptions
+    ) -> "Instance":
+        """Create and start everything; closing ``stack`` stops it."""
+        state.create()
+        lab, configs = await _open_regions(stack, state, clock, options)
+        store, api = await _serve_api(stack, state, clock)
+        runtime = assemble(store, clock, _settings(state))
         regions = Regions(configs, clock)
-        storage = TenantStorage(regions, clock)
-
-        def tend(tenant: Runtime, *, binding: bool = True) -> None:
-            add_cloud(tenant, clock, regions, Features())
-            storage.add(tenant, binding=binding)
-
-        planes = await control_planes.make(
-            home,
-            clock,
-            genuine,
-            os.environ,
-            extend=tend,
-            extend_genuine=partial(tend, binding=False),
-        )
-        planes.listen(lambda key: runtime.manager.wake("upstream.tenantplane", key))
+        planes = await _open_control_planes(state, clock, options, regions)
         if lab is not None and planes.version:
             for region in lab.simulator.regions.values():
                 templates.add_template(region, planes.version)
-        infra = add_infra(runtime, clock, regions, Ledger(), book=RegionBook(regions, configs))
-
-        def defaults() -> Defaults:
-            return settling.defaults(regions, lab is not None, planes.version)
-
-        _add_tenancy(runtime, defaults, regions)
-        _add_upstream(runtime, clock, planes)
-        views, ring = Views(), Ring(clock.now())
-        looking = Looking(
-            regions,
-            runtime.manager.caches,
-            clock,
-            mode="lab" if lab else "standalone",
-            version=moxwell.__version__,
-            pods=planes.pods_by_node,
-            inside=planes.caches,
-            kept=home.folder / "typical.json",
+        infra = add_infra(
+            runtime, clock, regions, Reservations(), registry=RegionRegistry(regions, configs)
         )
-        deeds = actions.make(runtime.kube, infra, regions)
-        landing = Landing(runtime.kube, infra.explainer, regions)
-        sight = Foresight(runtime.kube, landing, defaults)
-        deeds["plan"] = sight.action
-        url = await _serve_dashboard(stack, home, ring, deeds)
-        await settling.settle(runtime.kube, regions, lab is not None)
+        defaults = partial(
+            instance_defaults.defaults, regions, lab=lab is not None, version=planes.version
+        )
+        planner = _add_tenancy(runtime, defaults, regions, infra)
+        _add_cluster_api(runtime, clock, planes)
+        change_log = ChangeLog(clock.now())
+        feed = _feed(state, clock, regions, runtime, planes, mode=_mode(lab))
+        served = actions.make(runtime.kube, infra, regions, planner)
+        dashboard = await _serve_dashboard(stack, state, change_log, served)
+        if lab is not None:
+            await instance_defaults.apply_lab_pools(runtime.kube, regions)
         return cls(
-            home,
-            clock,
-            "lab" if lab else "standalone",
-            config_file,
-            api,
-            url,
-            runtime,
-            regions,
-            planes,
-            lab,
-            looking,
-            ring,
-            views,
+            state, clock, options, api, dashboard, runtime, regions, planes, lab, feed, change_log,
             infra,
-            world,
-            genuine,
-        )
+        )  # fmt: skip
 
-    async def until(self, ended: asyncio.Event) -> None:
-        """Run until told to end; controllers finish first."""
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Run until ``stopping`` is set; controllers finish their passes first."""
         async with asyncio.TaskGroup() as group:
-            work = group.create_task(self.runtime.manager.run())
-            rest = [
+            controllers = group.create_task(self.runtime.manager.run())
+            others = [
                 group.create_task(self.regions.run()),
-                group.create_task(self.planes.run()),
-                group.create_task(self.looking.run(self.ring, self.views)),
+                group.create_task(self.control_planes.run()),
+                group.create_task(self.feed.run(self.change_log, Views())),
             ]
             if self.lab is not None:
-                rest.append(group.create_task(self.lab.run()))
-            await ended.wait()
+                others.append(group.create_task(self.lab.run()))
+            await stopping.wait()
             self.runtime.manager.stop()
-            await work
-            for task in rest:
+            await controllers
+            for task in others:
                 task.cancel()
 
-    def facts(self, version: str) -> Facts:
-        """What commands need to know."""
+    def info(self) -> InstanceInfo:
+        """What commands need to reach this instance."""
         ports = self.runtime.manager.ports
-        return Facts(
-            name=self.home.name,
+        return InstanceInfo(
+            name=self.state.name,
             mode=self.mode,
-            version=version,
+            version=moxwell.__version__,
             pid=os.getpid(),
             api=self.api.url,
             dashboard=self.dashboard,
             metrics=f"http://127.0.0.1:{ports['health']}" if "health" in ports else "",
             started=self.clock.now().strftime("%Y-%m-%d %H:%M:%S UTC"),
             regions={r.name: list(r.config.urls) for r in self.regions.values()},
-            config=self.config,
-            world=self.world,
-            genuine=self.genuine,
+            config=self.options.config,
+            world=self.options.world,
+            control_plane_binaries=self.options.control_plane_binaries,
         )
 
 
-async def _serve_api(stack: AsyncExitStack, home: Home, clock: Clock) -> tuple[Store, HttpServer]:
-    authority = Authority(home.pki, clock)
-    store = await embedded_api.open_store(clock, home.database, authority)
+def _mode(lab: Lab | None) -> str:
+    return "lab" if lab else "standalone"
+
+
+async def _open_regions(
+    stack: AsyncExitStack, state: StateDir, clock: Clock, options: LaunchOptions
+) -> tuple[Lab | None, tuple[RegionConfig, ...]]:
+    """The configured regions, or those of a lab that is started here."""
+    if options.config:
+        return None, config.load(Path(options.config))
+    lab = Lab(state, clock, Path(options.world) if options.world else None)
+    configs = await lab.start()
+    stack.push_async_callback(lab.stop)
+    return lab, configs
+
+
+def _settings(state: StateDir) -> ManagerSettings:
+    return ManagerSettings(
+        elect=False,
+        identity=state.name,
+        health=Listen(port=remembered_port(state.folder / "metrics.port", 0)),
+    )
+
+
+async def _serve_api(
+    stack: AsyncExitStack, state: StateDir, clock: Clock
+) -> tuple[EmbeddedApiServer, HttpServer]:
+    authority = CertificateAuthority(state.pki, clock.now)
+    store = await embedded_api.open_store(clock, state.database, authority)
     stack.push_async_callback(store.stop)
-    port = kept_port(home.folder / "api.port", API_PORT)
-    server = HttpServer(store, authority, folder=home.pki, port=port)
+    port = remembered_port(state.folder / "api.port", API_PORT)
+    server = HttpServer(store, authority, folder=state.pki, port=port)
     await server.start()
     stack.push_async_callback(server.stop)
-    if not home.kubeconfig.exists():
-        server.write_kubeconfig(home.kubeconfig)
+    if not state.kubeconfig.exists():
+        server.write_kubeconfig(state.kubeconfig)
     return store, server
 
 
-async def _serve_dashboard(stack: AsyncExitStack, home: Home, ring: Ring, deeds: Any) -> str:
-    known = home.bearer.read_text() if home.bearer.exists() else None
-    doors = Doors(known)
-    write_private(home.bearer, doors.bearer.encode())
-    page = Dashboard(ring, doors, hosts=("127.0.0.1", "localhost", "::1"), actions=deeds)
+async def _open_control_planes(
+    state: StateDir, clock: Clock, options: LaunchOptions, regions: Regions
+) -> HostedControlPlanes:
+    """Each tenant gets the cloud controllers and, unless it has its own, volume binding."""
+    storage = TenantStorage(regions, clock)
+
+    def extend(tenant: Runtime, *, binding: bool = True) -> None:
+        add_cloud(tenant, clock, regions, Features())
+        storage.add(tenant, binding=binding)
+
+    return await open_control_planes(
+        state.control_planes,
+        state.control_plane_binaries,
+        clock,
+        options.control_plane_binaries,
+        os.environ,
+        extend=extend,
+        extend_binaries=partial(extend, binding=False),
+    )
+
+
+def _feed(
+    state: StateDir,
+    clock: Clock,
+    regions: Regions,
+    runtime: Runtime,
+    planes: HostedControlPlanes,
+    *,
+    mode: str,
+) -> DashboardFeed:
+    return DashboardFeed(
+        regions,
+        runtime.manager.caches,
+        clock,
+        mode=mode,
+        version=moxwell.__version__,
+        pods=planes.pods_by_node,
+        tenant_caches=planes.caches,
+        durations_file=state.folder / "typical.json",
+    )
+
+
+async def _serve_dashboard(
+    stack: AsyncExitStack, state: StateDir, change_log: ChangeLog, served: Mapping[str, Action]
+) -> str:
+    key = state.dashboard_key.read_text() if state.dashboard_key.exists() else None
+    sessions = Sessions(key)
+    write_private(state.dashboard_key, sessions.bearer.encode())
+    page = Dashboard(change_log, sessions, hosts=("127.0.0.1", "localhost", "::1"), actions=served)
     runner = web.AppRunner(page.routes(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    port = kept_port(home.folder / "dashboard.port", DASHBOARD_PORT)
+    port = remembered_port(state.folder / "dashboard.port", DASHBOARD_PORT)
     await web.TCPSite(runner, "127.0.0.1", port).start()
     return f"http://127.0.0.1:{port}"
 
 
-def _add_tenancy(runtime: Runtime, defaults: Callable[[], Defaults], regions: Regions) -> None:
-    manager = runtime.manager
-    clusters = TenantClusters(runtime.kube, defaults)
-    manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
-    spaces = TenantSpaces(runtime.kube, Walls(regions))
-    manager.add(Controller(name="tenancy.tenant", reconciler=spaces))
-
-
-def _add_upstream(runtime: Runtime, clock: Clock, planes: HostedPlanes) -> None:
+def _add_tenancy(
+    runtime: Runtime, defaults: Callable[[], Defaults], regions: Regions, infra: Infra
+) -> ManifestPlanner:
+    """Add the controllers of tenants; returns the planner, which uses the same reconciler."""
     kube, manager = runtime.kube, runtime.manager
-    tenants = Tenants(kube, HttpTransport, clock)
+    clusters = TenantClusterReconciler(kube, defaults)
+    manager.add(Controller(name="tenancy.cluster", reconciler=clusters))
+    tenants = TenantReconciler(kube, regions)
+    manager.add(Controller(name="tenancy.tenant", reconciler=tenants))
+    return ManifestPlanner(kube, clusters, lambda: PlacementPreview(kube, infra.explainer, regions))
+
+
+def _add_cluster_api(runtime: Runtime, clock: Clock, planes: HostedControlPlanes) -> None:
+    """Add the embedded replacements of Cluster API's and Kamaji's controllers."""
+    kube, manager = runtime.kube, runtime.manager
+    tenants = TenantClients(kube, KubeTransport, clock)
     resources = [k.resource for k in registry.KINDS if k.declared.storage]
     for controller in setup.controllers(
         kube,
@@ -256,11 +281,13 @@ def _add_upstream(runtime: Runtime, clock: Clock, planes: HostedPlanes) -> None:
         control_planes=(KamajiControlPlane,),
     ):
         manager.add(controller)
-    refs = References(kube, resources)
-    manager.add(
-        Controller(
-            name="upstream.controlplane", reconciler=ControlPlanes(kube, refs), pausable=True
-        )
-    )
-    hosted = TenantPlanes(kube, planes)
-    manager.add(Controller(name="upstream.tenantplane", reconciler=hosted))
+    kamaji = KamajiControlPlaneController(kube, ReferenceResolver(resources))
+    manager.add(Controller(name="embedded.kamajicontrolplane", reconciler=kamaji, pausable=True))
+    hosted = TenantControlPlaneController(kube, planes, clock)
+    manager.add(Controller(name="embedded.tenantcontrolplane", reconciler=hosted))
+
+    def changed(key: Key) -> None:
+        hosted.forget(key)
+        manager.wake("embedded.tenantcontrolplane", key)
+
+    planes.listen(changed)

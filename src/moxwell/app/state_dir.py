@@ -1,45 +1,43 @@
 """
-Where an instance of Moxwell keeps its things: one folder, one lock, one page of facts.
+The state directory of one instance, ``$XDG_STATE_HOME/moxwell/NAME``: paths, lock, instance info.
 
-The folder is ``$XDG_STATE_HOME/moxwell/NAME``. Whoever holds the lock is the daemon; the lock goes
-with the process, so a crash leaves none. ``facts.json`` says what a running daemon offers:
-addresses, mode, process id. Nothing in it is a secret; what is, lies in files of its own, 0600.
+The process that holds the lock is the daemon; the kernel releases the lock when the process ends.
+``facts.json`` holds what a running daemon serves (addresses, mode, PID) and no secrets; secrets are
+in files of their own. All files are 0600.
 """
 
 import fcntl
 import os
-import random
 import re
 import shutil
-import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
+from moxwell.atomic_file import write_private
 from moxwell.errors import Busy, Invalid
 
-FORMAT = 1  # of the folder; one more whenever an older Moxwell could not go on with it
-STEADY_PORTS = (20_000, 32_000)
-LOOKERS = 1_000_000  # times that one who only looks may be in the way of a daemon that starts
+FORMAT = 1  # of the directory; incremented when an older Moxwell cannot read it any more
+LOCK_ATTEMPTS = 1_000_000  # how often a reader may hold the lock while a daemon starts
+RENAMED = {  # old name -> name, for directories of earlier versions
+    "planes": "control-planes",
+    "genuine": "control-plane-binaries",
+    "machine-planes": "machine-control-planes",
+    "wanted.json": "launch-options.json",
+}
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 
 
-class PortTaken(Busy):
-    """Somebody else listens where we always did."""
-
-    reason = "PortTaken"
-
-
-class Newer(Invalid):
-    """The folder was last used by a Moxwell that came after this one."""
+class NewerState(Invalid):
+    """A newer Moxwell wrote the directory."""
 
     reason = "NewerState"
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running daemon says of itself."""
+class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running daemon serves."""
 
     name: str
     mode: str
@@ -52,26 +50,26 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     regions: dict[str, list[str]] = {}
     config: str = ""
     world: str = ""
-    genuine: str = ""  # who hosts new tenants, as in a wish
+    control_plane_binaries: str = ""  # as in LaunchOptions
 
 
-class Home:
-    """The folder of one instance."""
+class StateDir:
+    """The state directory of one instance."""
 
     def __init__(self, name: str, environ: Mapping[str, str]) -> None:
         if not _NAME.match(name):
-            raise Invalid(f"{name!r} is no name for an instance: use letters, digits and dashes")
+            raise Invalid(f"{name!r} is not a valid instance name: use letters, digits and dashes")
         base = environ.get("XDG_STATE_HOME") or str(
             Path(environ.get("HOME") or Path.home()) / ".local" / "state"
         )
         self.name = name
         self.folder = Path(base) / "moxwell" / name
-        self._held: IO[str] | None = None
+        self._lock: IO[str] | None = None
 
     def __repr__(self) -> str:
-        return f"Home({self.folder})"
+        return f"StateDir({self.folder})"
 
-    # Files
+    # Paths
 
     @property
     def database(self) -> Path:
@@ -82,13 +80,19 @@ class Home:
         return self.folder / "pki"
 
     @property
-    def planes(self) -> Path:
-        return self.folder / "planes"
+    def control_planes(self) -> Path:
+        """Control planes that run in the daemon."""
+        return self.folder / "control-planes"
 
     @property
-    def genuine(self) -> Path:
-        """Control planes made of genuine programs, and their etcd."""
-        return self.folder / "genuine"
+    def control_plane_binaries(self) -> Path:
+        """Control planes that run as processes, and their etcd."""
+        return self.folder / "control-plane-binaries"
+
+    @property
+    def machine_control_planes(self) -> Path:
+        """Control planes of simulated guests."""
+        return self.folder / "machine-control-planes"
 
     @property
     def simulator(self) -> Path:
@@ -103,8 +107,8 @@ class Home:
         return self.folder / "kubeconfig"
 
     @property
-    def bearer(self) -> Path:
-        """The dashboard's own key, for commands of the same user."""
+    def dashboard_key(self) -> Path:
+        """The bearer token of the dashboard, for commands of the same user."""
         return self.folder / "dashboard.key"
 
     @property
@@ -112,149 +116,120 @@ class Home:
         return self.folder / "daemon.log"
 
     @property
-    def wanted(self) -> Path:
-        """How the daemon was last told to run, for the next start."""
-        return self.folder / "wanted.json"
+    def launch_options(self) -> Path:
+        """The options of the last ``moxwell up``."""
+        return self.folder / "launch-options.json"
 
-    # Life
+    # The directory
 
-    def make(self) -> None:
-        """The folder, for its owner alone."""
+    def create(self) -> None:
+        """Create the directory with mode 0700."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder.chmod(0o700)
 
     def check(self) -> None:
-        """Refuse a folder that a later Moxwell has changed: nothing in it is touched."""
+        """Refuse a directory that a newer Moxwell wrote; changes nothing."""
         file = self.folder / "format"
         text = (file.read_text().strip() if file.exists() else "") or str(FORMAT)
         if not text.isdigit() or int(text) > FORMAT:
-            raise Newer(
-                f"{self.folder} was written by a newer Moxwell (format {text[:20]}, this one knows "
+            raise NewerState(
+                f"{self.folder} was written by a newer Moxwell (format {text[:20]}, this one reads "
                 f"{FORMAT}): install the newer one, or start another instance with --name"
             )
 
-    def hold(self) -> None:
-        """Become the daemon of this instance, or Busy."""
-        self.make()
+    def acquire(self) -> None:
+        """Take the lock as the daemon of this instance; Busy if a daemon holds it."""
+        self.create()
         self.check()
         file = (self.folder / "lock").open("w")
-        if not _take(file):
+        if not _acquire(file):
             file.close()
             raise Busy(f"instance {self.name!r} is running already")
-        self._held = file
-        self.silence()  # what a killed predecessor said is not true any more
-        write_whole(self.folder / "format", f"{FORMAT}\n".encode())
+        self._lock = file
+        self.withdraw()  # a daemon that was killed has left it
+        self._rename_old()
+        write_private(self.folder / "format", f"{FORMAT}\n".encode())
 
-    def is_held(self) -> bool:
-        """Whether a daemon lives."""
+    def release(self) -> None:
+        """Release the lock, as the end of the process does."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def _rename_old(self) -> None:
+        """Give files of an earlier version their new names."""
+        for old, new in RENAMED.items():
+            if (self.folder / old).exists() and not (self.folder / new).exists():
+                (self.folder / old).rename(self.folder / new)
+
+    def is_locked(self) -> bool:
+        """Whether a daemon holds the lock."""
         lock = self.folder / "lock"
         if not lock.exists():
             return False
-        with lock.open("r") as file:
-            return not _locks(file, fcntl.LOCK_SH)  # closed at once, and open to others who look
+        with lock.open("r") as file:  # closing it releases the shared lock
+            return not _flock(file, fcntl.LOCK_SH)
 
-    def say(self, facts: Facts) -> None:
-        """Write the page of facts, whole."""
-        write_whole(self.folder / "facts.json", msgspec.json.encode(facts))
+    def publish(self, info: InstanceInfo) -> None:
+        """Write what the daemon serves."""
+        write_private(self.folder / "facts.json", msgspec.json.encode(info))
 
-    def facts(self) -> Facts | None:
-        """What the running daemon says; None where none runs."""
+    def info(self) -> InstanceInfo | None:
+        """What the running daemon serves; None if none runs or it has not started yet."""
         file = self.folder / "facts.json"
-        if not file.exists() or not self.is_held():
+        if not file.exists() or not self.is_locked():
             return None
         try:
-            said = msgspec.json.decode(file.read_bytes(), type=Facts)
-        except FileNotFoundError:  # a successor has just silenced it
+            found = decode_info(file.read_bytes())
+        except FileNotFoundError:  # a starting daemon has just removed it
             return None
-        return said if is_alive(said.pid) else None  # the words of a killed predecessor
+        return found if is_alive(found.pid) else None  # else a killed daemon has left it
 
-    def silence(self) -> None:
-        """The daemon ends: it offers nothing any more."""
+    def withdraw(self) -> None:
+        """Remove what :meth:`publish` wrote."""
         (self.folder / "facts.json").unlink(missing_ok=True)
 
     def purge(self) -> None:
-        """Leave nothing."""
-        if self.is_held():
+        """Delete the directory; Busy if a daemon runs."""
+        if self.is_locked():
             raise Busy(f"instance {self.name!r} is running: run `moxwell down` first")
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _locks(file: IO[str], how: int) -> bool:
+def decode_info(data: bytes) -> InstanceInfo:
+    """Read instance info, also that of a running daemon of an earlier version."""
+    return msgspec.convert(rename_old_keys(msgspec.json.decode(data)), InstanceInfo)
+
+
+def rename_old_keys(tree: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of launch options or instance info with today's keys (was: ``genuine``)."""
+    renamed = {k: v for k, v in tree.items() if k != "genuine"}
+    if "genuine" in tree:
+        renamed.setdefault("control_plane_binaries", tree["genuine"])
+    return renamed
+
+
+def _flock(file: IO[str], operation: int) -> bool:
     try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
+        fcntl.flock(file, operation | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
 
 
-def _take(file: IO[str]) -> bool:
-    """The lock for oneself, unless a daemon has it; whoever only looks has it for a moment."""
-    for _ in range(LOOKERS):
-        if _locks(file, fcntl.LOCK_EX):
+def _acquire(file: IO[str]) -> bool:
+    """Take the lock unless a daemon holds it; readers hold a shared lock for an instant."""
+    for _ in range(LOCK_ATTEMPTS):
+        if _flock(file, fcntl.LOCK_EX):
             return True
-        if not _locks(file, fcntl.LOCK_SH):  # not even to look: it is a daemon's
+        if not _flock(file, fcntl.LOCK_SH):  # not even shared: a daemon holds it
             return False
         fcntl.flock(file, fcntl.LOCK_UN)
         os.sched_yield()
     return False
 
 
-def write_whole(file: Path, data: bytes) -> None:
-    """
-    Write beside and rename: whoever is killed in between leaves the old file, never half.
-
-    For its owner's eyes, also where somebody has opened the folder to others.
-    """
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    draft.touch(mode=0o600)
-    draft.write_bytes(data)
-    draft.replace(file)
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on now, below those the system gives to outgoing connections."""
-    while True:
-        port = random.SystemRandom().randrange(*STEADY_PORTS)
-        if is_free(port, host):
-            return port
-
-
-def kept_port(file: Path, wanted: int, host: str = "127.0.0.1") -> int:
-    """The port of last time, the one wanted, or any free one; remembered."""
-    if file.exists():
-        return _same_port(file, host)
-    port = wanted if wanted and is_free(wanted, host) else free_port(host)
-    write_whole(file, str(port).encode())
-    return port
-
-
-def _same_port(file: Path, host: str) -> int:
-    """The remembered port, if nobody else has taken it; others have noted it too."""
-    text = file.read_text().strip()
-    if not text.isdigit():
-        raise Invalid(f"{file} should hold a port, not {text[:20]!r}: delete the file")
-    if not is_free(int(text), host):
-        raise PortTaken(
-            f"port {text} on {host} is taken by another program: stop that program, "
-            f"or delete {file} for another port"
-        )
-    return int(text)
-
-
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether one could listen there."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
 def is_alive(pid: int) -> bool:
-    """Whether a process is there."""
+    """Whether a process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -262,7 +237,7 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     status = Path(f"/proc/{pid}/stat")
-    try:  # one that has ended and waits for its parent to notice is not there
+    try:
         return status.read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return not status.parent.parent.exists()

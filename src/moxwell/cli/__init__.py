@@ -1,9 +1,9 @@
 """
-The command line: parse, ask, print.
+The command line: parses arguments, calls the daemon or starts ``app``, prints.
 
-One file per noun. Each command does its imports when it runs, so that ``moxwell --help`` is quick.
-Whatever Moxwell raises on purpose ends as one sentence on standard error and the exit code of its
-class: 0 done, 1 failed, 2 usage, 70 a bug of ours, 75 try again.
+Commands import what they need when they run, so that ``moxwell --help`` is fast. An error of
+:mod:`moxwell.errors` is printed as one line on standard error; the exit code is that of its class:
+0 success, 1 failure, 2 wrong usage, 70 a bug in Moxwell, 75 try again.
 """
 
 import sys
@@ -12,21 +12,21 @@ from moxwell import errors
 
 
 def main() -> None:
-    """Run one command and leave with its exit code."""
+    """Run one command and exit with its code."""
     from moxwell.cli import commands
 
     try:
         commands.app()
     except errors.MoxwellError as error:
-        sys.exit(_tell(error))
+        sys.exit(_print_error(error))
     except BrokenPipeError:
         sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _tell(error: errors.MoxwellError) -> int:
-    """Print what went wrong and return the exit code."""
+def _print_error(error: errors.MoxwellError) -> int:
+    """Print an error and return its exit code."""
     from rich.console import Console
     from rich.text import Text
 

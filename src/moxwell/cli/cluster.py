@@ -1,4 +1,4 @@
-"""``moxwell cluster``: tenant clusters from the command line, as objects kubectl would write."""
+"""``moxwell cluster``: creates, changes and deletes ``Kubernetes`` objects."""
 
 import asyncio
 import base64
@@ -20,29 +20,29 @@ from moxwell.kube.errors import NotFound
 
 app = typer.Typer(help="Tenant clusters.", no_args_is_help=True)
 SECRETS = Resource("", "v1", "secrets", "Secret")
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done.")]
-Cluster = Annotated[str, typer.Argument(help="Name of the cluster.")]
-SPACE = "tenant-demo"
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is finished.")]
+ClusterName = Annotated[str, typer.Argument(help="Name of the cluster.")]
+DEFAULT_NAMESPACE = "tenant-demo"
 Json = dict[str, Any]
-PATIENCE = 900
+WAIT_SECONDS = 900
 
 
 @app.command()
 def create(
-    cluster: Cluster,
-    nodes: Annotated[int, typer.Option("--nodes", min=0, help="How many workers.")] = 3,
+    cluster: ClusterName,
+    nodes: Annotated[int, typer.Option("--nodes", min=0, help="Number of worker nodes.")] = 3,
     regions: Annotated[
-        str, typer.Option("--regions", help="Regions, with commas; all if not given.")
+        str, typer.Option("--regions", help="Comma-separated regions. Default: all.")
     ] = "",
     version: Annotated[str, typer.Option("--version", help="Kubernetes version.")] = "",
     size: Annotated[str, typer.Option("--size", help="Instance type.")] = "u1.large",
-    namespace: Namespace = SPACE,
+    namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
-    """Make a cluster."""
+    """Create a cluster."""
     spec: dict[str, Any] = {
         "nodeGroups": [{"name": "md0", "replicas": nodes, "instanceType": size}],
     }
@@ -52,37 +52,37 @@ def create(
         spec["version"] = version
     body = demo.manifest(cluster, namespace, nodes, **spec)
     if planned:
-        plan.show_report(plan.ask(name, [body]), output)
+        plan.show_plan(plan.request_plan(name, [body]), output)
         return
 
     async def run() -> None:
         async with connect.kube(name) as kube:
-            await demo.make_namespace(kube, namespace)
+            await demo.create_namespace(kube, namespace)
             try:
                 await kube.create(body, Kubernetes.resource)
             except Conflict as error:
                 raise Invalid(
-                    f"cluster {cluster} is there already: change it with scale or upgrade"
+                    f"cluster {cluster} exists already: change it with scale or upgrade"
                 ) from error
-            await _await(kube, cluster, namespace, wait)
+            await _wait(kube, cluster, namespace, wait)
 
     asyncio.run(run())
 
 
-async def _await(kube: Kube, cluster: str, namespace: str, wait: bool) -> None:
+async def _wait(kube: Kube, cluster: str, namespace: str, wait: bool) -> None:
     if not wait:
-        typer.echo(f"cluster {cluster} is asked for")
+        typer.echo(f"cluster {cluster} is requested")
         return
     progress = Progress()
     try:
-        await demo.wait_ready(kube, cluster, namespace, progress, seconds=PATIENCE)
+        await demo.wait_ready(kube, cluster, namespace, progress, seconds=WAIT_SECONDS)
     finally:
         progress.stop()
 
 
 @app.command("list")
 def list_(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
-    """All clusters."""
+    """List all clusters."""
     rows = asyncio.run(cluster_rows.clusters(name))
     columns = ("namespace", "cluster", "version", "nodes", "regions", "state", "endpoint")
     show(rows, columns, output)
@@ -90,70 +90,72 @@ def list_(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
 
 @app.command()
 def scale(
-    cluster: Cluster,
+    cluster: ClusterName,
     group: Annotated[str, typer.Argument(help="Node group.")],
-    replicas: Annotated[int, typer.Argument(min=0, help="How many nodes.")],
-    namespace: Namespace = SPACE,
+    replicas: Annotated[int, typer.Argument(min=0, help="Number of nodes.")],
+    namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
-    """Change how many nodes a group has."""
+    """Change the number of nodes of a node group."""
 
     async def run() -> Json | None:
         async with connect.kube(name) as kube:
             found = await _get(kube, cluster, namespace)
             if any(g.name == group and g.autoscaled for g in found.spec.groups):
-                raise Invalid(f"group {group} is sized by an autoscaler: change its bounds instead")
+                raise Invalid(
+                    f"group {group} is autoscaled: change its minimum and maximum instead"
+                )
             groups = _changed(found, group, replicas=replicas)
             if planned:
-                return await _as_planned(kube, found, {"nodeGroups": groups})
+                return await _after_change(kube, found, {"nodeGroups": groups})
             await _put(kube, found, {"nodeGroups": groups})
-            await _await(kube, cluster, namespace, wait)
+            await _wait(kube, cluster, namespace, wait)
             return None
 
-    _tell_plan(name, asyncio.run(run()), output)
+    _show_plan(name, asyncio.run(run()), output)
 
 
 @app.command()
 def upgrade(
-    cluster: Cluster,
+    cluster: ClusterName,
     version: Annotated[str, typer.Argument(help="Kubernetes version, such as v1.35.0.")],
-    namespace: Namespace = SPACE,
+    namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
-    """Take a cluster to another Kubernetes version: the control plane first, then every node."""
+    """Upgrade a cluster to another Kubernetes version: the control plane, then every node."""
 
     async def run() -> Json | None:
         async with connect.kube(name) as kube:
             found = await _get(kube, cluster, namespace)
             if planned:
-                return await _as_planned(kube, found, {"version": version})
+                return await _after_change(kube, found, {"version": version})
             await _put(kube, found, {"version": version})
             if wait:
-                await _await_rolled(kube, cluster, namespace, version)
+                await _wait_rolled(kube, cluster, namespace, version)
             return None
 
-    _tell_plan(name, asyncio.run(run()), output)
+    _show_plan(name, asyncio.run(run()), output)
 
 
-async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) -> None:
+async def _wait_rolled(kube: Kube, cluster: str, namespace: str, version: str) -> None:
     clock, progress = SystemClock(), Progress()
-    deadline = clock.monotonic() + PATIENCE
+    deadline = clock.monotonic() + WAIT_SECONDS
     try:
         while clock.monotonic() < deadline:
             labels = {"cluster.x-k8s.io/cluster-name": cluster}
             groups = (await kube.list(MachineDeployment, namespace, labels=labels)).items
             found = await kube.get(Kubernetes, cluster, namespace)
             rolled = all(is_rolled(g, version) for g in groups)
-            if rolled and demo.is_ready(found) and is_meant(version, found.status.version):
+            if rolled and demo.is_ready(found) and version_matches(version, found.status.version):
                 progress.done(f"cluster {cluster} runs {found.status.version}")
                 return
-            new = sum(_new(g, version) for g in groups)
+            new = sum(_updated(g, version) for g in groups)
             total = sum(g.spec.replicas or 0 for g in groups)
             progress.say(
                 f"cluster {cluster}: control plane {found.status.version}, "
@@ -162,38 +164,45 @@ async def _await_rolled(kube: Kube, cluster: str, namespace: str, version: str) 
             await clock.sleep(1)
     finally:
         progress.stop()
-    raise demo.NotReady(f"cluster {cluster} still rolls; `moxwell status` shows how far it is")
+    raise demo.NotReady(
+        f"cluster {cluster} is still rolling out; `moxwell status` shows its progress"
+    )
 
 
-def is_meant(asked: str, runs: str | None) -> bool:
-    """Whether that version was asked for: 1.35.0 is v1.35.0, and v1.35 any of its patches."""
-    whole = asked if asked.startswith("v") else f"v{asked}"
-    return runs == whole or (whole.count(".") == 1 and (runs or "").startswith(f"{whole}."))
+def version_matches(wanted: str, running: str | None) -> bool:
+    """Whether a version is the wanted one: 1.35.0 is v1.35.0, and v1.35 is any of its patches."""
+    full = wanted if wanted.startswith("v") else f"v{wanted}"
+    return running == full or (full.count(".") == 1 and (running or "").startswith(f"{full}."))
 
 
-def _new(group: MachineDeployment, version: str) -> int:
-    """How many of a group run a version; none before its turn has come and was seen."""
+def _updated(group: MachineDeployment, version: str) -> int:
+    """How many machines of a group run a version; 0 until its status is current."""
     status, template = group.status, group.spec.template.spec
-    seen = status.observed_generation >= group.metadata.generation
-    return (status.up_to_date_replicas or 0) if seen and is_meant(version, template.version) else 0
+    current = status.observed_generation >= group.metadata.generation
+    return (
+        (status.up_to_date_replicas or 0)
+        if current and version_matches(version, template.version)
+        else 0
+    )
 
 
 def is_rolled(group: MachineDeployment, version: str) -> bool:
-    """Whether all of a group runs a version; what it says counts for the spec it has now only."""
+    """Whether all machines of a group run a version, according to a current status."""
     status, wanted = group.status, group.spec.replicas or 0
     if status.observed_generation < group.metadata.generation:
         return False
-    settled = status.up_to_date_replicas == status.replicas == status.ready_replicas == wanted
-    return settled and is_meant(version, group.spec.template.spec.version)
+    updated = status.up_to_date_replicas == status.replicas == status.ready_replicas == wanted
+    return updated and version_matches(version, group.spec.template.spec.version)
 
 
 @app.command()
 def kubeconfig(
-    cluster: Cluster,
-    namespace: Namespace = SPACE,
+    cluster: ClusterName,
+    namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Write it there, 0600, instead of printing.")
+        Path | None,
+        typer.Option("--file", "-f", help="Write it to a file (0600) instead of printing it."),
     ] = None,
 ) -> None:
     """Print the kubeconfig of a cluster."""
@@ -220,78 +229,82 @@ def kubeconfig(
 
 @app.command()
 def delete(
-    cluster: Cluster,
-    namespace: Namespace = SPACE,
+    cluster: ClusterName,
+    namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     wait: Wait = True,
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
-    """Delete a cluster: machines, then control plane, then addresses. Nothing of it is left."""
+    """Delete a cluster: its machines, then its control plane, then its addresses."""
 
     async def run() -> Json | None:
         async with connect.kube(name) as kube:
             found = await _get(kube, cluster, namespace)
             if planned:
-                return await _as_planned(kube, found, {})
+                return await _after_change(kube, found, {})
             await kube.delete(Kubernetes, cluster, namespace, uid=found.uid)
             if wait:
-                await _await_gone(kube, cluster, namespace)
+                await _wait_deleted(kube, cluster, namespace)
             return None
 
-    _tell_plan(name, asyncio.run(run()), output, delete=True)
+    _show_plan(name, asyncio.run(run()), output, delete=True)
 
 
-async def _await_gone(kube: Kube, cluster: str, namespace: str) -> None:
+async def _wait_deleted(kube: Kube, cluster: str, namespace: str) -> None:
     clock, progress = SystemClock(), Progress()
-    deadline = clock.monotonic() + PATIENCE
+    deadline = clock.monotonic() + WAIT_SECONDS
     try:
         while clock.monotonic() < deadline:
             found = await kube.find(Kubernetes, cluster, namespace)
             if found is None:
-                progress.done(f"cluster {cluster} is gone")
+                progress.done(f"cluster {cluster} is deleted")
                 return
-            left = found.status.replicas
-            progress.say(f"cluster {cluster}: {left} machines left" if left else "its last things")
+            machines = found.status.replicas
+            progress.say(
+                f"cluster {cluster}: deleting {machines} machines"
+                if machines
+                else f"cluster {cluster}: deleting remaining resources"
+            )
             await clock.sleep(0.5)
     finally:
         progress.stop()
-    raise Terminal(f"cluster {cluster} is still there: `moxwell doctor` says what holds it")
+    raise Terminal(f"cluster {cluster} still exists: `moxwell doctor` shows why")
 
 
-# Changing
+# Changes
 
 
-async def _as_planned(kube: Kube, found: Kubernetes, spec: Json) -> Json:
-    """The cluster as a change would leave it: what the planner is asked about."""
+async def _after_change(kube: Kube, found: Kubernetes, spec: Json) -> Json:
+    """The cluster after a change, for the planner."""
     tree = await kube.get(Kubernetes.resource, found.name, found.namespace)
     head = {"apiVersion": Kubernetes.resource.api_version, "kind": "Kubernetes"}
     meta = {"name": found.name, "namespace": found.namespace}
     return {**head, "metadata": meta, "spec": {**(tree.get("spec") or {}), **spec}}
 
 
-def _tell_plan(name: str, document: Json | None, output: Output, *, delete: bool = False) -> None:
+def _show_plan(name: str, document: Json | None, output: Output, *, delete: bool = False) -> None:
     if document is not None:
-        plan.show_report(plan.ask(name, [document], delete=delete), output)
+        plan.show_plan(plan.request_plan(name, [document], delete=delete), output)
 
 
 async def _get(kube: Kube, cluster: str, namespace: str) -> Kubernetes:
     found = await kube.find(Kubernetes, cluster, namespace)
     if found is None:
         known = sorted(f"{k.namespace}/{k.name}" for k in (await kube.list(Kubernetes)).items)
-        listed = f"there are {', '.join(known)}" if known else "there are none yet"
-        raise Missing(f"there is no cluster {cluster} in {namespace}; {listed}")
+        listed = f"clusters are {', '.join(known)}" if known else "there are no clusters"
+        raise Missing(f"there is no cluster {cluster} in namespace {namespace}; {listed}")
     return found
 
 
 def _changed(found: Kubernetes, group: str, **fields: Any) -> Any:
-    """The node groups in the form they were written, with one of them changed."""
+    """The node groups as the spec has them, list or map, with one of them changed."""
     written = found.spec.node_groups
     names = [g.name for g in found.spec.groups]
     if written is None and group == "md0":
         return [{"name": "md0", **fields}]
     if group not in names:
-        raise Missing(f"there is no group {group}: there are {', '.join(names)}")
+        raise Missing(f"there is no node group {group}: groups are {', '.join(names)}")
     if isinstance(written, dict):
         return {n: {**(g or {}), **(fields if n == group else {})} for n, g in written.items()}
     return [{**g, **(fields if g.get("name") == group else {})} for g in written]

@@ -1,4 +1,4 @@
-"""Clusters as rows: what ``status`` and ``cluster list`` print."""
+"""The rows that ``status`` and ``cluster list`` print for clusters."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ async def clusters(name: str) -> list[Row]:
 
 
 async def row(kube: Kube, app: Kubernetes) -> Row:
-    """A cluster in one line."""
+    """The row of one cluster."""
     labels = {"cluster.x-k8s.io/cluster-name": app.name}
     guests = (await kube.list(ProxmoxMachine, app.namespace, labels=labels)).items
     machines = (await kube.list(Machine, app.namespace, labels=labels)).items
@@ -32,6 +32,6 @@ async def row(kube: Kube, app: Kubernetes) -> Row:
         "version": app.status.version or app.spec.version,
         "nodes": f"{app.status.ready_replicas}/{len(machines)}",
         "regions": regions,
-        "state": state or app.status.phase or "Asked for",
+        "state": state or app.status.phase or "Pending",
         "endpoint": app.status.endpoint,
     }

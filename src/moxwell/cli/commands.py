@@ -1,4 +1,4 @@
-"""Every command there is, by name: the table of contents of the command line."""
+"""The list of all commands."""
 
 import typer
 
@@ -40,13 +40,13 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     """Proxmox VE clusters as a Kubernetes cloud."""
 
 
-app.command(cls=optional_values.OptionalValues)(instance.up)
+app.command(cls=optional_values.OptionalValueCommand)(instance.up)
 app.command()(instance.down)
 app.command()(instance.status)
 app.command(hidden=True)(instance.daemon)
@@ -58,7 +58,7 @@ app.command()(verify.verify)
 app.command()(objects.apply)
 app.command()(get.get)
 app.command()(objects.delete)
-app.command(cls=go_flags.GoStyle)(operator.operator)
+app.command(cls=go_flags.GoStyleCommand)(operator.operator)
 app.command()(sim.sim)
 app.add_typer(csi.app, name="csi", help="The storage driver's controller and node plugin.")
 app.add_typer(volume.app, name="volume", help="Kubernetes volumes on Proxmox.")

@@ -1,8 +1,7 @@
 """
-How a command reaches a running Moxwell, and the options that all commands share.
+Connects commands to a running instance, and declares the options that all commands share.
 
-The environment is read here and nowhere else in the command line. A command that needs a daemon and
-finds none says which command starts one.
+A command that needs a daemon and finds none says which command starts one.
 """
 
 import os
@@ -12,52 +11,50 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moxwell.app.state_dir import Facts, Home
+from moxwell.app.state_dir import InstanceInfo, StateDir
 from moxwell.cli.output import Output
 from moxwell.clock import SystemClock
 from moxwell.errors import Unreachable
 
-if TYPE_CHECKING:  # a command that asks nobody need not load a web client
+if TYPE_CHECKING:  # commands that send no request need not load an HTTP client
     from moxwell.kube.client import Kube
-    from moxwell.kube.transport import HttpTransport
+    from moxwell.kube.transport import KubeTransport
 
-Name = Annotated[
-    str, typer.Option("--name", envvar="MOXWELL_NAME", help="Which instance of Moxwell.")
-]
-Format = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+Name = Annotated[str, typer.Option("--name", envvar="MOXWELL_NAME", help="Name of the instance.")]
+Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the object.")]
 DEFAULT_NAME = "lab"
 
 
 class NotRunning(Unreachable):
-    """No daemon answers."""
+    """The daemon of the instance does not run."""
 
     reason = "NotRunning"
 
 
-def home(name: str) -> Home:
-    """The folder of an instance."""
-    return Home(name, os.environ)
+def state(name: str) -> StateDir:
+    """The state directory of an instance."""
+    return StateDir(name, os.environ)
 
 
-def facts(name: str) -> Facts:
-    """What a running instance says, or what to do where none runs."""
-    found = home(name).facts()
+def info(name: str) -> InstanceInfo:
+    """What a running instance serves; NotRunning if it does not run."""
+    found = state(name).info()
     if found is None:
         raise NotRunning(f"instance {name!r} is not running: start it with `moxwell up`")
     return found
 
 
 @asynccontextmanager
-async def transport(name: str) -> AsyncIterator["HttpTransport"]:
-    """The way to an instance's API: the embedded one."""
+async def transport(name: str) -> AsyncIterator["KubeTransport"]:
+    """A transport to the API of an instance."""
     from moxwell.kube import kubeconfig
-    from moxwell.kube.transport import HttpTransport
+    from moxwell.kube.transport import KubeTransport
 
-    facts(name)
-    access = kubeconfig.load([home(name).kubeconfig]).access(SystemClock(), os.environ)
-    async with HttpTransport(access) as made:
-        yield made
+    info(name)
+    access = kubeconfig.load([state(name).kubeconfig]).access(SystemClock(), os.environ)
+    async with KubeTransport(access) as opened:
+        yield opened
 
 
 @asynccontextmanager
@@ -65,5 +62,5 @@ async def kube(name: str) -> AsyncIterator["Kube"]:
     """A client of an instance's API."""
     from moxwell.kube.client import Kube
 
-    async with transport(name) as made:
-        yield Kube(made)
+    async with transport(name) as opened:
+        yield Kube(opened)

@@ -1,4 +1,4 @@
-"""The sample tenant cluster of the lab: made if missing, watched until it is ready."""
+"""Creates the lab's demo cluster and waits until a cluster is ready."""
 
 import base64
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ from moxwell.kube.client import Kube
 NAME, NAMESPACE = "demo", "tenant-demo"
 SECRETS = Resource("", "v1", "secrets", "Secret")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-DOING = {  # what goes as it should, in a word; everything else is said with its message
+PROGRESS = {  # reason of a normal step -> a word; other reasons are shown with their message
     "Placing": "placing",
     "Cloning": "cloning",
     "Migrating": "migrating",
-    "Bootstrapping": "writing seed disks",
+    "Bootstrapping": "writing bootstrap ISOs",
     "Configuring": "configuring",
     "Starting": "starting",
-    "TaskRunning": "Proxmox is at work",
+    "TaskRunning": "running Proxmox tasks",
     "WaitingForMachine": "preparing",
     "WaitingForCluster": "preparing",
     "WaitingForClusterInfrastructure": "preparing",
@@ -33,28 +33,28 @@ DOING = {  # what goes as it should, in a word; everything else is said with its
     "WaitingForAddresses": "waiting for addresses",
     "WaitingForBootstrap": "booting",
     "WaitingForGuest": "booting",
-    "Deleting": "leaving",
+    "Deleting": "deleting",
 }
 
 
 class NotReady(Unreachable):
-    """The cluster is not ready yet; it may well become so."""
+    """The cluster is not ready yet."""
 
     reason = "NotReadyYet"
 
 
 async def ensure(instance: str, progress: Progress, *, seconds: int) -> None:
-    """Make the sample cluster unless it is there, and wait for it."""
+    """Create the demo cluster unless it exists, and wait until it is ready."""
     async with connect.kube(instance) as kube:
-        await make_namespace(kube, NAMESPACE)
+        await create_namespace(kube, NAMESPACE)
         if await kube.find(Kubernetes, NAME, NAMESPACE) is None:
-            with suppress(Conflict):  # somebody else started at the same moment
+            with suppress(Conflict):  # another `moxwell up` created it
                 await kube.create(manifest(NAME, NAMESPACE, 3), Kubernetes.resource)
         await wait_ready(kube, NAME, NAMESPACE, progress, seconds=seconds)
 
 
 def manifest(name: str, namespace: str, nodes: int, **spec: Any) -> dict[str, Any]:
-    """A small cluster."""
+    """A ``Kubernetes`` with one node group."""
     resource = Kubernetes.resource
     group = {"name": "md0", "replicas": nodes, "instanceType": "u1.large"}
     return {
@@ -65,8 +65,8 @@ def manifest(name: str, namespace: str, nodes: int, **spec: Any) -> dict[str, An
     }
 
 
-async def make_namespace(kube: Kube, name: str) -> None:
-    """The namespace, if it is missing."""
+async def create_namespace(kube: Kube, name: str) -> None:
+    """Create a namespace unless it exists."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     if await kube.find(NAMESPACES, name) is None:
         try:
@@ -78,38 +78,38 @@ async def make_namespace(kube: Kube, name: str) -> None:
 async def wait_ready(
     kube: Kube, name: str, namespace: str, progress: Progress, *, seconds: int
 ) -> None:
-    """Wait until a cluster is ready, and say meanwhile what it waits for."""
+    """Wait until a cluster is ready; shows what it waits for."""
     clock = SystemClock()
     deadline = clock.monotonic() + seconds
     while True:
         try:
             app = await kube.get(Kubernetes, name, namespace)
-            said = await describe(kube, app)
+            waits_for = await describe(kube, app)
         except Retryable as error:
-            said, app = str(error), None
+            waits_for, app = str(error), None
         if app is not None and is_ready(app):
-            said = await silence(kube, app)
-            if not said:
+            waits_for = await api_problem(kube, app)
+            if not waits_for:
                 progress.done(f"cluster {name} is ready: {app.status.ready_replicas} nodes")
                 return
         if clock.monotonic() > deadline:
             raise NotReady(
-                f"cluster {name} is not ready after {seconds} s ({said}); it goes on without you: "
-                "look with `moxwell status` or `moxwell doctor`"
+                f"cluster {name} is not ready after {seconds} s ({waits_for}); it continues: "
+                "see `moxwell status` or `moxwell doctor`"
             )
-        progress.say(f"cluster {name}: {said}")
+        progress.say(f"cluster {name}: {waits_for}")
         await clock.sleep(0.5)
 
 
-async def silence(kube: Kube, app: Kubernetes) -> str:
-    """Why its API is of no use yet: right after a start, what was ready before is only said."""
+async def api_problem(kube: Kube, app: Kubernetes) -> str:
+    """Why its API does not answer; empty if it does. After a restart its status may be old."""
     from moxwell.kube import kubeconfig
-    from moxwell.kube.transport import HttpTransport
+    from moxwell.kube.transport import KubeTransport
 
     try:
         secret = await kube.get(SECRETS, f"{app.name}-kubeconfig", app.namespace)
         text = base64.b64decode(secret["data"]["value"])
-        async with HttpTransport(kubeconfig.parse(text).access(SystemClock(), {})) as transport:
+        async with KubeTransport(kubeconfig.parse(text).access(SystemClock(), {})) as transport:
             await Kube(transport).version()
     except MoxwellError:
         return "its control plane does not answer yet"
@@ -117,35 +117,35 @@ async def silence(kube: Kube, app: Kubernetes) -> str:
 
 
 def is_ready(app: Kubernetes) -> bool:
-    """Its own word, about the spec it has now."""
+    """Whether its condition Ready is true for the current generation."""
     current = app.status.observed_generation >= app.metadata.generation
     return current and any(c.type == "Ready" and c.status == "True" for c in app.status.conditions)
 
 
 async def describe(kube: Kube, app: Kubernetes) -> str:
-    """What a cluster waits for, in one line."""
+    """What a cluster waits for, as one line."""
     labels = {"cluster.x-k8s.io/cluster-name": app.name}
     machines = (await kube.list(Machine, app.namespace, labels=labels)).items
     if not machines:
         return "starting its control plane" if not app.status.version else "control plane is up"
     guests = (await kube.list(ProxmoxMachine, app.namespace, labels=labels)).items
-    up = sum(m.status.phase == "Running" for m in machines)
-    doing = in_words(guests)
-    return f"{up} of {len(machines)} nodes" + (f"; {doing}" if doing else "")
+    running = sum(m.status.phase == "Running" for m in machines)
+    progress = describe_machines(guests)
+    return f"{running} of {len(machines)} nodes" + (f"; {progress}" if progress else "")
 
 
-def in_words(guests: Iterable[ProxmoxMachine]) -> str:
-    """What the machines that are not ready do, and where."""
-    places: dict[str, set[str]] = {}
+def describe_machines(guests: Iterable[ProxmoxMachine]) -> str:
+    """What the machines that are not ready do, by region."""
+    regions: dict[str, set[str]] = {}
     for guest in guests:
-        if said := _doing(guest):
-            places.setdefault(said, set()).add(guest.spec.region or "")
-    rows = ((said, " and ".join(sorted(where - {""}))) for said, where in sorted(places.items()))
-    return ", ".join(f"{said} in {where}" if where else said for said, where in rows)
+        if text := _progress(guest):
+            regions.setdefault(text, set()).add(guest.spec.region or "")
+    rows = ((text, " and ".join(sorted(names - {""}))) for text, names in sorted(regions.items()))
+    return ", ".join(f"{text} in {names}" if names else text for text, names in rows)
 
 
-def _doing(guest: ProxmoxMachine) -> str:
+def _progress(guest: ProxmoxMachine) -> str:
     ready = next((c for c in guest.status.conditions if c.type == "Ready"), None)
     if ready is None or ready.status == "True":
         return ""
-    return DOING.get(ready.reason) or f"{ready.reason}: {ready.message}".rstrip(": ")
+    return PROGRESS.get(ready.reason) or f"{ready.reason}: {ready.message}".rstrip(": ")

@@ -1,8 +1,8 @@
 """
-Commands without a daemon: straight to a Kubernetes API and to Proxmox, as the operator goes.
+Lets commands call a Kubernetes API and Proxmox themselves, without a daemon.
 
-In flow ``--kubeconfig`` and ``--config``; out flow a client and the regions, each region listed
-once. Nothing runs in the background; whoever needs more starts it.
+``--kubeconfig`` and ``--config`` select both. The inventory of each region is read once; nothing
+runs in the background.
 """
 
 import os
@@ -17,11 +17,12 @@ import typer
 from moxwell.clock import Clock
 
 if TYPE_CHECKING:
-    from moxwell.kube.transport import HttpTransport
+    from moxwell.kube.transport import KubeTransport
     from moxwell.pve.regions import Regions
 
 Kubeconfig = Annotated[
-    str, typer.Option("--kubeconfig", help="Operator mode: whose API, instead of a daemon's.")
+    str,
+    typer.Option("--kubeconfig", help="Operator mode: kubeconfig of the API, instead of a daemon."),
 ]
 Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig.")]
 Config = Annotated[
@@ -31,8 +32,8 @@ Config = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """Which API and which Proxmox a command is about."""
+class DirectFlags:
+    """The flags that select an API and Proxmox regions."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -40,39 +41,39 @@ class Where:
 
     @property
     def direct(self) -> bool:
-        """Asked past the daemon."""
+        """Whether to work without a daemon; BadParameter if only half is given."""
         if (self.kubeconfig or self.context) and self.config is None:
-            raise typer.BadParameter("say where Proxmox is, too: --config FILE with the regions")
+            raise typer.BadParameter("also give the Proxmox regions: --config FILE")
         return self.config is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Direct:
-    """Both sides, open."""
+class DirectConnection:
+    """Open connections to the API and to the regions."""
 
-    handler: "HttpTransport"
+    handler: "KubeTransport"
     regions: "Regions"
     clock: Clock
 
 
 @asynccontextmanager
-async def reach(where: Where) -> AsyncIterator[Direct]:
-    """Both sides, for as long as the command takes."""
+async def connect(flags: DirectFlags) -> AsyncIterator[DirectConnection]:
+    """Open both connections while the block runs."""
     from moxwell.clock import SystemClock
     from moxwell.kube import kubeconfig
-    from moxwell.kube.transport import HttpTransport
+    from moxwell.kube.transport import KubeTransport
     from moxwell.pve import config
     from moxwell.pve.regions import Regions
 
     clock = SystemClock()
-    assert where.config is not None
-    configs = config.load(where.config)
-    access = kubeconfig.find(clock, os.environ, where.kubeconfig, where.context)
+    assert flags.config is not None
+    configs = config.load(flags.config)
+    access = kubeconfig.find(clock, os.environ, flags.kubeconfig, flags.context)
     regions = Regions(configs, clock)
     try:
-        async with HttpTransport(access) as handler:
+        async with KubeTransport(access) as handler:
             for region in regions.values():
                 await region.inventory.refresh()
-            yield Direct(handler, regions, clock)
+            yield DirectConnection(handler, regions, clock)
     finally:
         await regions.close()

@@ -1,8 +1,7 @@
 """
-``moxwell doctor``: what is wrong, and what to do about it.
+``moxwell doctor``: checks the instance, its regions and its objects; changes nothing.
 
-Each check is a function to one finding. Nothing is changed. Exit 0: all is well or only remarks; 1:
-something needs a person.
+Exits with 1 if a check failed that needs an action, else with 0.
 """
 
 import asyncio
@@ -23,12 +22,12 @@ from moxwell.cli.output import Output, show, show_value
 from moxwell.errors import MoxwellError
 
 Level = Literal["ok", "remark", "wrong"]
-LEAST_FREE_BYTES = 500 << 20
+MIN_FREE_BYTES = 500 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
+class DoctorFinding:
+    """The result of one check."""
 
     level: Level
     what: str
@@ -40,7 +39,7 @@ class Finding:
 
 
 def doctor(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
-    """Look for what is wrong, and say what to do about it."""
+    """Check the instance and print what to do about problems."""
     findings = asyncio.run(_all(name))
     if output is Output.TABLE:
         show([f.row() for f in findings], ("", "what", "what to do"), output)
@@ -51,7 +50,7 @@ def doctor(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
         raise typer.Exit(1)
 
 
-async def _all(name: str) -> list[Finding]:
+async def _all(name: str) -> list[DoctorFinding]:
     found = [_daemon(name), _disk(name)]
     if found[0].level == "wrong":
         return found
@@ -60,56 +59,65 @@ async def _all(name: str) -> list[Finding]:
         async with connect.kube(name) as kube:
             found += [f async for f in _objects(kube)]
     except MoxwellError as error:
-        found.append(Finding("wrong", f"the API does not answer: {error}", "see the daemon's log"))
+        found.append(
+            DoctorFinding("wrong", f"the API does not answer: {error}", "see the daemon's log")
+        )
     return found
 
 
-def _daemon(name: str) -> Finding:
-    home = connect.home(name)
-    facts = home.facts()
-    if facts is None:
-        return Finding("wrong", f"instance {name} is not running", "start it with `moxwell up`")
-    return Finding("ok", f"instance {name} runs since {facts.started}, {facts.mode}")
+def _daemon(name: str) -> DoctorFinding:
+    info = connect.state(name).info()
+    if info is None:
+        return DoctorFinding(
+            "wrong", f"instance {name} is not running", "start it with `moxwell up`"
+        )
+    return DoctorFinding("ok", f"instance {name} has run since {info.started}, {info.mode}")
 
 
-def _disk(name: str) -> Finding:
-    folder = connect.home(name).folder
+def _disk(name: str) -> DoctorFinding:
+    folder = connect.state(name).folder
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    if free < LEAST_FREE_BYTES:
-        return Finding("wrong", f"only {free >> 20} MiB are free in {folder}", "make room there")
-    return Finding("ok", f"{free >> 30} GiB are free for the state")
+    if free < MIN_FREE_BYTES:
+        return DoctorFinding(
+            "wrong", f"only {free >> 20} MiB are free in {folder}", "free some space there"
+        )
+    return DoctorFinding("ok", f"{free >> 30} GiB are free for the state")
 
 
-def _regions(name: str) -> list[Finding]:
-    """What the daemon knows of each region: reachability, privileges, clock, templates."""
+def _regions(name: str) -> list[DoctorFinding]:
+    """The daemon's checks of each region: reachability, privileges, clock, templates."""
     try:
         rows = ask(name, "health")["rows"]
     except MoxwellError as error:
-        return [Finding("wrong", f"the daemon does not answer: {error}", "see its log")]
-    return [Finding(r["level"], r["what"], r["do"]) for r in rows]
+        return [DoctorFinding("wrong", f"the daemon does not answer: {error}", "see its log")]
+    return [DoctorFinding(r["level"], r["what"], r["do"]) for r in rows]
 
 
-async def _objects(kube: Any) -> AsyncIterator[Finding]:
+async def _objects(kube: Any) -> AsyncIterator[DoctorFinding]:
     apps = (await kube.list(Kubernetes)).items
     for app in apps:
         ready = next((c for c in app.status.conditions if c.type == "Ready"), None)
         if ready is None or ready.status != "True":
-            why = ready.message or ready.reason if ready else "nobody has looked at it yet"
+            why = ready.message or ready.reason if ready else "it has not been reconciled yet"
             do = f"moxwell explain cluster {app.name} --namespace {app.namespace}"
-            yield Finding("remark", f"cluster {app.name} is not ready: {why}", do)
+            yield DoctorFinding("remark", f"cluster {app.name} is not ready: {why}", do)
         else:
-            yield Finding("ok", f"cluster {app.name} is ready")
+            yield DoctorFinding("ok", f"cluster {app.name} is ready")
     for guest in (await kube.list(ProxmoxMachine)).items:
-        said = next((c for c in guest.status.conditions if c.type == "Ready"), None)
-        if said is not None and said.status != "True":
+        ready = next((c for c in guest.status.conditions if c.type == "Ready"), None)
+        if ready is not None and ready.status != "True":
             do = f"moxwell explain machine {guest.name} --namespace {guest.namespace}"
-            level: Level = "wrong" if said.reason in _PERSON else "remark"
-            yield Finding(level, f"machine {guest.name}: {said.reason} {said.message}", do)
+            level: Level = "wrong" if ready.reason in _NEEDS_ACTION else "remark"
+            yield DoctorFinding(level, f"machine {guest.name}: {ready.reason} {ready.message}", do)
     for machine in (await kube.list(Machine)).items:
         if machine.deleting:
-            yield Finding("remark", f"machine {machine.name} is leaving", "wait, or explain it")
+            yield DoctorFinding(
+                "remark", f"machine {machine.name} is being deleted", "wait, or explain it"
+            )
 
 
-_PERSON = frozenset({"Vanished", "TemplateNotFound", "TemplateAmbiguous", "Denied", "Forbidden"})
+_NEEDS_ACTION = frozenset(
+    {"Vanished", "TemplateNotFound", "TemplateAmbiguous", "Denied", "Forbidden"}
+)

@@ -21,7 +21,7 @@ from moxwell.api.cozystack import Kubernetes
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.kinds import Object
 from moxwell.cli import connect
-from moxwell.cli.cluster import SPACE
+from moxwell.cli.cluster import DEFAULT_NAMESPACE
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name, Namespace
 from moxwell.cli.output import Output, show, show_value
 from moxwell.errors import Missing, Unreachable
@@ -40,7 +40,7 @@ class What(StrEnum):
 def explain(
     what: Annotated[What, typer.Argument(help="cluster or machine.")],
     called: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
-    namespace: Namespace = SPACE,
+    namespace: Namespace = DEFAULT_NAMESPACE,
     name: Name = DEFAULT_NAME,
     output: Format = Output.TABLE,
 ) -> None:
@@ -162,8 +162,8 @@ def _hosts(name: str, namespace: str, called: str) -> list[Row]:
 
 def ask(name: str, action: str, seconds: int = 30, **query: str) -> Any:
     """The answer of one of the daemon's dashboard actions."""
-    facts, key = connect.facts(name), connect.home(name).bearer.read_text()
-    url = f"{facts.dashboard}/api/do/{action}?{urllib.parse.urlencode(query)}"
+    info, key = connect.info(name), connect.state(name).dashboard_key.read_text()
+    url = f"{info.dashboard}/api/do/{action}?{urllib.parse.urlencode(query)}"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"})
     try:
         with urllib.request.urlopen(request, timeout=seconds) as answer:

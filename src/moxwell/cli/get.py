@@ -1,9 +1,8 @@
 """
-``moxwell get``: objects as kubectl users ask for them.
+``moxwell get``: prints objects as ``kubectl get`` does.
 
-In flow words (``pods``, ``po/web``, ``machines,nodes``), a namespace, a selector; out flow tables
-of the server's own columns, names, or objects as JSON or YAML: one object as it is, several as a
-``List``. Without a namespace all are shown; a name is looked for in all, and must be one.
+Prints the server's table, names, or JSON and YAML: one object as it is, several as a ``List``.
+Without a namespace it reads all of them; a name must then be unique.
 """
 
 import asyncio
@@ -20,13 +19,13 @@ from moxwell.cli.connect import DEFAULT_NAME, Name
 from moxwell.cli.output import Output, show, show_value
 from moxwell.errors import Invalid, Missing
 from moxwell.kube.client import Kube
-from moxwell.kube.discovery import Served
+from moxwell.kube.discovery import ServedKind
 
 Json = dict[str, Any]
 
 
-class Printing(StrEnum):
-    """How to print objects."""
+class ObjectOutput(StrEnum):
+    """Output formats of objects."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -36,7 +35,7 @@ class Printing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ObjectQuery:
     """Objects of one kind: one by name, or all that match."""
 
     resource: Resource
@@ -46,41 +45,41 @@ class Wanted:
 
 
 def get(
-    kind: Annotated[
-        str, typer.Argument(help="Kinds in any of their names, with commas; or KIND/NAME.")
-    ],
+    kind: Annotated[str, typer.Argument(help="Comma-separated kinds, or KIND/NAME.")],
     called: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these.")
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of the objects.")
     ] = None,
     name: Name = DEFAULT_NAME,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only there.")] = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace. Default: all.")
+    ] = "",
     everywhere: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Everywhere; so it is without -n, too.")
+        bool, typer.Option("--all-namespaces", "-A", help="All namespaces, which is the default.")
     ] = False,
     selector: Annotated[
-        str, typer.Option("--selector", "-l", help="Labels, such as app=web,tier!=db.")
+        str, typer.Option("--selector", "-l", help="Label selector, such as app=web,tier!=db.")
     ] = "",
     output: Annotated[
-        Printing, typer.Option("--output", "-o", help="How to print.")
-    ] = Printing.TABLE,
+        ObjectOutput, typer.Option("--output", "-o", help="Output format.")
+    ] = ObjectOutput.TABLE,
 ) -> None:
     """Print objects."""
     if everywhere and namespace:
-        raise typer.BadParameter("-A means all namespaces, -n one: say one of them")
+        raise typer.BadParameter("-A and -n exclude each other")
 
     async def run() -> None:
         async with connect.kube(name) as kube:
             served = await kube.discover()
-            asked = wanted(served, [kind, *(called or ())], namespace, selector)
-            await answer(kube, asked, output)
+            queries = parse_queries(served, [kind, *(called or ())], namespace, selector)
+            await print_objects(kube, queries, output)
 
     asyncio.run(run())
 
 
-def wanted(
-    served: Sequence[Served], words: Sequence[str], namespace: str, selector: str
-) -> list[Wanted]:
-    """What the words mean: ``KIND[,KIND] [NAME…]`` or ``KIND/NAME…``."""
+def parse_queries(
+    served: Sequence[ServedKind], words: Sequence[str], namespace: str, selector: str
+) -> list[ObjectQuery]:
+    """Parse ``KIND[,KIND] [NAME…]`` or ``KIND/NAME…``."""
     first, names = words[0], list(words[1:])
     if any("/" in word for word in words):
         if not all("/" in word for word in words):
@@ -95,25 +94,25 @@ def wanted(
     return [_one(resource, "", namespace, selector) for resource in found]
 
 
-def _one(resource: Resource, name: str, namespace: str, selector: str) -> Wanted:
-    return Wanted(resource, name, namespace if resource.namespaced else "", selector)
+def _one(resource: Resource, name: str, namespace: str, selector: str) -> ObjectQuery:
+    return ObjectQuery(resource, name, namespace if resource.namespaced else "", selector)
 
 
-async def answer(kube: Kube, asked: Sequence[Wanted], output: Printing) -> None:
-    """Print what was asked for."""
-    if output in (Printing.TABLE, Printing.WIDE):
-        for number, one in enumerate(asked):
+async def print_objects(kube: Kube, queries: Sequence[ObjectQuery], output: ObjectOutput) -> None:
+    """Print the objects of all queries."""
+    if output in (ObjectOutput.TABLE, ObjectOutput.WIDE):
+        for number, query in enumerate(queries):
             if number:
                 typer.echo("")
-            await _table(kube, one, wide=output is Printing.WIDE)
+            await _table(kube, query, wide=output is ObjectOutput.WIDE)
         return
-    found = [(one, obj) for one in asked for obj in await fetch(kube, one)]
-    if output is Printing.NAME:
-        for one, obj in found:
-            typer.echo(f"{_typed(one.resource)}/{obj['metadata']['name']}")
+    found = [(query, obj) for query in queries for obj in await fetch(kube, query)]
+    if output is ObjectOutput.NAME:
+        for query, obj in found:
+            typer.echo(f"{_typed(query.resource)}/{obj['metadata']['name']}")
         return
     objects = [obj for _, obj in found]
-    single = len(asked) == 1 and bool(asked[0].name)
+    single = len(queries) == 1 and bool(queries[0].name)
     show_value(objects[0] if single else as_list(objects), Output(output.value))
 
 
@@ -124,47 +123,47 @@ def _typed(resource: Resource) -> str:
 
 
 def as_list(objects: Sequence[Json]) -> Json:
-    """Several objects as kubectl prints them."""
+    """Several objects as a ``List``."""
     head = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}}
     return {**head, "items": list(objects)}
 
 
-async def fetch(kube: Kube, one: Wanted) -> list[Json]:
+async def fetch(kube: Kube, query: ObjectQuery) -> list[Json]:
     """The objects, each with its apiVersion and kind."""
-    head = {"apiVersion": one.resource.api_version, "kind": one.resource.kind}
-    if one.name and (one.namespace or not one.resource.namespaced):
-        return [{**head, **await kube.get(one.resource, one.name, one.namespace)}]
-    page = await kube.list(one.resource, one.namespace, labels=one.selector)
+    head = {"apiVersion": query.resource.api_version, "kind": query.resource.kind}
+    if query.name and (query.namespace or not query.resource.namespaced):
+        return [{**head, **await kube.get(query.resource, query.name, query.namespace)}]
+    page = await kube.list(query.resource, query.namespace, labels=query.selector)
     rows = [{**head, **obj} for obj in page.items]
-    if not one.name:
+    if not query.name:
         return rows
-    return [_only(one, [r for r in rows if r["metadata"]["name"] == one.name])]
+    return [_only(query, [r for r in rows if r["metadata"]["name"] == query.name])]
 
 
-def _only(one: Wanted, rows: list[Json]) -> Json:
+def _only(query: ObjectQuery, rows: list[Json]) -> Json:
     if not rows:
-        raise Missing(f"there is no {one.resource.kind} {one.name} in any namespace")
+        raise Missing(f"there is no {query.resource.kind} {query.name} in any namespace")
     if len(rows) > 1:
         spaces = ", ".join(sorted(r["metadata"]["namespace"] for r in rows))
-        raise Invalid(f"{one.resource.kind} {one.name} is in {spaces}: say which one with -n")
+        raise Invalid(f"{query.resource.kind} {query.name} exists in {spaces}: select one with -n")
     return rows[0]
 
 
-async def _table(kube: Kube, one: Wanted, *, wide: bool) -> None:
-    table = await kube.table(one.resource, one.namespace, labels=one.selector)
+async def _table(kube: Kube, query: ObjectQuery, *, wide: bool) -> None:
+    table = await kube.table(query.resource, query.namespace, labels=query.selector)
     shown = [i for i, c in enumerate(table.columns) if wide or c.priority == 0]
     columns = [table.columns[i].name for i in shown]
     rows: list[Json] = []
     for row in table.rows:
         meta = row.object.metadata
-        if one.name and meta.name != one.name:
+        if query.name and meta.name != query.name:
             continue
         cells = dict(zip(columns, (row.cells[i] for i in shown), strict=True))
-        rows.append(({"namespace": meta.namespace} if one.resource.namespaced else {}) | cells)
-    if one.name and not rows:
-        where = f"namespace {one.namespace}" if one.namespace else "any namespace"
-        raise Missing(f"there is no {one.resource.kind} {one.name} in {where}")
+        rows.append(({"namespace": meta.namespace} if query.resource.namespaced else {}) | cells)
+    if query.name and not rows:
+        where = f"namespace {query.namespace}" if query.namespace else "any namespace"
+        raise Missing(f"there is no {query.resource.kind} {query.name} in {where}")
     if not rows:
-        typer.echo(f"no {one.resource.plural} found", err=True)
+        typer.echo(f"no {query.resource.plural} found", err=True)
         return
-    show(rows, (["namespace"] if one.resource.namespaced else []) + columns, Output.TABLE)
+    show(rows, (["namespace"] if query.resource.namespaced else []) + columns, Output.TABLE)

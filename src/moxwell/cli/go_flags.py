@@ -1,8 +1,8 @@
 """
-Flags as programs in Go take them, for people who bring their manifests with them.
+Accepts flags in the syntax of Go programs, so that manifests of other controllers work unchanged.
 
-``--leader-elect=false``, ``-v=4``, ``--v 4`` and durations like ``5m0s`` are written so by every
-Kubernetes component; our own parser knows neither a value for a switch nor a ``=`` after one dash.
+``--leader-elect=false``, ``-v=4``, ``--v 4`` and durations like ``5m0s`` are common there; Typer
+accepts neither a value for a switch nor a ``=`` after a single dash.
 """
 
 import re
@@ -33,12 +33,12 @@ def duration(text: str) -> float:
     return sum(float(n) * _SECONDS[unit] for n, unit in parts)
 
 
-def normal(args: Sequence[str]) -> list[str]:
-    """The same arguments in the form that our parser reads."""
-    return [_normal(arg) for arg in args]
+def normalize(args: Sequence[str]) -> list[str]:
+    """The same arguments in the syntax of Typer."""
+    return [_normalize(arg) for arg in args]
 
 
-def _normal(arg: str) -> str:
+def _normalize(arg: str) -> str:
     if arg == "--v" or arg.startswith(("-v=", "--v=")):
         return "--verbosity" + arg.removeprefix("--v").removeprefix("-v")
     name, equals, value = arg.removeprefix("--").partition("=")
@@ -48,14 +48,14 @@ def _normal(arg: str) -> str:
         return f"--{name}"
     if value.lower() in _FALSE:
         return f"--no-{name}"
-    raise Invalid(f"--{name} is true or false, not {value!r}")
+    raise Invalid(f"--{name} must be true or false, not {value!r}")
 
 
-class GoStyle(TyperCommand):
-    """A command that takes its flags either way."""
+class GoStyleCommand(TyperCommand):
+    """A command that accepts both syntaxes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, normal(args))
+            return super().parse_args(ctx, normalize(args))
         except Invalid as error:
             raise typer.BadParameter(str(error)) from error

@@ -1,4 +1,4 @@
-"""``moxwell up``, ``down`` and ``status``: the life of an instance."""
+"""``moxwell up``, ``down`` and ``status``: start and stop the daemon of an instance."""
 
 import asyncio
 import errno
@@ -7,196 +7,219 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from moxwell.app.launch_options import WORDS, Wish, check, settled, unheard
-from moxwell.app.state_dir import Home, is_alive, write_whole
+from moxwell.app import launch_options
+from moxwell.app.launch_options import BINARIES_KEYWORDS, LaunchOptions
+from moxwell.app.state_dir import StateDir, is_alive
+from moxwell.atomic_file import write_private
 from moxwell.cli import connect
 from moxwell.cli.connect import DEFAULT_NAME, Format, Name
+from moxwell.cli.dataclass_options import command
 from moxwell.cli.output import Output, Progress, show, show_value
 from moxwell.clock import SystemClock
 from moxwell.errors import Invalid, MoxwellError, Retryable, Terminal, Unreachable
 
 START_SECONDS = 180
 STOP_SECONDS = 120
-LEAST_FREE_BYTES = 1 << 20  # with less not even a log can say what is wrong
-TICKS = 10  # looks per second while waiting
+MIN_FREE_BYTES = 1 << 20  # with less the daemon cannot even log
+POLLS_PER_SECOND = 10
 
 
-class NotNow(Retryable):
-    """The daemon could not start, but may later."""
+class CannotStartNow(Retryable):
+    """The daemon could not start, but a later start may succeed."""
 
     reason = "DidNotStart"
 
 
 class DidNotStart(Terminal):
-    """The daemon ended while it was starting."""
+    """The daemon exited while it was starting."""
 
     reason = "DidNotStart"
 
 
-def up(
-    name: Name = DEFAULT_NAME,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpFlags:
+    """The flags of ``moxwell up``."""
+
+    name: Name = DEFAULT_NAME
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="Your own Proxmox: a file with clusters. Without: the lab."),
-    ] = None,
+        typer.Option(
+            "--config", help="File with your Proxmox clusters. Default: the lab, which simulates."
+        ),
+    ] = None
     world: Annotated[
-        Path | None, typer.Option("--world", help="Another simulated estate for the lab.")
-    ] = None,
-    genuine: Annotated[
+        Path | None,
+        typer.Option("--world", help="File with the simulated clusters of the lab."),
+    ] = None
+    control_plane_binaries: Annotated[
         str,
         typer.Option(
-            "--genuine-planes",
+            "--control-plane-binaries",
             metavar="[=DIR]",
-            help="Tenants run on kube-apiserver, kube-controller-manager, kube-scheduler and "
-            "etcd as they are installed (on PATH, or in DIR); =no: new tenants do not.",
+            help="Run the control planes of new tenants from installed kube-apiserver, "
+            "kube-controller-manager, kube-scheduler and etcd binaries (on PATH, or in DIR); "
+            "=no disables it.",
         ),
-    ] = "",
-    sample: Annotated[
-        bool, typer.Option("--sample/--no-sample", help="Make the sample cluster in the lab.")
-    ] = True,
+    ] = ""
+    demo: Annotated[
+        bool, typer.Option("--demo/--no-demo", help="Create the demo cluster in the lab.")
+    ] = True
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay, and log to the terminal.")
-    ] = False,
-    wait: Annotated[
-        int, typer.Option("--wait", help="Seconds to wait for the sample cluster.")
-    ] = 600,
-) -> None:
-    """Start Moxwell: the lab, or with --config your own Proxmox. Starting twice is harmless."""
-    wish = Wish(
-        name=name,
-        config=str(config.resolve()) if config else "",
-        world=str(world.resolve()) if world else "",
-        genuine=genuine if genuine in WORDS else str(Path(genuine).resolve()),
-    )
-    check(wish)
-    if foreground:
-        from moxwell.app import daemon
+        bool, typer.Option("--foreground", help="Run in the foreground and log to the terminal.")
+    ] = False
+    wait: Annotated[int, typer.Option("--wait", help="Seconds to wait for the demo cluster.")] = 600
 
-        asyncio.run(daemon.run(wish, os.environ))
+    def options(self) -> LaunchOptions:
+        """The flags as the daemon reads them, with absolute paths."""
+        binaries = self.control_plane_binaries
+        return LaunchOptions(
+            name=self.name,
+            config=str(self.config.resolve()) if self.config else "",
+            world=str(self.world.resolve()) if self.world else "",
+            control_plane_binaries=(
+                binaries if binaries in BINARIES_KEYWORDS else str(Path(binaries).resolve())
+            ),
+        )
+
+
+@command(UpFlags)
+def up(flags: UpFlags) -> None:
+    """Start Moxwell: the lab, or with --config your own Proxmox. Does nothing if it runs."""
+    options = flags.options()
+    launch_options.check(options)
+    if flags.foreground:
+        from moxwell.app import daemon as app
+
+        asyncio.run(app.run(options, os.environ))
         return
     progress = Progress()
     try:
-        started = _start(wish, progress)
-        facts = connect.facts(name)
-        progress.done(
-            f"Moxwell is {'up' if started else 'running already'}: {facts.mode}, "
-            f"{len(facts.regions)} regions"
-        )
-        if not started and (said := unheard(wish, facts)):
-            progress.warn(said)
-        if sample and facts.mode == "lab":
-            from moxwell.cli import demo as sampling
-
-            asyncio.run(sampling.ensure(name, progress, seconds=wait))
+        demo = _start_and_wait(options, flags, progress)
     finally:
         progress.stop()
-    _say_what_next(name, sample and facts.mode == "lab")
+    _print_next_steps(flags.name, demo)
 
 
-def _start(wish: Wish, progress: Progress) -> bool:
+def _start_and_wait(options: LaunchOptions, flags: UpFlags, progress: Progress) -> bool:
+    """Start the daemon and wait for the demo cluster; returns whether there is one."""
+    started = _start(options, progress)
+    info = connect.info(flags.name)
+    progress.done(
+        f"Moxwell is {'up' if started else 'running already'}: {info.mode}, "
+        f"{len(info.regions)} regions"
+    )
+    if not started and (message := launch_options.restart_message(options, info)):
+        progress.warn(message)
+    demo = flags.demo and info.mode == "lab"
+    if demo:
+        from moxwell.cli import demo as demo_cluster
+
+        asyncio.run(demo_cluster.ensure(flags.name, progress, seconds=flags.wait))
+    return demo
+
+
+def _start(options: LaunchOptions, progress: Progress) -> bool:
     """Start the daemon unless it runs; wait until it answers."""
-    home = connect.home(wish.name)
-    if home.facts() is not None:
+    state = connect.state(options.name)
+    if state.info() is not None:
         return False
     progress.say("starting")
     try:
-        process = _spawn(home, wish)
+        process = _spawn(state, options)
     except OSError as error:
-        raise _refused(error, home) from error
-    asyncio.run(_await_answer(home, process, progress))
+        raise _write_error(error, state) from error
+    asyncio.run(_wait_started(state, process, progress))
     return True
 
 
-def _before(home: Home) -> Wish | None:
-    """How it was last asked to run."""
-    if not home.wanted.exists():
-        return None
-    return msgspec.json.decode(home.wanted.read_bytes(), type=Wish)
-
-
-def _spawn(home: Home, wish: Wish) -> "subprocess.Popen[bytes]":
-    home.make()
-    home.check()
-    write_whole(home.wanted, msgspec.json.encode(settled(wish, _before(home))))
-    home.log.touch(mode=0o600)
-    with home.log.open("ab") as log:
+def _spawn(state: StateDir, options: LaunchOptions) -> "subprocess.Popen[bytes]":
+    state.create()
+    state.check()
+    complete = launch_options.with_defaults(options, launch_options.stored(state))
+    write_private(state.launch_options, msgspec.json.encode(complete))
+    state.log.touch(mode=0o600)
+    with state.log.open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "moxwell", "daemon", "--name", wish.name],
+            [sys.executable, "-m", "moxwell", "daemon", "--name", options.name],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
             cwd="/",
-            umask=0o077,  # whatever it writes is its owner's
+            umask=0o077,  # its files are readable by their owner only
         )
 
 
-def _refused(error: OSError, home: Home) -> DidNotStart:
-    """What the system did not allow, where, and what to do about it."""
+def _write_error(error: OSError, state: StateDir) -> DidNotStart:
+    """The error of a state directory that cannot be written, with what to do."""
     what = error.strerror or str(error)
-    do = "make room there" if error.errno == errno.ENOSPC else "make it yours and writable"
+    do = "free some space there" if error.errno == errno.ENOSPC else "make it yours and writable"
     return DidNotStart(
-        f"cannot write to {error.filename or home.folder}: {what}; {do}, "
-        "or choose another place with XDG_STATE_HOME"
+        f"cannot write to {error.filename or state.folder}: {what}; {do}, "
+        "or choose another directory with XDG_STATE_HOME"
     )
 
 
-async def _await_answer(home: Home, process: "subprocess.Popen[bytes]", progress: Progress) -> None:
+async def _wait_started(
+    state: StateDir, process: "subprocess.Popen[bytes]", progress: Progress
+) -> None:
     from moxwell.kube import transport  # noqa: F401  loaded while the daemon loads its own
 
     clock = SystemClock()
-    for tick in range(START_SECONDS * TICKS):
-        if home.facts() is not None:
+    for poll in range(START_SECONDS * POLLS_PER_SECOND):
+        if state.info() is not None:
             return
-        if process.poll() is not None and not home.is_held():  # held: somebody was quicker
+        if process.poll() is not None and not state.is_locked():  # locked: another `up` was first
             later = process.returncode == Retryable.exit_code
-            raise (NotNow if later else DidNotStart)(_last_words(home.log))
-        seconds = tick // TICKS // 5 * 5
+            raise (CannotStartNow if later else DidNotStart)(_exit_reason(state.log))
+        seconds = poll // POLLS_PER_SECOND // 5 * 5
         progress.say(f"starting, {seconds} s" if seconds else "starting")
-        await clock.sleep(1 / TICKS)
-    raise Unreachable(f"Moxwell did not answer within {START_SECONDS} s; its log is {home.log}")
+        await clock.sleep(1 / POLLS_PER_SECOND)
+    raise Unreachable(f"Moxwell did not answer within {START_SECONDS} s; its log is {state.log}")
 
 
-def _last_words(log: Path) -> str:
-    """The reason a daemon gave for ending: the last line it wrote as an error."""
+def _exit_reason(log: Path) -> str:
+    """Why a daemon exited: the last error line of its log."""
     lines = log.read_text(errors="replace").splitlines()[-40:]
-    said = [line for line in lines if line.startswith("error: ")]
-    if not said and shutil.disk_usage(log.parent).free < LEAST_FREE_BYTES:
-        where = f"make room on the file system of {log.parent}"
+    errors = [line for line in lines if line.startswith("error: ")]
+    if not errors and shutil.disk_usage(log.parent).free < MIN_FREE_BYTES:
+        where = f"free some space on the file system of {log.parent}"
         return f"Moxwell did not start: the disk is full; {where}"
-    text = said[-1].removeprefix("error: ") if said else (lines[-1] if lines else "no reason given")
+    last = lines[-1] if lines else "the log is empty"
+    text = errors[-1].removeprefix("error: ") if errors else last
     return f"Moxwell did not start: {text} (log: {log})"
 
 
-def _say_what_next(name: str, sample: bool) -> None:
+def _print_next_steps(name: str, demo: bool) -> None:
     from rich.console import Console
 
-    facts, home, me = connect.facts(name), connect.home(name), _command()
+    info, state, me = connect.info(name), connect.state(name), _program()
     out = Console(soft_wrap=True, highlight=False)
-    out.print(f"\n  Dashboard   {_link(name)}")
-    out.print(f"  Kubernetes  export KUBECONFIG={home.kubeconfig}")
-    if sample:
+    out.print(f"\n  Dashboard   {_dashboard_link(name)}")
+    out.print(f"  Kubernetes  export KUBECONFIG={state.kubeconfig}")
+    if demo:
         out.print(f"  Tenant      {me} cluster kubeconfig demo > demo.kubeconfig")
         out.print("\n  Next: [bold]kubectl --kubeconfig demo.kubeconfig get nodes -o wide[/bold]")
         out.print(f"        [bold]{me} cluster scale demo md0 5[/bold]   and watch the dashboard")
     else:
         out.print(f"\n  Next: [bold]{me} cluster create demo --nodes 3[/bold]")
     out.print(f"        {me} status, {me} doctor, {me} down\n")
-    if facts.mode == "lab":
+    if info.mode == "lab":
         out.print(
             "  This is a lab: the Proxmox clusters are simulated. Your own: "
             f"{me} up --config proxmox.yaml\n"
         )
 
 
-def _command() -> str:
-    """How this very program is called here: by name where the shell would find it."""
+def _program() -> str:
+    """How this program is called: its name if it is on PATH, else its path."""
     program = Path(sys.argv[0]).resolve()
     found = shutil.which("moxwell")
     if found and Path(found).resolve() == program:
@@ -205,93 +228,94 @@ def _command() -> str:
     return str(program.relative_to(here)) if program.is_relative_to(here) else str(program)
 
 
-def _link(name: str) -> str:
+def _dashboard_link(name: str) -> str:
     """A dashboard address that works once."""
     import urllib.request
 
-    facts, home = connect.facts(name), connect.home(name)
-    key = home.bearer.read_text()
-    ask = urllib.request.Request(
-        f"{facts.dashboard}/api/link", method="POST", headers={"Authorization": f"Bearer {key}"}
+    info = connect.info(name)
+    key = connect.state(name).dashboard_key.read_text()
+    request = urllib.request.Request(
+        f"{info.dashboard}/api/link", method="POST", headers={"Authorization": f"Bearer {key}"}
     )
     try:
-        with urllib.request.urlopen(ask, timeout=60) as answer:
-            path = msgspec.json.decode(answer.read())["path"]
+        with urllib.request.urlopen(request, timeout=60) as response:
+            path = msgspec.json.decode(response.read())["path"]
     except OSError as error:
         raise Unreachable(f"the dashboard does not answer: {error}") from error
-    return f"{facts.dashboard}{path}"
+    return f"{info.dashboard}{path}"
 
 
 def down(
     name: Name = DEFAULT_NAME,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Delete the instance's state as well.")
+        bool, typer.Option("--purge", help="Also delete the state of the instance.")
     ] = False,
 ) -> None:
-    """Stop Moxwell. Its state is kept, and `moxwell up` goes on where it was."""
-    home = connect.home(name)
-    facts = home.facts()
-    if facts is not None:
-        if purge and facts.mode != "lab":
+    """Stop Moxwell. Its state is kept, so that `moxwell up` continues with it."""
+    state = connect.state(name)
+    info = state.info()
+    if info is not None:
+        if purge and info.mode != "lab":
             _refuse_purge(name)
-        os.kill(facts.pid, signal.SIGTERM)
-        asyncio.run(_await_end(home, facts.pid))
+        os.kill(info.pid, signal.SIGTERM)
+        asyncio.run(_wait_stopped(state, info.pid))
         typer.echo(f"Moxwell {name} has stopped.")
     else:
         typer.echo(f"Moxwell {name} is not running.")
-    _end_leftovers(home)
+    _terminate_leftovers(state)
     if purge:
-        home.purge()
+        state.purge()
         typer.echo("Its state is deleted.")
 
 
-def _end_leftovers(home: Home) -> None:
-    """Programs that a killed daemon left running."""
-    if home.genuine.exists() and not home.is_held():
+def _terminate_leftovers(state: StateDir) -> None:
+    """Terminate the control plane programs of a daemon that was killed."""
+    if state.control_plane_binaries.exists() and not state.is_locked():
         from moxwell.embedded.controlplanes.binaries import process
 
-        if ended := asyncio.run(process.end_all(home.genuine, SystemClock())):
-            typer.echo(f"Ended {ended} programs that it had left running.")
+        root = state.control_plane_binaries
+        if count := asyncio.run(process.terminate_all(root, SystemClock())):
+            typer.echo(f"Terminated {count} programs that it had left running.")
 
 
 def _refuse_purge(name: str) -> None:
-    """State of a real estate knows which guests are ours; without it nobody does."""
+    """Refuse while clusters exist: only the state knows which guests in Proxmox belong to them."""
     from moxwell.api.cozystack import Kubernetes
 
     async def count() -> int:
         async with connect.kube(name) as kube:
             return len((await kube.list(Kubernetes)).items)
 
-    if left := asyncio.run(count()):
+    if clusters := asyncio.run(count()):
         raise Invalid(
-            f"{left} clusters still have guests in your Proxmox: delete them first with "
+            f"{clusters} clusters still have guests in your Proxmox: delete them first with "
             "`moxwell cluster delete NAME`, then purge"
         )
 
 
-async def _await_end(home: Home, pid: int) -> None:
+async def _wait_stopped(state: StateDir, pid: int) -> None:
     clock = SystemClock()
-    for _ in range(STOP_SECONDS * TICKS):
-        if not home.is_held() and not is_alive(pid):
+    for _ in range(STOP_SECONDS * POLLS_PER_SECOND):
+        if not state.is_locked() and not is_alive(pid):
             return
-        await clock.sleep(1 / TICKS)
-    raise Unreachable(f"Moxwell did not stop within {STOP_SECONDS} s; its log is {home.log}")
+        await clock.sleep(1 / POLLS_PER_SECOND)
+    raise Unreachable(f"Moxwell did not stop within {STOP_SECONDS} s; its log is {state.log}")
 
 
 def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
-    """What runs, and what each cluster waits for."""
+    """Show the instance and its clusters."""
     from moxwell.cli import cluster_rows
 
-    facts = connect.facts(name)
+    info = connect.info(name)
     rows = asyncio.run(cluster_rows.clusters(name))
     if output is not Output.TABLE:
-        show_value({"instance": msgspec.to_builtins(facts), "clusters": rows}, output)
+        show_value({"instance": msgspec.to_builtins(info), "clusters": rows}, output)
         return
-    regions = ", ".join(f"{r} ({len(h)} hosts)" for r, h in sorted(facts.regions.items()))
-    typer.echo(f"{facts.mode} {facts.name}, Moxwell {facts.version}, since {facts.started}")
+    regions = ", ".join(f"{r} ({len(h)} hosts)" for r, h in sorted(info.regions.items()))
+    typer.echo(f"{info.mode} {info.name}, Moxwell {info.version}, since {info.started}")
     typer.echo(f"regions    {regions}")
-    typer.echo(f"api        {facts.api}   KUBECONFIG={connect.home(name).kubeconfig}")
-    typer.echo(f"dashboard  {_link(name)}   (works once)")
+    typer.echo(f"api        {info.api}   KUBECONFIG={connect.state(name).kubeconfig}")
+    typer.echo(f"dashboard  {_dashboard_link(name)}   (works once)")
     typer.echo("")
     if rows:
         show(rows, ("namespace", "cluster", "version", "nodes", "regions", "state"), output)
@@ -300,23 +324,24 @@ def status(name: Name = DEFAULT_NAME, output: Format = Output.TABLE) -> None:
 
 
 def daemon(name: Name = DEFAULT_NAME) -> None:
-    """Run in the foreground as `moxwell up` last asked; what `up` starts."""
-    from moxwell.app import daemon as running
+    """Run in the foreground with the options of the last `moxwell up`, which starts this."""
+    from moxwell.app import daemon as app
 
-    home = connect.home(name)
-    wish = Wish(name=name)
-    if home.wanted.exists():
-        wish = msgspec.json.decode(home.wanted.read_bytes(), type=Wish)
+    state = connect.state(name)
+    options = launch_options.stored(state) or LaunchOptions(name=name)
     try:
-        asyncio.run(running.run(wish, os.environ))
+        asyncio.run(app.run(options, os.environ))
     except MoxwellError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(error.exit_code) from error
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        what = error.strerror or str(error)
-        todo = "see `moxwell doctor`"
-        if error.errno == errno.ENOSPC:
-            todo = f"make room on the file system of {home.folder} and start again"
-        typer.echo(f"error: the system refused: {what}{where}: {todo}", err=True)
+        typer.echo(f"error: {_os_error(error, state)}", err=True)
         raise typer.Exit(1) from error
+
+
+def _os_error(error: OSError, state: StateDir) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    do = "see `moxwell doctor`"
+    if error.errno == errno.ENOSPC:
+        do = f"free some space on the file system of {state.folder} and start again"
+    return f"the system refused: {error.strerror or error}{where}: {do}"

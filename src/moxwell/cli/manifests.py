@@ -1,4 +1,4 @@
-"""Manifests from files: YAML or JSON, several documents, ``-`` for standard input."""
+"""Reads manifests from files: YAML or JSON, several documents; ``-`` is standard input."""
 
 import sys
 from pathlib import Path
@@ -11,8 +11,8 @@ from moxwell.errors import Invalid, Missing
 Json = dict[str, Any]
 
 
-class BadManifest(Invalid):
-    """A file that holds no manifests."""
+class InvalidManifest(Invalid):
+    """A file without valid manifests."""
 
     reason = "InvalidManifest"
 
@@ -30,7 +30,7 @@ def _text(file: Path) -> str:
     except FileNotFoundError as error:
         raise Missing(f"there is no file {file}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise BadManifest(f"cannot read {file}: {type(error).__name__}") from error
+        raise InvalidManifest(f"cannot read {file}: {type(error).__name__}") from error
 
 
 def parse(text: str, name: str) -> list[Json]:
@@ -40,25 +40,27 @@ def parse(text: str, name: str) -> list[Json]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark else ""
-        said = getattr(error, "problem", "") or "not YAML"
-        raise BadManifest(f"{name} is not YAML{place}: {said}") from error
+        problem = getattr(error, "problem", "") or "not YAML"
+        raise InvalidManifest(f"{name} is not YAML{place}: {problem}") from error
     objects: list[Json] = []
     for number, doc in enumerate(found, 1):
         objects += _objects(doc, f"{name}, document {number}")
     if not objects:
-        raise BadManifest(f"{name} holds no objects")
+        raise InvalidManifest(f"{name} contains no objects")
     return objects
 
 
 def _objects(doc: Any, where: str) -> list[Json]:
     if not isinstance(doc, dict):
-        raise BadManifest(f"{where}: an object is a mapping with apiVersion, kind and metadata")
+        raise InvalidManifest(
+            f"{where}: an object must be a mapping with apiVersion, kind and metadata"
+        )
     if str(doc.get("kind", "")) == "List" and isinstance(doc.get("items"), list):
         return [obj for item in doc["items"] for obj in _objects(item, where)]
     for key in ("apiVersion", "kind"):
         if not isinstance(doc.get(key), str):
-            raise BadManifest(f"{where}: {key} is missing")
+            raise InvalidManifest(f"{where}: {key} is missing")
     meta = doc.get("metadata")
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
-        raise BadManifest(f"{where}: metadata.name is missing")
+        raise InvalidManifest(f"{where}: metadata.name is missing")
     return [doc]

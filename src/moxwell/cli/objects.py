@@ -1,4 +1,4 @@
-"""``moxwell apply`` and ``delete``: for those without kubectl. With ``--plan`` nothing happens."""
+"""``moxwell apply`` and ``delete``, for users without kubectl; ``--plan`` only shows the effect."""
 
 import asyncio
 from pathlib import Path
@@ -13,23 +13,25 @@ from moxwell.cli.output import Output
 
 Json = dict[str, Any]
 MANAGER = "moxwell-cli"
-Files = Annotated[list[Path], typer.Option("--file", "-f", help="A manifest; - reads stdin.")]
-Space = Annotated[
-    str, typer.Option("--namespace", "-n", help="Namespace; default where it has one.")
+Files = Annotated[
+    list[Path], typer.Option("--file", "-f", help="File with manifests; - is standard input.")
+]
+ObjectNamespace = Annotated[
+    str, typer.Option("--namespace", "-n", help="Namespace of objects that name none.")
 ]
 
 
 def apply(
     file: Files,
     name: Name = DEFAULT_NAME,
-    namespace: Space = "default",
+    namespace: ObjectNamespace = "default",
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
-    """Make or change the objects of a file."""
+    """Apply the objects of a file."""
     documents = manifests.read(file)
     if planned:
-        plan.show_report(plan.ask(name, _placed(documents, namespace)), output)
+        plan.show_plan(plan.request_plan(name, _with_namespace(documents, namespace)), output)
         return
 
     async def run() -> None:
@@ -45,8 +47,8 @@ def apply(
     asyncio.run(run())
 
 
-def _placed(documents: list[Json], namespace: str) -> list[Json]:
-    """As they would be applied; the namespace of what has none is left out by the planner."""
+def _with_namespace(documents: list[Json], namespace: str) -> list[Json]:
+    """The objects with a namespace; the planner ignores it for cluster-scoped kinds."""
     return [
         {**doc, "metadata": {"namespace": namespace, **(doc.get("metadata") or {})}}
         for doc in documents
@@ -54,23 +56,23 @@ def _placed(documents: list[Json], namespace: str) -> list[Json]:
 
 
 def delete(
-    kind: Annotated[str, typer.Argument(help="A kind, in any of its names; or KIND/NAME.")] = "",
+    kind: Annotated[str, typer.Argument(help="Kind, or KIND/NAME.")] = "",
     called: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="These objects.")
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of the objects.")
     ] = None,
     file: Annotated[
-        list[Path] | None, typer.Option("--file", "-f", help="The objects of a manifest.")
+        list[Path] | None, typer.Option("--file", "-f", help="File with manifests of the objects.")
     ] = None,
     name: Name = DEFAULT_NAME,
-    namespace: Space = "default",
+    namespace: ObjectNamespace = "default",
     planned: plan.Only = False,
     output: Format = Output.TABLE,
 ) -> None:
-    """Delete objects; what they made goes with them."""
+    """Delete objects and what they own."""
     words = [w.split("/", 1) for w in [kind, *(called or ())]] if "/" in kind else []
     pairs = [(w[0], w[1]) for w in words if len(w) == 2] or [(kind, n) for n in called or ()]
     if not file and not pairs:
-        raise typer.BadParameter("say a kind and a name, or -f FILE")
+        raise typer.BadParameter("give a kind and a name, or -f FILE")
 
     async def run() -> list[Json]:
         async with connect.kube(name) as kube:
@@ -82,17 +84,17 @@ def delete(
                     (kinds.of_object(served, doc), meta["name"], meta.get("namespace", namespace))
                 )
             if planned:
-                return [_naming(r, one, space) for r, one, space in reversed(rows)]
+                return [_manifest(r, one, space) for r, one, space in reversed(rows)]
             for resource, one, space in reversed(rows):
                 await kube.delete(resource, one, space if resource.namespaced else "")
                 typer.echo(f"{resource.kind} {one} is being deleted")
             return []
 
-    doomed = asyncio.run(run())
+    documents = asyncio.run(run())
     if planned:
-        plan.show_report(plan.ask(name, doomed, delete=True), output)
+        plan.show_plan(plan.request_plan(name, documents, delete=True), output)
 
 
-def _naming(resource: Resource, name: str, namespace: str) -> Json:
+def _manifest(resource: Resource, name: str, namespace: str) -> Json:
     meta = {"name": name} | ({"namespace": namespace} if resource.namespaced else {})
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}

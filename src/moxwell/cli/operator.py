@@ -1,150 +1,194 @@
-"""``moxwell operator``: the controllers on a genuine Kubernetes."""
+"""``moxwell operator``: runs the controllers against an existing Kubernetes API."""
 
 import asyncio
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moxwell.cli.dataclass_options import command
 from moxwell.cli.go_flags import duration
 
+if TYPE_CHECKING:  # a command loads what it needs when it runs
+    from moxwell.app.operator import OperatorOptions
+    from moxwell.runtime.settings import LeaseTimes, ManagerSettings
 
-def operator(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorFlags:
+    """The flags of the command; the second half are those of a cloud controller manager."""
+
     config: Annotated[
         Path,
         typer.Option(
             "--config",
             "--cloud-config",
-            help="File with the regions (clusters: [...]). Without cloud controllers there may be "
-            "none in it, and the default file may be missing.",
+            help="File with the regions (clusters: [...]). Without cloud controllers it may name "
+            "no region, and the default file may be missing.",
         ),
-    ] = Path("/etc/proxmox/config.yaml"),
+    ] = Path("/etc/proxmox/config.yaml")
     controllers: Annotated[
         str,
         typer.Option(
             "--controllers",
-            help="infra, tenancy, cloud (or cloud-node, cloud-node-lifecycle, service); "
-            "with commas. Default: infra,tenancy, or cloud with --cloud-provider.",
+            help="Comma-separated list of infra, tenancy, cloud (or cloud-node, "
+            "cloud-node-lifecycle, service). Default: infra,tenancy, or cloud with "
+            "--cloud-provider.",
         ),
-    ] = "",
+    ] = ""
     kubeconfig: Annotated[
-        str, typer.Option("--kubeconfig", help="Whose API; in a pod its own.")
-    ] = "",
-    context: Annotated[str, typer.Option("--context", help="Context of the kubeconfig.")] = "",
+        str, typer.Option("--kubeconfig", help="Kubeconfig file. Default: the pod's own account.")
+    ] = ""
+    context: Annotated[str, typer.Option("--context", help="Context of the kubeconfig.")] = ""
     namespace: Annotated[
-        str, typer.Option("--namespace", help="Work only in these namespaces; with commas.")
-    ] = "",
+        str,
+        typer.Option("--namespace", help="Comma-separated namespaces to watch. Default: all."),
+    ] = ""
     own_namespace: Annotated[
-        str, typer.Option("--leader-elect-resource-namespace", help="Where the Lease lives.")
-    ] = "",
+        str, typer.Option("--leader-elect-resource-namespace", help="Namespace of the Lease.")
+    ] = ""
     leader_elect: Annotated[
-        bool, typer.Option("--leader-elect/--no-leader-elect", help="Hold a Lease before working.")
-    ] = True,
+        bool,
+        typer.Option("--leader-elect/--no-leader-elect", help="Acquire a Lease before working."),
+    ] = True
     lease: Annotated[
         str, typer.Option("--leader-elect-resource-name", help="Name of the Lease.")
-    ] = "",
+    ] = ""
     shards: Annotated[
-        bool, typer.Option("--shard-by-region", help="Replicas share the regions among them.")
-    ] = False,
+        bool, typer.Option("--shard-by-region", help="Distribute the regions over the replicas.")
+    ] = False
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, help="Passes at a time, per region.")
-    ] = 4,
+        int, typer.Option("--concurrency", min=1, help="Concurrent reconciles per region.")
+    ] = 4
     health_port: Annotated[
-        int, typer.Option("--health-port", help="/healthz, /readyz and /metrics.")
-    ] = 8081,
+        int, typer.Option("--health-port", help="Port of /healthz, /readyz and /metrics.")
+    ] = 8081
     webhook_port: Annotated[
-        int, typer.Option("--webhook-port", help="Admission and conversion; 0: none.")
-    ] = 9443,
-    bind: Annotated[str, typer.Option("--bind-address", help="Where to listen.")] = "0.0.0.0",
-    # As cloud controller managers have them
+        int,
+        typer.Option("--webhook-port", help="Port of the admission and conversion webhooks; 0 "
+                     "disables them."),
+    ] = 9443  # fmt: skip
+    bind: Annotated[str, typer.Option("--bind-address", help="Address to listen on.")] = "0.0.0.0"
     provider: Annotated[
-        str, typer.Option("--cloud-provider", help="proxmox; runs the cloud controllers.")
-    ] = "",
+        str, typer.Option("--cloud-provider", help="proxmox: run the cloud controllers.")
+    ] = ""
     secure_port: Annotated[
-        int, typer.Option("--secure-port", help="Health and metrics over HTTPS; 0: not so.")
-    ] = 0,
+        int,
+        typer.Option("--secure-port", help="Port of health and metrics over HTTPS; 0 disables it."),
+    ] = 0
     refresh: Annotated[
         str,
-        typer.Option("--node-status-update-frequency", help="Addresses are looked at so often."),
-    ] = "5m",
+        typer.Option("--node-status-update-frequency", help="Interval of updating addresses."),
+    ] = "5m"
     monitor: Annotated[
-        str, typer.Option("--node-monitor-period", help="Nodes not Ready are looked at so often.")
-    ] = "5s",
+        str, typer.Option("--node-monitor-period", help="Interval of checking nodes not Ready.")
+    ] = "5s"
     syncs: Annotated[
-        int, typer.Option("--concurrent-node-syncs", min=0, help="Nodes at a time; 0: as others.")
-    ] = 0,
+        int,
+        typer.Option("--concurrent-node-syncs", min=0, help="Concurrent reconciles of nodes; 0: "
+                     "as --concurrency."),
+    ] = 0  # fmt: skip
     lease_duration: Annotated[
-        str, typer.Option("--leader-elect-lease-duration", help="A Lease runs out after this.")
-    ] = "15s",
+        str, typer.Option("--leader-elect-lease-duration", help="How long a Lease is valid.")
+    ] = "15s"
     renew_deadline: Annotated[
         str,
-        typer.Option("--leader-elect-renew-deadline", help="Who cannot renew stops after this."),
-    ] = "10s",
+        typer.Option("--leader-elect-renew-deadline", help="How long the leader tries to renew."),
+    ] = "10s"
     retry_period: Annotated[
-        str, typer.Option("--leader-elect-retry-period", help="Between two tries.")
-    ] = "2s",
-    verbosity: Annotated[int, typer.Option("--verbosity", "-v", help="4 and more: debug.")] = 2,
-    _accounts: Annotated[
+        str, typer.Option("--leader-elect-retry-period", help="Time between two tries.")
+    ] = "2s"
+    verbosity: Annotated[
+        int, typer.Option("--verbosity", "-v", help="Log verbosity; 4 and more: debug.")
+    ] = 2
+    accounts: Annotated[
         bool,
         typer.Option(
             "--use-service-account-credentials/--no-use-service-account-credentials", hidden=True
         ),
-    ] = False,
-    _lock: Annotated[str, typer.Option("--leader-elect-resource-lock", hidden=True)] = "leases",
-    _paths: Annotated[str, typer.Option("--authorization-always-allow-paths", hidden=True)] = "",
-    _cidrs: Annotated[
+    ] = False
+    lock: Annotated[str, typer.Option("--leader-elect-resource-lock", hidden=True)] = "leases"
+    paths: Annotated[str, typer.Option("--authorization-always-allow-paths", hidden=True)] = ""
+    cidrs: Annotated[
         bool, typer.Option("--allocate-node-cidrs/--no-allocate-node-cidrs", hidden=True)
-    ] = False,
-    _routes: Annotated[
+    ] = False
+    routes: Annotated[
         bool, typer.Option("--configure-cloud-routes/--no-configure-cloud-routes", hidden=True)
-    ] = False,
-    _profiling: Annotated[bool, typer.Option("--profiling/--no-profiling", hidden=True)] = False,
-    _name: Annotated[str, typer.Option("--cluster-name", hidden=True)] = "",
-) -> None:
-    """Run the controllers on a Kubernetes cluster. Cluster API and Kamaji are the genuine ones."""
-    from moxwell.app import controller_selection
-    from moxwell.app import operator as running
-    from moxwell.clock import SystemClock
-    from moxwell.controllers.cloud.setup import Pace
-    from moxwell.runtime import log
-    from moxwell.runtime.settings import LeaseTimes, Listen, Settings
+    ] = False
+    profiling: Annotated[bool, typer.Option("--profiling/--no-profiling", hidden=True)] = False
+    cluster_name: Annotated[str, typer.Option("--cluster-name", hidden=True)] = ""
 
-    if provider not in {"", "proxmox"}:
-        raise typer.BadParameter(f"{provider!r} is another's cloud; this one is proxmox")
-    text = controllers or ("cloud" if provider else "infra,tenancy")
-    names = tuple(c.strip() for c in text.split(",") if c.strip())
-    alone = controller_selection.choose(names).only_cloud
-    times = LeaseTimes(
-        lease_duration=int(duration(lease_duration)),
-        renew_deadline=duration(renew_deadline),
-        retry_period=duration(retry_period),
-    )
-    times.check()
-    settings = Settings(
-        identity=f"{socket.gethostname()}_{os.getpid()}",
-        namespace=own_namespace or ("kube-system" if alone else "moxwell-system"),
-        namespaces=tuple(n.strip() for n in namespace.split(",") if n.strip()),
-        concurrency=concurrency,
-        elect=leader_elect,
-        shards=shards,
-        lease_name=lease or ("cloud-controller-manager-proxmox" if alone else "moxwell"),
-        lease_times=times,
-        health=Listen(host=bind, port=secure_port or health_port, tls=bool(secure_port)),
-        webhooks=Listen(host=bind, port=webhook_port) if webhook_port and not alone else None,
-    )
-    wish = running.Wish(
-        config=config,
-        settings=settings,
+
+@command(OperatorFlags)
+def operator(flags: OperatorFlags) -> None:
+    """Run the controllers against a Kubernetes cluster that has Cluster API and Kamaji."""
+    from moxwell.app import operator as app
+    from moxwell.clock import SystemClock
+    from moxwell.runtime import log
+
+    if flags.provider not in {"", "proxmox"}:
+        raise typer.BadParameter(f"{flags.provider!r} is not supported: use proxmox")
+    options = _options(flags)
+    log.configure(form="json", level="debug" if flags.verbosity >= 4 else "info")
+    asyncio.run(app.run(options, SystemClock(), os.environ))
+
+
+def _options(flags: OperatorFlags) -> "OperatorOptions":
+    from moxwell.app import controller_selection
+    from moxwell.app.operator import OperatorOptions
+    from moxwell.controllers.cloud.setup import CloudIntervals
+
+    names = _split(flags.controllers or ("cloud" if flags.provider else "infra,tenancy"))
+    only_cloud = controller_selection.choose(names).only_cloud
+    return OperatorOptions(
+        config=flags.config,
+        settings=_settings(flags, only_cloud=only_cloud),
         controllers=names,
-        kubeconfig=kubeconfig,
-        context=context,
-        pace=Pace(
-            refresh_seconds=duration(refresh),
-            monitor_seconds=duration(monitor),
-            at_a_time=syncs or None,
+        kubeconfig=flags.kubeconfig,
+        context=flags.context,
+        intervals=CloudIntervals(
+            refresh_seconds=duration(flags.refresh),
+            monitor_seconds=duration(flags.monitor),
+            concurrency=flags.syncs or None,
         ),
     )
-    log.configure(form="json", level="debug" if verbosity >= 4 else "info")
-    asyncio.run(running.run(wish, SystemClock(), os.environ))
+
+
+def _settings(flags: OperatorFlags, *, only_cloud: bool) -> "ManagerSettings":
+    """Names and ports as a cloud controller manager has them if only cloud controllers run."""
+    from moxwell.runtime.settings import Listen, ManagerSettings
+
+    bind, secure = flags.bind, flags.secure_port
+    lease_name = "cloud-controller-manager-proxmox" if only_cloud else "moxwell"
+    webhooks = flags.webhook_port and not only_cloud
+    return ManagerSettings(
+        identity=f"{socket.gethostname()}_{os.getpid()}",
+        namespace=flags.own_namespace or ("kube-system" if only_cloud else "moxwell-system"),
+        namespaces=_split(flags.namespace),
+        concurrency=flags.concurrency,
+        elect=flags.leader_elect,
+        shards=flags.shards,
+        lease_name=flags.lease or lease_name,
+        lease_times=_lease_times(flags),
+        health=Listen(host=bind, port=secure or flags.health_port, tls=bool(secure)),
+        webhooks=Listen(host=bind, port=flags.webhook_port) if webhooks else None,
+    )
+
+
+def _lease_times(flags: OperatorFlags) -> "LeaseTimes":
+    from moxwell.runtime.settings import LeaseTimes
+
+    times = LeaseTimes(
+        lease_duration=int(duration(flags.lease_duration)),
+        renew_deadline=duration(flags.renew_deadline),
+        retry_period=duration(flags.retry_period),
+    )
+    times.check()
+    return times
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,8 +1,8 @@
 """
-Options whose value may be left out: ``--genuine-planes`` and ``--genuine-planes=DIR``.
+Options with an optional value: ``--control-plane-binaries`` and ``--control-plane-binaries=DIR``.
 
-Our parser knows either switches or options with a value. A bare one is given its word here before
-the parser sees it; a value is written with ``=``, so that the next argument is never taken for it.
+Typer has only switches and options with a value. An option without a value gets its default here
+before Typer parses it; a value follows a ``=``, so that the next argument is never taken for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-BARE: Mapping[str, str] = {"--genuine-planes": "installed"}
+WITHOUT_VALUE: Mapping[str, str] = {"--control-plane-binaries": "installed"}
 
 
-def filled(args: Sequence[str]) -> list[str]:
-    """The same arguments, with a value for each option that came without."""
-    return [f"{arg}={BARE[arg]}" if arg in BARE else arg for arg in args]
+def add_values(args: Sequence[str]) -> list[str]:
+    """The same arguments, with a value for each option that has none."""
+    return [f"{arg}={WITHOUT_VALUE[arg]}" if arg in WITHOUT_VALUE else arg for arg in args]
 
 
-class OptionalValues(TyperCommand):
+class OptionalValueCommand(TyperCommand):
     """A command with such options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, filled(args))
+        return super().parse_args(ctx, add_values(args))

@@ -1,17 +1,15 @@
 """
-What a command prints: data first, a table second.
+Prints rows as a table, JSON or YAML, and the progress of a command.
 
-``show`` takes rows as plain mappings and prints them as a table, JSON or YAML, as ``-o`` says.
-``Progress`` is one moving line on a terminal and one plain line per change elsewhere.
-The surprise: rich takes brackets for its markup, so nothing that came from elsewhere reaches it as
-a bare text; addresses like ``[fd00::1]:6443`` and lists of tags would lose their letters.
+rich interprets brackets as markup, so data is always wrapped in ``Text``: an address such as
+``[fd00::1]:6443`` would lose characters.
 """
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # rich is loaded by the first thing that is printed with it
+if TYPE_CHECKING:  # loaded when something is printed with it
     from rich.console import Console
     from rich.status import Status
     from rich.table import Table
@@ -20,7 +18,7 @@ WIDE = 2000
 
 
 class Output(StrEnum):
-    """How to print."""
+    """Output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -33,7 +31,7 @@ def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Outp
         from rich.console import Console
 
         console = Console(soft_wrap=True)
-        if not console.is_terminal:  # whoever reads a pipe wants every letter
+        if not console.is_terminal:  # a pipe gets every character
             console = Console(soft_wrap=True, width=WIDE)
         console.print(_table(rows, columns))
     else:
@@ -71,7 +69,7 @@ def _cell(value: Any) -> str:
 
 
 class Progress:
-    """Says what is being done now; each new sentence once."""
+    """Shows the current state: one changing line on a terminal, one line per change elsewhere."""
 
     def __init__(self, console: "Console | None" = None) -> None:
         from rich.console import Console
@@ -81,7 +79,7 @@ class Progress:
         self._last = ""
 
     def say(self, sentence: str) -> None:
-        """The current state; replaces the last one on a terminal."""
+        """Show the current state unless it is unchanged."""
         from rich.text import Text
 
         if sentence == self._last:
@@ -96,19 +94,21 @@ class Progress:
             self._status.update(Text(sentence))
 
     def done(self, sentence: str) -> None:
-        """A finished part, kept on the screen."""
+        """Print that something is finished."""
         from rich.text import Text
 
         self.stop()
         self._console.print(Text.assemble(("✓", "green"), " ", sentence))
 
     def warn(self, sentence: str) -> None:
-        """Something to know, kept on the screen."""
+        """Print a warning."""
+        from rich.text import Text
+
         self.stop()
-        self._console.print(f"[yellow]![/yellow] {sentence}")
+        self._console.print(Text.assemble(("!", "yellow"), " ", sentence))
 
     def stop(self) -> None:
-        """Leave the terminal as it was."""
+        """Remove the changing line."""
         if self._status is not None:
             self._status.stop()
             self._status = None

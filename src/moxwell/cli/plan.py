@@ -36,7 +36,7 @@ def plan(
     output: Format = Output.TABLE,
 ) -> None:
     """Print what applying a file changes: objects, node groups, hosts and addresses."""
-    documents, where = manifests.read(file), direct_access.Where(kubeconfig, context, config)
+    documents, where = manifests.read(file), direct_access.DirectFlags(kubeconfig, context, config)
     if where.direct:
         found = asyncio.run(_plan_offline(where, documents, delete=delete))
     else:
@@ -45,13 +45,13 @@ def plan(
 
 
 async def _plan_offline(
-    where: direct_access.Where, documents: list[Json], *, delete: bool
+    where: direct_access.DirectFlags, documents: list[Json], *, delete: bool
 ) -> "ManifestPlan":
     from moxwell.app.defaults import defaults
     from moxwell.plan.offline import offline_planner
 
     async with (
-        direct_access.reach(where) as both,
+        direct_access.connect(where) as both,
         offline_planner(
             both.handler, both.regions, both.clock, lambda: defaults(both.regions, lab=False)
         ) as planner,
@@ -66,9 +66,9 @@ def request_plan(name: str, documents: list[Json], *, delete: bool = False) -> "
 
     from moxwell.plan.report import ManifestPlan
 
-    facts, key = connect.facts(name), connect.home(name).bearer.read_text()
+    info, key = connect.info(name), connect.state(name).dashboard_key.read_text()
     request = urllib.request.Request(
-        f"{facts.dashboard}/api/do/plan{'?delete=1' if delete else ''}",
+        f"{info.dashboard}/api/do/plan{'?delete=1' if delete else ''}",
         data=msgspec.json.encode(documents),
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )

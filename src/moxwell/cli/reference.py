@@ -1,4 +1,4 @@
-"""The reference of all commands, as Markdown: made from the commands themselves."""
+"""Renders the reference of all commands as Markdown."""
 
 import re
 
@@ -14,6 +14,9 @@ def render() -> str:
     command = get_command(commands.app)
     context = typer.Context(command, info_name="moxwell")
     text = get_docs_for_click(obj=command, ctx=context, name="moxwell", title="Commands")
-    codes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 70 a bug of ours, 75 try again later.\n"
+    codes = (
+        "Exit codes: 0 success, 1 failure, 2 wrong usage, 70 a bug in Moxwell, "
+        "75 try again later.\n"
+    )
     text = text.replace("# Commands\n", f"# Commands\n\n{codes}", 1)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"

@@ -1,13 +1,13 @@
-"""``moxwell render``: what Kubernetes needs to know of us, as YAML on standard output."""
+"""``moxwell render``: prints CRDs as YAML and the reference of kinds as Markdown."""
 
 import typer
 
-app = typer.Typer(help="Print manifests: CRDs, and what else an installation needs.")
+app = typer.Typer(help="Print CRDs and the reference of kinds.")
 
 
 @app.callback()
 def root() -> None:
-    """Print manifests: CRDs, and what else an installation needs."""
+    """Print CRDs and the reference of kinds."""
 
 
 @app.command()
@@ -15,19 +15,21 @@ def crds(
     upstream: bool = typer.Option(
         False,
         "--upstream",
-        help="Also those of Cluster API, its IPAM and Kamaji, as we serve them.",
+        help="Also the CRDs of Cluster API, its IPAM provider and Kamaji.",
     ),
     service: str = typer.Option(
         "moxwell-webhook-service",
-        help="Service of the conversion webhook; empty: none, and old versions lose fields.",
+        help="Service of the conversion webhook; empty: no conversion, old versions lose fields.",
     ),
-    namespace: str = typer.Option("moxwell-system", help="Its namespace."),
-    ca: str = typer.Option("", help="Its certificate authority, base64 of PEM."),
+    namespace: str = typer.Option("moxwell-system", help="Namespace of the service."),
+    ca: str = typer.Option("", help="CA of the service, base64 of PEM."),
 ) -> None:
     """Print the CustomResourceDefinitions."""
     from moxwell.api import crd, registry
 
-    webhook = crd.Webhook(service=service, namespace=namespace, ca=ca) if service else None
+    webhook = (
+        crd.ConversionWebhook(service=service, namespace=namespace, ca=ca) if service else None
+    )
     typer.echo(registry.render_crds(upstream=upstream, webhook=webhook), nl=False)
 
 

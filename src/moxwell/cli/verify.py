@@ -1,9 +1,8 @@
 """
-``moxwell verify``: the promise checked against the estate. Nothing is changed.
+``moxwell verify``: compares the objects in Kubernetes with Proxmox; changes nothing.
 
-A daemon is asked for its findings; with ``--kubeconfig`` and ``--config`` the same checks run here,
-against a genuine Kubernetes. Exit 0: all agrees. 1: the two sides disagree. 75: something did not
-answer, so nothing is promised of it.
+The daemon runs the checks; with ``--kubeconfig`` and ``--config`` they run in this process. Exits
+with 0 if both agree, 1 if they disagree, 75 if something did not answer.
 """
 
 import asyncio
@@ -26,43 +25,47 @@ def verify(
     context: direct_access.Context = "",
     config: direct_access.Config = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only what is not as it should be.")
+        bool, typer.Option("--quiet", "-q", help="Print only what does not agree.")
     ] = False,
     output: Format = Output.TABLE,
 ) -> None:
-    """Check that what is there is what the objects say, in Kubernetes and in Proxmox."""
-    where = direct_access.Where(kubeconfig, context, config)
-    report = asyncio.run(_here(where)) if where.direct else ask(name, "verify", seconds=300)
+    """Check that Kubernetes and Proxmox agree."""
+    flags = direct_access.DirectFlags(kubeconfig, context, config)
+    report = asyncio.run(_verify_here(flags)) if flags.direct else ask(name, "verify", seconds=300)
     rows = [r for r in report["findings"] if not (quiet and r["level"] == "ok")]
     if output is not Output.TABLE:
         show_value({**report, "findings": rows}, output)
     else:
-        _tell(rows, report)
+        _print(rows, report)
     raise typer.Exit(report["exitCode"])
 
 
-async def _here(where: direct_access.Where) -> Row:
+async def _verify_here(flags: direct_access.DirectFlags) -> Row:
     from moxwell import verify as checks
     from moxwell.kube.client import Kube
-    from moxwell.kube.transport import HttpTransport
-    from moxwell.verify.collector import Gatherer
+    from moxwell.kube.transport import KubeTransport
+    from moxwell.verify.collector import ObservationCollector
 
-    async with direct_access.reach(where) as both:
-        gatherer = Gatherer(Kube(both.handler), both.regions, both.clock, HttpTransport)
+    async with direct_access.connect(flags) as connection:
+        collector = ObservationCollector(
+            Kube(connection.handler), connection.regions, connection.clock, KubeTransport
+        )
         try:
-            return await checks.report(gatherer.look, both.clock)
+            return await checks.report(collector.observe, connection.clock)
         finally:
-            await gatherer.close()
+            await collector.close()
 
 
-def _tell(rows: list[Row], report: Row) -> None:
+def _print(rows: list[Row], report: Row) -> None:
     table = [{"": SIGNS[r["level"]], "what": r["what"], "what to do": r["do"]} for r in rows]
     columns = ("", "what", "what to do") if any(r["do"] for r in rows) else ("", "what")
     if table:
         show(table, columns, Output.TABLE)
     counts = report["counts"]
     if report["exitCode"] == 0:
-        typer.echo(f"\nall agrees: {counts['ok']} checks, {counts['remark']} remarks")
+        typer.echo(
+            f"\nKubernetes and Proxmox agree: {counts['ok']} checks, {counts['remark']} remarks"
+        )
         return
-    said = f"{counts['wrong']} disagreements, {counts['unknown']} without an answer"
-    typer.echo(f"\n{said}, {counts['remark']} remarks; nothing was changed")
+    summary = f"{counts['wrong']} disagreements, {counts['unknown']} without an answer"
+    typer.echo(f"\n{summary}, {counts['remark']} remarks; nothing was changed")

@@ -1,7 +1,7 @@
 """
 What every host of control planes promises, as tests: embedded ones and genuine programs alike.
 
-A test module subclasses :class:`PlanesContract` and gives a ``stage``: hosts over one folder, that
+A test module subclasses :class:`ControlPlanesContract` and gives a ``stage``: hosts over one folder, that
 can be opened again as after an orderly stop. The tests share a stage and hold in any order: each
 first asks for the tenants it is about.
 """
@@ -13,20 +13,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from moxwell.api.kinds import Resource
-from moxwell.app.state_dir import is_free
 from moxwell.clock import Clock
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane, Planes, Wish
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
+    ControlPlaneRunner,
+    HostedControlPlane,
+    HostedControlPlaneSpec,
+)
+from moxwell.embedded.ports import is_free
 from moxwell.errors import Denied, MoxwellError, Terminal, Unreachable
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.transport import KubeTransport
 from moxwell.runtime.key import Key
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PATIENCE_SECONDS = 180
 
 
-class Host(Planes, Protocol):
+class Host(ControlPlaneRunner, Protocol):
     """Hosts with a life."""
 
     async def run(self) -> None: ...
@@ -40,7 +44,9 @@ class Stage:
     clock: Clock
     version: str
     newer: str  # one it can be brought to
-    wishes: dict[str, Wish] = field(default_factory=dict)  # of each tenant, as last changed
+    wishes: dict[str, HostedControlPlaneSpec] = field(
+        default_factory=dict
+    )  # of each tenant, as last changed
     planes: Host = field(init=False)
     _task: "asyncio.Task[None]" = field(init=False)
 
@@ -53,28 +59,32 @@ class Stage:
         with suppress(asyncio.CancelledError):
             await self._task
 
-    def wish(self, name: str, **changes: Any) -> Wish:
+    def wish(self, name: str, **changes: Any) -> HostedControlPlaneSpec:
         """What is wished of a tenant, from now on with these changes."""
-        new = Wish(key=Key("team", name), uid=f"uid-{name}", version=self.version, replicas=1)
+        new = HostedControlPlaneSpec(
+            key=Key("team", name), uid=f"uid-{name}", version=self.version, replicas=1
+        )
         made = replace(self.wishes.get(name, new), **changes)
         self.wishes[name] = made
         return made
 
-    async def up(self, wish: Wish) -> Plane:
+    async def up(self, wish: HostedControlPlaneSpec) -> HostedControlPlane:
         """Ask until it is ready."""
         deadline = self.clock.monotonic() + PATIENCE_SECONDS
         while not (plane := await self.planes.ensure(wish)).ready:
-            assert self.clock.monotonic() < deadline, plane.says
+            assert self.clock.monotonic() < deadline, plane.message
             await self.clock.sleep(0.2)
         return plane
 
 
 @asynccontextmanager
-async def client(plane: Plane, clock: Clock, *, admin: str = "") -> AsyncIterator[Kube]:
+async def client(
+    plane: HostedControlPlane, clock: Clock, *, admin: str = ""
+) -> AsyncIterator[Kube]:
     """A client of a plane by its kubeconfig, or by another's."""
-    access = kubeconfig.parse(admin or plane.admin).access(clock, {})
+    access = kubeconfig.parse(admin or plane.admin_kubeconfig).access(clock, {})
     url = f"https://{plane.host}:{plane.port}"
-    async with HttpTransport(replace(access, server=url)) as transport:
+    async with KubeTransport(replace(access, server=url)) as transport:
         yield Kube(transport)
 
 
@@ -83,7 +93,7 @@ def config_map(name: str, value: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"v": value}}
 
 
-class PlanesContract:
+class ControlPlanesContract:
     """The promises."""
 
     async def test_a_plane_answers_by_its_kubeconfig(self, stage: Stage) -> None:
@@ -115,9 +125,9 @@ class PlanesContract:
             await kube.apply(config_map("mine", "a"), CONFIG_MAPS, force=True)
         async with client(two, stage.clock) as kube:
             assert await kube.find(CONFIG_MAPS, "mine", "default") is None
-        crossed = kubeconfig.parse(one.admin).access(stage.clock, {})
+        crossed = kubeconfig.parse(one.admin_kubeconfig).access(stage.clock, {})
         url = f"https://{two.host}:{two.port}"
-        async with HttpTransport(replace(crossed, server=url, ca=two.ca)) as transport:
+        async with KubeTransport(replace(crossed, server=url, ca=two.ca)) as transport:
             with_wrong_key = await _refusal(Kube(transport))
         assert with_wrong_key  # a certificate of one tenant proves nothing to the other
 
@@ -131,7 +141,11 @@ class PlanesContract:
         async with client(before, stage.clock) as kube:
             assert isinstance(await _refusal(kube), Unreachable)
         after = await stage.up(stage.wish("a"))
-        assert (after.port, after.admin, after.ca) == (before.port, before.admin, before.ca)
+        assert (after.port, after.admin_kubeconfig, after.ca) == (
+            before.port,
+            before.admin_kubeconfig,
+            before.ca,
+        )
         async with client(after, stage.clock) as kube:
             assert (await kube.get(CONFIG_MAPS, "dream", "default"))["data"] == {"v": "kept"}
 
@@ -140,11 +154,13 @@ class PlanesContract:
     ) -> None:
         before = await stage.up(stage.wish("b"))
         after = await stage.up(stage.wish("b", rotation=f"after {stage.clock.monotonic()}"))
-        assert after.admin != before.admin
+        assert after.admin_kubeconfig != before.admin_kubeconfig
         assert (after.ca, after.port) == (before.ca, before.port)
         async with client(after, stage.clock) as kube:
             assert (await kube.version()).git_version
-        assert (await stage.up(stage.wish("b"))).admin == after.admin  # once for each request
+        assert (
+            await stage.up(stage.wish("b"))
+        ).admin_kubeconfig == after.admin_kubeconfig  # once for each request
 
     async def test_hosts_that_stop_and_start_go_on(self, stage: Stage) -> None:
         before = await stage.up(stage.wish("a"))
@@ -154,7 +170,7 @@ class PlanesContract:
         assert is_free(before.port, before.host)
         await stage.begin()
         after = await stage.up(stage.wish("a"))
-        assert (after.port, after.admin) == (before.port, before.admin)
+        assert (after.port, after.admin_kubeconfig) == (before.port, before.admin_kubeconfig)
         async with client(after, stage.clock) as kube:
             assert (await kube.get(CONFIG_MAPS, "past", "default"))["data"] == {"v": "kept"}
 
@@ -164,7 +180,7 @@ class PlanesContract:
             await kube.apply(config_map("old", "kept"), CONFIG_MAPS, force=True)
         after = await stage.up(stage.wish("b", version=stage.newer))
         assert after.version == stage.newer
-        assert (after.port, after.admin) == (before.port, before.admin)
+        assert (after.port, after.admin_kubeconfig) == (before.port, before.admin_kubeconfig)
         async with client(after, stage.clock) as kube:
             assert (await kube.get(CONFIG_MAPS, "old", "default"))["data"] == {"v": "kept"}
 
@@ -180,7 +196,7 @@ class PlanesContract:
             assert (await kube.version()).git_version
         await self.check_destroyed(stage, gone)
 
-    async def check_destroyed(self, stage: Stage, plane: Plane) -> None:
+    async def check_destroyed(self, stage: Stage, plane: HostedControlPlane) -> None:
         """What only this kind of host can look at."""
         raise NotImplementedError
 

@@ -1,56 +1,56 @@
 """
-Processes that are only written down: what the supervisor does, on virtual time.
+A fake of the processes of a machine, for tests of the supervisor in virtual time.
 
-A process lives until it is ended, or until ``crash`` ends it; pages outlive whoever kept them, so
-that a second supervisor over the same hands finds what the first one left.
+A process runs until it is terminated or ``crash`` ends it. Run files outlive the supervisor, so
+that a second supervisor finds what the first one left running.
 """
 
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moxwell.embedded.controlplanes.binaries.process import Job, Life
+from moxwell.embedded.controlplanes.binaries.process import LaunchSpec, RunningProcess
 
 
 @dataclass
-class PaperHands:
-    """Hands over a world of paper."""
+class FakeProcesses:
+    """Processes in memory."""
 
-    living: dict[int, tuple[Life, asyncio.Event]] = field(default_factory=dict)
-    pages: dict[Path, Life] = field(default_factory=dict)
-    started: list[Job] = field(default_factory=list)
+    running: dict[int, tuple[RunningProcess, asyncio.Event]] = field(default_factory=dict)
+    run_files: dict[Path, RunningProcess] = field(default_factory=dict)
+    started: list[LaunchSpec] = field(default_factory=list)
     codes: dict[int, int] = field(default_factory=dict)
-    most: dict[str, int] = field(default_factory=dict)  # most that lived at once, by stem
-    fails: int = 0  # so many starts are refused
+    most: dict[str, int] = field(default_factory=dict)  # most that ran at once, by program
+    fails: int = 0  # how many starts fail
 
-    def start(self, job: Job) -> Life:
+    def start(self, spec: LaunchSpec) -> RunningProcess:
         if self.fails:
             self.fails -= 1
             raise OSError(28, "No space left on device")
-        life = Life(1000 + len(self.started), len(self.started) + 1, job.mark)
-        self.started.append(job)
-        self.living[life.pid] = life, asyncio.Event()
-        self.pages[job.page] = life
-        here = [pid for page, one in self.pages.items() if page == job.page for pid in [one.pid]]
-        alive = sum(pid in self.living for pid in here)
-        self.most[job.stem] = max(self.most.get(job.stem, 0), alive)
-        return life
+        process = RunningProcess(1000 + len(self.started), len(self.started) + 1, spec.digest)
+        before = self.find(spec.run_file)
+        self.started.append(spec)
+        self.running[process.pid] = process, asyncio.Event()
+        self.run_files[spec.run_file] = process
+        count = 2 if before is not None else 1
+        self.most[spec.name] = max(self.most.get(spec.name, 0), count)
+        return process
 
-    def find(self, page: Path) -> Life | None:
-        life = self.pages.get(page)
-        return life if life is not None and life.pid in self.living else None
+    def find(self, run_file: Path) -> RunningProcess | None:
+        process = self.run_files.get(run_file)
+        return process if process is not None and process.pid in self.running else None
 
-    async def ended(self, life: Life) -> int | None:
-        if life.pid in self.living:
-            await self.living[life.pid][1].wait()
-        return self.codes.get(life.pid)
+    async def wait(self, process: RunningProcess) -> int | None:
+        if process.pid in self.running:
+            await self.running[process.pid][1].wait()
+        return self.codes.get(process.pid)
 
-    async def end(self, life: Life) -> None:
-        self.crash(life.pid, 0)
+    async def terminate(self, process: RunningProcess) -> None:
+        self.crash(process.pid, 0)
 
     def crash(self, pid: int, code: int) -> None:
-        """A process ends by itself."""
-        found = self.living.pop(pid, None)
+        """A process exits by itself."""
+        found = self.running.pop(pid, None)
         if found is not None:
             self.codes[pid] = code
             found[1].set()

@@ -1,4 +1,4 @@
-"""What a check has to say, as a value: how bad, about what, in which words, and what to do."""
+"""The result of a check: its level, code, subject, message and what to do."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ Level = Literal["ok", "remark", "wrong", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence. ``check`` is from a closed set, so that programs can count."""
+    """One result; ``check`` is a code from a closed set."""
 
     level: Level
     check: str
@@ -22,7 +22,7 @@ class Finding:
 
 
 def wrong(check: str, about: str, what: str, do: str) -> Finding:
-    """The two sides disagree: a person must look."""
+    """Both sides disagree: an administrator must act."""
     return Finding("wrong", check, about, what, do)
 
 
@@ -32,13 +32,13 @@ def remark(check: str, about: str, what: str, do: str = "") -> Finding:
 
 
 def unknown(check: str, about: str, what: str, do: str) -> Finding:
-    """Could not be looked at, so nothing is promised of it."""
+    """It could not be checked."""
     return Finding("unknown", check, about, what, do)
 
 
 def unread(region: str, denied: Mapping[str, str], what: str) -> Iterator[Finding]:
-    """A part of a region that these credentials may not read: said, and nothing concluded."""
+    """A remark if the credentials may not read a part of a region."""
     if what in denied:
-        said = f"{what} in {region} were not looked at: {denied[what]}"
-        do = "give the token that privilege if verify should look there too"
-        yield remark("MayNotLook", f"{region}/{what}", said, do)
+        message = f"{what} in {region} were not checked: {denied[what]}"
+        do = "give the token that privilege if verify should check them"
+        yield remark("PermissionMissing", f"{region}/{what}", message, do)

@@ -1,8 +1,7 @@
 """
-Both sides at one moment: what the objects say, and what Proxmox and the tenants have. Values only.
+What the checks compare, as values: objects, Proxmox regions and tenant clusters at one moment.
 
-Checks are functions of a :class:`World`. A part that could not be read carries ``error`` instead of
-its contents, and nobody concludes anything from what is not there.
+A part that could not be read has an ``error`` instead of contents; checks skip it.
 """
 
 from collections.abc import Mapping
@@ -18,13 +17,13 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim, PoolSpec
 from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.model import GuestSeen, HostSeen
+from moxwell.pve.model import ObservedGuest, ObservedHost
 from moxwell.runtime.key import Key
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A volume on a storage; ``host`` is where it was seen."""
+class StoredVolume:
+    """A volume on a storage; ``host`` is where it was listed."""
 
     host: str
     storage: str
@@ -40,24 +39,24 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionWorld:
-    """A region as Proxmox tells it."""
+class ObservedRegion:
+    """A region as Proxmox reports it."""
 
     name: str
     error: str = ""
-    hosts: Mapping[str, HostSeen] = field(default_factory=dict)
-    guests: Mapping[int, GuestSeen] = field(default_factory=dict)
-    configs: Mapping[int, GuestConfig] = field(default_factory=dict)  # of guests that are ours
-    walls: Mapping[int, frozenset[str]] = field(default_factory=dict)  # security groups, by guest
-    security_groups: Mapping[str, str] = field(default_factory=dict)  # and their comments
+    hosts: Mapping[str, ObservedHost] = field(default_factory=dict)
+    guests: Mapping[int, ObservedGuest] = field(default_factory=dict)
+    configs: Mapping[int, GuestConfig] = field(default_factory=dict)  # of guests with our mark
+    applied_groups: Mapping[int, frozenset[str]] = field(default_factory=dict)  # by VMID
+    security_groups: Mapping[str, str] = field(default_factory=dict)  # name -> comment
     ha: tuple[HaResource, ...] = ()
     rules: tuple[HaRule, ...] = ()
-    images: tuple[Stored, ...] = ()
-    isos: tuple[Stored, ...] = ()
+    images: tuple[StoredVolume, ...] = ()
+    isos: tuple[StoredVolume, ...] = ()
     unlisted: tuple[str, ...] = ()  # storages that could not be listed
-    denied: Mapping[str, str] = field(default_factory=dict)  # what these credentials may not read
-    clocks: Mapping[str, float] = field(default_factory=dict)  # seconds ahead of ours, by host
-    certificates: Mapping[str, datetime] = field(default_factory=dict)  # until when, by host
+    denied: Mapping[str, str] = field(default_factory=dict)  # what the credentials may not read
+    clocks: Mapping[str, float] = field(default_factory=dict)  # seconds ahead of our clock, by host
+    certificates: Mapping[str, datetime] = field(default_factory=dict)  # expiry, by host
 
     @property
     def answers(self) -> bool:
@@ -65,7 +64,7 @@ class RegionWorld:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
+class ObservedNode:
     """A Kubernetes Node of a tenant."""
 
     name: str
@@ -74,35 +73,35 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class InsideWorld:
-    """A tenant cluster from the inside."""
+class ObservedTenant:
+    """The nodes, volumes and certificates of a tenant cluster."""
 
     error: str = ""
-    nodes: tuple[NodeSeen, ...] = ()
+    nodes: tuple[ObservedNode, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
-    certificates: Mapping[str, datetime] = field(default_factory=dict)  # until when, by name
+    certificates: Mapping[str, datetime] = field(default_factory=dict)  # expiry, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """Everything that was looked at."""
+class Observation:
+    """Everything that was read at one moment."""
 
     now: datetime
-    regions: Mapping[str, RegionWorld] = field(default_factory=dict)
-    inside: Mapping[Key, InsideWorld] = field(default_factory=dict)
+    regions: Mapping[str, ObservedRegion] = field(default_factory=dict)
+    tenant_clusters: Mapping[Key, ObservedTenant] = field(default_factory=dict)
     apps: tuple[Kubernetes, ...] = ()
     tenants: tuple[Tenant, ...] = ()
     clusters: tuple[Cluster, ...] = ()
-    grounds: tuple[ProxmoxCluster, ...] = ()
+    proxmox_clusters: tuple[ProxmoxCluster, ...] = ()
     groups: tuple[MachineDeployment, ...] = ()
-    owners: tuple[Machine, ...] = ()
+    capi_machines: tuple[Machine, ...] = ()
     machines: tuple[ProxmoxMachine, ...] = ()
     claims: tuple[IPAddressClaim, ...] = ()
     addresses: tuple[IPAddress, ...] = ()
     pools: Mapping[tuple[str, str, str], PoolSpec] = field(default_factory=dict)
 
-    def ground_of(self, machine: ProxmoxMachine) -> ProxmoxCluster | None:
-        """The ProxmoxCluster a machine stands on."""
+    def zone_settings_of(self, machine: ProxmoxMachine) -> ProxmoxCluster | None:
+        """The ProxmoxCluster of a machine."""
         name = cluster_of(machine)
         cluster = next(
             (c for c in self.clusters if (c.namespace, c.name) == (machine.namespace, name)), None
@@ -110,7 +109,12 @@ class World:
         ref = cluster.spec.infrastructure_ref if cluster else None
         wanted = ref.name if ref else name
         return next(
-            (g for g in self.grounds if (g.namespace, g.name) == (machine.namespace, wanted)), None
+            (
+                g
+                for g in self.proxmox_clusters
+                if (g.namespace, g.name) == (machine.namespace, wanted)
+            ),
+            None,
         )
 
 
@@ -119,11 +123,11 @@ def cluster_of(machine: ProxmoxMachine) -> str:
     return machine.metadata.labels.get("cluster.x-k8s.io/cluster-name", "")
 
 
-def named(machine: ProxmoxMachine) -> str:
-    """A machine as sentences call it."""
+def describe(machine: ProxmoxMachine) -> str:
+    """A machine as messages name it."""
     return f"machine {machine.namespace}/{machine.name}"
 
 
-def is_settled(machine: ProxmoxMachine) -> bool:
-    """It has been made and is not on its way out: what it says can be held against Proxmox."""
+def is_provisioned(machine: ProxmoxMachine) -> bool:
+    """Whether a machine is provisioned and not being deleted, so that its guest must match."""
     return bool(machine.spec.provider_id) and not machine.deleting

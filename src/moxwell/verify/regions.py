@@ -1,4 +1,4 @@
-"""One region looked at closely: its lists, the configurations of our guests, its clocks."""
+"""Reads one Proxmox region: its lists, the configurations of our guests, clocks, certificates."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,125 +11,136 @@ from moxwell.clock import Clock
 from moxwell.errors import MoxwellError
 from moxwell.pve import errors
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.model import GuestSeen, StorageSeen
+from moxwell.pve.model import ObservedGuest, ObservedStorage
 from moxwell.pve.regions import Region
-from moxwell.verify.model import RegionWorld, Stored
+from moxwell.verify.model import ObservedRegion, StoredVolume
 
-AT_A_TIME = 8
+CONCURRENT_READS = 8
 T = TypeVar("T")
 
 
-async def look_at(region: Region, machines: Iterable[ProxmoxMachine], clock: Clock) -> RegionWorld:
-    """Everything the checks ask of a region; an answer of its own if it does not answer."""
+async def observe_region(
+    region: Region, machines: Iterable[ProxmoxMachine], clock: Clock
+) -> ObservedRegion:
+    """Read what the checks need of a region; one with ``error`` if it does not answer."""
     await region.inventory.refresh()
     health = region.inventory.health
     if not health.reachable:
-        return RegionWorld(region.name, error=health.error or "no answer")
+        return ObservedRegion(region.name, error=health.error or "no answer")
     try:
-        return await _look(region, tuple(machines), clock)
+        return await _observe(region, tuple(machines), clock)
     except MoxwellError as error:
-        return RegionWorld(region.name, error=str(error))
+        return ObservedRegion(region.name, error=str(error))
 
 
-async def _look(region: Region, machines: tuple[ProxmoxMachine, ...], clock: Clock) -> RegionWorld:
-    view, pve = region.inventory.view, region.pve
-    claimed = {m.spec.virtual_machine_id for m in machines}
-    walled = {m.spec.virtual_machine_id for m in machines if m.spec.firewall_groups}
-    guests = [g for g in view.guests.values() if g.kind == "qemu" and not g.template]
-    near = [g for g in guests if (g.owner_keys or g.vmid in claimed) and _online(region, g)]
-    configs = await _each(near, lambda g: _config(region, g))
-    fresh = await _each(near, lambda g: _fresh(region, g))
-    walls = await _each([g for g in near if g.vmid in walled], lambda g: _walls(region, g))
+async def _observe(
+    region: Region, machines: tuple[ProxmoxMachine, ...], clock: Clock
+) -> ObservedRegion:
+    view, pve, optional = region.inventory.view, region.reader, _OptionalReads()
+    guests = _our_guests(region, machines)
     images, isos, unlisted = await _volumes(region)
     hosts = [h.name for h in view.hosts.values() if h.online]
-    allowed = _Allowed()
-    clocks = await _each_host(
-        hosts, lambda h: allowed.ask("clocks", _ahead(region, h, clock), None)
-    )
-    ends = await _each_host(
-        hosts, lambda h: allowed.ask("certificates", _certificate(region, h), None)
-    )
-    groups = await allowed.ask("firewall groups", pve.firewall.groups(), ())
-    entries = await allowed.ask("HA entries", pve.ha.resources(), ())
-    rules = await allowed.ask("HA entries", _or_none(pve.ha.rules()), ())
-    return RegionWorld(
+    groups = await optional.read("firewall groups", pve.firewall.groups()) or ()
+    rules = await optional.read("HA entries", _or_none(pve.ha.rules()))
+    current = await _each(guests, lambda g: _current(region, g))
+    return ObservedRegion(
         region.name,
         hosts=view.hosts,
-        guests={**view.guests, **{g.vmid: g for g in fresh}},
-        configs={g.vmid: c for g, c in zip(near, configs, strict=True) if c is not None},
-        walls={
-            g.vmid: w
-            for g, w in zip([g for g in near if g.vmid in walled], walls, strict=True)
-            if w is not None
-        },
+        guests={**view.guests, **{g.vmid: g for g in current.values()}},
+        configs=await _each(guests, lambda g: _config(region, g)),
+        applied_groups=await _each(
+            _with_firewall(guests, machines), lambda g: _applied_groups(region, g)
+        ),
         security_groups={g.group: g.comment for g in groups},
-        ha=entries,
+        ha=await optional.read("HA entries", pve.ha.resources()) or (),
         rules=rules or (),
         images=images,
         isos=isos,
         unlisted=unlisted,
-        denied=allowed.denied,
-        clocks={h: s for h, s in clocks.items() if s is not None},
-        certificates={h: at for h, at in ends.items() if at is not None},
+        clocks=await _each_host(
+            hosts, lambda h: optional.read("clocks", _seconds_ahead(region, h, clock))
+        ),
+        certificates=await _each_host(
+            hosts, lambda h: optional.read("certificates", _certificate(region, h))
+        ),
+        denied=optional.denied,
     )
 
 
-class _Allowed:
-    """Asks, and remembers what these credentials may not read: the rest is still looked at."""
+def _our_guests(region: Region, machines: Iterable[ProxmoxMachine]) -> list[ObservedGuest]:
+    """VMs on hosts that are online with an owner mark or a VMID that a machine claims."""
+    claimed = {m.spec.virtual_machine_id for m in machines}
+    return [
+        g
+        for g in region.inventory.view.guests.values()
+        if g.kind == "qemu" and not g.template
+        if (g.owner_keys or g.vmid in claimed) and _online(region, g)
+    ]
+
+
+def _with_firewall(
+    guests: Iterable[ObservedGuest], machines: Iterable[ProxmoxMachine]
+) -> list[ObservedGuest]:
+    wanted = {m.spec.virtual_machine_id for m in machines if m.spec.firewall_groups}
+    return [g for g in guests if g.vmid in wanted]
+
+
+class _OptionalReads:
+    """Reads, and records what the credentials may not read instead of failing."""
 
     def __init__(self) -> None:
         self.denied: dict[str, str] = {}
 
-    async def ask(self, what: str, asked: Awaitable[T], otherwise: T) -> T:
+    async def read(self, what: str, result: Awaitable[T]) -> T | None:
         try:
-            return await asked
-        except errors.Forbidden as error:
+            return await result
+        except errors.PermissionDenied as error:
             self.denied[what] = str(error)
-            return otherwise
+            return None
 
 
-def _online(region: Region, guest: GuestSeen) -> bool:
+def _online(region: Region, guest: ObservedGuest) -> bool:
     host = region.inventory.hosts.get(guest.host)
     return host is not None and host.online
 
 
-async def _or_none(asked: Awaitable[T]) -> T | None:
-    """An answer, or None where this Proxmox cannot, or no longer has what was asked about."""
+async def _or_none(result: Awaitable[T]) -> T | None:
+    """The result, or None if this version lacks the endpoint or the guest or host is away."""
     try:
-        return await asked
-    except (errors.CannotHere, errors.GuestMissing, errors.HostUnreachable):
+        return await result
+    except (errors.NotSupported, errors.GuestMissing, errors.HostUnreachable):
         return None
 
 
-async def _config(region: Region, guest: GuestSeen) -> GuestConfig | None:
-    return await _or_none(region.pve.qemu.config(guest.host, guest.vmid))
+async def _config(region: Region, guest: ObservedGuest) -> GuestConfig | None:
+    return await _or_none(region.reader.qemu.config(guest.host, guest.vmid))
 
 
-async def _fresh(region: Region, guest: GuestSeen) -> GuestSeen:
-    """The guest as its host tells it now; the list may be ten seconds old."""
-    said = await _or_none(region.pve.qemu.status(guest.host, guest.vmid))
-    return replace(guest, status=said.status) if said is not None and said.status else guest
+async def _current(region: Region, guest: ObservedGuest) -> ObservedGuest:
+    """The guest with its current status; the inventory may be ten seconds old."""
+    found = await _or_none(region.reader.qemu.status(guest.host, guest.vmid))
+    return replace(guest, status=found.status) if found is not None and found.status else guest
 
 
-async def _walls(region: Region, guest: GuestSeen) -> frozenset[str] | None:
-    rules = await _or_none(region.pve.firewall.rules(guest.host, guest.vmid))
+async def _applied_groups(region: Region, guest: ObservedGuest) -> frozenset[str] | None:
+    rules = await _or_none(region.reader.firewall.rules(guest.host, guest.vmid))
     if rules is None:
         return None
     return frozenset(r.action for r in rules if r.type == "group" and r.enable)
 
 
-async def _ahead(region: Region, host: str, clock: Clock) -> float | None:
+async def _seconds_ahead(region: Region, host: str, clock: Clock) -> float | None:
     before = clock.now().timestamp()
-    said = await _or_none(region.pve.nodes.time(host))
+    found = await _or_none(region.reader.nodes.time(host))
     after = clock.now().timestamp()
-    if said is None:
+    if found is None:
         return None
     middle = (before + after) / 2
-    return 0.0 if before - 1 <= said.time <= after + 1 else said.time - middle
+    return 0.0 if before - 1 <= found.time <= after + 1 else found.time - middle
 
 
 async def _certificate(region: Region, host: str) -> datetime | None:
-    rows = await _or_none(region.pve.nodes.certificates(host))
+    rows = await _or_none(region.reader.nodes.certificates(host))
     served = [r for r in rows or () if r.filename in ("pveproxy-ssl.pem", "pve-ssl.pem")]
     first = min(served, key=lambda r: r.filename != "pveproxy-ssl.pem", default=None)
     return datetime.fromtimestamp(first.notafter, UTC) if first and first.notafter else None
@@ -137,28 +148,28 @@ async def _certificate(region: Region, host: str) -> datetime | None:
 
 async def _volumes(
     region: Region,
-) -> tuple[tuple[Stored, ...], tuple[Stored, ...], tuple[str, ...]]:
-    """Disks and ISOs of every storage, shared ones once; and the storages that did not answer."""
-    images: list[Stored] = []
-    isos: list[Stored] = []
+) -> tuple[tuple[StoredVolume, ...], tuple[StoredVolume, ...], tuple[str, ...]]:
+    """Disks and ISOs of every storage, shared ones once, and the storages without an answer."""
+    images: list[StoredVolume] = []
+    isos: list[StoredVolume] = []
     unlisted: list[str] = []
-    for store in _shelves(region):
+    for store in _storages(region):
         for content, into in (("images", images), ("iso", isos)):
             if content not in store.content:
                 continue
             try:
-                rows = await region.pve.storage.content(store.host, store.name, content=content)
+                rows = await region.reader.storage.content(store.host, store.name, content=content)
             except MoxwellError:
                 unlisted.append(f"{store.host}/{store.name}")
                 continue
             into += [
-                Stored(store.host, store.name, v.volid, v.vmid or 0, store.shared, v.size)
+                StoredVolume(store.host, store.name, v.volid, v.vmid or 0, store.shared, v.size)
                 for v in rows
             ]
     return tuple(images), tuple(isos), tuple(dict.fromkeys(unlisted))
 
 
-def _shelves(region: Region) -> list[StorageSeen]:
+def _storages(region: Region) -> list[ObservedStorage]:
     seen: set[str] = set()
     found = []
     for (host, name), store in sorted(region.inventory.storages.items()):
@@ -170,18 +181,24 @@ def _shelves(region: Region) -> list[StorageSeen]:
     return found
 
 
-async def _each(guests: list[GuestSeen], ask: Callable[[GuestSeen], Awaitable[T]]) -> list[T]:
-    """Ask about every guest, a few at a time."""
-    gate = asyncio.Semaphore(AT_A_TIME)
+async def _each(
+    guests: Iterable[ObservedGuest], read: Callable[[ObservedGuest], Awaitable[T | None]]
+) -> dict[int, T]:
+    """Read something of every guest, a few at a time; by VMID, without those that had none."""
+    limit = asyncio.Semaphore(CONCURRENT_READS)
 
-    async def one(guest: GuestSeen) -> T:
-        async with gate:
-            return await ask(guest)
+    async def one(guest: ObservedGuest) -> T | None:
+        async with limit:
+            return await read(guest)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(g)) for g in guests]
-    return [t.result() for t in tasks]
+        tasks = {g.vmid: group.create_task(one(g)) for g in guests}
+    found = {vmid: task.result() for vmid, task in tasks.items()}
+    return {vmid: value for vmid, value in found.items() if value is not None}
 
 
-async def _each_host(hosts: list[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
-    return {host: await ask(host) for host in hosts}
+async def _each_host(
+    hosts: Iterable[str], read: Callable[[str], Awaitable[T | None]]
+) -> dict[str, T]:
+    found = {host: await read(host) for host in hosts}
+    return {host: value for host, value in found.items() if value is not None}

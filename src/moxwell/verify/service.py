@@ -1,4 +1,4 @@
-"""``verify`` asked of a daemon: it has the regions and the ways into tenants already."""
+"""The daemon's action that runs the checks with its own clients."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -6,21 +6,21 @@ from typing import Any
 from moxwell import verify as checks
 from moxwell.clock import Clock
 from moxwell.kube.client import Kube
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.transport import KubeTransport
 from moxwell.pve.regions import Regions
-from moxwell.verify.collector import Gatherer
+from moxwell.verify.collector import ObservationCollector
 
 
-def verifying(
+def verify_action(
     kube: Kube, regions: Regions, clock: Clock
 ) -> Callable[[Mapping[str, Any]], Awaitable[Any]]:
-    """The action of that name."""
+    """The action ``verify``."""
 
     async def action(query: Mapping[str, Any]) -> Any:
-        gatherer = Gatherer(kube, regions, clock, HttpTransport)
+        collector = ObservationCollector(kube, regions, clock, KubeTransport)
         try:
-            return await checks.report(gatherer.look, clock)
+            return await checks.report(collector.observe, clock)
         finally:
-            await gatherer.close()
+            await collector.close()
 
     return action

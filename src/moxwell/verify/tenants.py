@@ -1,8 +1,8 @@
 """
-Tenants from the inside against machines and storages: nodes and volumes. Pure.
+Compares nodes with machines and PersistentVolumes with disks. Pure.
 
-A PersistentVolume whose disk is gone is lost data and said first; a disk without a
-PersistentVolume costs room only, and may be one whose claim was deleted with ``Retain``.
+A PersistentVolume without its disk is lost data. A disk without a PersistentVolume only uses space
+and may have been retained by its reclaim policy.
 """
 
 import re
@@ -11,134 +11,147 @@ from collections.abc import Iterator
 
 from moxwell.api.core.storage import PersistentVolume
 from moxwell.csi import ids
-from moxwell.pve.ownership import SHELL_TAG
+from moxwell.pve.ownership import is_helper_vm
 from moxwell.runtime.key import Key
 from moxwell.verify.findings import Finding, remark, unknown, wrong
-from moxwell.verify.model import InsideWorld, RegionWorld, Stored, World
+from moxwell.verify.model import Observation, ObservedRegion, ObservedTenant, StoredVolume
 
 DRIVERS = ("csi.moxwell.dev", "csi.proxmox.sinextra.dev")
 _VOLUME = re.compile(r"(?:^|/)(?:vm|pm)-.*pvc-")
 
 
-def reached(world: World) -> Iterator[Finding]:
-    """Tenants and regions that did not answer: nothing is promised of them."""
-    for region in world.regions.values():
+def reachable(observation: Observation) -> Iterator[Finding]:
+    """Regions, storages and tenant clusters that did not answer."""
+    for region in observation.regions.values():
         if not region.answers:
-            said = f"region {region.name} does not answer: {region.error}"
+            message = f"region {region.name} does not answer: {region.error}"
             do = "check its address, the network and the token; then verify again"
-            yield unknown("RegionSilent", region.name, said, do)
+            yield unknown("RegionUnreachable", region.name, message, do)
         for storage in region.unlisted:
-            said = f"storage {storage} in {region.name} could not be listed"
+            message = f"storage {storage} in {region.name} could not be listed"
             do = "check that the storage is online and the token may audit it"
-            yield unknown("StorageSilent", f"{region.name}/{storage}", said, do)
-    for key, tenant in world.inside.items():
+            yield unknown("StorageUnreachable", f"{region.name}/{storage}", message, do)
+    for key, tenant in observation.tenant_clusters.items():
         if tenant.error:
-            said = f"cluster {key} does not answer: {tenant.error}"
+            message = f"cluster {key} does not answer: {tenant.error}"
             do = f"moxwell explain cluster {key.name} --namespace {key.namespace}"
-            yield unknown("ClusterSilent", f"cluster {key}", said, do)
+            yield unknown("ClusterUnreachable", f"cluster {key}", message, do)
 
 
-def nodes(world: World) -> Iterator[Finding]:
-    """Every machine that has joined is a node of its cluster, and every node is a machine."""
-    for key, tenant in world.inside.items():
+def nodes(observation: Observation) -> Iterator[Finding]:
+    """Every joined machine has its node, and every node its machine."""
+    for key, tenant in observation.tenant_clusters.items():
         if tenant.error:
             continue
-        mine = [
+        own = [
             m
-            for m in world.owners
+            for m in observation.capi_machines
             if (m.namespace, m.spec.cluster_name) == (key.namespace, key.name)
         ]
-        there = {n.name: n for n in tenant.nodes}
-        ids_wanted = {m.spec.provider_id: m for m in mine if m.spec.provider_id}
-        for machine in mine:
+        nodes_by_name = {n.name: n for n in tenant.nodes}
+        ids_wanted = {m.spec.provider_id: m for m in own if m.spec.provider_id}
+        for machine in own:
             ref, about = machine.status.node_ref, f"machine {machine.namespace}/{machine.name}"
             if machine.deleting or ref is None:
                 continue
-            node = there.get(ref.name)
+            node = nodes_by_name.get(ref.name)
             if node is None:
-                said = f"{about} joined {key} as {ref.name}, and there is no such node"
+                message = f"{about} joined {key} as {ref.name}, but that node does not exist"
                 yield wrong(
-                    "NodeMissing", about, said, "delete the Machine: its group makes another"
+                    "NodeMissing", about, message, "delete the Machine: its MachineSet replaces it"
                 )
             elif node.provider_id and node.provider_id != machine.spec.provider_id:
-                own = machine.spec.provider_id
-                said = f"node {ref.name} of {key} is {node.provider_id}, its machine {own}"
+                expected = machine.spec.provider_id
+                message = (
+                    f"node {ref.name} of {key} has the provider ID {node.provider_id}, "
+                    f"its machine {expected}"
+                )
                 yield wrong(
-                    "NodeMistaken", about, said, "delete the Node; the kubelet makes it anew"
+                    "ProviderIDDiffers",
+                    about,
+                    message,
+                    "delete the Node; the kubelet creates it again",
                 )
             elif not node.ready:
-                said = f"node {ref.name} of {key} is not ready"
+                message = f"node {ref.name} of {key} is not ready"
                 yield remark(
                     "NodeNotReady",
                     f"node {key}/{ref.name}",
-                    said,
+                    message,
                     f"kubectl describe node {ref.name}",
                 )
-        yield from _strangers(key, tenant, set(ids_wanted))
+        yield from _without_machine(key, tenant, set(ids_wanted))
 
 
-def _strangers(key: Key, tenant: InsideWorld, wanted: set[str]) -> Iterator[Finding]:
+def _without_machine(key: Key, tenant: ObservedTenant, wanted: set[str]) -> Iterator[Finding]:
     holders: dict[str, list[str]] = defaultdict(list)
     for node in tenant.nodes:
         if node.provider_id:
             holders[node.provider_id].append(node.name)
         if node.provider_id.startswith("proxmox://") and node.provider_id not in wanted:
-            said = f"node {node.name} of {key} is {node.provider_id}, which no machine has"
-            do = f"kubectl delete node {node.name}, unless it joined by hand"
-            yield wrong("NodeWithoutMachine", f"node {key}/{node.name}", said, do)
+            message = (
+                f"node {node.name} of {key} has the provider ID {node.provider_id}, "
+                "which no machine has"
+            )
+            do = f"kubectl delete node {node.name}, unless it was joined manually"
+            yield wrong("NodeWithoutMachine", f"node {key}/{node.name}", message, do)
     for provider, names in sorted(holders.items()):
         if len(names) > 1:
-            said = f"nodes {', '.join(names)} of {key} are all {provider}"
+            message = f"nodes {', '.join(names)} of {key} have the same provider ID {provider}"
             do = "delete the ones that are not Ready"
-            yield wrong("NodeDoubled", f"cluster {key}", said, do)
+            yield wrong("DuplicateNode", f"cluster {key}", message, do)
 
 
-def volumes(world: World) -> Iterator[Finding]:
-    """Every PersistentVolume of ours has its disk, and every such disk its PersistentVolume."""
-    named: set[tuple[str, str]] = set()
-    for key, tenant in world.inside.items():
+def volumes(observation: Observation) -> Iterator[Finding]:
+    """Every PersistentVolume has its disk, and every such disk its PersistentVolume."""
+    known_disks: set[tuple[str, str]] = set()
+    for key, tenant in observation.tenant_clusters.items():
         for volume in tenant.volumes:
             wanted = _disk_of(volume)
-            region = world.regions.get(wanted.region) if wanted else None
+            region = observation.regions.get(wanted.region) if wanted else None
             if wanted is None or region is None:
                 continue
-            named.add((region.name, wanted.volid))
-            if region.answers and wanted.storage not in _blind(region) and not _has(region, wanted):
+            known_disks.add((region.name, wanted.volid))
+            if (
+                region.answers
+                and wanted.storage not in _unlisted_storages(region)
+                and not _has_disk(region, wanted)
+            ):
                 yield wrong(
                     "VolumeMissing",
                     f"volume {key}/{volume.name}",
-                    f"PersistentVolume {volume.name} of {key} is {wanted}, and that disk is gone",
+                    f"disk {wanted} of PersistentVolume {volume.name} of {key} does not exist",
                     "restore the disk under that name from a backup, or delete the volume",
                 )
-    if any(t.error for t in world.inside.values()):
-        return  # whose a disk is cannot be told while somebody does not answer
-    for region in world.regions.values():
-        carried = _carried(region)
+    if any(t.error for t in observation.tenant_clusters.values()):
+        return  # the owner of a disk may be in a cluster that does not answer
+    for region in observation.regions.values():
+        helper_disks = _helper_disks(region)
         for image in region.images:
-            known = (region.name, image.volid) in named or image.volid in carried
+            known = (region.name, image.volid) in known_disks or image.volid in helper_disks
             if _VOLUME.search(image.name) and not known:
-                yield _left(region, image)
+                yield _orphaned(region, image)
 
 
-def _carried(region: RegionWorld) -> set[str]:
-    """Disks that a carrier names: kept for their snapshots, or a volume's that was cloned."""
+def _helper_disks(region: ObservedRegion) -> set[str]:
+    """Disks attached to helper VMs: retained for snapshots, or sources of clones."""
     return {
         text.partition(",")[0]
         for config in region.configs.values()
-        if SHELL_TAG in config.tags
+        if is_helper_vm(config.tags)
         for text in config.disks.values()
     }
 
 
-def _left(region: RegionWorld, image: Stored) -> Finding:
+def _orphaned(region: ObservedRegion, image: StoredVolume) -> Finding:
     snapshot = ids.source_hash(image.name) is not None
     what = "snapshot" if snapshot else "volume"
     return remark(
-        "VolumeLeft",
+        "OrphanedVolume",
         f"{region.name}/{image.volid}",
         f"{what} {image.volid} on {image.host} of {region.name} belongs to no PersistentVolume "
         "of the clusters seen here",
-        f"another cluster's, or kept by reclaimPolicy Retain; else pvesm free {image.volid}",
+        f"it may belong to another cluster or be retained; else pvesm free {image.volid}",
     )
 
 
@@ -149,11 +162,11 @@ def _disk_of(volume: PersistentVolume) -> ids.VolumeId | None:
     return ids.find_volume(source.volume_handle)
 
 
-def _blind(region: RegionWorld) -> set[str]:
+def _unlisted_storages(region: ObservedRegion) -> set[str]:
     return {name.partition("/")[2] or name for name in region.unlisted}
 
 
-def _has(region: RegionWorld, wanted: ids.VolumeId) -> bool:
+def _has_disk(region: ObservedRegion, wanted: ids.VolumeId) -> bool:
     return any(
         image.volid == wanted.volid and (image.shared or wanted.host in ("", image.host))
         for image in region.images

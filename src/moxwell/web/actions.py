@@ -19,7 +19,7 @@ from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.pve import preflight
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
-from moxwell.verify.service import verifying
+from moxwell.verify.service import verify_action
 
 Query = Mapping[str, Any]
 Action = Callable[[Query], Awaitable[Any]]
@@ -52,7 +52,7 @@ def make(
         rows = [row for region in regions.values() for row in await _health(region)]
         return {"rows": rows + _orphans(infra.collector.guests)}
 
-    verify = verifying(kube, regions, SystemClock())
+    verify = verify_action(kube, regions, SystemClock())
     return {
         "yaml": as_yaml,
         "explain": explain,

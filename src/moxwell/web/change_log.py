@@ -1,9 +1,8 @@
 """
-Records by key, their changes numbered, and a bounded past.
+Keeps records by key with a bounded, numbered log of their changes, in memory.
 
-``put`` takes the whole new picture and keeps only what differs: one :class:`Change` with the keys
-that are new or different and those that are gone. Readers follow by number; one that has fallen out
-of the past gets the whole picture instead. The past is in memory and says since when it reaches.
+Readers follow by number. A reader that asks for a change that is no longer in the log gets a
+snapshot instead.
 """
 
 import asyncio
@@ -17,80 +16,80 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What became different at one moment."""
+class RecordChange:
+    """The records that changed and the keys that were removed at one moment."""
 
     number: int
     at: datetime
     put: Mapping[str, Record] = field(default_factory=dict)
-    gone: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """Everything at one moment."""
+class Snapshot:
+    """All records at one moment."""
 
     number: int
     at: datetime
     records: Mapping[str, Record]
 
 
-class Ring:
-    """The current picture and the last ``capacity`` changes that led to it."""
+class ChangeLog:
+    """The current records and the last ``capacity`` changes."""
 
     def __init__(self, now: datetime, *, capacity: int = 3600) -> None:
-        self._base = Picture(0, now, {})
-        self._now = Picture(0, now, {})
-        self._past: deque[Change] = deque()
+        self._base = Snapshot(0, now, {})
+        self._now = Snapshot(0, now, {})
+        self._changes: deque[RecordChange] = deque()
         self._capacity = capacity
         self._changed = asyncio.Event()
 
     @property
     def since(self) -> datetime:
-        """How far back the past reaches."""
+        """When the log begins."""
         return self._base.at
 
     @property
-    def picture(self) -> Picture:
-        """Everything as it is now."""
+    def snapshot(self) -> Snapshot:
+        """The current records."""
         return self._now
 
-    def put(self, records: Mapping[str, Record], *, at: datetime) -> Change | None:
-        """Replace the picture; returns what differs, or None."""
+    def put(self, records: Mapping[str, Record], *, at: datetime) -> RecordChange | None:
+        """Replace all records; returns what changed, or None."""
         old = self._now.records
-        fresh = {key: record for key, record in records.items() if old.get(key) != record}
-        gone = tuple(sorted(old.keys() - records.keys()))
-        if not fresh and not gone:
+        changed = {key: record for key, record in records.items() if old.get(key) != record}
+        removed = tuple(sorted(old.keys() - records.keys()))
+        if not changed and not removed:
             return None
-        change = Change(self._now.number + 1, at, fresh, gone)
-        self._now = Picture(change.number, at, dict(records))
-        self._remember(change)
+        change = RecordChange(self._now.number + 1, at, changed, removed)
+        self._now = Snapshot(change.number, at, dict(records))
+        self._append(change)
         self._changed.set()
         self._changed = asyncio.Event()
         return change
 
-    def _remember(self, change: Change) -> None:
-        self._past.append(change)
-        while len(self._past) > self._capacity:
-            self._base = _apply(self._base, self._past.popleft())
+    def _append(self, change: RecordChange) -> None:
+        self._changes.append(change)
+        while len(self._changes) > self._capacity:
+            self._base = _apply(self._base, self._changes.popleft())
 
-    def picture_at(self, at: datetime) -> Picture:
-        """Everything as it was at ``at``, or as far back as the past reaches."""
-        picture = self._base
-        for change in self._past:
+    def snapshot_at(self, at: datetime) -> Snapshot:
+        """The records at ``at``, or at the beginning of the log."""
+        snapshot = self._base
+        for change in self._changes:
             if change.at > at:
                 break
-            picture = _apply(picture, change)
-        return picture
+            snapshot = _apply(snapshot, change)
+        return snapshot
 
-    def changes_after(self, number: int) -> tuple[Change, ...] | None:
-        """The changes after ``number``; None if the past does not reach back to it."""
+    def changes_after(self, number: int) -> tuple[RecordChange, ...] | None:
+        """The changes after ``number``; None if the log does not contain all of them."""
         if number > self._now.number or number < self._base.number:
             return None
-        return tuple(change for change in self._past if change.number > number)
+        return tuple(change for change in self._changes if change.number > number)
 
-    async def follow(self, number: int) -> AsyncIterator[Change | Picture]:
-        """Changes after ``number`` as they come; a whole picture where some are lost."""
+    async def follow(self, number: int) -> AsyncIterator[RecordChange | Snapshot]:
+        """Yield changes after ``number`` as they happen; a snapshot if some are lost."""
         while True:
             waiting = self._changed
             missed = self.changes_after(number)
@@ -104,8 +103,8 @@ class Ring:
                 await waiting.wait()
 
 
-def _apply(picture: Picture, change: Change) -> Picture:
-    records = {**picture.records, **change.put}
-    for key in change.gone:
+def _apply(snapshot: Snapshot, change: RecordChange) -> Snapshot:
+    records = {**snapshot.records, **change.put}
+    for key in change.removed:
         records.pop(key, None)
-    return Picture(change.number, change.at, records)
+    return Snapshot(change.number, change.at, records)

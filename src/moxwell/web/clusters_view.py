@@ -1,48 +1,55 @@
-"""Records of clusters, machines, moves and what waits: the pages behind the map. Pure."""
+"""Records of clusters, machines, moves and waiting machines. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moxwell.web.history import Journal
+from moxwell.web.history import EventHistory
 from moxwell.web.layout import shape
-from moxwell.web.model import Cluster, Condition, Estate, Machine, Place, Volume
-from moxwell.web.phrasing import Words, short_name
+from moxwell.web.model import (
+    ClusterView,
+    ConditionView,
+    InfrastructureOverview,
+    MachineView,
+    PlacementView,
+    VolumeView,
+)
+from moxwell.web.phrasing import MachineText, short_name
 
 Record = dict[str, Any]
 HUES, PATTERNS = 3, 4
-_LOOKS = {
-    "Claim": "VMID and place claimed before anything was made",
+_STAGE_TEXT = {
+    "Claim": "VMID and host claimed",
     "Clone": "Template {template} to {vmid}",
     "Configure": "{cpus} vCPU, {memory} GiB, address {address}",
-    "Boot": "Started; waits for the guest to report",
+    "Boot": "Started, waiting for the guest agent",
     "Join": "Node {name} with its provider ID",
 }
 
 
 def cluster_records(
-    estate: Estate, words: Mapping[str, Words], journal: Journal
+    overview: InfrastructureOverview, texts: Mapping[str, MachineText], history: EventHistory
 ) -> Iterable[tuple[str, Record]]:
-    """A record for each cluster; hue and pattern by the order of names, for life."""
-    ordered = sorted(estate.clusters, key=lambda c: (c.namespace, c.name))
+    """A record for each cluster; hue and pattern follow the order of names."""
+    ordered = sorted(overview.clusters, key=lambda c: (c.namespace, c.name))
     for number, cluster in enumerate(ordered):
         key = f"{cluster.namespace}/{cluster.name}"
-        own = [m for m in estate.machines if f"{m.namespace}/{m.cluster}" == key]
-        since = {"rollout_since": journal.rollout_since(key)}
-        yield f"cluster/{key}", {**_cluster(number, cluster, own, words, estate), **since}
+        own = [m for m in overview.machines if f"{m.namespace}/{m.cluster}" == key]
+        since = {"rollout_since": history.rollout_since(key)}
+        yield f"cluster/{key}", {**_cluster(number, cluster, own, texts, overview), **since}
 
 
 def _cluster(
     number: int,
-    cluster: Cluster,
-    machines: Sequence[Machine],
-    words: Mapping[str, Words],
-    estate: Estate,
+    cluster: ClusterView,
+    machines: Sequence[MachineView],
+    texts: Mapping[str, MachineText],
+    overview: InfrastructureOverview,
 ) -> Record:
-    states = {f"{m.namespace}/{m.name}": words[f"{m.namespace}/{m.name}"].state for m in machines}
+    states = {f"{m.namespace}/{m.name}": texts[f"{m.namespace}/{m.name}"].state for m in machines}
     unknown = sum(s == "unknown" for s in states.values())
     regions = sorted({m.region for m in machines if m.region})
     hosts = {(m.region, m.host) for m in machines if m.host}
-    want, ready = sum(g.want for g in cluster.groups), sum(bool(m.node_ready) for m in machines)
+    want, ready = sum(g.replicas for g in cluster.groups), sum(bool(m.node_ready) for m in machines)
     state, headline = _state(cluster, machines, states)
     versions = sorted({m.version for m in machines if m.version})
     return {
@@ -65,71 +72,71 @@ def _cluster(
         "control_plane": cluster.control_plane or "hosted, starting",
         "control_plane_says": cluster.version,
         "nodes_say": ", ".join(f"{sum(m.version == v for m in machines)} on {v}" for v in versions),
-        "spans_say": f"{len(hosts)} of {len(estate.hosts)} hosts",
+        "spans_say": f"{len(hosts)} of {len(overview.hosts)} hosts",
         "addresses": cluster.addresses,
-        "addresses_say": cluster.addresses_say,
-        **_volumes(estate, f"{cluster.namespace}/{cluster.name}"),
+        "addresses_say": cluster.address_pools,
+        **_volumes(overview, f"{cluster.namespace}/{cluster.name}"),
         "groups": [_group(g, machines) for g in cluster.groups],
-        "holds": _holds(machines, words),
+        "holds": _blocker(machines, texts),
         "verdict": _verdict(machines),
     }
 
 
-def _volumes(estate: Estate, key: str) -> Record:
-    own = [v for v in estate.volumes if v.cluster == key]
+def _volumes(overview: InfrastructureOverview, key: str) -> Record:
+    own = [v for v in overview.volumes if v.cluster == key]
     if not own:
         return {"volumes": "", "volumes_say": ""}
     attached = sum(bool(v.guest) for v in own)
-    said = [f"{sum(v.size_mib for v in own) / 1024:.0f} GiB"]
+    parts = [f"{sum(v.size_mib for v in own) / 1024:.0f} GiB"]
     waits = sum(v.state == "waiting" for v in own)
-    said += [f"{len(own) - attached - waits} not attached"] if len(own) > attached + waits else []
-    said += [f"{waits} asked for"] if waits else []
-    return {"volumes": f"{attached} attached", "volumes_say": "; ".join(said)}
+    parts += [f"{len(own) - attached - waits} not attached"] if len(own) > attached + waits else []
+    parts += [f"{waits} requested"] if waits else []
+    return {"volumes": f"{attached} attached", "volumes_say": "; ".join(parts)}
 
 
 def _state(
-    cluster: Cluster, machines: Sequence[Machine], states: Mapping[str, str]
+    cluster: ClusterView, machines: Sequence[MachineView], states: Mapping[str, str]
 ) -> tuple[str, str]:
     if cluster.deleting:
-        return "leaving", f"Leaving, {len(machines)} machines left"
+        return "deleting", f"Deleting, {len(machines)} machines"
     if any(m.outdated for m in machines):
         target = cluster.target or cluster.version
-        return "moving", f"Rolling to {target}"
+        return "moving", f"Rolling out {target}"
     if not cluster.ready:
         busy = sum(s != "ready" for s in states.values())
-        return ("made", cluster.says or f"{busy} machines under way")
+        return ("creating", cluster.message or f"{busy} machines in progress")
     return "ready", ""
 
 
-def _group(group: Any, machines: Sequence[Machine]) -> Record:
+def _group(group: Any, machines: Sequence[MachineView]) -> Record:
     old = sum(m.outdated for m in machines if m.group == group.name)
     then = "Done"
     if old:
-        then = f"{old} to roll, {group.surge} at a time"
-    elif group.ready < group.want:
-        then = f"{group.want - group.ready} to come"
+        then = f"{old} to replace, {group.surge} at a time"
+    elif group.ready < group.replicas:
+        then = f"{group.replicas - group.ready} to create"
     return {
         "name": group.name,
         "cpus": group.cpus,
         "memory_mib": group.memory_mib,
         "ready": group.ready,
-        "want": group.want,
+        "want": group.replicas,
         "updated": group.updated,
         "then": then,
     }
 
 
-def _holds(machines: Sequence[Machine], words: Mapping[str, Words]) -> str | None:
+def _blocker(machines: Sequence[MachineView], texts: Mapping[str, MachineText]) -> str | None:
     if not any(m.outdated for m in machines):
         return None
     for machine in machines:
-        said = words[f"{machine.namespace}/{machine.name}"]
-        if said.state in {"waiting", "unknown", "trouble"}:
-            return f"Held by {machine.name}: {said.sentence}"
+        text = texts[f"{machine.namespace}/{machine.name}"]
+        if text.state in {"waiting", "unknown", "trouble"}:
+            return f"Blocked by {machine.name}: {text.sentence}"
     return None
 
 
-def _verdict(machines: Sequence[Machine]) -> str:
+def _verdict(machines: Sequence[MachineView]) -> str:
     hosts: dict[tuple[str, str], int] = {}
     for machine in machines:
         if machine.host:
@@ -141,36 +148,34 @@ def _verdict(machines: Sequence[Machine]) -> str:
     share = most / sum(hosts.values())
     count = "1 machine" if most == 1 else f"{most} machines"
     if set(hosts.values()) == {most}:
-        return (
-            f"Even: losing any one of {len(hosts)} hosts would take {count}, {share:.0%} of them."
-        )
-    return f"Losing {region}/{host} would take most: {count}, {share:.0%} of them."
+        return f"Even: each of {len(hosts)} hosts runs {count}, {share:.0%} of them."
+    return f"{region}/{host} runs the most: {count}, {share:.0%} of them."
 
 
 # Machines
 
 
 def machine_records(
-    estate: Estate, words: Mapping[str, Words], journal: Journal
+    overview: InfrastructureOverview, texts: Mapping[str, MachineText], history: EventHistory
 ) -> Iterable[tuple[str, Record]]:
     """A record for each machine."""
-    for machine in estate.machines:
+    for machine in overview.machines:
         key = f"{machine.namespace}/{machine.name}"
-        progress = estate.tasks.get(f"{machine.region}/{machine.vmid}")
+        progress = overview.tasks.get(f"{machine.region}/{machine.vmid}")
         own = [
             v
-            for v in estate.volumes
+            for v in overview.volumes
             if v.guest == machine.name and v.cluster == f"{machine.namespace}/{machine.cluster}"
         ]
-        yield f"machine/{key}", _machine(machine, words[key], journal, progress, own)
+        yield f"machine/{key}", _machine(machine, texts[key], history, progress, own)
 
 
 def _machine(
-    machine: Machine,
-    said: Words,
-    journal: Journal,
+    machine: MachineView,
+    text: MachineText,
+    history: EventHistory,
     progress: float | None,
-    volumes: Sequence[Volume],
+    volumes: Sequence[VolumeView],
 ) -> Record:
     key = f"{machine.namespace}/{machine.name}"
     return {
@@ -183,39 +188,39 @@ def _machine(
         "address": machine.address,
         "version": machine.version,
         "memory_mib": machine.memory_mib,
-        "state": said.state,
-        "mark": _mark(machine, said),
-        "sentence": said.sentence,
-        "headline": said.headline,
-        "since": journal.since(key),
-        "progress": progress if said.stage == "Clone" else None,
-        "now": said.now,
-        "now_says": said.now_says,
-        "next": said.next,
-        "next_says": said.next_says,
+        "state": text.state,
+        "mark": _symbol(machine, text),
+        "sentence": text.sentence,
+        "headline": text.headline,
+        "since": history.since(key),
+        "progress": progress if text.stage == "Clone" else None,
+        "now": text.now,
+        "now_says": text.now_says,
+        "next": text.next,
+        "next_says": text.next_says,
         "why": f"Group {machine.group} of {machine.cluster}",
-        "why_says": "The old template is being replaced." if machine.outdated else "",
-        "timeline": _timeline(key, machine, journal),
-        "asked": f"asked for {machine.cpus} vCPU, {machine.memory_mib // 1024} GiB",
-        "placement": [_place(p) for p in machine.places],
+        "why_says": "It has an old template and is being replaced." if machine.outdated else "",
+        "timeline": _timeline(key, machine, history),
+        "asked": f"requested {machine.cpus} vCPU, {machine.memory_mib // 1024} GiB",
+        "placement": [_placement(p) for p in machine.places],
         "conditions": [_condition(c) for c in machine.conditions],
         "volumes": [f"volume/{v.cluster}/{v.name}" for v in volumes],
         "related": [{"depth": d, "kind": k, "name": n} for d, k, n in machine.related],
     }
 
 
-def _mark(machine: Machine, said: Words) -> str:
-    if said.state in {"leaving", "unknown", "waiting", "trouble"}:
-        return said.state
-    if said.state != "ready":
-        return "made"
+def _symbol(machine: MachineView, text: MachineText) -> str:
+    if text.state in {"deleting", "unknown", "waiting", "trouble"}:
+        return text.state
+    if text.state != "ready":
+        return "creating"
     return "old" if machine.outdated else "new"
 
 
-def _timeline(key: str, machine: Machine, journal: Journal) -> list[Record]:
+def _timeline(key: str, machine: MachineView, history: EventHistory) -> list[Record]:
     rows = []
-    for stage, begun, ended in journal.timeline(key):
-        text = _LOOKS[stage].format(
+    for stage, begun, ended in history.timeline(key):
+        sentence = _STAGE_TEXT[stage].format(
             template=machine.template,
             vmid=machine.vmid,
             cpus=machine.cpus,
@@ -226,16 +231,16 @@ def _timeline(key: str, machine: Machine, journal: Journal) -> list[Record]:
         rows.append(
             {
                 "step": stage,
-                "sentence": text if begun else f"Then: {text}",
+                "sentence": sentence if begun else f"Next: {sentence}",
                 "start": begun,
                 "end": ended,
-                "typical": journal.typical(machine.region, stage),
+                "typical": history.typical(machine.region, stage),
             }
         )
     return rows
 
 
-def _place(place: Place) -> Record:
+def _placement(place: PlacementView) -> Record:
     return {
         "region": place.region,
         "host": place.host,
@@ -249,7 +254,7 @@ def _place(place: Place) -> Record:
     }
 
 
-def _condition(condition: Condition) -> Record:
+def _condition(condition: ConditionView) -> Record:
     return {
         "type": condition.type,
         "status": condition.status,
@@ -259,37 +264,37 @@ def _condition(condition: Condition) -> Record:
     }
 
 
-# What moves and what waits
+# In progress and waiting
 
 
 def move_records(
-    estate: Estate, words: Mapping[str, Words], journal: Journal
+    overview: InfrastructureOverview, texts: Mapping[str, MachineText], history: EventHistory
 ) -> Iterable[tuple[str, Record]]:
-    """Everything under way, and the tray of those that wait for a place."""
-    for machine in estate.machines:
+    """A record for each machine in progress, and one more if it waits for a host."""
+    for machine in overview.machines:
         key = f"{machine.namespace}/{machine.name}"
-        said = words[key]
-        if said.state == "ready":
+        text = texts[key]
+        if text.state == "ready":
             continue
         guest = f"guest/{machine.region}/{machine.vmid}" if machine.vmid else None
         yield (
             f"move/{key}",
             {
-                "state": said.state,
+                "state": text.state,
                 "cluster": f"{machine.namespace}/{machine.cluster}",
                 "name": short_name(machine),
-                "sentence": said.sentence,
-                "since": journal.since(key),
-                "progress": estate.tasks.get(f"{machine.region}/{machine.vmid}"),
+                "sentence": text.sentence,
+                "since": history.since(key),
+                "progress": overview.tasks.get(f"{machine.region}/{machine.vmid}"),
                 "guest": guest,
                 "href": f"/machine/{key}",
             },
         )
-        if said.state == "waiting" and not machine.vmid:
-            yield f"waiting/{key}", _tray(machine, said)
+        if text.state == "waiting" and not machine.vmid:
+            yield f"waiting/{key}", _waiting(machine, text)
 
 
-def _tray(machine: Machine, said: Words) -> Record:
+def _waiting(machine: MachineView, text: MachineText) -> Record:
     wide, high = shape(machine.memory_mib)
     return {
         "cluster": f"{machine.namespace}/{machine.cluster}",
@@ -297,5 +302,5 @@ def _tray(machine: Machine, said: Words) -> Record:
         "short": short_name(machine),
         "w": wide,
         "h": high,
-        "sentence": said.sentence,
+        "sentence": text.sentence,
     }

@@ -1,8 +1,8 @@
 """
-What the dashboard is shown: caches and inventories, joined into one picture.
+Joins informer caches and Proxmox inventories into an overview for the dashboard, once a second.
 
-Reads only what is already in memory. Once a second, if anything can have changed, the picture is
-made and handed to the ring; browsers get the difference.
+Reads what is in memory; the number of sockets of a host is read from Proxmox once. The change log
+keeps only differences.
 """
 
 from collections.abc import Callable
@@ -24,17 +24,17 @@ from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.web import dashboard_volumes, model, stage_durations
-from moxwell.web.change_log import Ring
+from moxwell.web.change_log import ChangeLog
 from moxwell.web.views import Views
 
 MIB = 1 << 20
-LOOK_SECONDS = 1.0
-Inside = Callable[[Key], Caches | None]  # what is seen of a tenant while it is up
-Pods = Callable[[Key], dict[str, int]]  # cluster -> node -> pods on it
+INTERVAL_SECONDS = 1.0
+TenantCaches = Callable[[Key], Caches | None]  # None while a tenant does not run
+PodCounts = Callable[[Key], dict[str, int]]  # cluster -> node -> pods
 
 
-class Looking:
-    """Makes pictures of everything that runs."""
+class DashboardFeed:
+    """Creates an overview of everything."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Looking:
         *,
         mode: str,
         version: str,
-        pods: Pods,
-        inside: Inside = lambda key: None,
-        kept: Path | None = None,
+        pods: PodCounts,
+        tenant_caches: TenantCaches = lambda key: None,
+        durations_file: Path | None = None,
     ) -> None:
         self._regions, self._clock, self._mode, self._version = regions, clock, mode, version
         self._caches = caches
@@ -56,40 +56,43 @@ class Looking:
         self._guests = caches.of(ProxmoxMachine)
         self._groups = caches.of(MachineDeployment)
         self._sets = caches.of(MachineSet)
-        self._given = caches.of(IPAddress, optional=True)
-        self._pods, self._inside, self._kept = pods, inside, kept
-        self._silent: dict[tuple[str, str], datetime] = {}
+        self._addresses = caches.of(IPAddress, optional=True)
+        self._pods, self._tenant_caches = pods, tenant_caches
+        self._durations_file = durations_file
+        self._unreachable: dict[tuple[str, str], datetime] = {}
         self._sockets: dict[tuple[str, str], int] = {}
 
-    async def run(self, ring: Ring, views: Views) -> None:
-        """Keep the ring up to date; ends only by being cancelled."""
-        await self._caches.wait_synced()  # what was there before is no news
-        kept = stage_durations.read(self._kept)
-        views.journal.recall(kept)
+    async def run(self, change_log: ChangeLog, views: Views) -> None:
+        """Update the change log until cancelled."""
+        await self._caches.wait_synced()  # existing objects are no events
+        stored = stage_durations.read(self._durations_file)
+        views.history.load_durations(stored)
         while True:
-            await self._measure_hosts()
-            estate = self.estate()
-            ring.put(views.records(estate), at=estate.now)
-            kept = stage_durations.keep(self._kept, kept, views.journal.remember())
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._read_sockets()
+            overview = self.overview()
+            change_log.put(views.records(overview), at=overview.now)
+            stored = stage_durations.write(
+                self._durations_file, stored, views.history.dump_durations()
+            )
+            await self._clock.sleep(INTERVAL_SECONDS)
 
-    async def _measure_hosts(self) -> None:
-        """Sockets of hosts nobody has asked yet: one request for each host, once."""
+    async def _read_sockets(self) -> None:
+        """Read the number of sockets of each host once."""
         for region in self._regions.values():
             for host in region.inventory.hosts.values():
                 if (region.name, host.name) in self._sockets or not host.online:
                     continue
                 try:
-                    status = await region.pve.nodes.status(host.name)
+                    status = await region.reader.nodes.status(host.name)
                 except (Retryable, Terminal):
                     continue
                 self._sockets[region.name, host.name] = max(1, status.cpuinfo.sockets)
 
-    def estate(self) -> model.Estate:
-        """Everything, now."""
+    def overview(self) -> model.InfrastructureOverview:
+        """Everything now."""
         now = self._clock.now()
         regions = self._regions.values()
-        return model.Estate(
+        return model.InfrastructureOverview(
             now=now,
             mode=self._mode,
             version=self._version,
@@ -102,13 +105,13 @@ class Looking:
             volumes=tuple(v for a in self._apps.list() for v in self._volumes(a)),
         )
 
-    def _region(self, region: Region) -> model.Region:
+    def _region(self, region: Region) -> model.RegionView:
         health = region.inventory.health
         since = None
         if health is not None and not health.reachable:
             ago = self._clock.monotonic() - health.since
             since = datetime.fromtimestamp(self._clock.now().timestamp() - ago).astimezone()
-        return model.Region(
+        return model.RegionView(
             name=region.name,
             reachable=health is None or health.reachable,
             since=since,
@@ -116,15 +119,15 @@ class Looking:
             simulated=self._mode == "lab",
         )
 
-    def _hosts(self, region: Region, now: datetime) -> list[model.Host]:
+    def _hosts(self, region: Region, now: datetime) -> list[model.HostView]:
         rows = []
         down = region.inventory.health is not None and not region.inventory.health.reachable
         for host in sorted(region.inventory.hosts.values(), key=lambda h: h.name):
             online, key = host.online and not down, (region.name, host.name)
             if online:
-                self._silent.pop(key, None)
+                self._unreachable.pop(key, None)
             rows.append(
-                model.Host(
+                model.HostView(
                     region=region.name,
                     name=host.name,
                     online=online,
@@ -134,22 +137,24 @@ class Looking:
                     cpu_load=host.cpu_load,
                     zone=region.zone_of(host.name),
                     sockets=self._sockets.get(key, 1),
-                    silent_since=None if online else self._silent.setdefault(key, now),
+                    unreachable_since=None if online else self._unreachable.setdefault(key, now),
                 )
             )
         return rows
 
     # Clusters and machines
 
-    def _cluster(self, app: Kubernetes) -> model.Cluster:
+    def _cluster(self, app: Kubernetes) -> model.ClusterView:
         ready = next((c for c in app.status.conditions if c.type == "Ready"), None)
-        groups = [d for d in self._groups.list(app.namespace) if _of(d, app.name)]
+        groups = [d for d in self._groups.list(app.namespace) if _belongs_to(d, app.name)]
         found = self._clusters.find(Key(app.namespace, app.name))
-        named = [
+        names = [
             m.name for m in self._machines.list(app.namespace) if m.spec.cluster_name == app.name
         ]
-        addresses, said = dashboard_volumes.addresses_of(named, self._given.list(app.namespace))
-        return model.Cluster(
+        addresses, pools = dashboard_volumes.addresses_of(
+            names, self._addresses.list(app.namespace)
+        )
+        return model.ClusterView(
             namespace=app.namespace,
             name=app.name,
             version=app.status.version,
@@ -159,46 +164,46 @@ class Looking:
             control_plane="hosted, ready" if app.status.version else "",
             deleting=app.deleting,
             ready=ready is not None and ready.status == "True",
-            says=ready.message if ready else "",
+            message=ready.message if ready else "",
             since=ready.last_transition_time if ready else None,
             groups=tuple(self._group(d) for d in groups),
-            addresses=addresses or ("by DHCP" if named else ""),
-            addresses_say=said,
+            addresses=addresses or ("by DHCP" if names else ""),
+            address_pools=pools,
         )
 
-    def _volumes(self, app: Kubernetes) -> tuple[model.Volume, ...]:
+    def _volumes(self, app: Kubernetes) -> tuple[model.VolumeView, ...]:
         key = Key(app.namespace, app.name)
-        return dashboard_volumes.volumes_of(key, self._inside(key))
+        return dashboard_volumes.volumes_of(key, self._tenant_caches(key))
 
-    def _group(self, group: MachineDeployment) -> model.Group:
-        named = group.spec.template.spec.infrastructure_ref
-        sample = next(
+    def _group(self, group: MachineDeployment) -> model.NodeGroupView:
+        template = group.spec.template.spec.infrastructure_ref
+        guest = next(
             (
                 m
                 for m in self._guests.list(group.namespace)
-                if named and _cloned_from(m) == named.name
+                if template and _cloned_from(m) == template.name
             ),
             None,
         )
-        return model.Group(
+        return model.NodeGroupView(
             name=group.metadata.labels.get(GROUP_LABEL, group.name),
-            want=1 if group.spec.replicas is None else group.spec.replicas,
+            replicas=1 if group.spec.replicas is None else group.spec.replicas,
             ready=group.status.ready_replicas or 0,
             updated=group.status.up_to_date_replicas or 0,
-            cpus=_cpus(sample),
-            memory_mib=(sample.spec.memory_mib or 0) if sample else 0,
+            cpus=_cpus(guest),
+            memory_mib=(guest.spec.memory_mib or 0) if guest else 0,
         )
 
-    def _machine(self, machine: CapiMachine) -> model.Machine:
+    def _machine(self, machine: CapiMachine) -> model.MachineView:
         ref = machine.spec.infrastructure_ref
         guest = self._guests.find(Key(machine.namespace, ref.name)) if ref else None
         spec, status = (guest.spec, guest.status) if guest else (None, None)
         node = machine.status.node_ref.name if machine.status.node_ref else ""
         pods = self._pods(Key(machine.namespace, machine.spec.cluster_name))
         addresses = [a.address for a in machine.status.addresses if a.type == "InternalIP"]
-        own = status.conditions if status else ()
+        conditions = status.conditions if status else ()
         claim = spec.claim if spec else None
-        return model.Machine(
+        return model.MachineView(
             namespace=machine.namespace,
             name=machine.name,
             cluster=machine.spec.cluster_name,
@@ -217,7 +222,7 @@ class Looking:
             node_ready=_node_ready(machine) if node else False,
             pods=pods.get(node, 0),
             created=machine.metadata.creation_timestamp,
-            conditions=(*_conditions(own), *_conditions(machine.status.conditions, "Node")),
+            conditions=(*_conditions(conditions), *_conditions(machine.status.conditions, "Node")),
             related=self._related(machine),
             template=claim.template if claim else 0,
         )
@@ -252,9 +257,9 @@ class Looking:
         return tuple(rows)
 
 
-def _guests(region: Region) -> list[model.Guest]:
+def _guests(region: Region) -> list[model.GuestView]:
     return [
-        model.Guest(
+        model.GuestView(
             region=region.name,
             host=guest.host,
             vmid=guest.vmid,
@@ -270,7 +275,7 @@ def _guests(region: Region) -> list[model.Guest]:
     ]
 
 
-def _of(group: MachineDeployment, cluster: str) -> bool:
+def _belongs_to(group: MachineDeployment, cluster: str) -> bool:
     return group.metadata.labels.get(CLUSTER_NAME) == cluster
 
 
@@ -285,15 +290,15 @@ def _cpus(machine: ProxmoxMachine | None) -> int:
 
 
 def _node_ready(machine: CapiMachine) -> bool | None:
-    said = next((c for c in machine.status.conditions if c.type == "NodeReady"), None)
-    if said is None or said.status == "Unknown":
+    ready = next((c for c in machine.status.conditions if c.type == "NodeReady"), None)
+    if ready is None or ready.status == "Unknown":
         return None
-    return said.status == "True"
+    return ready.status == "True"
 
 
-def _conditions(found: Any, only: str = "") -> list[model.Condition]:
+def _conditions(found: Any, only: str = "") -> list[model.ConditionView]:
     return [
-        model.Condition(
+        model.ConditionView(
             type=c.type,
             status=c.status,
             reason=c.reason,

@@ -1,9 +1,8 @@
 """
-What happened, as far as this process saw it: stages of machines, and events worth a line.
+Follows machines, clusters and hosts: stages with their times, and a bounded list of events.
 
-In flows one picture after the other; out flow, for each machine, the stages it went through with
-their times, what each typically takes, and a bounded list of sentences. Only what is typical
-outlives the process; the rest begins with it and says so.
+Only the durations of stages outlive the process. Everything else starts with the process: events
+and timelines of before are not known.
 """
 
 import statistics
@@ -12,18 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from moxwell.web.model import Estate, Host, Machine, State
-from moxwell.web.phrasing import STAGES, Words, short_name
+from moxwell.web.model import HostView, InfrastructureOverview, MachineView, State
+from moxwell.web.phrasing import STAGES, MachineText, short_name
 
 KEPT_EVENTS = 400
 KEPT_SAMPLES = 24
-FRESH = timedelta(seconds=30)  # older ones began before this process looked
-_STAGELESS = {"unknown", "leaving"}  # how far it has come is not to be seen then
+FRESH = timedelta(seconds=30)  # older machines were created before this process looked
+_WITHOUT_STAGE = {"unknown", "deleting"}  # states that do not show the stage
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the feed."""
+class HistoryEntry:
+    """One event."""
 
     number: int
     at: datetime
@@ -35,25 +34,25 @@ class Entry:
 
 
 @dataclass(slots=True)
-class _Course:
-    """What is known of one machine's way."""
+class _MachineProgress:
+    """The stages of one machine."""
 
     state: str
     stage: str
     since: datetime
-    begun: dict[str, datetime] = field(default_factory=dict)
-    ended: dict[str, datetime] = field(default_factory=dict)
-    whole: bool = False  # seen from the first stage on
-    joined: bool = False  # it has been a node before
+    started: dict[str, datetime] = field(default_factory=dict)
+    finished: dict[str, datetime] = field(default_factory=dict)
+    complete: bool = False  # observed from the first stage on
+    joined: bool = False  # it was a ready node before
 
 
-class Journal:
-    """Follows the estate."""
+class EventHistory:
+    """Compares each overview with the one before."""
 
     def __init__(self) -> None:
-        self._courses: dict[str, _Course] = {}
+        self._machines: dict[str, _MachineProgress] = {}
         self._samples: dict[tuple[str, str], deque[float]] = {}
-        self._events: deque[Entry] = deque(maxlen=KEPT_EVENTS)
+        self._events: deque[HistoryEntry] = deque(maxlen=KEPT_EVENTS)
         self._hosts: dict[tuple[str, str], bool] = {}
         self._clusters: dict[str, tuple[bool, str]] = {}
         self._rollouts: dict[str, datetime] = {}
@@ -61,134 +60,160 @@ class Journal:
         self._first = True
 
     @property
-    def events(self) -> Sequence[Entry]:
-        """The lines, oldest first."""
+    def events(self) -> Sequence[HistoryEntry]:
+        """All events, the oldest first."""
         return tuple(self._events)
 
-    def follow(self, estate: Estate, words: dict[str, Words]) -> None:
-        """Take note of what changed since the last picture."""
-        self._follow_hosts(estate.hosts, estate.now)
-        for machine in estate.machines:
+    def update(self, overview: InfrastructureOverview, texts: dict[str, MachineText]) -> None:
+        """Record what changed since the last overview."""
+        self._update_hosts(overview.hosts, overview.now)
+        for machine in overview.machines:
             key = f"{machine.namespace}/{machine.name}"
-            self._follow_machine(key, machine, words[key], estate.now)
-        self._follow_gone({f"{m.namespace}/{m.name}" for m in estate.machines}, estate.now)
-        old = {f"{m.namespace}/{m.cluster}" for m in estate.machines if m.outdated}
-        self._rollouts = {key: self._rollouts.get(key, estate.now) for key in old}
-        for cluster in estate.clusters:
+            self._update_machine(key, machine, texts[key], overview.now)
+        self._remove_deleted({f"{m.namespace}/{m.name}" for m in overview.machines}, overview.now)
+        old = {f"{m.namespace}/{m.cluster}" for m in overview.machines if m.outdated}
+        self._rollouts = {key: self._rollouts.get(key, overview.now) for key in old}
+        for cluster in overview.clusters:
             key = f"{cluster.namespace}/{cluster.name}"
             now = (cluster.ready, cluster.version)
             was = self._clusters.get(key)
             if was is not None and now != was and cluster.ready:
-                self._say(estate.now, "ready", cluster.name, f"Ready, {cluster.version}", key)
+                self._add_event(
+                    overview.now, "ready", cluster.name, f"Ready, {cluster.version}", key
+                )
             elif was is None and not self._first:
-                self._say(estate.now, "made", cluster.name, "Asked for", key)
+                self._add_event(overview.now, "creating", cluster.name, "Requested", key)
             self._clusters[key] = now
         self._first = False
 
     def since(self, key: str) -> datetime | None:
-        """Since when a machine is in its state."""
-        course = self._courses.get(key)
-        return course.since if course else None
+        """Since when a machine has its state."""
+        progress = self._machines.get(key)
+        return progress.since if progress else None
 
     def rollout_since(self, cluster: str) -> datetime | None:
-        """Since when machines of an old form are seen in a cluster."""
+        """Since when a cluster has machines with an old template."""
         return self._rollouts.get(cluster)
 
     def timeline(self, key: str) -> list[tuple[str, datetime | None, datetime | None]]:
-        """Stages with begin and end; empty where this process did not see the beginning."""
-        course = self._courses.get(key)
-        if course is None or not course.whole:
+        """Stages with start and end; empty if this process did not observe the first stage."""
+        progress = self._machines.get(key)
+        if progress is None or not progress.complete:
             return []
-        return [(s, course.begun.get(s), course.ended.get(s)) for s in STAGES]
+        return [(s, progress.started.get(s), progress.finished.get(s)) for s in STAGES]
 
     def typical(self, region: str, stage: str) -> float | None:
-        """The median of the last times a stage took in a region."""
+        """The median of the last durations of a stage in a region."""
         samples = self._samples.get((region, stage))
         return statistics.median(samples) if samples else None
 
-    # What is typical, kept over a restart
+    # Durations, which survive a restart
 
-    def recall(self, kept: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-        """Times that an earlier process saw, by region and stage."""
-        for region, stages in kept.items():
+    def load_durations(self, stored: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+        """Load the durations of an earlier process, by region and stage."""
+        for region, stages in stored.items():
             for stage, times in stages.items():
                 if stage in STAGES:
                     self._samples[region, stage] = deque(map(float, times), maxlen=KEPT_SAMPLES)
 
-    def remember(self) -> dict[str, dict[str, list[float]]]:
-        """The same for the next process: a few numbers for each region and stage."""
+    def dump_durations(self) -> dict[str, dict[str, list[float]]]:
+        """The durations for the next process."""
         found: dict[str, dict[str, list[float]]] = {}
         for (region, stage), times in sorted(self._samples.items()):
             found.setdefault(region, {})[stage] = [round(t, 1) for t in times]
         return found
 
-    # Following
+    # Updates
 
-    def _follow_machine(self, key: str, machine: Machine, words: Words, now: datetime) -> None:
-        course = self._courses.get(key)
-        if course is None:
-            course = self._courses[key] = self._met(machine, words, now)
-        if words.state not in _STAGELESS and _is_further(words.stage, course.stage):
-            self._pass_stage(course, machine, words, now)
-        if words.state != course.state:
-            if words.state in {"unknown", "trouble", "leaving"}:
-                self._note(now, words.state, machine, words.sentence)
-            elif words.state == "ready":
-                again = "Ready again" if course.joined else "Joined as node, Ready"
-                self._note(now, "ready", machine, again)
-                course.joined = True
-            course.state, course.since = words.state, now
+    def _update_machine(
+        self, key: str, machine: MachineView, text: MachineText, now: datetime
+    ) -> None:
+        progress = self._machines.get(key)
+        if progress is None:
+            progress = self._machines[key] = self._new_machine(machine, text, now)
+        if text.state not in _WITHOUT_STAGE and _is_later(text.stage, progress.stage):
+            self._pass_stage(progress, machine, text, now)
+        if text.state != progress.state:
+            if text.state in {"unknown", "trouble", "deleting"}:
+                self._add_machine_event(now, text.state, machine, text.sentence)
+            elif text.state == "ready":
+                sentence = "Ready again" if progress.joined else "Joined as node, Ready"
+                self._add_machine_event(now, "ready", machine, sentence)
+                progress.joined = True
+            progress.state, progress.since = text.state, now
 
-    def _met(self, machine: Machine, words: Words, now: datetime) -> _Course:
-        """A machine seen for the first time; it may have come far since the last look."""
-        born = machine.created or now
+    def _new_machine(
+        self, machine: MachineView, text: MachineText, now: datetime
+    ) -> _MachineProgress:
+        """A machine observed for the first time, which may be in any stage."""
+        created = machine.created or now
         if self._first:
-            course = _Course(words.state, words.stage, now)
-            course.joined = not words.stage and words.state not in _STAGELESS
+            progress = _MachineProgress(text.state, text.stage, now)
+            progress.joined = not text.stage and text.state not in _WITHOUT_STAGE
         else:
-            course = _Course("", STAGES[0], now, whole=(now - born) < FRESH)
-            self._note(now, "made", machine, "Asked for")
-        course.begun[course.stage or STAGES[0]] = born
-        return course
+            progress = _MachineProgress("", STAGES[0], now, complete=(now - created) < FRESH)
+            self._add_machine_event(now, "creating", machine, "Requested")
+        progress.started[progress.stage or STAGES[0]] = created
+        return progress
 
-    def _pass_stage(self, course: _Course, machine: Machine, words: Words, now: datetime) -> None:
-        """What passed between two looks was done as well, and is said as well."""
-        done, stage = course.stage, words.stage
-        course.stage = stage
-        begun = course.begun.get(done)
-        if begun is not None and (stage or words.state == "ready"):
-            kept = self._samples.setdefault((machine.region, done), deque(maxlen=KEPT_SAMPLES))
-            kept.append((now - begun).total_seconds())
-        for passed in _between(done, stage):
-            course.begun.setdefault(passed, now)
-            course.ended.setdefault(passed, now)
-            if passed != "Join":  # that it joined is said when it is Ready
-                self._note(now, "ready", machine, _done(passed, machine))
-        if stage:
-            course.begun.setdefault(stage, now)
+    def _pass_stage(
+        self, progress: _MachineProgress, machine: MachineView, text: MachineText, now: datetime
+    ) -> None:
+        """Record every stage that passed since the last overview, also those never observed."""
+        passed = _passed(progress.stage, text.stage)
+        self._sample_durations(progress, machine.region, passed, text, now)
+        progress.stage = text.stage
+        for stage in passed:
+            progress.started.setdefault(stage, now)
+            progress.finished.setdefault(stage, now)
+            if stage != "Join":  # the event follows when the node is Ready
+                self._add_machine_event(now, "ready", machine, _finished_text(stage, machine))
+        if text.stage:
+            progress.started.setdefault(text.stage, now)
 
-    def _follow_gone(self, there: set[str], now: datetime) -> None:
-        for key in [k for k in self._courses if k not in there]:
-            del self._courses[key]
-            self._say(now, "ready", key.partition("/")[2], "Gone, with guest, disks and addresses")
+    def _sample_durations(
+        self,
+        progress: _MachineProgress,
+        region: str,
+        passed: Sequence[str],
+        text: MachineText,
+        now: datetime,
+    ) -> None:
+        """Stages that passed between two overviews share the time evenly."""
+        started = progress.started.get(progress.stage)
+        if started is None or not passed or not (text.stage or text.state == "ready"):
+            return
+        share = (now - started).total_seconds() / len(passed)
+        for stage in passed:
+            samples = self._samples.setdefault((region, stage), deque(maxlen=KEPT_SAMPLES))
+            samples.append(share)
 
-    def _follow_hosts(self, hosts: Iterable[Host], now: datetime) -> None:
+    def _remove_deleted(self, there: set[str], now: datetime) -> None:
+        for key in [k for k in self._machines if k not in there]:
+            del self._machines[key]
+            self._add_event(
+                now, "ready", key.partition("/")[2], "Deleted, with guest, disks and addresses"
+            )
+
+    def _update_hosts(self, hosts: Iterable[HostView], now: datetime) -> None:
         for host in hosts:
             key = (host.region, host.name)
             was = self._hosts.get(key)
             name = f"{host.region}/{host.name}"
             if was is True and not host.online:
-                self._say(now, "trouble", name, "Does not answer")
+                self._add_event(now, "trouble", name, "Does not answer")
             elif was is False and host.online:
-                self._say(now, "ready", name, "Answers again")
+                self._add_event(now, "ready", name, "Answers again")
             self._hosts[key] = host.online
 
-    def _note(self, now: datetime, state: State, machine: Machine, sentence: str) -> None:
+    def _add_machine_event(
+        self, now: datetime, state: State, machine: MachineView, sentence: str
+    ) -> None:
         key = f"{machine.namespace}/{machine.name}"
         cluster = f"{machine.namespace}/{machine.cluster}"
-        self._say(now, state, short_name(machine), sentence, cluster, key)
+        self._add_event(now, state, short_name(machine), sentence, cluster, key)
 
-    def _say(
+    def _add_event(
         self,
         now: datetime,
         state: State,
@@ -198,23 +223,25 @@ class Journal:
         machine: str = "",
     ) -> None:
         self._number += 1
-        self._events.append(Entry(self._number, now, state, name, sentence, cluster, machine))
+        self._events.append(
+            HistoryEntry(self._number, now, state, name, sentence, cluster, machine)
+        )
 
 
-def _is_further(stage: str, than: str) -> bool:
-    """Moves of several stages go on side by side; what counts is how far it has come."""
+def _is_later(stage: str, than: str) -> bool:
+    """Whether a stage is later; empty is the end. Moves of several stages run in parallel."""
     if stage == than or not than:
         return stage != than and bool(stage)
     return not stage or STAGES.index(stage) > STAGES.index(than)
 
 
-def _between(stage: str, reached: str) -> tuple[str, ...]:
-    """The stages that are over when another, or the end, is reached; none after a settled time."""
+def _passed(stage: str, reached: str) -> tuple[str, ...]:
+    """The stages that are finished when another, or the end, is reached."""
     end = STAGES.index(reached) if reached else len(STAGES)
     return STAGES[STAGES.index(stage) : end] if stage else ()
 
 
-def _done(stage: str, machine: Machine) -> str:
+def _finished_text(stage: str, machine: MachineView) -> str:
     where = f"{machine.region}/{machine.host}" if machine.host else machine.region
     return {
         "Claim": f"VMID {machine.vmid} claimed in {machine.region}",

@@ -1,35 +1,35 @@
-"""Records of regions, hosts and guests: what is drawn on the map. Pure but for the layouts."""
+"""Records of regions, hosts and guests. Pure except for the layouts, which keep positions."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moxwell.web.layout import Layout, columns
-from moxwell.web.model import Estate, Guest, Host, Machine
-from moxwell.web.phrasing import Words, short_name
+from moxwell.web.model import GuestView, HostView, InfrastructureOverview, MachineView
+from moxwell.web.phrasing import MachineText, short_name
 
 Record = dict[str, Any]
 
 
 class Layouts:
-    """One layout for each host, kept while its shape is the same."""
+    """One layout for each host, kept while the host keeps its size."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], tuple[tuple[int, ...], Layout]] = {}
+        self._layouts: dict[tuple[str, str], tuple[tuple[int, ...], Layout]] = {}
 
-    def of(self, host: Host) -> Layout:
+    def of(self, host: HostView) -> Layout:
         shape = tuple(columns(host.memory_mib // host.sockets) for _ in range(host.sockets))
-        kept = self._kept.get((host.region, host.name))
-        if kept is None or kept[0] != shape:
-            kept = self._kept[host.region, host.name] = (shape, Layout(shape))
-        return kept[1]
+        known = self._layouts.get((host.region, host.name))
+        if known is None or known[0] != shape:
+            known = self._layouts[host.region, host.name] = (shape, Layout(shape))
+        return known[1]
 
 
-def region_records(estate: Estate) -> Iterable[tuple[str, Record]]:
-    """A record for each region, figures over the hosts that answer."""
-    for region in estate.regions:
-        hosts = [h for h in estate.hosts if h.region == region.name]
+def region_records(overview: InfrastructureOverview) -> Iterable[tuple[str, Record]]:
+    """A record for each region; sums are over hosts that are online."""
+    for region in overview.regions:
+        hosts = [h for h in overview.hosts if h.region == region.name]
         up = [h for h in hosts if h.online]
-        guests = [g for g in estate.guests if g.region == region.name and g.running]
+        guests = [g for g in overview.guests if g.region == region.name and g.running]
         cores, memory = sum(h.cpus for h in up), sum(h.memory_mib for h in up)
         names = {h.name for h in up}
         here = [g for g in guests if g.host in names]
@@ -45,7 +45,7 @@ def region_records(estate: Estate) -> Iterable[tuple[str, Record]]:
                     sum(g.cpus for g in here),
                     sum(h.cpu_load * h.cpus for h in up),
                     cores,
-                    estate.cpu_limit,
+                    overview.cpu_limit,
                 ),
                 "memory": _meter(
                     sum(g.memory_mib for g in here), sum(h.memory_used_mib for h in up), memory, 1
@@ -62,29 +62,29 @@ def _meter(promised: float, used: float, of: float, limit: float) -> Record:
 
 
 def host_records(
-    estate: Estate,
-    machines: Mapping[tuple[str, int], Machine],
-    words: Mapping[str, Words],
+    overview: InfrastructureOverview,
+    machines: Mapping[tuple[str, int], MachineView],
+    texts: Mapping[str, MachineText],
     layouts: Layouts,
 ) -> Iterable[tuple[str, Record]]:
     """A record for each host, and one for each guest on it."""
-    for host in estate.hosts:
-        guests = [g for g in estate.guests if (g.region, g.host) == (host.region, host.name)]
+    for host in overview.hosts:
+        guests = [g for g in overview.guests if (g.region, g.host) == (host.region, host.name)]
         shown = [g for g in guests if g.running or (g.region, g.vmid) in machines]
         layout = layouts.of(host)
         keys = {f"guest/{g.region}/{g.vmid}": g for g in shown}
         places = layout.place({key: g.memory_mib for key, g in keys.items()})
         in_block = {key: places[key].block for key in keys}
-        yield f"host/{host.region}/{host.name}", _host(host, keys, in_block, estate.cpu_limit)
+        yield f"host/{host.region}/{host.name}", _host(host, keys, in_block, overview.cpu_limit)
         for key, guest in keys.items():
             place = places[key]
-            spot = {"block": place.block, "x": place.x, "y": place.y, "w": place.w, "h": place.h}
+            cells = {"block": place.block, "x": place.x, "y": place.y, "w": place.w, "h": place.h}
             machine = machines.get((guest.region, guest.vmid))
-            yield key, _guest(guest, host, machine, words) | spot
+            yield key, _guest(guest, host, machine, texts) | cells
 
 
 def _host(
-    host: Host, guests: Mapping[str, Guest], blocks: Mapping[str, int], cpu_limit: float
+    host: HostView, guests: Mapping[str, GuestView], blocks: Mapping[str, int], cpu_limit: float
 ) -> Record:
     running = {key: g for key, g in guests.items() if g.running}
     size, cores = host.memory_mib // host.sockets, host.cpus // host.sockets
@@ -108,7 +108,7 @@ def _host(
         "name": host.name,
         "zone": host.zone,
         "state": "ok" if host.online else "trouble",
-        "since": host.silent_since,
+        "since": host.unreachable_since,
         "cores": host.cpus,
         "memory_mib": host.memory_mib,
         "promised_mib": sum(g.memory_mib for g in running.values()),
@@ -116,7 +116,9 @@ def _host(
     }
 
 
-def _guest(guest: Guest, host: Host, machine: Machine | None, words: Mapping[str, Words]) -> Record:
+def _guest(
+    guest: GuestView, host: HostView, machine: MachineView | None, texts: Mapping[str, MachineText]
+) -> Record:
     used = round(guest.memory_used_mib / guest.memory_mib, 2) if guest.memory_mib else 0
     record: Record = {
         "region": guest.region,
@@ -139,15 +141,15 @@ def _guest(guest: Guest, host: Host, machine: Machine | None, words: Mapping[str
     if machine is None:
         return record
     key = f"{machine.namespace}/{machine.name}"
-    said = words[key]
-    state = said.state if host.online else "unknown"
+    text = texts[key]
+    state = text.state if host.online else "unknown"
     return record | {
         "name": machine.name,
         "short": short_name(machine),
         "cluster": f"{machine.namespace}/{machine.cluster}",
         "machine": key,
         "state": state,
-        "move": said.short or None,
-        "sentence": said.sentence if host.online else record["sentence"],
+        "move": text.short or None,
+        "sentence": text.sentence if host.online else record["sentence"],
         "pods": machine.pods,
     }

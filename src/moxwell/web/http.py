@@ -1,11 +1,10 @@
 """
-The dashboard's server: the page, the picture, its changes, and one-time links.
+Serves the dashboard: its files, the records, their changes, and links that work once.
 
-``moxwell up`` prints a link with a token that works once; it becomes a cookie that lasts as long as
-the process (one per port: browsers hand cookies of one address to all its ports, and two instances
-must not shut each other out). Everything under ``/api`` needs the cookie or the token as a bearer;
-the page's own files hold nothing and need nothing. Only requests to the names the server was told
-to answer for are served, so that a page elsewhere cannot reach it through a name of its own.
+A link of ``moxwell up`` opens a session: a cookie that is valid while the process runs. The cookie
+name contains the port, because browsers send cookies of one host to all its ports. Everything under
+``/api`` needs the cookie or the bearer token; the static files need neither. Requests with another
+Host header are refused, which prevents DNS rebinding.
 """
 
 import hmac
@@ -20,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from moxwell.errors import MoxwellError, Retryable
-from moxwell.web.change_log import Change, Picture, Ring
+from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot
 
 KEEPALIVE_SECONDS = 15
 _POLICY = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
@@ -29,8 +28,8 @@ Action = Callable[[Mapping[str, Any]], Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Doors:
-    """Who may come in: a link that works once, and the sessions it opened."""
+class Sessions:
+    """Links that work once, the sessions they opened, and the bearer token."""
 
     def __init__(self, token: str | None = None) -> None:
         self._bearer = token or secrets.token_urlsafe(24)
@@ -39,17 +38,17 @@ class Doors:
 
     @property
     def bearer(self) -> str:
-        """For commands of the same user; kept in a file only they can read."""
+        """The token for commands of the same user; stored in a file that only they can read."""
         return self._bearer
 
     def new_link(self) -> str:
-        """A token for one visit."""
+        """The token of a new link."""
         link = secrets.token_urlsafe(18)
         self._links.add(link)
         return link
 
-    def enter(self, link: str) -> str | None:
-        """Trade a link for a session; a link works once."""
+    def open(self, link: str) -> str | None:
+        """Open a session with a link; None if the link is unknown or used."""
         if link not in self._links:
             return None
         self._links.discard(link)
@@ -57,8 +56,8 @@ class Doors:
         self._sessions.add(session)
         return session
 
-    def knows(self, request: web.Request) -> bool:
-        """Whether this request comes from somebody who was let in."""
+    def authenticates(self, request: web.Request) -> bool:
+        """Whether a request has a valid session or the bearer token."""
         if request.cookies.get(_cookie(request), "") in self._sessions:
             return True
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
@@ -67,18 +66,18 @@ class Doors:
 
 
 class Dashboard:
-    """Serves one ring; ``actions`` are the few things a page may ask for (plans, YAML)."""
+    """Serves one change log; ``actions`` are requests of pages, such as plans and YAML."""
 
     def __init__(
         self,
-        ring: Ring,
-        doors: Doors,
+        change_log: ChangeLog,
+        sessions: Sessions,
         *,
         hosts: Collection[str],
         actions: Mapping[str, Action] | None = None,
     ) -> None:
-        self._ring = ring
-        self._doors = doors
+        self._change_log = change_log
+        self._sessions = sessions
         self._hosts = frozenset(hosts)
         self._actions = dict(actions or {})
         self._files = {path.name: path for path in _static_files()}
@@ -99,8 +98,8 @@ class Dashboard:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host.rsplit(":", 1)[0].strip("[]") not in self._hosts:
-            raise web.HTTPMisdirectedRequest(text="This server does not answer for that name.\n")
-        if request.path.startswith("/api/") and not self._doors.knows(request):
+            raise web.HTTPMisdirectedRequest(text="This server does not serve that host name.\n")
+        if request.path.startswith("/api/") and not self._sessions.authenticates(request):
             raise web.HTTPUnauthorized(text="Run `moxwell status` for a new link.\n")
         response = await handler(request)
         if not response.prepared:
@@ -110,7 +109,7 @@ class Dashboard:
         return response
 
     async def _enter(self, request: web.Request) -> web.Response:
-        session = self._doors.enter(request.match_info["link"])
+        session = self._sessions.open(request.match_info["link"])
         if session is None:
             return self._file("stale.html", status=403)
         response = web.Response(status=303, headers={"Location": "/"})
@@ -118,12 +117,14 @@ class Dashboard:
         return response
 
     async def _link(self, request: web.Request) -> web.Response:
-        return web.json_response({"path": f"/enter/{self._doors.new_link()}"})
+        return web.json_response({"path": f"/enter/{self._sessions.new_link()}"})
 
     async def _state(self, request: web.Request) -> web.Response:
         at = request.query.get("at")
-        picture = self._ring.picture_at(_moment(at)) if at else self._ring.picture
-        body = msgspec.json.encode(_whole(picture, self._ring.since))
+        snapshot = (
+            self._change_log.snapshot_at(_parse_time(at)) if at else self._change_log.snapshot
+        )
+        body = msgspec.json.encode(_encode_snapshot(snapshot, self._change_log.since))
         return web.Response(body=body, content_type="application/json")
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
@@ -132,10 +133,10 @@ class Dashboard:
         )
         last = request.headers.get("Last-Event-ID") or request.query.get("after") or "-1"
         number = int(last) if last.lstrip("-").isdigit() else -1
-        with suppress(ConnectionError):  # a browser that goes away is no error
+        with suppress(ConnectionError):  # the browser closed the connection
             await response.prepare(request)
-            async for item in self._ring.follow(number):
-                await response.write(_event(item, self._ring.since))
+            async for item in self._change_log.follow(number):
+                await response.write(_event(item, self._change_log.since))
         return response
 
     async def _act(self, request: web.Request) -> web.Response:
@@ -188,28 +189,30 @@ def _cookie(request: web.Request) -> str:
     return f"moxwell-{request.url.port}"
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise web.HTTPBadRequest(text=f"{text!r} is no moment like 2026-01-31T12:00Z\n") from error
+        raise web.HTTPBadRequest(
+            text=f"{text!r} is not a time such as 2026-01-31T12:00Z\n"
+        ) from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _whole(picture: Picture, since: datetime) -> dict[str, Any]:
+def _encode_snapshot(snapshot: Snapshot, since: datetime) -> dict[str, Any]:
     return {
-        "number": picture.number,
-        "at": picture.at,
+        "number": snapshot.number,
+        "at": snapshot.at,
         "since": since,
-        "records": picture.records,
+        "records": snapshot.records,
     }
 
 
-def _event(item: Change | Picture, since: datetime) -> bytes:
-    if isinstance(item, Picture):
-        name, data = "picture", _whole(item, since)
+def _event(item: RecordChange | Snapshot, since: datetime) -> bytes:
+    if isinstance(item, Snapshot):
+        name, data = "snapshot", _encode_snapshot(item, since)
     else:
         name = "change"
-        data = {"number": item.number, "at": item.at, "put": item.put, "gone": item.gone}
+        data = {"number": item.number, "at": item.at, "put": item.put, "removed": item.removed}
     body = msgspec.json.encode(data)
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (data["number"], name.encode(), body)

@@ -1,10 +1,9 @@
 """
-Where a guest is drawn on its host: cells of 8 GiB that it keeps for life.
+Positions of guests in the drawing of a host, in cells of 8 GiB memory.
 
-A host is one or more blocks (a block is a socket), each a grid 8 cells high. A new guest takes the
-first free rectangle of its shape, column by column; one that leaves frees its cells; nothing else
-ever moves, so that the reader's eye finds a guest where it was. A guest that fits nowhere as a
-rectangle is laid on the least covered place and says so by overlapping.
+A host has one block per socket, each a grid 8 cells high. A new guest gets the first free rectangle
+of its shape, column by column. Guests never move, so that a user finds them again. If no rectangle
+is free, the guest overlaps others as little as possible.
 """
 
 from collections import Counter
@@ -16,7 +15,7 @@ ROWS = 8
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class GridPosition:
     """Cells of one block: column, row, and how many of each."""
 
     block: int
@@ -35,7 +34,7 @@ class Place:
 
 
 def columns(memory_mib: int) -> int:
-    """How many columns a block of this size has."""
+    """The number of columns of a block with this memory."""
     return max(1, -(-memory_mib // (CELL_MIB * ROWS)))
 
 
@@ -50,32 +49,32 @@ def shape(memory_mib: int) -> tuple[int, int]:
 
 
 class Layout:
-    """Remembers the places of the guests of one host."""
+    """Keeps the positions of the guests of one host."""
 
     def __init__(self, block_columns: tuple[int, ...]) -> None:
         self._columns = block_columns
-        self._places: dict[str, tuple[int, Place]] = {}
+        self._positions: dict[str, tuple[int, GridPosition]] = {}
 
-    def place(self, guests: Mapping[str, int]) -> Mapping[str, Place]:
-        """Places for guests (key to MiB): the old ones kept, the new ones found in key order."""
-        for key in [k for k, (mib, _) in self._places.items() if guests.get(k) != mib]:
-            del self._places[key]
-        for key in sorted(guests.keys() - self._places.keys()):
-            self._places[key] = guests[key], self._find(guests[key])
-        return {key: place for key, (_, place) in self._places.items()}
+    def place(self, guests: Mapping[str, int]) -> Mapping[str, GridPosition]:
+        """Positions for guests (key to MiB): known ones keep theirs, new ones follow in key order."""
+        for key in [k for k, (mib, _) in self._positions.items() if guests.get(k) != mib]:
+            del self._positions[key]
+        for key in sorted(guests.keys() - self._positions.keys()):
+            self._positions[key] = guests[key], self._find(guests[key])
+        return {key: place for key, (_, place) in self._positions.items()}
 
-    def _find(self, memory_mib: int) -> Place:
-        """Where it covers least; then in the emptier block; then from the left and the top."""
-        taken = {cell for _, place in self._places.values() for cell in place.cells()}
+    def _find(self, memory_mib: int) -> GridPosition:
+        """The position with the least overlap, then in the emptier block, then left and top first."""
+        taken = {cell for _, place in self._positions.values() for cell in place.cells()}
         used = Counter(block for block, _, _ in taken)
         return min(
             self._candidates(memory_mib), key=lambda p: (len(p.cells() & taken), used[p.block], p)
         )
 
-    def _candidates(self, memory_mib: int) -> Iterable[Place]:
+    def _candidates(self, memory_mib: int) -> Iterable[GridPosition]:
         w, h = shape(memory_mib)
         for block, wide in enumerate(self._columns):
             width = min(w, wide)
             for x in range(wide - width + 1):
                 for y in range(ROWS - h + 1):
-                    yield Place(block, x, y, width, h)
+                    yield GridPosition(block, x, y, width, h)

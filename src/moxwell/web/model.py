@@ -1,8 +1,8 @@
 """
-What the dashboard is told, as values: hosts and guests, clusters and machines, and what happened.
+What the dashboard shows, as values: regions, hosts, guests, clusters, machines, volumes.
 
-``app`` fills these from inventories and caches once a second at the most; ``views`` turn them into
-records. They are the border: nothing behind it knows Kubernetes or Proxmox.
+:mod:`.dashboard_feed` fills them from inventories and caches; :mod:`.views` turns them into
+records. The views know neither Kubernetes nor Proxmox.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-State = Literal["ready", "made", "moving", "attaching", "leaving", "waiting", "unknown", "trouble"]
+State = Literal[
+    "ready", "creating", "moving", "attaching", "deleting", "waiting", "unknown", "trouble"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostView:
     """A Proxmox host."""
 
     region: str
@@ -26,12 +28,12 @@ class Host:
     cpu_load: float = 0.0
     sockets: int = 1
     zone: str = ""
-    silent_since: datetime | None = None
+    unreachable_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guest:
-    """A guest, ours or not."""
+class GuestView:
+    """A guest of Proxmox, ours or not."""
 
     region: str
     host: str
@@ -45,7 +47,7 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
+class RegionView:
     """A Proxmox cluster."""
 
     name: str
@@ -56,7 +58,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class ConditionView:
     """One condition of an object."""
 
     type: str
@@ -67,8 +69,8 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """One host and what was thought of it as a place for a machine."""
+class PlacementView:
+    """How the scheduler judged one host for a machine."""
 
     region: str
     host: str
@@ -82,8 +84,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """A machine of a cluster, joined from all objects that speak of it."""
+class MachineView:
+    """A machine of a cluster, joined from Machine, ProxmoxMachine and Node."""
 
     namespace: str
     name: str
@@ -100,21 +102,21 @@ class Machine:
     outdated: bool = False
     move: str = ""  # the next move as the controller names it
     node: str = ""
-    node_ready: bool | None = None  # None: nobody can say
+    node_ready: bool | None = None  # None: unknown
     pods: int = 0
     created: datetime | None = None
-    conditions: tuple[Condition, ...] = ()
-    places: tuple[Place, ...] = ()
+    conditions: tuple[ConditionView, ...] = ()
+    places: tuple[PlacementView, ...] = ()
     related: tuple[tuple[int, str, str], ...] = ()  # depth, kind, name
     template: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class NodeGroupView:
     """A node group of a cluster."""
 
     name: str
-    want: int
+    replicas: int
     ready: int = 0
     updated: int = 0
     cpus: int = 0
@@ -124,7 +126,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterView:
     """A tenant cluster."""
 
     namespace: str
@@ -136,16 +138,16 @@ class Cluster:
     control_plane: str = ""
     deleting: bool = False
     ready: bool = False
-    says: str = ""
+    message: str = ""
     since: datetime | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[NodeGroupView, ...] = ()
     addresses: str = ""
-    addresses_say: str = ""
+    address_pools: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
-    """A storage that takes disks; ``host`` where it is not shared."""
+class StorageView:
+    """A storage for disk images; ``host`` is empty if it is shared."""
 
     region: str
     name: str
@@ -155,8 +157,8 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
-    """A disk that a claim asked for."""
+class VolumeView:
+    """A PersistentVolume, or a PersistentVolumeClaim that has none yet."""
 
     name: str
     cluster: str
@@ -165,25 +167,25 @@ class Volume:
     size_mib: int
     guest: str = ""
     disk: str = ""
-    says: str = ""
+    message: str = ""
     state: State = "ready"
     since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estate:
-    """Everything, at one moment."""
+class InfrastructureOverview:
+    """Everything at one moment."""
 
     now: datetime
     mode: str
     version: str
-    regions: tuple[Region, ...] = ()
-    hosts: tuple[Host, ...] = ()
-    guests: tuple[Guest, ...] = ()
-    clusters: tuple[Cluster, ...] = ()
-    machines: tuple[Machine, ...] = ()
-    volumes: tuple[Volume, ...] = ()
-    storages: tuple[Storage, ...] = ()
+    regions: tuple[RegionView, ...] = ()
+    hosts: tuple[HostView, ...] = ()
+    guests: tuple[GuestView, ...] = ()
+    clusters: tuple[ClusterView, ...] = ()
+    machines: tuple[MachineView, ...] = ()
+    volumes: tuple[VolumeView, ...] = ()
+    storages: tuple[StorageView, ...] = ()
     checks: tuple[tuple[str, bool], ...] = ()
-    cpu_limit: float = 2.0  # how far processors may be promised, as a multiple
+    cpu_limit: float = 2.0  # allowed CPU overcommit
     tasks: Mapping[str, float] = field(default_factory=dict)  # region/vmid -> progress 0..1

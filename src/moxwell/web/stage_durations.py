@@ -1,38 +1,38 @@
 """
-What is typical, in a small file of the state folder: a few numbers for each region and stage.
+Stores how long the stages of machines took, by region and stage, in a small file.
 
-Bounded by what the journal keeps. A file that cannot be read or written is no reason to stop: the
-dashboard then knows nothing typical, as after a first start.
+If the file cannot be read or written, the dashboard has no typical durations, as after the first
+start.
 """
 
 from pathlib import Path
 
 import msgspec
 
-from moxwell.embedded.apiserver.auth.ca import write_private
+from moxwell.atomic_file import write_private
 
-Typical = dict[str, dict[str, list[float]]]
-LARGEST_BYTES = 1 << 20
+StageDurations = dict[str, dict[str, list[float]]]
+MAX_BYTES = 1 << 20
 
 
-def read(path: Path | None) -> Typical:
-    """What an earlier process kept; nothing where there is nothing to read."""
+def read(path: Path | None) -> StageDurations:
+    """The stored durations; empty if there are none."""
     if path is None:
         return {}
     try:
-        if path.stat().st_size > LARGEST_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             return {}
-        return msgspec.json.decode(path.read_bytes(), type=Typical)
+        return msgspec.json.decode(path.read_bytes(), type=StageDurations)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
 
 
-def keep(path: Path | None, known: Typical, now: Typical) -> Typical:
-    """Write it if it is news; answers what the file holds."""
-    if path is None or now == known:
-        return known
+def write(path: Path | None, stored: StageDurations, now: StageDurations) -> StageDurations:
+    """Write the durations if they changed; returns what the file holds."""
+    if path is None or now == stored:
+        return stored
     try:
         write_private(path, msgspec.json.encode(now))
     except OSError:
-        return known
+        return stored
     return now

@@ -1,44 +1,62 @@
-"""What a running instance is asked for and does not do."""
+"""Launch options: stored, inherited, and which of them a running instance does not have."""
+
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from moxwell.app.launch_options import Wish, unheard
-from moxwell.app.state_dir import Facts
+from moxwell.app import launch_options
+from moxwell.app.launch_options import LaunchOptions, restart_message
+from moxwell.app.state_dir import InstanceInfo, StateDir
 
 
-def facts(**known: str) -> Facts:
+def info(**known: str) -> InstanceInfo:
     blank = dict.fromkeys(("name", "mode", "version", "api", "dashboard", "metrics", "started"), "")
-    return msgspec.convert({"pid": 1, **blank, **known}, Facts)
+    return msgspec.convert({"pid": 1, **blank, **known}, InstanceInfo)
 
 
-LATER = "for the next start: `moxwell down`, then this command again"
+BINARIES = "control_plane_binaries"
+LATER = "effect at the next start: `moxwell down`, then this command again"
 TABLE: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
-    "nothing is asked": ({}, {"genuine": "installed", "config": "/a"}, ""),
-    "it does so already": ({"genuine": "installed"}, {"genuine": "installed"}, ""),
-    "no genuine programs, and it has none": ({"genuine": "no"}, {}, ""),
-    "genuine programs, but it started without": (
-        {"genuine": "installed"},
+    "no option": ({}, {BINARIES: "installed", "config": "/a"}, ""),
+    "it has the option already": ({BINARIES: "installed"}, {BINARIES: "installed"}, ""),
+    "no binaries, and it has none": ({BINARIES: "no"}, {}, ""),
+    "binaries, but it started without": (
+        {BINARIES: "installed"},
         {},
-        f"--genuine-planes waits {LATER}",
+        f"--control-plane-binaries takes {LATER}",
     ),
-    "no more genuine programs": (
-        {"genuine": "no"},
-        {"genuine": "installed"},
-        f"--genuine-planes waits {LATER}",
+    "no binaries any more": (
+        {BINARIES: "no"},
+        {BINARIES: "installed"},
+        f"--control-plane-binaries takes {LATER}",
     ),
-    "another Proxmox, of a lab": ({"config": "/a"}, {}, f"--config waits {LATER}"),
+    "another Proxmox, of a lab": ({"config": "/a"}, {}, f"--config takes {LATER}"),
     "the same Proxmox": ({"config": "/a"}, {"config": "/a"}, ""),
-    "two at once": (
-        {"world": "/w", "genuine": "/bin"},
+    "two options": (
+        {"world": "/w", BINARIES: "/bin"},
         {},
-        f"--world and --genuine-planes wait {LATER}",
+        f"--world and --control-plane-binaries take {LATER}",
     ),
 }
 
 
-@pytest.mark.parametrize(("asked", "known", "said"), TABLE.values(), ids=TABLE)
-def test_what_waits_for_the_next_start_is_said(
-    asked: dict[str, str], known: dict[str, str], said: str
+@pytest.mark.parametrize(("options", "known", "message"), TABLE.values(), ids=TABLE)
+def test_options_that_take_effect_at_the_next_start(
+    options: dict[str, str], known: dict[str, str], message: str
 ) -> None:
-    assert unheard(Wish(name="one", **asked), facts(**known)) == said
+    assert restart_message(LaunchOptions(name="one", **options), info(**known)) == message
+
+
+@pytest.mark.parametrize("key", ["genuine", BINARIES])
+@pytest.mark.parametrize("file", ["wanted.json", "launch-options.json"])
+def test_stored_options_are_read_under_their_old_names(tmp_path: Path, file: str, key: str) -> None:
+    state = StateDir("one", {"XDG_STATE_HOME": str(tmp_path)})
+    state.create()
+    (state.folder / file).write_bytes(msgspec.json.encode({"name": "one", key: "installed"}))
+    stored = launch_options.stored(state)
+    assert stored == LaunchOptions(name="one", control_plane_binaries="installed")
+
+
+def test_no_options_are_stored_before_the_first_start(tmp_path: Path) -> None:
+    assert launch_options.stored(StateDir("one", {"XDG_STATE_HOME": str(tmp_path)})) is None

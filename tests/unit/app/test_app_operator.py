@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from moxwell.app import operator
-from moxwell.app.operator import Wish
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.app.operator import OperatorOptions
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.errors import Invalid
 from moxwell.pve.regions import Regions
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_transport import ScriptedTransport
 
@@ -21,10 +21,10 @@ ONE = """clusters:
 MACHINES, CLOUD = ("infra", "tenancy"), ("infra", "cloud")
 
 
-def wish(path: Path, text: str | None, controllers: tuple[str, ...] = MACHINES) -> Wish:
+def options(path: Path, text: str | None, controllers: tuple[str, ...] = MACHINES) -> OperatorOptions:
     if text is not None:
         path.write_text(text)
-    return Wish(config=path, settings=Settings(identity="me"), controllers=controllers)
+    return OperatorOptions(config=path, settings=ManagerSettings(identity="me"), controllers=controllers)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def wish(path: Path, text: str | None, controllers: tuple[str, ...] = MACHINES) 
     ],
 )
 def test_machines_need_no_configured_region(tmp_path: Path, text: str, regions: int) -> None:
-    asked = wish(tmp_path / "config.yaml", text)
+    asked = options(tmp_path / "config.yaml", text)
     operator.check(asked)
     assert len(operator.load(asked)) == regions
 
@@ -60,7 +60,7 @@ def test_what_cannot_work_is_refused(
     tmp_path: Path, text: str | None, controllers: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(Invalid, match=said):
-        operator.check(wish(tmp_path / "config.yaml", text, controllers))
+        operator.check(options(tmp_path / "config.yaml", text, controllers))
 
 
 def test_the_file_that_nobody_named_may_be_missing(
@@ -68,19 +68,19 @@ def test_the_file_that_nobody_named_may_be_missing(
 ) -> None:
     path = tmp_path / "config.yaml"
     monkeypatch.setattr(operator, "CONFIG", path)
-    operator.check(wish(path, None))
-    assert operator.load(wish(path, None)) == ()
+    operator.check(options(path, None))
+    assert operator.load(options(path, None)) == ()
     with pytest.raises(Invalid, match="cannot read"):
-        operator.check(wish(path, None, CLOUD))
+        operator.check(options(path, None, CLOUD))
 
 
 def test_regions_come_with_the_file_and_stay_when_it_is_emptied(tmp_path: Path) -> None:
     async def main() -> None:
         clock, path = LoopClock(), tmp_path / "config.yaml"
-        asked = wish(path, "clusters: []\n")
+        asked = options(path, "clusters: []\n")
         regions = Regions([], clock, connect=lambda c: ScriptedTransport(lambda *_: []))
-        book = RegionBook(regions, [])
-        reading = asyncio.create_task(operator.reloading(asked, book, clock))
+        book = RegionRegistry(regions, [])
+        reading = asyncio.create_task(operator.reload(asked, book, clock))
         await asyncio.sleep(1)
         seen = []
         for text in (ONE, "", "clusters: 3", "clusters: []\n"):

@@ -9,8 +9,8 @@ import yaml
 
 from moxwell.api.kinds import Resource
 from moxwell.cli import get, kinds
-from moxwell.cli.get import Printing
-from moxwell.embedded.apiserver.server import Store
+from moxwell.cli.get import ObjectOutput
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.errors import Invalid, Missing
 from moxwell.kube.client import Kube
 from moxwell.testing.loop import LoopClock, run_virtual
@@ -21,7 +21,7 @@ Told = Callable[..., str]
 
 
 async def with_objects(then: Callable[[Kube], Awaitable[None]]) -> None:
-    async with Store(clock=LoopClock()) as store:
+    async with EmbeddedApiServer(clock=LoopClock()) as store:
         kube = Kube(store)
         for space in ("blue", "red"):
             meta = {"name": space}
@@ -37,8 +37,8 @@ async def with_objects(then: Callable[[Kube], Awaitable[None]]) -> None:
 def told(capsys: pytest.CaptureFixture[str]) -> Told:
     def ask(*words: str, o: str = "table", n: str = "", selector: str = "") -> str:
         async def then(kube: Kube) -> None:
-            asked = get.wanted(await kube.discover(), words, n, selector)
-            await get.answer(kube, asked, Printing(o))
+            asked = get.parse_queries(await kube.discover(), words, n, selector)
+            await get.print_objects(kube, asked, ObjectOutput(o))
 
         run_virtual(with_objects(then))
         return capsys.readouterr().out
@@ -100,7 +100,7 @@ def test_tables_name_the_namespace_and_wide_ones_show_more(told: Told) -> None:
 
 
 ERRORS: dict[str, tuple[tuple[str, ...], dict[str, str], type[Exception], str]] = {
-    "a kind nobody knows": (("nonsense",), {}, kinds.UnknownKind, "there is no kind 'nonsense'"),
+    "a kind nobody knows": (("nonsense",), {}, kinds.KindUnknown, "there is no kind 'nonsense'"),
     "a name nobody has": (("cm", "green"), {"o": "json"}, Missing, "no ConfigMap green in any"),
     "a name in two namespaces": (("cm", "both"), {"o": "json"}, Invalid, "say which one with -n"),
     "both ways of naming": (("cm/red", "blue"), {}, Invalid, "write every object as KIND/NAME"),

@@ -38,8 +38,8 @@ WORDS: dict[str, tuple[list[Any], str]] = {
 
 
 @pytest.mark.parametrize(("guests", "words"), WORDS.values(), ids=WORDS)
-def test_progress_is_said_in_words(guests: list[ProxmoxMachine], words: str) -> None:
-    assert demo.in_words(guests) == words
+def test_progress_is_said_describe_machines(guests: list[ProxmoxMachine], words: str) -> None:
+    assert demo.describe_machines(guests) == words
 
 
 def group(version: str = "v2", **status: int) -> MachineDeployment:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moxwell.cli.cluster import is_meant
+from moxwell.cli.cluster import version_matches
 
 MEANT: dict[str, tuple[str, str | None, bool]] = {
     "as it is written everywhere": ("v1.35.0", "v1.35.0", True),
@@ -17,5 +17,5 @@ MEANT: dict[str, tuple[str, str | None, bool]] = {
 
 
 @pytest.mark.parametrize(("asked", "runs", "meant"), MEANT.values(), ids=MEANT)
-def test_the_version_that_is_meant(asked: str, runs: str | None, meant: bool) -> None:
-    assert is_meant(asked, runs) is meant
+def test_the_version_that_version_matches(asked: str, runs: str | None, meant: bool) -> None:
+    assert version_matches(asked, runs) is meant

@@ -13,17 +13,23 @@ from moxwell.api.capi.machinesets import MachineDeployment
 from moxwell.api.core.storage import PersistentVolume
 from moxwell.api.cozystack import Tenant
 from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.mac_address import choose_mac
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim, PoolSpec
-from moxwell.bootstrap.network import choose_mac
 from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.model import GuestSeen, HostSeen
+from moxwell.pve.model import ObservedGuest, ObservedHost
 from moxwell.pve.ownership import Mark
 from moxwell.runtime.key import Key
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.verify.findings import Finding
-from moxwell.verify.model import InsideWorld, NodeSeen, RegionWorld, Stored, World
+from moxwell.verify.model import (
+    Observation,
+    ObservedNode,
+    ObservedRegion,
+    ObservedTenant,
+    StoredVolume,
+)
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 UID = "6a0e3f1c-0000-4000-8000-00000000000a"
@@ -80,9 +86,9 @@ def owner(name: str = "m1", **more: Any) -> Machine:
     )
 
 
-def guest(vmid: int = 100, **more: Any) -> GuestSeen:
+def guest(vmid: int = 100, **more: Any) -> ObservedGuest:
     given: dict[str, Any] = {"host": "pve1", "name": "m1", "status": "running"}
-    return GuestSeen(vmid=vmid, **{**given, "tags": ("moxwell", MARK.tag), **more})
+    return ObservedGuest(vmid=vmid, **{**given, "tags": ("moxwell", MARK.tag), **more})
 
 
 def address(name: str, text: str, claim: str = CLAIM, pool: str = "nodes") -> IPAddress:
@@ -109,27 +115,27 @@ def volume(name: str, handle: str) -> PersistentVolume:
     return made(PersistentVolume, name, spec={"csi": source})  # type: ignore[no-any-return]
 
 
-REGION = RegionWorld(
+REGION = ObservedRegion(
     "north",
-    hosts={"pve1": HostSeen("pve1", True), "pve2": HostSeen("pve2", True)},
+    hosts={"pve1": ObservedHost("pve1", True), "pve2": ObservedHost("pve2", True)},
     guests={100: guest(), 201: guest(201, name="precious", tags=())},
     configs={100: GuestConfig(CONFIG)},
     images=(
-        Stored("pve1", "ceph", "ceph:vm-100-disk-0", 100, True),
-        Stored("pve1", "ceph", "ceph:vm-9999-pvc-1", 9999, True),
+        StoredVolume("pve1", "ceph", "ceph:vm-100-disk-0", 100, True),
+        StoredVolume("pve1", "ceph", "ceph:vm-9999-pvc-1", 9999, True),
     ),
     clocks={"pve1": 0.4},
     certificates={"pve1": NOW + timedelta(days=300)},
 )
-INSIDE = InsideWorld(
-    nodes=(NodeSeen("m1", "proxmox://north/100"),),
+INSIDE = ObservedTenant(
+    nodes=(ObservedNode("m1", "proxmox://north/100"),),
     volumes=(volume("pv1", "north//ceph/vm-9999-pvc-1"),),
     certificates={"client": NOW + timedelta(days=300)},
 )
-WORLD = World(
+WORLD = Observation(
     now=NOW,
     regions={"north": REGION},
-    inside={Key("t", "c1"): INSIDE},
+    tenant_clusters={Key("t", "c1"): INSIDE},
     clusters=(
         made(
             Cluster,
@@ -137,7 +143,7 @@ WORLD = World(
             spec={"infrastructureRef": {"apiGroup": "i", "kind": "ProxmoxCluster", "name": "c1"}},
         ),
     ),
-    grounds=(
+    proxmox_clusters=(
         made(
             ProxmoxCluster,
             "c1",
@@ -156,7 +162,7 @@ WORLD = World(
             },
         ),
     ),
-    owners=(owner(),),
+    capi_machines=(owner(),),
     machines=(machine(),),
     claims=(claim(),),
     addresses=(address("a1", "10.0.0.10"),),
@@ -166,29 +172,29 @@ WORLD = World(
 )
 
 
-def region(**change: Any) -> World:
+def region(**change: Any) -> Observation:
     return replace(WORLD, regions={"north": replace(REGION, **change)})
 
 
-def inside(**change: Any) -> World:
-    return replace(WORLD, inside={Key("t", "c1"): replace(INSIDE, **change)})
+def inside(**change: Any) -> Observation:
+    return replace(WORLD, tenant_clusters={Key("t", "c1"): replace(INSIDE, **change)})
 
 
-def with_guest(*more: GuestSeen) -> World:
+def with_guest(*more: ObservedGuest) -> Observation:
     return region(guests={**REGION.guests, **{g.vmid: g for g in more}})
 
 
-def with_config(**change: str) -> World:
+def with_config(**change: str) -> Observation:
     return region(configs={100: GuestConfig({**CONFIG, **change})})
 
 
-def with_machine(**spec: Any) -> World:
+def with_machine(**spec: Any) -> Observation:
     return replace(WORLD, machines=(machine(**spec),))
 
 
-def bad(world: World) -> set[str]:
+def bad(world: Observation) -> set[str]:
     """The names of everything that is not as it should be."""
-    return {f.check for f in verify.judge(world) if f.level != "ok"}
+    return {f.check for f in verify.run_checks(world) if f.level != "ok"}
 
 
 OTHER = Mark("7b0e3f1c-0000-4000-8000-00000000000b")
@@ -200,21 +206,29 @@ CARRIER = GuestConfig(
         "scsi1": "ceph:vm-9999-pvc-1,backup=0",
     }
 )
-TABLE: dict[str, tuple[World, set[str]]] = {
+TABLE: dict[str, tuple[Observation, set[str]]] = {
     "everything agrees": (WORLD, set()),
     "a stranger's guest is nobody's business": (with_guest(guest(300, tags=("web",))), set()),
     "a guest whose object is gone": (
-        replace(WORLD, machines=(), owners=(), claims=(), addresses=(), groups=(), inside={}),
-        {"GuestWithoutOwner", "VolumeLeft"},
+        replace(
+            WORLD,
+            machines=(),
+            capi_machines=(),
+            claims=(),
+            addresses=(),
+            groups=(),
+            tenant_clusters={},
+        ),
+        {"GuestWithoutOwner", "OrphanedVolume"},
     ),
     "a guest that was kept on purpose": (
         with_guest(guest(101, tags=("moxwell", OTHER.tag, "moxwell-kept"))),
-        {"GuestKept"},
+        {"RetainedGuest"},
     ),
-    "two guests with one mark": (with_guest(guest(101, host="pve2")), {"GuestDoubled"}),
+    "two guests with one mark": (with_guest(guest(101, host="pve2")), {"DuplicateGuest"}),
     "two machines with one id": (
-        replace(WORLD, machines=(machine(), machine("m2")), owners=(owner(), owner("m2"))),
-        {"ClaimedTwice", "CountDiffers", "NodeMissing"},
+        replace(WORLD, machines=(machine(), machine("m2")), capi_machines=(owner(), owner("m2"))),
+        {"VMIDClaimedTwice", "ReplicasDiffer", "NodeMissing"},
     ),
     "a machine without its guest": (
         region(guests={}, configs={}, images=REGION.images[1:]),
@@ -224,19 +238,19 @@ TABLE: dict[str, tuple[World, set[str]]] = {
         replace(
             region(guests={}, configs={}, images=REGION.images[1:]),
             machines=(machine(providerID=""),),
-            owners=(owner(status={}),),
-            inside={},
+            capi_machines=(owner(status={}),),
+            tenant_clusters={},
         ),
-        {"VolumeLeft"},
+        {"OrphanedVolume"},
     ),
     "a guest that bears another's mark": (
         region(configs={100: THIRD}),
-        {"GuestForeign", "GuestWithoutOwner"},
+        {"GuestOwnedByOther", "GuestWithoutOwner"},
     ),
     "a guest that was stopped": (with_guest(guest(status="stopped")), {"GuestStopped"}),
     "a guest on a host that is down": (
-        region(guests={100: guest(status="unknown")}, hosts={"pve1": HostSeen("pve1", False)}),
-        {"HostSilent"},
+        region(guests={100: guest(status="unknown")}, hosts={"pve1": ObservedHost("pve1", False)}),
+        {"HostUnreachable"},
     ),
     "a guest that Proxmox holds": (with_guest(guest(lock="backup")), {"GuestLocked"}),
     "fewer processors than asked for": (with_config(cores="1"), {"HardwareDiffers"}),
@@ -252,43 +266,50 @@ TABLE: dict[str, tuple[World, set[str]]] = {
         {"HardwareDiffers"},
     ),
     "a seed disk of nobody": (
-        region(isos=(Stored("pve1", "local", f"local:iso/moxwell-seed-9-{OTHER.key}.iso"),)),
-        {"SeedLeft"},
+        region(isos=(StoredVolume("pve1", "local", f"local:iso/moxwell-seed-9-{OTHER.key}.iso"),)),
+        {"OrphanedBootstrapISO"},
     ),
     "a seed disk of a machine that has booted": (
-        region(isos=(Stored("pve1", "local", SEED),)),
-        {"SeedNotTaken"},
+        region(isos=(StoredVolume("pve1", "local", SEED),)),
+        {"BootstrapISONotDeleted"},
     ),
     "a seed disk of a machine that boots": (
         region(
-            isos=(Stored("pve1", "local", SEED),),
+            isos=(StoredVolume("pve1", "local", SEED),),
             guests={100: guest(tags=("moxwell", MARK.tag, "moxwell-booting"))},
         ),
         set(),
     ),
-    "somebody's own ISO": (region(isos=(Stored("pve1", "local", "local:iso/deb.iso"),)), set()),
-    "HA for a guest that is gone": (region(ha=(HaResource(sid="vm:7"),)), {"HaLeft"}),
+    "somebody's own ISO": (
+        region(isos=(StoredVolume("pve1", "local", "local:iso/deb.iso"),)),
+        set(),
+    ),
+    "HA for a guest that is gone": (region(ha=(HaResource(sid="vm:7"),)), {"OrphanedHAEntry"}),
     "an HA rule for a guest that is gone": (
         region(rules=(HaRule(rule="r", type="node-affinity", resources="vm:100,vm:7"),)),
-        {"HaLeft"},
+        {"OrphanedHAEntry"},
     ),
-    "HA that a machine asks for and has not": (with_machine(highAvailability={}), {"HaMissing"}),
+    "HA that a machine asks for and has not": (
+        with_machine(highAvailability={}),
+        {"HAEntryMissing"},
+    ),
     "a guest outside its firewall group": (
         replace(
-            region(walls={100: frozenset()}, security_groups={"web": ""}),
+            region(applied_groups={100: frozenset()}, security_groups={"web": ""}),
             machines=(machine(firewallGroups=["web"]),),
         ),
-        {"FirewallMissing"},
+        {"FirewallGroupNotApplied"},
     ),
     "a firewall group that is not there": (
         replace(
-            region(walls={100: frozenset({"web"})}), machines=(machine(firewallGroups=["web"]),)
+            region(applied_groups={100: frozenset({"web"})}),
+            machines=(machine(firewallGroups=["web"]),),
         ),
         {"FirewallGroupMissing"},
     ),
     "a firewall group of a tenant that is gone": (
         region(security_groups={"mox-red": "moxwell-tenant=tenant-red", "own": "mine"}),
-        {"FirewallGroupLeft"},
+        {"OrphanedFirewallGroup"},
     ),
     "a firewall group of a tenant": (
         replace(
@@ -298,28 +319,28 @@ TABLE: dict[str, tuple[World, set[str]]] = {
         set(),
     ),
     "a disk of a guest that is gone": (
-        region(images=(*REGION.images, Stored("pve1", "ceph", "ceph:vm-77-disk-0", 77))),
-        {"DiskLeft"},
+        region(images=(*REGION.images, StoredVolume("pve1", "ceph", "ceph:vm-77-disk-0", 77))),
+        {"OrphanedDisk"},
     ),
     "a disk of ours that hangs on nothing": (
-        region(images=(*REGION.images, Stored("pve1", "ceph", "ceph:vm-100-disk-1", 100))),
-        {"DiskLoose"},
+        region(images=(*REGION.images, StoredVolume("pve1", "ceph", "ceph:vm-100-disk-1", 100))),
+        {"DiskNotAttached"},
     ),
     "a ProxmoxMachine without a Machine": (
-        replace(WORLD, owners=(), groups=()),
+        replace(WORLD, capi_machines=(), groups=()),
         {"MachineWithoutOwner", "NodeWithoutMachine"},
     ),
     "a Machine without a ProxmoxMachine": (
-        replace(WORLD, owners=(owner(), owner("m2", status={}))),
-        {"MachineWithoutGuestObject", "CountDiffers"},
+        replace(WORLD, capi_machines=(owner(), owner("m2", status={}))),
+        {"ProxmoxMachineMissing", "ReplicasDiffer"},
     ),
     "a claim whose machine is gone": (
         replace(WORLD, claims=(claim(), claim("m0-net0-00-inet", "gone"))),
-        {"ClaimLeft"},
+        {"OrphanedClaim"},
     ),
     "an address without a claim": (
         replace(WORLD, addresses=(*WORLD.addresses, address("a2", "10.0.0.11", "m0"))),
-        {"AddressLeft"},
+        {"OrphanedAddress"},
     ),
     "an address given twice": (
         replace(
@@ -327,7 +348,7 @@ TABLE: dict[str, tuple[World, set[str]]] = {
             addresses=(*WORLD.addresses, address("a2", "10.0.0.10", "c2")),
             claims=(claim(), claim("c2")),
         ),
-        {"AddressDoubled"},
+        {"DuplicateAddress"},
     ),
     "an address that its pool lost": (
         replace(WORLD, addresses=(address("a1", "10.0.0.99"),)),
@@ -335,24 +356,24 @@ TABLE: dict[str, tuple[World, set[str]]] = {
     ),
     "a node that is gone": (inside(nodes=()), {"NodeMissing"}),
     "a node that is not ready": (
-        inside(nodes=(NodeSeen("m1", "proxmox://north/100", ready=False),)),
+        inside(nodes=(ObservedNode("m1", "proxmox://north/100", ready=False),)),
         {"NodeNotReady"},
     ),
     "a node with another's identity": (
-        inside(nodes=(NodeSeen("m1", "proxmox://north/101"),)),
-        {"NodeMistaken", "NodeWithoutMachine"},
+        inside(nodes=(ObservedNode("m1", "proxmox://north/101"),)),
+        {"ProviderIDDiffers", "NodeWithoutMachine"},
     ),
     "a node that no machine is": (
-        inside(nodes=(*INSIDE.nodes, NodeSeen("m9", "proxmox://north/109"))),
+        inside(nodes=(*INSIDE.nodes, ObservedNode("m9", "proxmox://north/109"))),
         {"NodeWithoutMachine"},
     ),
     "two nodes of one machine": (
-        inside(nodes=(*INSIDE.nodes, NodeSeen("m9", "proxmox://north/100"))),
-        {"NodeDoubled"},
+        inside(nodes=(*INSIDE.nodes, ObservedNode("m9", "proxmox://north/100"))),
+        {"DuplicateNode"},
     ),
-    "a node of another cloud": (inside(nodes=(*INSIDE.nodes, NodeSeen("x", "aws://1"))), set()),
+    "a node of another cloud": (inside(nodes=(*INSIDE.nodes, ObservedNode("x", "aws://1"))), set()),
     "a volume whose disk is gone": (region(images=REGION.images[:1]), {"VolumeMissing"}),
-    "a disk whose volume is gone": (inside(volumes=()), {"VolumeLeft"}),
+    "a disk whose volume is gone": (inside(volumes=()), {"OrphanedVolume"}),
     "a disk that is kept for its snapshots": (
         replace(
             region(
@@ -362,7 +383,7 @@ TABLE: dict[str, tuple[World, set[str]]] = {
                 },
                 configs={**REGION.configs, 20_000: CARRIER},
             ),
-            inside=inside(volumes=()).inside,
+            tenant_clusters=inside(volumes=()).tenant_clusters,
         ),
         set(),
     ),
@@ -378,36 +399,44 @@ TABLE: dict[str, tuple[World, set[str]]] = {
     "a clock that is a little off": (region(clocks={"pve1": -7.0}), {"ClockSkewed"}),
     "a certificate that ends soon": (
         region(certificates={"pve1": NOW + timedelta(days=3)}),
-        {"CertificateEnding"},
+        {"CertificateExpiring"},
     ),
     "a certificate that has ended": (
         inside(certificates={"client": NOW - timedelta(days=3)}),
         {"CertificateExpired"},
     ),
     "a region that does not answer": (
-        replace(WORLD, regions={"north": RegionWorld("north", error="refused")}),
-        {"RegionSilent"},
+        replace(WORLD, regions={"north": ObservedRegion("north", error="refused")}),
+        {"RegionUnreachable"},
     ),
     "a storage that does not answer": (
         region(images=(), unlisted=("pve1/ceph",)),
-        {"StorageSilent"},
+        {"StorageUnreachable"},
     ),
-    "a cluster that does not answer": (inside(error="refused"), {"ClusterSilent"}),
+    "a cluster that does not answer": (inside(error="refused"), {"ClusterUnreachable"}),
     "fewer machines than asked for": (
-        replace(WORLD, owners=(), machines=(), claims=(), addresses=(), regions={}, inside={}),
-        {"CountDiffers"},
+        replace(
+            WORLD,
+            capi_machines=(),
+            machines=(),
+            claims=(),
+            addresses=(),
+            regions={},
+            tenant_clusters={},
+        ),
+        {"ReplicasDiffer"},
     ),
 }
 
 
 @pytest.mark.parametrize(("world", "said"), TABLE.values(), ids=TABLE)
-def test_each_disagreement_has_its_name(world: World, said: set[str]) -> None:
+def test_each_disagreement_has_its_name(world: Observation, said: set[str]) -> None:
     assert bad(world) == said
 
 
 @pytest.mark.parametrize("world", [w for w, _ in TABLE.values()], ids=TABLE)
-def test_everything_wrong_says_what_to_do(world: World) -> None:
-    for finding in verify.judge(world):
+def test_everything_wrong_says_what_to_do(world: Observation) -> None:
+    for finding in verify.run_checks(world):
         assert finding.what
         assert finding.about
         assert finding.do or finding.level in ("ok", "remark")
@@ -430,7 +459,7 @@ def test_exit_codes(levels: tuple[Any, ...], code: int) -> None:
 def test_what_was_only_under_way_is_no_finding() -> None:
     worlds = iter([with_guest(guest(status="stopped")), WORLD])
 
-    async def look() -> World:
+    async def look() -> Observation:
         return next(worlds)
 
     async def story() -> dict[str, Any]:
@@ -446,9 +475,11 @@ PARTS = ("HA entries", "firewall groups", "clocks", "certificates")
 
 @pytest.mark.parametrize("part", PARTS)
 def test_what_may_not_be_read_is_said_and_nothing_concluded(part: str) -> None:
-    region = RegionWorld("r1", denied={part: "Permission check failed (/, Sys.Audit)"})
-    found = verify.judge(World(now=datetime(2026, 1, 1, tzinfo=UTC), regions={"r1": region}))
+    region = ObservedRegion("r1", denied={part: "Permission check failed (/, Sys.Audit)"})
+    found = verify.run_checks(
+        Observation(now=datetime(2026, 1, 1, tzinfo=UTC), regions={"r1": region})
+    )
     told = [f for f in found if f.level != "ok"]
-    assert [(f.level, f.check) for f in told] == [("remark", "MayNotLook")]
+    assert [(f.level, f.check) for f in told] == [("remark", "PermissionMissing")]
     assert "Sys.Audit" in told[0].what
     assert verify.exit_code(found) == 0

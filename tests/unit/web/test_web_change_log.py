@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moxwell.testing.loop import run_virtual
-from moxwell.web.change_log import Change, Picture, Ring
+from moxwell.web.change_log import ChangeLog, RecordChange, Snapshot
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 pictures = st.lists(
@@ -22,51 +22,51 @@ def at(second: int) -> datetime:
 
 
 def test_an_equal_picture_is_no_change() -> None:
-    ring = Ring(START)
+    ring = ChangeLog(START)
     ring.put({"a": {"v": 1}}, at=at(1))
     assert ring.put({"a": {"v": 1}}, at=at(2)) is None
 
 
 def test_a_change_holds_only_what_differs() -> None:
-    ring = Ring(START)
+    ring = ChangeLog(START)
     ring.put({"a": {"v": 1}, "b": {"v": 1}}, at=at(1))
     change = ring.put({"a": {"v": 2}, "c": {"v": 1}}, at=at(2))
-    assert change == Change(2, at(2), {"a": {"v": 2}, "c": {"v": 1}}, ("b",))
+    assert change == RecordChange(2, at(2), {"a": {"v": 2}, "c": {"v": 1}}, ("b",))
 
 
 @given(pictures, st.integers(1, 5))
 def test_any_remembered_moment_is_as_it_was(
     history: list[dict[str, dict[str, int]]], keep: int
 ) -> None:
-    ring = Ring(START, capacity=keep)
+    ring = ChangeLog(START, capacity=keep)
     for second, picture in enumerate(history):
         ring.put(picture, at=at(second))
     for second, picture in enumerate(history):
         if at(second) >= ring.since:
-            assert ring.picture_at(at(second)).records == picture
+            assert ring.snapshot_at(at(second)).records == picture
 
 
 def test_a_reader_that_was_away_too_long_gets_the_whole_picture() -> None:
-    ring = Ring(START, capacity=2)
+    ring = ChangeLog(START, capacity=2)
     for second in range(6):
         ring.put({"a": {"v": second}}, at=at(second))
 
-    async def first(number: int) -> Change | Picture:
+    async def first(number: int) -> RecordChange | Snapshot:
         return await anext(ring.follow(number))
 
-    assert isinstance(run_virtual(first(1)), Picture)
-    assert isinstance(run_virtual(first(5)), Change)
+    assert isinstance(run_virtual(first(1)), Snapshot)
+    assert isinstance(run_virtual(first(5)), RecordChange)
 
 
 def test_a_number_from_another_life_gets_the_whole_picture() -> None:
-    ring = Ring(START)
+    ring = ChangeLog(START)
     ring.put({"a": {"v": 1}}, at=at(1))
     assert ring.changes_after(99) is None
 
 
 def test_a_follower_sees_every_change_once() -> None:
     async def story() -> list[int]:
-        ring = Ring(START)
+        ring = ChangeLog(START)
         seen: list[int] = []
 
         async def read() -> None:

@@ -10,7 +10,7 @@ from moxwell.api.core.storage import PersistentVolume, PersistentVolumeClaim, Vo
 from moxwell.api.ipam import IPAddress
 from moxwell.runtime.key import Key
 from moxwell.web import dashboard_volumes, stage_durations
-from moxwell.web.history import KEPT_SAMPLES, Journal
+from moxwell.web.history import KEPT_SAMPLES, EventHistory
 
 KEY = Key("t", "c1")
 DISK = {"driver": "csi.moxwell.dev", "volumeHandle": "north/pve1/lvm/vm-9999-pvc-1"}
@@ -53,16 +53,16 @@ TABLE: dict[str, tuple[tuple[Any, ...], str, str]] = {
     "used by nobody": ((volume(),), "ready", "Not attached: no pod uses it"),
     "kept": ((volume("Released"),), "ready", "Kept: its claim is gone"),
     "stuck": ((volume("Failed"),), "trouble", "Its disk could not be removed"),
-    "leaving": ((volume(**GONE),), "leaving", "Leaving: its disk is being removed"),
+    "deleting": ((volume(**GONE),), "deleting", "Leaving: its disk is being removed"),
 }
 
 
-@pytest.mark.parametrize(("objects", "state", "says"), TABLE.values(), ids=TABLE)
-def test_a_volume_says_what_is_with_it(objects: tuple[Any, ...], state: str, says: str) -> None:
+@pytest.mark.parametrize(("objects", "state", "message"), TABLE.values(), ids=TABLE)
+def test_a_volume_says_what_is_with_it(objects: tuple[Any, ...], state: str, message: str) -> None:
     caches: Any = Shelf(*objects)
     (found,) = dashboard_volumes.volumes_of(KEY, caches)
     assert (found.state, found.claim, found.size_mib) == (state, "default/data", 20 * 1024)
-    assert found.says.startswith(says)
+    assert found.message.startswith(message)
     assert (found.cluster, found.storage) == ("t/c1", "north/pve1/lvm")
 
 
@@ -87,19 +87,19 @@ def test_addresses_are_counted_by_pool() -> None:
         return made(IPAddress, claim, spec=spec)
 
     rows = [given("m1-net0-00-inet", "a"), given("m2-net0-00-inet", "b"), given("x-net0", "a")]
-    assert dashboard_volumes.addresses_of(["m1", "m2"], rows) == ("2 given", "1 of a, 1 of b")
+    assert dashboard_volumes.addresses_of(["m1", "m2"], rows) == ("2 allocated", "1 of a, 1 of b")
     assert dashboard_volumes.addresses_of([], rows) == ("", "")
 
 
 def test_what_is_typical_outlives_the_process(tmp_path: Path) -> None:
     path = tmp_path / "typical.json"
     known = {"north": {"Boot": [float(n) for n in range(40)], "Nonsense": [1.0]}}
-    assert stage_durations.keep(path, {}, known) == known
-    journal = Journal()
-    journal.recall(stage_durations.read(path))
-    assert journal.typical("north", "Boot") == 27.5
-    assert len(journal.remember()["north"]["Boot"]) == KEPT_SAMPLES
-    assert journal.typical("north", "Nonsense") is None
+    assert stage_durations.write(path, {}, known) == known
+    history = EventHistory()
+    history.load_durations(stage_durations.read(path))
+    assert history.typical("north", "Boot") == 27.5
+    assert len(history.dump_durations()["north"]["Boot"]) == KEPT_SAMPLES
+    assert history.typical("north", "Nonsense") is None
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_is_typical_outlives_the_process(tmp_path: Path) -> None:
         pytest.param(b"{]", id="not JSON"),
         pytest.param(b'{"a": [1]}', id="another shape"),
         pytest.param(b"\xff\xfe", id="no text"),
-        pytest.param(b" " * (stage_durations.LARGEST_BYTES + 1), id="much too large"),
+        pytest.param(b" " * (stage_durations.MAX_BYTES + 1), id="much too large"),
     ],
 )
 def test_a_broken_file_is_as_none(tmp_path: Path, text: bytes) -> None:
@@ -119,6 +119,6 @@ def test_a_broken_file_is_as_none(tmp_path: Path, text: bytes) -> None:
 
 
 def test_where_nothing_can_be_written_the_page_lives_on(tmp_path: Path) -> None:
-    assert stage_durations.keep(tmp_path / "no" / "folder" / "x", {}, {"a": {}}) in ({}, {"a": {}})
-    assert stage_durations.keep(None, {}, {"a": {}}) == {}
+    assert stage_durations.write(tmp_path / "no" / "folder" / "x", {}, {"a": {}}) in ({}, {"a": {}})
+    assert stage_durations.write(None, {}, {"a": {}}) == {}
     assert stage_durations.read(None) == {}

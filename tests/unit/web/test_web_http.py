@@ -9,14 +9,14 @@ import pytest
 from aiohttp import ClientSession, CookieJar
 from aiohttp.test_utils import TestServer
 
-from moxwell.web.change_log import Ring
-from moxwell.web.http import Dashboard, Doors
+from moxwell.web.change_log import ChangeLog
+from moxwell.web.http import Dashboard, Sessions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @asynccontextmanager
-async def served(ring: Ring, doors: Doors) -> AsyncIterator[tuple[ClientSession, str]]:
+async def served(ring: ChangeLog, doors: Sessions) -> AsyncIterator[tuple[ClientSession, str]]:
     server = TestServer(Dashboard(ring, doors, hosts=["127.0.0.1"]).routes())
     await server.start_server()
     try:
@@ -27,8 +27,8 @@ async def served(ring: Ring, doors: Doors) -> AsyncIterator[tuple[ClientSession,
 
 
 async def test_a_link_opens_one_session() -> None:
-    doors = Doors("key")
-    async with served(Ring(NOW), doors) as (client, base):
+    doors = Sessions("key")
+    async with served(ChangeLog(NOW), doors) as (client, base):
         link = doors.new_link()
         async with client.get(f"{base}/enter/{link}") as first:
             assert first.status == 200
@@ -45,14 +45,14 @@ async def test_a_link_opens_one_session() -> None:
     pytest.param("Bearer key", 200, id="the key"),
 ])  # fmt: skip
 async def test_only_the_key_opens(header: str, status: int) -> None:
-    async with served(Ring(NOW), Doors("key")) as (client, base):
+    async with served(ChangeLog(NOW), Sessions("key")) as (client, base):
         headers = {"Authorization": header} if header else {}
         async with client.get(f"{base}/api/state", headers=headers) as answer:
             assert answer.status == status
 
 
 async def test_a_key_that_is_no_text_is_a_wrong_key() -> None:
-    async with served(Ring(NOW), Doors("key")) as (_, base):
+    async with served(ChangeLog(NOW), Sessions("key")) as (_, base):
         port = int(base.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(
@@ -65,8 +65,11 @@ async def test_a_key_that_is_no_text_is_a_wrong_key() -> None:
 
 
 async def test_two_instances_on_one_address_do_not_shut_each_other_out() -> None:
-    one, other = Doors("key"), Doors("key")
-    async with served(Ring(NOW), one) as (client, base), served(Ring(NOW), other) as (_, beside):
+    one, other = Sessions("key"), Sessions("key")
+    async with (
+        served(ChangeLog(NOW), one) as (client, base),
+        served(ChangeLog(NOW), other) as (_, beside),
+    ):
         for doors, at in ((one, base), (other, beside)):
             await client.get(f"{at}/enter/{doors.new_link()}")
         for at in (base, beside):
@@ -81,25 +84,25 @@ async def test_two_instances_on_one_address_do_not_shut_each_other_out() -> None
 ])  # fmt: skip
 async def test_the_picture_of_a_moment(at: str, status: int) -> None:
     headers = {"Authorization": "Bearer key"}
-    async with served(Ring(NOW), Doors("key")) as (client, base):
+    async with served(ChangeLog(NOW), Sessions("key")) as (client, base):
         answer = await client.get(f"{base}/api/state", params={"at": at}, headers=headers)
         assert answer.status == status
 
 
 async def test_another_host_name_is_not_answered() -> None:
-    async with served(Ring(NOW), Doors("key")) as (client, base):
+    async with served(ChangeLog(NOW), Sessions("key")) as (client, base):
         answer = await client.get(f"{base}/", headers={"Host": "evil.example"})
         assert answer.status == 421
 
 
 async def test_files_outside_the_folder_are_not_served() -> None:
-    async with served(Ring(NOW), Doors("key")) as (client, base):
+    async with served(ChangeLog(NOW), Sessions("key")) as (client, base):
         answer = await client.get(f"{base}/static/..%2Fhttp.py")
         assert answer.status == 404
 
 
 async def test_a_stream_goes_on_from_where_it_was_left() -> None:
-    ring, doors = Ring(NOW), Doors("key")
+    ring, doors = ChangeLog(NOW), Sessions("key")
     for value in range(3):
         ring.put({"a": {"v": value}}, at=NOW)
     headers = {"Authorization": "Bearer key", "Last-Event-ID": "2"}

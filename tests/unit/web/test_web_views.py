@@ -6,19 +6,28 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moxwell.web import history
-from moxwell.web.model import Cluster, Condition, Estate, Group, Guest, Host, Machine, Region
-from moxwell.web.phrasing import place_in_short, say, short_name, stage_of
+from moxwell.web.model import (
+    ClusterView,
+    ConditionView,
+    GuestView,
+    HostView,
+    InfrastructureOverview,
+    MachineView,
+    NodeGroupView,
+    RegionView,
+)
+from moxwell.web.phrasing import describe, short_name, stage_of, summarize_placement
 from moxwell.web.views import Views
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-READY = Condition(type="Ready", status="True", reason="Provisioned")
+READY = ConditionView(type="Ready", status="True", reason="Provisioned")
 
 
-def not_ready(reason: str, message: str = "", status: str = "False") -> tuple[Condition, ...]:
-    return (Condition(type="Ready", status=status, reason=reason, message=message),)
+def not_ready(reason: str, message: str = "", status: str = "False") -> tuple[ConditionView, ...]:
+    return (ConditionView(type="Ready", status=status, reason=reason, message=message),)
 
 
-MACHINE = Machine(
+MACHINE = MachineView(
     namespace="t",
     name="demo-md0-0a98-x7k2p",
     cluster="demo",
@@ -53,7 +62,7 @@ MACHINE = Machine(
         ),
         pytest.param(
             replace(MACHINE, node_ready=False, move="Clone", conditions=not_ready("Cloning")),
-            "made",
+            "creating",
             "Cloning from template 9000",
             id="cloning",
         ),
@@ -75,7 +84,7 @@ MACHINE = Machine(
             "Unknown: host pve1 is down",
             id="a host is down: unknown, not failed",
         ),
-        pytest.param(replace(MACHINE, deleting=True, pods=3), "leaving", "3 pods", id="draining"),
+        pytest.param(replace(MACHINE, deleting=True, pods=3), "deleting", "3 pods", id="draining"),
         pytest.param(
             replace(MACHINE, conditions=not_ready("Vanished", "guest 101 is not there")),
             "trouble",
@@ -84,8 +93,8 @@ MACHINE = Machine(
         ),
     ],
 )
-def test_every_state_has_its_sentence(machine: Machine, state: str, words: str) -> None:
-    said = say(machine)
+def test_every_state_has_its_sentence(machine: MachineView, state: str, words: str) -> None:
+    said = describe(machine)
     assert said.state == state
     assert words in said.sentence
     assert said.next or state == "ready"
@@ -95,15 +104,15 @@ def test_a_short_name_is_the_group_and_the_last_part() -> None:
     assert short_name(MACHINE) == "md0-x7k2p"
 
 
-def estate(now: datetime, *machines: Machine, online: bool = True) -> Estate:
-    return Estate(
+def estate(now: datetime, *machines: MachineView, online: bool = True) -> InfrastructureOverview:
+    return InfrastructureOverview(
         now=now,
         mode="lab",
         version="1",
-        regions=(Region(name="r1"),),
-        hosts=(Host(region="r1", name="pve1", online=online, cpus=16, memory_mib=131072),),
+        regions=(RegionView(name="r1"),),
+        hosts=(HostView(region="r1", name="pve1", online=online, cpus=16, memory_mib=131072),),
         guests=(
-            Guest(
+            GuestView(
                 region="r1",
                 host="pve1",
                 vmid=101,
@@ -113,12 +122,14 @@ def estate(now: datetime, *machines: Machine, online: bool = True) -> Estate:
                 memory_mib=16384,
                 memory_used_mib=8192,
             ),
-            Guest(
+            GuestView(
                 region="r1", host="pve1", vmid=7, name="nas", running=True, cpus=2, memory_mib=32768
             ),
         ),
         clusters=(
-            Cluster(namespace="t", name="demo", ready=True, groups=(Group(name="md0", want=1),)),
+            ClusterView(
+                namespace="t", name="demo", ready=True, groups=(NodeGroupView(name="md0", replicas=1),)
+            ),
         ),
         machines=machines,
     )
@@ -190,13 +201,13 @@ LOOKS = {
 
 @pytest.mark.parametrize(("looks", "said"), LOOKS.values(), ids=LOOKS)
 def test_the_feed_tells_what_passed_between_two_looks(
-    looks: list[Machine], said: list[str]
+    looks: list[MachineView], said: list[str]
 ) -> None:
     views = Views()
     views.records(estate(NOW))
     for second, machine in enumerate(looks, 1):
         views.records(estate(NOW + timedelta(seconds=second), machine))
-    lines = [entry.sentence for entry in views.journal.events]
+    lines = [entry.sentence for entry in views.history.events]
     assert len(lines) == len(said)
     assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), lines
 
@@ -231,7 +242,7 @@ def test_a_rollout_began_when_it_was_first_seen_and_ends() -> None:
 
 
 def test_twelve_clusters_look_different() -> None:
-    clusters = tuple(Cluster(namespace="t", name=f"c{i:02}") for i in range(12))
+    clusters = tuple(ClusterView(namespace="t", name=f"c{i:02}") for i in range(12))
     records = Views().records(replace(estate(NOW), clusters=clusters))
     looks = {(r["hue"], r["pattern"]) for k, r in records.items() if k.startswith("cluster/")}
     assert len(looks) == 12
@@ -250,13 +261,13 @@ PLACES = {
 
 @pytest.mark.parametrize(("message", "said"), PLACES.values(), ids=PLACES)
 def test_why_there_is_no_place_fits_on_a_line(message: str, said: str) -> None:
-    assert place_in_short(message) == said
+    assert summarize_placement(message) == said
 
 
 def test_stages_of_the_journal_never_go_back() -> None:
     order = ["", "Claim", "Clone", "Configure", "Boot", "Join"]
     for at, one in enumerate(order[1:], 1):
         for other in order[1:]:
-            assert history._is_further(other, one) is (order.index(other) > at)
-        assert history._is_further("", one)
-    assert not history._is_further("", "")
+            assert history._is_later(other, one) is (order.index(other) > at)
+        assert history._is_later("", one)
+    assert not history._is_later("", "")

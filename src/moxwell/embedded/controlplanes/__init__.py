@@ -1,1 +1,1 @@
-"""Hosted control planes of tenant clusters: in this process, or from Kubernetes binaries."""
+"""Control planes of tenants: in this process, from binaries, or inside simulated guests."""

@@ -1,22 +1,25 @@
 """
-Who hosts a tenant's control plane: this process, or genuine programs.
+Chooses what runs a tenant's control plane: this process or control plane binaries.
 
-A tenant stays with whoever hosted it first, so that changing the choice for new ones moves no
-data. The choice is a word of ``moxwell up --genuine-planes`` or of the configuration: ``installed``
-(programs are looked for on ``PATH`` and where ``make envtest`` puts them), a folder, or ``no``. Genuine
-programs are loaded only where they are chosen or were once.
+A tenant stays with whatever ran it first, so that changing the choice moves no data.
+``--control-plane-binaries`` (or the configuration) is ``installed``, a folder, or ``no``. The
+modules for binaries are imported only if binaries are chosen or were used before.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from moxwell.app.state_dir import Home, free_port
 from moxwell.clock import Clock
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Plane, Wish
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
+    HostedControlPlane,
+    HostedControlPlaneSpec,
+)
 from moxwell.embedded.controllermanager import resources
-from moxwell.embedded.controlplanes.inprocess import EmbeddedPlanes
+from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
+from moxwell.embedded.ports import free_port
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
 from moxwell.runtime.manager import Runtime
@@ -25,89 +28,99 @@ NO = "no"
 Extend = Callable[[Runtime], object]
 
 
-class HostedPlanes:
+class HostedControlPlanes:
     """All hosted control planes of an instance."""
 
     def __init__(
-        self, home: Home, embedded: EmbeddedPlanes, genuine: Any = None, version: str = ""
+        self,
+        inprocess_root: Path,
+        inprocess: InProcessControlPlanes,
+        binaries: Any = None,
+        version: str = "",
     ) -> None:
-        """``version`` is the one new clusters get; empty: new ones are embedded."""
-        self._home, self._embedded, self._genuine = home, embedded, genuine
+        """``version`` is that of new clusters on binaries; empty: new ones run in this process."""
+        self._inprocess_root, self._inprocess, self._binaries = inprocess_root, inprocess, binaries
         self.version = version
 
     def listen(self, changed: Callable[[Key], None]) -> None:
-        """Whom to tell when a control plane is otherwise than it was."""
-        if self._genuine is not None:
-            self._genuine.changed = changed
+        """Call ``changed`` when the state of a control plane changes."""
+        if self._binaries is not None:
+            self._binaries.changed = changed
 
     async def run(self) -> None:
-        """Hold them; ends only by being cancelled, and their programs with it."""
+        """Own all control planes until cancelled, then stop them."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._embedded.run())
-            if self._genuine is not None:
-                group.create_task(self._genuine.run())
+            group.create_task(self._inprocess.run())
+            if self._binaries is not None:
+                group.create_task(self._binaries.run())
 
     def caches(self, key: Key) -> Caches | None:
-        """What our loops have seen of a tenant, while it is up."""
-        found: Caches | None = self._of(key).caches(key)
+        """The informer caches of a tenant; None while it does not run."""
+        found: Caches | None = self._runner(key).caches(key)
         return found
 
     def pods_by_node(self, key: Key) -> dict[str, int]:
-        """How many pods run on each node of a tenant."""
+        """The number of running pods on each node of a tenant."""
         caches = self.caches(key)
         pods = caches.of(resources.PODS).list() if caches else ()
-        return dict(Counter(p["spec"]["nodeName"] for p in pods if _runs(p)))
+        return dict(Counter(p["spec"]["nodeName"] for p in pods if _is_running(p)))
 
-    async def ensure(self, wish: Wish) -> Plane:
-        plane: Plane = await self._of(wish.key).ensure(wish)
+    async def ensure(self, spec: HostedControlPlaneSpec) -> HostedControlPlane:
+        plane: HostedControlPlane = await self._runner(spec.key).ensure(spec)
         return plane
 
     async def sleep(self, key: Key) -> None:
-        await self._of(key).sleep(key)
+        await self._runner(key).sleep(key)
 
     async def destroy(self, key: Key) -> None:
-        await self._of(key).destroy(key)
+        await self._runner(key).destroy(key)
 
-    def _of(self, key: Key) -> Any:
-        here = self._home.planes / key.namespace / key.name
-        if self._genuine is None or here.exists():
-            return self._embedded
-        return self._genuine if self.version or self._genuine.has(key) else self._embedded
+    def _runner(self, key: Key) -> Any:
+        folder = self._inprocess_root / key.namespace / key.name
+        if self._binaries is None or folder.exists():
+            return self._inprocess
+        return self._binaries if self.version or self._binaries.has(key) else self._inprocess
 
 
-async def make(
-    home: Home,
+async def open_control_planes(
+    inprocess_root: Path,
+    binaries_root: Path,
     clock: Clock,
     choice: str,
     environ: Mapping[str, str],
     *,
     extend: Extend,
-    extend_genuine: Extend,
-) -> HostedPlanes:
-    """The hosts of this instance; a chosen program that is missing is an error that says which."""
-    embedded = EmbeddedPlanes(home.planes, clock, port_of=free_port, extend=extend)
+    extend_binaries: Extend,
+) -> HostedControlPlanes:
+    """The control planes of an instance; raises Missing if chosen binaries are not installed."""
+    inprocess = InProcessControlPlanes(inprocess_root, clock, new_port=free_port, extend=extend)
     chosen = bool(choice) and choice != NO
-    if not chosen and not home.genuine.exists():
-        return HostedPlanes(home, embedded)
-    from moxwell.embedded.controlplanes.binaries.control_planes import GenuinePlanes
-    from moxwell.embedded.controlplanes.binaries.installed import Installed, folders
+    if not chosen and not _exists(binaries_root):
+        return HostedControlPlanes(inprocess_root, inprocess)
+    from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
+    from moxwell.embedded.controlplanes.binaries.installed import InstalledReleases, folders
     from moxwell.embedded.controlplanes.binaries.process import Processes
 
-    installed = Installed(folders(choice if chosen else "", environ))
-    genuine = GenuinePlanes(
-        home.genuine,
+    installed = InstalledReleases(folders(choice if chosen else "", environ))
+    program_environ = {"PATH": environ.get("PATH", ""), "HOME": str(binaries_root)}
+    binaries = BinaryControlPlanes(
+        binaries_root,
         clock,
         installed=installed,
-        hands=Processes(clock, {"PATH": environ.get("PATH", ""), "HOME": str(home.genuine)}),
-        port_of=free_port,
-        extend=extend_genuine,
+        processes=Processes(clock, program_environ),
+        new_port=free_port,
+        extend=extend_binaries,
     )
     if not chosen:
-        return HostedPlanes(home, embedded, genuine)
+        return HostedControlPlanes(inprocess_root, inprocess, binaries)
     installed.etcd()
-    return HostedPlanes(home, embedded, genuine, await installed.newest())
+    return HostedControlPlanes(inprocess_root, inprocess, binaries, await installed.newest())
 
 
-def _runs(pod: dict[str, Any]) -> bool:
+def _exists(folder: Path) -> bool:
+    return folder.exists()
+
+
+def _is_running(pod: dict[str, Any]) -> bool:
     running = (pod.get("status") or {}).get("phase") == "Running"
     return running and bool(pod["spec"].get("nodeName"))

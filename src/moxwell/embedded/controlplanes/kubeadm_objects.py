@@ -1,38 +1,37 @@
-"""
-What a hosted control plane offers to nodes that want to join: kubeadm's bootstrap objects.
-
-The same that ``kubeadm init`` and Kamaji leave behind, with the configuration of a tenant.
-"""
+"""Applies kubeadm's bootstrap objects, with a tenant's settings, to its control plane."""
 
 from typing import Any
 
 import yaml
 
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Wish
+from moxwell.bootstrap import kubeadm
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.kube.client import Kube
-from moxwell.lab.guests import kubeadm
 
 Json = dict[str, Any]
 
 
-async def prepare(kube: Kube, url: str, ca: str, wish: Wish) -> None:
-    """Make or update the bootstrap objects; harmless to repeat."""
-    for obj in objects(url, ca, wish):
+async def apply(kube: Kube, url: str, ca: str, spec: HostedControlPlaneSpec) -> None:
+    """Create or update the objects; idempotent."""
+    for obj in objects(url, ca, spec):
         await kube.apply(obj, kubeadm.RESOURCES[obj["kind"]], manager="kubeadm", force=True)
 
 
-def objects(url: str, ca: str, wish: Wish) -> tuple[Json, ...]:
-    """Everything a joining node reads or needs."""
-    return kubeadm.bootstrap_objects(url, ca, _cluster(url, wish))
+def objects(url: str, ca: str, spec: HostedControlPlaneSpec) -> tuple[Json, ...]:
+    """The objects that a joining node reads or needs."""
+    return kubeadm.bootstrap_objects(url, ca, _cluster_configuration(url, spec))
 
 
-def _cluster(url: str, wish: Wish) -> str:
-    inside = {
-        "dnsDomain": wish.domain,
-        "podSubnet": wish.pod_cidr,
-        "serviceSubnet": wish.service_cidr,
+def _cluster_configuration(url: str, spec: HostedControlPlaneSpec) -> str:
+    config = {
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "ClusterConfiguration",
+        "controlPlaneEndpoint": url.removeprefix("https://"),
+        "kubernetesVersion": spec.version,
+        "networking": {
+            "dnsDomain": spec.cluster_domain,
+            "podSubnet": spec.pod_cidr,
+            "serviceSubnet": spec.service_cidr,
+        },
     }
-    head = {"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "ClusterConfiguration"}
-    endpoint = url.removeprefix("https://")
-    more = {"controlPlaneEndpoint": endpoint, "kubernetesVersion": wish.version}
-    return yaml.safe_dump(head | more | {"networking": inside})
+    return yaml.safe_dump(config)

@@ -2,24 +2,25 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from moxwell.app.state_dir import PortTaken, free_port
 from moxwell.clock import SystemClock
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Wish
-from moxwell.embedded.controlplanes.binaries.control_planes import GenuinePlanes
-from moxwell.embedded.controlplanes.binaries.files import Tenant
-from moxwell.embedded.controlplanes.binaries.installed import PROGRAMS, Installed
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
+from moxwell.embedded.controlplanes.binaries.control_planes import BinaryControlPlanes
+from moxwell.embedded.controlplanes.binaries.installed import PROGRAMS, InstalledReleases
+from moxwell.embedded.controlplanes.binaries.tenant_folder import TenantFolder
+from moxwell.embedded.ports import PortTaken, free_port
 from moxwell.errors import Unreachable
 from moxwell.runtime.key import Key
-from moxwell.testing.processes import PaperHands
+from moxwell.testing.processes import FakeProcesses
 
 KEY = Key("team", "c1")
-WISH = Wish(key=KEY, uid="u1", version="v1.36.3", replicas=1)
+WISH = HostedControlPlaneSpec(key=KEY, uid="u1", version="v1.36.3", replicas=1)
 
 
 @pytest.fixture
@@ -32,13 +33,18 @@ def programs(tmp_path: Path) -> Path:
     return folder
 
 
-def hosts(tmp_path: Path, programs: Path, hands: PaperHands) -> GenuinePlanes:
-    return GenuinePlanes(
+def hosts(
+    tmp_path: Path,
+    programs: Path,
+    processes: FakeProcesses,
+    new_port: Callable[[], int] = free_port,
+) -> BinaryControlPlanes:
+    return BinaryControlPlanes(
         tmp_path / "root",
         SystemClock(),
-        installed=Installed([programs]),
-        hands=hands,
-        port_of=free_port,
+        installed=InstalledReleases([programs]),
+        processes=processes,
+        new_port=new_port,
     )
 
 
@@ -49,29 +55,29 @@ async def ended(task: "asyncio.Task[None]") -> None:
 
 
 async def test_the_store_comes_first_and_all_is_ended(tmp_path: Path, programs: Path) -> None:
-    hands = PaperHands()
-    planes = hosts(tmp_path, programs, hands)
+    processes = FakeProcesses()
+    planes = hosts(tmp_path, programs, processes)
     task = asyncio.create_task(planes.run())
     plane = await planes.ensure(WISH)
-    assert (plane.ready, plane.known, plane.driver) == (False, False, "etcd")
-    assert plane.says.startswith("etcd: ")
-    assert plane.admin == plane.ca_key == ""
+    assert (plane.ready, plane.initialized, plane.driver) == (False, False, "etcd")
+    assert plane.message.startswith("etcd: ")
+    assert plane.admin_kubeconfig == plane.ca_key == ""
     await asyncio.sleep(0.05)
-    assert [job.stem for job in hands.started] == ["etcd"]
+    assert [job.name for job in processes.started] == ["etcd"]
     assert list(planes.keys()) == [KEY]
     assert planes.has(KEY)
     assert not planes.has(Key("team", "c2"))
     await ended(task)
-    assert hands.living == {}
+    assert processes.running == {}
 
 
 async def test_ports_are_remembered_and_all_differ(tmp_path: Path, programs: Path) -> None:
     seen = []
     for _ in range(2):
-        planes = hosts(tmp_path, programs, PaperHands())
+        planes = hosts(tmp_path, programs, FakeProcesses())
         task = asyncio.create_task(planes.run())
         await planes.ensure(WISH)
-        record = Tenant(tmp_path / "root" / "tenants" / "team" / "c1", SystemClock()).find()
+        record = TenantFolder(tmp_path / "root" / "tenants" / "team" / "c1", SystemClock()).find()
         assert record is not None
         etcd = planes.etcd.ports
         ports = (record.port, record.manager_port, record.scheduler_port)
@@ -84,7 +90,7 @@ async def test_ports_are_remembered_and_all_differ(tmp_path: Path, programs: Pat
 async def test_who_waits_for_an_end_begins_anew(
     tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planes = hosts(tmp_path, programs, PaperHands())
+    planes = hosts(tmp_path, programs, FakeProcesses())
 
     async def removed(uid: str) -> None:  # an etcd on paper never answers
         await asyncio.sleep(0)
@@ -101,7 +107,7 @@ async def test_who_waits_for_an_end_begins_anew(
 
 
 async def test_a_port_that_nodes_know_is_not_exchanged(tmp_path: Path, programs: Path) -> None:
-    planes = hosts(tmp_path, programs, PaperHands())
+    planes = hosts(tmp_path, programs, FakeProcesses())
     task = asyncio.create_task(planes.run())
     port = (await planes.ensure(WISH)).port
     with socket.socket() as stranger:
@@ -114,22 +120,24 @@ async def test_a_port_that_nodes_know_is_not_exchanged(tmp_path: Path, programs:
 
 
 async def test_a_port_of_one_asleep_is_not_given_away(tmp_path: Path, programs: Path) -> None:
-    planes = hosts(tmp_path, programs, PaperHands())
+    ports = [free_port()]
+    planes = hosts(
+        tmp_path, programs, FakeProcesses(), lambda: ports.pop() if ports else free_port()
+    )
     task = asyncio.create_task(planes.run())
     first = await planes.ensure(WISH)
     await planes.sleep(KEY)
-    offered = iter([first.port, first.port, *(free_port() for _ in range(9))])
-    planes._port_of = lambda: next(offered)
+    ports += [first.port, first.port]
     second = await planes.ensure(replace(WISH, key=Key("team", "c2"), uid="u2"))
     assert second.port != first.port
     await ended(task)
 
 
 async def test_a_port_of_no_interest_is(tmp_path: Path, programs: Path) -> None:
-    planes = hosts(tmp_path, programs, PaperHands())
+    planes = hosts(tmp_path, programs, FakeProcesses())
     task = asyncio.create_task(planes.run())
     await planes.ensure(WISH)
-    tenant = Tenant(tmp_path / "root" / "tenants" / "team" / "c1", SystemClock())
+    tenant = TenantFolder(tmp_path / "root" / "tenants" / "team" / "c1", SystemClock())
     before = tenant.find()
     assert before is not None
     with socket.socket() as stranger:
@@ -145,7 +153,7 @@ async def test_a_port_of_no_interest_is(tmp_path: Path, programs: Path) -> None:
 
 async def test_nothing_is_forgotten_while_the_store_is_away(tmp_path: Path, programs: Path) -> None:
     """A tenant's folder goes last: until etcd has forgotten it, the next try knows of it."""
-    planes = hosts(tmp_path, programs, PaperHands())
+    planes = hosts(tmp_path, programs, FakeProcesses())
     task = asyncio.create_task(planes.run())
     await planes.ensure(WISH)
     with pytest.raises(Unreachable, match="etcd"):

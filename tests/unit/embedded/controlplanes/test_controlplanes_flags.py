@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Wish
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controlplanes.binaries import etcd_client, flags
 from moxwell.embedded.controlplanes.binaries.installed import Release
 from moxwell.runtime.key import Key
 
 RELEASE = Release("v1.36.3", Path("/k/api"), Path("/k/kcm"), Path("/k/sched"))
-SEAT = flags.Seat(
+SEAT = flags.TenantLayout(
     folder=Path("/t"), host="127.0.0.1", port=6443, manager_port=2, scheduler_port=3, etcd_port=4,
-    prefix="/tenants/u1/",
+    etcd_prefix="/tenants/u1/",
 )  # fmt: skip
-WISH = Wish(key=Key("team", "c1"), uid="u1", version="v1.36.3", replicas=1)
+WISH = HostedControlPlaneSpec(key=Key("team", "c1"), uid="u1", version="v1.36.3", replicas=1)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_address_of_the_api_inside(network: str, address: str) -> None:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--enable-bootstrap-token-auth=true",
-        "--etcd-prefix=/tenants/u1",
+        "--etcd-etcd_prefix=/tenants/u1",
         "--etcd-compaction-interval=0",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--endpoint-reconciler-type=none",
@@ -74,13 +74,13 @@ def test_the_api_is_as_kubeadm_and_kamaji_have_it(flag: str) -> None:
     ],
 )
 def test_the_controllers_sign_for_nodes_and_leave_the_cloud_to_us(flag: str) -> None:
-    assert flag in flags.manager(RELEASE, WISH, SEAT)
+    assert flag in flags.controller_manager(RELEASE, WISH, SEAT)
 
 
 def test_every_word_is_said_once() -> None:
     for argv in (
         flags.apiserver(RELEASE, WISH, SEAT),
-        flags.manager(RELEASE, WISH, SEAT),
+        flags.controller_manager(RELEASE, WISH, SEAT),
         flags.scheduler(RELEASE, SEAT),
         flags.etcd(Path("/k/etcd"), Path("/e"), 1, 2),
     ):
@@ -101,16 +101,3 @@ def test_a_range_holds_exactly_the_keys_of_a_prefix(prefix: bytes, key: bytes) -
     end = etcd_client.prefix_end(prefix)
     inside = key >= prefix and (end == b"\0" or key < end)
     assert inside == key.startswith(prefix)
-
-
-@given(
-    st.lists(st.integers(1, 2**40) | st.binary(min_size=1, max_size=300), min_size=1, max_size=9)
-)
-def test_messages_are_read_as_they_were_written(values: list[int | bytes]) -> None:
-    named = {f"f{number}": value for number, value in enumerate(values, 1)}
-    read = list(etcd_client.fields(etcd_client.message(**named)))
-    assert read == list(enumerate(values, 1))
-
-
-def test_what_is_empty_is_left_out() -> None:
-    assert etcd_client.message(f1=0, f2=b"", f3="", f4="x") == b"\x22\x01x"

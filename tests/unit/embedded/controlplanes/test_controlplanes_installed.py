@@ -6,8 +6,8 @@ import pytest
 
 from moxwell.embedded.controlplanes.binaries.installed import (
     PROGRAMS,
-    Installed,
-    NotInstalled,
+    BinariesMissing,
+    InstalledReleases,
     ReleaseMissing,
     folders,
 )
@@ -27,19 +27,19 @@ async def test_versions_lie_side_by_side(tmp_path: Path) -> None:
     for name in PROGRAMS:
         install(tmp_path / "b" / f"{name}-v1.37.1", "v1.37.1", name)
     install(tmp_path / "b" / "v1.38.0", "v1.38.0", "kube-apiserver")  # not whole
-    found = await Installed([tmp_path / "a", tmp_path / "b"]).releases()
+    found = await InstalledReleases([tmp_path / "a", tmp_path / "b"]).releases()
     assert list(found) == ["v1.9.0", "v1.36.3", "v1.37.1"]
     assert found["v1.36.3"].scheduler == tmp_path / "a" / "kube-scheduler"
-    assert await Installed([tmp_path / "a", tmp_path / "b"]).newest() == "v1.37.1"
+    assert await InstalledReleases([tmp_path / "a", tmp_path / "b"]).newest() == "v1.37.1"
 
 
 async def test_a_folders_name_is_not_believed(tmp_path: Path) -> None:
     install(tmp_path / "v1.40.0", "v1.36.3")
-    assert list(await Installed([tmp_path]).releases()) == ["v1.36.3"]
+    assert list(await InstalledReleases([tmp_path]).releases()) == ["v1.36.3"]
 
 
 async def test_what_is_installed_later_is_found(tmp_path: Path) -> None:
-    looking = Installed([tmp_path])
+    looking = InstalledReleases([tmp_path])
     assert await looking.releases() == {}
     install(tmp_path, "v1.36.3")
     assert list(await looking.releases()) == ["v1.36.3"]
@@ -55,7 +55,7 @@ async def test_what_is_no_program_is_passed_over(tmp_path: Path) -> None:
     broken = tmp_path / "v1.38.0" / "kube-apiserver"
     broken.write_text("#!/nowhere\n")
     broken.chmod(0o755)
-    assert list(await Installed([tmp_path]).releases()) == ["v1.36.3"]
+    assert list(await InstalledReleases([tmp_path]).releases()) == ["v1.36.3"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_the_sentence_for_what_is_missing(
     if have:
         install(tmp_path, have)
     with pytest.raises(ReleaseMissing) as refused:
-        await Installed([tmp_path]).get(asked)
+        await InstalledReleases([tmp_path]).get(asked)
     said = str(refused.value)
     assert "Kubernetes v1.37.0 is not installed" in said
     assert says in said
@@ -80,11 +80,11 @@ async def test_the_sentence_for_what_is_missing(
 
 async def test_nothing_installed_names_the_programs(tmp_path: Path) -> None:
     with pytest.raises(
-        NotInstalled, match=r"kube-apiserver, kube-controller-manager.*make envtest"
+        BinariesMissing, match=r"kube-apiserver, kube-controller-manager.*make envtest"
     ):
-        await Installed([tmp_path]).newest()
-    with pytest.raises(NotInstalled, match=r"etcd is not installed .*genuine-planes=no"):
-        Installed([tmp_path]).etcd()
+        await InstalledReleases([tmp_path]).newest()
+    with pytest.raises(BinariesMissing, match=r"etcd is not installed .*genuine-planes=no"):
+        InstalledReleases([tmp_path]).etcd()
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pytest
 
 from moxwell.clock import SystemClock
 from moxwell.embedded.controlplanes.binaries import process
-from moxwell.embedded.controlplanes.binaries.process import Job, Life, Processes
+from moxwell.embedded.controlplanes.binaries.process import LaunchSpec, Processes, RunningProcess
 
 Change = Callable[[Path], object]
 
 
 @pytest.fixture
-def hands() -> Processes:
+def processes() -> Processes:
     return Processes(SystemClock(), {"PATH": os.environ["PATH"]})
 
 
@@ -24,61 +24,61 @@ def hands() -> Processes:
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Whatever a failing test leaves there is ended."""
     yield tmp_path
-    asyncio.run(process.end_all(tmp_path, SystemClock()))
+    asyncio.run(process.terminate_all(tmp_path, SystemClock()))
 
 
-def job(folder: Path, *argv: str, mark: str = "m1", stem: str = "api") -> Job:
-    return Job(stem, argv or ("sleep", "60"), folder, mark)
+def job(folder: Path, *argv: str, digest: str = "m1", name: str = "api") -> LaunchSpec:
+    return LaunchSpec(name, argv or ("sleep", "60"), folder, digest)
 
 
-def is_there(life: Life) -> bool:
-    return Path(f"/proc/{life.pid}").exists()
+def is_there(running: RunningProcess) -> bool:
+    return Path(f"/proc/{running.pid}").exists()
 
 
-async def found(folder: Path, stem: str = "api") -> Life:
+async def found(folder: Path, stem: str = "api") -> RunningProcess:
     """The page is written by the program itself, a moment after its start."""
     while True:
-        life = process.find(folder / f"{stem}.run")
-        if life is not None:
-            return life
+        running = process.find(folder / f"{stem}.run")
+        if running is not None:
+            return running
         await asyncio.sleep(0.01)
 
 
-async def test_a_program_is_found_by_its_page_and_ended(hands: Processes, folder: Path) -> None:
-    life = hands.start(job(folder))
-    assert await found(folder) == life
-    waiting = asyncio.create_task(hands.ended(life))
-    await hands.end(life)
+async def test_a_program_is_found_by_its_page_and_ended(processes: Processes, folder: Path) -> None:
+    running = processes.start(job(folder))
+    assert await found(folder) == running
+    waiting = asyncio.create_task(processes.wait(running))
+    await processes.terminate(running)
     assert await waiting in (-15, None)
     assert process.find(folder / "api.run") is None
-    assert not is_there(life)
+    assert not is_there(running)
 
 
 async def test_one_that_will_not_hear_is_killed(
-    hands: Processes, folder: Path, monkeypatch: pytest.MonkeyPatch
+    processes: Processes, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "GRACE_SECONDS", 0.3)
     deaf = ("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
-    life = hands.start(job(folder, *deaf))
+    running = processes.start(job(folder, *deaf))
     while "ready" not in process.tail(folder / "api.log"):
         await asyncio.sleep(0.01)
-    await hands.end(life)
-    assert not is_there(life)
+    await processes.terminate(running)
+    assert not is_there(running)
 
 
 async def test_what_it_says_goes_to_its_log_and_its_code_is_known(
-    hands: Processes, folder: Path
+    processes: Processes, folder: Path
 ) -> None:
-    life = hands.start(job(folder, "sh", "-c", "echo out; echo err >&2; exit 7"))
-    assert await hands.ended(life) == 7
+    running = processes.start(job(folder, "sh", "-c", "echo out; echo err >&2; exit 7"))
+    assert await processes.wait(running) == 7
     assert (folder / "api.log").read_text() == "out\nerr\n"
     assert (folder / "api.log").stat().st_mode & 0o777 == 0o600
     assert process.find(folder / "api.run") is None
 
 
-async def test_a_program_gets_no_secret_of_ours(hands: Processes, folder: Path) -> None:
-    life = hands.start(job(folder, "env"))
-    await hands.ended(life)
+async def test_a_program_gets_no_secret_of_ours(processes: Processes, folder: Path) -> None:
+    running = processes.start(job(folder, "env"))
+    await processes.wait(running)
     names = {line.partition("=")[0] for line in (folder / "api.log").read_text().splitlines()}
     assert names <= {"PATH", "PWD", "OLDPWD", "_", "SHLVL"}
 
@@ -93,7 +93,7 @@ async def test_a_program_gets_no_secret_of_ours(hands: Processes, folder: Path) 
         pytest.param(lambda page: page.unlink(), id="no page"),
     ],
 )
-def test_a_stranger_is_left_alone(hands: Processes, folder: Path, change: Change) -> None:
+def test_a_stranger_is_left_alone(processes: Processes, folder: Path, change: Change) -> None:
     """A page whose process is another one by now ends nobody."""
     with subprocess.Popen(["sleep", "60"]) as stranger:
         try:
@@ -104,8 +104,8 @@ def test_a_stranger_is_left_alone(hands: Processes, folder: Path, change: Change
             assert process.find(page) is not None  # as it stands it would be ours
             change(page)
             assert process.find(page) is None
-            assert asyncio.run(process.end_all(folder, SystemClock())) == 0
-            asyncio.run(hands.end(Life(stranger.pid, 1, "m1")))
+            assert asyncio.run(process.terminate_all(folder, SystemClock())) == 0
+            asyncio.run(processes.terminate(RunningProcess(stranger.pid, 1, "m1")))
             assert stranger.poll() is None
         finally:
             stranger.kill()
@@ -123,41 +123,41 @@ def _older(page: Path) -> str:
     return f"{mark}\n{boot}\n{head}) {' '.join(fields)}\n"
 
 
-async def test_everything_left_is_ended_the_store_last(hands: Processes, folder: Path) -> None:
+async def test_everything_left_is_ended_the_store_last(processes: Processes, folder: Path) -> None:
     (folder / "a").mkdir()
     lives = [
-        hands.start(job(folder / "a")),
-        hands.start(job(folder, stem="etcd")),
-        hands.start(job(folder, stem="other")),
+        processes.start(job(folder / "a")),
+        processes.start(job(folder, name="etcd")),
+        processes.start(job(folder, name="other")),
     ]
-    for life, (where, stem) in zip(
+    for running, (where, stem) in zip(
         lives, [(folder / "a", "api"), (folder, "etcd"), (folder, "other")], strict=True
     ):
-        assert await found(where, stem) == life
-    assert await process.end_all(folder, SystemClock()) == 3
-    assert list(process.pages(folder)) == []
-    for life in lives:
-        assert not is_there(life)
+        assert await found(where, stem) == running
+    assert await process.terminate_all(folder, SystemClock()) == 3
+    assert list(process.run_files(folder)) == []
+    for running in lives:
+        assert not is_there(running)
 
 
 def test_a_log_is_bounded(tmp_path: Path) -> None:
     log = tmp_path / "api.log"
     log.write_bytes(b"old\n" * 500 + b"new\n" * 500)
-    process.bound(log, 10_000)
+    process.rotate_log(log, 10_000)
     assert log.stat().st_size == 4000
-    process.bound(log, 3_000)
+    process.rotate_log(log, 3_000)
     assert log.stat().st_size == 0
     kept = tmp_path / "api.log.1"
     assert kept.read_bytes() == b"new\n" * 375
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_log_may_be_bounded_while_it_is_written(hands: Processes, folder: Path) -> None:
+async def test_a_log_may_be_bounded_while_it_is_written(processes: Processes, folder: Path) -> None:
     lines = ("sh", "-c", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two")
-    life = hands.start(job(folder, *lines))
+    running = processes.start(job(folder, *lines))
     while not process.tail(folder / "api.log"):
         await asyncio.sleep(0.01)
-    process.bound(folder / "api.log", 2)
+    process.rotate_log(folder / "api.log", 2)
     (folder / "go").touch()
-    await hands.ended(life)
+    await processes.wait(running)
     assert (folder / "api.log").read_text() == "two\n"

@@ -1,8 +1,5 @@
 """
-Hosted control planes made of genuine programs: kube-apiserver, controller-manager, scheduler.
+Control planes from kube-apiserver, kube-controller-manager, kube-scheduler and etcd binaries.
 
-``process`` starts, finds and ends programs; ``supervisor`` keeps them running; ``etcd`` is the one
-store that all tenants share, each behind its own prefix and certificate; ``files`` and ``flags``
-are what a tenant's programs are started with; ``planes`` puts it together behind the seam that
-the embedded planes have too. Nothing here is imported unless an instance asks for it.
+The programs run as processes of this machine; all tenants share one etcd.
 """

@@ -1,8 +1,8 @@
 """
-Who may have a certificate signed without a person: the bindings that kubeadm makes.
+RBAC that lets kube-controller-manager approve kubelets' certificate signing requests.
 
-The genuine controller-manager approves a joining node's request only where RBAC says so; the roles
-are the API server's own. Nodes that join with a bootstrap token, and nodes that renew their own.
+The same ClusterRoleBindings as kubeadm creates: for nodes that join with a bootstrap token and for
+nodes that renew their certificate. The ClusterRoles exist in every API server.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from moxwell.kube.client import Kube
 GROUP = "rbac.authorization.k8s.io"
 BINDINGS = Resource(GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
-ROWS = (
+BINDING_ROWS = (
     (
         "kubeadm:node-autoapprove-bootstrap",
         f"{SIGNING}:nodeclient",
@@ -24,7 +24,7 @@ ROWS = (
 
 
 def objects() -> tuple[dict[str, Any], ...]:
-    """The bindings."""
+    """The ClusterRoleBindings."""
     return tuple(
         {
             "apiVersion": f"{GROUP}/v1",
@@ -33,11 +33,11 @@ def objects() -> tuple[dict[str, Any], ...]:
             "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
             "subjects": [{"apiGroup": GROUP, "kind": "Group", "name": group}],
         }
-        for name, role, group in ROWS
+        for name, role, group in BINDING_ROWS
     )
 
 
-async def allow(kube: Kube) -> None:
-    """Make them; harmless to repeat."""
+async def apply(kube: Kube) -> None:
+    """Apply them; idempotent."""
     for obj in objects():
         await kube.apply(obj, BINDINGS, manager="kubeadm", force=True)

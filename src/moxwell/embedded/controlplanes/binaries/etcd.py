@@ -1,9 +1,8 @@
 """
-The one etcd that all tenants of an instance share.
+The etcd that all control planes of an instance share: its files, its ports, its users.
 
-Each tenant is a user of etcd, known by its client certificate, with a role that ends at the
-tenant's own prefix, ``/tenants/<uid>/``. The authority that signs those certificates lies here, and
-the certificate of ``root`` with it; peers have another authority, so that no tenant passes for one.
+Each tenant is an etcd user with a role for its own prefix, ``/tenants/<uid>/``, and authenticates
+with a client certificate. Peers have a CA of their own, so that no tenant can pose as one.
 """
 
 from collections.abc import Callable
@@ -11,32 +10,33 @@ from pathlib import Path
 
 import msgspec
 
+from moxwell.atomic_file import write_private
 from moxwell.clock import Clock
-from moxwell.embedded.apiserver.auth.ca import write_private
 from moxwell.embedded.controlplanes.binaries import flags
-from moxwell.embedded.controlplanes.binaries.certificates import Leaf, Pair
-from moxwell.embedded.controlplanes.binaries.etcd_client import Etcd
-from moxwell.embedded.controlplanes.binaries.files import Shelf, steady_port
-from moxwell.embedded.controlplanes.binaries.supervisor import Program, State, Supervisor
+from moxwell.embedded.controlplanes.binaries.etcd_client import EtcdClient
+from moxwell.embedded.controlplanes.binaries.supervisor import Program, ProgramState, Supervisor
+from moxwell.embedded.ports import same_or_new_port
 from moxwell.errors import Unreachable
+from moxwell.pki.certificates import CertificateConfig, KeyPair
+from moxwell.pki.folder import CertificateFolder
 
 LOCAL = ("127.0.0.1", "localhost")
 
 
-class Ports(msgspec.Struct, frozen=True):
-    """Where it listens."""
+class EtcdPorts(msgspec.Struct, frozen=True):
+    """The ports etcd listens on."""
 
     client: int
     peer: int
 
 
 def prefix_of(uid: str) -> str:
-    """Where a tenant's keys lie."""
+    """The prefix of a tenant's keys."""
     return f"/tenants/{uid}/"
 
 
 class SharedEtcd:
-    """Kept by a supervisor; ``ready`` tells whether tenants may use it."""
+    """Runs etcd under a supervisor and manages a user for each tenant."""
 
     def __init__(
         self,
@@ -45,96 +45,99 @@ class SharedEtcd:
         supervisor: Supervisor,
         *,
         program: Callable[[], Path],
-        port_of: Callable[[], int],
+        new_port: Callable[[], int],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """``changed`` is called when its state changes."""
         self.folder, self._supervisor = folder, supervisor
-        self._shelf, self._program, self._port_of = Shelf(folder / "pki", clock), program, port_of
-        self._guarded, self._changed = False, changed
+        self._program, self._new_port, self._changed = program, new_port, changed
+        self._certificates = CertificateFolder(folder / "pki", clock.now)
+        self._auth_enabled = False
 
     @property
     def key(self) -> Path:
         return self.folder / "etcd"
 
     @property
-    def authority(self) -> Pair:
-        """Who signs the certificates of tenants."""
-        return self._shelf.authority("ca", "moxwell-etcd")
+    def ca(self) -> KeyPair:
+        """The CA of the client certificates."""
+        return self._certificates.ca("ca", "moxwell-etcd")
 
-    async def ensure(self) -> State:
-        """Have it run; it is well when it answers and tells users apart."""
-        program = self._described()
-        state = await self._supervisor.keep(program, self._changed)
-        if not state.well:
-            self._guarded = False
+    async def ensure(self) -> ProgramState:
+        """Start etcd and enable authentication; healthy once both are done."""
+        state = await self._supervisor.keep(self._describe_program(), self._changed)
+        if not state.healthy:
+            self._auth_enabled = False
             return state
-        if not self._guarded:
+        if not self._auth_enabled:
             async with self.connect() as etcd:
-                if not await etcd.is_guarded():
-                    await etcd.guard()
-            self._guarded = True
+                if not await etcd.is_auth_enabled():
+                    await etcd.enable_auth()
+            self._auth_enabled = True
         return state
 
     async def add(self, uid: str) -> None:
-        """A user for a tenant, confined to its prefix."""
+        """Create the user of a tenant, confined to its prefix."""
         async with self.connect() as etcd:
-            await etcd.confine(uid, prefix_of(uid))
+            await etcd.add_prefix_user(uid, prefix_of(uid))
 
     async def remove(self, uid: str) -> None:
-        """Leave nothing of a tenant."""
+        """Delete a tenant's keys, user and role."""
         state = await self.ensure()
-        if not state.well:
-            raise Unreachable(f"etcd: {state.says}")
+        if not state.healthy:
+            raise Unreachable(f"etcd: {state.message}")
         async with self.connect() as etcd:
-            await etcd.forget(uid, prefix_of(uid))
+            await etcd.delete_prefix_user(uid, prefix_of(uid))
 
-    async def end(self) -> None:
-        """End it; its data stays."""
-        self._guarded = False
-        await self._supervisor.end(self.key)
+    async def stop(self) -> None:
+        """Stop etcd; its data is kept."""
+        self._auth_enabled = False
+        await self._supervisor.stop(self.key)
 
-    def connect(self) -> Etcd:
-        """A connection as root."""
-        root = self._shelf.leaf("root", Leaf(user="root"), self.authority)
-        return Etcd(
+    def connect(self) -> EtcdClient:
+        """A connection as the user root."""
+        root = self._certificates.leaf("root", CertificateConfig(common_name="root"), self.ca)
+        return EtcdClient(
             self.ports.client,
-            ca=self.authority.certificate,
+            ca=self.ca.certificate,
             certificate=root.certificate,
             key=root.key,
         )
 
     @property
-    def ports(self) -> Ports:
-        """Where it listens; remembered, and chosen anew where strangers took a port."""
+    def ports(self) -> EtcdPorts:
+        """Its ports, kept in a file; a port that another program has taken is replaced."""
         file = self.folder / "ports.json"
         ours = self._supervisor.has(self.key)
         if file.exists():
-            known = msgspec.json.decode(file.read_bytes(), type=Ports)
+            known = msgspec.json.decode(file.read_bytes(), type=EtcdPorts)
         else:
-            known = Ports(self._port_of(), self._port_of())
-        client = steady_port(known.client, self._port_of, ours=ours)
-        wanted = Ports(client, steady_port(known.peer, self._port_of, ours=ours))
+            known = EtcdPorts(self._new_port(), self._new_port())
+        client = same_or_new_port(known.client, self._new_port, ours=ours)
+        wanted = EtcdPorts(client, same_or_new_port(known.peer, self._new_port, ours=ours))
         if wanted != known or not file.exists():
             write_private(file, msgspec.json.encode(wanted))
         return wanted
 
-    def _described(self) -> Program:
+    def _describe_program(self) -> Program:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         ports = self.ports
         return Program(
-            stem="etcd",
+            name="etcd",
             argv=flags.etcd(self._program(), self.folder, ports.client, ports.peer),
             folder=self.folder,
             probe=self._probe,
-            reads=self._files(),
+            files=self._certificate_files(),
         )
 
-    def _files(self) -> tuple[Path, ...]:
-        ca, peers = self.authority, self._shelf.authority("peer-ca", "moxwell-etcd-peers")
-        self._shelf.leaf("server", Leaf(user="etcd", names=LOCAL, client=False), ca)
-        self._shelf.leaf("peer", Leaf(user="etcd", names=LOCAL), peers)
-        pki = self.folder / "pki"
-        return tuple(pki / f"{name}.crt" for name in ("ca", "server", "peer-ca", "peer"))
+    def _certificate_files(self) -> tuple[Path, ...]:
+        server = CertificateConfig(common_name="etcd", alt_names=LOCAL, client_auth=False)
+        peer = CertificateConfig(common_name="etcd", alt_names=LOCAL)
+        self._certificates.leaf("server", server, self.ca)
+        peer_ca = self._certificates.ca("peer-ca", "moxwell-etcd-peers")
+        self._certificates.leaf("peer", peer, peer_ca)
+        names = ("ca", "server", "peer-ca", "peer")
+        return tuple(self.folder / "pki" / f"{name}.crt" for name in names)
 
     async def _probe(self) -> str:
         async with self.connect() as etcd:

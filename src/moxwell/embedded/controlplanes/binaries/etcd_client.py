@@ -1,193 +1,155 @@
 """
-The few calls to etcd that keeping tenants apart needs: users, roles, and the end of a prefix.
+Calls etcd over gRPC: creates users and roles, grants permissions, deletes a prefix.
 
-gRPC with a client certificate, whose common name is the user. The messages are so small that they
-are written here by hand: fields of numbers, bytes and messages, in protobuf's wire format. Calls
-that find their work done already (a user that exists, a role that is gone) count as done.
+The client certificate authenticates: its common name is the etcd user. Creating what exists and
+deleting what does not exist succeed.
 """
 
-from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
+from moxwell.embedded.controlplanes.binaries.etcd_wire import etcd_rpc_pb2 as rpc
 from moxwell.errors import Denied, Retryable, Unreachable
 
-READ_WRITE = 2
 CALL_SECONDS = 10.0
-_THERE, _GONE = "already exists", "not found"
-Field = int | bytes | str
+_EXISTS, _NOT_FOUND = "already exists", "not found"
 
 
-class EtcdRefused(Denied):
-    """etcd does not allow it."""
+class EtcdDenied(Denied):
+    """etcd denied a request: the user has no permission."""
 
     reason = "EtcdDenied"
 
 
 class EtcdBusy(Retryable):
-    """etcd could not do it now."""
+    """etcd could not handle a request now."""
 
     reason = "EtcdBusy"
 
 
 def prefix_end(prefix: bytes) -> bytes:
     """The first key after all keys with this prefix."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\0"
+    incremented = prefix.rstrip(b"\xff")
+    return incremented[:-1] + bytes([incremented[-1] + 1]) if incremented else b"\0"
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def message(**fields: Field) -> bytes:
-    """A message, its fields by number: ``message(f1=b"key", f2=3)``; empty ones are left out."""
-    out = b""
-    for name, value in fields.items():
-        number = int(name[1:])
-        if isinstance(value, int):
-            out += _varint(number << 3) + _varint(value) if value else b""
-        elif value:
-            data = value.encode() if isinstance(value, str) else value
-            out += _varint(number << 3 | 2) + _varint(len(data)) + data
-    return out
-
-
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message, numbers and lengths only, as etcd answers have them."""
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
-        value, at = _read_varint(data, at)
-        if tag & 7 == 2:
-            yield tag >> 3, data[at : at + value]
-            at += value
-        else:
-            yield tag >> 3, value
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-
-
-class Etcd:
-    """A connection as one user."""
+class EtcdClient:
+    """A connection to etcd as one user."""
 
     def __init__(self, port: int, *, ca: bytes, certificate: bytes, key: bytes) -> None:
-        proof = grpc.ssl_channel_credentials(ca, key, certificate)
+        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
         options = (("grpc.enable_http_proxy", 0),)
-        self._channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", proof, options)
+        self._channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options)
 
-    async def __aenter__(self) -> "Etcd":
+    async def __aenter__(self) -> "EtcdClient":
         return self
 
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        at: TracebackType | None,
+        trace: TracebackType | None,
     ) -> None:
         await self._channel.close(None)
 
-    async def _call(self, method: str, body: bytes = b"") -> bytes:
-        ask = self._channel.unary_unary(f"/etcdserverpb.{method}", None, None)
+    async def _call(self, service: str, method: str, request: Message) -> Any:
+        """Call a method of the services in ``etcd_rpc.proto``; returns its response message."""
+        descriptor = rpc.DESCRIPTOR.services_by_name[service].methods_by_name[method]
+        call = self._channel.unary_unary(
+            f"/{descriptor.containing_service.full_name}/{method}",
+            type(request).SerializeToString,
+            GetMessageClass(descriptor.output_type).FromString,
+        )
         try:
-            answer: bytes = await ask(body, timeout=CALL_SECONDS)
+            return await call(request, timeout=CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise _meaning(error) from error
-        return answer
+            raise _translate(error) from error
 
-    async def _ensure(self, method: str, body: bytes, done: str) -> None:
-        """Call; an answer that says it is ``done`` already is as good."""
+    async def _auth(self, method: str, request: Message, accepted: str = "") -> Any:
+        """Call the Auth service; an error that contains ``accepted`` counts as success."""
         try:
-            await self._call(method, body)
+            return await self._call("Auth", method, request)
         except EtcdBusy as error:
-            if done not in str(error):
+            if not accepted or accepted not in str(error):
                 raise
+        return None
 
-    # Is it well?
+    # Health
 
     async def probe(self) -> None:
-        """Whether it answers and has a leader."""
-        await self._call("KV/Range", message(f1=b"\0moxwell", f3=1))
+        """Read one key through the leader; raises if etcd does not answer."""
+        await self._call("KV", "Range", rpc.RangeRequest(key=b"\0moxwell", limit=1))
 
-    async def is_guarded(self) -> bool:
-        """Whether users are told apart."""
-        answer = await self._call("Auth/AuthStatus")
-        return any(number == 2 and value == 1 for number, value in fields(answer))
+    async def is_auth_enabled(self) -> bool:
+        """Whether etcd checks the permissions of users."""
+        status = await self._auth("AuthStatus", rpc.AuthStatusRequest())
+        return bool(status.enabled)
 
-    # Users
+    # Users and roles
 
-    async def guard(self) -> None:
-        """Tell users apart from now on; ``root`` may do all, and is who calls this."""
+    async def enable_auth(self) -> None:
+        """Create the user ``root``, as which the caller is connected, and enable authentication."""
         await self.add_user("root")
-        await self._ensure("Auth/RoleAdd", message(f1="root"), _THERE)
-        await self._call("Auth/UserGrantRole", message(f1="root", f2="root"))
-        await self._call("Auth/AuthEnable")
+        await self._auth("RoleAdd", rpc.AuthRoleAddRequest(name="root"), _EXISTS)
+        await self._auth("UserGrantRole", rpc.AuthUserGrantRoleRequest(user="root", role="root"))
+        await self._auth("AuthEnable", rpc.AuthEnableRequest())
 
     async def add_user(self, name: str) -> None:
-        """A user without a password: who has its certificate is it."""
-        await self._ensure("Auth/UserAdd", message(f1=name, f3=message(f1=1)), _THERE)
+        """Create a user without a password: only a certificate authenticates it."""
+        options = rpc.UserAddOptions(no_password=True)
+        await self._auth("UserAdd", rpc.AuthUserAddRequest(name=name, options=options), _EXISTS)
 
-    async def confine(self, name: str, prefix: str) -> None:
-        """The user may read and write below the prefix, and nothing else."""
+    async def add_prefix_user(self, name: str, prefix: str) -> None:
+        """Create a user that may read and write keys of the prefix and nothing else."""
         key = prefix.encode()
-        allowed = message(f1=READ_WRITE, f2=key, f3=prefix_end(key))
+        permission = rpc.Permission(
+            permType=rpc.Permission.READWRITE, key=key, range_end=prefix_end(key)
+        )
+        grant = rpc.AuthRoleGrantPermissionRequest(name=name, perm=permission)
         await self.add_user(name)
-        await self._ensure("Auth/RoleAdd", message(f1=name), _THERE)
-        await self._call("Auth/RoleGrantPermission", message(f1=name, f2=allowed))
-        await self._call("Auth/UserGrantRole", message(f1=name, f2=name))
+        await self._auth("RoleAdd", rpc.AuthRoleAddRequest(name=name), _EXISTS)
+        await self._auth("RoleGrantPermission", grant)
+        await self._auth("UserGrantRole", rpc.AuthUserGrantRoleRequest(user=name, role=name))
 
-    async def forget(self, name: str, prefix: str) -> None:
-        """Remove all keys below the prefix, the user and the role; harmless to repeat."""
+    async def delete_prefix_user(self, name: str, prefix: str) -> None:
+        """Delete all keys of the prefix, the user and the role."""
         key = prefix.encode()
-        await self._call("KV/DeleteRange", message(f1=key, f2=prefix_end(key)))
-        await self._ensure("Auth/UserDelete", message(f1=name), _GONE)
-        await self._ensure("Auth/RoleDelete", message(f1=name), _GONE)
+        deletion = rpc.DeleteRangeRequest(key=key, range_end=prefix_end(key))
+        await self._call("KV", "DeleteRange", deletion)
+        await self._auth("UserDelete", rpc.AuthUserDeleteRequest(name=name), _NOT_FOUND)
+        await self._auth("RoleDelete", rpc.AuthRoleDeleteRequest(role=name), _NOT_FOUND)
 
-    # Looking
+    async def users(self) -> tuple[str, ...]:
+        """The names of all users."""
+        return tuple((await self._auth("UserList", rpc.AuthUserListRequest())).users)
+
+    async def roles(self) -> tuple[str, ...]:
+        """The names of all roles."""
+        return tuple((await self._auth("RoleList", rpc.AuthRoleListRequest())).roles)
+
+    # Keys
 
     async def count(self, prefix: str) -> int:
-        """How many keys lie below a prefix."""
+        """How many keys have a prefix; an empty prefix counts all keys."""
         key = prefix.encode() or b"\0"
         end = prefix_end(key) if prefix else b"\0"
-        answer = await self._call("KV/Range", message(f1=key, f2=end, f9=1))
-        return next((int(v) for n, v in fields(answer) if n == 4), 0)
+        request = rpc.RangeRequest(key=key, range_end=end, count_only=True)
+        return int((await self._call("KV", "Range", request)).count)
 
     async def put(self, key: str, value: str) -> None:
         """Write one key."""
-        await self._call("KV/Put", message(f1=key, f2=value))
-
-    async def users(self) -> tuple[str, ...]:
-        """Everybody etcd knows."""
-        return await self._names("Auth/UserList")
-
-    async def roles(self) -> tuple[str, ...]:
-        """Every role etcd knows."""
-        return await self._names("Auth/RoleList")
-
-    async def _names(self, method: str) -> tuple[str, ...]:
-        answer = await self._call(method)
-        return tuple(v.decode() for n, v in fields(answer) if n == 2 and isinstance(v, bytes))
+        await self._call("KV", "Put", rpc.PutRequest(key=key.encode(), value=value.encode()))
 
 
-def _meaning(error: grpc.aio.AioRpcError) -> EtcdRefused | EtcdBusy | Unreachable:
-    said = error.details() or error.code().name
+def _translate(error: grpc.aio.AioRpcError) -> EtcdDenied | EtcdBusy | Unreachable:
+    text = error.details() or error.code().name
     if error.code() in {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED}:
-        return EtcdRefused(said)
+        return EtcdDenied(text)
     if error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
-        return Unreachable(f"etcd does not answer: {said[:200]}")
-    return EtcdBusy(said)
+        return Unreachable(f"etcd does not answer: {text[:200]}")
+    return EtcdBusy(text)

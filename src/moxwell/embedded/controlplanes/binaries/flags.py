@@ -1,16 +1,16 @@
 """
-What each program is started with: pure, from a wish and the files that lie ready.
+The command line of each control plane program. Pure.
 
-The flags are those of ``kubeadm init`` and of Kamaji's pods. No secret is among them: keys,
+The flags are those of ``kubeadm init`` and of Kamaji's pods. None of them holds a secret: keys,
 certificates and kubeconfigs are files. etcd compacts itself (``--etcd-compaction-interval=0``),
-since a tenant's credentials end at its own prefix and the compaction's key lies outside of it.
+because the compaction key is outside of the prefix that a tenant may access.
 """
 
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import Wish
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
 from moxwell.embedded.controlplanes.binaries.installed import Release
 
 Argv = tuple[str, ...]
@@ -18,8 +18,8 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """Where a tenant's programs sit: folder, addresses, ports and prefix."""
+class TenantLayout:
+    """Where a tenant's programs run: folder, address, ports and etcd prefix."""
 
     folder: Path
     host: str
@@ -27,7 +27,7 @@ class Seat:
     manager_port: int
     scheduler_port: int
     etcd_port: int
-    prefix: str
+    etcd_prefix: str
 
     def pki(self, name: str) -> Path:
         return self.folder / "pki" / name
@@ -42,103 +42,105 @@ def first_address(network: str) -> str:
 
 
 def node_mask(network: str) -> int:
-    """How large a share of the pods' network a node gets: many nodes even in a small one."""
+    """The prefix length of a node's pod CIDR: /24, or a 64th of a small cluster CIDR."""
     length = ip_network(network.split(",")[0]).prefixlen
     return 24 if length <= 18 else min(length + 6, 30)
 
 
-def apiserver(release: Release, wish: Wish, seat: Seat) -> Argv:
+def apiserver(release: Release, spec: HostedControlPlaneSpec, layout: TenantLayout) -> Argv:
     """kube-apiserver."""
-    local = ip_address(seat.host).is_loopback
-    issuer = f"https://kubernetes.default.svc.{wish.domain}"
+    local = ip_address(layout.host).is_loopback
+    issuer = f"https://kubernetes.default.svc.{spec.cluster_domain}"
     return (
         str(release.apiserver),
-        f"--advertise-address={seat.host}",
-        f"--bind-address={seat.host}",
-        f"--secure-port={seat.port}",
-        f"--etcd-servers=https://{LOOPBACK}:{seat.etcd_port}",
-        f"--etcd-prefix={seat.prefix.rstrip('/')}",
+        f"--advertise-address={layout.host}",
+        f"--bind-address={layout.host}",
+        f"--secure-port={layout.port}",
+        f"--etcd-servers=https://{LOOPBACK}:{layout.etcd_port}",
+        f"--etcd-prefix={layout.etcd_prefix.rstrip('/')}",
         "--etcd-compaction-interval=0",
-        f"--etcd-cafile={seat.pki('etcd-ca.crt')}",
-        f"--etcd-certfile={seat.pki('etcd-client.crt')}",
-        f"--etcd-keyfile={seat.pki('etcd-client.key')}",
-        f"--client-ca-file={seat.pki('ca.crt')}",
-        f"--tls-cert-file={seat.pki('apiserver.crt')}",
-        f"--tls-private-key-file={seat.pki('apiserver.key')}",
-        f"--kubelet-client-certificate={seat.pki('kubelet-client.crt')}",
-        f"--kubelet-client-key={seat.pki('kubelet-client.key')}",
+        f"--etcd-cafile={layout.pki('etcd-ca.crt')}",
+        f"--etcd-certfile={layout.pki('etcd-client.crt')}",
+        f"--etcd-keyfile={layout.pki('etcd-client.key')}",
+        f"--client-ca-file={layout.pki('ca.crt')}",
+        f"--tls-cert-file={layout.pki('apiserver.crt')}",
+        f"--tls-private-key-file={layout.pki('apiserver.key')}",
+        f"--kubelet-client-certificate={layout.pki('kubelet-client.crt')}",
+        f"--kubelet-client-key={layout.pki('kubelet-client.key')}",
         "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
-        f"--proxy-client-cert-file={seat.pki('front-proxy-client.crt')}",
-        f"--proxy-client-key-file={seat.pki('front-proxy-client.key')}",
-        f"--requestheader-client-ca-file={seat.pki('front-proxy-ca.crt')}",
+        f"--proxy-client-cert-file={layout.pki('front-proxy-client.crt')}",
+        f"--proxy-client-key-file={layout.pki('front-proxy-client.key')}",
+        f"--requestheader-client-ca-file={layout.pki('front-proxy-ca.crt')}",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         "--requestheader-group-headers=X-Remote-Group",
         "--requestheader-username-headers=X-Remote-User",
         f"--service-account-issuer={issuer}",
-        f"--service-account-key-file={seat.pki('sa.pub')}",
-        f"--service-account-signing-key-file={seat.pki('sa.key')}",
-        f"--service-cluster-ip-range={wish.service_cidr}",
+        f"--service-account-key-file={layout.pki('sa.pub')}",
+        f"--service-account-signing-key-file={layout.pki('sa.key')}",
+        f"--service-cluster-ip-range={spec.service_cidr}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--enable-bootstrap-token-auth=true",
         "--allow-privileged=true",
-        f"--endpoint-reconciler-type={'none' if local else 'lease'}",  # loopback is no endpoint
+        f"--endpoint-reconciler-type={'none' if local else 'lease'}",  # Endpoints refuse loopback
         "--profiling=false",
     )
 
 
-def manager(release: Release, wish: Wish, seat: Seat) -> Argv:
-    """kube-controller-manager: signs for joining nodes; the cloud's part is ours."""
+def controller_manager(
+    release: Release, spec: HostedControlPlaneSpec, layout: TenantLayout
+) -> Argv:
+    """kube-controller-manager; the cloud controllers run in our process."""
     return (
-        str(release.manager),
-        *_component(seat, "controller-manager", seat.manager_port),
+        str(release.controller_manager),
+        *_component(layout, "controller-manager", layout.manager_port),
         "--allocate-node-cidrs=true",
-        f"--cluster-cidr={wish.pod_cidr}",
-        *_mask(wish.pod_cidr),
-        f"--service-cluster-ip-range={wish.service_cidr}",
-        f"--cluster-name={wish.key.name}",
+        f"--cluster-cidr={spec.pod_cidr}",
+        *_mask(spec.pod_cidr),
+        f"--service-cluster-ip-range={spec.service_cidr}",
+        f"--cluster-name={spec.key.name}",
         "--cloud-provider=external",
-        f"--cluster-signing-cert-file={seat.pki('ca.crt')}",
-        f"--cluster-signing-key-file={seat.pki('ca.key')}",
+        f"--cluster-signing-cert-file={layout.pki('ca.crt')}",
+        f"--cluster-signing-key-file={layout.pki('ca.key')}",
         "--controllers=*,bootstrapsigner,tokencleaner",
-        f"--root-ca-file={seat.pki('ca.crt')}",
-        f"--service-account-private-key-file={seat.pki('sa.key')}",
+        f"--root-ca-file={layout.pki('ca.crt')}",
+        f"--service-account-private-key-file={layout.pki('sa.key')}",
         "--use-service-account-credentials=true",
     )
 
 
 def _mask(network: str) -> Argv:
-    if ":" in network:  # the program's own sizes fit
+    if ":" in network:  # the defaults for IPv6 fit
         return ()
     return (f"--node-cidr-mask-size={node_mask(network)}",)
 
 
-def scheduler(release: Release, seat: Seat) -> Argv:
+def scheduler(release: Release, layout: TenantLayout) -> Argv:
     """kube-scheduler."""
-    return (str(release.scheduler), *_component(seat, "scheduler", seat.scheduler_port))
+    return (str(release.scheduler), *_component(layout, "scheduler", layout.scheduler_port))
 
 
-def _component(seat: Seat, name: str, port: int) -> Argv:
-    """What both have; one of each runs, so nobody is elected."""
-    conf = seat.conf(name)
+def _component(layout: TenantLayout, name: str, port: int) -> Argv:
+    """The flags of both; without leader election, because one of each runs."""
+    conf = layout.conf(name)
     return (
         f"--kubeconfig={conf}",
         f"--authentication-kubeconfig={conf}",
         f"--authorization-kubeconfig={conf}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
-        f"--tls-cert-file={seat.pki('component.crt')}",
-        f"--tls-private-key-file={seat.pki('component.key')}",
-        f"--client-ca-file={seat.pki('ca.crt')}",
-        f"--requestheader-client-ca-file={seat.pki('front-proxy-ca.crt')}",
+        f"--tls-cert-file={layout.pki('component.crt')}",
+        f"--tls-private-key-file={layout.pki('component.key')}",
+        f"--client-ca-file={layout.pki('ca.crt')}",
+        f"--requestheader-client-ca-file={layout.pki('front-proxy-ca.crt')}",
         "--leader-elect=false",
         "--profiling=false",
     )
 
 
 def etcd(program: Path, folder: Path, client_port: int, peer_port: int) -> Argv:
-    """The store of all tenants: loopback, certificates on both doors, an authority for each."""
+    """etcd on loopback with client certificates; clients and peers have different CAs."""
     pki = folder / "pki"
     client, peer = f"https://{LOOPBACK}:{client_port}", f"https://{LOOPBACK}:{peer_port}"
     return (
@@ -159,7 +161,7 @@ def etcd(program: Path, folder: Path, client_port: int, peer_port: int) -> Argv:
         f"--peer-trusted-ca-file={pki / 'peer-ca.crt'}",
         f"--peer-cert-file={pki / 'peer.crt'}",
         f"--peer-key-file={pki / 'peer.key'}",
-        "--enable-grpc-gateway=false",  # it would not know who asks
+        "--enable-grpc-gateway=false",  # it does not authenticate by certificate
         "--auto-compaction-mode=periodic",
         "--auto-compaction-retention=5m",
         "--quota-backend-bytes=8589934592",

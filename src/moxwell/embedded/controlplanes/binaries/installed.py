@@ -1,10 +1,9 @@
 """
-Which releases of the control plane's programs are installed, by what they say of themselves.
+Finds installed kube-apiserver, kube-controller-manager and kube-scheduler binaries by version.
 
-In: folders, the first one first. A folder holds programs itself, in a folder of its own per program
-(``kube-apiserver-v1.36.3/kube-apiserver``) or per version (``v1.36.3/kube-apiserver``); several
-versions lie side by side. Out: a :class:`Release` for each version of which all three programs are
-there. A program is asked ``--version`` once, until its file changes.
+A folder holds the binaries themselves, a folder per binary
+(``kube-apiserver-v1.36.3/kube-apiserver``) or per version (``v1.36.3/kube-apiserver``). A version
+counts if all three binaries exist. ``--version`` runs once per binary, until the file changes.
 """
 
 import asyncio
@@ -18,26 +17,27 @@ from moxwell.errors import Missing
 from moxwell.runtime.binaries import Programs
 
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-ANYWHERE = "installed"  # look on PATH and where `make envtest` puts programs
-ASK_SECONDS = 20
+SEARCH_PATH = "installed"  # search PATH and the folder of `make envtest`
+VERSION_SECONDS = 60
 _VERSION = re.compile(r"\bv?(\d+\.\d+\.\d+\S*)")
 
 
 class ReleaseMissing(Missing):
-    """A tenant asks for a version of which not all programs are installed."""
+    """Not all programs of the requested version are installed."""
 
     reason = "ReleaseMissing"
 
 
-class NotInstalled(Missing):
-    """Genuine programs were chosen, but there are none."""
+class BinariesMissing(Missing):
+    """Control plane binaries were selected but are not installed."""
 
     reason = "ProgramMissing"
 
     def __init__(self, what: str, where: str) -> None:
         super().__init__(
-            f"{what} not installed (looked in {where}): `make envtest` builds them, "
-            "--genuine-planes=DIR names another folder, --genuine-planes=no does without"
+            f"{what} not installed (searched {where}): `make envtest` builds them, "
+            "--control-plane-binaries=DIR selects another folder, "
+            "--control-plane-binaries=no disables them"
         )
 
 
@@ -47,13 +47,13 @@ class Release:
 
     version: str
     apiserver: Path
-    manager: Path
+    controller_manager: Path
     scheduler: Path
 
 
 def folders(choice: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where to look: the folder that was chosen, or anywhere."""
-    if choice and choice != ANYWHERE:
+    """The folders to search: the chosen one, or the folder of ``make envtest`` and PATH."""
+    if choice and choice != SEARCH_PATH:
         return (Path(choice),)
     cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/") / ".cache")
     envtest = Path(environ.get("MOXWELL_ENVTEST") or cache / "moxwell" / "envtest")
@@ -62,56 +62,56 @@ def folders(choice: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def rank(version: str) -> tuple[int, ...]:
-    """A version as numbers, to compare."""
+    """A version as numbers, for sorting."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-class Installed:
-    """Looks each time it is asked: what is installed later is found."""
+class InstalledReleases:
+    """Searches the folders on every call, so that releases installed later are found."""
 
-    def __init__(self, where: Sequence[Path]) -> None:
-        self._where = tuple(where)
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = tuple(folders)
         self._known: dict[tuple[Path, int, int], str] = {}
 
     @property
-    def where(self) -> str:
-        """The folders, for people."""
-        few = ", ".join(str(folder) for folder in self._where[:4])
-        return f"{few} and {len(self._where) - 4} more" if len(self._where) > 4 else few
+    def searched(self) -> str:
+        """The folders, for messages."""
+        first = ", ".join(str(folder) for folder in self._folders[:4])
+        return f"{first} and {len(self._folders) - 4} more" if len(self._folders) > 4 else first
 
     def etcd(self) -> Path:
         """The newest etcd."""
-        found = Programs(self._where).find("etcd")
+        found = Programs(self._folders).find("etcd")
         if found is None:
-            raise NotInstalled("etcd is", self.where)
+            raise BinariesMissing("etcd is", self.searched)
         return found
 
     async def releases(self) -> dict[str, Release]:
-        """Every version that is whole, the oldest first."""
+        """Every complete release, the oldest first."""
         found: dict[str, dict[str, Path]] = {}
         for name in PROGRAMS:
             for path in self._candidates(name):
                 version = await self._version(path)
                 found.setdefault(version, {}).setdefault(name, path)
-        whole = [v for v, programs in found.items() if v and len(programs) == len(PROGRAMS)]
-        ordered = sorted(whole, key=rank)
+        complete = [v for v, programs in found.items() if v and len(programs) == len(PROGRAMS)]
+        ordered = sorted(complete, key=rank)
         return {v: Release(v, *(found[v][name] for name in PROGRAMS)) for v in ordered}
 
     async def newest(self) -> str:
-        """The newest whole version, or a sentence that says what to install."""
+        """The newest complete version; BinariesMissing if there is none."""
         found = await self.releases()
         if not found:
-            raise NotInstalled(f"{', '.join(PROGRAMS)} of one version are", self.where)
+            raise BinariesMissing(f"{', '.join(PROGRAMS)} of one version are", self.searched)
         return list(found)[-1]
 
     async def get(self, version: str) -> Release:
-        """The programs of a version, or a sentence that says what to install."""
+        """The binaries of a version; ReleaseMissing if one is not installed."""
         found = await self.releases()
         wanted = f"v{version.removeprefix('v')}"
         if wanted in found:
             return found[wanted]
         have = f"installed: {', '.join(found)}" if found else "no version is installed"
-        where = self._where[0] if self._where else "a folder"
+        where = self._folders[0] if self._folders else "a folder"
         raise ReleaseMissing(
             f"Kubernetes {wanted} is not installed ({have}): put kube-apiserver, "
             f"kube-controller-manager and kube-scheduler {wanted} into {where}/{wanted}, "
@@ -119,26 +119,31 @@ class Installed:
         )
 
     def _candidates(self, name: str) -> Iterator[Path]:
-        for folder in self._where:
-            apart = (*folder.glob(f"{name}-v*/{name}"), *folder.glob(f"v[0-9]*/{name}"))
-            for path in (folder / name, *sorted(apart)):
+        for folder in self._folders:
+            versioned = (*folder.glob(f"{name}-v*/{name}"), *folder.glob(f"v[0-9]*/{name}"))
+            for path in (folder / name, *sorted(versioned)):
                 if path.is_file() and os.access(path, os.X_OK):
                     yield path
 
     async def _version(self, path: Path) -> str:
-        mark = _mark(path)
-        if mark not in self._known:
-            self._known[mark] = await _asked(path)
-        return self._known[mark]
+        """The version of a binary; empty if it prints none. A failed run is tried again."""
+        identity = _identity(path)
+        if identity not in self._known:
+            output = await _version_output(path)
+            if output is None:
+                return ""
+            found = _VERSION.search(output)
+            self._known[identity] = f"v{found[1]}" if found else ""
+        return self._known[identity]
 
 
-def _mark(path: Path) -> tuple[Path, int, int]:
-    seen = path.stat()
-    return path.resolve(), seen.st_mtime_ns, seen.st_size
+def _identity(path: Path) -> tuple[Path, int, int]:
+    stat = path.stat()
+    return path.resolve(), stat.st_mtime_ns, stat.st_size
 
 
-async def _asked(path: Path) -> str:
-    """What a program says to ``--version``; empty where it says nothing of use."""
+async def _version_output(path: Path) -> str | None:
+    """What a binary prints with ``--version``; None if it did not start or finish in time."""
     try:
         child = await asyncio.create_subprocess_exec(
             str(path),
@@ -147,9 +152,13 @@ async def _asked(path: Path) -> str:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        async with asyncio.timeout(ASK_SECONDS):
-            out, _ = await child.communicate()
-    except (OSError, TimeoutError):
-        return ""
-    found = _VERSION.search(out.decode(errors="replace"))
-    return f"v{found[1]}" if found else ""
+    except OSError:
+        return None
+    try:
+        async with asyncio.timeout(VERSION_SECONDS):
+            output, _ = await child.communicate()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
+        return None
+    return output.decode(errors="replace")

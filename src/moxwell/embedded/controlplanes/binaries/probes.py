@@ -1,19 +1,15 @@
-"""
-How a component says it is well: ``/readyz`` and ``/healthz`` over TLS, asked as nobody.
-
-Out: an empty text, or what is not well in words a condition can carry.
-"""
+"""Probes ``/readyz`` and ``/healthz`` of a control plane program over TLS, unauthenticated."""
 
 import ssl
 from pathlib import Path
 
 import aiohttp
 
-ANSWER_SECONDS = 8.0
+TIMEOUT_SECONDS = 8.0
 
 
 class HttpProbe:
-    """Asks one port of this machine."""
+    """Probes one URL; returns an empty text if healthy, else a message for a condition."""
 
     def __init__(self, name: str, host: str, port: int, path: str, ca: Path) -> None:
         self._name, self._url, self._ca = name, f"https://{host}:{port}{path}", ca
@@ -22,17 +18,17 @@ class HttpProbe:
     async def __call__(self) -> str:
         if self._tls is None:
             self._tls = ssl.create_default_context(cafile=str(self._ca))
-        limit = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+        limit = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         try:
             async with (
                 aiohttp.ClientSession(timeout=limit) as session,
                 session.get(self._url, ssl=self._tls) as answer,
             ):
-                return self._meaning(answer.status, await answer.text())
+                return self._message(answer.status, await answer.text())
         except (TimeoutError, aiohttp.ClientError, OSError):
             return f"{self._name} does not answer yet"
 
-    def _meaning(self, status: int, text: str) -> str:
+    def _message(self, status: int, text: str) -> str:
         if status == 200:
             return ""
         failing = [line[3:].split(" ")[0] for line in text.splitlines() if line.startswith("[-]")]

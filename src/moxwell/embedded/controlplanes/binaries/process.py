@@ -1,9 +1,10 @@
 """
-Programs as the system sees them: started, found again by a later daemon, ended.
+Starts, finds and terminates processes of this machine; a later daemon finds them again.
 
-A program writes its own page (process id, birth, boot, what it was started as) before it becomes
-the program, so there is none without a page, whenever we are killed. A page counts only while a
-process with that id *and* that birth lives: a number that was given to a stranger is never ended.
+A process writes its run file (digest, boot id, its line of ``/proc/PID/stat``) before it becomes
+the program, so there is no program without a run file, whenever we are killed. A run file counts
+only while a process with that PID *and* that start time exists: a process that got the PID later
+is never terminated.
 """
 
 import asyncio
@@ -18,12 +19,12 @@ from pathlib import Path
 from moxwell.clock import Clock
 from moxwell.errors import Busy
 
-GRACE_SECONDS = 6.0  # an API server waits for its watchers much longer than they are worth
+GRACE_SECONDS = 6.0  # kube-apiserver would wait for its watchers up to a minute
 POLL_SECONDS = 0.05
-PAGE = "*.run"
-LAST = ("etcd",)
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-# $1 folder, $2 page, $3 what it is; the rest is the program. The page is there before the program.
+RUN_FILES = "*.run"
+STOPPED_LAST = ("etcd",)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# $1 folder, $2 run file, $3 digest; the rest is the program
 _LAUNCH = """umask 077; cd "$1" || exit 126
 IFS= read -r stat </proc/$$/stat && IFS= read -r boot </proc/sys/kernel/random/boot_id || exit 126
 printf '%s\\n%s\\n%s\\n' "$3" "$boot" "$stat" >"$2.new" && mv "$2.new" "$2" || exit 126
@@ -31,163 +32,166 @@ shift 3; exec "$@"
 """
 
 
-class WillNotEnd(Busy):
-    """A process is still there after it was killed."""
+class ProcessRemains(Busy):
+    """A process still exists after SIGKILL."""
 
     reason = "ProcessRemains"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What to start: ``mark`` says what it is, and differs when it should be started anew."""
+class LaunchSpec:
+    """What to start; a different ``digest`` means the program must be restarted."""
 
-    stem: str  # of its page and its log
+    name: str  # of its run file and its log
     argv: tuple[str, ...]
     folder: Path
-    mark: str
+    digest: str
 
     @property
-    def page(self) -> Path:
-        return self.folder / f"{self.stem}.run"
+    def run_file(self) -> Path:
+        return self.folder / f"{self.name}.run"
 
     @property
     def log(self) -> Path:
-        return self.folder / f"{self.stem}.log"
+        return self.folder / f"{self.name}.log"
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """One process: its id, and its birth in ticks since the boot."""
+class RunningProcess:
+    """A process, identified by its PID and its start time in ticks since the boot."""
 
     pid: int
-    born: int
-    mark: str
+    start_time: int
+    digest: str
 
 
 class Processes:
-    """Starts, finds and ends processes of this machine."""
+    """Starts, finds and terminates processes."""
 
     def __init__(self, clock: Clock, environ: Mapping[str, str]) -> None:
-        """``environ`` is all that a program gets: it holds no secret."""
+        """``environ`` is the whole environment of the programs."""
         self._clock, self._environ = clock, dict(environ)
 
-    def start(self, job: Job) -> Life:
-        """Start a program in a session of its own, its output appended to its log."""
+    def start(self, spec: LaunchSpec) -> RunningProcess:
+        """Start a program in a session of its own; its output is appended to its log."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        words = ["sh", "-c", _LAUNCH, "sh", str(job.folder), str(job.page), job.mark, *job.argv]
-        out = (os.POSIX_SPAWN_OPEN, 1, str(job.log), flags, 0o600)
-        quiet = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-        actions = [quiet, out, (os.POSIX_SPAWN_DUP2, 1, 2)]
+        script = ("sh", "-c", _LAUNCH, "sh", str(spec.folder), str(spec.run_file), spec.digest)
+        stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        stdout = (os.POSIX_SPAWN_OPEN, 1, str(spec.log), flags, 0o600)
         pid = os.posix_spawn(
-            "/bin/sh", words, self._environ, file_actions=actions, setsid=True,
-            setsigmask=(), setsigdef=(signal.SIGTERM, signal.SIGINT, signal.SIGPIPE),
-        )  # fmt: skip
-        return Life(pid, _born(pid) or 0, job.mark)
+            "/bin/sh",
+            [*script, *spec.argv],
+            self._environ,
+            file_actions=[stdin, stdout, (os.POSIX_SPAWN_DUP2, 1, 2)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGTERM, signal.SIGINT, signal.SIGPIPE),
+        )
+        return RunningProcess(pid, _start_time(pid) or 0, spec.digest)
 
-    def find(self, page: Path) -> Life | None:
-        """The process a page tells of, if it lives."""
-        return find(page)
+    def find(self, run_file: Path) -> RunningProcess | None:
+        """The process of a run file, if it exists."""
+        return find(run_file)
 
-    async def ended(self, life: Life) -> int | None:
-        """Wait until it has ended; its exit code if it was a child of ours."""
-        with _held(life) as handle:
+    async def wait(self, process: RunningProcess) -> int | None:
+        """Wait until it has exited; its exit code if it was our child."""
+        with _opened(process) as handle:
             if handle is not None:
-                loop, over = asyncio.get_running_loop(), asyncio.Event()
-                loop.add_reader(handle, over.set)
+                loop, exited = asyncio.get_running_loop(), asyncio.Event()
+                loop.add_reader(handle, exited.set)
                 try:
-                    await over.wait()
+                    await exited.wait()
                 finally:
                     loop.remove_reader(handle)
-        return _reaped(life.pid)
+        return _reap(process.pid)
 
-    async def end(self, life: Life) -> None:
-        """Ask it to end, insist after a grace."""
-        with _held(life) as handle:
+    async def terminate(self, process: RunningProcess) -> None:
+        """Send SIGTERM, and SIGKILL after a grace period."""
+        with _opened(process) as handle:
             for number in (signal.SIGTERM, signal.SIGKILL):
-                if handle is None or await self._sent(handle, number):
-                    _reaped(life.pid)
+                if handle is None or await self._exits_on(handle, number):
+                    _reap(process.pid)
                     return
-        raise WillNotEnd(f"process {life.pid} does not end, not even when killed")
+        raise ProcessRemains(f"process {process.pid} still exists after SIGKILL")
 
-    async def _sent(self, handle: int, number: signal.Signals) -> bool:
-        """Send a signal; whether the process was gone within the grace, all its threads."""
+    async def _exits_on(self, handle: int, number: signal.Signals) -> bool:
+        """Send a signal; whether the process, with all its threads, exits in the grace period."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, number)
-        over = select.poll()
-        over.register(handle, select.POLLIN)
+        exited = select.poll()
+        exited.register(handle, select.POLLIN)
         deadline = self._clock.monotonic() + GRACE_SECONDS
         while self._clock.monotonic() < deadline:
-            if over.poll(0):
+            if exited.poll(0):
                 return True
             await self._clock.sleep(POLL_SECONDS)
         return False
 
 
-def find(page: Path) -> Life | None:
-    """The process a page tells of, if it lives."""
+def find(run_file: Path) -> RunningProcess | None:
+    """The process of a run file, if it exists."""
     try:
-        mark, boot, stat = page.read_text().splitlines()
-        pid, (_, born) = int(stat.partition(" ")[0]), _read_stat(stat)
+        digest, boot, stat = run_file.read_text().splitlines()
+        pid, (_, start_time) = int(stat.partition(" ")[0]), _parse_stat(stat)
     except (OSError, ValueError, IndexError):
         return None
-    if boot != _BOOT.read_text().strip() or _born(pid) != born:
+    if boot != _BOOT_ID.read_text().strip() or _start_time(pid) != start_time:
         return None
-    return Life(pid, born, mark)
+    return RunningProcess(pid, start_time, digest)
 
 
-def pages(root: Path) -> Iterator[Path]:
-    """All pages below a folder."""
-    yield from sorted(root.rglob(PAGE))
+def run_files(root: Path) -> list[Path]:
+    """All run files below a folder."""
+    return sorted(root.rglob(RUN_FILES))
 
 
-async def end_all(root: Path, clock: Clock) -> int:
-    """End whatever a killed daemon left running below a folder; how many that were."""
-    hands, count = Processes(clock, {}), 0
-    for last in (False, True):  # the store goes after those that write to it
-        mine = [page for page in pages(root) if (page.stem in LAST) is last]
-        found = [life for page in mine if (life := find(page)) is not None]
-        await asyncio.gather(*(hands.end(life) for life in found))
-        for page in mine:
-            page.unlink(missing_ok=True)
+async def terminate_all(root: Path, clock: Clock) -> int:
+    """Terminate what a killed daemon left running below a folder; returns how many processes."""
+    processes, count = Processes(clock, {}), 0
+    for last in (False, True):  # etcd after its clients
+        files = [f for f in run_files(root) if (f.stem in STOPPED_LAST) is last]
+        found = [process for file in files if (process := find(file)) is not None]
+        await asyncio.gather(*(processes.terminate(process) for process in found))
+        for file in files:
+            file.unlink(missing_ok=True)
         count += len(found)
     return count
 
 
-def _read_stat(line: str) -> tuple[str, int]:
-    """State and birth; the name before them may hold anything, brackets too."""
+def _parse_stat(line: str) -> tuple[str, int]:
+    """State and start time of a ``stat`` line; the command before them may contain brackets."""
     fields = line.rpartition(")")[2].split()
     return fields[0], int(fields[19])
 
 
-def _born(pid: int) -> int | None:
-    """When a living process was born; None for none, and for one that only waits to be reaped."""
+def _start_time(pid: int) -> int | None:
+    """When a process started; None if it does not exist or is a zombie."""
     try:
-        state, born = _read_stat(Path(f"/proc/{pid}/stat").read_text())
+        state, start_time = _parse_stat(Path(f"/proc/{pid}/stat").read_text())
     except (OSError, IndexError):
         return None
-    return None if state in "ZX" else born
+    return None if state in "ZX" else start_time
 
 
 @contextlib.contextmanager
-def _held(life: Life) -> Iterator[int | None]:
-    """A handle on exactly this process; None where it is not there any more."""
+def _opened(process: RunningProcess) -> Iterator[int | None]:
+    """A pidfd of exactly this process; None if it does not exist any more."""
     try:
-        handle = os.pidfd_open(life.pid)
+        handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
         yield None
         return
-    try:
-        same = _born(life.pid) == life.born  # asked with the handle open: no number changes hands
-        yield handle if same else None
+    try:  # compared while the pidfd is open, so the PID cannot be reused meanwhile
+        yield handle if _start_time(process.pid) == process.start_time else None
     finally:
         os.close(handle)
 
 
-def _reaped(pid: int) -> int | None:
-    """Take leave of a child; None where it is nobody's child of ours, or lives."""
+def _reap(pid: int) -> int | None:
+    """The exit code of a child; None if it is not our child or still runs."""
     with contextlib.suppress(ChildProcessError):
-        done, status = os.waitpid(pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if done else None
+        exited, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if exited else None
     return None
 
 
@@ -200,8 +204,8 @@ def tail(log: Path, lines: int = 1) -> Sequence[str]:
         return file.read().decode(errors="replace").splitlines()[-lines:]
 
 
-def bound(log: Path, limit: int) -> None:
-    """Keep a log small: beyond the limit its end moves to ``.1`` and it begins anew."""
+def rotate_log(log: Path, limit: int) -> None:
+    """Move the end of a log beyond the limit to ``.1`` and truncate it."""
     if not log.exists() or log.stat().st_size <= limit:
         return
     with log.open("rb+") as file:

@@ -1,10 +1,9 @@
 """
-Keeps programs running: started or adopted, probed, started again with growing pauses, ended.
+Keeps programs running: starts or adopts them, probes them, restarts them with backoff.
 
-In flow :class:`Program` values; out flows how each is (:class:`State`), and a call to ``changed``
-whenever that differs. A program found running as it should be is adopted, whoever started it; one
-that runs otherwise than wished is ended first. So there are never two of one, and after a killed
-daemon nothing is doubled.
+A program that another daemon started with the same digest is adopted; one with another digest is
+terminated first. So a program never runs twice, also after a daemon was killed. Reads and writes
+processes only through :class:`ProcessControl`.
 """
 
 import asyncio
@@ -19,153 +18,163 @@ import structlog
 
 from moxwell.clock import Clock
 from moxwell.embedded.controlplanes.binaries import process
-from moxwell.embedded.controlplanes.binaries.process import Job, Life
+from moxwell.embedded.controlplanes.binaries.process import LaunchSpec, RunningProcess
 from moxwell.errors import MoxwellError
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
-STEADY_SECONDS = 60.0  # one that lived so long begins with the first pause again
-EAGER_SECONDS, LAZY_SECONDS = 0.5, 5.0  # between probes before and after it is well
-DEAF_SECONDS = 180.0  # one that does not answer for so long is started anew
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0
+STABLE_SECONDS = 60.0  # a program that ran so long starts with the first backoff again
+STARTING_PROBE_SECONDS, PROBE_SECONDS = 0.5, 5.0  # between probes, before and after it is healthy
+UNHEALTHY_SECONDS = 180.0  # a program that fails its probe for so long is restarted
 LOG_BYTES = 8 << 20
 log = structlog.get_logger(__name__)
 
 Probe = Callable[[], Awaitable[str]]
 
 
-class Hands(Protocol):
-    """What is done to processes."""
+class ProcessControl(Protocol):
+    """Starts, finds and terminates processes."""
 
-    def start(self, job: Job) -> Life: ...
-    def find(self, page: Path) -> Life | None: ...
-    async def ended(self, life: Life) -> int | None: ...
-    async def end(self, life: Life) -> None: ...
+    def start(self, spec: LaunchSpec) -> RunningProcess: ...
+    def find(self, run_file: Path) -> RunningProcess | None: ...
+    async def wait(self, process: RunningProcess) -> int | None: ...
+    async def terminate(self, process: RunningProcess) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A program that should run."""
 
-    stem: str
+    name: str
     argv: tuple[str, ...]
     folder: Path
-    probe: Probe = field(compare=False)  # empty: it is well; else why not
-    reads: tuple[Path, ...] = ()  # files it reads at its start only
+    probe: Probe = field(compare=False)  # returns an empty text if healthy, else why not
+    files: tuple[Path, ...] = ()  # which it reads only when it starts
 
     @property
     def key(self) -> Path:
-        return self.folder / self.stem
+        return self.folder / self.name
 
-    def job(self) -> Job:
-        """What to start; the mark changes with any word of it or any file it reads."""
+    def launch_spec(self) -> LaunchSpec:
+        """What to start; the digest covers the arguments and the content of its files."""
         digest = hashlib.sha256("\0".join(self.argv).encode())
-        for file in self.reads:
+        for file in self.files:
             digest.update(file.read_bytes())
-        return Job(self.stem, self.argv, self.folder, digest.hexdigest()[:32])
+        return LaunchSpec(self.name, self.argv, self.folder, digest.hexdigest()[:32])
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """How a program is."""
+class ProgramState:
+    """Whether a program is healthy, and if not, why."""
 
-    well: bool = False
-    says: str = "not started yet"
+    healthy: bool = False
+    message: str = "not started yet"
     pid: int = 0
     restarts: int = 0
 
 
-def pause_after(failures: int) -> float:
+def backoff(failures: int) -> float:
     """How long to wait before the next start."""
-    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(max(0, failures - 1), 16), LONGEST_PAUSE_SECONDS)
+    return min(FIRST_BACKOFF_SECONDS * 2.0 ** min(max(0, failures - 1), 16), MAX_BACKOFF_SECONDS)
 
 
-class Keeper:
-    """One program's life."""
+class SupervisedProgram:
+    """Runs one program again and again."""
 
     def __init__(
-        self, program: Program, hands: Hands, clock: Clock, changed: Callable[[], None]
+        self,
+        program: Program,
+        processes: ProcessControl,
+        clock: Clock,
+        changed: Callable[[], None],
     ) -> None:
-        self.program, self.state = program, State()
-        self.life: Life | None = None  # what runs now, or ran otherwise until now
-        self._job = program.job()
-        self._hands, self._clock, self._changed = hands, clock, changed
+        self.program, self.state = program, ProgramState()
+        self.process: RunningProcess | None = None  # the current one, or one to replace
+        self._spec = program.launch_spec()
+        self._processes, self._clock, self._changed = processes, clock, changed
 
     @property
-    def mark(self) -> str:
-        return self._job.mark
+    def digest(self) -> str:
+        return self._spec.digest
 
     async def run(self) -> None:
-        """Keep it; ends only by being cancelled, and leaves it running."""
+        """Run it until cancelled; cancelling leaves the process running."""
         failures = 0
         while True:
-            began = self._clock.monotonic()
-            why = await self._once()
-            lived = self._clock.monotonic() - began
-            failures = 1 if lived >= STEADY_SECONDS else failures + 1
-            pause = pause_after(failures)
-            says = f"{self.program.stem} {why}; starts again in {pause:.0f} s"
-            self._say(State(False, says, 0, self.state.restarts + 1))
-            log.warning("program ended", program=str(self.program.key), why=why, pause=pause)
+            started = self._clock.monotonic()
+            reason = await self._run_once()
+            lived = self._clock.monotonic() - started
+            failures = 1 if lived >= STABLE_SECONDS else failures + 1
+            pause = backoff(failures)
+            message = f"{self.program.name} {reason}; restarts in {pause:.0f} s"
+            self._set(ProgramState(False, message, 0, self.state.restarts + 1))
+            log.warning("program exited", program=str(self.program.key), reason=reason, pause=pause)
             await self._clock.sleep(pause)
 
-    async def _once(self) -> str:
-        """One life of it, from its start to why it ended."""
+    async def _run_once(self) -> str:
+        """Start or adopt it; returns why it is not running any more."""
         try:
-            self.life = life = await self._begin()
-            self._say(replace(self.state, well=False, says="starting", pid=life.pid))
-            return await self._accompany(life)
+            self.process = await self._start_or_adopt()
+            pid = self.process.pid
+            self._set(replace(self.state, healthy=False, message="starting", pid=pid))
+            return await self._probe_until_exit(self.process)
         except (MoxwellError, OSError) as error:
             return f"cannot be started: {error}"
 
-    async def _begin(self) -> Life:
-        found = self._hands.find(self._job.page)
-        if found is not None and found.mark == self._job.mark:
+    async def _start_or_adopt(self) -> RunningProcess:
+        found = self._processes.find(self._spec.run_file)
+        if found is not None and found.digest == self._spec.digest:
             log.info("program adopted", program=str(self.program.key), pid=found.pid)
             return found
-        for other in (self.life, found):
-            if other is not None:  # a dead one is ended without harm
-                await self._hands.end(other)
-        life = self._hands.start(self._job)
-        log.info("program started", program=str(self.program.key), pid=life.pid)
-        return life
+        for other in (self.process, found):
+            if other is not None:  # terminating one that has exited does nothing
+                await self._processes.terminate(other)
+        started = self._processes.start(self._spec)
+        log.info("program started", program=str(self.program.key), pid=started.pid)
+        return started
 
-    async def _accompany(self, life: Life) -> str:
-        """Probe it until it ends; why it did."""
-        over = asyncio.create_task(self._hands.ended(life))
-        deaf = asyncio.create_task(self._watch())
+    async def _probe_until_exit(self, running: RunningProcess) -> str:
+        exited = asyncio.create_task(self._processes.wait(running))
+        unhealthy = asyncio.create_task(self._probe_until_unhealthy())
         try:
-            await asyncio.wait((over, deaf), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((exited, unhealthy), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            deaf.cancel()
-            over.cancel()
-            await asyncio.gather(over, deaf, return_exceptions=True)
-        if not over.cancelled():
-            return self._last_words(over.result())
-        await self._hands.end(life)
-        return f"did not answer for {DEAF_SECONDS:.0f} s"
+            unhealthy.cancel()
+            exited.cancel()
+            await asyncio.gather(exited, unhealthy, return_exceptions=True)
+        if not exited.cancelled():
+            return self._exit_message(exited.result())
+        await self._processes.terminate(running)
+        return f"did not answer for {UNHEALTHY_SECONDS:.0f} s"
 
-    def _last_words(self, code: int | None) -> str:
-        words = process.tail(self._job.log)
-        how = "ended" if code is None else f"ended with code {code}"
-        return f"{how}: {words[-1][:300]}" if words else how
+    def _exit_message(self, code: int | None) -> str:
+        lines = process.tail(self._spec.log)
+        exited = "exited" if code is None else f"exited with code {code}"
+        return f"{exited}: {lines[-1][:300]}" if lines else exited
 
-    async def _watch(self) -> None:
-        """Ask how it is; returns when it has been deaf for too long."""
-        heard = self._clock.monotonic()
-        while self._clock.monotonic() - heard < DEAF_SECONDS:
-            says = await self._probed()
-            if not says:
-                heard = self._clock.monotonic()
-            self._say(replace(self.state, well=not says, says=says))
-            process.bound(self._job.log, LOG_BYTES)
-            await self._clock.sleep(EAGER_SECONDS if says else LAZY_SECONDS)
+    async def _probe_until_unhealthy(self) -> None:
+        """Probe it; returns once it has been unhealthy for too long."""
+        answered = self._clock.monotonic()
+        while self._clock.monotonic() - answered < UNHEALTHY_SECONDS:
+            message = await self._probe()
+            if not message:
+                answered = self._clock.monotonic()
+            self._set(replace(self.state, healthy=not message, message=message))
+            self._rotate_log()
+            await self._clock.sleep(STARTING_PROBE_SECONDS if message else PROBE_SECONDS)
 
-    async def _probed(self) -> str:
+    async def _probe(self) -> str:
         try:
             return await self.program.probe()
         except MoxwellError as error:
             return str(error)
 
-    def _say(self, state: State) -> None:
+    def _rotate_log(self) -> None:
+        try:
+            process.rotate_log(self._spec.log, LOG_BYTES)
+        except OSError as error:  # a full disk is no reason to restart the program
+            log.warning("log not rotated", program=str(self.program.key), error=error.strerror)
+
+    def _set(self, state: ProgramState) -> None:
         if state != self.state:
             self.state = state
             self._changed()
@@ -174,58 +183,61 @@ class Keeper:
 class Supervisor:
     """The programs that should run now."""
 
-    def __init__(self, hands: Hands, clock: Clock) -> None:
-        self._hands, self._clock = hands, clock
-        self._keepers: dict[Path, tuple[Keeper, asyncio.Task[None]]] = {}
+    def __init__(self, processes: ProcessControl, clock: Clock) -> None:
+        self._processes, self._clock = processes, clock
+        self._supervised: dict[Path, tuple[SupervisedProgram, asyncio.Task[None]]] = {}
 
-    def state(self, key: Path) -> State:
-        """How a program is."""
-        found = self._keepers.get(key)
-        return found[0].state if found else State()
+    def state(self, key: Path) -> ProgramState:
+        """The state of a program."""
+        found = self._supervised.get(key)
+        return found[0].state if found else ProgramState()
 
     def has(self, key: Path) -> bool:
-        """Whether it is kept, or lives as another daemon left it."""
-        return (
-            key in self._keepers or self._hands.find(key.with_name(f"{key.name}.run")) is not None
-        )
+        """Whether a program is supervised or was left running by another daemon."""
+        return key in self._supervised or self._processes.find(_run_file(key)) is not None
 
     def differs(self, program: Program) -> bool:
-        """Whether it runs otherwise than it should, so that keeping it means starting it anew."""
-        job = program.job()
-        life = self._hands.find(job.page)
-        return life is not None and life.mark != job.mark
+        """Whether a program runs with another digest, so that :meth:`keep` restarts it."""
+        spec = program.launch_spec()
+        running = self._processes.find(spec.run_file)
+        return running is not None and running.digest != spec.digest
 
-    async def keep(self, program: Program, changed: Callable[[], None] = lambda: None) -> State:
-        """Have it run as it is told; one that runs otherwise is started anew."""
-        keeper = Keeper(program, self._hands, self._clock, changed)
-        found = self._keepers.get(program.key)
+    async def keep(
+        self, program: Program, changed: Callable[[], None] = lambda: None
+    ) -> ProgramState:
+        """Supervise a program from now on; one with another digest is restarted."""
+        wanted = SupervisedProgram(program, self._processes, self._clock, changed)
+        found = self._supervised.get(program.key)
         if found is not None:
-            if found[0].mark == keeper.mark:
+            if found[0].digest == wanted.digest:
                 return found[0].state
-            keeper.life = await self._let_go(program.key)
-        task = asyncio.create_task(keeper.run())
-        self._keepers[program.key] = keeper, task
-        return keeper.state
+            wanted.process = await self._release(program.key)
+        task = asyncio.create_task(wanted.run())
+        self._supervised[program.key] = wanted, task
+        return wanted.state
 
-    async def end(self, key: Path) -> None:
-        """End a program, kept or left by another daemon; harmless to repeat."""
-        page = key.with_name(f"{key.name}.run")
-        life = await self._let_go(key) or self._hands.find(page)
-        if life is not None:
-            await self._hands.end(life)
-            log.info("program ended by us", program=str(key), pid=life.pid)
-        page.unlink(missing_ok=True)
+    async def stop(self, key: Path) -> None:
+        """Terminate a program, supervised or left running by another daemon; idempotent."""
+        running = await self._release(key) or self._processes.find(_run_file(key))
+        if running is not None:
+            await self._processes.terminate(running)
+            log.info("program stopped", program=str(key), pid=running.pid)
+        _run_file(key).unlink(missing_ok=True)
 
-    async def _let_go(self, key: Path) -> Life | None:
-        """Keep it no longer, and leave it as it is; what runs, where anything did."""
-        found = self._keepers.pop(key, None)
+    async def _release(self, key: Path) -> RunningProcess | None:
+        """Stop supervising; returns the process, which is left running."""
+        found = self._supervised.pop(key, None)
         if found is None:
             return None
         found[1].cancel()
         with suppress(asyncio.CancelledError):
             await found[1]
-        return found[0].life
+        return found[0].process
 
-    def kept(self) -> tuple[Path, ...]:
-        """What is kept now, the last begun first."""
-        return tuple(reversed(self._keepers))
+    def programs(self) -> tuple[Path, ...]:
+        """All supervised programs, the last started first."""
+        return tuple(reversed(self._supervised))
+
+
+def _run_file(key: Path) -> Path:
+    return key.with_name(f"{key.name}.run")

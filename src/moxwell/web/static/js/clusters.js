@@ -1,8 +1,8 @@
-// Clusters, one cluster: how far is the rollout, what holds it, what would a lost host take.
+// The list of clusters and the page of one cluster: rollout, and spread over hosts.
 import { h } from "./dom.js";
 import { all, get } from "./live.js";
-import { gib, plural, since, tail } from "./words.js";
-import { glyph, icon, settled, square } from "./icons.js";
+import { gib, plural, since, tail } from "./format.js";
+import { glyph, icon, isReady, square } from "./icons.js";
 import { machineTable } from "./machines.js";
 import { commands } from "./commands.js";
 
@@ -23,7 +23,7 @@ export function cluster(key) {
   const machines = all("machine").filter((m) => m.cluster === key);
   return h("div", { class: "scroll main" }, h("div", { class: "page" },
     h("div", { class: "crumbs" }, h("a", { href: "/clusters" }, "Clusters"), h("span", {}, "/"), h("span", {}, c.namespace), h("span", {}, "/")),
-    h("div", { class: "title" }, square(c), h("h1", {}, c.name), !settled(c.state) && h("span", { class: `pill ${c.state === "made" ? "moving" : c.state}` }, icon(c.state), c.headline || c.sentence),
+    h("div", { class: "title" }, square(c), h("h1", {}, c.name), !isReady(c.state) && h("span", { class: `pill ${c.state === "creating" ? "moving" : c.state}` }, icon(c.state), c.headline || c.sentence),
       c.unknown > 0 && h("span", { class: "pill trouble" }, icon("trouble"), `${plural(c.unknown, "node")} unknown`),
       h("span", { class: "right" }, h("button", { class: "btn", onclick: () => commands(c.name, kubeconfigs(c)) }, "Kubeconfig"), h("button", { class: "btn", onclick: () => commands(c.name, changes(c)) }, "Plan a change"))),
     facts(c, key), h("div", { class: "two" }, rollout(c, machines), spread(c, machines)), machineTable(machines)));
@@ -41,10 +41,10 @@ function rollout(c, machines) {
     const own = machines.filter((m) => m.group === g.name).sort((a, b) => (a.mark === "new" ? 0 : 1) - (b.mark === "new" ? 0 : 1) || a.name.localeCompare(b.name));
     return h("tr", { key: g.name }, h("td", {}, h("b", {}, g.name), h("div", { class: "sub" }, `${g.cpus} vCPU, ${gib(g.memory_mib)} GiB`)), h("td", {}, `${g.ready} of ${g.want}`), h("td", {}, h("span", { class: "marks" }, own.map((m) => mark(m, c)))), h("td", {}, `${g.updated} of ${g.want}`), h("td", { class: "dim" }, g.then));
   });
-  return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Rollout"), h("span", { class: "sub" }, "one mark a machine"), c.rollout_since && h("span", { class: "sub right" }, `began ${since(c.rollout_since)} ago`)),
+  return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Rollout"), h("span", { class: "sub" }, "one symbol per machine"), c.rollout_since && h("span", { class: "sub right" }, `began ${since(c.rollout_since)} ago`)),
     h("table", {}, h("thead", {}, h("tr", {}, ["Group", "Ready", "Machines", "New", "Then"].map((t) => h("th", { key: t }, t)))), h("tbody", {}, rows)),
     c.holds && h("div", { class: "note" }, icon("waiting"), h("span", {}, c.holds)),
-    h("div", { class: "legend" }, [["new", "new"], ["made", "being made"], ["old", "old"], ["leaving", "leaving"], ["unknown", "unknown"]].map(([m, word]) => h("span", { key: m }, h("i", { class: `mark ${m}`, style: { "--edge": `var(--c${c.hue})` } }), word))));
+    h("div", { class: "legend" }, [["new", "new"], ["creating", "creating"], ["old", "old"], ["deleting", "deleting"], ["unknown", "unknown"]].map(([m, word]) => h("span", { key: m }, h("i", { class: `mark ${m}`, style: { "--edge": `var(--c${c.hue})` } }), word))));
 }
 function spread(c, machines) {
   const placed = machines.filter((m) => m.host);
@@ -54,20 +54,20 @@ function spread(c, machines) {
   const regions = [...new Set(hosts.map((x) => x.region))];
   const edge = (x) => (hosts.find((y) => y.region === x.region) === x ? "edge" : "");
   const away = (x) => (x.state === "trouble" ? "away" : "");
-  return h("div", { class: "card spread" }, h("header", {}, h("h2", {}, "Spread"), h("span", { class: "sub" }, "what a lost host would take")),
+  return h("div", { class: "card spread" }, h("header", {}, h("h2", {}, "Spread"), h("span", { class: "sub" }, "machines per host")),
     h("table", {}, h("thead", {}, h("tr", { key: "r" }, h("th", {}), regions.map((r) => h("th", { key: r, class: "edge", colspan: hosts.filter((x) => x.region === r).length }, r))),
       h("tr", { key: "h" }, h("th", {}), hosts.map((x) => h("th", { key: x.key, class: `${away(x)} ${edge(x)}` }, x.name)))),
       h("tbody", {}, c.groups.map((g) => h("tr", { key: g.name }, h("td", {}, h("b", {}, g.name)), hosts.map((x) => { const own = placed.filter((m) => m.group === g.name && at(m, x)); return h("td", { key: x.key, class: `${away(x)} ${edge(x)}` }, own.length ? h("span", { class: "marks" }, own.map((m) => mark(m, c))) : h("span", { class: "none" }, "·")); }))),
-        h("tr", { key: "lost" }, h("td", { class: "sub" }, "Lost with it"), hosts.map((x) => h("td", { key: x.key, class: `${away(x)} ${edge(x)}` }, lost(x)))))),
+        h("tr", { key: "lost" }, h("td", { class: "sub" }, "Share"), hosts.map((x) => h("td", { key: x.key, class: `${away(x)} ${edge(x)}` }, lost(x)))))),
     h("p", { class: "sub" }, c.verdict || ""));
 }
 
 const at = (c) => `${c.name} --namespace ${c.namespace}`;
-const kubeconfigs = (c) => [["Write it to a file, readable by you alone", `moxwell cluster kubeconfig ${at(c)} --file ${c.name}.kubeconfig`], ["Then", `kubectl --kubeconfig ${c.name}.kubeconfig get nodes`]];
+const kubeconfigs = (c) => [["Write it to a file that only you can read", `moxwell cluster kubeconfig ${at(c)} --file ${c.name}.kubeconfig`], ["Then", `kubectl --kubeconfig ${c.name}.kubeconfig get nodes`]];
 const nextMinor = (version) => (version || "").replace(/^(v?\d+)\.(\d+).*$/, (_, major, minor) => `${major}.${Number(minor) + 1}.0`) || "VERSION";
 const changes = (c) => [
-  ...c.groups.map((g) => [`Another number of nodes in ${g.name}; leave out --plan to do it`, `moxwell cluster scale ${c.name} ${g.name} ${g.want + 1} --namespace ${c.namespace} --plan`]),
-  ["Another Kubernetes version", `moxwell cluster upgrade ${c.name} ${nextMinor(c.control_plane_says)} --namespace ${c.namespace} --plan`],
-  ["Anything else: write what it should be, and see what that would do", `moxwell get kubernetes/${c.name} -n ${c.namespace} -o yaml > ${c.name}.yaml`],
+  ...c.groups.map((g) => [`Scale ${g.name}; without --plan it is applied`, `moxwell cluster scale ${c.name} ${g.name} ${g.want + 1} --namespace ${c.namespace} --plan`]),
+  ["Upgrade Kubernetes", `moxwell cluster upgrade ${c.name} ${nextMinor(c.control_plane_says)} --namespace ${c.namespace} --plan`],
+  ["Any other change: edit the object and show the plan", `moxwell get kubernetes/${c.name} -n ${c.namespace} -o yaml > ${c.name}.yaml`],
   ["", `moxwell plan -f ${c.name}.yaml`],
-  ["What deleting it would take along", `moxwell cluster delete ${at(c)} --plan`]];
+  ["Show what deleting it would delete", `moxwell cluster delete ${at(c)} --plan`]];

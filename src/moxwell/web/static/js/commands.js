@@ -1,4 +1,4 @@
-// Commands to copy: the page changes nothing itself, it says what would.
+// Commands to copy: the page changes nothing itself.
 import { h } from "./dom.js";
 import { paint } from "./live.js";
 import { view } from "./view.js";

@@ -1,10 +1,10 @@
-// The estate: problems first, then the map, drawn to scale.
+// The page "Estate": problems first, then all hosts with their guests, drawn to scale.
 import { h } from "./dom.js";
 import { all, get } from "./live.js";
-import { clock, gib, percent, plural, since, tail } from "./words.js";
-import { glyph, icon, settled, square } from "./icons.js";
+import { clock, gib, percent, plural, since, tail } from "./format.js";
+import { glyph, icon, isReady, square } from "./icons.js";
 import { feed } from "./feed.js";
-import { first } from "./first.js";
+import { emptyPage } from "./empty.js";
 import { view } from "./view.js";
 
 const order = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
@@ -13,20 +13,20 @@ export function estate() {
   const regions = all("region").sort(order);
   const hosts = all("host");
   const guests = all("guest");
-  if (!all("cluster").length) return first(regions, hosts);
+  if (!all("cluster").length) return emptyPage(regions, hosts);
   return h("div", { class: "estate main" },
     h("div", { class: "map scroll" }, problems(), regions.map((r) => region(r, hosts, guests, r.name === narrowest(regions, hosts)))),
     feed());
 }
 
-// The key and the tray stand beside the region that leaves most room.
+// The legend and the waiting machines are drawn beside the narrowest region.
 const narrowest = (regions, hosts) => regions.map((r) => [hosts.filter((x) => x.region === r.name).reduce((n, x) => n + x.blocks.reduce((c, b) => c + b.columns, 0), 0), r.name]).sort((a, b) => a[0] - b[0])[0]?.[1];
 
 function problems() {
   const rows = all("problem").sort((a, b) => a.rank - b.rank || a.key.localeCompare(b.key));
   const shown = rows.slice(0, 6);
   return h("div", { class: "problems", "aria-live": "polite" }, shown.map((p) =>
-    h("a", { key: p.key, class: `card problem ${p.state === "made" ? "moving" : p.state}`, href: p.href || "/" },
+    h("a", { key: p.key, class: `card problem ${p.state === "creating" ? "moving" : p.state}`, href: p.href || "/" },
       icon(p.state), h("b", {}, p.title), h("time", {}, p.count || since(p.since)),
       h("p", {}, p.text, p.text.endsWith(".") ? " " : ". ", p.next && [h("b", {}, "Next: "), p.next]))));
 }
@@ -63,7 +63,7 @@ export function host(x, guests) {
 }
 function sayHost(x, mine) {
   const free = x.memory_mib - x.promised_mib;
-  return `${x.region}/${x.name}: ${plural(mine.length, "guest")}, ${x.state === "trouble" ? "does not answer" : `${gib(free)} GiB not promised of ${gib(x.memory_mib)}, ${x.cores} cores`}`;
+  return `${x.region}/${x.name}: ${plural(mine.length, "guest")}, ${x.state === "trouble" ? "does not answer" : `${gib(free)} GiB not allocated of ${gib(x.memory_mib)}, ${x.cores} cores`}`;
 }
 function block(x, b, i, mine, bad) {
   return h("div", { class: "block", key: i },
@@ -71,7 +71,7 @@ function block(x, b, i, mine, bad) {
       h("span", { class: "what" }, h("span", {}, b.label), h("span", {}, `${b.cores} c, ${Math.round(b.memory_mib / 1024)} G`)),
       h("span", {}, "cpu"), bar(bad ? null : b.cpu), h("span", { class: "pc" }, bad ? "?" : percent(b.cpu.promised)),
       h("span", {}, "mem"), bar(bad ? null : b.memory), h("span", { class: "pc" }, bad ? "?" : percent(b.memory.promised))),
-    h("div", { class: "cells", style: { "grid-template-columns": `repeat(${b.columns}, var(--cell))` } }, mine.map(tile), landing(x, b, i, mine)));
+    h("div", { class: "cells", style: { "grid-template-columns": `repeat(${b.columns}, var(--cell))` } }, mine.map(tile), plannedTiles(x, b, i, mine)));
 }
 const spot = (g) => (view.phone
   ? { "grid-column": `span ${Math.min(8, g.h)}`, "grid-row": `span ${g.w}` }
@@ -82,11 +82,11 @@ export function tile(g) {
   const look = c ? `h${c.hue} p${c.pattern}` : "foreign";
   const style = { ...spot(g), "--mem": g.mem_used === null ? "0%" : `${Math.round(g.mem_used * 100)}%`, "--cpu": g.cpu_used ?? 0 };
   const href = g.machine ? `/machine/${g.machine}` : null;
-  return h("a", { key: g.key, class: `tile ${look} ${settled(g.state) ? "" : g.state} ${view.lit === g.key ? "lit" : ""}`, href, tabindex: 0, style,
+  return h("a", { key: g.key, class: `tile ${look} ${isReady(g.state) ? "" : g.state} ${view.lit === g.key ? "lit" : ""}`, href, tabindex: 0, style,
     "data-guest": g.key, "data-say": say(g, c), "aria-label": say(g, c) },
     h("span", { class: "n" }, g.short), g.move && g.h > 1 && h("span", { class: "m" }, g.move),
     g.pods > 0 && g.h > 1 && h("span", { class: "pods" }, Array.from({ length: Math.min(g.pods, 24) }, (_, i) => h("i", { key: i }))),
-    !settled(g.state) && icon(g.state));
+    !isReady(g.state) && icon(g.state));
 }
 function say(g, c) {
   const where = `${g.region}/${g.host}, VMID ${g.vmid}`;
@@ -95,8 +95,8 @@ function say(g, c) {
   const used = g.mem_used === null ? "" : `, memory ${percent(g.mem_used)} used, cpu ${percent(g.cpu_used)}`;
   return `${g.name}${c ? ` of ${c.name}` : ""}: ${g.sentence || "Done"}. ${where}, ${size}${used}${g.pods ? `, ${plural(g.pods, "pod")}` : ""}`;
 }
-// Machines of a plan, in the first free cells of the emptiest block of their host.
-function landing(x, b, i, mine) {
+// Machines of a plan, in the first free cells of the block with the most free memory.
+function plannedTiles(x, b, i, mine) {
   const rows = (view.planned || []).filter((m) => m.region === x.region && m.host === x.name);
   if (!rows.length || i !== emptiest(x)) return null;
   const taken = new Set();
@@ -115,7 +115,7 @@ const emptiest = (x) => x.blocks.map((b, i) => [b.memory.promised || 0, i]).sort
 function aside() {
   const waits = all("waiting");
   return h("div", { class: "aside" },
-    waits.length > 0 && h("div", { class: "tray" }, h("header", {}, h("h2", {}, `Waiting for a place  ${waits.length}`)),
+    waits.length > 0 && h("div", { class: "tray" }, h("header", {}, h("h2", {}, `Waiting for a host  ${waits.length}`)),
       waits.slice(0, 8).map((w) => {
         const c = get(`cluster/${w.cluster}`);
         return h("a", { key: w.key, href: `/machine/${w.machine}`, class: `tile waiting ${c ? `h${c.hue} p${c.pattern}` : ""}`, "data-say": w.sentence,
@@ -125,9 +125,9 @@ function aside() {
 }
 function key() {
   const clusters = all("cluster").sort(order);
-  const states = [["made", "being made"], ["moving", "moving"], ["leaving", "leaving"], ["waiting", "waiting"], ["unknown", "unknown"], ["trouble", "trouble"]];
+  const states = [["creating", "creating"], ["moving", "moving"], ["deleting", "deleting"], ["waiting", "waiting"], ["unknown", "unknown"], ["trouble", "failed"]];
   return h("div", { class: "key" },
-    h("p", {}, "Area: memory, a cell is 8 GiB. Shade: memory used. Line below: cpu used. Dot: pod. Bars: promised and used; tick: real cores."),
+    h("p", {}, "Area: memory, a cell is 8 GiB. Shade: memory used. Line below: cpu used. Dot: pod. Bars: allocated and used; tick: physical cores."),
     h("ul", {}, clusters.map((c) => h("li", { key: c.key }, square(c), h("a", { href: `/cluster/${c.key.slice(8)}` }, c.name))), h("li", { key: "not" }, h("span", { class: "sq", style: { background: "none", border: "1px dashed var(--foreign)" } }), "not ours")),
     h("ul", {}, states.map(([s, word]) => h("li", { key: s }, icon(s, "s"), word))));
 }

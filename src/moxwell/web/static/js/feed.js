@@ -1,7 +1,7 @@
-// Now: what is under way, what was done, and the pulse of the last twenty minutes.
+// The feed: machines in progress, events, and a histogram of the last twenty minutes.
 import { h } from "./dom.js";
 import { all, get, now, state } from "./live.js";
-import { clock, since, two } from "./words.js";
+import { clock, since, two } from "./format.js";
 import { glyph, icon, square } from "./icons.js";
 import { view } from "./view.js";
 
@@ -12,11 +12,11 @@ export function feed() {
   const moves = all("move").sort((a, b) => (a.since || "").localeCompare(b.since || ""));
   const done = events();
   return h("aside", { class: `feed ${moves.length ? "" : "quiet"}` },
-    h("header", {}, h("h2", {}, "Now"), h("span", { class: "sub" }, "what is happening"), h("span", { class: "grow" }), live()),
+    h("header", {}, h("h2", {}, "Now"), h("span", { class: "sub" }, "machines in progress and events"), h("span", { class: "grow" }), live()),
     pulse(done),
     h("div", { class: "list" },
-      h("h3", { key: "u" }, `Under way, ${moves.length}`, h("span", {}, "for")),
-      moves.map(underWay),
+      h("h3", { key: "u" }, `In progress, ${moves.length}`, h("span", {}, "for")),
+      moves.map(inProgressRow),
       h("h3", { key: "d" }, "Done", h("span", {}, "at")),
       done.slice(0, 40).map(doneRow)));
 }
@@ -28,7 +28,7 @@ export function who(r) {
   const c = r.cluster && get(`cluster/${r.cluster}`);
   return h("span", { class: "who" }, square(c), r.name);
 }
-export function underWay(m) {
+export function inProgressRow(m) {
   return h("a", { key: m.key, class: `row ${m.guest && view.lit === m.guest ? "lit" : ""}`, href: m.href || null, "data-guest": m.guest },
     icon(m.state), who(m), h("time", {}, since(m.since)), h("span", { class: "what" }, m.sentence),
     m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } })));

@@ -1,14 +1,14 @@
-// State glyphs and signs: shape says it, colour repeats it.
+// Icons of states: the shape tells the state, the colour repeats it.
 import { h } from "./dom.js";
 
 const line = { fill: "none", stroke: "currentColor", "stroke-width": "1.6", "stroke-linecap": "round", "stroke-linejoin": "round" };
 const p = (d, more) => h("path", { d, ...line, ...more });
 const SHAPES = {
   check: () => p("M3 8.5l3.2 3.2L13 5"),
-  made: () => h("circle", { cx: 8, cy: 8, r: 5.6, ...line, "stroke-dasharray": "2 2.4" }),
+  creating: () => h("circle", { cx: 8, cy: 8, r: 5.6, ...line, "stroke-dasharray": "2 2.4" }),
   moving: () => [h("circle", { cx: 8, cy: 8, r: 5.6, ...line }), h("path", { d: "M8 2.4a5.6 5.6 0 0 0 0 11.2z", fill: "currentColor" })],
   attaching: () => [p("M3 4.5c0-1 2.2-1.8 5-1.8s5 .8 5 1.8v7c0 1-2.2 1.8-5 1.8s-5-.8-5-1.8z"), p("M8 6.5v4M6 8.5h4")],
-  leaving: () => p("M2.5 8h10M8.8 4.2L12.6 8l-3.8 3.8"),
+  deleting: () => p("M2.5 8h10M8.8 4.2L12.6 8l-3.8 3.8"),
   waiting: () => p("M4 2.5h8M4 13.5h8M5 2.5c0 3 2.2 4 3 5.5.8-1.5 3-2.5 3-5.5M5 13.5c0-3 2.2-4 3-5.5.8 1.5 3 2.5 3 5.5"),
   unknown: () => [h("circle", { cx: 8, cy: 8, r: 5.8, ...line }), p("M6.3 6.3c.2-2 3.6-1.8 3.3.2-.2 1-1.6 1.1-1.6 2.3"), h("circle", { cx: 8, cy: 11.2, r: .8, fill: "currentColor" })],
   trouble: () => [h("path", { d: "M8 1.8L15 14H1z", fill: "currentColor" }), h("path", { d: "M8 6.2v3.6", stroke: "var(--surface)", "stroke-width": "1.6" }), h("circle", { cx: 8, cy: 11.8, r: .9, fill: "var(--surface)" })],
@@ -20,7 +20,7 @@ const SHAPES = {
   clusters: () => [h("circle", { cx: 8, cy: 4, r: 2, ...line }), h("circle", { cx: 4, cy: 11.5, r: 2, ...line }), h("circle", { cx: 12, cy: 11.5, r: 2, ...line })],
   moves: () => p("M2 4h12M2 8h7M2 12h9"),
 };
-const COLOUR = { made: "moving", moving: "moving", attaching: "moving", leaving: "moving", waiting: "waiting", unknown: "unknown", trouble: "trouble", check: "ok" };
+const COLOUR = { creating: "moving", moving: "moving", attaching: "moving", deleting: "moving", waiting: "waiting", unknown: "unknown", trouble: "trouble", check: "ok" };
 
 export function icon(name, size = "") {
   const shape = SHAPES[name];
@@ -36,5 +36,5 @@ export function brand() {
 export function square(cluster) {
   return cluster ? h("span", { class: `sq h${cluster.hue} p${cluster.pattern}`, "aria-hidden": "true" }) : null;
 }
-export const settled = (s) => !s || s === "ready";
-export const glyph = (s, size) => icon(settled(s) ? "check" : s, size);
+export const isReady = (s) => !s || s === "ready";
+export const glyph = (s, size) => icon(isReady(s) ? "check" : s, size);

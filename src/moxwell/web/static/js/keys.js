@@ -1,4 +1,4 @@
-// The keyboard: everything a pointer can do.
+// Keyboard commands.
 import { all, now, paint, scrub, state } from "./live.js";
 import { view } from "./view.js";
 import { yaml } from "./machines.js";
@@ -41,7 +41,7 @@ function row(by) {
   const rows = [...document.querySelectorAll("tr[tabindex]")];
   rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(document.activeElement) + by))]?.focus();
 }
-// The nearest tile in that direction, by position on the screen.
+// Focuses the nearest guest in a direction.
 function walk(dx, dy) {
   const tiles = [...document.querySelectorAll(".cells .tile")];
   const here = document.activeElement?.matches?.(".tile") ? document.activeElement.getBoundingClientRect() : null;
@@ -67,7 +67,7 @@ function findKey(event) {
   if (event.key === "ArrowDown") view.pick = Math.min(hits.length - 1, view.pick + 1);
   else if (event.key === "ArrowUp") view.pick = Math.max(0, view.pick - 1);
   else if (event.key === "Enter" && hits[view.pick]) { view.sheet = null; return go(hits[view.pick].href); }
-  else if (event.key.length === 1 && !event.target.matches?.("input")) { view.query += event.key; view.pick = 0; } // typed before the field was drawn
+  else if (event.key.length === 1 && !event.target.matches?.("input")) { view.query += event.key; view.pick = 0; } // typed before the input was drawn
   else return undefined;
   event.preventDefault();
   return paint(true);

@@ -1,4 +1,4 @@
-// The picture and its changes: one stream, patches by key, at most one paint a second.
+// The records and their changes: one event stream, changes by key, at most one paint a second.
 const listeners = new Set();
 export const state = { number: -1, at: null, since: null, records: new Map(), connected: false, scrub: null, skew: 0 };
 let pending = false;
@@ -13,17 +13,17 @@ export function paint(soon = false) {
   setTimeout(() => { pending = false; lastPaint = performance.now(); listeners.forEach((l) => l()); }, wait);
 }
 
-function whole(data) {
+function replaceAll(data) {
   Object.assign(state, { number: data.number, at: data.at, since: data.since, records: new Map(Object.entries(data.records)) });
 }
 
 export function connect() {
   const source = new EventSource(`/api/stream?after=${state.number}`);
-  source.addEventListener("picture", (e) => { if (!state.scrub) { whole(JSON.parse(e.data)); paint(state.number < 2); } });
+  source.addEventListener("snapshot", (e) => { if (!state.scrub) { replaceAll(JSON.parse(e.data)); paint(state.number < 2); } });
   source.addEventListener("change", (e) => {
     if (state.scrub) return;
     const data = JSON.parse(e.data);
-    for (const key of data.gone) state.records.delete(key);
+    for (const key of data.removed) state.records.delete(key);
     for (const [key, record] of Object.entries(data.put)) state.records.set(key, record);
     Object.assign(state, { number: data.number, at: data.at });
     paint();
@@ -40,7 +40,7 @@ export async function scrub(at) {
   const answer = await fetch(`/api/state${at ? `?at=${encodeURIComponent(at)}` : ""}`);
   if (!answer.ok) return paint(true);
   const data = await answer.json();
-  if (state.scrub === at) whole(data); // not what was asked for before
+  if (state.scrub === at) replaceAll(data); // ignore the answer to an earlier request
   return paint(true);
 }
 
@@ -51,7 +51,7 @@ export function all(kind) {
   for (const [key, record] of state.records) if (key.startsWith(prefix)) rows.push({ key, ...record });
   return rows;
 }
-// The time the page speaks of: now, or the moment it was scrubbed to.
+// The time the page shows: now, or the selected time in the past.
 export const now = () => (state.scrub ? Date.parse(state.scrub) : Date.now());
 export async function ask(action, query, body) {
   const sent = body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };

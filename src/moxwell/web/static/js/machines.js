@@ -1,27 +1,27 @@
-// Machines, one machine: what it does, what comes next, why it is where it is.
+// The list of machines and the page of one machine.
 import { h } from "./dom.js";
 import { all, ask, get, now, paint } from "./live.js";
-import { clock, gib, plural, since, span } from "./words.js";
-import { glyph, icon, settled, square } from "./icons.js";
+import { clock, gib, plural, since, span } from "./format.js";
+import { glyph, icon, isReady, square } from "./icons.js";
 import { view } from "./view.js";
 import { commands } from "./commands.js";
 
-const unsettledFirst = (a, b) => (settled(a.state) ? 1 : 0) - (settled(b.state) ? 1 : 0) || a.name.localeCompare(b.name, undefined, { numeric: true });
+const notReadyFirst = (a, b) => (isReady(a.state) ? 1 : 0) - (isReady(b.state) ? 1 : 0) || a.name.localeCompare(b.name, undefined, { numeric: true });
 
 export function machines() {
   return h("div", { class: "scroll main" }, h("div", { class: "page" }, h("div", { class: "title" }, h("h1", {}, "Machines")), machineTable(all("machine"), true)));
 }
 export function machineTable(rows, withCluster) {
   const wanted = view.filter.toLowerCase();
-  const shown = rows.filter((m) => !wanted || `${m.name} ${m.host} ${m.region} ${m.sentence} ${m.group}`.toLowerCase().includes(wanted)).sort(unsettledFirst);
+  const shown = rows.filter((m) => !wanted || `${m.name} ${m.host} ${m.region} ${m.sentence} ${m.group}`.toLowerCase().includes(wanted)).sort(notReadyFirst);
   const heads = ["", "Machine", ...(withCluster ? ["Cluster"] : []), "Group", "Host", "VMID", "Address", "Version", "Current move", "For"];
-  return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Machines"), h("span", { class: "sub" }, `${shown.length}: unsettled first`), h("span", { class: "right" }, h("input", { class: "find", placeholder: "Filter", id: "filter", value: view.filter, oninput: (e) => { view.filter = e.target.value; paint(true); } }))),
+  return h("div", { class: "card" }, h("header", {}, h("h2", {}, "Machines"), h("span", { class: "sub" }, `${shown.length}: not ready first`), h("span", { class: "right" }, h("input", { class: "find", placeholder: "Filter", id: "filter", value: view.filter, oninput: (e) => { view.filter = e.target.value; paint(true); } }))),
     h("table", { class: "rows" }, h("thead", {}, h("tr", {}, heads.map((t, i) => h("th", { key: i, class: t === "VMID" || t === "For" ? "num" : "" }, t)))),
       h("tbody", {}, shown.map((m) => {
         const c = get(`cluster/${m.cluster}`);
         return h("tr", { key: m.key, tabindex: 0, "data-href": `/machine/${m.key.slice(8)}` }, h("td", { class: "icon" }, glyph(m.state)), h("td", {}, h("a", { href: `/machine/${m.key.slice(8)}` }, h("b", {}, m.name))), withCluster && h("td", {}, c && [square(c), " ", c.name]),
           h("td", {}, m.group), h("td", {}, m.host ? [h("span", { class: "faint" }, `${m.region}/`), m.host] : h("span", { class: "faint" }, "not yet")), h("td", { class: "num" }, m.vmid || ""), h("td", {}, m.address || h("span", { class: "faint" }, "not yet")), h("td", {}, m.version),
-          h("td", { class: `wide ${settled(m.state) ? "dim" : ""}` }, m.sentence || "Done", m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } }))), h("td", { class: "num" }, since(m.since)));
+          h("td", { class: `wide ${isReady(m.state) ? "dim" : ""}` }, m.sentence || "Done", m.progress !== null && m.progress !== undefined && h("span", { class: "prog" }, h("i", { style: { width: `${Math.round(m.progress * 100)}%` } }))), h("td", { class: "num" }, since(m.since)));
       }))));
 }
 
@@ -31,11 +31,11 @@ export function machine(key) {
   const c = get(`cluster/${m.cluster}`);
   return h("div", { class: "scroll main" }, h("div", { class: "page" },
     h("div", { class: "crumbs" }, h("a", { href: "/clusters" }, "Clusters"), h("span", {}, "/"), square(c), c && h("a", { href: `/cluster/${m.cluster}` }, c.name), h("span", {}, "/"), h("span", {}, m.group), h("span", {}, "/")),
-    h("div", { class: "title" }, h("h1", {}, m.name), !settled(m.state) && h("span", { class: `pill ${icon(m.state) ? { made: "moving", attaching: "moving", leaving: "moving" }[m.state] || m.state : ""}` }, icon(m.state), m.headline || m.sentence),
+    h("div", { class: "title" }, h("h1", {}, m.name), !isReady(m.state) && h("span", { class: `pill ${icon(m.state) ? { creating: "moving", attaching: "moving", deleting: "moving" }[m.state] || m.state : ""}` }, icon(m.state), m.headline || m.sentence),
       h("span", { class: "dim" }, [m.host && `${m.region}/${m.host}`, m.vmid && `VMID ${m.vmid}`, m.address, m.version].filter(Boolean).join(", ")),
       h("span", { class: "right" }, h("button", { class: "btn", onclick: () => yaml(key) }, "YAML"), h("button", { class: "btn", onclick: () => commands(m.name, doings(m, key)) }, "Commands"))),
-    h("div", { class: "card now", style: { "--edge": settled(m.state) ? "var(--ok)" : m.state === "waiting" ? "var(--waiting)" : m.state === "trouble" ? "var(--trouble)" : "var(--moving)" } },
-      part("Now", m.now || m.sentence || "Done", m.now_says), part("Next", m.next || "Nothing", m.next_says), part("Why it is made", m.why, m.why_says)),
+    h("div", { class: "card now", style: { "--edge": isReady(m.state) ? "var(--ok)" : m.state === "waiting" ? "var(--waiting)" : m.state === "trouble" ? "var(--trouble)" : "var(--moving)" } },
+      part("Now", m.now || m.sentence || "Done", m.now_says), part("Next", m.next || "Nothing", m.next_says), part("Reason", m.why, m.why_says)),
     h("div", { class: "side" }, h("div", { class: "stack" }, timeline(m), placement(m, key)), h("div", { class: "stack" }, disks(m), conditions(m), related(m)))));
 }
 const part = (label, head, text) => h("div", { key: label }, h("span", { class: "sub" }, label), h("b", {}, head || ""), h("span", { class: "dim" }, text || ""));
@@ -58,7 +58,7 @@ function timeline(m) {
           h("span", { class: "took" }, h("b", {}, took === null ? h("span", { class: "faint" }, "not yet") : took < 10 ? `${took.toFixed(1)} s` : span(took)), h("span", { class: "sub" }, s.typical ? (s.typical < 10 ? `${s.typical.toFixed(1)} s` : span(s.typical)) : "")));
       })));
 }
-// Asked for when the page is opened and every half minute after: the answer changes with the estate.
+// Requested when the page opens and every 30 seconds: the answer changes with the hosts.
 function places(key) {
   const known = view.places[key];
   if (!known || performance.now() - known.at > 30000) {
@@ -70,14 +70,14 @@ function places(key) {
 function placement(m, key) {
   const rows = places(key);
   if (!rows.length) return null;
-  return h("div", { class: "card" }, h("header", {}, h("h2", {}, m.host ? `Why ${m.host}` : "Where it could go"), h("span", { class: "sub" }, m.asked || "")),
-    h("table", {}, h("thead", {}, h("tr", {}, ["", "Host", "Memory promised", "Verdict", "Because"].map((t, i) => h("th", { key: i }, t)))),
+  return h("div", { class: "card" }, h("header", {}, h("h2", {}, m.host ? `Why ${m.host}` : "Possible hosts"), h("span", { class: "sub" }, m.asked || "")),
+    h("table", {}, h("thead", {}, h("tr", {}, ["", "Host", "Memory allocated", "Verdict", "Because"].map((t, i) => h("th", { key: i }, t)))),
       h("tbody", {}, rows.map((p) => h("tr", { key: `${p.region}/${p.host}`, class: p.chosen ? "chosen" : "" }, h("td", { class: "icon" }, icon(p.fits || p.chosen ? "check" : "cross")), h("td", {}, h("span", { class: "faint" }, `${p.region}/`), h("b", {}, p.host)),
         h("td", {}, h("span", { class: "free" }, h("i", { style: { width: `${Math.min(100, 100 * p.load)}%` } })), `${Math.round(100 * p.load)} %`), h("td", {}, h("b", {}, p.verdict)), h("td", { class: "dim wide" }, p.because))))));
 }
 function doings(m, key) {
   const [space, name] = key.split("/");
-  return [["What it waits for, what is next, why on its host", `moxwell explain machine ${name} -n ${space}`], ["Does Proxmox agree with what is written here?", "moxwell verify"], ["Replace it: its group makes another one", `moxwell delete machine ${name} -n ${space}`]];
+  return [["Explain its state, its next move and its host", `moxwell explain machine ${name} -n ${space}`], ["Compare Kubernetes with Proxmox", "moxwell verify"], ["Replace it: its MachineSet creates another one", `moxwell delete machine ${name} -n ${space}`]];
 }
 function disks(m) {
   const rows = (m.volumes || []).map((k) => ({ key: k, ...get(k) })).filter((v) => v.name);

@@ -2,7 +2,7 @@
 import { h, render } from "./dom.js";
 import { all, connect, get, onPaint, paint, scrub, state } from "./live.js";
 import { brand, icon, square } from "./icons.js";
-import { clock, plural, span } from "./words.js";
+import { clock, plural, span } from "./format.js";
 import { estate } from "./estate.js";
 import { cluster, clusters } from "./clusters.js";
 import { machine, machines } from "./machines.js";
@@ -24,7 +24,7 @@ function draw() {
   const [name, key] = page();
   const body = (ROUTES[name] || estate)(key);
   measure(widest(), !all("cluster").length);
-  render(document.getElementById("root"), h("div", { class: `frame ${state.scrub ? "scrubbed" : ""}` }, top(name), state.number < 0 ? h("p", { class: "boot" }, "Waiting for the first picture from Moxwell.") : body, readout(name, key), nav(name), sheet()));
+  render(document.getElementById("root"), h("div", { class: `frame ${state.scrub ? "scrubbed" : ""}` }, top(name), state.number < 0 ? h("p", { class: "boot" }, "Waiting for the first data from Moxwell.") : body, readout(name, key), nav(name), sheet()));
   document.querySelector(".sheet input")?.focus();
 }
 function widest() {
@@ -47,7 +47,7 @@ function readout(name, key) {
   const command = name === "cluster" || name === "machine" ? `moxwell explain ${name} ${called} -n ${space}` : null;
   const guests = all("guest");
   const ours = guests.filter((g) => g.ours).length;
-  const idle = command ? ["Same answer in a terminal: ", h("code", {}, command)] : `${plural(guests.length, "guest")}: ${ours} in ${plural(all("cluster").length, "cluster")}, ${guests.length - ours} not ours. Point at a guest or walk with the arrow keys to read it here.`;
+  const idle = command ? ["The same in a terminal: ", h("code", {}, command)] : `${plural(guests.length, "guest")}: ${ours} in ${plural(all("cluster").length, "cluster")}, ${guests.length - ours} not ours. Point at a guest or use the arrow keys to see its details here.`;
   const k = (keys, word) => h("span", { key: word }, keys.map((x) => h("kbd", { key: x }, x)), " ", word);
   return h("footer", { class: "read", key: "read" }, h("span", { class: "say", id: "say" }, view.say || idle), h("span", { class: "keys" }, k(["←", "↑", "↓", "→"], "guests"), k(["[", "]"], "time"), k(["l"], "live"), k(["?"], "keys")));
 }
@@ -64,7 +64,7 @@ function sheet() {
 function find() {
   const hits = found();
   return [h("input", { placeholder: "Guest, node, host, address", value: view.query, oninput: (e) => { view.query = e.target.value; view.pick = 0; paint(true); } }),
-    h("ol", {}, hits.map((r, i) => h("li", { key: r.href + r.name }, h("a", { href: r.href, "data-on": i === view.pick ? "" : null }, square(r.cluster && get(`cluster/${r.cluster}`)), h("b", {}, r.name), h("span", { class: "sub" }, r.sub))))), view.query && !hits.length && h("p", { class: "sub" }, "Nothing by that name.")];
+    h("ol", {}, hits.map((r, i) => h("li", { key: r.href + r.name }, h("a", { href: r.href, "data-on": i === view.pick ? "" : null }, square(r.cluster && get(`cluster/${r.cluster}`)), h("b", {}, r.name), h("span", { class: "sub" }, r.sub))))), view.query && !hits.length && h("p", { class: "sub" }, "Nothing found.")];
 }
 
 function point(event) {

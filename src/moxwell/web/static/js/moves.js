@@ -1,27 +1,27 @@
-// Moves: everything under way and everything done since start. Volumes: every disk a claim asked for.
+// Moves: machines in progress and events since the start. Volumes: every PersistentVolume and unbound claim.
 import { h } from "./dom.js";
 import { all, get, state } from "./live.js";
-import { clock, gib, plural, since } from "./words.js";
+import { clock, gib, plural, since } from "./format.js";
 import { glyph, square } from "./icons.js";
-import { doneRow, events, underWay } from "./feed.js";
+import { doneRow, events, inProgressRow } from "./feed.js";
 
 export function moves() {
   const now = all("move");
   return h("div", { class: "scroll main" }, h("div", { class: "page" }, h("div", { class: "title" }, h("h1", {}, "Moves"), h("span", { class: "sub" }, state.since ? `since ${clock(state.since)}` : "")),
-    h("div", { class: "two" }, h("div", { class: "card" }, h("header", {}, h("h2", {}, `Under way, ${now.length}`)), now.length ? now.map(underWay) : h("p", { class: "dim" }, "Nothing moves. That is good.")),
+    h("div", { class: "two" }, h("div", { class: "card" }, h("header", {}, h("h2", {}, `In progress, ${now.length}`)), now.length ? now.map(inProgressRow) : h("p", { class: "dim" }, "Nothing is in progress.")),
       h("div", { class: "card" }, h("header", {}, h("h2", {}, "Done")), events().map(doneRow)))));
 }
 export function volumes() {
   const rows = all("volume").sort((a, b) => (a.state === "ready" ? 1 : 0) - (b.state === "ready" ? 1 : 0) || a.claim.localeCompare(b.claim));
   const total = rows.reduce((n, v) => n + v.size_mib, 0);
   return h("div", { class: "scroll main" }, h("div", { class: "page" }, h("div", { class: "title" }, h("h1", {}, "Volumes"), h("span", { class: "sub" }, `${plural(rows.length, "volume")}, ${gib(total)} GiB`)), stores(rows),
-    h("div", { class: "card" }, rows.length === 0 ? h("p", { class: "dim" }, "No volumes yet. A PersistentVolumeClaim of a Proxmox StorageClass makes the first one.") :
+    h("div", { class: "card" }, rows.length === 0 ? h("p", { class: "dim" }, "No volumes yet. A PersistentVolumeClaim of a Proxmox StorageClass creates the first one.") :
       h("table", {}, h("thead", {}, h("tr", {}, ["", "Claim", "Cluster", "Size", "Storage", "Volume", "State", "For"].map((t) => h("th", { key: t, class: t === "Size" || t === "For" ? "num" : "" }, t)))), h("tbody", {}, rows.map((v) => {
         const c = get(`cluster/${v.cluster}`);
         return h("tr", { key: v.key }, h("td", { class: "icon" }, glyph(v.state)), h("td", { class: "one" }, h("b", {}, v.claim || v.name)), h("td", { class: "one" }, c && [square(c), " ", h("a", { href: `/cluster/${v.cluster}` }, c.name)]), h("td", { class: "num one" }, `${gib(v.size_mib)} GiB`), h("td", { class: "one" }, v.storage), h("td", { class: "one faint" }, v.name.length > 16 ? `${v.name.slice(0, 12)}…` : v.name), h("td", { class: "wide dim" }, v.guest ? [v.sentence.slice(0, v.sentence.length - v.guest.length), h("a", { href: `/machine/${v.cluster.split("/")[0]}/${v.guest}` }, v.guest)] : v.sentence), h("td", { class: "num" }, since(v.since)));
       }))))));
 }
-// Each storage is a bar; what is used is dark, and each volume of a cluster is a piece in its colour.
+// One bar per storage: grey is used, each volume of a cluster has its colour.
 function stores(rows) {
   const every = all("store").sort((a, b) => a.name.localeCompare(b.name));
   const most = Math.max(1, ...every.map((s) => s.total_mib));

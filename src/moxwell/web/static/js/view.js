@@ -1,4 +1,4 @@
-// What the reader looks at: page, width, what is lit. Nothing of the estate's own state.
+// The state of the view: page width, selection, open dialog. No data of Moxwell.
 export const view = { lit: null, phone: false, sheet: null, query: "", pick: 0, filter: "", places: {} };
 export function measure(widest, empty) {
   view.phone = window.innerWidth <= 720;

@@ -1,4 +1,4 @@
-// Numbers and times as people say them.
+// Formats numbers and times.
 import { now } from "./live.js";
 
 export function span(seconds) {

@@ -1,0 +1,38 @@
+"""The three programs of a tenant's control plane: command line, files and probe. Pure."""
+
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlaneSpec
+from moxwell.embedded.controlplanes.binaries import flags
+from moxwell.embedded.controlplanes.binaries.flags import TenantLayout
+from moxwell.embedded.controlplanes.binaries.installed import Release
+from moxwell.embedded.controlplanes.binaries.probes import HttpProbe
+from moxwell.embedded.controlplanes.binaries.supervisor import Program
+
+PROGRAM_NAMES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")  # in start order
+
+
+def programs(
+    spec: HostedControlPlaneSpec, layout: TenantLayout, release: Release
+) -> tuple[Program, ...]:
+    """The programs in the order they start; lists the certificates that exist in the folder."""
+    files = tuple(sorted((layout.folder / "pki").iterdir()))
+    local, ca = flags.LOOPBACK, layout.pki("ca.crt")
+    manager_port, scheduler_port = layout.manager_port, layout.scheduler_port
+    command_lines = (
+        flags.apiserver(release, spec, layout),
+        flags.controller_manager(release, spec, layout),
+        flags.scheduler(release, layout),
+    )
+    addresses = ((layout.host, layout.port), (local, manager_port), (local, scheduler_port))
+    paths = ("/readyz", "/healthz", "/healthz")
+    return tuple(
+        Program(
+            name=name,
+            argv=argv,
+            folder=layout.folder,
+            probe=HttpProbe(name, host, port, path, ca),
+            files=files,
+        )
+        for name, argv, (host, port), path in zip(
+            PROGRAM_NAMES, command_lines, addresses, paths, strict=True
+        )
+    )
