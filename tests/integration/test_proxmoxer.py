@@ -1,4 +1,4 @@
-"""A client that nobody here wrote, proxmoxer, drives the simulator over HTTPS."""
+"""proxmoxer, an independent client, drives the simulator over HTTPS."""
 
 import asyncio
 import io
@@ -39,9 +39,9 @@ KERNEL = "-kernel /boot/vmlinuz -initrd /boot/initrd.img"
 
 
 class Proxmox:
-    """proxmoxer in threads; virtual time passes only between its calls."""
+    """proxmoxer in threads; virtual time advances only between its calls."""
 
-    def __init__(self, simulator: Simulator, folder: certs.Certificates) -> None:
+    def __init__(self, simulator: Simulator, folder: certs.SimulatorCertificates) -> None:
         self._simulator, self._ca = simulator, str(folder.ca)
         self._address = simulator.url().removeprefix("https://")
         self.api: Any = None
@@ -56,7 +56,7 @@ class Proxmox:
         self.api = await self.call(connect)
 
     async def done(self, action: Callable[[], Any]) -> str:
-        """Start a task and wait for it, as its users do: by asking for its status."""
+        """Start a task and wait for it by polling its status."""
         upid = await self.call(action)
         node = upid.split(":")[1]
         while True:
@@ -85,7 +85,7 @@ async def proxmox(folder: Path, version: str, **credentials: Any) -> AsyncIterat
     finally:
         await client.close()
         await simulator.stop()
-        await clock.sleep(60)  # longer than TLS waits for a goodbye
+        await clock.sleep(60)  # longer than the TLS shutdown timeout
 
 
 def play(story: Callable[[], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Every fault the simulator knows, and what the client makes of it."""
+"""Every fault that the simulator can inject, and how the client handles it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ Story = Callable[[SimStage], Awaitable[None]]
 
 
 def fault(*names: str) -> Callable[[Story], Callable[[], None]]:
-    """Declare which faults a story is about, and play it on virtual time."""
+    """Declare which faults a story covers, and run it on virtual time."""
     TRIED.update(names)
 
     def turn(story: Story) -> Callable[[], None]:
@@ -77,7 +77,7 @@ async def test_a_cut_after_the_effect_makes_no_second_guest(stage: SimStage) -> 
     with pytest.raises(errors.OutcomeUnknown):
         await CLONE.perform(stage.pve)
     await asyncio.sleep(60)
-    assert await CLONE.perform(stage.pve) is None  # it is there, and ours
+    assert await CLONE.perform(stage.pve) is None  # it exists and has our mark
     assert sorted(stage.region.guests) == [100, 200, 300, 9000]
 
 
@@ -126,12 +126,12 @@ async def test_a_lost_host_is_lost_alone(stage: SimStage) -> None:
     stage.mischief("host-down", node="pve1")
     with pytest.raises(errors.HostUnreachable):
         await steps.Destroy(G).perform(stage.pve)
-    await asyncio.sleep(310)  # for five minutes the cluster repeats what the host last said
+    await asyncio.sleep(310)  # for five minutes the cluster repeats the last state of the host
     await seen.refresh()
     assert seen.health.reachable  # the region answers through the other host
     assert not seen.hosts["pve1"].online
     assert seen.hosts["pve2"].online
-    assert seen.guests[100].status == "unknown"  # neither stopped nor gone
+    assert seen.guests[100].status == "unknown"  # neither stopped nor destroyed
     stage.mischief("host-up", node="pve1")
     await asyncio.sleep(30)
     await seen.refresh()
@@ -235,7 +235,7 @@ async def test_a_guest_that_stopped_by_itself_is_seen(stage: SimStage) -> None:
     stage.mischief("stop-guest", vmid=100)
     assert (
         await steps.Stop(G).perform(stage.pve) is None
-    )  # asked of its host, not of the stale list
+    )  # read from its host, not from the stale list
     seen = Inventory(stage.pve, stage.clock)
     await asyncio.sleep(15)
     await seen.refresh()
@@ -281,7 +281,7 @@ async def test_a_slow_clone_keeps_the_guest_busy_meanwhile(stage: SimStage) -> N
 
 
 def over(stage: SimStage) -> Region:
-    """A region over the stage's wire."""
+    """A region over the transport of the stage."""
     auth = TokenAuth("moxwell@pve!test", SecretValue("x"))
     config = RegionConfig(region="r1", urls=("https://x",), auth=auth)
     return Region(config, stage.transport, stage.clock)

@@ -1,4 +1,4 @@
-"""The whole way over HTTPS: genuine wire, simulator on sockets, token and ticket, several hosts."""
+"""The client over HTTPS against the simulator on sockets: token, ticket, several hosts."""
 
 import asyncio
 from collections.abc import AsyncIterator

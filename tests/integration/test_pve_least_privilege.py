@@ -1,7 +1,4 @@
-"""
-The documented role, tried: with exactly its privileges a machine lives and dies, without any one
-of them it does not, and the preflight says which one it is.
-"""
+"""The documented role: its privileges suffice for the life of a machine, and each one is needed."""
 
 import asyncio
 from typing import Any
@@ -34,7 +31,7 @@ REFUSED = ("PermissionDenied", "InsufficientResources", "TemplateNotFound", "Pro
 
 
 def world_of(major: int, needs: tuple[Need, ...]) -> str:
-    """One region, where our token has these privileges on these paths and no others."""
+    """One region in which our token has these privileges on these paths and no others."""
     south = WORLD.index("  - name: south")
     world = WORLD[:south] if major == 8 else f"regions:\n{WORLD[south:]}"
     paths = sorted({n.path for n in needs})

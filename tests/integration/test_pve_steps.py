@@ -79,7 +79,7 @@ async def with_snapshot(stage: SimStage) -> None:
 
 
 def stale_clone(stage: SimStage) -> None:
-    """All that is left of a clone whose host died."""
+    """Leave the rest of a clone whose host died."""
     stage.region.guests[100].conf = {"description": " qmclone temporary file"}
 
 
@@ -121,7 +121,7 @@ UPLOAD = steps.UploadIso(storage=STORAGE, mark=OURS, filename=ISO, content=Blob(
 
 @dataclass(frozen=True)
 class Case:
-    """A step, and what must have happened before it makes sense."""
+    """A step, and the preparation that it needs."""
 
     step: Step
     arrange: Callable[[SimStage], Any] | None = None
@@ -174,7 +174,7 @@ CASES = [
     Case(steps.ReserveVnetAddress(**ADDRESS), with_vnet),
     Case(steps.ReleaseVnetAddress(**ADDRESS, ipam="pve"), with_address),
 ]  # fmt: skip
-APART = {steps.Reboot}  # tried below: nothing in the world shows that it happened
+APART = {steps.Reboot}  # tested below: the state of the region does not show it
 NO_GUEST = {
     steps.UploadIso, steps.DownloadImage, steps.DeleteVolume, steps.EnsureSecurityGroup,
     steps.DeleteSecurityGroup, steps.ReserveVnetAddress, steps.ReleaseVnetAddress,
@@ -220,11 +220,11 @@ def test_a_foreign_mark_is_refused(case: Case, release: str) -> None:
         stage = await arranged(case, release)
         if type(case.step) in NO_GUEST:
             return
-        if case.step.vmid == 300:  # the id is taken by a stranger
+        if case.step.vmid == 300:  # the VMID is used by another guest
             stage.mischief("take-vmid", vmid=300)
             with pytest.raises(Foreign):
                 await case.step.perform(stage.pve)
-        elif case.step.vmid == 301:  # taken on another host: Proxmox finds out in the task
+        elif case.step.vmid == 301:  # used on another host: Proxmox notices in the task
             stage.mischief("take-vmid", vmid=301, node="pve2")
             exit_text = await stage.done(await case.step.perform(stage.pve))
             assert isinstance(errors.classify_exit(exit_text), errors.Exists)
@@ -317,7 +317,7 @@ def test_a_reboot_is_not_done_again_after_it_happened() -> None:
         stage = SimStage()
         running(stage)
         step = steps.Reboot(G, up_at_least_seconds=60, timeout_seconds=5)
-        assert await step.perform(stage.pve) is None  # up for too short a time
+        assert await step.perform(stage.pve) is None  # the uptime is too short
         await stage.clock.sleep(60)
         assert await step.perform(stage.pve) is not None
         await stage.close()
@@ -437,7 +437,7 @@ def test_a_guest_that_is_elsewhere_is_not_gone() -> None:
         assert await steps.Migrate(G, target="pve2").perform(stage.pve) is None
         with pytest.raises(errors.GuestMissing):
             await steps.Start(G).perform(stage.pve)
-        with pytest.raises(errors.Exists):  # its HA entry is not dropped from the wrong place
+        with pytest.raises(errors.Exists):  # the HA resource is not removed through the wrong host
             await steps.RemoveHa(G).perform(stage.pve)
 
     run_virtual(story())

@@ -1,9 +1,8 @@
 """
-Proxmox for tests: the client's wire over the simulator's engine, and the contract of every step.
+Proxmox for tests: a transport to the simulator's engine without sockets, and the contract of steps.
 
-In: an engine of :mod:`moxwell.lab.proxmox`. Out: a ``Transport`` without sockets, so that client,
-controllers and simulator run together on the virtual loop. The surprise: it fails over between the
-region's hosts, as the genuine wire does between URLs, so a lost host is lost alone.
+Client, controllers and simulator run together on the virtual loop. The transport fails over between
+the region's hosts as the HTTP transport does between URLs.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ ROOT = "root@pam"
 
 
 class SimTransport:
-    """The wire to one region of a simulator in the same process; fails over between its hosts."""
+    """Transport to one region of a simulator in the same process."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class SimTransport:
     async def _anywhere(
         self, method: str, path: str, params: Params | None, upload: SimUpload | None
     ) -> SimResponse:
-        """Ask the hosts in turn, as the genuine transport asks its URLs."""
+        """Try the hosts in turn, as the HTTP transport tries its URLs."""
         answer = SimResponse(595, "no hosts")
         for host in self._engine.runtimes[self._region].region.hosts:
             request = SimRequest(
@@ -135,27 +134,27 @@ def _form(params: Params | None) -> dict[str, Any]:
 
 
 class Stage(Protocol):
-    """Where a step is tried: a world that can be made anew, looked at and taken over."""
+    """A region in which a step is tested."""
 
     def writer(self, owned: Owned) -> PveWriter:
         """Return a client that may write to what is owned."""
         ...
 
     async def settle(self, upid: Upid | None) -> None:
-        """Let a task end."""
+        """Wait until a task has ended."""
         ...
 
     def snapshot(self) -> Any:
-        """The world as a value, for comparison."""
+        """Return the state of the region as a comparable value."""
         ...
 
     def steal(self) -> None:
-        """Give what the step works on a foreign owner."""
+        """Give the target of the step another owner."""
         ...
 
 
 async def check_step(step: Step, stage: Stage, *, budget_seconds: float = 1.0) -> None:
-    """Harmless twice, makes progress, never waits; raises AssertionError otherwise."""
+    """Assert that a step makes progress, may be performed twice and does not wait."""
     before = stage.snapshot()
     await stage.settle(await step.perform(stage.writer(step.owned)))
     after = stage.snapshot()
@@ -172,7 +171,7 @@ async def check_step(step: Step, stage: Stage, *, budget_seconds: float = 1.0) -
 
 
 async def check_refusal(step: Step, stage: Stage) -> None:
-    """A step leaves alone what bears a foreign mark."""
+    """Assert that a step does not change an object of another owner."""
     stage.steal()
     before = stage.snapshot()
     try:

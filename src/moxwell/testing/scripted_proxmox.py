@@ -18,7 +18,7 @@ from aiohttp import web
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """A request as the server saw it."""
+    """A request as the server received it."""
 
     method: str
     path: str
@@ -48,7 +48,7 @@ Script = Callable[[ReceivedRequest], Reply | Awaitable[Reply]]
 
 
 def always_reply(say: Reply) -> Script:
-    """The same answer to everything."""
+    """Return a script with the same reply for every request."""
     return lambda _: say
 
 
@@ -58,20 +58,20 @@ class ScriptedServer:
 
     script: Script
     url: str = ""
-    arrived: list[ReceivedRequest] = field(default_factory=list)
+    received: list[ReceivedRequest] = field(default_factory=list)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         form = body.decode() if request.content_type.endswith("urlencoded") else ""
-        arrived = ReceivedRequest(
+        received = ReceivedRequest(
             request.method,
             request.rel_url.raw_path.removeprefix("/api2/json"),
             {**dict(request.query), **dict(parse_qsl(form))},
             {name.lower(): value for name, value in request.headers.items()},
             body,
         )
-        self.arrived.append(arrived)
-        scripted = self.script(arrived)
+        self.received.append(received)
+        scripted = self.script(received)
         reply = scripted if isinstance(scripted, Reply) else await scripted
         assert request.transport is not None
         if reply.raw:
@@ -101,7 +101,7 @@ async def _send_raw(transport: asyncio.Transport, reply: Reply) -> None:
 async def serve_script(
     script: Script, tls: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[ScriptedServer]:
-    """A scripted server for as long as the block runs."""
+    """Run a scripted server."""
     server = ScriptedServer(script)
     app = web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{tail:.*}", server.handle)
@@ -118,7 +118,7 @@ async def serve_script(
 
 
 def closed_url() -> str:
-    """A URL on which nobody listens."""
+    """Return a URL on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"

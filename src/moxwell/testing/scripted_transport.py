@@ -1,8 +1,8 @@
 """
-A wire whose answers a function gives: what the client's own logic is tested with.
+Transport whose responses a function returns, to test the logic of the client without HTTP.
 
-In: a function from method, path and parameters to data (or to an error, which is raised). Out: a
-``Transport`` that keeps a record of everything sent.
+The function gets method, path and parameters and returns data, or an error that is raised. The
+transport records everything sent.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Answerer = Callable[[str, str, dict[str, Any]], Any | Awaitable[Any]]
 
 @dataclass(slots=True, eq=False)
 class ScriptedTransport:
-    """A wire whose answers a function gives: data, or an error to raise."""
+    """A transport with scripted responses."""
 
     answer: Answerer
     region: str = "r1"

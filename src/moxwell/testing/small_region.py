@@ -1,9 +1,8 @@
 """
-A small simulated region to try steps in: two hosts, a template, a guest of ours, a stranger's.
+A small simulated region for tests of steps: two hosts, a template, our guest, another owner's.
 
-In: a release. Out: a ``SimStage`` whose client has no more rights than the documented role. The
-surprise: what changes by itself (times, process ids, tasks) is left out of its snapshots, so that
-two of them are equal exactly if nothing happened to the world.
+The client has only the documented role. Snapshots leave out what changes by itself (times, process
+ids, tasks), so two of them are equal exactly if the step changed nothing.
 """
 
 from typing import Any
@@ -85,7 +84,7 @@ def world_text(version: str) -> str:
 
 
 def grant(region: SimRegion, user: str, features: tuple[preflight.Feature, ...]) -> None:
-    """Give a user the documented role, path by path, and nothing else."""
+    """Grant a user the documented role, path by path, and nothing else."""
     needs = preflight.needs(region.major, features)
     region.access.roles["Moxwell"] = list(preflight.role(region.major, features))
     for path in sorted({need.path for need in needs}):
@@ -93,7 +92,7 @@ def grant(region: SimRegion, user: str, features: tuple[preflight.Feature, ...])
 
 
 class SimStage:
-    """A region, and a client of it that may only do what the role says."""
+    """A simulated region and a client with the documented role."""
 
     def __init__(self, version: str = "8.4.21") -> None:
         self.clock = LoopClock()
@@ -113,7 +112,7 @@ class SimStage:
         return self.engine.runtimes["r1"].region
 
     def conf(self, vmid: int) -> dict[str, Any]:
-        """A guest's configuration, past the API."""
+        """Return a guest's configuration from the simulator's state."""
         return self.region.guests[vmid].conf
 
     async def settle(self, upid: Upid | None) -> None:
@@ -121,16 +120,16 @@ class SimStage:
             await self.clock.sleep(0.2)
 
     async def done(self, upid: Upid | None) -> str:
-        """Let a task end, and answer its exit text."""
+        """Wait until a task has ended and return its exit status."""
         await self.settle(upid)
         return str(self.region.tasks[upid].exitstatus) if upid else "OK"
 
     def mischief(self, what: str, **args: Any) -> None:
-        """Let something happen behind the client's back."""
+        """Let the simulator change something that the client does not cause."""
         mischief.perform(self.engine.runtimes["r1"], what, args)
 
     def fault(self, kind: str, **rule: Any) -> None:
-        """Let requests or tasks go wrong."""
+        """Inject a fault into requests or tasks."""
         self.engine.faults["r1"].add(Fault(kind, **rule))
 
     def steal(self) -> None:

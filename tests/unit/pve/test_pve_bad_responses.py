@@ -66,7 +66,7 @@ def test_a_bad_response_fails_its_own_request_only(
                 with pytest.raises(errors.UnreadableResponse, match=text) as caught:
                     await transport.request("GET", "/bad")
                 assert "region r1: GET /bad" in str(caught.value)
-            assert len(server.arrived) == 4  # not repeated
+            assert len(server.received) == 4  # not repeated
             with pytest.raises(errors.OutcomeUnknown):
                 await transport.request("POST", "/bad")
             assert (await PveReader(transport).version()).major == 8
@@ -99,7 +99,7 @@ def test_a_redirect_is_refused_and_not_followed(status: int) -> None:
             transport = connect(server.url)
             with pytest.raises(errors.Redirected, match="Moved"):
                 await transport.request("GET", "/bad")
-            assert [request.path for request in server.arrived] == ["/bad"]
+            assert [request.path for request in server.received] == ["/bad"]
             await transport.close()
 
     run_virtual(story())

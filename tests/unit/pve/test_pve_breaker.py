@@ -1,4 +1,4 @@
-"""The breaker and the order of URLs, on a clock that the test owns."""
+"""Circuit breaker and order of URLs, with a clock that the test controls."""
 
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ from moxwell.pve.failover import QUARANTINE_SECONDS, Failover
 
 
 class HandClock:
-    """A clock moved by hand."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -90,7 +90,7 @@ def test_the_preferred_url_first_and_after_quarantine_again() -> None:
     clock.seconds += QUARANTINE_SECONDS
     assert failover.current == "a"
     assert failover.order() == ("a", "b", "c")  # this request is the probe
-    assert failover.order() == ("b", "c", "a")  # the others are spared
+    assert failover.order() == ("b", "c", "a")  # the others skip it
     failover.succeeded("a")
     assert failover.order() == URLS
 

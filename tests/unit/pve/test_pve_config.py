@@ -1,4 +1,4 @@
-"""The one configuration file, CAPMOX's Secret, and errors that name the key."""
+"""Parsing of the configuration file and of CAPMOX's Secret; errors name the key."""
 
 from pathlib import Path
 

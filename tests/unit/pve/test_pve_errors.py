@@ -1,4 +1,4 @@
-"""The error table: every row reached, by texts that genuine Proxmox says."""
+"""The error table: every row matches a text of the real Proxmox."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 framing on real sockets: whole, in pieces, cut, chunked, odd."""
+"""HTTP/1.1 connections on real sockets: complete, fragmented, cut and chunked responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
 
 
 class Server:
-    """Says given bytes to each request, in given pieces; counts its connections."""
+    """Sends given bytes for each request, in given pieces; counts its connections."""
 
     def __init__(self, *says: bytes, pieces: int = 0, close: bool = False) -> None:
         self.says = list(says)
@@ -37,7 +37,7 @@ class Server:
             try:
                 self.asked = await reader.readuntil(b"\r\n\r\n")
             except asyncio.IncompleteReadError:
-                break  # the client has gone
+                break  # the client closed the connection
             await self.say(self.says.pop(0), writer)
             if self.close:
                 break
@@ -62,7 +62,7 @@ class Server:
             server.close()
             for writer in self.writers:
                 writer.transport.abort()
-            await asyncio.sleep(0.01)  # let everybody notice
+            await asyncio.sleep(0.01)  # let both sides notice
 
 
 async def ask(origin: Origin, head: bytes = GET, seconds: float = 9) -> HttpResponse:
@@ -210,7 +210,7 @@ def test_an_early_refusal_ends_an_upload() -> None:
 
 
 class Pipe(asyncio.Transport):
-    """A transport that goes nowhere."""
+    """A transport that discards everything."""
 
     def __init__(self) -> None:
         super().__init__()

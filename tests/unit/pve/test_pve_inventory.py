@@ -1,4 +1,4 @@
-"""What is known of a region: views, corrections, events, and how often it is asked."""
+"""Inventory of a region: views, corrections, events, polling interval."""
 
 import asyncio
 from typing import Any
@@ -38,7 +38,7 @@ STORE = {"id": "storage/pve1/local", "type": "storage", "node": "pve1", "storage
 
 
 class World:
-    """A region whose list is what the test says."""
+    """A region whose resource list the test sets."""
 
     def __init__(self, *rows: dict[str, Any]) -> None:
         self.rows: list[dict[str, Any]] = list(rows)
@@ -125,12 +125,12 @@ def test_what_was_learned_wins_until_the_list_must_know() -> None:
         seen = await world.refreshed()
         seen.learn(100, status="running")
         assert seen.guests[100].running
-        for _ in range(3):  # the list still says stopped
+        for _ in range(3):  # the list still shows stopped
             await asyncio.sleep(3)
             await seen.refresh()
             assert seen.guests[100].running
         await asyncio.sleep(4)
-        await seen.refresh()  # now it must know better than we
+        await seen.refresh()  # now the list must be right
         assert not seen.guests[100].running
 
     run_virtual(story())
@@ -200,7 +200,7 @@ async def test_gone_is_only_what_no_list_hides() -> None:
     assert await seen.is_gone(101)
 
 
-# ------------------------------------------------------------------ how often
+# ------------------------------------------------------------------ polling interval
 
 
 def polls(world: World, seconds: float, *, busy_at: float | None = None) -> int:

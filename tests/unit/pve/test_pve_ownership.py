@@ -1,4 +1,4 @@
-"""Whose a guest is."""
+"""Ownership marks in descriptions and tags."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,6 @@
-"""Answers of genuine Proxmox, recorded: the client's types read them, its table explains them."""
+"""
+Recorded responses of the real Proxmox: the client's types decode them, the error table matches.
+"""
 
 import json
 import re
@@ -18,7 +20,7 @@ from moxwell.testing.scripted_transport import ScriptedTransport
 FOLDER = Path(__file__).parents[2] / "conformance" / "recordings"
 
 UPID = "UPID:node1:00004567:0007F9A7:6AFA244C:resize:9360:root@pam:"
-# What is told only to whom something very odd was asked: the class would help nobody.
+# Messages of unusual requests, for which a class of their own would not help.
 UNCLASSED = (
     r"auto-generated role", r"cannot lookup undefined type", r"only backups can have notes",
     r"user != root@pam", r"ineffective",
@@ -35,7 +37,7 @@ def steps() -> tuple[tuple[str, dict[str, Any]], ...]:
 
 
 def answers() -> Iterator[tuple[str, str, str, Any]]:
-    """(file, method, path, data) of everything that was answered with 200."""
+    """Yield (file, method, path, data) of all recorded responses with status 200."""
     for where, step in steps():
         expect = step.get("expect", {})
         do, _, path = step["do"].partition(" ")
@@ -128,7 +130,7 @@ def test_a_typed_answer_reads_what_was_recorded(
 
 
 def finish(coroutine: Any) -> Any:
-    """Run a coroutine that never really waits."""
+    """Run a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""Several regions, none of them the default; credentials that rotate; steps through a region."""
+"""Several regions without a default; rotated credentials; steps through a region; preflight."""
 
 import asyncio
 from typing import Any
@@ -30,17 +30,17 @@ def config(name: str, secret: str = "s", **more: Any) -> RegionConfig:
     return RegionConfig(region=name, urls=(URL,), auth=auth, **more)
 
 
-class Wires:
-    """Makes a scripted wire per region and remembers them."""
+class Transports:
+    """Makes a scripted transport per region and remembers them."""
 
     def __init__(self) -> None:
         self.made: list[ScriptedTransport] = []
         self.exit_text = "OK"
 
     def __call__(self, config: RegionConfig) -> ScriptedTransport:
-        wire = ScriptedTransport(self.answer, region=config.region)
-        self.made.append(wire)
-        return wire
+        transport = ScriptedTransport(self.answer, region=config.region)
+        self.made.append(transport)
+        return transport
 
     def answer(self, method: str, path: str, params: dict[str, Any]) -> Any:
         if path == "/cluster/resources":
@@ -54,7 +54,7 @@ class Wires:
 
 
 async def test_a_region_by_name_and_never_by_default() -> None:
-    regions = Regions([config("a"), config("b")], LoopClock(), connect=Wires())
+    regions = Regions([config("a"), config("b")], LoopClock(), connect=Transports())
     assert (list(regions), len(regions), "a" in regions) == (["a", "b"], 2, True)
     assert regions["a"].pve.region == "a"
     assert regions.find("c") is None
@@ -74,8 +74,8 @@ async def test_a_region_is_reached_over_http_unless_a_transport_is_given() -> No
 
 def test_a_step_taken_through_a_region_is_followed_and_believed() -> None:
     async def story() -> None:
-        wires, ended = Wires(), list[TaskEnded]()
-        regions = Regions([config("a")], LoopClock(), connect=wires)
+        transports, ended = Transports(), list[TaskEnded]()
+        regions = Regions([config("a")], LoopClock(), connect=transports)
         regions.subscribe_tasks(ended.append)
         runner = asyncio.create_task(regions.run())
         region = regions["a"]
@@ -85,7 +85,7 @@ def test_a_step_taken_through_a_region_is_followed_and_believed() -> None:
         assert not region.inventory.guests[100].running  # the task still runs
         await asyncio.sleep(2)
         assert [(event.owner, event.ok) for event in ended] == [("owner", True)]
-        assert region.inventory.guests[100].running  # though the list says stopped
+        assert region.inventory.guests[100].running  # although the list shows stopped
         with pytest.raises(Bug):
             await region.perform(Start(GuestRef("b", "pve1", 100, MARK)), "owner")
         runner.cancel()
@@ -95,9 +95,9 @@ def test_a_step_taken_through_a_region_is_followed_and_believed() -> None:
 
 def test_a_step_whose_task_failed_is_not_believed() -> None:
     async def story() -> None:
-        wires = Wires()
-        wires.exit_text = "VM is locked (backup)"
-        regions = Regions([config("a")], LoopClock(), connect=wires)
+        transports = Transports()
+        transports.exit_text = "VM is locked (backup)"
+        regions = Regions([config("a")], LoopClock(), connect=transports)
         runner = asyncio.create_task(regions.run())
         region = regions["a"]
         await region.inventory.wait_synced()
@@ -111,16 +111,16 @@ def test_a_step_whose_task_failed_is_not_believed() -> None:
 
 def test_nothing_to_do_here_does_not_mean_gone() -> None:
     async def story() -> None:
-        wires = Wires()
-        answer = wires.answer
+        transports = Transports()
+        answer = transports.answer
 
         def moved(method: str, path: str, params: dict[str, Any]) -> Any:
             if path.endswith("/config"):
                 return errors.GuestMissing("Configuration file 'x' does not exist", status=500)
             return answer(method, path, params)
 
-        wires.answer = moved  # type: ignore[method-assign]
-        region = Regions([config("a")], LoopClock(), connect=wires)["a"]
+        transports.answer = moved  # type: ignore[method-assign]
+        region = Regions([config("a")], LoopClock(), connect=transports)["a"]
         await region.inventory.refresh()
         assert await region.perform(Destroy(GuestRef("a", "pve1", 100, MARK)), "owner") is None
         assert region.inventory.find(100) is not None
@@ -130,8 +130,8 @@ def test_nothing_to_do_here_does_not_mean_gone() -> None:
 
 def test_a_reload_keeps_what_is_known_and_takes_the_new_credentials() -> None:
     async def story() -> None:
-        wires, events = Wires(), list[InventoryEvent]()
-        regions = Regions([config("a"), config("b")], LoopClock(), connect=wires)
+        transports, events = Transports(), list[InventoryEvent]()
+        regions = Regions([config("a"), config("b")], LoopClock(), connect=transports)
         regions.subscribe(events.append)
         runner = asyncio.create_task(regions.run())
         kept = regions["a"]
@@ -143,13 +143,13 @@ def test_a_reload_keeps_what_is_known_and_takes_the_new_credentials() -> None:
         assert kept.inventory.guests
         await regions["c"].inventory.wait_synced()
         await kept.inventory.refresh()
-        first, second, new_a, _ = wires.made
+        first, second, new_a, _ = transports.made
         assert new_a.sent
         assert (first.closed, second.closed, new_a.closed) == (True, True, False)
         assert {event.region for event in events} >= {"a", "c"}
         runner.cancel()
         await asyncio.wait([runner])
-        assert all(wire.closed for wire in wires.made)
+        assert all(transport.closed for transport in transports.made)
 
     run_virtual(story())
 

@@ -1,4 +1,4 @@
-"""Every path and parameter that the client can send stands in both API schemas."""
+"""Every path and parameter that the client can send is in both API schemas."""
 
 import inspect
 import json
@@ -23,13 +23,13 @@ GROUPS = (
     "cluster", "nodes", "qemu", "lxc", "agent", "snapshots", "storage", "tasks", "pools",
     "access", "ha", "sdn", "firewall", "replication",
 )  # fmt: skip
-ONLY_9 = re.compile(r"/cluster/ha/rules(/.*)?")  # HA rules took the place of HA groups
+ONLY_9 = re.compile(r"/cluster/ha/rules(/.*)?")  # HA rules replaced HA groups
 UPID = Upid("UPID:pve1:000039FE:0007D90C:6AFA23F8:qmstart:100:u@pve:")
 RULE = FirewallRule(
     type="in", action="ACCEPT", pos=0, enable=1, macro="SSH", proto="tcp", source="10.0.0.0/8",
     dest="10.0.0.1", sport="1", dport="2", iface="net0", log="info", comment="c", icmp_type="0",
 )  # fmt: skip
-# What is put into the open-ended parts: every key that Moxwell has a use for.
+# Keys for the open-ended parameters: every key that Moxwell uses.
 QEMU_KEYS = (
     "name", "description", "tags", "cores", "sockets", "vcpus", "memory", "balloon", "cpu", "numa",
     "numa0", "hugepages", "affinity", "net0", "net31", "ipconfig0", "scsi0", "scsi30", "virtio15",
@@ -56,7 +56,7 @@ class Sent(Exception):
 
 
 def argument(hint: Any, keys: Sequence[str]) -> Iterator[Any]:
-    """Values for an annotation; several where each makes another path."""
+    """Yield values for an annotation; several where each gives another path."""
     options = [h for h in get_args(hint) if h is not type(None)]
     if get_origin(hint) is Literal:
         yield from get_args(hint)
@@ -75,7 +75,7 @@ def argument(hint: Any, keys: Sequence[str]) -> Iterator[Any]:
 
 
 def calls() -> list[tuple[str, str, str, dict[str, Any]]]:
-    """Every method of every group, with all parameters set: what it sends."""
+    """Return what every method of every group sends with all parameters set."""
     found: list[tuple[str, str, str, dict[str, Any]]] = []
     for group in GROUPS:
         for name, method in inspect.getmembers(
@@ -104,7 +104,7 @@ def sent_by(group: str, name: str, method: Any) -> Iterator[tuple[str, str, str,
 
 
 def drive(coroutine: Any) -> None:
-    """Run a coroutine that never really waits."""
+    """Run a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration:
@@ -114,7 +114,7 @@ def drive(coroutine: Any) -> None:
 
 
 def template(api: Mapping[str, Any], path: str) -> str | None:
-    """The schema's path that a path is an instance of; literal parts win over placeholders."""
+    """Return the schema's path for a path; literal parts win over placeholders."""
     parts = path.strip("/").split("/")
     fits = [t for t in api if matches(t.strip("/").split("/"), parts)]
     return min(fits, key=lambda t: t.count("{"), default=None)

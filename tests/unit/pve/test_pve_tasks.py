@@ -1,4 +1,4 @@
-"""One poller for all tasks, on virtual time."""
+"""One poller for all tasks of a region, on virtual time."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ def upid(n: int) -> Upid:
 
 
 class Server:
-    """A server whose tasks end at given times; some are left out of its list."""
+    """A server whose tasks end at given times; some are missing in its list."""
 
     def __init__(self, ends: dict[Upid, tuple[float, str]], unlisted: set[Upid] | None = None):
         self.ends = ends
@@ -112,7 +112,7 @@ def test_who_is_shown_no_task_asks_the_hosts_at_once_and_the_list_no_more() -> N
     server.story(1000, *ends)
     assert server.outcome == [("owner-1", "OK"), ("owner-2", "OK"), ("owner-3", "OK")]
     lists = [sent for sent in server.transport.sent if sent[1] == "/cluster/tasks"]
-    assert 3 <= len(lists) <= 6  # at first, and now and then: rights can be given
+    assert 3 <= len(lists) <= 6  # at first, and now and then, because rights can be granted later
 
 
 def test_who_is_given_the_right_later_is_shown_tasks_again() -> None:

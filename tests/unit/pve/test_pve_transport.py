@@ -1,4 +1,4 @@
-"""The wire on real sockets: credentials, failover, deadlines, TLS, uploads, no secrets told."""
+"""HTTP transport on real sockets: credentials, failover, deadlines, TLS, uploads, redaction."""
 
 import asyncio
 import hashlib
@@ -40,74 +40,74 @@ def config(*urls: str, auth: TokenAuth | PasswordAuth = TOKEN, **more: object) -
     return RegionConfig(region="r1", urls=urls, auth=auth, **more)  # type: ignore[arg-type]
 
 
-def tried(*urls: str, **more: object) -> PveHttpTransport:
+def connect(*urls: str, **more: object) -> PveHttpTransport:
     return PveHttpTransport(config(*urls, **more), LoopClock())  # type: ignore[arg-type]
 
 
-async def with_peer(
-    say: Reply, use: Callable[[PveHttpTransport, ScriptedServer], Awaitable[None]], **more: object
+async def with_server(
+    reply: Reply, use: Callable[[PveHttpTransport, ScriptedServer], Awaitable[None]], **more: object
 ) -> None:
-    async with serve_script(always_reply(say)) as peer:
-        wire = tried(peer.url, **more)
-        await use(wire, peer)
-        await wire.close()
+    async with serve_script(always_reply(reply)) as server:
+        transport = connect(server.url, **more)
+        await use(transport, server)
+        await transport.close()
 
 
 def test_a_token_goes_with_every_request() -> None:
-    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
-        assert (await PveWriter(wire).version()).major == 8
-        (arrived,) = peer.arrived
-        assert arrived.headers["authorization"] == "PVEAPIToken=u@pve!t=hunter2-token"
-        assert (arrived.method, arrived.path) == ("GET", "/version")
+    async def use(transport: PveHttpTransport, server: ScriptedServer) -> None:
+        assert (await PveWriter(transport).version()).major == 8
+        (received,) = server.received
+        assert received.headers["authorization"] == "PVEAPIToken=u@pve!t=hunter2-token"
+        assert (received.method, received.path) == ("GET", "/version")
 
-    run_virtual(with_peer(VERSION, use))
+    run_virtual(with_server(VERSION, use))
 
 
 def test_parameters_of_get_and_delete_are_a_query_of_post_and_put_a_form() -> None:
-    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
+    async def use(transport: PveHttpTransport, server: ScriptedServer) -> None:
         for method in ("GET", "DELETE", "POST", "PUT"):
-            await wire.request(method, "/x", {"a": "1 2&ä", "b": True, "c": None})
-        assert all(seen.fields == {"a": "1 2&ä", "b": "1"} for seen in peer.arrived)
-        assert [bool(seen.body) for seen in peer.arrived] == [False, False, True, True]
+            await transport.request(method, "/x", {"a": "1 2&ä", "b": True, "c": None})
+        assert all(seen.fields == {"a": "1 2&ä", "b": "1"} for seen in server.received)
+        assert [bool(seen.body) for seen in server.received] == [False, False, True, True]
 
-    run_virtual(with_peer(Reply(), use))
+    run_virtual(with_server(Reply(), use))
 
 
 def test_a_refusal_becomes_its_class_and_names_the_place() -> None:
-    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
+    async def use(transport: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(errors.Locked, match="region r1: PUT /x: VM is locked") as caught:
-            await wire.request("PUT", "/x")
+            await transport.request("PUT", "/x")
         assert "hunter2" not in str(caught.value) + repr(caught.value)
 
-    run_virtual(with_peer(Reply(500, '{"data":null,"message":"VM is locked (backup)\\n"}'), use))
+    run_virtual(with_server(Reply(500, '{"data":null,"message":"VM is locked (backup)\\n"}'), use))
 
 
 def test_a_refusal_that_quotes_a_secret_is_not_repeated() -> None:
-    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
+    async def use(transport: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(errors.InvalidParameter) as caught:
-            await wire.request("PUT", "/x", {"cipassword": "hunter2", "cores": 1})
+            await transport.request("PUT", "/x", {"cipassword": "hunter2", "cores": 1})
         assert "hunter2" not in str(caught.value)
         assert caught.value.fields == {}
 
     body = json.dumps({"message": "bad", "errors": {"cipassword": "'hunter2' is too short"}})
-    run_virtual(with_peer(Reply(400, body), use))
+    run_virtual(with_server(Reply(400, body), use))
 
 
 async def first_then_second(
     first: Reply | None, method: str = "GET"
 ) -> tuple[str, int, int, PveHttpTransport]:
-    """One request to two URLs, of which the first is odd (None: nobody listens)."""
+    """Send one request to two URLs; the first fails in some way (None: nothing listens)."""
     async with (
         serve_script(always_reply(first or Reply())) as a,
         serve_script(always_reply(Reply(body='{"data":"b"}'))) as b,
     ):
-        wire = tried(a.url if first else closed_url(), b.url)
+        transport = connect(a.url if first else closed_url(), b.url)
         try:
-            answer = (await wire.request(method, "/nodes/x/y")).decode()
+            answer = (await transport.request(method, "/nodes/x/y")).decode()
         except errors.PveError as error:
             answer = type(error).__name__
-        await wire.close()
-        return answer, len(a.arrived), len(b.arrived), wire
+        await transport.close()
+        return answer, len(a.received), len(b.received), transport
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_failover(first: Reply | None, method: str, outcome: str, asked: int) ->
 
 def test_a_broken_connection_is_forgiven_to_a_read_on_the_only_url() -> None:
     async def story() -> None:
-        says = [
+        replies = [
             Reply(cut=True),
             Reply(),
             Reply(cut=True),
@@ -148,16 +148,16 @@ def test_a_broken_connection_is_forgiven_to_a_read_on_the_only_url() -> None:
             Reply(cut=True),
             Reply(cut=True),
         ]
-        async with serve_script(lambda _: says.pop(0)) as peer:
-            wire = tried(peer.url)
-            await wire.request("GET", "/x")
+        async with serve_script(lambda _: replies.pop(0)) as server:
+            transport = connect(server.url)
+            await transport.request("GET", "/x")
             with pytest.raises(errors.OutcomeUnknown):
-                await wire.request("POST", "/x")
-            await wire.request("GET", "/x")
+                await transport.request("POST", "/x")
+            await transport.request("GET", "/x")
             with pytest.raises(errors.RegionUnreachable):
-                await wire.request("GET", "/x")
-            assert len(peer.arrived) == 6
-            await wire.close()
+                await transport.request("GET", "/x")
+            assert len(server.received) == 6
+            await transport.close()
 
     run_virtual(story())
 
@@ -167,62 +167,62 @@ def test_a_dead_preferred_url_is_left_and_returned_to() -> None:
         url = closed_url()
         port = int(url.rpartition(":")[2])
         async with serve_script(always_reply(Reply())) as second:
-            wire = tried(url, second.url)
+            transport = connect(url, second.url)
             for _ in range(3):
-                await wire.request("GET", "/x")
-            assert len(second.arrived) == 3
-            assert wire.statistics().unanswered == 1  # the others did not try it
+                await transport.request("GET", "/x")
+            assert len(second.received) == 3
+            assert transport.statistics().unanswered == 1  # the others did not try it
             async with serve_script(always_reply(Reply()), port=port) as first:
                 await asyncio.sleep(31)
                 for _ in range(3):
-                    await wire.request("GET", "/x")
-                assert (len(first.arrived), len(second.arrived)) == (3, 3)
-            await wire.close()
+                    await transport.request("GET", "/x")
+                assert (len(first.received), len(second.received)) == (3, 3)
+            await transport.close()
 
     run_virtual(story())
 
 
 def test_a_dead_host_opens_no_breaker() -> None:
-    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
+    async def use(transport: PveHttpTransport, server: ScriptedServer) -> None:
         for _ in range(10):
             with pytest.raises(errors.HostUnreachable):
-                await wire.request("GET", "/nodes/dead/status")
-        assert len(peer.arrived) == 10
-        assert not wire.statistics().breaker_open
+                await transport.request("GET", "/nodes/dead/status")
+        assert len(server.received) == 10
+        assert not transport.statistics().breaker_open
 
-    run_virtual(with_peer(Reply(595, "", reason="Connection refused"), use))
+    run_virtual(with_server(Reply(595, "", reason="Connection refused"), use))
 
 
 def test_a_dead_region_fails_at_once_and_recovers() -> None:
     async def story() -> None:
         url = closed_url()
-        wire = tried(url)
+        transport = connect(url)
         for _ in range(3):
             with pytest.raises(errors.RegionUnreachable, match="no URL answers"):
-                await wire.request("GET", "/x")
-        sent = wire.statistics().sent
-        with pytest.raises(errors.RegionUnreachable, match="next try in 2 s"):
-            await wire.request("GET", "/x")
-        assert wire.statistics().sent == sent
-        assert wire.statistics().breaker_open
+                await transport.request("GET", "/x")
+        sent = transport.statistics().sent
+        with pytest.raises(errors.RegionUnreachable, match="next attempt in 2 s"):
+            await transport.request("GET", "/x")
+        assert transport.statistics().sent == sent
+        assert transport.statistics().breaker_open
         async with serve_script(always_reply(Reply()), port=int(url.rpartition(":")[2])):
             await asyncio.sleep(2)
-            await wire.request("GET", "/x")
-            assert not wire.statistics().breaker_open
-        await wire.close()
+            await transport.request("GET", "/x")
+            assert not transport.statistics().breaker_open
+        await transport.close()
 
     run_virtual(story())
 
 
 def test_a_deadline_is_kept_and_no_longer() -> None:
-    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
+    async def use(transport: PveHttpTransport, _: ScriptedServer) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
         with pytest.raises(errors.RegionUnreachable):
-            await wire.request("GET", "/x", deadline_seconds=7)
+            await transport.request("GET", "/x", deadline_seconds=7)
         assert loop.time() - start == pytest.approx(7, abs=0.5)
 
-    run_virtual(with_peer(Reply(silent=True), use))
+    run_virtual(with_server(Reply(silent=True), use))
 
 
 def test_a_region_gets_only_so_many_requests_at_once() -> None:
@@ -237,48 +237,48 @@ def test_a_region_gets_only_so_many_requests_at_once() -> None:
             now -= 1
             return Reply()
 
-        async with serve_script(slowly) as peer:
-            wire = tried(peer.url, concurrency=3)
+        async with serve_script(slowly) as server:
+            transport = connect(server.url, concurrency=3)
             async with asyncio.TaskGroup() as group:
                 for _ in range(9):
-                    group.create_task(wire.request("GET", "/x"))
-            assert (most, len(peer.arrived)) == (3, 9)
-            await wire.close()
+                    group.create_task(transport.request("GET", "/x"))
+            assert (most, len(server.received)) == (3, 9)
+            await transport.close()
 
     run_virtual(story())
 
 
 def test_the_time_in_the_queue_counts() -> None:
-    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
-        first = asyncio.create_task(wire.request("GET", "/x", deadline_seconds=60))
+    async def use(transport: PveHttpTransport, server: ScriptedServer) -> None:
+        first = asyncio.create_task(transport.request("GET", "/x", deadline_seconds=60))
         await asyncio.sleep(1)
         with pytest.raises(errors.Overloaded, match="1 other requests"):
-            await wire.request("GET", "/x", deadline_seconds=5)
-        assert len(peer.arrived) == 1
+            await transport.request("GET", "/x", deadline_seconds=5)
+        assert len(server.received) == 1
         first.cancel()
 
-    run_virtual(with_peer(Reply(silent=True), use, concurrency=1))
+    run_virtual(with_server(Reply(silent=True), use, concurrency=1))
 
 
 def test_giving_up_a_request_gives_its_place_back() -> None:
-    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
+    async def use(transport: PveHttpTransport, server: ScriptedServer) -> None:
         for _ in range(3):
-            task = asyncio.create_task(wire.request("GET", "/x"))
+            task = asyncio.create_task(transport.request("GET", "/x"))
             await asyncio.sleep(0.1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert not wire.statistics().breaker_open
-        assert len(peer.arrived) == 3
+        assert not transport.statistics().breaker_open
+        assert len(server.received) == 3
 
-    run_virtual(with_peer(Reply(silent=True), use, concurrency=1))
+    run_virtual(with_server(Reply(silent=True), use, concurrency=1))
 
 
 # ------------------------------------------------------------------ tickets
 
 
 class SkipClock(LoopClock):
-    """The loop's clock, which can be put forward."""
+    """The clock of the loop, which the test can advance."""
 
     skipped = 0.0
 
@@ -287,24 +287,24 @@ class SkipClock(LoopClock):
 
 
 class Door:
-    """A server that hands out tickets and takes only the newest."""
+    """A server that issues tickets and accepts only the newest."""
 
     def __init__(self) -> None:
         self.tickets = 0
         self.logins: list[dict[str, str]] = []
 
-    def __call__(self, arrived: ReceivedRequest) -> Reply:
-        if arrived.path == "/access/ticket":
-            if arrived.fields["password"] != "hunter2":
+    def __call__(self, received: ReceivedRequest) -> Reply:
+        if received.path == "/access/ticket":
+            if received.fields["password"] != "hunter2":
                 return Reply(401, "", reason="authentication failure")
             self.tickets += 1
-            self.logins.append(arrived.fields)
+            self.logins.append(received.fields)
             data = {"ticket": f"PVE:t{self.tickets}", "CSRFPreventionToken": f"c{self.tickets}"}
             return Reply(body=json.dumps({"data": data}))
-        if arrived.headers.get("cookie") != f"PVEAuthCookie=PVE:t{self.tickets}":
+        if received.headers.get("cookie") != f"PVEAuthCookie=PVE:t{self.tickets}":
             return Reply(401, "", reason="No ticket")
-        csrf = arrived.headers.get("csrfpreventiontoken")
-        if arrived.method != "GET" and csrf != f"c{self.tickets}":
+        csrf = received.headers.get("csrfpreventiontoken")
+        if received.method != "GET" and csrf != f"c{self.tickets}":
             return Reply(401, "", reason="Permission denied - invalid csrf token")
         return Reply()
 
@@ -312,33 +312,35 @@ class Door:
 def test_a_ticket_is_fetched_once_used_with_csrf_and_renewed() -> None:
     async def story() -> None:
         door = Door()
-        async with serve_script(door) as peer:
+        async with serve_script(door) as server:
             clock = SkipClock()
             auth = PasswordAuth("root@pam", SecretValue("hunter2"))
-            wire = PveHttpTransport(config(peer.url, auth=auth), clock)
+            transport = PveHttpTransport(config(server.url, auth=auth), clock)
             async with asyncio.TaskGroup() as group:
                 for method in ("GET", "POST", "PUT", "DELETE", "GET"):
-                    group.create_task(wire.request(method, "/x"))
+                    group.create_task(transport.request(method, "/x"))
             assert door.tickets == 1
             clock.skipped += 3601
-            await wire.request("GET", "/x")
+            await transport.request("GET", "/x")
             assert door.tickets == 2
-            door.tickets += 1  # the server forgets the ticket
-            await wire.request("POST", "/x")
+            door.tickets += 1  # the server discards the ticket
+            await transport.request("POST", "/x")
             assert door.tickets == 4
-            await wire.close()
+            await transport.close()
 
     run_virtual(story())
 
 
 def test_a_wrong_password_is_told_without_it() -> None:
     async def story() -> None:
-        async with serve_script(Door()) as peer:
-            wire = tried(peer.url, auth=PasswordAuth("root@pam", SecretValue("wrong-hunter3")))
+        async with serve_script(Door()) as server:
+            transport = connect(
+                server.url, auth=PasswordAuth("root@pam", SecretValue("wrong-hunter3"))
+            )
             with pytest.raises(errors.CredentialsRefused) as caught:
-                await wire.request("GET", "/x")
+                await transport.request("GET", "/x")
             assert "hunter3" not in f"{caught.value!r}{caught.value}"
-            await wire.close()
+            await transport.close()
 
     run_virtual(story())
 
@@ -351,12 +353,12 @@ def test_a_wrong_password_is_told_without_it() -> None:
     ],
 )
 def test_a_login_that_gives_no_usable_ticket(data: dict[str, object], error: str) -> None:
-    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
+    async def use(transport: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(Exception, match=error):
-            await wire.request("GET", "/x")
+            await transport.request("GET", "/x")
 
     auth = PasswordAuth("root@pam", SecretValue("p"))
-    run_virtual(with_peer(Reply(body=json.dumps({"data": data})), use, auth=auth))
+    run_virtual(with_server(Reply(body=json.dumps({"data": data})), use, auth=auth))
 
 
 # ------------------------------------------------------------------ uploads
@@ -370,21 +372,21 @@ def test_an_upload_is_streamed_with_its_length_and_the_file_last() -> None:
             taken.append(n)
             yield bytes([n]) * 16384
 
-    async def use(wire: PveHttpTransport, peer: ScriptedServer) -> None:
+    async def use(transport: PveHttpTransport, server: ScriptedServer) -> None:
         file = FileUpload("a.iso", 64 * 16384, chunks)
-        upid = await PveWriter(wire).storage.upload("pve1", "local", file, checksum="c")
+        upid = await PveWriter(transport).storage.upload("pve1", "local", file, checksum="c")
         assert upid == UPID
-        (arrived,) = peer.arrived
-        assert arrived.path == "/nodes/pve1/storage/local/upload"
-        assert int(arrived.headers["content-length"]) == len(arrived.body)
-        assert "transfer-encoding" not in arrived.headers
-        head, _, rest = arrived.body.partition(b'filename="a.iso"')
+        (received,) = server.received
+        assert received.path == "/nodes/pve1/storage/local/upload"
+        assert int(received.headers["content-length"]) == len(received.body)
+        assert "transfer-encoding" not in received.headers
+        head, _, rest = received.body.partition(b'filename="a.iso"')
         assert b'name="content"\r\n\r\niso\r\n' in head
         assert b'name="checksum"\r\n\r\nc\r\n' in head
         assert b"".join(bytes([n]) * 16384 for n in range(64)) in rest
         assert rest.endswith(b"--\r\n")
 
-    run_virtual(with_peer(Reply(body=json.dumps({"data": UPID})), use))
+    run_virtual(with_server(Reply(body=json.dumps({"data": UPID})), use))
     assert taken == list(range(64))
 
 
@@ -392,7 +394,7 @@ def test_an_upload_is_streamed_with_its_length_and_the_file_last() -> None:
 
 
 def certificate(folder: Path) -> tuple[ssl.SSLContext, str, str]:
-    """A self-signed certificate for 127.0.0.1: server context, PEM, SHA-256 fingerprint."""
+    """Make a self-signed certificate for 127.0.0.1: server context, PEM, SHA-256 fingerprint."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pve")])
     now = datetime.now(UTC)
@@ -440,24 +442,24 @@ def test_tls(how: str, trusted: bool, tmp_path: Path) -> None:
     }  # fmt: skip
 
     async def story() -> None:
-        async with serve_script(always_reply(VERSION), tls=context) as peer:
-            wire = tried(peer.url, **ways[how])
+        async with serve_script(always_reply(VERSION), tls=context) as server:
+            transport = connect(server.url, **ways[how])
             if trusted:
-                assert (await PveWriter(wire).version()).version == "8.4.21"
+                assert (await PveWriter(transport).version()).version == "8.4.21"
             else:
                 with pytest.raises(CertificateRefused, match="set ca_file or fingerprint"):
-                    await wire.request("POST", "/x")
-                assert peer.arrived == []
-            await wire.close()
+                    await transport.request("POST", "/x")
+                assert server.received == []
+            await transport.close()
 
     with asyncio.Runner() as runner:
         runner.run(story())
 
 
 def test_an_answer_that_is_no_json_is_told_without_quoting_it() -> None:
-    async def use(wire: PveHttpTransport, _: ScriptedServer) -> None:
+    async def use(transport: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(errors.UnknownPveError, match="cannot decode the answer") as caught:
-            await PveWriter(wire).version()
+            await PveWriter(transport).version()
         assert "hunter2" not in str(caught.value)
 
-    run_virtual(with_peer(Reply(body="<html>hunter2</html>"), use))
+    run_virtual(with_server(Reply(body="<html>hunter2</html>"), use))

@@ -1,4 +1,4 @@
-"""Secrets that do not leak, task ids that are checked, parameters as Proxmox reads them."""
+"""Secrets that never print, UPIDs that are validated, parameters as Proxmox reads them."""
 
 import pickle
 
