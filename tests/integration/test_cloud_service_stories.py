@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from moxwell.api.kinds import Resource
-from moxwell.lab.proxmox.state import Acl
+from moxwell.lab.proxmox.state import SimAcl
 from moxwell.testing.cloud import World, world
 from moxwell.testing.loop import run_virtual
 
@@ -23,7 +23,7 @@ SDN = {"mode": "ipam", "vnet": "vips", "zone": "lan", "announcer": "metallb"}
 
 async def make_vnet(w: World) -> None:
     for path in ("/", "/sdn", "/sdn/zones"):
-        w.stage.region.access.acl.append(Acl(path, "user", "moxwell@pve", "Administrator"))
+        w.stage.region.access.acl.append(SimAcl(path, "user", "moxwell@pve", "Administrator"))
     sdn = w.stage.pve.sdn
     await sdn.create_zone("lan", "simple", {"ipam": "pve"})
     await sdn.create_vnet("vips", "lan")

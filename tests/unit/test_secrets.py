@@ -9,9 +9,9 @@ from moxwell.bootstrap import talos
 from moxwell.controllers.cloud import features
 from moxwell.errors import MoxwellError
 from moxwell.kube import kubeconfig
-from moxwell.lab.guests.config_drive import Seed
+from moxwell.lab.guests.config_drive import ConfigDrive
 from moxwell.lab.guests.control_plane import find_init
-from moxwell.lab.guests.userdata import Instructions, find_join, read_user_data
+from moxwell.lab.guests.userdata import ParsedUserData, find_join, read_user_data
 from moxwell.pve import config
 
 FILE = "/run/kubeadm/kubeadm.yaml"
@@ -24,11 +24,11 @@ BROKEN = {
 
 
 def init_with(text: str) -> object:
-    return find_init(Instructions({FILE: text}, (f"kubeadm init --config {FILE}",)))
+    return find_init(ParsedUserData({FILE: text}, (f"kubeadm init --config {FILE}",)))
 
 
 def join_with(text: str) -> object:
-    return find_join(Instructions({FILE: text}, (f"kubeadm join --config {FILE}",)))
+    return find_join(ParsedUserData({FILE: text}, (f"kubeadm join --config {FILE}",)))
 
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -36,7 +36,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "features": features.parse,
     "kubeconfig": lambda text: kubeconfig.parse(text.encode()),
     "bootstrap data for Talos": lambda text: talos.merge(text.encode(), "m", "proxmox://r/100"),
-    "user-data in the lab": lambda text: read_user_data(Seed("#cloud-config\n" + text)),
+    "user-data in the lab": lambda text: read_user_data(ConfigDrive("#cloud-config\n" + text)),
     "how a node begins a cluster in the lab": init_with,
     "how a node joins one in the lab": join_with,
 }
@@ -54,7 +54,7 @@ def test_a_mistake_is_told_without_the_secret_beside_it(
 
 
 def test_what_a_guest_is_told_prints_without_its_secrets() -> None:
-    told = Seed(f"#cloud-config\nwrite_files: [{{path: /token, content: {SECRET}}}]")
+    told = ConfigDrive(f"#cloud-config\nwrite_files: [{{path: /token, content: {SECRET}}}]")
     assert SECRET not in repr(told)
     assert read_user_data(told).files == {"/token": SECRET}
     assert SECRET not in repr(read_user_data(told))
