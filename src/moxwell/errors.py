@@ -35,6 +35,7 @@ class Retryable(MoxwellError):
 
     reason = "Retryable"
     exit_code = 75
+    retry_seconds: ClassVar[float | None] = None  # None: exponential backoff
 
 
 class Unreachable(Retryable):

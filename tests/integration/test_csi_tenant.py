@@ -15,32 +15,31 @@ import pytest
 
 from moxwell.api.kinds import Resource
 from moxwell.app.tenant_storage import TenantStorage
-from moxwell.embedded.apiserver.server import Store
-from moxwell.embedded.controllermanager.resources import NODES, PODS
-from moxwell.embedded.controllermanager.storage.binding import NO_PROVISIONER
-from moxwell.embedded.controllermanager.storage.labels import (
-    ATTACHMENTS,
-    CAPACITIES,
-    CLAIMS,
-    CLASSES,
-    CONTENTS,
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
+from moxwell.embedded.controllermanager.resources import (
     CSI_NODES,
-    SELECTED,
-    SNAPSHOT_CLASSES,
-    SNAPSHOTS,
-    VOLUMES,
-    Json,
+    CSI_STORAGE_CAPACITIES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
+    VOLUME_SNAPSHOT_CLASSES,
+    VOLUME_SNAPSHOT_CONTENTS,
+    VOLUME_SNAPSHOTS,
 )
-from moxwell.embedded.controllermanager.storage.provision_request import affinity
-from moxwell.embedded.scheduler.controller import Schedule
+from moxwell.embedded.controllermanager.storage.labels import SELECTED_NODE, Json
+from moxwell.embedded.controllermanager.storage.persistentvolume.plan import NO_PROVISIONER
+from moxwell.embedded.controllermanager.storage.provisioner.request import affinity
+from moxwell.embedded.scheduler.controller import scheduler
 from moxwell.kube.client import Kube
-from moxwell.lab.guests.kubelet import Kubelet, NodeFacts
-from moxwell.lab.proxmox.qemu.start import plugged
+from moxwell.lab.guests.kubelet import NodeFacts, SimulatedKubelet
+from moxwell.lab.proxmox.qemu.start import live_config
 from moxwell.runtime.manager import assemble
-from moxwell.runtime.reconciler import Controller
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing import csi_calls as calls
-from moxwell.testing.csi import CsiStage, node_id
+from moxwell.testing.csi import CsiEnvironment, node_id
 from moxwell.testing.loop import run_virtual
 
 EVENTS = Resource("", "v1", "events", "Event")
@@ -51,7 +50,7 @@ PATIENCE_SECONDS = 180
 class Tenant:
     """A tenant with two nodes, on guests 101 and 102 of region r1."""
 
-    def __init__(self, stage: CsiStage, kube: Kube) -> None:
+    def __init__(self, stage: CsiEnvironment, kube: Kube) -> None:
         self.stage, self.kube = stage, kube
 
     async def make(self, body: Json, at: Any) -> Json:
@@ -67,7 +66,9 @@ class Tenant:
         }
         if source:
             spec["dataSource"] = source
-        await self.make(_head("v1", "PersistentVolumeClaim", name) | {"spec": spec}, CLAIMS)
+        await self.make(
+            _head("v1", "PersistentVolumeClaim", name) | {"spec": spec}, PERSISTENT_VOLUME_CLAIMS
+        )
 
     async def pod(self, name: str, claim: str, **more: Any) -> None:
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
@@ -90,7 +91,7 @@ class Tenant:
             "volumeBindingMode": mode,
             "parameters": parameters,
         }
-        await self.make(body, CLASSES)
+        await self.make(body, STORAGE_CLASSES)
 
     async def until(self, what: str, good: Callable[[], Any]) -> Any:
         for _ in range(PATIENCE_SECONDS * 4):
@@ -128,7 +129,7 @@ class Tenant:
 
     def held(self, vmid: int) -> list[str]:
         """The volumes that a guest really has."""
-        conf = plugged(self.stage.world().guests[vmid])
+        conf = live_config(self.stage.world().guests[vmid])
         return [str(v) for k, v in conf.items() if k.startswith("scsi") and "pvc" in str(v)]
 
 
@@ -138,11 +139,10 @@ def _head(version: str, kind: str, name: str) -> Json:
 
 @asynccontextmanager
 async def tenant(folder: Path) -> AsyncIterator[Tenant]:
-    stage = CsiStage(folder)
-    async with Store(clock=stage.clock) as store, stage.running(regions=("r1",)):
-        runtime = assemble(store, stage.clock, Settings(elect=False, identity="test"))
-        schedule = Schedule(runtime.kube, runtime.manager.caches.of(PODS))
-        runtime.manager.add(Controller(name="upstream.schedule", reconciler=schedule, per_share=1))
+    stage = CsiEnvironment(folder)
+    async with EmbeddedApiServer(clock=stage.clock) as store, stage.running(regions=("r1",)):
+        runtime = assemble(store, stage.clock, ManagerSettings(elect=False, identity="test"))
+        runtime.manager.add(scheduler(runtime.kube, runtime.manager.caches))
         TenantStorage(stage.driver.regions, stage.clock).add(runtime)
         kube = Kube(store)
         tasks = [asyncio.create_task(runtime.manager.run())]
@@ -158,7 +158,7 @@ async def tenant(folder: Path) -> AsyncIterator[Tenant]:
     await stage.close()
 
 
-async def _node(stage: CsiStage, kube: Kube, vmid: int) -> None:
+async def _node(stage: CsiEnvironment, kube: Kube, vmid: int) -> None:
     """A node as the cloud controller left it, and its kubelet."""
     guest = stage.world().guests[vmid]
     given = f"{REGION}=r1,{ZONE}={guest.node}"
@@ -166,13 +166,15 @@ async def _node(stage: CsiStage, kube: Kube, vmid: int) -> None:
         name=f"n{vmid}", uuid=f"u{vmid}", version="v1.34.1", cpus=4, memory_mib=8192,
         addresses=(), args={"node-labels": given, "provider-id": node_id(vmid)},
     )  # fmt: skip
-    await Kubelet(kube, facts, stage.clock, lambda: plugged(guest)).run()
+    await SimulatedKubelet(kube, facts, stage.clock, lambda: live_config(guest)).run()
 
 
 async def _ready(kube: Kube) -> bool:
     nodes = (await kube.list(NODES)).items
     registered = (await kube.list(CSI_NODES)).items
-    return len(nodes) == len(registered) == 2 and bool((await kube.list(CAPACITIES)).items)
+    return len(nodes) == len(registered) == 2 and bool(
+        (await kube.list(CSI_STORAGE_CAPACITIES)).items
+    )
 
 
 def test_a_claim_becomes_a_disk_in_its_pods_zone_and_goes_without_a_trace(tmp_path: Path) -> None:
@@ -184,21 +186,24 @@ def test_a_claim_becomes_a_disk_in_its_pods_zone_and_goes_without_a_trace(tmp_pa
             node = (await one.runs("a"))["spec"]["nodeName"]
             assert len(one.held(int(node[1:]))) == 1
             await one.kube.merge(
-                CLAIMS, "a", {"spec": {"resources": {"requests": {"storage": "3Gi"}}}}, "default"
+                PERSISTENT_VOLUME_CLAIMS,
+                "a",
+                {"spec": {"resources": {"requests": {"storage": "3Gi"}}}},
+                "default",
             )
             await one.until("it has grown", lambda: _has(one, "a", "3Gi"))
             await one.kube.delete(PODS, "a", "default")
-            await one.gone(ATTACHMENTS)
+            await one.gone(VOLUME_ATTACHMENTS)
             assert one.held(101) == one.held(102) == []
-            await one.kube.delete(CLAIMS, "a", "default")
-            await one.gone(VOLUMES)
+            await one.kube.delete(PERSISTENT_VOLUME_CLAIMS, "a", "default")
+            await one.gone(PERSISTENT_VOLUMES)
             assert one.stage.volumes("local-lvm") == []
 
     run_virtual(story())
 
 
 async def _has(one: Tenant, name: str, size: str) -> bool:
-    claim = await one.kube.get(CLAIMS, name, "default")
+    claim = await one.kube.get(PERSISTENT_VOLUME_CLAIMS, name, "default")
     return bool((claim["status"].get("capacity") or {}).get("storage") == size)
 
 
@@ -224,8 +229,8 @@ def test_a_shared_disk_follows_its_pod_and_is_never_on_two_guests(tmp_path: Path
         async with tenant(tmp_path) as one:
             await one.claim("a", "proxmox-ceph")
             await one.pod("first", "a", nodeName="n101")
-            chosen = {"metadata": {"annotations": {SELECTED: "n101"}}}
-            await one.kube.merge(CLAIMS, "a", chosen, "default")
+            chosen = {"metadata": {"annotations": {SELECTED_NODE: "n101"}}}
+            await one.kube.merge(PERSISTENT_VOLUME_CLAIMS, "a", chosen, "default")
             await one.runs("first")
             await one.pod("second", "a", nodeName="n102")
             await one.says("Pod", "second", "Multi-Attach error")
@@ -240,7 +245,7 @@ def test_a_shared_disk_follows_its_pod_and_is_never_on_two_guests(tmp_path: Path
 @pytest.mark.parametrize(
     ("parameters", "size", "words"),
     [
-        pytest.param({"storage": "ceph"}, "90Ti", ("NoRoom", "GiB free"), id="no room"),
+        pytest.param({"storage": "ceph"}, "90Ti", ("InsufficientCapacity", "GiB free"), id="no room"),
         pytest.param(
             {"storage": "tape"}, "1Gi", ("ProvisioningFailed", "'tape'"), id="no such storage"
         ),
@@ -326,33 +331,46 @@ def test_a_snapshot_of_a_volume_in_use_becomes_another_volume(tmp_path: Path) ->
     async def story() -> None:
         async with tenant(tmp_path) as one:
             before = one.stage.all_disks()
-            for kind in (SNAPSHOTS, CONTENTS, SNAPSHOT_CLASSES):  # long after the loops began
+            for kind in (
+                VOLUME_SNAPSHOTS,
+                VOLUME_SNAPSHOT_CONTENTS,
+                VOLUME_SNAPSHOT_CLASSES,
+            ):  # long after the loops began
                 await one.make(_definition(kind), CRDS)
             await one.claim("a")
             await one.pod("a", "a")
             await one.runs("a")
             klass = {
-                "apiVersion": SNAPSHOT_CLASSES.api_version,
-                "kind": SNAPSHOT_CLASSES.kind,
+                "apiVersion": VOLUME_SNAPSHOT_CLASSES.api_version,
+                "kind": VOLUME_SNAPSHOT_CLASSES.kind,
                 "metadata": {"name": "now"},
                 "driver": "csi.moxwell.dev",
                 "deletionPolicy": "Delete",
             }
-            await one.make(klass, SNAPSHOT_CLASSES)
+            await one.make(klass, VOLUME_SNAPSHOT_CLASSES)
             spec = {"volumeSnapshotClassName": "now", "source": {"persistentVolumeClaimName": "a"}}
-            body = _head(SNAPSHOTS.api_version, SNAPSHOTS.kind, "s") | {"spec": spec}
-            await one.make(body, SNAPSHOTS)
-            source = {"apiGroup": SNAPSHOTS.group, "kind": SNAPSHOTS.kind, "name": "s"}
+            body = _head(VOLUME_SNAPSHOTS.api_version, VOLUME_SNAPSHOTS.kind, "s") | {"spec": spec}
+            await one.make(body, VOLUME_SNAPSHOTS)
+            source = {
+                "apiGroup": VOLUME_SNAPSHOTS.group,
+                "kind": VOLUME_SNAPSHOTS.kind,
+                "name": "s",
+            }
             await one.claim("b", source=source)
             await one.pod("b", "b")
             await one.runs("b")
-            status = (await one.kube.get(SNAPSHOTS, "s", "default"))["status"]
+            status = (await one.kube.get(VOLUME_SNAPSHOTS, "s", "default"))["status"]
             assert (status["readyToUse"], status["restoreSize"]) == (True, "1Gi")
-            for at, name in ((PODS, "a"), (PODS, "b"), (CLAIMS, "a"), (CLAIMS, "b")):
+            for at, name in (
+                (PODS, "a"),
+                (PODS, "b"),
+                (PERSISTENT_VOLUME_CLAIMS, "a"),
+                (PERSISTENT_VOLUME_CLAIMS, "b"),
+            ):
                 await one.kube.delete(at, name, "default")
-            await one.kube.delete(SNAPSHOTS, "s", "default")
-            await one.gone(SNAPSHOTS)
-            await one.gone(VOLUMES)
+            await one.kube.delete(VOLUME_SNAPSHOTS, "s", "default")
+            await one.gone(VOLUME_SNAPSHOTS)
+            await one.gone(PERSISTENT_VOLUMES)
             await one.until("nothing is left", lambda: _same(one, before))
 
     run_virtual(story())
@@ -377,12 +395,14 @@ def test_a_volume_that_a_pod_brings_comes_and_goes_with_it(tmp_path: Path) -> No
             await one.pod("a", "", volumes=[scratch()])
             node = (await one.runs("a"))["spec"]["nodeName"]
             assert len(one.held(int(node[1:]))) == 1
-            await one.kube.delete(CLAIMS, "a-scratch", "default")  # in use: kept until the pod goes
+            await one.kube.delete(
+                PERSISTENT_VOLUME_CLAIMS, "a-scratch", "default"
+            )  # in use: kept until the pod goes
             await asyncio.sleep(10)
             assert len(one.held(int(node[1:]))) == 1
             await one.kube.delete(PODS, "a", "default")
-            await one.gone(CLAIMS)
-            await one.gone(VOLUMES)
+            await one.gone(PERSISTENT_VOLUME_CLAIMS)
+            await one.gone(PERSISTENT_VOLUMES)
             assert one.stage.volumes("local-lvm") == []
 
     run_virtual(story())
@@ -395,7 +415,7 @@ def test_a_pod_never_takes_a_claim_for_its_own_that_is_not(tmp_path: Path) -> No
             await one.pod("a", "", volumes=[scratch()])
             await one.says("Pod", "a", "FailedBinding", "pod is not owner")
             await one.says("Pod", "a", "FailedScheduling", "pod is not owner")
-            await one.kube.delete(CLAIMS, "a-scratch", "default")
+            await one.kube.delete(PERSISTENT_VOLUME_CLAIMS, "a-scratch", "default")
             assert (await one.runs("a"))["spec"]["nodeName"]
 
     run_virtual(story())
@@ -418,10 +438,10 @@ def test_a_volume_that_is_there_waits_for_its_consumer(tmp_path: Path) -> None:
             await one.claim("a", "bare")
             await one.pod("a", "a")
             await one.says("Pod", "a", "FailedScheduling", "available persistent volumes to bind")
-            await one.make(body | {"spec": spec}, VOLUMES)
+            await one.make(body | {"spec": spec}, PERSISTENT_VOLUMES)
             assert (await one.runs("a"))["spec"]["nodeName"] == "n102"
             assert len(one.held(102)) == 1
-            bound = await one.kube.get(CLAIMS, "a", "default")
+            bound = await one.kube.get(PERSISTENT_VOLUME_CLAIMS, "a", "default")
             assert bound["spec"]["volumeName"] == "old"
 
     run_virtual(story())

@@ -10,7 +10,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from moxwell.api.conditions import Condition, LegacyCondition, ConditionStatus
+from moxwell.api.conditions import Condition, ConditionStatus, LegacyCondition
 from moxwell.errors import Bug, Conflict, MoxwellError, Retryable, Terminal, Unreachable
 
 Retry = Literal["soon", "change"]

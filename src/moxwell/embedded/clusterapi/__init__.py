@@ -1,1 +1,1 @@
-"""Controllers of Cluster API, its kubeadm and IPAM providers and Kamaji, reduced to what the lab needs."""
+"""Controllers of Cluster API, its kubeadm and IPAM providers and Kamaji, for lab and standalone."""

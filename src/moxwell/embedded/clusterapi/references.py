@@ -1,118 +1,150 @@
 """
-Objects that others point to by group, kind and name.
+Cluster API references: objects that another object names by group, kind and name.
 
-A Cluster API reference names no version. In lab and standalone the embedded API serves the kinds
-listed by ``app``; :class:`References` finds the one that is meant and reads, owns and deletes it as
-a dict, since it may be any provider's.
+Such a reference has no version, so ``ReferenceResolver`` knows which version of each kind this API
+serves. The objects belong to any provider and are therefore read as dicts. Writes are returned as
+values; nothing here writes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from moxwell.api.capi.shared import CLUSTER_NAME, ContractRef
-from moxwell.api.kinds import Object, Resource, own
+from moxwell.api.kinds import Object, Resource, owner_reference
 from moxwell.errors import Missing
-from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
+from moxwell.runtime.key import Key
+from moxwell.runtime.writes import Create, Delete, Merge
 
 Json = dict[str, Any]
 
 
-class UnknownKind(Missing):
-    """A reference to a kind that this API does not serve."""
+class KindNotServed(Missing):
+    """A reference names a kind that this API does not serve."""
 
     reason = "KindNotServed"
 
 
-class References:
-    """Finds what references mean."""
+@dataclass(frozen=True, slots=True)
+class ReferencedObject:
+    """An object that a reference names, and the resource it was read from."""
 
-    def __init__(self, kube: Kube, resources: Iterable[Resource]) -> None:
-        self._kube = kube
+    resource: Resource
+    obj: Json
+
+    @property
+    def name(self) -> str:
+        return str(self.obj["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.obj["metadata"].get("namespace", ""))
+
+    @property
+    def deleting(self) -> bool:
+        return "deletionTimestamp" in self.obj["metadata"]
+
+    def delete(self) -> Delete:
+        """The write that deletes it."""
+        uid = self.obj["metadata"]["uid"]
+        return Delete(self.resource, self.name, self.namespace, uid=uid)
+
+
+class ReferenceResolver:
+    """
+    Reads referenced objects.
+
+    ``caches`` are caches of some of the kinds by group and kind; ``exists`` looks there first.
+    """
+
+    def __init__(
+        self,
+        resources: Iterable[Resource],
+        caches: Mapping[tuple[str, str], Any] | None = None,
+    ) -> None:
         self._resources = {(r.group, r.kind): r for r in resources}
+        self._caches = caches or {}
 
     def resource(self, ref: ContractRef) -> Resource:
-        """Where objects of that kind live."""
+        """The served resource of a reference; KindNotServed if there is none."""
         found = self._resources.get((ref.api_group, ref.kind))
         if found is None:
-            raise UnknownKind(f"{ref.kind}.{ref.api_group} is not served here")
+            raise KindNotServed(f"{ref.kind}.{ref.api_group} is not served by this API")
         return found
 
-    async def find(self, ref: ContractRef | None, namespace: str) -> Json | None:
-        """The object, or None where there is no reference or nothing behind it."""
+    async def find(
+        self, reader: Reader, ref: ContractRef | None, namespace: str
+    ) -> ReferencedObject | None:
+        """The object; None without a reference or if the object does not exist."""
         if ref is None:
             return None
-        return await self._kube.find(self.resource(ref), ref.name, namespace)
-
-    async def adopt(self, obj: Json, ref: ContractRef, owner: Object, cluster: str) -> Json:
-        """Make ``owner`` the controller of the object and name its cluster; harmless twice."""
-        meta = obj["metadata"]
-        mine = own(owner)
-        owners = meta.get("ownerReferences") or []
-        owned = any(o["uid"] == mine.uid and o.get("controller") for o in owners)
-        if owned and (meta.get("labels") or {}).get(CLUSTER_NAME) == cluster:
-            return obj
-        kept = [o for o in owners if o["uid"] != mine.uid]
-        change = {
-            "metadata": {
-                "resourceVersion": meta["resourceVersion"],
-                "labels": {CLUSTER_NAME: cluster},
-                "ownerReferences": [*kept, _as_json(mine)],
-            }
-        }
         resource = self.resource(ref)
-        return await self._kube.merge(resource, ref.name, change, meta.get("namespace", ""))
+        obj = await reader.find(resource, ref.name, namespace)
+        return None if obj is None else ReferencedObject(resource, obj)
 
-    async def delete(self, ref: ContractRef | None, namespace: str) -> bool:
-        """Ask for its end; True when nothing of it is left."""
-        found = await self.find(ref, namespace)
-        if ref is None or found is None:
+    async def exists(self, reader: Reader, ref: ContractRef, namespace: str) -> bool:
+        """Whether the object exists; reads live only if no cache has it."""
+        cache = self._caches.get((ref.api_group, ref.kind))
+        if cache is not None and cache.find(Key(namespace, ref.name)) is not None:
             return True
-        if "deletionTimestamp" not in found["metadata"]:
-            uid = found["metadata"]["uid"]
-            await self._kube.delete(self.resource(ref), ref.name, namespace, uid=uid)
-        return False
+        return await self.find(reader, ref, namespace) is not None
 
-    async def instantiate(self, ref: ContractRef, namespace: str, meta: Json) -> ContractRef:
-        """Make an object from a template (``XTemplate`` gives an ``X``) under ``meta``."""
-        template = await self._kube.get(self.resource(ref), ref.name, namespace)
-        made = ContractRef(
-            api_group=ref.api_group, kind=ref.kind.removesuffix("Template"), name=meta["name"]
-        )
-        resource = self.resource(made)
-        inner = template["spec"]["template"]
-        given = inner.get("metadata") or {}
-        head = {
-            **meta,
-            "labels": {**(given.get("labels") or {}), **meta["labels"]},
-            "annotations": {**(given.get("annotations") or {}), **cloned_from(ref)},
+
+def adoption(found: ReferencedObject | None, owner: Object, cluster: str) -> Merge | None:
+    """The write that makes ``owner`` the controller of an object and labels it with its cluster."""
+    if found is None:
+        return None
+    meta, reference = found.obj["metadata"], owner_reference(owner)
+    owners = meta.get("ownerReferences") or []
+    owned = any(o["uid"] == reference.uid and o.get("controller") for o in owners)
+    if owned and (meta.get("labels") or {}).get(CLUSTER_NAME) == cluster:
+        return None
+    kept = [o for o in owners if o["uid"] != reference.uid]
+    change = {
+        "metadata": {
+            "resourceVersion": meta["resourceVersion"],
+            "labels": {CLUSTER_NAME: cluster},
+            "ownerReferences": [*kept, msgspec.to_builtins(reference)],
         }
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": head}
-        await self._kube.create(body | {"spec": inner.get("spec") or {}}, resource)
-        return made
+    }
+    return Merge(found.resource, found.name, change, found.namespace)
 
 
-def cloned_from(ref: ContractRef) -> dict[str, str]:
-    """The annotations that tell which template an object was made from."""
-    return {
+def instance_ref(template: ContractRef | None, name: str) -> ContractRef | None:
+    """The reference to the object that is created from a template: ``XTemplate`` gives ``X``."""
+    if template is None:
+        return None
+    kind = template.kind.removesuffix("Template")
+    return ContractRef(api_group=template.api_group, kind=kind, name=name)
+
+
+def from_template(ref: ContractRef, template: Json, resource: Resource, meta: Json) -> Create:
+    """The write that creates an object of ``resource`` with ``meta`` from a template."""
+    inner = template["spec"]["template"]
+    given = inner.get("metadata") or {}
+    cloned_from = {
         "cluster.x-k8s.io/cloned-from-name": ref.name,
         "cluster.x-k8s.io/cloned-from-groupkind": f"{ref.kind}.{ref.api_group}",
     }
-
-
-def _as_json(reference: Any) -> Json:
-    found: Json = msgspec.to_builtins(reference)
-    return found
+    head = {
+        **meta,
+        "labels": {**(given.get("labels") or {}), **meta["labels"]},
+        "annotations": {**(given.get("annotations") or {}), **cloned_from},
+    }
+    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": head}
+    return Create(body | {"spec": inner.get("spec") or {}}, resource)
 
 
 def is_provisioned(obj: Json | None) -> bool:
-    """Whether a provider's object says so, in either contract's words."""
+    """Whether a provider's object reports provisioned, in the v1beta2 or the v1beta1 contract."""
     status = (obj or {}).get("status") or {}
     return bool((status.get("initialization") or {}).get("provisioned") or status.get("ready"))
 
 
 def condition(obj: Json | None, kind: str) -> Json | None:
-    """One condition of a provider's object, where it has conditions of the newer form."""
+    """One condition of a provider's object."""
     found = ((obj or {}).get("status") or {}).get("conditions") or ()
     return next((c for c in found if c.get("type") == kind), None)

@@ -1,54 +1,65 @@
-"""All stand-ins for Cluster API in one list, for the composition root."""
+"""The controllers of Cluster API and its providers as one list, for the composition root."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from moxwell.api.capi.bootstrap import KubeadmConfig
+from moxwell.api.capi.core import Machine
 from moxwell.api.capi.machinesets import MachineHealthCheck
-from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddressClaim
+from moxwell.api.ipam import GlobalInClusterIPPool, InClusterIPPool, IPAddress
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
-from moxwell.embedded.clusterapi.cluster.controller import Clusters
-from moxwell.embedded.clusterapi.ipam.controller import Claims, Pools
-from moxwell.embedded.clusterapi.kubeadm.controller import KubeadmConfigs
-from moxwell.embedded.clusterapi.machine.controller import Machines
-from moxwell.embedded.clusterapi.machinedeployment.controller import MachineDeployments
-from moxwell.embedded.clusterapi.machinehealthcheck.controller import HealthChecks
-from moxwell.embedded.clusterapi.machineset.controller import MachineSets
-from moxwell.embedded.clusterapi.references import References
-from moxwell.embedded.clusterapi.tenant_clients import Tenants
+from moxwell.embedded.clusterapi.cluster.controller import ClusterController
+from moxwell.embedded.clusterapi.ipam.controller import IPAddressClaimController, IPPoolController
+from moxwell.embedded.clusterapi.kubeadm.controller import KubeadmConfigController
+from moxwell.embedded.clusterapi.machine.controller import MachineController
+from moxwell.embedded.clusterapi.machinedeployment.controller import MachineDeploymentController
+from moxwell.embedded.clusterapi.machinehealthcheck.controller import (
+    MachineHealthCheckController,
+)
+from moxwell.embedded.clusterapi.machineset.controller import MachineSetController
+from moxwell.embedded.clusterapi.references import ReferenceResolver
 from moxwell.kube.client import Kube
 from moxwell.runtime.caches import Caches
 from moxwell.runtime.reconciler import Controller
+from moxwell.runtime.tenant_clients import TenantClients
+
+PAUSABLE = {"cluster", "machine", "machineset", "machinedeployment", "kubeadmconfig"}
 
 
 def controllers(
     kube: Kube,
     caches: Caches,
     clock: Clock,
-    tenants: Tenants,
+    tenants: TenantClients,
     *,
     resources: Sequence[Resource],
     infrastructure: tuple[Any, Any],
     control_planes: Sequence[Any],
 ) -> tuple[Controller, ...]:
-    """``infrastructure``: the kinds of an infrastructure cluster and machine, to be watched."""
-    refs = References(kube, resources)
+    """``infrastructure`` are the cluster and machine kinds of the infrastructure provider."""
     infra_cluster, infra_machine = infrastructure
     parts = (infra_machine, KubeadmConfig)
-    loops: dict[str, Any] = {
-        "cluster": Clusters(kube, refs, (infra_cluster, *control_planes)),
-        "machine": Machines(kube, refs, tenants, clock, parts),
-        "machineset": MachineSets(kube, refs),
-        "machinedeployment": MachineDeployments(kube),
-        "health": HealthChecks(kube, tenants, clock, caches.of(MachineHealthCheck)),
-        "kubeadm": KubeadmConfigs(kube, tenants, clock),
-        "claim": Claims(kube, clock, caches.of(IPAddressClaim)),
-        "pool": Pools(kube, InClusterIPPool),
-        "globalpool": Pools(kube, GlobalInClusterIPPool),
+    by_kind = {(part.resource.group, part.resource.kind): caches.of(part) for part in parts}
+    resolver, machines = ReferenceResolver(resources, by_kind), caches.of(Machine)
+    addresses, checks = caches.of(IPAddress), caches.of(MachineHealthCheck)
+    reconcilers: dict[str, Any] = {
+        "cluster": ClusterController(kube, resolver, machines, (infra_cluster, *control_planes)),
+        "machine": MachineController(kube, resolver, tenants, clock, parts),
+        "machineset": MachineSetController(kube, resolver),
+        "machinedeployment": MachineDeploymentController(kube),
+        "machinehealthcheck": MachineHealthCheckController(kube, tenants, clock, checks, machines),
+        "kubeadmconfig": KubeadmConfigController(kube, tenants, clock),
+        "ipaddressclaim": IPAddressClaimController(kube, clock, caches),
+        "inclusterippool": IPPoolController(InClusterIPPool, addresses),
+        "globalinclusterippool": IPPoolController(GlobalInClusterIPPool, addresses),
     }
-    pausable = {"cluster", "machine", "machineset", "machinedeployment", "kubeadm"}
     return tuple(
-        Controller(name=f"upstream.{name}", reconciler=loop, pausable=name in pausable)
-        for name, loop in loops.items()
+        Controller(
+            name=f"embedded.{name}",
+            reconciler=reconciler,
+            pausable=name in PAUSABLE,
+            per_shard=1 if name == "ipaddressclaim" else None,
+        )
+        for name, reconciler in reconcilers.items()
     )

@@ -1,1 +1,1 @@
-"""Controllers that kube-controller-manager and the CSI sidecars run in a real cluster."""
+"""Controllers of kube-controller-manager and of the CSI sidecars, for lab and standalone."""

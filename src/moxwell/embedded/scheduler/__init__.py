@@ -1,5 +1,5 @@
 """
-A scheduler in small: room, selectors, required node affinity, taints, spread, volumes.
+A small kube-scheduler: resources, selectors, required node affinity, taints, spreading, volumes.
 
-Left out on purpose: pod affinity, preemption, preferences, static volumes that wait for a consumer.
+Pod affinity, preemption and preferences are not implemented.
 """

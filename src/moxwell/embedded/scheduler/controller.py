@@ -1,136 +1,123 @@
-"""The loop over pods that nobody has bound yet."""
+"""
+The scheduler: binds pods to nodes, one at a time (``per_shard=1``).
+
+Nodes and pods come from caches. A pod that was bound but is not yet shown so by the cache is
+assumed to be on its node, so that the next pod sees the resources it takes.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
-from moxwell.embedded.controllermanager import resources
-from moxwell.embedded.controllermanager.storage import binder, labels
-from moxwell.embedded.scheduler import plan, volumes
-from moxwell.errors import Conflict
+from moxwell.embedded.controllermanager.resources import (
+    CSI_STORAGE_CAPACITIES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+)
+from moxwell.embedded.controllermanager.storage import labels
+from moxwell.embedded.scheduler.plan import (
+    BindPod,
+    ObservedScheduling,
+    SchedulerMove,
+    SchedulerReason,
+    describe,
+    is_unbound,
+    next_move,
+)
+from moxwell.embedded.scheduler.volumes import see_volumes
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
+from moxwell.runtime.cache import Cache
+from moxwell.runtime.caches import Caches
 from moxwell.runtime.key import Key
-from moxwell.runtime.reconciler import Note, Outcome
+from moxwell.runtime.move import Wait
+from moxwell.runtime.objects import key_of
+from moxwell.runtime.reconciler import Controller, Note, Reconciler
 from moxwell.runtime.watches import Watch
+from moxwell.runtime.writes import Writes
 
 Json = dict[str, Any]
-RETRY_SECONDS, BINDING_SECONDS = 15.0, 3.0
 
 
-class Schedule:
-    """Binds one pod at a time, so that each sees what the one before took."""
+class BoundPods:
+    """The pods on nodes: those of the cache, and those that were bound a moment ago."""
 
-    kind = resources.PODS
-    finalizer = ""
+    def __init__(self, pods: Cache[Any]) -> None:
+        self._pods = pods
+        self._assumed: dict[Key, str] = {}
 
-    def __init__(self, kube: Kube, pods: Any) -> None:
-        self._kube = kube
-        self._pods = pods  # the cache of pods
+    def assume(self, pod: Key, node: str) -> None:
+        """Count a pod as bound until the cache shows it."""
+        self._assumed[pod] = node
+
+    def list(self) -> list[Json]:
+        """Every bound pod that is not finished."""
+        bound, assumed = [], {}
+        for pod in self._pods.list():
+            key = key_of(pod)
+            if not pod["spec"].get("nodeName") and key in self._assumed:
+                assumed[key] = self._assumed[key]
+                pod = {**pod, "spec": {**pod["spec"], "nodeName": assumed[key]}}
+            if pod["spec"].get("nodeName") and not labels.is_finished(pod):
+                bound.append(pod)
+        self._assumed = assumed
+        return bound
+
+
+class Scheduler(Reconciler[Json, ObservedScheduling, SchedulerMove, Json]):
+    """Reconciles unbound pods."""
+
+    kind = PODS
+
+    def __init__(self, kube: Kube, caches: Caches) -> None:
+        self._kube, self._pods, self._nodes = kube, caches.of(PODS), caches.of(NODES)
+        self._bound = BoundPods(self._pods)
         self.watches: Sequence[Watch] = (
-            Watch(resources.NODES, self._waiting),
-            Watch(labels.CLAIMS, self._using),
-            Watch(labels.CAPACITIES, self._with_claims),
+            Watch(NODES, lambda _: [key_of(p) for p in self._unbound()]),
+            Watch(PERSISTENT_VOLUME_CLAIMS, self._using_claim),
+            Watch(CSI_STORAGE_CAPACITIES, self._with_claims),
         )
 
-    def _waiting(self, _: Json) -> list[Key]:
-        return [Key(p["metadata"]["namespace"], p["metadata"]["name"]) for p in self._unbound()]
+    def _using_claim(self, claim: Json) -> list[Key]:
+        namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        pods = [p for p in self._unbound() if p["metadata"]["namespace"] == namespace]
+        return [key_of(p) for p in pods if name in labels.claims_of(p)]
 
-    def _using(self, claim: Json) -> list[Key]:
-        space, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
-        return [k for k in self._with_claims(claim, name) if k.namespace == space]
-
-    def _with_claims(self, _: Json, name: str = "") -> list[Key]:
-        """Unbound pods that name this claim, or any."""
-        return [
-            Key(p["metadata"]["namespace"], p["metadata"]["name"])
-            for p in self._unbound()
-            if (name in labels.claims_of(p) if name else labels.claims_of(p))
-        ]
+    def _with_claims(self, _: Json) -> list[Key]:
+        return [key_of(p) for p in self._unbound() if labels.claims_of(p)]
 
     def _unbound(self) -> list[Json]:
         return [p for p in self._pods.list() if is_unbound(p)]
 
-    async def reconcile(self, pod: Json) -> Outcome[Json]:
+    async def see(self, pod: Json, reader: Reader) -> ObservedScheduling:
         if not is_unbound(pod):
-            return Outcome(None)
-        nodes = (await self._kube.list(resources.NODES)).items
-        others = (await self._kube.list(resources.PODS)).items
-        bound = [p for p in others if p["spec"].get("nodeName") and not _ended(p)]
-        needs = await volumes.see(self._kube, pod, bound)
-        choice = _choose(pod, nodes, bound, needs)
-        if not choice.node:
-            note = Note("FailedScheduling", choice.why, "Warning")
-            return Outcome(_unschedulable(choice.why), again=RETRY_SECONDS, notes=(note,))
-        if needs.waiting:
-            chosen = next(n for n in nodes if n["metadata"]["name"] == choice.node)
-            await self._select(needs, chosen)
-            return Outcome(None, again=BINDING_SECONDS)
-        return await self._bind(pod, choice)
+            return ObservedScheduling()
+        bound = self._bound.list()
+        volumes = await see_volumes(reader, pod, bound)
+        return ObservedScheduling(tuple(self._nodes.list()), tuple(bound), volumes)
 
-    async def _select(self, needs: volumes.Needs, chosen: Json) -> None:
-        """Give claims that wait a volume that is there, or tell them where their pod will be."""
-        ready, node = needs.ready(chosen), chosen["metadata"]["name"]
-        for waiting in needs.waiting:
-            meta = waiting.claim["metadata"]
-            if waiting.key in ready:
-                await self._reserve(needs, waiting.claim, ready[waiting.key])
-            elif labels.annotation(waiting.claim, labels.SELECTED) != node:
-                change = {"metadata": {"annotations": {labels.SELECTED: node}}}
-                await self._kube.merge(labels.CLAIMS, meta["name"], change, meta["namespace"])
+    def plan(self, pod: Json, seen: ObservedScheduling) -> SchedulerMove:
+        return next_move(pod, seen)
 
-    async def _reserve(self, needs: volumes.Needs, claim: Json, name: str) -> None:
-        """The volume names the claim; the loop over claims does the rest."""
-        volume = next(v for v in needs.there if v["metadata"]["name"] == name)
-        if not volume["spec"].get("claimRef"):
-            change = binder.reserved(claim, volume, given=False)
-            await self._kube.merge(labels.VOLUMES, name, change)
+    async def act(self, move: SchedulerMove) -> Any:
+        if isinstance(move, Writes):
+            await move.perform(self._kube)
+        elif isinstance(move, BindPod):
+            await self._kube.bind(move.name, move.namespace, move.node)
+            self._bound.assume(Key(move.namespace, move.name), move.node)
 
-    async def _bind(self, pod: Json, choice: plan.Choice) -> Outcome[Json]:
-        meta = pod["metadata"]
-        try:
-            await self._kube.bind(meta["name"], meta["namespace"], choice.node)
-        except Conflict:
-            return Outcome(None)
-        said = f"Successfully assigned {meta['namespace']}/{meta['name']} to {choice.node}"
-        return Outcome(None, notes=(Note("Scheduled", said),))
+    def describe(self, pod: Json, seen: ObservedScheduling, move: SchedulerMove) -> Json | None:
+        return describe(move)
+
+    def events(self, pod: Json, seen: ObservedScheduling, move: SchedulerMove) -> Sequence[Note]:
+        if isinstance(move, BindPod):
+            text = f"Successfully assigned {move.namespace}/{move.name} to {move.node}"
+            return (Note(SchedulerReason.SCHEDULED, text),)
+        if isinstance(move, Wait) and move.reason == SchedulerReason.UNSCHEDULABLE:
+            return (Note(SchedulerReason.FAILED, move.message, "Warning"),)
+        return ()
 
 
-def _choose(
-    pod: Json, nodes: Sequence[Json], bound: Sequence[Json], needs: volumes.Needs
-) -> plan.Choice:
-    """The node its volumes were promised to, if it still fits; else the best."""
-    if needs.why_not:
-        why = f"0/{len(nodes)} nodes are available: {needs.why_not}."
-        return plan.Choice(why=why)
-    kept = [n for n in nodes if n["metadata"]["name"] == needs.selected]
-    if kept:
-        choice = plan.choose_node(pod, kept, bound, needs.obstacle)
-        if choice.node:
-            return choice
-    return plan.choose_node(pod, nodes, bound, needs.obstacle)
-
-
-def is_unbound(pod: Json) -> bool:
-    """Waits for the default scheduler."""
-    spec = pod["spec"]
-    ours = spec.get("schedulerName", "default-scheduler") == "default-scheduler"
-    gates = bool(spec.get("schedulingGates"))
-    return (
-        ours
-        and not gates
-        and not spec.get("nodeName")
-        and "deletionTimestamp" not in pod["metadata"]
-    )
-
-
-def _ended(pod: Json) -> bool:
-    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
-
-
-def _unschedulable(why: str) -> Json:
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": why,
-    }
-    return {"phase": "Pending", "conditions": [condition]}
+def scheduler(kube: Kube, caches: Caches) -> Controller:
+    """The controller to add to a manager."""
+    return Controller(name="embedded.scheduler", reconciler=Scheduler(kube, caches), per_shard=1)

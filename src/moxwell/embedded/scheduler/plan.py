@@ -1,173 +1,134 @@
-"""
-Where a pod goes: the pure part.
+"""The next move of an unbound pod: bind it, prepare its volumes, or wait. Pure."""
 
-In flow a pod, the nodes and what is already bound; out flows a node or, for each thing that is in
-the way, how many nodes it concerns, in the words of the genuine scheduler.
-"""
-
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
-from moxwell.api.quantity import Quantity
-from moxwell.api.selectors import Requirement
+from moxwell.embedded.controllermanager.resources import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+)
+from moxwell.embedded.controllermanager.storage import labels
+from moxwell.embedded.controllermanager.storage.persistentvolume.plan import reservation
+from moxwell.embedded.scheduler.node_choice import NodeChoice, choose_node
+from moxwell.embedded.scheduler.volumes import UnboundClaim, VolumeConstraints
+from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.writes import Merge, Write, Writes
 
-Json = Mapping[str, Any]
-ZONE = "topology.kubernetes.io/zone"
-HOST = "kubernetes.io/hostname"
+Json = dict[str, Any]
+RETRY_SECONDS, BINDING_SECONDS = 15.0, 3.0
+
+
+class SchedulerReason(StrEnum):
+    """Reasons of the PodScheduled condition, of events and moves."""
+
+    UNSCHEDULABLE = "Unschedulable"
+    SCHEDULED = "Scheduled"
+    FAILED = "FailedScheduling"
+    WAITING_FOR_VOLUMES = "WaitingForVolumes"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A node, or the sentence that says why none."""
+class ObservedScheduling:
+    """All nodes, the pods that are bound to them, and what the pod's volumes require."""
 
-    node: str = ""
-    why: str = ""
+    nodes: tuple[Json, ...] = ()
+    bound: tuple[Json, ...] = ()
+    volumes: VolumeConstraints = field(default_factory=VolumeConstraints)
 
-
-def nothing(_: Json) -> str:
-    """A pod without volumes finds nothing in the way."""
-    return ""
-
-
-def choose_node(
-    pod: Json,
-    nodes: Sequence[Json],
-    bound: Sequence[Json],
-    volumes: Callable[[Json], str] = nothing,
-) -> Choice:
-    """The fitting node with the fewest siblings, then in the emptiest zone, then by load."""
-    reasons = {n["metadata"]["name"]: _obstacle(pod, n, bound) or volumes(n) for n in nodes}
-    fitting = [n for n in nodes if not reasons[n["metadata"]["name"]]]
-    if not fitting:
-        return Choice(why=_sentence(len(nodes), reasons.values()))
-    siblings = _siblings(pod, bound)
-    zones = _per_zone(siblings, nodes)
-
-    def rank(node: Json) -> tuple[int, int, float, str]:
-        name = node["metadata"]["name"]
-        zone = node["metadata"].get("labels", {}).get(ZONE, "")
-        return (siblings[name], zones[zone], _load(node, bound), name)
-
-    return Choice(node=min(fitting, key=rank)["metadata"]["name"])
+    def node(self, name: str) -> Json:
+        return next(n for n in self.nodes if n["metadata"]["name"] == name)
 
 
-def _obstacle(pod: Json, node: Json, bound: Sequence[Json]) -> str:
-    """The first thing in the way, in the scheduler's words; empty: none."""
-    if node["spec"].get("unschedulable"):
-        return "node(s) were unschedulable"
-    if taint := _untolerated(pod, node):
-        return f"node(s) had untolerated taint {{{taint}}}"
-    if not _selected(pod, node):
-        return "node(s) didn't match Pod's node affinity/selector"
-    return _shortage(pod, node, bound)
+@dataclass(frozen=True, slots=True)
+class BindPod:
+    """Bind a pod to a node through the binding subresource."""
+
+    name: str
+    namespace: str
+    node: str
 
 
-def _untolerated(pod: Json, node: Json) -> str:
-    tolerations = pod["spec"].get("tolerations") or ()
-    for taint in node["spec"].get("taints") or ():
-        hard = taint["effect"] in {"NoSchedule", "NoExecute"}
-        if hard and not any(tolerates(t, taint) for t in tolerations):
-            return f"{taint['key']}: {taint.get('value', '')}"
-    return ""
+SchedulerMove = BindPod | Writes | Wait | Done
 
 
-def tolerates(toleration: Json, taint: Json) -> bool:
-    """Whether a toleration covers a taint."""
-    if toleration.get("effect") not in (None, "", taint["effect"]):
-        return False
-    key = toleration.get("key")
-    if toleration.get("operator") == "Exists":
-        return not key or bool(key == taint["key"])
-    same_value = (toleration.get("value") or "") == (taint.get("value") or "")
-    return bool(key == taint["key"]) and same_value
-
-
-def _selected(pod: Json, node: Json) -> bool:
-    labels = node["metadata"].get("labels") or {}
-    wanted = pod["spec"].get("nodeSelector") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return False
-    affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity")) or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = required.get("nodeSelectorTerms") or ()
-    return not terms or any(_matches(term, labels) for term in terms)
-
-
-def _matches(term: Json, labels: Mapping[str, str]) -> bool:
-    return all(
-        Requirement(e["key"], e["operator"], tuple(e.get("values") or ())).matches(labels)
-        for e in term.get("matchExpressions") or ()
+def is_unbound(pod: Json) -> bool:
+    """Whether the pod waits for the default scheduler."""
+    spec = pod["spec"]
+    return (
+        spec.get("schedulerName", "default-scheduler") == "default-scheduler"
+        and not spec.get("schedulingGates")
+        and not spec.get("nodeName")
+        and "deletionTimestamp" not in pod["metadata"]
     )
 
 
-def requests(pod: Json) -> Counter[str]:
-    """What a pod asks for: its containers together, or the largest init container."""
-    total: Counter[str] = Counter(pods=Quantity.parse(1).nano)
-    for container in pod["spec"].get("containers") or ():
-        for name, amount in _asked(container).items():
-            total[name] += amount
-    for container in pod["spec"].get("initContainers") or ():
-        for name, amount in _asked(container).items():
-            total[name] = max(total[name], amount)
-    return total
+def next_move(pod: Json, seen: ObservedScheduling) -> SchedulerMove:
+    """Choose a node; bind unbound claims to it first."""
+    if not is_unbound(pod):
+        return Done()
+    choice = _choose(pod, seen)
+    if not choice.node:
+        return Wait(SchedulerReason.UNSCHEDULABLE, choice.why, RETRY_SECONDS)
+    if not seen.volumes.waiting:
+        meta = pod["metadata"]
+        return BindPod(meta["name"], meta["namespace"], choice.node)
+    if writes := _volume_writes(seen.volumes, seen.node(choice.node)):
+        return Writes(writes, SchedulerReason.WAITING_FOR_VOLUMES, BINDING_SECONDS)
+    return Wait(SchedulerReason.WAITING_FOR_VOLUMES, requeue_after=BINDING_SECONDS)
 
 
-def _asked(container: Json) -> dict[str, Any]:
-    resources = container.get("resources") or {}
-    wanted = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: Quantity.parse(str(text)).nano for name, text in wanted.items()}
+def _choose(pod: Json, seen: ObservedScheduling) -> NodeChoice:
+    """The node that was selected for the claims, if it still fits; else the best."""
+    volumes = seen.volumes
+    if volumes.problem:
+        count = len(seen.nodes)
+        return NodeChoice(why=f"0/{count} nodes are available: {volumes.problem}.")
+    selected = [n for n in seen.nodes if n["metadata"]["name"] == volumes.selected]
+    if selected:
+        choice = choose_node(pod, selected, seen.bound, volumes.obstacle)
+        if choice.node:
+            return choice
+    return choose_node(pod, seen.nodes, seen.bound, volumes.obstacle)
 
 
-def _used(node: Json, bound: Iterable[Json]) -> Counter[str]:
-    name = node["metadata"]["name"]
-    used: Counter[str] = Counter()
-    for pod in bound:
-        if pod["spec"].get("nodeName") == name:
-            used.update(requests(pod))
-    return used
+def _volume_writes(volumes: VolumeConstraints, node: Json) -> tuple[Write, ...]:
+    """Reserve available volumes; annotate other claims with the node for the provisioner."""
+    assigned = volumes.assignments(node)
+    writes = (
+        _reserve(volumes, w, assigned[w.key])
+        if w.key in assigned
+        else _select_node(w, node["metadata"]["name"])
+        for w in volumes.waiting
+    )
+    return tuple(w for w in writes if w is not None)
 
 
-def _room(node: Json) -> dict[str, Any]:
-    room = (node.get("status") or {}).get("allocatable") or {}
-    return {name: Quantity.parse(str(text)).nano for name, text in room.items()}
+def _reserve(volumes: VolumeConstraints, waiting: UnboundClaim, name: str) -> Merge | None:
+    """Set the claimRef; the PersistentVolume controller completes the binding."""
+    volume = next(v for v in volumes.available if v["metadata"]["name"] == name)
+    if volume["spec"].get("claimRef"):
+        return None
+    change = reservation(waiting.claim, volume, pre_bound=False)
+    return Merge(PERSISTENT_VOLUMES, name, change)
 
 
-def _shortage(pod: Json, node: Json, bound: Iterable[Json]) -> str:
-    room, used = _room(node), _used(node, bound)
-    for name, amount in requests(pod).items():
-        if amount > room.get(name, 0) - used[name]:
-            return "Too many pods" if name == "pods" else f"Insufficient {name}"
-    return ""
+def _select_node(waiting: UnboundClaim, node: str) -> Merge | None:
+    if labels.annotation(waiting.claim, labels.SELECTED_NODE) == node:
+        return None
+    meta, change = waiting.claim["metadata"], {labels.SELECTED_NODE: node}
+    annotations = {"metadata": {"annotations": change}}
+    return Merge(PERSISTENT_VOLUME_CLAIMS, meta["name"], annotations, meta["namespace"])
 
 
-def _load(node: Json, bound: Iterable[Json]) -> float:
-    room, used = _room(node), _used(node, bound)
-    shares = [float(used[n] / room[n]) for n in ("cpu", "memory", "pods") if room.get(n)]
-    return max(shares, default=0.0)
-
-
-def _siblings(pod: Json, bound: Iterable[Json]) -> Counter[str]:
-    owner = _owner(pod)
-    same = [p for p in bound if owner and _owner(p) == owner]
-    return Counter(p["spec"]["nodeName"] for p in same)
-
-
-def _owner(pod: Json) -> str:
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return next((o["uid"] for o in owners if o.get("controller")), "")
-
-
-def _per_zone(siblings: Mapping[str, int], nodes: Iterable[Json]) -> Counter[str]:
-    zones: Counter[str] = Counter()
-    for node in nodes:
-        zone = node["metadata"].get("labels", {}).get(ZONE, "")
-        zones[zone] += siblings.get(node["metadata"]["name"], 0)
-    return zones
-
-
-def _sentence(total: int, reasons: Iterable[str]) -> str:
-    counted = sorted(Counter(reasons).items())
-    listed = ", ".join(f"{count} {reason}" for reason, count in counted)
-    return f"0/{total} nodes are available: {listed}." if total else "no nodes available"
+def describe(move: SchedulerMove) -> Json | None:
+    """The PodScheduled condition of a pod that no node fits."""
+    if not isinstance(move, Wait) or move.reason != SchedulerReason.UNSCHEDULABLE:
+        return None
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": str(SchedulerReason.UNSCHEDULABLE),
+        "message": move.message,
+    }
+    return {"phase": "Pending", "conditions": [condition]}

@@ -1,5 +1,1 @@
-"""
-The Cluster loop of Cluster API, in small: owns its infrastructure and control plane, and goes last.
-
-Left out on purpose: ClusterClass topologies, remote connection probes.
-"""
+"""The Cluster controller of Cluster API."""

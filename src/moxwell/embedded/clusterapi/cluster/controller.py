@@ -1,26 +1,25 @@
-"""The loop over Clusters."""
+"""The Cluster controller of Cluster API: connects the parts of a cluster, deletes them in order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
-
-import msgspec
 
 from moxwell.api.capi.core import Cluster, ClusterStatus, Machine
 from moxwell.api.capi.machinesets import MachineDeployment, MachineSet
 from moxwell.api.capi.shared import CLUSTER_NAME
 from moxwell.api.kinds import Object
-from moxwell.embedded.clusterapi.cluster import plan
-from moxwell.embedded.clusterapi.references import References
+from moxwell.embedded.clusterapi.cluster.plan import ObservedCluster, describe, next_move
+from moxwell.embedded.clusterapi.machines import cached_machines
+from moxwell.embedded.clusterapi.references import ReferenceResolver
+from moxwell.embedded.writing import WriteMove, WritingReconciler
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
+from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.runtime.reconciler import Outcome
 from moxwell.runtime.watches import Watch
-
-POLL_SECONDS = 5.0
 
 
 def cluster_key(obj: Any) -> list[Key]:
-    """The cluster an object names in its spec, or is labelled with."""
+    """The key of the Cluster that an object names in its spec or label."""
     if named := getattr(getattr(obj, "spec", None), "cluster_name", ""):
         return [Key(obj.namespace, named)]
     meta = obj.metadata if isinstance(obj, Object) else None
@@ -29,57 +28,45 @@ def cluster_key(obj: Any) -> list[Key]:
     return [Key(namespace, labels[CLUSTER_NAME])] if CLUSTER_NAME in labels else []
 
 
-class Clusters:
-    """Joins a Cluster's parts, and takes them down in order."""
+class ClusterController(WritingReconciler[Cluster, ObservedCluster, ClusterStatus]):
+    """Reconciles Clusters; ``parts`` are the provider kinds whose changes cause a pass."""
 
     kind = Cluster
     finalizer = "cluster.cluster.x-k8s.io"
 
-    def __init__(self, kube: Kube, refs: References, parts: Sequence[Any]) -> None:
-        self._kube, self._refs = kube, refs
+    def __init__(
+        self, kube: Kube, resolver: ReferenceResolver, machines: Cache[Any], parts: Sequence[Any]
+    ) -> None:
+        super().__init__(kube)
+        self._resolver, self._machines = resolver, machines
         self.watches: Sequence[Watch] = (
             Watch(Machine, cluster_key),
             *(Watch(part, cluster_key) for part in parts),
         )
 
-    async def reconcile(self, cluster: Cluster) -> Outcome[ClusterStatus]:
-        seen = await self._see(cluster)
-        if cluster.deleting:
-            return await self._unmake(cluster, seen)
-        given = plan.endpoint(cluster, seen)
-        if given is not None:
-            change = {"spec": {"controlPlaneEndpoint": msgspec.to_builtins(given)}}
-            await self._kube.merge(Cluster, cluster.name, change, cluster.namespace)
-        status = plan.describe(cluster, seen)
-        waiting = status.phase != "Provisioned"
-        return Outcome(status, again=POLL_SECONDS if waiting else None)
+    async def see(self, cluster: Cluster, reader: Reader) -> ObservedCluster:
+        spec, namespace = cluster.spec, cluster.namespace
+        infrastructure = await self._resolver.find(reader, spec.infrastructure_ref, namespace)
+        control_plane = await self._resolver.find(reader, spec.control_plane_ref, namespace)
+        if not cluster.deleting:
+            machines = cached_machines(self._machines, cluster.name, namespace)
+            return ObservedCluster(infrastructure, control_plane, tuple(machines))
+        return ObservedCluster(
+            infrastructure,
+            control_plane,
+            await _live(reader, Machine, cluster),
+            await _live(reader, MachineDeployment, cluster),
+            await _live(reader, MachineSet, cluster),
+        )
 
-    async def _see(self, cluster: Cluster) -> plan.Seen:
-        found = []
-        for ref in (cluster.spec.infrastructure_ref, cluster.spec.control_plane_ref):
-            obj = await self._refs.find(ref, cluster.namespace)
-            if ref is not None and obj is not None and not cluster.deleting:
-                obj = await self._refs.adopt(obj, ref, cluster, cluster.name)
-            found.append(obj)
-        machines = await self._owned(Machine, cluster)
-        return plan.Seen(found[0], found[1], tuple(machines))
+    def plan(self, cluster: Cluster, seen: ObservedCluster) -> WriteMove:
+        return next_move(cluster, seen)
 
-    async def _owned(self, kind: Any, cluster: Cluster) -> Sequence[Any]:
-        """By what they name, not by label: whoever writes a Machine by hand writes no label."""
-        page = await self._kube.list(kind, cluster.namespace)
-        return [obj for obj in page.items if obj.spec.cluster_name == cluster.name]
+    def describe(self, cluster: Cluster, seen: ObservedCluster, move: WriteMove) -> ClusterStatus:
+        return describe(cluster, seen)
 
-    async def _unmake(self, cluster: Cluster, seen: plan.Seen) -> Outcome[ClusterStatus]:
-        """Machines first, then the control plane, then the infrastructure."""
-        status = plan.describe(cluster, seen)
-        for kind in (MachineDeployment, MachineSet, Machine):
-            left = await self._owned(kind, cluster)
-            for obj in left:
-                if not obj.deleting:
-                    await self._kube.delete(kind, obj.name, obj.namespace, uid=obj.uid)
-            if left:
-                return Outcome(status, again=POLL_SECONDS)
-        for ref in (cluster.spec.control_plane_ref, cluster.spec.infrastructure_ref):
-            if not await self._refs.delete(ref, cluster.namespace):
-                return Outcome(status, again=POLL_SECONDS)
-        return Outcome(status, settled=True)
+
+async def _live(reader: Reader, kind: Any, cluster: Cluster) -> tuple[Any, ...]:
+    """The objects of the cluster, read live: a stale list would let one of them outlive it."""
+    found: Iterable[Any] = (await reader.list(kind, cluster.namespace)).items
+    return tuple(obj for obj in found if obj.spec.cluster_name == cluster.name)

@@ -1,56 +1,125 @@
-"""Which address a claim gets, and how a pool stands: pure."""
+"""
+Which address an IPAddressClaim gets, and the status of claims and pools. Pure.
 
-from collections.abc import Iterable
+The choice of the address is :mod:`moxwell.scheduling.ip_pools`.
+"""
 
-from moxwell.api.infra.address_ranges import parse_range, parse_ranges
-from moxwell.api.ipam import IPAddress, IPAddressClaim, IPAddressSpec, NameRef, PoolCount, PoolSpec
-from moxwell.api.kinds import own
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from moxwell.api.conditions import Condition
+from moxwell.api.ipam import (
+    GROUP,
+    GlobalInClusterIPPool,
+    InClusterIPPool,
+    IPAddress,
+    IPAddressClaim,
+    IPAddressClaimStatus,
+    IPAddressSpec,
+    NameRef,
+    PoolSpec,
+)
+from moxwell.api.kinds import owner_reference
 from moxwell.api.meta import ObjectMeta
-from moxwell.scheduling import addresses
+from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.writes import Create, Delete, Merge, Writes
+from moxwell.scheduling import ip_pools
 
-PROTECT = "ipam.cluster.x-k8s.io/ProtectAddress"
-MOST_COUNTED = 1 << 62
-
-
-def excluded(pool: PoolSpec) -> set[str]:
-    """Addresses no claim gets: the gateway, and the ends of a CIDR unless the pool says so."""
-    out = {addresses.normal(pool.gateway)} if pool.gateway else set()
-    if not pool.allocate_reserved_ip_addresses:
-        for text in pool.addresses:
-            if "/" in text:
-                block = parse_range(text)
-                ends = (block.first, block.last) if block.version == 4 else (block.first,)
-                if block.last - block.first > 1:
-                    out |= {str(addresses.as_ip(block.version, n)) for n in ends}
-    return out
+IPPool = InClusterIPPool | GlobalInClusterIPPool
+POOL_KINDS: dict[str, Any] = {
+    "InClusterIPPool": InClusterIPPool,
+    "GlobalInClusterIPPool": GlobalInClusterIPPool,
+}
+PROTECT_ADDRESS = "ipam.cluster.x-k8s.io/ProtectAddress"
+RETRY_SECONDS = 10.0
 
 
-class Without:
-    """Membership in the taken addresses, the reserved ones and the excluded ranges."""
+class IPAddressClaimReason(StrEnum):
+    """Reasons of the Ready condition of an IPAddressClaim."""
 
-    def __init__(self, pool: PoolSpec, taken: Iterable[str]) -> None:
-        self._single = excluded(pool) | {addresses.normal(a) for a in taken}
-        self._ranges = parse_ranges(pool.excluded_addresses)
-
-    def __contains__(self, address: object) -> bool:
-        return address in self._single or any(str(address) in r for r in self._ranges)
+    ALLOCATED = "AddressAllocated"
+    POOL_EXHAUSTED = "PoolExhausted"
+    POOL_NOT_FOUND = "PoolNotFound"
 
 
-def choose(pool: PoolSpec, taken: Iterable[str]) -> str | None:
-    """The first free address of a pool."""
-    ranges = parse_ranges(pool.addresses)
-    return addresses.choose_address(ranges, Without(pool, taken))
+@dataclass(frozen=True, slots=True)
+class ObservedIPAddressClaim:
+    """``unavailable`` are the addresses of the pool that are allocated or in their grace period."""
+
+    pool: IPPool | None = None
+    address: IPAddress | None = None
+    unavailable: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAddress:
+    """Delete the IPAddress and keep its address unused for the grace period of the pool."""
+
+    writes: Writes
+    pool: str
+    address: str
+    grace_seconds: int | None
+    final = True  # the claim may go at once; the IPAddress follows when others release it
+
+
+ClaimMove = Writes | ReleaseAddress | Wait | Done
+
+
+def is_ours(claim: IPAddressClaim) -> bool:
+    """Whether the claim is for a pool of the in-cluster provider."""
+    ref = claim.spec.pool_ref
+    return ref.api_group == GROUP and ref.kind in POOL_KINDS
+
+
+def pool_name(pool: IPPool) -> str:
+    """A name that is unique among the pools of both kinds."""
+    return f"{pool.resource.kind}/{pool.key}"
+
+
+def next_move(claim: IPAddressClaim, seen: ObservedIPAddressClaim) -> ClaimMove:
+    """Allocate the first free address, or release the one that is allocated."""
+    if not is_ours(claim):
+        return Done()
+    if claim.deleting:
+        return Done() if seen.address is None else _release(seen.address, seen.pool)
+    if seen.address is not None:
+        return Done()
+    ref = claim.spec.pool_ref
+    if seen.pool is None:
+        reason = IPAddressClaimReason.POOL_NOT_FOUND
+        return Wait(reason, f"{ref.kind} {ref.name} does not exist")
+    address = ip_pools.choose_address(seen.pool.spec, seen.unavailable)
+    if address is None:
+        message = f"{ref.kind} {ref.name} has no free address: add addresses to it"
+        return Wait(IPAddressClaimReason.POOL_EXHAUSTED, message, RETRY_SECONDS)
+    return Writes((Create(new_address(claim, seen.pool.spec, address)),))
+
+
+def _release(address: IPAddress, pool: IPPool | None) -> ReleaseAddress:
+    name, namespace = address.name, address.namespace
+    kept = [f for f in address.metadata.finalizers if f != PROTECT_ADDRESS]
+    unprotect = Merge(
+        IPAddress, name, {"metadata": {"finalizers": kept}}, namespace, missing_ok=True
+    )
+    return ReleaseAddress(
+        Writes((unprotect, Delete(IPAddress, name, namespace, uid=address.uid))),
+        pool_name(pool) if pool else "",
+        address.spec.address,
+        pool.spec.address_reuse_grace_period_seconds if pool else None,
+    )
 
 
 def new_address(claim: IPAddressClaim, pool: PoolSpec, address: str) -> IPAddress:
-    """The answer to a claim."""
+    """The IPAddress that answers a claim."""
     return IPAddress(
         metadata=ObjectMeta(
             name=claim.name,
             namespace=claim.namespace,
             labels=claim.metadata.labels,
-            owner_references=(own(claim),),
-            finalizers=(PROTECT,),
+            owner_references=(owner_reference(claim),),
+            finalizers=(PROTECT_ADDRESS,),
         ),
         spec=IPAddressSpec(
             claim_ref=NameRef(name=claim.name),
@@ -62,14 +131,12 @@ def new_address(claim: IPAddressClaim, pool: PoolSpec, address: str) -> IPAddres
     )
 
 
-def count(pool: PoolSpec, taken: Iterable[str]) -> PoolCount:
-    """How a pool stands."""
-    ranges = parse_ranges(pool.addresses)
-    size = sum(r.last - r.first + 1 for r in ranges)
-    reserved = sum(any(a in r for r in ranges) for a in excluded(pool))
-    used = {addresses.normal(a) for a in taken}
-    inside = sum(any(a in r for r in ranges) for a in used)
-    total = min(MOST_COUNTED, size - reserved)
-    return PoolCount(
-        total=total, used=len(used), free=max(0, total - inside), out_of_range=len(used) - inside
-    )
+def describe(claim: IPAddressClaim, move: ClaimMove) -> IPAddressClaimStatus | None:
+    """The status of a claim; the IPAddress has the name of the claim."""
+    if not is_ours(claim) or claim.deleting:
+        return None
+    if isinstance(move, Wait):
+        failed = Condition(type="Ready", status="False", reason=move.reason, message=move.message)
+        return IPAddressClaimStatus(conditions=(failed,))
+    ready = Condition(type="Ready", status="True", reason=IPAddressClaimReason.ALLOCATED)
+    return IPAddressClaimStatus(address_ref=NameRef(name=claim.name), conditions=(ready,))

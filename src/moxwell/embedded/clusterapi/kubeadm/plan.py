@@ -1,153 +1,122 @@
 """
-The cloud-config of a joining worker, and its bootstrap token: pure but for the dice.
+The next move and the status of a KubeadmConfig of a worker. Pure.
 
-The files and commands are those of Cluster API's kubeadm provider, in its order, so that an image
-made for it finds what it expects.
+The data Secret is created once; until the machine has joined, its bootstrap token is kept valid.
 """
 
-import base64
-import hashlib
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
-import msgspec
-import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-
-from moxwell.api.capi.bootstrap import File, KubeadmConfig, KubeadmConfigSpec, User
-from moxwell.api.capi.shared import Endpoint
-from moxwell.api.meta import parse_time
+from moxwell.api.capi.bootstrap import (
+    BootstrapInitialization,
+    KubeadmConfig,
+    KubeadmConfigStatus,
+)
+from moxwell.api.capi.core import Cluster, Machine
+from moxwell.api.conditions import Condition
+from moxwell.embedded.clusterapi.kubeadm.cloud_config import needs_renewal
+from moxwell.runtime.key import Key
+from moxwell.runtime.move import Done, Wait
 
 Json = dict[str, Any]
-JOIN_PATH = "/run/kubeadm/kubeadm-join-config.yaml"
-SENTINEL = "/run/cluster-api/bootstrap-success.complete"
-LIFE = timedelta(minutes=15)
-GROUPS = "system:bootstrappers:kubeadm:default-node-token"
+POLL_SECONDS = 5.0
+RENEW_SECONDS = 300.0
 
 
-def ca_hash(pem: bytes) -> str:
-    """kubeadm's pin of an authority."""
-    certificate = x509.load_pem_x509_certificate(pem)
-    key = certificate.public_key().public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+class KubeadmConfigReason(StrEnum):
+    """Reasons of the Ready condition of a KubeadmConfig."""
+
+    READY = "Ready"
+    WAITING_FOR_MACHINE = "WaitingForMachine"
+    WAITING_FOR_INFRASTRUCTURE = "WaitingForInfrastructure"
+    WAITING_FOR_CONTROL_PLANE = "WaitingForControlPlane"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedKubeadmConfig:
+    """What is known of the machine, its cluster and its data Secret."""
+
+    now: datetime
+    machine: Machine | None = None
+    cluster: Cluster | None = None
+    has_data_secret: bool = False
+    token_secret: Json | None = field(default=None, repr=False)
+    ca_secret: Json | None = field(default=None, repr=False)
+    has_kubeconfig: bool = False
+    contents: Mapping[str, str] = field(default_factory=dict, repr=False)  # of files, by path
+
+
+@dataclass(frozen=True, slots=True)
+class CreateBootstrapData:
+    """Create a bootstrap token in the tenant cluster and the data Secret that contains it."""
+
+    tenant: Key
+    config: KubeadmConfig = field(repr=False)
+    cluster: Cluster = field(repr=False)
+    ca_secret: Json = field(repr=False)
+    contents: Mapping[str, str] = field(repr=False)
+    now: datetime
+    requeue_after: float = RENEW_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class RenewToken:
+    """Extend the life of a bootstrap token in the tenant cluster."""
+
+    tenant: Key
+    name: str
+    now: datetime
+    requeue_after: float = RENEW_SECONDS
+
+
+KubeadmConfigMove = CreateBootstrapData | RenewToken | Wait | Done
+
+
+def next_move(config: KubeadmConfig, seen: ObservedKubeadmConfig) -> KubeadmConfigMove:
+    """Create the bootstrap data when the cluster can be joined; then renew the token."""
+    machine = seen.machine
+    if machine is None:
+        return _wait(KubeadmConfigReason.WAITING_FOR_MACHINE, "no Machine owns this object yet")
+    tenant = Key(machine.namespace, machine.spec.cluster_name)
+    if not seen.has_data_secret:
+        return _create(config, seen, tenant)
+    if machine.status.node_ref is not None:
+        return Done()
+    token = seen.token_secret
+    if token is not None and needs_renewal(token, seen.now):
+        return RenewToken(tenant, token["metadata"]["name"], seen.now)
+    return Done(RENEW_SECONDS)
+
+
+def _create(config: KubeadmConfig, seen: ObservedKubeadmConfig, tenant: Key) -> KubeadmConfigMove:
+    cluster, name = seen.cluster, tenant.name
+    if cluster is None or not cluster.status.initialization.infrastructure_provisioned:
+        reason = KubeadmConfigReason.WAITING_FOR_INFRASTRUCTURE
+        return _wait(reason, f"the infrastructure of cluster {name} is not provisioned yet")
+    reason = KubeadmConfigReason.WAITING_FOR_CONTROL_PLANE
+    if not cluster.status.initialization.control_plane_initialized:
+        return _wait(reason, f"the control plane of cluster {name} is not initialized yet")
+    if seen.ca_secret is None or not seen.has_kubeconfig:
+        return _wait(reason, f"cluster {name} has no kubeconfig or CA Secret yet")
+    return CreateBootstrapData(tenant, config, cluster, seen.ca_secret, seen.contents, seen.now)
+
+
+def _wait(reason: KubeadmConfigReason, message: str) -> Wait:
+    return Wait(reason, message, POLL_SECONDS)
+
+
+def describe(config: KubeadmConfig, move: KubeadmConfigMove) -> KubeadmConfigStatus:
+    """Ready as soon as the data Secret, which has the name of the config, exists."""
+    if isinstance(move, Wait):
+        waiting = Condition(type="Ready", status="False", reason=move.reason, message=move.message)
+        return KubeadmConfigStatus(conditions=(waiting,))
+    ready = Condition(type="Ready", status="True", reason=KubeadmConfigReason.READY)
+    return KubeadmConfigStatus(
+        conditions=(ready,),
+        initialization=BootstrapInitialization(data_secret_created=True),
+        data_secret_name=config.name,
+        observed_generation=config.metadata.generation,
     )
-    return "sha256:" + hashlib.sha256(key).hexdigest()
-
-
-def token_secret(token: str, now: datetime) -> Json:
-    """The Secret in ``kube-system`` that makes a token valid for a while."""
-    short, _, rest = token.partition(".")
-    fields = {
-        "token-id": short,
-        "token-secret": rest,
-        "expiration": expiry(now),
-        "usage-bootstrap-authentication": "true",
-        "usage-bootstrap-signing": "true",
-        "auth-extra-groups": GROUPS,
-        "description": "for a machine that is about to join",
-    }
-    data = {name: base64.b64encode(text.encode()).decode() for name, text in fields.items()}
-    meta = {"name": f"bootstrap-token-{short}", "namespace": "kube-system"}
-    kind = "bootstrap.kubernetes.io/token"
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": kind, "data": data}
-
-
-def expiry(now: datetime) -> str:
-    """When a token made or renewed now runs out."""
-    return (now + LIFE).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def is_running_out(token: Json, now: datetime) -> bool:
-    """Has a token less than half of its life left?"""
-    until = base64.b64decode((token.get("data") or {}).get("expiration", "")).decode()
-    return not until or parse_time(until) - now < LIFE / 2
-
-
-def join_configuration(
-    config: KubeadmConfig, endpoint: Endpoint, token: str, hashes: list[str]
-) -> Json:
-    """The kubeadm configuration, completed with what only the cluster knows."""
-    join = config.spec.join_configuration
-    body: Json = msgspec.to_builtins(join) if join else {}
-    given = (body.get("discovery") or {}).get("bootstrapToken") or {}
-    body["discovery"] = {
-        "bootstrapToken": {
-            "apiServerEndpoint": f"{endpoint.host}:{endpoint.port}",
-            "token": token,
-            **({} if given.get("unsafeSkipCAVerification") else {"caCertHashes": hashes}),
-            **given,
-        }
-    }
-    registration = dict(body.get("nodeRegistration") or {})
-    taints = registration.get("taints")
-    if taints is None or taints:
-        registration["taints"] = [*(taints or ()), UNINITIALIZED]
-    body["nodeRegistration"] = registration
-    return {"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration"} | body
-
-
-UNINITIALIZED: Mapping[str, str] = {
-    "key": "node.cluster.x-k8s.io/uninitialized",
-    "effect": "NoSchedule",
-}
-
-
-def cloud_config(
-    spec: KubeadmConfigSpec, join: Json, contents: Mapping[str, str] | None = None
-) -> str:
-    """The user data; ``contents`` are those of files that come from Secrets, by path."""
-    files = [_file(f, contents or {}) for f in spec.files]
-    text = yaml.safe_dump(join, sort_keys=False, width=4096)
-    files.append({"path": JOIN_PATH, "owner": "root:root", "permissions": "0640", "content": text})
-    placeholder = "This placeholder file is used to create the /run/cluster-api sub directory\n"
-    marker = {"path": "/run/cluster-api/placeholder", "owner": "root:root", "permissions": "0640"}
-    files.append(marker | {"content": placeholder})
-    config: Json = {"write_files": files, "runcmd": _commands(spec)}
-    if spec.boot_commands:
-        config["bootcmd"] = list(spec.boot_commands)
-    if spec.users:
-        config["users"] = [_user(u) for u in spec.users]
-    if spec.ntp is not None:
-        config["ntp"] = {
-            "enabled": spec.ntp.enabled is not False,
-            "servers": list(spec.ntp.servers),
-        }
-    if spec.mounts:
-        config["mounts"] = [list(m) for m in spec.mounts]
-    if spec.disk_setup:
-        config |= dict(spec.disk_setup)
-    body = yaml.safe_dump(config, sort_keys=False, width=4096)
-    return f"## template: jinja\n#cloud-config\n\n{body}"
-
-
-def _commands(spec: KubeadmConfigSpec) -> list[str]:
-    verbose = f" --v {spec.verbosity}" if spec.verbosity else ""
-    join = f"kubeadm join --config {JOIN_PATH}{verbose} && echo success > {SENTINEL}"
-    return [*spec.pre_kubeadm_commands, join, *spec.post_kubeadm_commands]
-
-
-def _file(file: File, contents: Mapping[str, str]) -> Json:
-    row: Json = {"path": file.path, "content": contents.get(file.path, file.content)}
-    row |= {"owner": file.owner} if file.owner else {}
-    row |= {"permissions": file.permissions} if file.permissions else {}
-    row |= {"encoding": file.encoding} if file.encoding else {}
-    return row | ({"append": True} if file.append else {})
-
-
-def _user(user: User) -> Json:
-    names = {
-        "gecos": user.gecos,
-        "groups": user.groups,
-        "homedir": user.home_dir,
-        "shell": user.shell,
-        "passwd": user.passwd,
-        "primary_group": user.primary_group,
-        "sudo": user.sudo,
-        "ssh_authorized_keys": list(user.ssh_authorized_keys),
-    }
-    row: Json = {"name": user.name} | {key: value for key, value in names.items() if value}
-    if user.lock_password is not None:
-        row["lock_passwd"] = user.lock_password
-    return row

@@ -1,6 +1,1 @@
-"""
-The Machine loop of Cluster API, in small: joins bootstrap data, guest and node; drains before the
-end.
-
-Left out on purpose: drain rules, hooks other than pre-terminate waits, in-place updates.
-"""
+"""The Machine controller of Cluster API; drain rules and in-place updates are not implemented."""

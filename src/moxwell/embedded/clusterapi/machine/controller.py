@@ -1,97 +1,80 @@
-"""The loop over Machines."""
+"""The Machine controller of Cluster API: connects bootstrap data, infrastructure and node."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from moxwell.api.capi.core import Cluster, Machine, MachineStatus
+from moxwell.api.capi.core import Machine, MachineStatus
 from moxwell.clock import Clock
-from moxwell.embedded.clusterapi.machine import plan
-from moxwell.embedded.clusterapi.machine.see import see
-from moxwell.embedded.clusterapi.references import References
-from moxwell.embedded.clusterapi.tenant_clients import Tenants
+from moxwell.embedded.clusterapi.machine.describe import describe
+from moxwell.embedded.clusterapi.machine.plan import (
+    DeleteNode,
+    Drain,
+    InitializeNode,
+    MachineMove,
+    ObservedMachine,
+    next_move,
+)
+from moxwell.embedded.clusterapi.machine.see import see_machine
+from moxwell.embedded.clusterapi.machines import owner_machine
+from moxwell.embedded.clusterapi.references import ReferenceResolver
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.errors import Busy, Missing
 from moxwell.kube.client import Kube
-from moxwell.runtime.key import Key
-from moxwell.runtime.move import Done
-from moxwell.runtime.reconciler import Outcome
+from moxwell.kube.reader import Reader
+from moxwell.runtime.reconciler import Reconciler
+from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.runtime.watches import Watch
-
-WAIT_SECONDS = 5.0
-LOOK_SECONDS = 20.0  # a settled machine's node is looked at this often
+from moxwell.runtime.writes import Delete, Writes
 
 
-def owner_machine(obj: Any) -> list[Key]:
-    """The Machine that owns a provider's object."""
-    meta = obj["metadata"] if isinstance(obj, dict) else None
-    if meta is None:
-        owner = obj.metadata.controller
-        named = owner is not None and owner.kind == "Machine"
-        return [Key(obj.namespace, owner.name)] if named else []
-    owners = meta.get("ownerReferences") or ()
-    return [Key(meta["namespace"], o["name"]) for o in owners if o["kind"] == "Machine"]
-
-
-class Machines:
-    """Joins a Machine's parts."""
+class MachineController(Reconciler[Machine, ObservedMachine, MachineMove, MachineStatus]):
+    """Reconciles Machines; ``parts`` are the provider kinds whose changes cause a pass."""
 
     kind = Machine
     finalizer = "machine.cluster.x-k8s.io"
 
     def __init__(
-        self, kube: Kube, refs: References, tenants: Tenants, clock: Clock, parts: Sequence[Any]
+        self,
+        kube: Kube,
+        resolver: ReferenceResolver,
+        tenants: TenantClients,
+        clock: Clock,
+        parts: Sequence[Any],
     ) -> None:
-        self._kube, self._refs, self._tenants, self._clock = kube, refs, tenants, clock
+        self._kube, self._resolver, self._tenants, self._clock = kube, resolver, tenants, clock
         self.watches: Sequence[Watch] = tuple(Watch(part, owner_machine) for part in parts)
 
-    async def reconcile(self, machine: Machine) -> Outcome[MachineStatus]:
-        seen = await see(self._kube, self._refs, self._tenants, machine)
+    async def see(self, machine: Machine, reader: Reader) -> ObservedMachine:
         now = self._clock.now()
-        move = plan.next_move(machine, seen, now)
-        await self._take(machine, move)
-        status = plan.describe(machine, seen, move, now)
-        settled = isinstance(move, Done)
-        return Outcome(status, again=LOOK_SECONDS if settled else WAIT_SECONDS, settled=settled)
+        return await see_machine(machine, reader, self._resolver, self._tenants.find, now)
 
-    async def _take(self, machine: Machine, move: plan.Move) -> None:
-        space = machine.namespace
+    def plan(self, machine: Machine, seen: ObservedMachine) -> MachineMove:
+        return next_move(machine, seen)
+
+    async def act(self, move: MachineMove) -> Any:
         match move:
-            case plan.Link(changes):
-                await self._kube.merge(Machine, machine.name, {"spec": changes}, space)
-            case plan.DeleteInfrastructure():
-                await self._refs.delete(machine.spec.infrastructure_ref, space)
-            case plan.DeleteBootstrap():
-                await self._refs.delete(machine.spec.bootstrap.config_ref, space)
-            case plan.Greet(node, change):
-                await (await self._tenant(machine)).merge(NODES, node, change)
-            case plan.DeleteNode(node):
-                await (await self._tenant(machine)).delete(NODES, node)
-            case plan.Drain(node, pods):
-                await self._drain(await self._tenant(machine), node, pods)
+            case Writes():
+                return await move.perform(self._kube, Machine)
+            case InitializeNode(tenant, node, change, record):
+                if change:
+                    await (await self._tenants.get(tenant)).merge(NODES, node, change)
+                return await record.perform(self._kube) if record else None
+            case Drain():
+                return await self._drain(move)
+            case DeleteNode(tenant, node):
+                await Delete(NODES, node).perform(await self._tenants.get(tenant))
+        return None
 
-    async def _tenant(self, machine: Machine) -> Kube:
-        found = await self._tenants.find(Key(machine.namespace, machine.spec.cluster_name))
-        if found is None:
-            raise Missing(f"there is no kubeconfig of cluster {machine.spec.cluster_name}")
-        return found
-
-    async def _drain(self, tenant: Kube, node: str, pods: Sequence[tuple[str, str]]) -> None:
-        await tenant.merge(NODES, node, {"spec": {"unschedulable": True}})
-        for space, name in pods:
+    async def _drain(self, move: Drain) -> Any:
+        recorded = await move.record.perform(self._kube) if move.record else None
+        tenant = await self._tenants.get(move.tenant)
+        await tenant.merge(NODES, move.node, {"spec": {"unschedulable": True}})
+        for namespace, name in move.pods:
             try:
-                await tenant.evict(name, space)
+                await tenant.evict(name, namespace)
             except (Busy, Missing):
-                continue  # a disruption budget holds it, or it has gone
+                continue  # a PodDisruptionBudget blocks it, or the pod is gone
+        return recorded
 
-
-def of_cluster(machines: Any) -> Watch:
-    """Wake every Machine of a Cluster that changes; ``machines`` is their cache."""
-
-    def keys(cluster: Cluster) -> list[Key]:
-        return [
-            Key(m.namespace, m.name)
-            for m in machines.list(cluster.namespace)
-            if m.spec.cluster_name == cluster.name
-        ]
-
-    return Watch(Cluster, keys)
+    def describe(self, machine: Machine, seen: ObservedMachine, move: MachineMove) -> MachineStatus:
+        return describe(machine, seen, move)

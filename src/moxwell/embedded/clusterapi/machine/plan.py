@@ -1,272 +1,255 @@
 """
-What a Machine needs next and says of itself: pure.
+The next move of a Machine. Pure.
 
-``Seen`` holds what the providers and the tenant say. A tenant that cannot be asked leaves the node
-unknown, which is neither there nor gone.
+A tenant API that does not answer leaves the node unknown, which is neither present nor gone.
+Two facts must outlive a pass and the status: the name of the node and the start of the drain and
+of the wait for volumes. They are annotations of the Machine (``NODE_NAME``, ``DRAIN_STARTED``,
+``DETACH_STARTED``), so that ``clusterctl move`` keeps them; the status is derived from them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
-from moxwell.api.capi.core import (
-    Machine,
-    MachineDeletionStatus,
-    MachineInitialization,
-    MachineStatus,
-    NodeRef,
+from moxwell.api.capi.core import Machine
+from moxwell.api.capi.shared import UNINITIALIZED_TAINT
+from moxwell.api.meta import parse_time
+from moxwell.embedded.clusterapi.references import (
+    ReferencedObject,
+    adoption,
+    condition,
+    is_provisioned,
 )
-from moxwell.api.capi.shared import UNINITIALIZED_TAINT, MachineAddress
-from moxwell.api.conditions import Condition, Truth
-from moxwell.embedded.clusterapi.references import condition, is_provisioned
+from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
+from moxwell.runtime.writes import Merge, Write, Writes
 
 Json = dict[str, Any]
-_TRUTHS: Mapping[str, Truth] = {"True": "True", "False": "False"}
+WAIT_SECONDS = 5.0
+NODE_CHECK_SECONDS = 20.0  # between two reads of the node of a running machine
+NODE_NAME = "moxwell.dev/node-name"
+DRAIN_STARTED = "moxwell.dev/node-drain-start-time"
+DETACH_STARTED = "moxwell.dev/volume-detach-start-time"
+
+
+class MachineReason(StrEnum):
+    """Reasons of the conditions and moves of a Machine; Cluster API's words where it has them."""
+
+    READY = "Ready"
+    NOT_READY = "NotReady"
+    AVAILABLE = "Available"
+    NODE_HEALTHY = "NodeHealthy"
+    NODE_NOT_HEALTHY = "NodeNotHealthy"
+    NODE_READY = "NodeReady"
+    NODE_NOT_READY = "NodeNotReady"
+    DELETING = "Deleting"
+    WAITING_FOR_INFRASTRUCTURE = "WaitingForInfrastructure"
+    WAITING_FOR_NODE = "WaitingForNode"
+    WAITING_FOR_CLUSTER = "WaitingForCluster"
+    DRAINING_NODE = "DrainingNode"
+    WAITING_FOR_VOLUME_DETACH = "WaitingForVolumeDetach"
+    DELETING_INFRASTRUCTURE = "WaitingForInfrastructureDeletion"
+    DELETING_BOOTSTRAP = "WaitingForBootstrapDeletion"
+    DELETING_NODE = "DeletingNode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What there is of a machine."""
+class ObservedMachine:
+    """The parts of a Machine."""
 
+    now: datetime
     cluster_deleting: bool = False
-    bootstrap: Json | None = None
-    infrastructure: Json | None = None
+    bootstrap: ReferencedObject | None = None
+    infrastructure: ReferencedObject | None = None
     node: Json | None = None
-    tenant: bool = True  # the tenant's API answers
-    pods: tuple[Json, ...] = ()  # that must leave the node before its end
+    tenant_answers: bool = True
+    pods: tuple[tuple[str, str], ...] = ()  # namespace and name; to be evicted before deletion
     attachments: int = 0
 
+    @property
+    def infrastructure_body(self) -> Json | None:
+        return self.infrastructure.obj if self.infrastructure else None
+
+    @property
+    def node_name(self) -> str:
+        return str(self.node["metadata"]["name"]) if self.node else ""
+
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """Write into the Machine what its providers have found out."""
+class InitializeNode:
+    """Remove the uninitialized taint, set labels, and record the node's name on the Machine."""
 
-    changes: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Greet:
-    """The node has come: take the taint off, put the labels on."""
-
+    tenant: Key
     node: str
     change: Mapping[str, Any]
+    record: Merge | None
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Cordon the node and ask pods to leave."""
+    """Cordon the node and evict its pods; ``record`` stores the start time on the Machine."""
 
+    tenant: Key
     node: str
-    pods: tuple[tuple[str, str], ...]  # namespace, name
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteInfrastructure:
-    """The guest goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteBootstrap:
-    """Its data goes."""
+    pods: tuple[tuple[str, str], ...] = field(repr=False)
+    record: Merge | None = None
+    reason: str = MachineReason.DRAINING_NODE
+    requeue_after: float = WAIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteNode:
-    """The Node object goes."""
+    """Delete the Node object in the tenant cluster."""
 
+    tenant: Key
     node: str
+    reason: str = MachineReason.DELETING_NODE
 
 
-Move = Link | Greet | Drain | DeleteInfrastructure | DeleteBootstrap | DeleteNode | Wait | Done
+MachineMove = Writes | InitializeNode | Drain | DeleteNode | Wait | Done
 
 
-def next_move(machine: Machine, seen: Seen, now: datetime) -> Move:
-    """The one thing to do next."""
+def next_move(machine: Machine, seen: ObservedMachine) -> MachineMove:
+    """Connect the providers' objects and the node, or delete them in order."""
     if machine.deleting:
-        return _unmake(machine, seen, now)
-    if changes := _links(machine, seen):
-        return Link(changes)
-    if not is_provisioned(seen.infrastructure):
-        return Wait("WaitingForInfrastructure", _said(seen.infrastructure))
+        return _deletion(machine, seen)
+    if writes := _links(machine, seen):
+        return Writes(writes)
+    if not is_provisioned(seen.infrastructure_body):
+        reason = MachineReason.WAITING_FOR_INFRASTRUCTURE
+        return Wait(reason, infrastructure_message(seen), WAIT_SECONDS)
     if seen.node is None:
-        return Wait("WaitingForNode", f"no node with provider ID {machine.spec.provider_id} yet")
-    change = _greeting(machine, seen.node)
-    return Greet(seen.node["metadata"]["name"], change) if change else Done()
+        message = f"no node with provider ID {machine.spec.provider_id} yet"
+        return Wait(MachineReason.WAITING_FOR_NODE, message, WAIT_SECONDS)
+    change, record = _node_change(machine, seen.node), _record(machine, NODE_NAME, seen.node_name)
+    if change or record:
+        return InitializeNode(tenant_key(machine), seen.node_name, change, record)
+    return Done(NODE_CHECK_SECONDS)
 
 
-def _links(machine: Machine, seen: Seen) -> Json:
+def tenant_key(machine: Machine) -> Key:
+    return Key(machine.namespace, machine.spec.cluster_name)
+
+
+def infrastructure_message(seen: ObservedMachine) -> str:
+    """The message of the provider's Ready condition."""
+    if seen.infrastructure is None:
+        return "the infrastructure object does not exist yet"
+    return str((condition(seen.infrastructure.obj, "Ready") or {}).get("message") or "")
+
+
+def _links(machine: Machine, seen: ObservedMachine) -> tuple[Write, ...]:
+    """Adoption of the providers' objects, and what they have found out, copied to the Machine."""
     changes: Json = {}
-    secret = ((seen.bootstrap or {}).get("status") or {}).get("dataSecretName")
+    bootstrap = seen.bootstrap.obj if seen.bootstrap else {}
+    secret = (bootstrap.get("status") or {}).get("dataSecretName")
     if secret and machine.spec.bootstrap.data_secret_name is None:
         changes["bootstrap"] = {"dataSecretName": secret}
-    infra = seen.infrastructure or {}
-    provider = (infra.get("spec") or {}).get("providerID")
-    if provider and provider != machine.spec.provider_id and is_provisioned(infra):
+    infrastructure = seen.infrastructure_body or {}
+    provider = (infrastructure.get("spec") or {}).get("providerID")
+    if provider and provider != machine.spec.provider_id and is_provisioned(infrastructure):
         changes["providerID"] = provider
-    return changes
+    parts = (seen.bootstrap, seen.infrastructure)
+    writes: list[Write | None] = [adoption(p, machine, machine.spec.cluster_name) for p in parts]
+    if changes:
+        writes.append(Merge(Machine, machine.name, {"spec": changes}, machine.namespace))
+    return tuple(w for w in writes if w is not None)
 
 
-def _greeting(machine: Machine, node: Json) -> Json:
+def _node_change(machine: Machine, node: Json) -> Json:
     taints = node["spec"].get("taints") or []
     kept = [t for t in taints if t["key"] != UNINITIALIZED_TAINT]
-    wanted = {k: v for k, v in machine.metadata.labels.items() if is_synced(k)}
+    desired = {k: v for k, v in machine.metadata.labels.items() if is_synced(k)}
     labels = node["metadata"].get("labels") or {}
     change: Json = {}
     if len(kept) != len(taints):
         change["spec"] = {"taints": kept or None}
-    if any(labels.get(k) != v for k, v in wanted.items()):
-        change["metadata"] = {"labels": wanted}
+    if any(labels.get(k) != v for k, v in desired.items()):
+        change["metadata"] = {"labels": desired}
     return change
 
 
 def is_synced(label: str) -> bool:
-    """Labels of a Machine that its Node gets: roles, and those of the node domains."""
+    """Labels that Cluster API copies from the Machine to the Node: roles and node domains."""
     domain = label.partition("/")[0]
     return domain in {"node-role.kubernetes.io", "node.cluster.x-k8s.io"} or domain.endswith(
         ("node-restriction.kubernetes.io", ".node.cluster.x-k8s.io")
     )
 
 
-def _unmake(machine: Machine, seen: Seen, now: datetime) -> Move:
-    node = seen.node["metadata"]["name"] if seen.node else ""
-    move = _drain(machine, seen, node, now)
-    if move is not None:
+def _record(machine: Machine, annotation: str, value: str) -> Merge | None:
+    if machine.metadata.annotations.get(annotation) == value:
+        return None
+    change = {"metadata": {"annotations": {annotation: value}}}
+    return Merge(Machine, machine.name, change, machine.namespace)
+
+
+def _deletion(machine: Machine, seen: ObservedMachine) -> MachineMove:
+    """Drain, then the infrastructure, the bootstrap configuration and the Node."""
+    if (move := _drain(machine, seen)) is not None:
         return move
     if seen.infrastructure is not None:
-        return DeleteInfrastructure()
+        return _delete(seen.infrastructure, MachineReason.DELETING_INFRASTRUCTURE)
     if seen.bootstrap is not None:
-        return DeleteBootstrap()
-    if node and not seen.cluster_deleting:
-        return DeleteNode(node)
+        return _delete(seen.bootstrap, MachineReason.DELETING_BOOTSTRAP)
+    if seen.node_name and not seen.cluster_deleting:
+        return DeleteNode(tenant_key(machine), seen.node_name)
     return Done()
 
 
-def _drain(machine: Machine, seen: Seen, node: str, now: datetime) -> Move | None:
-    """Pods first, then volumes; each no longer than the Machine says."""
+def _delete(part: ReferencedObject, reason: MachineReason) -> MachineMove:
+    if part.deleting:
+        return Wait(reason, f"{part.resource.kind} {part.name} is being deleted", WAIT_SECONDS)
+    return Writes((part.delete(),), reason, WAIT_SECONDS)
+
+
+def _drain(machine: Machine, seen: ObservedMachine) -> MachineMove | None:
+    """Evict pods, then wait for volumes; each no longer than the Machine's timeouts."""
     if seen.infrastructure is None or seen.cluster_deleting:
         return None
-    limits, since = machine.spec.deletion, machine.status.deletion or MachineDeletionStatus()
-    if not seen.tenant and machine.status.node_ref is not None:
-        if _over(machine.metadata.deletion_timestamp, limits.node_drain_timeout_seconds, now):
+    limits = machine.spec.deletion
+    if not seen.tenant_answers and NODE_NAME in machine.metadata.annotations:
+        since = machine.metadata.deletion_timestamp
+        if _is_over(since, limits.node_drain_timeout_seconds, seen.now):
             return None
-        return Wait(
-            "WaitingForCluster", "the cluster's API does not answer; its node is not drained"
-        )
-    if seen.pods and not _over(since.node_drain_start_time, limits.node_drain_timeout_seconds, now):
-        names = tuple((p["metadata"]["namespace"], p["metadata"]["name"]) for p in seen.pods)
-        return Drain(node, names)
-    begun = since.wait_for_node_volume_detach_start_time
-    if seen.attachments and not _over(begun, limits.node_volume_detach_timeout_seconds, now):
-        return Wait("WaitingForVolumeDetach", f"{seen.attachments} volumes are still attached")
+        message = "the API of the cluster does not answer; the node is not drained"
+        return Wait(MachineReason.WAITING_FOR_CLUSTER, message, WAIT_SECONDS)
+    begun = started(machine, DRAIN_STARTED)
+    if seen.pods and not _is_over(begun, limits.node_drain_timeout_seconds, seen.now):
+        record = None if begun else _record(machine, DRAIN_STARTED, stamp(seen.now))
+        return Drain(tenant_key(machine), seen.node_name, seen.pods, record)
+    begun = started(machine, DETACH_STARTED)
+    if seen.attachments and not _is_over(
+        begun, limits.node_volume_detach_timeout_seconds, seen.now
+    ):
+        return _wait_for_detach(machine, seen, begun)
     return None
 
 
-def _over(since: datetime | None, seconds: int | None, now: datetime) -> bool:
+def _wait_for_detach(
+    machine: Machine, seen: ObservedMachine, begun: datetime | None
+) -> MachineMove:
+    reason = MachineReason.WAITING_FOR_VOLUME_DETACH
+    record = None if begun else _record(machine, DETACH_STARTED, stamp(seen.now))
+    if record is not None:
+        return Writes((record,), reason, WAIT_SECONDS)
+    return Wait(reason, f"{seen.attachments} volumes are still attached", WAIT_SECONDS)
+
+
+def stamp(at: datetime) -> str:
+    """A time as the annotations store it."""
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def started(machine: Machine, annotation: str) -> datetime | None:
+    """The time that an annotation of the Machine records."""
+    text = machine.metadata.annotations.get(annotation, "")
+    return parse_time(text) if text else None
+
+
+def _is_over(since: datetime | None, seconds: int | None, now: datetime) -> bool:
     if not seconds or since is None:
         return False
     return now - since > timedelta(seconds=seconds)
-
-
-def describe(machine: Machine, seen: Seen, move: Move, now: datetime) -> MachineStatus:
-    """The status, from scratch."""
-    infra, known = seen.infrastructure or {}, machine.status
-    status = infra.get("status") or {}
-    node = seen.node
-    return MachineStatus(
-        conditions=_conditions(machine, seen, move),
-        initialization=MachineInitialization(
-            infrastructure_provisioned=is_provisioned(infra)
-            or known.initialization.infrastructure_provisioned,
-            bootstrap_data_secret_created=machine.spec.bootstrap.data_secret_name is not None
-            or None,
-        ),
-        node_ref=NodeRef(name=node["metadata"]["name"]) if node else known.node_ref,
-        node_info=(node.get("status") or {}).get("nodeInfo") if node else known.node_info,
-        addresses=_addresses(status) or known.addresses,
-        failure_domain=str(status.get("failureDomain") or machine.spec.failure_domain),
-        phase=_phase(machine, seen),
-        observed_generation=machine.metadata.generation,
-        deletion=_deletion(machine, move, now),
-    )
-
-
-def _addresses(status: Json) -> tuple[MachineAddress, ...]:
-    rows = status.get("addresses") or ()
-    return tuple(MachineAddress(type=a["type"], address=a["address"]) for a in rows)
-
-
-def _deletion(machine: Machine, move: Move, now: datetime) -> MachineDeletionStatus | None:
-    if not machine.deleting:
-        return None
-    known, at = machine.status.deletion or MachineDeletionStatus(), now.replace(microsecond=0)
-    drained = known.node_drain_start_time or (at if isinstance(move, Drain) else None)
-    waits = isinstance(move, Wait) and move.reason == "WaitingForVolumeDetach"
-    detached = known.wait_for_node_volume_detach_start_time or (at if waits else None)
-    return MachineDeletionStatus(
-        node_drain_start_time=drained, wait_for_node_volume_detach_start_time=detached
-    )
-
-
-def _phase(machine: Machine, seen: Seen) -> str:
-    if machine.deleting:
-        return "Deleting"
-    if seen.node is not None:
-        return "Running"
-    if is_provisioned(seen.infrastructure):
-        return "Provisioned"
-    ready = machine.spec.bootstrap.data_secret_name is not None
-    return "Provisioning" if ready else "Pending"
-
-
-def _conditions(machine: Machine, seen: Seen, move: Move) -> tuple[Condition, ...]:
-    infra, boot = is_provisioned(seen.infrastructure), machine.spec.bootstrap.data_secret_name
-    node, node_says = _node_truth(seen)
-    parts = (
-        _say("BootstrapConfigReady", "True" if boot else "False", "Ready" if boot else "NotReady"),
-        _say(
-            "InfrastructureReady",
-            "True" if infra else "False",
-            "Ready" if infra else _reason(seen.infrastructure),
-            "" if infra else _said(seen.infrastructure),
-        ),
-        _say("NodeHealthy", node, "NodeHealthy" if node == "True" else "NodeNotHealthy", node_says),
-        _say("NodeReady", node, "NodeReady" if node == "True" else "NodeNotReady", node_says),
-    )
-    first = next((c for c in parts if c.status != "True"), None)
-    if machine.deleting:
-        text = move.message if isinstance(move, Wait) else type(move).__name__
-        return (
-            *parts,
-            _say("Ready", "False", "Deleting"),
-            _say("Deleting", "True", "Deleting", text),
-        )
-    if first is None:
-        return (*parts, _say("Ready", "True", "Ready"), _say("Available", "True", "Available"))
-    ready = _say("Ready", first.status, first.reason, first.message)
-    return (*parts, ready, _say("Available", "False", "NotReady"))
-
-
-def _node_truth(seen: Seen) -> tuple[Truth, str]:
-    if not seen.tenant:
-        return "Unknown", "the cluster's API does not answer"
-    if seen.node is None:
-        return "False", "there is no node yet"
-    said = condition(seen.node, "Ready") or {}
-    truth = _TRUTHS.get(str(said.get("status")), "Unknown")
-    return truth, "" if truth == "True" else str(said.get("message") or "the node is not ready")
-
-
-def _say(kind: str, status: Truth, reason: str, message: str = "") -> Condition:
-    return Condition(type=kind, status=status, reason=reason, message=message)
-
-
-def _reason(obj: Json | None) -> str:
-    return str((condition(obj, "Ready") or {}).get("reason") or "NotReady")
-
-
-def _said(obj: Json | None) -> str:
-    if obj is None:
-        return "there is no infrastructure object yet"
-    return str((condition(obj, "Ready") or {}).get("message") or "")

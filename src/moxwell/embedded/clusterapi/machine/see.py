@@ -1,82 +1,88 @@
-"""What there is of a Machine: read from the management API and from its own cluster."""
+"""Reads the parts of a Machine from the management API and from the API of its cluster."""
 
+from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 from moxwell.api.capi.core import Cluster, Machine
-from moxwell.api.capi.shared import ContractRef
-from moxwell.api.kinds import Resource
-from moxwell.embedded.clusterapi.machine.plan import Seen
-from moxwell.embedded.clusterapi.references import References
-from moxwell.embedded.clusterapi.tenant_clients import Tenants
-from moxwell.embedded.controllermanager.resources import NODES, PODS
+from moxwell.embedded.clusterapi.machine.plan import NODE_NAME, ObservedMachine, tenant_key
+from moxwell.embedded.clusterapi.references import ReferencedObject, ReferenceResolver
+from moxwell.embedded.controllermanager.resources import NODES, PODS, VOLUME_ATTACHMENTS
 from moxwell.errors import MoxwellError
-from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
 
 Json = dict[str, Any]
-ATTACHMENTS = Resource(
-    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
-)
+FindTenant = Callable[[Key], Awaitable[Reader | None]]
 
 
-async def see(kube: Kube, refs: References, tenants: Tenants, machine: Machine) -> Seen:
-    """Everything the plan asks about."""
-    cluster = await kube.find(Cluster, machine.spec.cluster_name, machine.namespace)
-    ending = cluster is None or cluster.deleting
-    boot = await _part(refs, machine.spec.bootstrap.config_ref, machine)
-    infra = await _part(refs, machine.spec.infrastructure_ref, machine)
-    if ending and machine.deleting:
-        return Seen(cluster_deleting=True, bootstrap=boot, infrastructure=infra)
-    key = Key(machine.namespace, machine.spec.cluster_name)
+async def see_machine(
+    machine: Machine,
+    reader: Reader,
+    resolver: ReferenceResolver,
+    find_tenant: FindTenant,
+    now: datetime,
+) -> ObservedMachine:
+    """The parts of a Machine; a tenant that does not answer is reported, not raised."""
+    spec, namespace = machine.spec, machine.namespace
+    cluster = await reader.find(Cluster, spec.cluster_name, namespace)
+    bootstrap = await resolver.find(reader, spec.bootstrap.config_ref, namespace)
+    infrastructure = await resolver.find(reader, spec.infrastructure_ref, namespace)
+    if machine.deleting and (cluster is None or cluster.deleting):
+        return ObservedMachine(
+            now=now, cluster_deleting=True, bootstrap=bootstrap, infrastructure=infrastructure
+        )
     try:
-        tenant = await tenants.find(key)
-        node = await _node(tenant, machine, infra) if tenant else None
-        pods, volumes = await _load(tenant, node) if machine.deleting else ((), 0)
+        tenant = await find_tenant(tenant_key(machine))
+        node = await _node(tenant, machine, infrastructure) if tenant else None
+        pods, attachments = await _load(tenant, node) if machine.deleting else ((), 0)
     except MoxwellError:
-        return Seen(bootstrap=boot, infrastructure=infra, tenant=False)
-    return Seen(
-        bootstrap=boot,
-        infrastructure=infra,
+        return ObservedMachine(
+            now=now, bootstrap=bootstrap, infrastructure=infrastructure, tenant_answers=False
+        )
+    return ObservedMachine(
+        now=now,
+        bootstrap=bootstrap,
+        infrastructure=infrastructure,
         node=node,
-        tenant=tenant is not None,
+        tenant_answers=tenant is not None,
         pods=pods,
-        attachments=volumes,
+        attachments=attachments,
     )
 
 
-async def _part(refs: References, ref: ContractRef | None, machine: Machine) -> Json | None:
-    found = await refs.find(ref, machine.namespace)
-    if ref is None or found is None or machine.deleting:
-        return found
-    return await refs.adopt(found, ref, machine, machine.spec.cluster_name)
-
-
-async def _node(tenant: Kube, machine: Machine, infra: Json | None) -> Json | None:
-    """The node with our provider ID; a node that has none yet is known by its guest's UUID."""
-    known = machine.status.node_ref
-    if known is not None and (node := await tenant.find(NODES, known.name)) is not None:
+async def _node(
+    tenant: Reader, machine: Machine, infrastructure: ReferencedObject | None
+) -> Json | None:
+    """The recorded node, or the one with the Machine's provider ID."""
+    recorded = machine.metadata.annotations.get(NODE_NAME, "")
+    if recorded and (node := await tenant.find(NODES, recorded)) is not None:
         return node
-    provider = machine.spec.provider_id or ((infra or {}).get("spec") or {}).get("providerID")
+    provided = infrastructure.obj.get("spec") or {} if infrastructure else {}
+    provider = machine.spec.provider_id or provided.get("providerID")
     if not provider:
         return None
     nodes = (await tenant.list(NODES)).items
     return next((n for n in nodes if n["spec"].get("providerID") == provider), None)
 
 
-async def _load(tenant: Kube | None, node: Json | None) -> tuple[tuple[Json, ...], int]:
+async def _load(
+    tenant: Reader | None, node: Json | None
+) -> tuple[tuple[tuple[str, str], ...], int]:
+    """The pods to evict from the node, and the number of volumes attached to it."""
     if tenant is None or node is None:
         return (), 0
     name = node["metadata"]["name"]
     pods = (await tenant.list(PODS, fields={"spec.nodeName": name})).items
-    held = (await tenant.list(ATTACHMENTS)).items
-    return tuple(p for p in pods if must_leave(p)), sum(
-        v["spec"].get("nodeName") == name for v in held
-    )
+    attachments = (await tenant.list(VOLUME_ATTACHMENTS)).items
+    attached = sum(a["spec"].get("nodeName") == name for a in attachments)
+    evicted = [p["metadata"] for p in pods if must_be_evicted(p)]
+    return tuple((m["namespace"], m["name"]) for m in evicted), attached
 
 
-def must_leave(pod: Json) -> bool:
-    """Not a DaemonSet's, not a static one, not ended."""
+def must_be_evicted(pod: Json) -> bool:
+    """Neither finished, nor a static pod, nor of a DaemonSet."""
     owners = pod["metadata"].get("ownerReferences") or ()
     mirror = "kubernetes.io/config.mirror" in (pod["metadata"].get("annotations") or {})
-    ended = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
-    return not (mirror or ended or any(o["kind"] in {"DaemonSet", "Node"} for o in owners))
+    finished = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+    return not (mirror or finished or any(o["kind"] in {"DaemonSet", "Node"} for o in owners))

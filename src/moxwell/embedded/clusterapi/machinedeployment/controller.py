@@ -1,86 +1,63 @@
-"""The loop over MachineDeployments."""
+"""The MachineDeployment controller of Cluster API: rolls from one MachineSet to the next."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 
-from moxwell.api.capi.machinesets import FleetStatus, MachineDeployment, MachineSet
-from moxwell.api.capi.shared import CLUSTER_NAME, DEPLOYMENT_NAME, NO_NEW_MACHINES
-from moxwell.embedded.clusterapi.machinedeployment import plan
-from moxwell.errors import Conflict
-from moxwell.kube.client import Kube
+from moxwell.api.capi.machinesets import MachineDeployment, MachineReplicaStatus, MachineSet
+from moxwell.api.capi.shared import DEPLOYMENT_NAME
+from moxwell.embedded.clusterapi.machinedeployment.plan import (
+    MachineDeploymentReason,
+    ObservedMachineDeployment,
+    describe,
+    next_move,
+)
+from moxwell.embedded.writing import WriteMove, WritingReconciler
+from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
-from moxwell.runtime.reconciler import Note, Outcome
+from moxwell.runtime.reconciler import Note
 from moxwell.runtime.watches import Watch
-from moxwell.scheduling import rollout
-
-POLL_SECONDS = 5.0
+from moxwell.runtime.writes import Create, Merge, Writes
 
 
-def group_key(fleet: MachineSet) -> list[Key]:
-    """The deployment a set belongs to."""
-    owner = fleet.metadata.controller
-    mine = owner is not None and owner.kind == "MachineDeployment"
-    return [Key(fleet.namespace, owner.name)] if owner and mine else []
+def owner_deployment(machine_set: MachineSet) -> list[Key]:
+    """The key of the MachineDeployment that controls a MachineSet."""
+    owner = machine_set.metadata.controller
+    owned = owner is not None and owner.kind == "MachineDeployment"
+    return [Key(machine_set.namespace, owner.name)] if owner and owned else []
 
 
-class MachineDeployments:
-    """Rolls from set to set."""
+class MachineDeploymentController(
+    WritingReconciler[MachineDeployment, ObservedMachineDeployment, MachineReplicaStatus]
+):
+    """Reconciles MachineDeployments."""
 
     kind = MachineDeployment
     finalizer = "cluster.x-k8s.io/machinedeployment"
-    watches: Sequence[Watch] = (Watch(MachineSet, group_key),)
+    watches: Sequence[Watch] = (Watch(MachineSet, owner_deployment),)
 
-    def __init__(self, kube: Kube) -> None:
-        self._kube = kube
+    async def see(self, deployment: MachineDeployment, reader: Reader) -> ObservedMachineDeployment:
+        labels, key = {DEPLOYMENT_NAME: deployment.name}, Key(deployment.namespace, deployment.name)
+        page = await reader.list(MachineSet, deployment.namespace, labels=labels)
+        sets = tuple(s for s in page.items if owner_deployment(s) == [key])
+        return ObservedMachineDeployment(sets)
 
-    async def reconcile(self, group: MachineDeployment) -> Outcome[FleetStatus]:
-        sets = await self._sets(group)
-        if group.deleting:
-            return await self._unmake(group, sets)
-        await self._label(group)
-        known = plan.parts(group, sets)
-        notes: tuple[Note, ...] = ()
-        if not group.spec.paused:
-            await self._rein(group, sets)
-            notes = await self._roll(group, known)
-        return Outcome(plan.describe(group, known), notes=notes)
+    def plan(self, deployment: MachineDeployment, seen: ObservedMachineDeployment) -> WriteMove:
+        return next_move(deployment, seen)
 
-    async def _sets(self, group: MachineDeployment) -> list[MachineSet]:
-        labels = {DEPLOYMENT_NAME: group.name}
-        page = await self._kube.list(MachineSet, group.namespace, labels=labels)
-        return [s for s in page.items if group_key(s) == [Key(group.namespace, group.name)]]
+    def describe(
+        self, deployment: MachineDeployment, seen: ObservedMachineDeployment, move: WriteMove
+    ) -> MachineReplicaStatus:
+        return describe(deployment, seen.sets)
 
-    async def _label(self, group: MachineDeployment) -> None:
-        if group.metadata.labels.get(CLUSTER_NAME) != group.spec.cluster_name:
-            change = {"metadata": {"labels": {CLUSTER_NAME: group.spec.cluster_name}}}
-            await self._kube.merge(MachineDeployment, group.name, change, group.namespace)
+    def events(
+        self, deployment: MachineDeployment, seen: ObservedMachineDeployment, move: WriteMove
+    ) -> Sequence[Note]:
+        return [n for w in (move.writes if isinstance(move, Writes) else ()) for n in _notes(w)]
 
-    async def _rein(self, group: MachineDeployment, sets: list[MachineSet]) -> None:
-        for name, note in plan.reins(group, sets).items():
-            change = {"metadata": {"annotations": {NO_NEW_MACHINES: note}}}
-            await self._kube.merge(MachineSet, name, change, group.namespace)
 
-    async def _roll(self, group: MachineDeployment, known: list[rollout.Part]) -> tuple[Note, ...]:
-        """One kind of write a pass: a new set, or new sizes, or old sets away."""
-        if not any(p.current for p in known):
-            fresh = plan.new_set(group, len(known) + 1)
-            with suppress(Conflict):
-                await self._kube.create(fresh)
-            return (Note("SuccessfulCreate", f"Created MachineSet {fresh.name}"),)
-        sizes = rollout.resize(plan.policy(group), known)
-        for size in sizes:
-            change = {"spec": {"replicas": size.replicas}}
-            await self._kube.merge(MachineSet, size.name, change, group.namespace)
-        if not sizes:
-            for name in rollout.surplus(known, plan.HISTORY):
-                await self._kube.delete(MachineSet, name, group.namespace)
-        return tuple(Note("SuccessfulScale", f"{s.name} to {s.replicas}") for s in sizes)
-
-    async def _unmake(
-        self, group: MachineDeployment, sets: list[MachineSet]
-    ) -> Outcome[FleetStatus]:
-        for fleet in sets:
-            if not fleet.deleting:
-                await self._kube.delete(MachineSet, fleet.name, fleet.namespace, uid=fleet.uid)
-        status = plan.describe(group, plan.parts(group, sets))
-        return Outcome(status, again=POLL_SECONDS, settled=not sets)
+def _notes(write: object) -> list[Note]:
+    if isinstance(write, Create):
+        return [Note(MachineDeploymentReason.CREATED, f"Created MachineSet {write.obj.name}")]
+    if isinstance(write, Merge) and "replicas" in (write.change.get("spec") or {}):
+        text = f"Scaled {write.name} to {write.change['spec']['replicas']}"
+        return [Note(MachineDeploymentReason.SCALED, text)]
+    return []

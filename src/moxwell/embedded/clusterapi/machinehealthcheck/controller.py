@@ -1,4 +1,4 @@
-"""The loop over MachineHealthChecks."""
+"""The MachineHealthCheck controller of Cluster API: deletes unhealthy Machines of MachineSets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,27 +7,45 @@ from moxwell.api import selectors
 from moxwell.api.capi.core import Machine
 from moxwell.api.capi.machinesets import MachineHealthCheck, MachineHealthCheckStatus
 from moxwell.clock import Clock
-from moxwell.embedded.clusterapi.machinehealthcheck import plan
-from moxwell.embedded.clusterapi.tenant_clients import Tenants
+from moxwell.embedded.clusterapi.machinehealthcheck.plan import (
+    MachineHealthCheckReason,
+    ObservedHealth,
+    describe,
+    next_move,
+    remediations,
+    targets,
+)
+from moxwell.embedded.clusterapi.machines import cached_machines
 from moxwell.embedded.controllermanager.resources import NODES
+from moxwell.embedded.writing import WriteMove, WritingReconciler
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
+from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key
-from moxwell.runtime.reconciler import Note, Outcome
+from moxwell.runtime.reconciler import Note
+from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.runtime.watches import Watch
 
-LOOK_SECONDS = 30.0
 
-
-class HealthChecks:
-    """Gives up machines that are broken for good; their sets make others."""
+class MachineHealthCheckController(
+    WritingReconciler[MachineHealthCheck, ObservedHealth, MachineHealthCheckStatus]
+):
+    """Reconciles MachineHealthChecks; reads Machines from their cache and nodes live."""
 
     kind = MachineHealthCheck
-    finalizer = ""
 
-    def __init__(self, kube: Kube, tenants: Tenants, clock: Clock, checks: Any) -> None:
-        self._kube, self._tenants, self._clock = kube, tenants, clock
-        self._checks = checks  # their cache
+    def __init__(
+        self,
+        kube: Kube,
+        tenants: TenantClients,
+        clock: Clock,
+        checks: Cache[Any],
+        machines: Cache[Any],
+    ) -> None:
+        super().__init__(kube)
+        self._tenants, self._clock = tenants, clock
+        self._checks, self._machines = checks, machines
         self.watches: Sequence[Watch] = (Watch(Machine, self._of_machine),)
 
     def _of_machine(self, machine: Machine) -> list[Key]:
@@ -37,51 +55,36 @@ class HealthChecks:
             if c.spec.cluster_name == machine.spec.cluster_name
         ]
 
-    async def reconcile(self, check: MachineHealthCheck) -> Outcome[MachineHealthCheckStatus]:
-        machines = await self._selected(check)
-        targets = [await self._judge(check, m) for m in machines]
-        broken = [t for t in targets if t.why]
-        allowed = plan.is_allowed(check, len(broken), len(targets))
-        notes: tuple[Note, ...] = ()
-        if allowed:
-            notes = await self._give_up(machines, broken)
-        again = min((t.again for t in targets if t.again), default=LOOK_SECONDS)
-        return Outcome(
-            plan.describe(check, targets, allowed), again=min(again, LOOK_SECONDS), notes=notes
-        )
-
-    async def _selected(self, check: MachineHealthCheck) -> list[Machine]:
-        chosen = selectors.from_object(check.spec.selector)
-        page = await self._kube.list(Machine, check.namespace)
-        return [
-            m
-            for m in page.items
-            if m.spec.cluster_name == check.spec.cluster_name and chosen.matches(m.metadata.labels)
-        ]
-
-    async def _judge(self, check: MachineHealthCheck, machine: Machine) -> plan.Target:
-        return plan.judge(check, machine, await self._node(machine), self._clock.now())
+    async def see(self, check: MachineHealthCheck, reader: Reader) -> ObservedHealth:
+        selector = selectors.from_object(check.spec.selector)
+        found = cached_machines(self._machines, check.spec.cluster_name, check.namespace)
+        machines = tuple(m for m in found if selector.matches(m.metadata.labels))
+        nodes = {m.name: await self._node(m) for m in machines}
+        return ObservedHealth(self._clock.now(), machines, nodes)
 
     async def _node(self, machine: Machine) -> dict[str, Any] | None:
-        """The node, or None where it or its API cannot be asked: silence is not sickness."""
         if machine.status.node_ref is None:
             return None
         try:
-            tenant = await self._tenants.find(Key(machine.namespace, machine.spec.cluster_name))
+            key = Key(machine.namespace, machine.spec.cluster_name)
+            tenant: Reader | None = await self._tenants.find(key)
             return await tenant.find(NODES, machine.status.node_ref.name) if tenant else None
         except MoxwellError:
             return None
 
-    async def _give_up(
-        self, machines: Sequence[Machine], broken: Sequence[plan.Target]
-    ) -> tuple[Note, ...]:
-        by_name = {m.name: m for m in machines}
-        notes = []
-        for target in broken:
-            machine = by_name[target.name]
-            owner = machine.metadata.controller
-            if owner is None or owner.kind != "MachineSet":
-                continue  # nobody would make another
-            await self._kube.delete(Machine, machine.name, machine.namespace, uid=machine.uid)
-            notes.append(Note("MachineMarkedUnhealthy", f"{target.name} {target.why}", "Warning"))
-        return tuple(notes)
+    def plan(self, check: MachineHealthCheck, seen: ObservedHealth) -> WriteMove:
+        return next_move(check, seen)
+
+    def describe(
+        self, check: MachineHealthCheck, seen: ObservedHealth, move: WriteMove
+    ) -> MachineHealthCheckStatus:
+        return describe(check, targets(check, seen))
+
+    def events(
+        self, check: MachineHealthCheck, seen: ObservedHealth, move: WriteMove
+    ) -> Sequence[Note]:
+        reason = MachineHealthCheckReason.UNHEALTHY
+        return [
+            Note(reason, f"{target.name} {target.unhealthy}", "Warning")
+            for _, target in remediations(check, seen)
+        ]

@@ -1,7 +1,6 @@
 """
-The MachineSet loop of Cluster API, in small: a number of equal Machines.
+The MachineSet controller of Cluster API.
 
-A Machine is written first, naming the objects it will need; these are made from their templates in
-a later pass if they are missing. So a kill between the writes leaves nothing that is not found
-again.
+A Machine is created first and names the objects it needs; a later pass creates those that are
+missing from their templates. A crash between the writes leaves nothing that a pass does not find.
 """

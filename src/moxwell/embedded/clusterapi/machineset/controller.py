@@ -1,93 +1,84 @@
-"""The loop over MachineSets."""
+"""The MachineSet controller of Cluster API: keeps the number of Machines of one template."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from moxwell.api.capi.core import Machine
-from moxwell.api.capi.machinesets import FleetStatus, MachineSet
-from moxwell.api.capi.shared import CLUSTER_NAME, SET_NAME, ContractRef
-from moxwell.api.kinds import own
-from moxwell.embedded.clusterapi.machineset import plan
-from moxwell.embedded.clusterapi.references import References
-from moxwell.errors import Conflict
+from moxwell.api.capi.machinesets import MachineReplicaStatus, MachineSet
+from moxwell.api.capi.shared import SET_NAME, ContractRef
+from moxwell.embedded.clusterapi.machineset.plan import (
+    MachineSetReason,
+    MissingPart,
+    ObservedMachineSet,
+    describe,
+    next_move,
+)
+from moxwell.embedded.clusterapi.references import ReferenceResolver
+from moxwell.embedded.writing import WriteMove, WritingReconciler
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
-from moxwell.runtime.reconciler import Note, Outcome
+from moxwell.runtime.reconciler import Note
 from moxwell.runtime.watches import Watch
-
-BATCH = 16
-POLL_SECONDS = 5.0
+from moxwell.runtime.writes import Create, Writes
 
 
-def set_key(machine: Machine) -> list[Key]:
-    """The set a Machine belongs to."""
+def owner_set(machine: Machine) -> list[Key]:
+    """The key of the MachineSet that controls a Machine."""
     owner = machine.metadata.controller
     return [Key(machine.namespace, owner.name)] if owner and owner.kind == "MachineSet" else []
 
 
-class MachineSets:
-    """Keeps the number of Machines, and their parts."""
+class MachineSetController(WritingReconciler[MachineSet, ObservedMachineSet, MachineReplicaStatus]):
+    """Reconciles MachineSets; also creates the objects that their Machines reference."""
 
     kind = MachineSet
     finalizer = "cluster.x-k8s.io/machineset"
-    watches: Sequence[Watch] = (Watch(Machine, set_key),)
+    watches: Sequence[Watch] = (Watch(Machine, owner_set),)
 
-    def __init__(self, kube: Kube, refs: References) -> None:
-        self._kube, self._refs = kube, refs
+    def __init__(self, kube: Kube, resolver: ReferenceResolver) -> None:
+        super().__init__(kube)
+        self._resolver = resolver
 
-    async def reconcile(self, fleet: MachineSet) -> Outcome[FleetStatus]:
-        page = await self._kube.list(Machine, fleet.namespace, labels={SET_NAME: fleet.name})
-        machines = [m for m in page.items if set_key(m) == [Key(fleet.namespace, fleet.name)]]
-        status = plan.describe(fleet, machines)
-        if fleet.deleting:
-            await self._let_go(machines, [m.name for m in machines])
-            return Outcome(status, again=POLL_SECONDS, settled=not machines)
-        await self._let_go(machines, plan.leaving(fleet, machines))
-        for machine in machines:
-            await self._complete(fleet, machine)
-        made = await self._make(fleet, machines)
-        notes = tuple(Note("SuccessfulCreate", f"Created Machine {name}") for name in made)
-        return Outcome(status, notes=notes)
+    async def see(self, owner: MachineSet, reader: Reader) -> ObservedMachineSet:
+        page = await reader.list(Machine, owner.namespace, labels={SET_NAME: owner.name})
+        machines = [m for m in page.items if owner_set(m) == [Key(owner.namespace, owner.name)]]
+        active = () if owner.deleting else [m for m in machines if not m.deleting]
+        missing = [part for m in active for part in await self._missing(owner, m, reader)]
+        return ObservedMachineSet(tuple(machines), tuple(missing))
 
-    async def _let_go(self, machines: Sequence[Machine], names: Sequence[str]) -> None:
-        for machine in machines:
-            if machine.name in names and not machine.deleting:
-                await self._kube.delete(Machine, machine.name, machine.namespace, uid=machine.uid)
+    async def _missing(
+        self, owner: MachineSet, machine: Machine, reader: Reader
+    ) -> list[MissingPart]:
+        template, spec, missing = owner.spec.template.spec, machine.spec, []
+        pairs: tuple[tuple[ContractRef | None, ContractRef | None], ...] = (
+            (template.bootstrap.config_ref, spec.bootstrap.config_ref),
+            (template.infrastructure_ref, spec.infrastructure_ref),
+        )
+        for source, ref in pairs:
+            if source is None or ref is None:
+                continue
+            if not await self._resolver.exists(reader, ref, machine.namespace):
+                found = await reader.get(
+                    self._resolver.resource(source), source.name, machine.namespace
+                )
+                resource = self._resolver.resource(ref)
+                missing.append(MissingPart(machine, ref.name, resource, source, found))
+        return missing
 
-    async def _make(self, fleet: MachineSet, machines: Sequence[Machine]) -> list[str]:
-        staying = [m for m in machines if not m.deleting]
-        names = [m.name for m in machines]
-        made: list[str] = []
-        if not plan.may_make(fleet):
-            return made
-        for _ in range(min(BATCH, plan.wanted(fleet) - len(staying))):
-            name = plan.new_name(fleet, names)
-            names.append(name)
-            with suppress(Conflict):
-                await self._kube.create(plan.new_machine(fleet, name))
-                made.append(name)
-        return made
+    def plan(self, owner: MachineSet, seen: ObservedMachineSet) -> WriteMove:
+        return next_move(owner, seen)
 
-    async def _complete(self, fleet: MachineSet, machine: Machine) -> None:
-        """Make the objects a Machine names, from the templates of its set."""
-        if machine.deleting:
-            return
-        template, spec = fleet.spec.template.spec, machine.spec
-        await self._part(template.bootstrap.config_ref, spec.bootstrap.config_ref, machine)
-        await self._part(template.infrastructure_ref, spec.infrastructure_ref, machine)
+    def describe(
+        self, owner: MachineSet, seen: ObservedMachineSet, move: WriteMove
+    ) -> MachineReplicaStatus:
+        return describe(owner, seen.machines)
 
-    async def _part(
-        self, template: ContractRef | None, ref: ContractRef | None, machine: Machine
-    ) -> None:
-        if template is None or ref is None:
-            return
-        if await self._refs.find(ref, machine.namespace) is not None:
-            return
-        meta = {
-            "name": ref.name,
-            "namespace": machine.namespace,
-            "labels": {**machine.metadata.labels, CLUSTER_NAME: machine.spec.cluster_name},
-            "ownerReferences": [own(machine)],
-        }
-        with suppress(Conflict):
-            await self._refs.instantiate(template, machine.namespace, meta)
+    def events(
+        self, owner: MachineSet, seen: ObservedMachineSet, move: WriteMove
+    ) -> Sequence[Note]:
+        created = move.writes if isinstance(move, Writes) else ()
+        return [
+            Note(MachineSetReason.CREATED, f"Created Machine {write.obj.name}")
+            for write in created
+            if isinstance(write, Create) and isinstance(write.obj, Machine)
+        ]

@@ -1,6 +1,6 @@
 """
-Kamaji's TenantControlPlane loop, in small: a control plane of a tenant, hosted beside us.
+Kamaji's TenantControlPlane controller.
 
-What runs it is a :class:`~.plan.Planes` from the composition root: an embedded API, or the genuine
-programs. Left out on purpose: konnectivity, data store migration, exposure other than by address.
+A :class:`~.plan.ControlPlaneRunner` runs the control planes: in this process or as binaries.
+Konnectivity, data store migration and exposure other than by address are not implemented.
 """

@@ -1,67 +1,105 @@
-"""The loop over TenantControlPlanes."""
+"""The controller of Kamaji: runs the control plane of each TenantControlPlane."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from moxwell.api.kamaji import TenantControlPlane, TenantControlPlaneStatus
-from moxwell.api.kinds import own
-from moxwell.embedded.clusterapi.tenant_clients import SECRETS
-from moxwell.embedded.clusterapi.tenantcontrolplane import plan
-from moxwell.errors import Invalid
+from moxwell.clock import Clock
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
+    ControlPlaneRunner,
+    DestroyControlPlane,
+    EnsureControlPlane,
+    ObservedTenantControlPlane,
+    SleepControlPlane,
+    TenantControlPlaneMove,
+    TenantControlPlaneReason,
+    ca_name,
+    describe,
+    kubeconfig_name,
+    next_move,
+    spec_of,
+)
+from moxwell.embedded.clusterapi.tenantcontrolplane.states import ControlPlaneStates
+from moxwell.embedded.controllermanager.resources import SECRETS
 from moxwell.kube.client import Kube
+from moxwell.kube.reader import Reader
 from moxwell.runtime.key import Key
-from moxwell.runtime.reconciler import Note, Outcome
-from moxwell.runtime.watches import Watch
-
-POLL_SECONDS = 2.0
-LOOK_SECONDS = 300.0  # certificates are renewed in time
+from moxwell.runtime.reconciler import Note, Reconciler
+from moxwell.runtime.writes import Create, Merge, Writes
 
 
-class TenantPlanes:
-    """Keeps hosted control planes as they are asked for."""
+class TenantControlPlaneController(
+    Reconciler[
+        TenantControlPlane,
+        ObservedTenantControlPlane,
+        TenantControlPlaneMove,
+        TenantControlPlaneStatus,
+    ]
+):
+    """Reconciles TenantControlPlanes; the runner's changes must be passed to ``forget``."""
 
     kind = TenantControlPlane
     finalizer = "kamaji.clastix.io"
-    watches: Sequence[Watch] = ()
 
-    def __init__(self, kube: Kube, planes: plan.Planes) -> None:
-        self._kube, self._planes = kube, planes
+    def __init__(self, kube: Kube, runner: ControlPlaneRunner, clock: Clock) -> None:
+        self._kube, self._states = kube, ControlPlaneStates(runner, clock)
 
-    async def reconcile(self, tenant: TenantControlPlane) -> Outcome[TenantControlPlaneStatus]:
-        key = Key(tenant.namespace, tenant.name)
-        if tenant.deleting:
-            await self._planes.destroy(key)
-            return Outcome(None, settled=True)
-        running = tenant.status.kubernetes_resources.version.version
-        if why := plan.refusal(running, tenant.spec.kubernetes.version):
-            raise Invalid(why)
-        if tenant.spec.control_plane.deployment.replicas == 0:
-            await self._planes.sleep(key)
-            return Outcome(plan.describe(tenant, None))
-        plane = await self._planes.ensure(plan.wish(tenant))
-        notes = await self._publish(tenant, plane) if plane.ready else ()
-        status = plan.describe(tenant, plane)
-        return Outcome(status, again=LOOK_SECONDS if plane.ready else POLL_SECONDS, notes=notes)
+    def forget(self, key: Key) -> None:
+        """The state of a control plane has changed: ask the runner again in the next pass."""
+        self._states.forget(key)
 
-    async def _publish(self, tenant: TenantControlPlane, plane: plan.Plane) -> tuple[Note, ...]:
-        owner = msgspec.to_builtins(own(tenant))
-        notes = []
-        for secret in plan.secrets(tenant, plane, owner):
-            if await put_secret(self._kube, secret):
-                notes.append(Note("SecretWritten", f"wrote Secret {secret['metadata']['name']}"))
-        return tuple(notes)
+    async def see(self, tenant: TenantControlPlane, reader: Reader) -> ObservedTenantControlPlane:
+        names = (kubeconfig_name(tenant), ca_name(tenant))
+        secrets = {n: await reader.find(SECRETS, n, tenant.namespace) for n in names}
+        return ObservedTenantControlPlane(self._states.find(spec_of(tenant)), secrets)
+
+    def plan(
+        self, tenant: TenantControlPlane, seen: ObservedTenantControlPlane
+    ) -> TenantControlPlaneMove:
+        return next_move(tenant, seen)
+
+    async def act(self, move: TenantControlPlaneMove) -> Any:
+        match move:
+            case EnsureControlPlane(spec):
+                await self._states.ensure(spec)
+            case SleepControlPlane(key):
+                await self._states.sleep(key)
+            case DestroyControlPlane(key):
+                await self._states.destroy(key)
+            case Writes():
+                await move.perform(self._kube)
+
+    def describe(
+        self,
+        tenant: TenantControlPlane,
+        seen: ObservedTenantControlPlane,
+        move: TenantControlPlaneMove,
+    ) -> TenantControlPlaneStatus | None:
+        return describe(tenant, seen)
+
+    def events(
+        self,
+        tenant: TenantControlPlane,
+        seen: ObservedTenantControlPlane,
+        move: TenantControlPlaneMove,
+    ) -> Sequence[Note]:
+        reason = TenantControlPlaneReason.SECRET_WRITTEN
+        return [
+            Note(reason, f"wrote Secret {_name(write)}")
+            for write in (move.writes if isinstance(move, Writes) else ())
+            if isinstance(write, Create | Merge)
+        ]
+
+    def requeue_after(
+        self,
+        tenant: TenantControlPlane,
+        seen: ObservedTenantControlPlane,
+        move: TenantControlPlaneMove,
+    ) -> float | None:
+        if isinstance(move, SleepControlPlane):
+            return None
+        return super().requeue_after(tenant, seen, move)
 
 
-async def put_secret(kube: Kube, secret: dict[str, Any]) -> bool:
-    """Make or update a Secret; True where something was written."""
-    meta = secret["metadata"]
-    found = await kube.find(SECRETS, meta["name"], meta["namespace"])
-    if found is None:
-        await kube.create(secret, SECRETS)
-        return True
-    if found.get("data") == secret["data"]:
-        return False
-    await kube.merge(SECRETS, meta["name"], {"data": secret["data"]}, meta["namespace"])
-    return True
+def _name(write: Create | Merge) -> str:
+    return write.name if isinstance(write, Merge) else str(write.obj["metadata"]["name"])

@@ -1,34 +1,58 @@
-"""What is asked of a hosted control plane and what is said of it: values and pure functions."""
+"""
+The next move and the status of a TenantControlPlane, and the seam to what runs it. Pure.
+
+``ControlPlaneRunner`` is implemented in :mod:`moxwell.embedded.controlplanes`. The version that
+answered last must survive a restart; it is an annotation of the admin kubeconfig Secret
+(``VERSION``), written when that Secret is published.
+"""
 
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol
+
+import msgspec
 
 from moxwell.api.conditions import Condition
 from moxwell.api.kamaji import (
     ROTATE,
-    DeploymentStatus,
     KubeconfigsStatus,
     KubeconfigStatus,
-    KubernetesStatus,
     Phase,
     StorageStatus,
     TenantControlPlane,
     TenantControlPlaneStatus,
+    TenantDeploymentStatus,
+    TenantKubernetesStatus,
     VersionStatus,
 )
+from moxwell.api.kinds import owner_reference
+from moxwell.embedded.clusterapi.secrets import secret_write
+from moxwell.errors import Invalid
 from moxwell.runtime.key import Key
+from moxwell.runtime.move import Done
+from moxwell.runtime.writes import Writes
 
 Json = dict[str, Any]
+POLL_SECONDS = 2.0
+CHECK_SECONDS = 300.0  # between two calls of the runner, which renews certificates
+VERSION = "moxwell.dev/kubernetes-version"
 _VERSION = re.compile(r"^v?(\d+)\.(\d+)\.(\d+)")
 
 
+class TenantControlPlaneReason(StrEnum):
+    """Reasons of events; the reason of the Ready condition is Kamaji's phase, or UNKNOWN."""
+
+    UNKNOWN = "Unknown"
+    SECRET_WRITTEN = "SecretWritten"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """A control plane as it should be."""
+class HostedControlPlaneSpec:
+    """The desired state of a hosted control plane."""
 
     key: Key
     uid: str
@@ -36,38 +60,38 @@ class Wish:
     replicas: int
     address: str = ""
     port: int = 6443
-    sans: tuple[str, ...] = ()
+    cert_sans: tuple[str, ...] = ()
     service_cidr: str = "10.96.0.0/16"
     pod_cidr: str = "10.244.0.0/16"
-    domain: str = "cluster.local"
-    rotation: str = ""  # a new value asks for new certificates
+    cluster_domain: str = "cluster.local"
+    rotation: str = ""  # another value causes new certificates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plane:
-    """A control plane as it is. The texts are secrets but for ``ca``."""
+class HostedControlPlane:
+    """The reported state of a hosted control plane; ``ca_key`` and the kubeconfig are secret."""
 
     host: str
     port: int
     version: str
     ready: bool
-    known: bool = False  # it was ready once
-    says: str = ""
+    initialized: bool = False  # it has been ready once
+    message: str = ""
     ca: str = ""
     ca_key: str = ""
-    admin: str = ""
+    admin_kubeconfig: str = ""
     expires: datetime | None = None
     driver: str = "embedded"
 
     def __repr__(self) -> str:
-        return f"Plane({self.host}:{self.port}, {self.version}, ready={self.ready})"
+        return f"HostedControlPlane({self.host}:{self.port}, {self.version}, ready={self.ready})"
 
 
-class Planes(Protocol):
-    """Runs control planes; every call may be repeated."""
+class ControlPlaneRunner(Protocol):
+    """Runs control planes; every call is idempotent."""
 
-    async def ensure(self, wish: Wish) -> Plane:
-        """Bring it up, or bring it to what is wished; returns at once with how it is."""
+    async def ensure(self, spec: HostedControlPlaneSpec) -> HostedControlPlane:
+        """Start or change a control plane; returns at once with its present state."""
         ...
 
     async def sleep(self, key: Key) -> None:
@@ -75,30 +99,106 @@ class Planes(Protocol):
         ...
 
     async def destroy(self, key: Key) -> None:
-        """Stop it and leave nothing."""
+        """Stop it and delete its data."""
         ...
 
 
-def wish(tenant: TenantControlPlane) -> Wish:
-    """What a TenantControlPlane asks for."""
+@dataclass(frozen=True, slots=True)
+class ObservedTenantControlPlane:
+    """``state`` is None while it is unknown; ``secrets`` are the published Secrets by name."""
+
+    state: HostedControlPlane | None = None
+    secrets: Mapping[str, Json | None] = field(default_factory=dict, repr=False)
+
+    def last_version(self, tenant: TenantControlPlane) -> str:
+        """The version that answered last."""
+        found = self.secrets.get(kubeconfig_name(tenant)) or {"metadata": {}}
+        return str((found["metadata"].get("annotations") or {}).get(VERSION, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureControlPlane:
+    """Let the runner start or change the control plane."""
+
+    spec: HostedControlPlaneSpec
+    requeue_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class SleepControlPlane:
+    """Stop the control plane and keep its data."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyControlPlane:
+    """Stop the control plane and delete its data."""
+
+    key: Key
+    final = True  # the runner does not report what it has deleted
+
+
+TenantControlPlaneMove = (
+    EnsureControlPlane | SleepControlPlane | DestroyControlPlane | Writes | Done
+)
+
+
+def kubeconfig_name(tenant: TenantControlPlane) -> str:
+    return f"{tenant.name}-admin-kubeconfig"
+
+
+def ca_name(tenant: TenantControlPlane) -> str:
+    return f"{tenant.name}-ca"
+
+
+def next_move(
+    tenant: TenantControlPlane, seen: ObservedTenantControlPlane
+) -> TenantControlPlaneMove:
+    """Run the control plane as specified and publish its credentials; Invalid for a bad version."""
+    key = Key(tenant.namespace, tenant.name)
+    if tenant.deleting:
+        return DestroyControlPlane(key)
+    if why := version_error(seen.last_version(tenant), tenant.spec.kubernetes.version):
+        raise Invalid(why)
+    if is_asleep(tenant):
+        return SleepControlPlane(key)
+    if seen.state is None:
+        return EnsureControlPlane(spec_of(tenant), requeue_after=0.0)
+    if not seen.state.ready:
+        return EnsureControlPlane(spec_of(tenant), POLL_SECONDS)
+    desired = secrets(tenant, seen.state)
+    writes = [secret_write(s, seen.secrets.get(s["metadata"]["name"])) for s in desired]
+    if due := tuple(w for w in writes if w is not None):
+        return Writes(due)
+    return Done(CHECK_SECONDS)
+
+
+def is_asleep(tenant: TenantControlPlane) -> bool:
+    """Whether the control plane is stopped by zero replicas."""
+    return tenant.spec.control_plane.deployment.replicas == 0
+
+
+def spec_of(tenant: TenantControlPlane) -> HostedControlPlaneSpec:
+    """The desired control plane of a TenantControlPlane."""
     net = tenant.spec.network_profile
-    return Wish(
+    return HostedControlPlaneSpec(
         key=Key(tenant.namespace, tenant.name),
         uid=tenant.uid,
         version=tenant.spec.kubernetes.version,
         replicas=tenant.spec.control_plane.deployment.replicas,
         address=net.address,
         port=net.port,
-        sans=net.cert_sans,
+        cert_sans=net.cert_sans,
         service_cidr=net.service_cidr,
         pod_cidr=net.pod_cidr,
-        domain=net.cluster_domain,
+        cluster_domain=net.cluster_domain,
         rotation=tenant.metadata.annotations.get(ROTATE, ""),
     )
 
 
-def refusal(before: str, after: str) -> str:
-    """Why a change of version is not taken; empty: it is."""
+def version_error(before: str, after: str) -> str:
+    """Why a change of the version is not possible; empty if it is."""
     old, new = _VERSION.match(before), _VERSION.match(after)
     if new is None:
         return f"{after!r} is not a Kubernetes version: write it like v1.34.1"
@@ -106,43 +206,64 @@ def refusal(before: str, after: str) -> str:
         return ""
     was, now = tuple(map(int, old.groups())), tuple(map(int, new.groups()))
     if now[:2] < was[:2]:
-        return f"a control plane cannot go back from {before} to {after}"
+        return f"a control plane cannot be downgraded from {before} to {after}"
     if now[0] != was[0] or now[1] > was[1] + 1:
-        return f"a control plane goes one minor version at a time: from {before} not to {after}"
+        return (
+            f"a control plane is upgraded by one minor version at a time, not {before} to {after}"
+        )
     return ""
 
 
-def secrets(tenant: TenantControlPlane, plane: Plane, owner: Json) -> tuple[Json, ...]:
-    """The Secrets that Kamaji makes for a tenant, as far as anybody reads them."""
-    config = {"admin.conf": plane.admin, "super-admin.conf": plane.admin}
-    authority = {"ca.crt": plane.ca, "ca.key": plane.ca_key}
-    rows = ((f"{tenant.name}-admin-kubeconfig", config), (f"{tenant.name}-ca", authority))
-    return tuple(_secret(name, tenant.namespace, data, owner) for name, data in rows)
+def secrets(tenant: TenantControlPlane, state: HostedControlPlane) -> tuple[Json, ...]:
+    """The Secrets of Kamaji that are read elsewhere: the admin kubeconfig and the CA."""
+    config = {"admin.conf": state.admin_kubeconfig, "super-admin.conf": state.admin_kubeconfig}
+    authority = {"ca.crt": state.ca, "ca.key": state.ca_key}
+    return (
+        _secret(tenant, kubeconfig_name(tenant), config, {VERSION: state.version}),
+        _secret(tenant, ca_name(tenant), authority, {}),
+    )
 
 
-def _secret(name: str, namespace: str, data: Mapping[str, str], owner: Json) -> Json:
+def _secret(
+    tenant: TenantControlPlane,
+    name: str,
+    data: Mapping[str, str],
+    annotations: Mapping[str, str],
+) -> Json:
+    owners = [msgspec.to_builtins(owner_reference(tenant))]
+    meta: Json = {"name": name, "namespace": tenant.namespace, "ownerReferences": owners}
+    if annotations:
+        meta["annotations"] = dict(annotations)
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
+        "metadata": meta,
         "data": {key: base64.b64encode(text.encode()).decode() for key, text in data.items()},
     }
 
 
 def describe(
-    tenant: TenantControlPlane, plane: Plane | None, why: str = ""
-) -> TenantControlPlaneStatus:
-    """The status, from scratch; without a plane it sleeps."""
-    phase, count = _phase(tenant, plane), tenant.spec.control_plane.deployment.replicas
-    up = count if plane is not None and plane.ready else 0
-    said = why or (plane.says if plane else "asleep: replicas is 0")
+    tenant: TenantControlPlane, seen: ObservedTenantControlPlane
+) -> TenantControlPlaneStatus | None:
+    """The status; None while the state is unknown, which leaves the status as it is."""
+    state = None if is_asleep(tenant) else seen.state
+    if tenant.deleting or (state is None and not is_asleep(tenant)):
+        return None
+    last = seen.last_version(tenant)
+    phase, count = _phase(tenant, state, last), tenant.spec.control_plane.deployment.replicas
+    up = count if state is not None and state.ready else 0
     ready = Condition(
-        type="Ready", status="True" if up else "False", reason=phase or "Unknown", message=said
+        type="Ready",
+        status="True" if up else "False",
+        reason=phase or TenantControlPlaneReason.UNKNOWN,
+        message=state.message if state else "stopped: replicas is 0",
     )
     return TenantControlPlaneStatus(
-        kubernetes_resources=KubernetesStatus(
-            version=VersionStatus(version=_version(tenant, plane), status=phase),
-            deployment=DeploymentStatus(
+        kubernetes_resources=TenantKubernetesStatus(
+            version=VersionStatus(
+                version=state.version if state is not None and state.ready else last, status=phase
+            ),
+            deployment=TenantDeploymentStatus(
                 name=tenant.name,
                 namespace=tenant.namespace,
                 replicas=count,
@@ -151,38 +272,29 @@ def describe(
                 available_replicas=up,
             ),
         ),
-        control_plane_endpoint=f"{plane.host}:{plane.port}" if plane else "",
+        control_plane_endpoint=f"{state.host}:{state.port}" if state else "",
         kubeconfig=KubeconfigsStatus(
-            admin=KubeconfigStatus(secret_name=f"{tenant.name}-admin-kubeconfig")
+            admin=KubeconfigStatus(secret_name=kubeconfig_name(tenant)),
         ),
-        certificates=_certificates(plane),
+        certificates=_certificates(state),
         storage=StorageStatus(
-            driver=plane.driver if plane else "", data_store_name=tenant.spec.data_store
+            driver=state.driver if state else "", data_store_name=tenant.spec.data_store
         ),
         conditions=(ready,),
     )
 
 
-def _certificates(plane: Plane | None) -> Json:
-    if plane is None or plane.expires is None:
+def _certificates(state: HostedControlPlane | None) -> Json:
+    if state is None or state.expires is None:
         return {}
-    return {"apiServer": {"expiration": plane.expires.strftime("%Y-%m-%dT%H:%M:%SZ")}}
+    return {"apiServer": {"expiration": state.expires.strftime("%Y-%m-%dT%H:%M:%SZ")}}
 
 
-def _version(tenant: TenantControlPlane, plane: Plane | None) -> str:
-    """What answers; while nothing does, what answered last."""
-    if plane is not None and plane.ready:
-        return plane.version
-    return tenant.status.kubernetes_resources.version.version
-
-
-def _phase(tenant: TenantControlPlane, plane: Plane | None) -> Phase:
-    if plane is None:
+def _phase(tenant: TenantControlPlane, state: HostedControlPlane | None, last: str) -> Phase:
+    if state is None:
         return "Sleeping"
-    was = tenant.status.kubernetes_resources.version.version
-    if plane.known and not plane.ready:
-        return "Upgrading" if was and was != plane.version else "NotReady"
-    if not plane.ready:
+    if state.initialized and not state.ready:
+        return "Upgrading" if last and last != state.version else "NotReady"
+    if not state.ready:
         return "Provisioning"
-    wanted = tenant.spec.kubernetes.version
-    return "Ready" if plane.version == wanted else "Upgrading"
+    return "Ready" if state.version == tenant.spec.kubernetes.version else "Upgrading"

@@ -1,53 +1,49 @@
-"""The loop over certificate requests."""
+"""The CertificateSigningRequest signer: issues the client certificates of kubelets."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from cryptography import x509
 
 from moxwell.clock import Clock
-from moxwell.embedded.controllermanager import resources
-from moxwell.embedded.controllermanager.csrsigner import plan
+from moxwell.embedded.controllermanager.csrsigner.plan import (
+    CAKey,
+    ObservedRequest,
+    SignCertificate,
+    next_move,
+    sign,
+)
+from moxwell.embedded.controllermanager.resources import CERTIFICATE_SIGNING_REQUESTS
 from moxwell.kube.client import Kube
-from moxwell.runtime.reconciler import Outcome
-from moxwell.runtime.watches import Watch
+from moxwell.kube.reader import Reader
+from moxwell.runtime.move import Done
+from moxwell.runtime.reconciler import Reconciler
 
 Json = dict[str, Any]
+CSRMove = SignCertificate | Done
 
 
-class Sign:
-    """Approves and signs what nodes ask for; leaves every other signer's requests alone."""
+class CSRSigner(Reconciler[Json, ObservedRequest, CSRMove, Json]):
+    """Reconciles CertificateSigningRequests of the kubelet client signer."""
 
-    kind = resources.CERTIFICATE_REQUESTS
-    finalizer = ""
-    watches: Sequence[Watch] = ()
+    kind = CERTIFICATE_SIGNING_REQUESTS
 
-    def __init__(
-        self, kube: Kube, clock: Clock, authority: x509.Certificate, key: plan.Key
-    ) -> None:
-        self._kube, self._clock = kube, clock
-        self._authority, self._key = authority, key
+    def __init__(self, kube: Kube, clock: Clock, ca: x509.Certificate, key: CAKey) -> None:
+        self._kube, self._clock, self._ca, self._key = kube, clock, ca, key
 
-    async def reconcile(self, request: Json) -> Outcome[Json]:
-        conditions = (request.get("status") or {}).get("conditions") or []
-        done = any(c["type"] in {"Denied", "Failed"} for c in conditions)
-        signed = (request.get("status") or {}).get("certificate")
-        if request["spec"]["signerName"] != plan.SIGNER or done or signed:
-            return Outcome(None)
-        if not any(c["type"] == "Approved" for c in conditions):
-            await self._approve(request, conditions)
-            return Outcome(None, again=0.0)
-        certificate = plan.sign(request, self._authority, self._key, self._clock.now())
-        return Outcome({"certificate": certificate})
+    async def see(self, request: Json, reader: Reader) -> ObservedRequest:
+        status = request.get("status") or {}
+        decisions = frozenset(c["type"] for c in status.get("conditions") or ())
+        return ObservedRequest(self._clock.now(), decisions, bool(status.get("certificate")))
 
-    async def _approve(self, request: Json, conditions: list[Json]) -> None:
-        why_not = plan.refusal(request)
-        verdict = {
-            "type": "Denied" if why_not else "Approved",
-            "status": "True",
-            "reason": "NotANode" if why_not else "AutoApproved",
-            "message": why_not or "a node joins with a bootstrap token",
-        }
-        change = {"status": {"conditions": [*conditions, verdict]}}
-        name = request["metadata"]["name"]
-        await self._kube.merge(self.kind, name, change, subresource="approval")
+    def plan(self, request: Json, seen: ObservedRequest) -> CSRMove:
+        return next_move(request, seen)
+
+    async def act(self, move: CSRMove) -> Any:
+        if not isinstance(move, SignCertificate):
+            return None
+        certificate = sign(move.request, self._ca, self._key, move.now)
+        change = {"status": {"certificate": certificate}}
+        return await self._kube.merge(self.kind, move.name, change, subresource="status")
+
+    def describe(self, request: Json, seen: ObservedRequest, move: CSRMove) -> None:
+        return None

@@ -1,9 +1,8 @@
 """
-What the stand-ins ask of whoever stores: the calls of a CSI controller, as plain values.
+The Controller service of a CSI driver as a Python protocol, with plain values.
 
-In: names, sizes, parameters, where. Out: a handle and what belongs to it, or an error of
-:mod:`moxwell.errors`. Its own class here is :class:`Exhausted`: no room just there, so that a
-waiting claim is sent elsewhere instead of being tried for ever.
+Every call is idempotent and raises an error of :mod:`moxwell.errors`. ``StorageExhausted`` is
+RESOURCE_EXHAUSTED of CSI: a claim that waits for its consumer is then scheduled elsewhere.
 """
 
 from collections.abc import Mapping
@@ -13,15 +12,15 @@ from typing import Protocol
 from moxwell.errors import Busy
 
 
-class Exhausted(Busy):
-    """There is no room where it was asked for."""
+class StorageExhausted(Busy):
+    """The storage has no capacity for a volume where it was requested."""
 
     reason = "Exhausted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A volume that a claim asks for."""
+class VolumeRequest:
+    """The volume to create for a claim (CreateVolume)."""
 
     name: str
     size: int
@@ -35,8 +34,8 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A volume that is there."""
+class ProvisionedVolume:
+    """A volume that the driver has created."""
 
     handle: str
     size: int
@@ -45,11 +44,11 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """How a volume is to be attached."""
+class PublishRequest:
+    """A volume to attach to a node (ControllerPublishVolume)."""
 
     handle: str
-    node: str  # the node's id, as its CSINode says
+    node: str  # the node ID of the CSINode
     context: Mapping[str, str] = field(default_factory=dict)
     fs_type: str = ""
     block: bool = False
@@ -58,39 +57,41 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A snapshot."""
+class DriverSnapshot:
+    """A snapshot that the driver has taken."""
 
     handle: str
     size: int
-    made: int  # seconds since 1970
+    created: int  # seconds since 1970
     ready: bool
 
 
-class Plugin(Protocol):
-    """A CSI driver's controller."""
+class CSIPlugin(Protocol):
+    """The Controller service of a CSI driver."""
 
     @property
     def name(self) -> str: ...
 
-    async def create(self, order: Order) -> Stored: ...
+    async def create(self, request: VolumeRequest) -> ProvisionedVolume: ...
 
     async def delete(self, handle: str) -> None: ...
 
-    async def publish(self, use: Use) -> Mapping[str, str]: ...
+    async def publish(self, request: PublishRequest) -> Mapping[str, str]: ...
 
     async def unpublish(self, handle: str, node: str) -> None: ...
 
     async def expand(self, handle: str, size: int, *, block: bool) -> tuple[int, bool]:
-        """The size it has now, and whether the node must grow the file system."""
+        """The new size, and whether the node must grow the file system."""
         ...
 
-    async def room(
+    async def capacity(
         self, parameters: Mapping[str, str], segments: Mapping[str, str]
     ) -> tuple[int, int]:
-        """Free bytes, and the largest volume that fits."""
+        """Free bytes, and the size of the largest volume that can be created."""
         ...
 
-    async def snapshot(self, name: str, source: str, parameters: Mapping[str, str]) -> Taken: ...
+    async def create_snapshot(
+        self, name: str, source: str, parameters: Mapping[str, str]
+    ) -> DriverSnapshot: ...
 
-    async def forget_snapshot(self, handle: str) -> None: ...
+    async def delete_snapshot(self, handle: str) -> None: ...

@@ -1,72 +1,80 @@
-"""The storage stand-ins put together: the one function that ``app`` and tests call."""
+"""Adds the volume controllers and the CSI sidecars to a manager."""
+
+from typing import Any
 
 from moxwell.clock import Clock
-from moxwell.embedded.controllermanager.resources import PODS
-from moxwell.embedded.controllermanager.storage.attachdetach import Attaching, Detaching, wants
-from moxwell.embedded.controllermanager.storage.attacher import Attach
-from moxwell.embedded.controllermanager.storage.binder import Claims, Volumes
-from moxwell.embedded.controllermanager.storage.capacity import Room
-from moxwell.embedded.controllermanager.storage.ephemeral import Ephemeral
-from moxwell.embedded.controllermanager.storage.ephemeral import concerns as brings
-from moxwell.embedded.controllermanager.storage.labels import (
-    ATTACHMENTS,
-    CLAIMS,
-    CLASSES,
-    CONTENTS,
-    SNAPSHOTS,
+from moxwell.embedded.controllermanager.resources import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    VOLUME_SNAPSHOT_CONTENTS,
+    VOLUME_SNAPSHOTS,
 )
-from moxwell.embedded.controllermanager.storage.plugin import Plugin
-from moxwell.embedded.controllermanager.storage.provisioner import Provision, Reclaim
-from moxwell.embedded.controllermanager.storage.resizer import Grow
-from moxwell.embedded.controllermanager.storage.snapshots import Contents, Snapshots
+from moxwell.embedded.controllermanager.storage.attachdetach.controller import (
+    AttachController,
+    DetachController,
+)
+from moxwell.embedded.controllermanager.storage.attachdetach.plan import needs_volumes
+from moxwell.embedded.controllermanager.storage.attacher.controller import ExternalAttacher
+from moxwell.embedded.controllermanager.storage.capacity.controller import CapacityController
+from moxwell.embedded.controllermanager.storage.ephemeral.controller import (
+    EphemeralVolumeController,
+)
+from moxwell.embedded.controllermanager.storage.ephemeral.plan import has_ephemeral_volumes
+from moxwell.embedded.controllermanager.storage.persistentvolume.controller import (
+    PersistentVolumeClaimController,
+    PersistentVolumeController,
+)
+from moxwell.embedded.controllermanager.storage.plugin import CSIPlugin
+from moxwell.embedded.controllermanager.storage.provisioner.controller import (
+    ExternalProvisioner,
+    VolumeReclaimer,
+)
+from moxwell.embedded.controllermanager.storage.resizer.controller import ExternalResizer
+from moxwell.embedded.controllermanager.storage.snapshot.controller import (
+    SnapshotContentController,
+    SnapshotController,
+)
 from moxwell.runtime.manager import Runtime
 from moxwell.runtime.reconciler import Controller
 
 
 def add_binding(runtime: Runtime) -> None:
-    """What kube-controller-manager does, whoever stores."""
-    kube, manager = runtime.kube, runtime.manager
-    pods, attachments = manager.caches.of(PODS), manager.caches.of(ATTACHMENTS)
-    claims = Claims(kube, manager.caches.of(CLAIMS))
-    attaching = Attaching(kube, pods)
+    """The volume controllers of kube-controller-manager; they serve every driver."""
+    kube, caches = runtime.kube, runtime.manager.caches
+    claims, volumes = (
+        PersistentVolumeClaimController(kube, caches),
+        PersistentVolumeController(caches.of(PERSISTENT_VOLUME_CLAIMS)),
+    )
+    ephemeral, attach = EphemeralVolumeController(kube), AttachController(kube, caches)
     for controller in (
-        Controller(name="upstream.claim", reconciler=claims, per_share=1),
-        Controller(name="upstream.volume", reconciler=Volumes(kube)),
-        Controller(name="upstream.ephemeral", reconciler=Ephemeral(kube), needs=brings),
-        Controller(name="upstream.attaching", reconciler=attaching, needs=wants),
-        Controller(name="upstream.detaching", reconciler=Detaching(kube, attachments)),
+        Controller(name="embedded.persistentvolumeclaim", reconciler=claims, per_shard=1),
+        Controller(name="embedded.persistentvolume", reconciler=volumes),
+        Controller(
+            name="embedded.ephemeralvolume", reconciler=ephemeral, needs=has_ephemeral_volumes
+        ),
+        Controller(name="embedded.attach", reconciler=attach, needs=needs_volumes),
+        Controller(name="embedded.detach", reconciler=DetachController(kube, caches)),
     ):
-        manager.add(controller)
+        runtime.manager.add(controller)
 
 
-def add_sidecars(runtime: Runtime, clock: Clock, plugin: Plugin) -> None:
-    """What the sidecars of one driver do."""
+def add_sidecars(runtime: Runtime, clock: Clock, plugin: CSIPlugin) -> None:
+    """The sidecars of one driver."""
     kube, manager = runtime.kube, runtime.manager
-    provision, reclaim = Provision(kube, plugin), Reclaim(kube, plugin)
-    attach, grow = Attach(kube, plugin, clock), Grow(kube, plugin)
-    room = Room(kube, plugin, manager.caches.of(CLASSES))
-    add_snapshots(runtime, clock, plugin)
-    for name, loop in (
-        ("provision", provision),
-        ("reclaim", reclaim),
-        ("attach", attach),
-        ("grow", grow),
-        ("room", room),
-    ):
+    caches = manager.caches
+    for kind in (VOLUME_SNAPSHOTS, VOLUME_SNAPSHOT_CONTENTS):
+        caches.of(kind, optional=True)
+    reconcilers: dict[str, Any] = {
+        "provisioner": ExternalProvisioner(kube, plugin, caches),
+        "reclaimer": VolumeReclaimer(kube, plugin),
+        "attacher": ExternalAttacher(kube, plugin, clock),
+        "resizer": ExternalResizer(kube, plugin, clock, caches.of(PERSISTENT_VOLUMES)),
+        "capacity": CapacityController(kube, plugin, caches),
+        "snapshotcontent": SnapshotContentController(kube, plugin, clock),
+    }
+    for name, reconciler in reconcilers.items():
         manager.add(
-            Controller(name=f"upstream.{name}", reconciler=loop, needs=loop.concerns)
-        )  # fmt: skip
-
-
-def add_snapshots(runtime: Runtime, clock: Clock, plugin: Plugin) -> None:
-    """Snapshots, from the moment that their CRDs are there."""
-    manager = runtime.manager
-    for kind in (SNAPSHOTS, CONTENTS):
-        manager.caches.of(kind, optional=True)
-    taking = Contents(runtime.kube, plugin, clock)
-    manager.add(
-        Controller(name="upstream.snapshot", reconciler=Snapshots(runtime.kube, plugin, clock))
-    )
-    manager.add(
-        Controller(name="upstream.snapshotcontent", reconciler=taking, needs=taking.concerns)
-    )
+            Controller(name=f"embedded.{name}", reconciler=reconciler, needs=reconciler.is_ours)
+        )
+    snapshots = SnapshotController(kube, plugin, clock)
+    manager.add(Controller(name="embedded.snapshot", reconciler=snapshots))

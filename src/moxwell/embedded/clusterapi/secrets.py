@@ -1,0 +1,23 @@
+"""The write that makes a Secret as desired."""
+
+from typing import Any
+
+from moxwell.embedded.controllermanager.resources import SECRETS
+from moxwell.runtime.writes import Create, Merge
+
+Json = dict[str, Any]
+
+
+def secret_write(desired: Json, found: Json | None) -> Create | Merge | None:
+    """Create or update a Secret; None if its data and annotations are as desired."""
+    meta = desired["metadata"]
+    if found is None:
+        return Create(desired, SECRETS)
+    annotations = meta.get("annotations") or {}
+    present = found["metadata"].get("annotations") or {}
+    change: Json = {}
+    if found.get("data") != desired["data"]:
+        change["data"] = desired["data"]
+    if any(present.get(key) != value for key, value in annotations.items()):
+        change["metadata"] = {"annotations": annotations}
+    return Merge(SECRETS, meta["name"], change, meta["namespace"]) if change else None

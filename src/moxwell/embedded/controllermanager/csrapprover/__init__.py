@@ -1,0 +1,1 @@
+"""The CertificateSigningRequest approver of kube-controller-manager, for kubelets."""

@@ -1,0 +1,1 @@
+"""The disruption controller of kube-controller-manager."""

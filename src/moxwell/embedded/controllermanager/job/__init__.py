@@ -1,0 +1,1 @@
+"""The Job controller of kube-controller-manager; without indexed jobs."""

@@ -1,0 +1,1 @@
+"""The StatefulSet controller of kube-controller-manager; without ControllerRevisions."""

@@ -1,0 +1,1 @@
+"""The attach-detach controller of kube-controller-manager."""

@@ -1,0 +1,1 @@
+"""The external-attacher sidecar of CSI: attaches volumes to nodes."""

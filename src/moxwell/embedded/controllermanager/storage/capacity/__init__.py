@@ -1,0 +1,1 @@
+"""The capacity tracking of the external-provisioner sidecar of CSI."""

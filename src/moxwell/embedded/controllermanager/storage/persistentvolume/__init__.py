@@ -1,0 +1,1 @@
+"""The PersistentVolume controller of kube-controller-manager: binds claims and volumes."""

@@ -1,0 +1,1 @@
+"""The external-provisioner sidecar of CSI: creates and deletes volumes."""

@@ -1,0 +1,1 @@
+"""The external-resizer sidecar of CSI: grows volumes."""

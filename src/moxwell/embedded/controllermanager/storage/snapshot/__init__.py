@@ -1,0 +1,1 @@
+"""The snapshot-controller and the external-snapshotter sidecar of CSI."""
