@@ -154,7 +154,7 @@ async def ours(url: str, usage: Usage, *, indexed: bool = False) -> None:
     from moxwell.kube.kubeconfig import ApiAccess
     from moxwell.kube.transport import KubeTransport
     from moxwell.runtime import index
-    from moxwell.runtime.backoff import Backoff, Pace
+    from moxwell.runtime.backoff import Backoff, BackoffSettings
     from moxwell.runtime.cache import Cache
     from moxwell.runtime.objects import key_of
     from moxwell.runtime.queue import Queue

@@ -8,7 +8,7 @@ An object is paused by its own annotation, whatever its value, or by ``spec.paus
 from collections.abc import Iterable
 from typing import Any
 
-from moxwell.api.conditions import Condition, LegacyCondition, ConditionStatus
+from moxwell.api.conditions import Condition, ConditionStatus, LegacyCondition
 from moxwell.api.kinds import Resource
 from moxwell.runtime.cache import Cache
 from moxwell.runtime.key import Key

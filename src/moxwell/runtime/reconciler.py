@@ -38,20 +38,6 @@ class Note:
     type: Literal["Normal", "Warning"] = "Normal"
 
 
-S_co = TypeVar("S_co", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[S_co]):
-    """The result of the old ``reconcile`` form; removed when no controller uses it."""
-
-    status: S_co | None
-    again: float | None = None
-    settled: bool = False
-    notes: tuple[Note, ...] = ()
-    left: Any = None
-
-
 class Reconciler(ABC, Generic[K, Seen, M, S]):
     """
     One control loop over one kind.
@@ -116,7 +102,7 @@ class Controller:
     """
 
     name: str
-    reconciler: Any  # Reconciler[Any, Any, Any, Any] when all controllers are in that form
+    reconciler: Reconciler[Any, Any, Any, Any]
     shard: Callable[[Any], str] = no_shard
     condition: str | None = None
     owns: Collection[str] = ()

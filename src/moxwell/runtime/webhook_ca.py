@@ -138,7 +138,10 @@ class WebhookCA:
             await self._clock.sleep(CHECK_SECONDS)
 
     async def _turn(
-        self, using: ServingCertificates | None, use: Callable[[KeyPair], None], announced: Callable[[], None]
+        self,
+        using: ServingCertificates | None,
+        use: Callable[[KeyPair], None],
+        announced: Callable[[], None],
     ) -> ServingCertificates:
         kept = await self.ensure()
         if using is None:  # start serving at once: our own lists may need the conversion webhook

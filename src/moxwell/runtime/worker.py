@@ -32,7 +32,7 @@ from moxwell.runtime.move import Done, Wait, is_final
 from moxwell.runtime.objects import as_tree, key_of, meta_of, version_of
 from moxwell.runtime.own_writes import OwnWrites
 from moxwell.runtime.queue import LOW, NORMAL, Item, Queue
-from moxwell.runtime.reconciler import Controller, Note, Outcome
+from moxwell.runtime.reconciler import Controller, Note
 from moxwell.runtime.status import StatusWriter
 from moxwell.runtime.watches import Watch
 
@@ -49,6 +49,17 @@ class Times:
 
     resync_seconds: float
     terminal_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PassResult:
+    """What the four parts of a reconciler returned."""
+
+    status: Any
+    requeue_after: float | None
+    done: bool
+    events: tuple[Note, ...]
+    written: Any  # the reconciled object, if act wrote it
 
 
 class Worker:
@@ -166,7 +177,7 @@ class Worker:
         self._own_writes.begin(item.key)
         try:
             result = await self._attempt(item)
-        except Exception as error:  # noqa: BLE001 - even telling of a failure may fail
+        except Exception as error:  # noqa: BLE001 - reporting a failure may fail too
             result = "error"
             self._broke("pass broken", error)
             self.queue.retry(item.key, shard=item.shard)
@@ -189,14 +200,14 @@ class Worker:
                 self.queue.add(item.key, shard=shard)
                 return "success"
             try:
-                outcome = await self._pass(obj)
+                result = await self._pass(obj)
             except WriteConflict as error:
                 obj = await self._live_object(item.key, error)
-                outcome = await self._pass(obj) if obj is not None else None
+                result = await self._pass(obj) if obj is not None else None
         except Exception as error:  # noqa: BLE001 - the one place; see the module's first lines
             return await self._failed(item, obj, error)
         self.queue.forget(item.key)
-        return self._schedule(item, outcome)
+        return self._schedule(item, result)
 
     async def _fetch(self, key: Key) -> Any:
         """The object from the cache, or live if the cache is stale."""
@@ -217,7 +228,7 @@ class Worker:
         log.debug("pass begun again", reason=error.reason, error=str(error))
         return await self._kube.find(self._kind, key.name, key.namespace)
 
-    async def _pass(self, obj: Any) -> Outcome[Any] | None:
+    async def _pass(self, obj: Any) -> _PassResult | None:
         """The whole pass of one object; None if no further pass is needed."""
         if self.controller.needs is not None and not self.controller.needs(obj):
             return None
@@ -230,32 +241,29 @@ class Worker:
         if not deleting and self._finalizer and not finalizer.has(obj, self._finalizer):
             obj = await finalizer.add(self._kube, self._kind, obj, self._finalizer)
             self._own_writes.wrote(key_of(obj), version_of(obj))
-        outcome = await self._reconcile(obj)
-        for note in outcome.notes:
+        result = await self._reconcile(obj)
+        for note in result.events:
             self._recorder.note(self.controller.name, self._kind, obj, note)
-        if deleting and outcome.settled:
+        if deleting and result.done:
             await self._release(obj)
             return None
-        if outcome.left is not None:
-            self._own_writes.wrote(key_of(obj), version_of(outcome.left))
-        await self._write(outcome.left or obj, outcome.status, "")
-        return outcome
+        if result.written is not None:
+            self._own_writes.wrote(key_of(obj), version_of(result.written))
+        await self._write(result.written or obj, result.status, "")
+        return result
 
-    async def _reconcile(self, obj: Any) -> Outcome[Any]:
+    async def _reconcile(self, obj: Any) -> _PassResult:
         """Call see, plan, act and describe."""
         reconciler = self.controller.reconciler
-        if hasattr(reconciler, "reconcile"):  # the old form
-            old: Outcome[Any] = await reconciler.reconcile(obj)
-            return old
         seen = await reconciler.see(obj, self._kube)
         move = reconciler.plan(obj, seen)
-        left = None if isinstance(move, Wait | Done) else await reconciler.act(move)
-        return Outcome(
+        written = None if isinstance(move, Wait | Done) else await reconciler.act(move)
+        return _PassResult(
             status=reconciler.describe(obj, seen, move),
-            again=reconciler.requeue_after(obj, seen, move),
-            settled=is_final(move),
-            notes=tuple(reconciler.events(obj, seen, move)),
-            left=left,
+            requeue_after=reconciler.requeue_after(obj, seen, move),
+            done=is_final(move),
+            events=tuple(reconciler.events(obj, seen, move)),
+            written=written,
         )
 
     def _sees_deleting(self, obj: Any) -> bool:
@@ -290,12 +298,12 @@ class Worker:
         tree["conditions"] = [*tree.get("conditions", ()), as_tree(condition)]
         return tree
 
-    def _schedule(self, item: Item, outcome: Outcome[Any] | None) -> str:
+    def _schedule(self, item: Item, result: _PassResult | None) -> str:
         """Schedule the next pass."""
-        if outcome is None:
+        if result is None:
             return "success"
-        if outcome.again is not None:
-            self.queue.add_after(item.key, outcome.again, shard=item.shard)
+        if result.requeue_after is not None:
+            self.queue.add_after(item.key, result.requeue_after, shard=item.shard)
             return "requeue_after"
         resync = self.controller.resync_seconds or self._times.resync_seconds
         self.queue.add_after(item.key, self._jittered(resync), shard=item.shard, priority=LOW)
