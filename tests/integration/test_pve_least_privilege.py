@@ -65,7 +65,7 @@ async def live(estate: Estate, region: str) -> None:
 
 
 async def _checked(program: Program, region: str) -> preflight.PreflightReport:
-    return await preflight.check(program.regions[region].pve, MACHINES)
+    return await preflight.check(program.regions[region].reader, MACHINES)
 
 
 @pytest.mark.parametrize("major", REGIONS)

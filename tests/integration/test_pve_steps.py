@@ -75,7 +75,7 @@ async def with_own_disk(stage: SimStage) -> None:
 
 
 async def with_snapshot(stage: SimStage) -> None:
-    await stage.settle(await steps.CreateSnapshot(G, name="before").perform(stage.pve))
+    await stage.settle(await steps.CreateGuestSnapshot(G, name="before").perform(stage.pve))
 
 
 def stale_clone(stage: SimStage) -> None:
@@ -162,8 +162,8 @@ CASES = [
     Case(steps.RemoveFromHaRule(G, rule="near"), with_rule, only="9.2.11"),
     Case(steps.RemoveFirewallGroup(G, group="kube"), with_group),
     Case(steps.AddToPool(G, pool="team")),
-    Case(steps.CreateSnapshot(G, name="before")),
-    Case(steps.DeleteSnapshot(G, name="before"), with_snapshot),
+    Case(steps.CreateGuestSnapshot(G, name="before")),
+    Case(steps.DeleteGuestSnapshot(G, name="before"), with_snapshot),
     Case(UPLOAD),
     Case(steps.DownloadImage(storage=STORAGE, mark=OURS, url="https://images.example/a.qcow2",
                         filename=f"{OURS.key}.qcow2")),

@@ -45,7 +45,6 @@ class Region:
         self._transport = SwitchableTransport(transport)
         self._effects = effects or Effects(clock=clock)
         self.reader = PveReader(self._transport)
-        self.pve = PveWriter(self._transport, self._effects)
         self.inventory = Inventory(self.reader, clock)
         self.tasks = TaskPoller(self.reader, clock)
         self._expected: dict[Upid, Expectation] = {}

@@ -56,7 +56,7 @@ class Transports:
 async def test_a_region_by_name_and_never_by_default() -> None:
     regions = Regions([config("a"), config("b")], LoopClock(), connect=Transports())
     assert (list(regions), len(regions), "a" in regions) == (["a", "b"], 2, True)
-    assert regions["a"].pve.region == "a"
+    assert regions["a"].reader.region == "a"
     assert regions.find("c") is None
     for name in ("", "c", "default"):
         with pytest.raises(UnknownRegion, match="known: a, b") as caught:
@@ -165,10 +165,10 @@ def test_a_rotation_waits_for_requests_under_way() -> None:
         old = ScriptedTransport(lambda *_: slowly(), region="a")
         new = ScriptedTransport(lambda *_: {"version": "9.0.1"}, region="a")
         region = Region(config("a"), old, LoopClock())
-        asked = asyncio.create_task(region.pve.version())
+        asked = asyncio.create_task(region.reader.version())
         await asyncio.sleep(0)
         region.reconnect(config("a", secret="n"), new)
-        assert (await region.pve.version()).major == 9
+        assert (await region.reader.version()).major == 9
         assert not old.closed
         gate.set()
         assert (await asked).major == 8

@@ -67,7 +67,7 @@ class PendingRow(Struct, frozen=True, kw_only=True):
         return self.pending is not None or bool(self.delete)
 
 
-class GuestReader(ReadEndpoints):
+class AnyGuestReader(ReadEndpoints):
     """GET requests below ``/nodes/{node}/{family}``."""
 
     _family: ClassVar[str]
@@ -93,7 +93,7 @@ class GuestReader(ReadEndpoints):
         return await self._caller.read(GuestStatus, self._at(host, vmid, "status", "current"))
 
 
-class GuestWriter(WriteEndpoints, GuestReader):
+class AnyGuestWriter(WriteEndpoints, AnyGuestReader):
     """POST, PUT and DELETE requests below ``/nodes/{node}/{family}``."""
 
     async def resize(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from moxwell.pve.endpoints.guest import GuestReader, GuestWriter, merged
+from moxwell.pve.endpoints.guest import AnyGuestReader, AnyGuestWriter, merged
 from moxwell.pve.values import Params, Upid, Value, path
 
 
@@ -20,7 +20,7 @@ class ContainerInterface(Struct, frozen=True, kw_only=True):
     inet6: str = ""
 
 
-class LxcReader(GuestReader):
+class LxcReader(AnyGuestReader):
     """GET requests below ``/nodes/{node}/lxc``."""
 
     _family = "lxc"
@@ -32,7 +32,7 @@ class LxcReader(GuestReader):
         return rows or ()
 
 
-class LxcWriter(GuestWriter, LxcReader):
+class LxcWriter(AnyGuestWriter, LxcReader):
     """POST, PUT and DELETE requests below ``/nodes/{node}/lxc``."""
 
     async def create(

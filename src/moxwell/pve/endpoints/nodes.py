@@ -79,7 +79,7 @@ class HostInterface(Struct, frozen=True, kw_only=True):
     mtu: int | None = None
 
 
-class HostStorage(Struct, frozen=True, kw_only=True):
+class HostStorageStatus(Struct, frozen=True, kw_only=True):
     """A storage as seen from one host."""
 
     storage: str = ""
@@ -156,12 +156,12 @@ class NodesReader(ReadEndpoints):
         storage: str | None = None,
         enabled: bool | None = None,
         target: str | None = None,
-    ) -> tuple[HostStorage, ...]:
+    ) -> tuple[HostStorageStatus, ...]:
         params: Params = {
             "content": content, "storage": storage, "enabled": enabled, "target": target,
         }  # fmt: skip
         where = path("nodes", host, "storage")
-        return await self._caller.read(tuple[HostStorage, ...], where, params)
+        return await self._caller.read(tuple[HostStorageStatus, ...], where, params)
 
     async def pci(self, host: str) -> tuple[HostPciDevice, ...]:
         where = path("nodes", host, "hardware", "pci")

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from moxwell.pve.endpoints.guest import GuestReader, GuestWriter, PendingRow, merged
+from moxwell.pve.endpoints.guest import AnyGuestReader, AnyGuestWriter, PendingRow, merged
 from moxwell.pve.values import Params, Upid, Value, path
 
 
@@ -25,7 +25,7 @@ class MigrateCheck(Struct, frozen=True, kw_only=True):
     local_resources: tuple[Any, ...] = ()
 
 
-class QemuReader(GuestReader):
+class QemuReader(AnyGuestReader):
     """GET requests below ``/nodes/{node}/qemu``."""
 
     _family = "qemu"
@@ -54,7 +54,7 @@ class QemuReader(GuestReader):
         )
 
 
-class QemuWriter(GuestWriter, QemuReader):
+class QemuWriter(AnyGuestWriter, QemuReader):
     """POST, PUT and DELETE requests below ``/nodes/{node}/qemu``."""
 
     async def create(self, host: str, vmid: int, params: Mapping[str, Value]) -> Upid:

@@ -8,7 +8,7 @@ or that does not exist can be deleted. The caller must check.
 from msgspec import Struct
 
 from moxwell.pve.caller import ReadEndpoints, WriteEndpoints
-from moxwell.pve.endpoints.nodes import HostStorage
+from moxwell.pve.endpoints.nodes import HostStorageStatus
 from moxwell.pve.transport import FileUpload
 from moxwell.pve.values import Params, Upid, path
 
@@ -68,9 +68,9 @@ class StorageReader(ReadEndpoints):
     async def definition(self, storage: str) -> StorageDefinition:
         return await self._caller.read(StorageDefinition, path("storage", storage))
 
-    async def status(self, host: str, storage: str) -> HostStorage:
+    async def status(self, host: str, storage: str) -> HostStorageStatus:
         return await self._caller.read(
-            HostStorage, path("nodes", host, "storage", storage, "status")
+            HostStorageStatus, path("nodes", host, "storage", storage, "status")
         )
 
     async def content(

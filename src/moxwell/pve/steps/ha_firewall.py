@@ -217,7 +217,7 @@ class AddToPool(GuestStep, frozen=True, kw_only=True):
         return None
 
 
-class CreateSnapshot(GuestStep, frozen=True, kw_only=True):
+class CreateGuestSnapshot(GuestStep, frozen=True, kw_only=True):
     """Create a snapshot unless one with this name exists."""
 
     name: str
@@ -238,7 +238,7 @@ class CreateSnapshot(GuestStep, frozen=True, kw_only=True):
         )
 
 
-class DeleteSnapshot(GuestStep, frozen=True, kw_only=True):
+class DeleteGuestSnapshot(GuestStep, frozen=True, kw_only=True):
     """Delete a snapshot if it exists."""
 
     name: str
