@@ -1,4 +1,4 @@
-"""Genuine Helm on both servers: install, upgrade, history, roll back, uninstall."""
+"""Upstream Helm on both servers: install, upgrade, history, roll back, uninstall."""
 
 import os
 import subprocess
@@ -81,7 +81,7 @@ def helm(config: Path, rig_program: Callable[[str], Path], tmp_path: Path) -> He
     return run
 
 
-def test_a_release_lives_and_goes(
+def test_install_upgrade_rollback_uninstall(
     helm: Helm, chart: Path, rig_program: Callable[[str], Path]
 ) -> None:
     def colour() -> str:

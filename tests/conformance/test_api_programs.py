@@ -1,8 +1,7 @@
 """
-Genuine Go programs on the embedded API: informers, leader election, protobuf bodies, events.
+Upstream Go programs on the embedded API server: informers, leader election, protobuf, events.
 
-kube-scheduler stands for client-go, the in-cluster IPAM provider for controller-runtime. Neither
-knows that it does not speak to a kube-apiserver.
+kube-scheduler represents client-go, the in-cluster IPAM provider controller-runtime.
 """
 
 import subprocess
@@ -46,7 +45,7 @@ kind: IPAddressClaim
 metadata: {name: NAME}
 spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: pool}}
 """
-# kinds that a scheduler of this minor cannot live without and the embedded API does not have
+# kinds that this kube-scheduler requires and the embedded API server lacks
 DEVICES = (
     ("resourceclaims", "ResourceClaim", "Namespaced"),
     ("deviceclasses", "DeviceClass", "Cluster"),
@@ -56,7 +55,7 @@ DEVICES = (
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The embedded API, and kubectl for it."""
+    """The embedded API server, and kubectl for it."""
 
     config: Path
     folder: Path
@@ -116,7 +115,7 @@ def scheduler(server: Embedded, rig_program: Callable[[str], Path]) -> Iterator[
     process.stop()
 
 
-def test_a_genuine_scheduler_binds(server: Embedded, scheduler: Process) -> None:
+def test_kube_scheduler_binds_a_pod(server: Embedded, scheduler: Process) -> None:
     server.apply(NODE)
     server.kubectl(
         "patch",
@@ -164,7 +163,7 @@ def provider(server: Embedded, rig_program: Callable[[str], Path]) -> Iterator[P
     process.stop()
 
 
-def test_a_genuine_provider_gives_addresses(server: Embedded, provider: Process) -> None:
+def test_the_ipam_provider_allocates_addresses(server: Embedded, provider: Process) -> None:
     server.apply(POOL)
     for name in ("first", "second"):
         server.apply(CLAIM.replace("NAME", name))

@@ -1,8 +1,8 @@
 """
-One suite on two servers: the embedded API must answer what a genuine apiserver answers.
+Conformance: the embedded API server responds like a kube-apiserver.
 
-Differences are compared after what may differ is replaced by words (:mod:`apisuite.normal`); the
-few that remain are listed with their reasons in :mod:`apisuite.allowed`.
+Every case runs on both; responses are normalized (:mod:`apisuite.normal`) and compared.
+:mod:`apisuite.allowed` lists the accepted differences with reasons.
 """
 
 from collections.abc import Callable, Iterator
@@ -72,22 +72,22 @@ def agree(servers: Pair, area: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("area, case", [_param(*one) for one in CASES])
-def test_answers_as_the_genuine_one(servers: Pair, area: str, case: Case) -> None:
+def test_responses_equal_those_of_kube_apiserver(servers: Pair, area: str, case: Case) -> None:
     agree(servers, area, case)
 
 
 @pytest.mark.parametrize("area, case", [_param(*one) for one in tables.load(OLD)])
-def test_answers_the_oldest_kubectl(servers_of_old: Pair, area: str, case: Case) -> None:
+def test_the_oldest_kubectl_works(servers_of_old: Pair, area: str, case: Case) -> None:
     agree(servers_of_old, area, case)
 
 
-@pytest.mark.parametrize("area, case", [_param(*one) for one in tables.load(("status_errors",))])
-def test_refuses_clearly(servers: Pair, area: str, case: Case) -> None:
+@pytest.mark.parametrize("area, case", [_param(*one) for one in tables.load(("unsupported",))])
+def test_unsupported_requests_are_rejected(servers: Pair, area: str, case: Case) -> None:
     last = Player(servers[1]).play(case)[-1]
     assert last["status"] in (403, 404, 422, 501)
 
 
-def test_names_are_told_apart() -> None:
+def test_case_names_are_unique() -> None:
     names = [f"{area}: {case.name}" for area, case in CASES]
     assert len(names) == len(set(names))
     assert len(names) >= 150
@@ -99,5 +99,5 @@ def test_allowed_differences_have_reasons() -> None:
 
 
 @pytest.mark.parametrize("entry", ALLOWED, ids=lambda e: f"{e.case} {e.place}")
-def test_allowed_differences_are_about_a_case(entry: Allowed) -> None:
+def test_allowed_differences_match_a_case(entry: Allowed) -> None:
     assert any(entry.covers(f"{a}: {c.name}", entry.place) for a, c in CASES)

@@ -1,8 +1,8 @@
 """
-The store on a file system that is really full: ``python full_disk_story.py FOLDER``.
+The API server on a full file system: ``python full_disk_story.py FOLDER``.
 
-``test_store_full_disk.py`` runs it in a mount namespace of its own, where FOLDER is a small tmpfs;
-so nothing stays mounted whatever happens. It ends with 0 and one line, or with a traceback.
+``test_apiserver_full_disk.py`` runs it in a mount namespace where FOLDER is a small tmpfs. It exits
+with 0 and one line, or with a traceback.
 """
 
 import asyncio
@@ -17,48 +17,48 @@ from typing import Any
 
 from moxwell.api.kinds import Resource
 from moxwell.clock import SystemClock
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube import kubeconfig
 from moxwell.kube.client import Kube
-from moxwell.kube.errors import Answered
-from moxwell.kube.transport import HttpTransport
+from moxwell.kube.errors import ApiServerAnswer
+from moxwell.kube.transport import KubeTransport
 from moxwell.testing.api_calls import CM, Asks, configmap
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 BALLAST_BYTES = 2 * 1024 * 1024
 TEXT = "x" * 3000
-SENTENCE = "the disk is full"
+MESSAGE = "the disk is full"
 
 
-class Told:
-    """A watcher that keeps what it is told."""
+class RecordedWatch:
+    """A watch that records the events it gets."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.heard = asyncio.Event()
+        self.events = asyncio.Event()
 
     async def listen(self, events: Any) -> None:
         async for event in events:
             if event["type"] == "ADDED":
                 self.names.append(event["object"]["metadata"]["name"])
-                self.heard.set()
+                self.events.set()
 
     async def until(self, names: set[str]) -> None:
         while set(self.names) != names:
-            self.heard.clear()
-            await self.heard.wait()
+            self.events.clear()
+            await self.events.wait()
 
 
 async def fill(asks: Asks, mark: str, at_once: int) -> tuple[set[str], list[Any]]:
-    """Write in batches until one is refused: what was acknowledged, and the refusals."""
+    """Write in batches until a write fails; returns what was acknowledged, and the failures."""
     done: set[str] = set()
     for batch in range(10_000):
         names = [f"{mark}-{batch}-{n}" for n in range(at_once)]
         bodies = [configmap(name, text=TEXT) for name in names]
         answers = await asyncio.gather(*(asks.post(CM, body) for body in bodies))
         done |= {n for n, a in zip(names, answers, strict=True) if a.status == 201}
-        if refused := [a for a in answers if a.status != 201]:
-            return done, refused
+        if failed := [a for a in answers if a.status != 201]:
+            return done, failed
     raise AssertionError("the disk never filled up")
 
 
@@ -67,62 +67,62 @@ async def listed(asks: Asks) -> set[str]:
     return {i["metadata"]["name"] for i in items} - {"kube-root-ca.crt"}
 
 
-def check_refusal(answer: Any) -> None:
+def check_failure(answer: Any) -> None:
     status = answer.object
     assert answer.status == 507, answer
     assert status["kind"] == "Status", status
     assert status["status"] == "Failure", status
-    assert SENTENCE in status["message"], status
-    assert "make room" in status["message"], status
+    assert MESSAGE in status["message"], status
+    assert "free space" in status["message"], status
 
 
-async def alive(folder: Path) -> None:
-    """Full, read on, watch on, room made, write on, full again by many at once."""
+async def fill_and_recover(folder: Path) -> None:
+    """Fill the disk, read and watch on, free space, write again, fill it concurrently."""
     path, ballast = folder / "db.sqlite", folder / "ballast"
     ballast.write_bytes(b"\0" * BALLAST_BYTES)
-    async with Store(path=path) as store:
-        asks, told = Asks(store), Told()
+    async with EmbeddedApiServer(path=path) as store:
+        asks, watched = Asks(store), RecordedWatch()
         since = (await asks.get(CM)).object["metadata"]["resourceVersion"]
-        listening = asyncio.create_task(told.listen(await asks.watch(CM, resourceVersion=since)))
-        there, refusals = await fill(asks, "one", 1)
-        check_refusal(refusals[0])
-        assert await listed(asks) == there
-        await told.until(there)
-        for _ in range(20):  # it stays refused, and stays readable
-            check_refusal(await asks.post(CM, configmap("no", text=TEXT)))
-            assert (await asks.get(f"{CM}/{min(there)}")).status == 200
+        listening = asyncio.create_task(watched.listen(await asks.watch(CM, resourceVersion=since)))
+        stored, failures = await fill(asks, "one", 1)
+        check_failure(failures[0])
+        assert await listed(asks) == stored
+        await watched.until(stored)
+        for _ in range(20):  # writes keep failing and reads keep working
+            check_failure(await asks.post(CM, configmap("no", text=TEXT)))
+            assert (await asks.get(f"{CM}/{min(stored)}")).status == 200
         ballast.unlink()
-        more, refusals = await fill(asks, "many", 64)
+        more, failures = await fill(asks, "many", 64)
         assert more, "writes did not go on"
-        for refused in refusals:
-            check_refusal(refused)
-        there |= more
-        assert await listed(asks) == there
-        await told.until(there)
-        assert len(told.names) == len(there), "somebody was told twice"
+        for failed in failures:
+            check_failure(failed)
+        stored |= more
+        assert await listed(asks) == stored
+        await watched.until(stored)
+        assert len(watched.names) == len(stored), "an event was sent twice"
         listening.cancel()
         await asyncio.wait([listening])
-    await reopened(path, there)
+    await reopened(path, stored)
 
 
-async def reopened(path: Path, there: set[str], unsure: int = 0) -> None:
-    """A start on the full disk shows what was acknowledged, and at most what was under way."""
+async def reopened(path: Path, stored: set[str], in_flight: int = 0) -> None:
+    """Restart on the full disk: acknowledged objects exist, and at most those in flight."""
     check(path)
-    async with Store(path=path) as store:
+    async with EmbeddedApiServer(path=path) as store:
         found = await listed(Asks(store))
-    assert there <= found, f"lost: {sorted(there - found)[:5]}"
-    assert len(found - there) <= unsure, f"invented: {sorted(found - there)[:5]}"
+    assert stored <= found, f"lost: {sorted(stored - found)[:5]}"
+    assert len(found - stored) <= in_flight, f"invented: {sorted(found - stored)[:5]}"
 
 
 def check(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA locking_mode=EXCLUSIVE")  # else it wants a file beside, on a full disk
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")  # otherwise SQLite needs a journal file
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-async def write_for_ever(path: Path) -> None:
-    """32 writers who say what was acknowledged, and ``full`` when refused."""
-    async with Store(path=path) as store:
+async def write_forever(path: Path) -> None:
+    """Run 32 writers that print each acknowledgement, and ``full`` on failure."""
+    async with EmbeddedApiServer(path=path) as store:
         asks = Asks(store)
 
         async def write(writer: int) -> None:
@@ -140,33 +140,33 @@ async def write_for_ever(path: Path) -> None:
 
 
 def killed(folder: Path) -> None:
-    """kill -9 while the disk is full and writers go on trying."""
+    """Kill -9 while the disk is full and writers retry."""
     path, ballast = folder / "killed.sqlite", folder / "ballast"
     ballast.write_bytes(b"\0" * BALLAST_BYTES)
     command = [sys.executable, __file__, "--write", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        said: list[str] = []
-        while said.count("full") < 300:
+        lines: list[str] = []
+        while lines.count("full") < 300:
             line = child.stdout.readline()
             assert line, "the writers have ended"
-            said.append(line.strip())
+            lines.append(line.strip())
         os.kill(child.pid, signal.SIGKILL)
-        said += [line.strip() for line in child.stdout if line.endswith("\n")]
-    acknowledged = set(said) - {"full", ""}
+        lines += [line.strip() for line in child.stdout if line.endswith("\n")]
+    acknowledged = set(lines) - {"full", ""}
     assert acknowledged
-    asyncio.run(reopened(path, acknowledged, unsure=32))
+    asyncio.run(reopened(path, acknowledged, in_flight=32))
     ballast.unlink()
-    asyncio.run(goes_on(path))
+    asyncio.run(is_writable(path))
 
 
-async def goes_on(path: Path) -> None:
-    async with Store(path=path) as store:
+async def is_writable(path: Path) -> None:
+    async with EmbeddedApiServer(path=path) as store:
         assert (await Asks(store).post(CM, configmap("after", text=TEXT))).status == 201
 
 
 def moxwell(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """The command, with its state in the folder."""
+    """The moxwell command with its state in the folder."""
     env = {**os.environ, "XDG_STATE_HOME": str(folder)}
     command = [sys.executable, "-m", "moxwell", *args, "--name", "full"]
     return subprocess.run(
@@ -175,7 +175,7 @@ def moxwell(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def fill_up(ballast: Path) -> None:
-    """Write until nothing more fits."""
+    """Write until the disk is full."""
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:
             file.write(b"\0" * 65536)
@@ -190,55 +190,55 @@ def spaced(name: str, size: int) -> dict[str, Any]:
 
 
 async def through_the_daemon(folder: Path) -> None:
-    """Refused with a sentence, alive, and writing on when there is room."""
+    """Writes fail with a message, the daemon survives, and writes succeed after space is freed."""
     path = folder / "moxwell" / "full" / "kubeconfig"
     access = kubeconfig.load([path]).access(SystemClock(), {})
-    async with HttpTransport(access) as transport:
+    async with KubeTransport(access) as transport:
         kube = Kube(transport)
         fill_up(folder / "ballast")
-        said = ""
+        message = ""
         for number in range(200):
             try:
                 await kube.create(spaced(f"big{number}", 60_000), CONFIGMAPS)
-            except Answered as error:
-                said = str(error)
+            except ApiServerAnswer as error:
+                message = str(error)
                 break
-        assert SENTENCE in said, said
-        assert "make room" in said, said
-        there = {o["metadata"]["name"] for o in (await kube.list(CONFIGMAPS, "default")).items}
+        assert MESSAGE in message, message
+        assert "free space" in message, message
+        stored = {o["metadata"]["name"] for o in (await kube.list(CONFIGMAPS, "default")).items}
         assert moxwell(folder, "status").returncode == 0
         (folder / "ballast").unlink()
         await kube.create(spaced("after", 1), CONFIGMAPS)
         after = {o["metadata"]["name"] for o in (await kube.list(CONFIGMAPS, "default")).items}
-        assert after == there | {"after"}
+        assert after == stored | {"after"}
 
 
 def daemon(folder: Path) -> None:
-    started = moxwell(folder, "up", "--no-sample")
+    started = moxwell(folder, "up", "--no-demo")
     assert started.returncode == 0, started.stderr
     try:
         asyncio.run(through_the_daemon(folder))
     finally:
         moxwell(folder, "down")
     fill_up(folder / "ballast")
-    refused = moxwell(folder, "up", "--no-sample")
+    failed = moxwell(folder, "up", "--no-demo")
     moxwell(folder, "down")
-    assert refused.returncode == 1
-    assert "make room" in refused.stderr, refused.stderr
-    sys.stdout.write("told, alive, and written on\n")
+    assert failed.returncode == 1
+    assert "No space left on device" in failed.stderr, failed.stderr
+    sys.stdout.write("failed, survived and recovered\n")
 
 
 def main(folder: Path) -> None:
-    asyncio.run(alive(folder))
+    asyncio.run(fill_and_recover(folder))
     for file in folder.iterdir():
         file.unlink()
     killed(folder)
-    sys.stdout.write("nothing lost, nothing invented\n")
+    sys.stdout.write("exactly the acknowledged writes\n")
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--write":
-        asyncio.run(write_for_ever(Path(sys.argv[2])))
+        asyncio.run(write_forever(Path(sys.argv[2])))
     elif sys.argv[1] == "--daemon":
         daemon(Path(sys.argv[2]))
     else:

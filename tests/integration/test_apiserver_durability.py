@@ -1,4 +1,4 @@
-"""What was acknowledged is there after kill -9; a full disk loses nothing; a restart serves all."""
+"""Durability of the revision log: kill -9, a full disk, restarts."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.testing.api_calls import CM, Asks, configmap
 
 WRITERS = 32
@@ -46,7 +46,9 @@ asyncio.run(main())
 
 
 def _killed(path: Path, lines: int) -> dict[str, str]:
-    """Run writers, kill them after so many acknowledgements; what was acknowledged."""
+    """
+    Run writers and kill them after a number of acknowledgements; returns what was acknowledged.
+    """
     args = [sys.executable, "-c", CHILD, str(path), str(WRITERS)]
     with subprocess.Popen(args, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -58,23 +60,23 @@ def _killed(path: Path, lines: int) -> dict[str, str]:
 
 
 async def _stored(path: Path) -> dict[str, str]:
-    async with Store(path=path) as store:
+    async with EmbeddedApiServer(path=path) as store:
         items = (await Asks(store).get(CM)).object["items"]
     return {i["metadata"]["name"]: i["metadata"]["resourceVersion"] for i in items}
 
 
-def test_kill_under_32_writers_loses_and_invents_nothing(tmp_path: Path) -> None:
+def test_kill_9_under_32_writers_keeps_exactly_the_acknowledged_writes(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
     acked = _killed(path, 600)
     found = asyncio.run(_stored(path))
     assert {name: found.get(name) for name in acked} == acked
-    # A writer has at most one write under way: no more than that may be there unacknowledged.
+    # A writer has at most one write in flight, so no more than that may be stored unacknowledged.
     assert len(found) - len(acked) <= WRITERS
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 async def _fill(asks: Asks) -> tuple[list[str], Any]:
-    """Write until it is refused: what was acknowledged, and the refusal."""
+    """Write until a write fails; returns what was acknowledged, and the failure."""
     done: list[str] = []
     for n in range(10_000):
         answer = await asks.post(CM, configmap(f"c{n}", text="x" * 4000))
@@ -84,22 +86,22 @@ async def _fill(asks: Asks) -> tuple[list[str], Any]:
     raise AssertionError("the disk never filled up")
 
 
-async def test_a_full_disk_is_said_and_corrupts_nothing(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_and_corrupts_nothing(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
-    async with Store(path=path, max_pages=400) as store:
+    async with EmbeddedApiServer(path=path, max_pages=400) as store:
         asks = Asks(store)
         done, refused = await _fill(asks)
         assert refused.status == 507
         assert "the disk is full" in refused.object["message"]
-        listed = (await asks.get(CM)).object["items"]  # reads go on, and show what is on disk
+        listed = (await asks.get(CM)).object["items"]  # reads continue and show what is on disk
         assert [i["metadata"]["name"] for i in listed] == sorted(done)
         assert (await asks.delete(f"{CM}/{done[0]}")).status in (200, 507)
     assert set(await _stored(path)) >= set(done[1:])
 
 
-async def test_writes_at_once_on_a_full_disk_are_all_told(tmp_path: Path) -> None:
+async def test_concurrent_writes_on_a_full_disk_all_fail(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
-    async with Store(path=path, max_pages=300) as store:
+    async with EmbeddedApiServer(path=path, max_pages=300) as store:
         asks = Asks(store)
         bodies = [configmap(f"c{n}", text="x" * 4000) for n in range(600)]
         answers = await asyncio.gather(*(asks.post(CM, body) for body in bodies))
@@ -110,9 +112,9 @@ async def test_writes_at_once_on_a_full_disk_are_all_told(tmp_path: Path) -> Non
     assert set(await _stored(path)) == acked
 
 
-async def test_what_a_write_was_refused_for_can_be_read(tmp_path: Path) -> None:
-    """Who lost a race and looks again sees the winner, not the time before its commit."""
-    async with Store(path=tmp_path / "db.sqlite") as store:
+async def test_the_object_that_caused_a_conflict_is_readable(tmp_path: Path) -> None:
+    """A client that loses a race and reads again sees the winning object."""
+    async with EmbeddedApiServer(path=tmp_path / "db.sqlite") as store:
         asks = Asks(store)
         made = (await asks.post(CM, configmap("a"))).object
 
@@ -126,28 +128,28 @@ async def test_what_a_write_was_refused_for_can_be_read(tmp_path: Path) -> None:
         assert sorted(codes) == [200] + 7 * [409]
 
 
-async def test_a_watcher_resumes_over_a_restart(tmp_path: Path) -> None:
+async def test_a_watch_resumes_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
-    async with Store(path=path) as store:
+    async with EmbeddedApiServer(path=path) as store:
         asks = Asks(store)
         start = (await asks.get(CM)).object["metadata"]["resourceVersion"]
         await asks.post(CM, configmap("a"))
         await asks.delete(f"{CM}/a")
         await asks.post(CM, configmap("b"))
-    async with Store(path=path) as store:
+    async with EmbeddedApiServer(path=path) as store:
         events = await Asks(store).watch(CM, resourceVersion=start)
         seen = [await anext(events) for _ in range(3)]
     found = [(e["type"], e["object"]["metadata"]["name"]) for e in seen]
     assert found == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b")]
 
 
-async def test_old_revisions_are_dropped_and_their_watchers_told(tmp_path: Path) -> None:
-    from moxwell.embedded.apiserver.revision_log import RevisionLog, Row
+async def test_old_revisions_are_compacted_and_their_watches_get_410(tmp_path: Path) -> None:
+    from moxwell.embedded.apiserver.revision_log import LogRow, RevisionLog
 
     log = RevisionLog(tmp_path / "db.sqlite", keep=10)
     body = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}).encode()
     for revision in range(1, 41):
-        log.commit([Row(revision, "configmaps", f"default/c{revision % 4}", False, body)])
+        log.commit([LogRow(revision, "configmaps", f"default/c{revision % 4}", False, body)])
     kept = [row.revision for row in log.read()]
     assert log.floor() > 0
     assert len(kept) < 30
@@ -158,12 +160,12 @@ async def test_old_revisions_are_dropped_and_their_watchers_told(tmp_path: Path)
 @pytest.mark.slow
 async def test_a_restart_with_20000_objects_serves_them_all(tmp_path: Path) -> None:
     path = tmp_path / "db.sqlite"
-    async with Store(path=path) as store:
+    async with EmbeddedApiServer(path=path) as store:
         asks = Asks(store)
         for batch in range(0, MANY, 500):
             names = range(batch, batch + 500)
             await asyncio.gather(*(asks.post(CM, configmap(f"c{n:05}", k="v")) for n in names))
-    async with Store(path=path) as store:
+    async with EmbeddedApiServer(path=path) as store:
         listed = (await Asks(store).get(CM)).object["items"]
         page = (await Asks(store).get(CM, limit=500)).object
     assert len(listed) == MANY

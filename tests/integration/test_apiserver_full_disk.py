@@ -1,4 +1,4 @@
-"""A file system that is really full, in a mount namespace of its own: see full_disk_story.py."""
+"""Runs full_disk_story.py in a mount namespace with a small tmpfs."""
 
 import os
 import shutil
@@ -15,8 +15,10 @@ STORY = Path(__file__).with_name("full_disk_story.py")
 PATIENCE_SECONDS = 900
 
 
-def in_a_small_world(folder: Path, size: str, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that alone sees ``folder`` as a small tmpfs."""
+def run_with_small_tmpfs(
+    folder: Path, size: str, *command: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a mount namespace where ``folder`` is a small tmpfs."""
     if shutil.which("unshare") is None:
         skip_here("no unshare: a full disk cannot be had")
     kind = "-m" if os.geteuid() == 0 else "-Urm"
@@ -33,11 +35,13 @@ def in_a_small_world(folder: Path, size: str, *command: str) -> subprocess.Compl
     return done
 
 
-def test_a_full_disk_loses_nothing_and_writes_go_on_when_there_is_room(tmp_path: Path) -> None:
-    done = in_a_small_world(tmp_path, "6m", sys.executable, str(STORY), str(tmp_path))
-    assert done.stdout == "nothing lost, nothing invented\n", done.stderr
+def test_a_full_disk_loses_nothing_and_writes_resume_after_space_is_freed(tmp_path: Path) -> None:
+    done = run_with_small_tmpfs(tmp_path, "6m", sys.executable, str(STORY), str(tmp_path))
+    assert done.stdout == "exactly the acknowledged writes\n", done.stderr
 
 
-def test_the_daemon_outlives_a_full_disk(tmp_path: Path) -> None:
-    done = in_a_small_world(tmp_path, "40m", sys.executable, str(STORY), "--daemon", str(tmp_path))
-    assert done.stdout == "told, alive, and written on\n", done.stderr
+def test_the_daemon_survives_a_full_disk(tmp_path: Path) -> None:
+    done = run_with_small_tmpfs(
+        tmp_path, "40m", sys.executable, str(STORY), "--daemon", str(tmp_path)
+    )
+    assert done.stdout == "failed, survived and recovered\n", done.stderr

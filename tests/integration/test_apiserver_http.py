@@ -1,4 +1,4 @@
-"""The store on a socket: TLS, certificates, tokens, streams, and what strangers may see."""
+"""The HTTPS server: TLS, certificates, tokens, streams, anonymous access."""
 
 import io
 import json
@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 import yaml
 
-from moxwell.api.requests import User
+from moxwell.api.requests import UserInfo
 from moxwell.clock import SystemClock
-from moxwell.embedded.apiserver.auth.ca import Authority
 from moxwell.embedded.apiserver.http import HttpServer
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
+from moxwell.pki.folder import CertificateAuthority
 from moxwell.testing.api_calls import CM, configmap
 
 Ask = aiohttp.ClientSession
@@ -25,11 +25,11 @@ Ask = aiohttp.ClientSession
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[HttpServer]:
     clock = SystemClock()
-    authority = Authority(tmp_path / "pki", clock)
+    authority = CertificateAuthority(tmp_path / "pki", clock.now)
     ca = authority.certificate.decode()
-    jane = User(name="jane", groups=("team",))
+    jane = UserInfo(name="jane", groups=("team",))
     async with (
-        Store(clock=clock, root_ca=ca, token_key=authority.token_key) as store,
+        EmbeddedApiServer(clock=clock, root_ca=ca, token_key=authority.token_key) as store,
         HttpServer(store, authority, folder=tmp_path / "pki", tokens={"let-me-in": jane}) as http,
     ):
         yield http
@@ -50,11 +50,13 @@ def session(server: HttpServer, tls: ssl.SSLContext, **headers: str) -> Ask:
 
 
 def admin(server: HttpServer, tmp_path: Path) -> Ask:
-    pair = Authority(tmp_path / "pki", SystemClock()).client("root", ["system:masters"])
+    pair = CertificateAuthority(tmp_path / "pki", SystemClock().now).client(
+        "root", ["system:masters"]
+    )
     return session(server, client(tmp_path, pair))
 
 
-async def test_a_certificate_proves_its_user(server: HttpServer, tmp_path: Path) -> None:
+async def test_a_certificate_authenticates_its_user(server: HttpServer, tmp_path: Path) -> None:
     async with admin(server, tmp_path) as ask:
         made = await ask.post(CM, json=configmap("a", k="v"))
         assert made.status == 201
@@ -77,7 +79,7 @@ async def test_a_certificate_proves_its_user(server: HttpServer, tmp_path: Path)
         pytest.param({"Authorization": "Basic eDp5"}, CM, 401, id="another scheme"),
     ],
 )
-async def test_who_sees_what(
+async def test_anonymous_and_invalid_credentials(
     server: HttpServer, tmp_path: Path, headers: dict[str, str], path: str, status: int
 ) -> None:
     async with session(server, client(tmp_path), **headers) as ask:
@@ -97,22 +99,22 @@ async def test_a_service_account_token_works_over_the_wire(
     assert 'User "system:serviceaccount:default:default" cannot list' in text
 
 
-async def test_nobody_speaks_for_somebody_else(server: HttpServer, tmp_path: Path) -> None:
+async def test_impersonation_is_rejected(server: HttpServer, tmp_path: Path) -> None:
     async with admin(server, tmp_path) as ask:
         answer = await ask.get(CM, headers={"Impersonate-User": "jane"})
         assert answer.status == 403
 
 
-async def test_a_certificate_of_another_authority_is_refused(
-    server: HttpServer, tmp_path: Path
-) -> None:
-    other = Authority(tmp_path / "other", SystemClock()).client("root", ["system:masters"])
+async def test_a_certificate_of_another_ca_is_rejected(server: HttpServer, tmp_path: Path) -> None:
+    other = CertificateAuthority(tmp_path / "other", SystemClock().now).client(
+        "root", ["system:masters"]
+    )
     async with session(server, client(tmp_path, other)) as ask:
         with pytest.raises(aiohttp.ClientError):
             await ask.get(CM)
 
 
-async def test_a_watch_streams_as_it_happens(server: HttpServer, tmp_path: Path) -> None:
+async def test_a_watch_streams_events(server: HttpServer, tmp_path: Path) -> None:
     async with admin(server, tmp_path) as ask:
         listed = await (await ask.get(CM)).json()
         since = listed["metadata"]["resourceVersion"]
@@ -122,7 +124,7 @@ async def test_a_watch_streams_as_it_happens(server: HttpServer, tmp_path: Path)
     assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "a")
 
 
-async def test_a_body_too_large_is_refused(server: HttpServer, tmp_path: Path) -> None:
+async def test_a_too_large_body_is_rejected(server: HttpServer, tmp_path: Path) -> None:
     async with admin(server, tmp_path) as ask:
         answer = await ask.post(CM, data=io.BytesIO(b" " * (4 * 1024 * 1024)))
         assert (answer.status, (await answer.json())["reason"]) == (413, "RequestEntityTooLarge")
@@ -137,7 +139,7 @@ async def test_several_warnings_are_several_headers(server: HttpServer, tmp_path
     ]
 
 
-async def test_files_with_secrets_are_for_their_owner(server: HttpServer, tmp_path: Path) -> None:
+async def test_secret_files_are_private(server: HttpServer, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     server.write_kubeconfig(path)
     for file in (path, *(tmp_path / "pki").iterdir()):
@@ -146,7 +148,7 @@ async def test_files_with_secrets_are_for_their_owner(server: HttpServer, tmp_pa
     assert config["clusters"][0]["cluster"]["server"].startswith("https://127.0.0.1:")
 
 
-async def test_watchers_that_go_away_leave_no_trace(
+async def test_disconnected_watches_are_removed(
     server: HttpServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with admin(server, tmp_path) as ask, admin(server, tmp_path) as away:

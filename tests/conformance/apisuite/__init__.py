@@ -1,1 +1,3 @@
-"""One suite of API cases, run on the embedded API and on a genuine apiserver, and compared."""
+"""
+The API conformance suite: cases as data, played on a kube-apiserver and on the embedded API server.
+"""

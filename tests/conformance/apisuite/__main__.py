@@ -1,10 +1,4 @@
-"""
-``python -m apisuite [word …]``: play cases by hand.
-
-Words narrow the cases: each must be in ``area: name``. Without ``--genuine`` a control plane is
-started for the occasion (ten seconds; ``python -m envtest.serve FOLDER`` keeps one), without
-``--embedded`` a store is. The differences are printed, or with ``--show`` what one side answered.
-"""
+"""``python -m apisuite [word …]``: plays the cases whose names contain the words."""
 
 import argparse
 import json

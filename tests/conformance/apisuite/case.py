@@ -1,9 +1,8 @@
 """
-What a case is: named steps, as data.
+Cases of the suite: named steps, as data.
 
-Nothing flows in; the tables build these values and :mod:`apisuite.play` plays them. ``$ns``,
-``$u`` and names saved by an earlier step are filled in anywhere in a path, a body or an argument;
-an unknown ``$word`` stays as it is, because patches have directives of that form.
+:mod:`apisuite.play` plays them. ``$ns``, ``$u`` and names saved by an earlier step are substituted
+in paths, bodies and arguments; an unknown ``$word`` stays, because patch directives have that form.
 """
 
 import shlex
@@ -22,8 +21,8 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """One HTTP request and how much of its answer counts."""
+class ApiRequest:
+    """One HTTP request and the part of its response that is compared."""
 
     method: str
     path: str
@@ -39,10 +38,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """A watch opened before ``during`` is played, read until ``events`` have come."""
+    """A watch that is opened before ``during`` is played and read until ``events`` arrived."""
 
     path: str
-    during: tuple[Ask, ...] = ()
+    during: tuple[ApiRequest, ...] = ()
     events: int = 1
     headers: Mapping[str, str] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
@@ -50,7 +49,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubectl:
-    """One kubectl command; what it printed and its exit code count."""
+    """One kubectl command; its output and exit code are compared."""
 
     args: tuple[str, ...]
     stdin: str | None = None
@@ -61,9 +60,10 @@ class Kubectl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Define:
-    """A custom resource definition that cases share: made once per server, under ``$u``.
+    """
+    A CRD that cases share: created once per server, under ``$u``.
 
-    Serving a new definition takes a genuine apiserver seconds; changing a shared one is not done.
+    A kube-apiserver takes seconds to serve a new CRD; shared CRDs are never changed.
     """
 
     body: Mapping[str, Any]
@@ -79,15 +79,15 @@ class Settle:
     deciding one waits until the server has observed the earlier steps. The response does not count.
     """
 
-    request: Ask
+    request: ApiRequest
 
 
-Step = Ask | Watch | Kubectl | Define | Settle
+Step = ApiRequest | Watch | Kubectl | Define | Settle
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A phrase, and the steps that show it."""
+    """A named sequence of steps."""
 
     name: str
     steps: tuple[Step, ...]
@@ -97,42 +97,44 @@ def case(name: str, *steps: Step) -> Case:
     return Case(name, steps)
 
 
-def get(path: str, **more: Any) -> Ask:
-    return Ask(method="GET", path=path, **more)
+def get(path: str, **more: Any) -> ApiRequest:
+    return ApiRequest(method="GET", path=path, **more)
 
 
-def post(path: str, body: Any, **more: Any) -> Ask:
-    return Ask(method="POST", path=path, body=body, **more)
+def post(path: str, body: Any, **more: Any) -> ApiRequest:
+    return ApiRequest(method="POST", path=path, body=body, **more)
 
 
-def put(path: str, body: Any, **more: Any) -> Ask:
-    return Ask(method="PUT", path=path, body=body, **more)
+def put(path: str, body: Any, **more: Any) -> ApiRequest:
+    return ApiRequest(method="PUT", path=path, body=body, **more)
 
 
-def delete(path: str, body: Any = None, **more: Any) -> Ask:
-    return Ask(method="DELETE", path=path, body=body, **more)
+def delete(path: str, body: Any = None, **more: Any) -> ApiRequest:
+    return ApiRequest(method="DELETE", path=path, body=body, **more)
 
 
-def patch(kind: str, path: str, body: Any, **more: Any) -> Ask:
+def patch(kind: str, path: str, body: Any, **more: Any) -> ApiRequest:
     headers = {"Content-Type": kind, **more.pop("headers", {})}
-    return Ask(method="PATCH", path=path, body=body, headers=headers, **more)
+    return ApiRequest(method="PATCH", path=path, body=body, headers=headers, **more)
 
 
-def applied(path: str, manager: str, body: Any, *, force: bool = False, **more: Any) -> Ask:
+def server_side_apply(
+    path: str, manager: str, body: Any, *, force: bool = False, **more: Any
+) -> ApiRequest:
     query = f"?fieldManager={manager}" + ("&force=true" if force else "")
     return patch(APPLY, path + query, body, **more)
 
 
-def settle(request: Ask, path: str, value: Any) -> Settle:
+def settle(request: ApiRequest, path: str, value: Any) -> Settle:
     """Wait until ``path`` of the response has the value."""
     return Settle(request=replace(request, until=(path, value), show="nothing"))
 
 
-def quiet(ask: Ask) -> Ask:
-    """The same request, of which only the status counts."""
-    return replace(ask, show="status")
+def status_only(request: ApiRequest) -> ApiRequest:
+    """The same request; only its status is compared."""
+    return replace(request, show="status")
 
 
 def kubectl(line: str, stdin: str | None = None, **more: Any) -> Kubectl:
-    """A command line; quotes are honoured."""
+    """A kubectl command line; quotes are honoured."""
     return Kubectl(args=tuple(shlex.split(line)), stdin=stdin, **more)

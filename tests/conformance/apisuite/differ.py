@@ -1,8 +1,7 @@
 """
-Where two observations disagree.
+Compares the observations of two servers.
 
-In: what the genuine server and what the embedded one showed. Out: flat differences, each with its
-place, compared against the reviewed list in :mod:`apisuite.allowed`.
+Differences are flat, each with its path, and checked against :mod:`apisuite.allowed`.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from apisuite.paths import ABSENT
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place, two values."""
+    """One differing value and its path."""
 
     place: str
     genuine: Any
@@ -27,7 +26,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """A difference that is known, with the reason why it stays. Patterns as of a shell."""
+    """An accepted difference with its reason; patterns as in a shell."""
 
     case: str
     place: str
@@ -39,8 +38,8 @@ class Allowed:
 
 def _outcome(observed: Any) -> str:
     body = observed.get("body")
-    said = body.get("message") or body.get("kind") if isinstance(body, dict) else body
-    return f"{observed['status']} {said}"
+    message = body.get("message") or body.get("kind") if isinstance(body, dict) else body
+    return f"{observed['status']} {message}"
 
 
 def _status_differs(genuine: Any, embedded: Any) -> bool:
@@ -53,7 +52,7 @@ def _status_differs(genuine: Any, embedded: Any) -> bool:
 
 
 def by_step(genuine: list[Any], embedded: list[Any]) -> Iterator[Difference]:
-    """As :func:`differences`, but an answer of another status is one difference, not twenty."""
+    """Compare step by step; a different status is one difference, whatever the bodies."""
     for i, (left, right) in enumerate(zip(genuine, embedded, strict=True)):
         if _status_differs(left, right):
             yield Difference(f"/{i}/status", _outcome(left), _outcome(right))
@@ -62,7 +61,7 @@ def by_step(genuine: list[Any], embedded: list[Any]) -> Iterator[Difference]:
 
 
 def differences(genuine: Any, embedded: Any, place: str = "") -> Iterator[Difference]:
-    """Every leaf that is not equal."""
+    """Yield every differing leaf."""
     if isinstance(genuine, dict) and isinstance(embedded, dict):
         for key in sorted(genuine.keys() | embedded.keys()):
             left, right = genuine.get(key, ABSENT), embedded.get(key, ABSENT)
@@ -77,7 +76,7 @@ def differences(genuine: Any, embedded: Any, place: str = "") -> Iterator[Differ
 def unexplained(
     case: str, genuine: list[Any], embedded: list[Any], allowed: tuple[Allowed, ...]
 ) -> list[Difference]:
-    """The differences that no entry of the list covers."""
+    """Return the differences that no entry accepts."""
     return [
         found
         for found in by_step(genuine, embedded)

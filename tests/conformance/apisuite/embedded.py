@@ -1,8 +1,7 @@
 """
-``python -m apisuite.embedded FOLDER``: the embedded API in a process of its own.
+``python -m apisuite.embedded FOLDER``: runs the embedded API server in its own process.
 
-Out: ``FOLDER/admin.kubeconfig``, written when it serves. The suite knows it by that file alone,
-as it knows the genuine one.
+It writes ``FOLDER/admin.kubeconfig`` when it is ready.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ async def serve(folder: Path) -> None:
 
 
 def start(folder: Path) -> tuple[Process, Path]:
-    """Start it and wait until it serves: the process and its admin kubeconfig."""
+    """Start the server and wait until it is ready; returns the process and its admin kubeconfig."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "apisuite.embedded", str(folder)]
     paths = os.pathsep.join(str(Path(p).absolute()) for p in sys.path)

@@ -1,9 +1,8 @@
 """
-Answers without what may differ: identifiers, revisions, times, hashes, ports.
+Normalizes responses: replaces identifiers, revisions, times, hashes and ports by stable words.
 
-In: a decoded answer or printed text. Out: the same shape with stable words in their place. A
-:class:`Normal` lives for one case on one server and names uids and revisions in order of
-appearance, so that "the same revision as before" and "a new one" remain visible.
+A :class:`Normal` belongs to one case on one server and numbers uids and revisions in order of
+appearance, so that equal and different ones stay distinguishable.
 """
 
 import re
@@ -15,17 +14,17 @@ _UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 _AGE = re.compile(r"(?<![\w/.:-])(?:\d+[smhd]){1,2}(?![\w/.:-])|<invalid>")
 _CURRENT = re.compile(r"current: \d+")
 _PRINTED_RV = re.compile(r"\b(resourceVersion|Resource Version)\"?: +\"?\d+\"?")
-_CHATTER = re.compile(r"^I\d{4} \d\d:\d\d:\d\d\.\d+ ")  # what a Go program logs in passing
+_CHATTER = re.compile(r"^I\d{4} \d\d:\d\d:\d\d\.\d+ ")  # log lines of a Go program
 _HASH = {"storageVersionHash", "hash"}
 
 
 def _manager(entry: dict[str, str]) -> tuple[str, ...]:
-    """Entries are kept in order of their times, which are whole seconds: chance, for a test."""
+    """Sort key of managedFields entries, whose order depends on times in whole seconds."""
     return tuple(entry.get(key, "") for key in ("manager", "operation", "subresource"))
 
 
 class Normal:
-    """The words of one case on one server."""
+    """The replacements of one case on one server."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
@@ -33,7 +32,7 @@ class Normal:
         self._revisions: dict[str, str] = {}
 
     def name(self, real: str, word: str) -> None:
-        """From now on ``real`` reads as ``word``."""
+        """Replace ``real`` by ``word`` from now on."""
         self._names[real] = word
 
     def body(self, value: Any) -> Any:
@@ -51,7 +50,7 @@ class Normal:
         return _TIME.sub("TIME", _MICRO.sub("MICROTIME", text))
 
     def printed(self, text: str) -> str:
-        """What a command printed: ages and column widths do not count either."""
+        """Normalize printed output; ages and column widths are ignored too."""
         text = _AGE.sub("AGE", _PRINTED_RV.sub(r"\1: RV", self.text(text)))
         kept = (line for line in text.splitlines() if not _CHATTER.match(line))
         return "\n".join(re.sub(r"[ \t]+", " ", line).rstrip() for line in kept)
@@ -60,7 +59,7 @@ class Normal:
         generated = value.get("generateName")
         if generated and isinstance(value.get("name"), str):
             self._names.setdefault(value["name"], f"{self.text(generated)}RANDOM")
-        ordered = sorted(value.items())  # so that words do not depend on the order of keys
+        ordered = sorted(value.items())  # so that numbering does not depend on key order
         return {self.text(k): self._field(k, v, value) for k, v in ordered}
 
     def _field(self, key: str, value: Any, around: dict[str, Any]) -> Any:

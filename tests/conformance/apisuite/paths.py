@@ -1,7 +1,7 @@
 """
-Dotted paths into decoded answers: ``metadata.uid``, ``items[0].spec``, ``resources[name=pods]``.
+Dotted paths into JSON values: ``metadata.uid``, ``items[0].spec``, ``resources[name=pods]``.
 
-In: a value and a path. Out: what is there, or :data:`ABSENT`. A dot in a key is written ``\\.``.
+A missing value is :data:`ABSENT`. A dot in a key is written ``\\\\.``.
 """
 
 import re
@@ -40,7 +40,7 @@ def _choose(value: Any, choice: str) -> Any:
 
 
 def find(value: Any, path: str) -> Any:
-    """What ``path`` leads to."""
+    """Return the value at ``path``."""
     for segment in _segments(path):
         value = _step(value, segment)
         if value is ABSENT:
@@ -49,7 +49,7 @@ def find(value: Any, path: str) -> Any:
 
 
 def without(value: Any, path: str) -> Any:
-    """A copy without what ``path`` leads to; ``*`` is every key or item."""
+    """Return a copy without the value at ``path``; ``*`` is every key or item."""
     return _without(value, _segments(path.replace("[*]", ".*")))
 
 

@@ -1,9 +1,4 @@
-"""
-A server under the suite, known by its kubeconfig alone.
-
-In: a kubeconfig with one context, and the kubectl to use. Out: requests and commands. The suite
-never learns which of the two servers it speaks to.
-"""
+"""A server under test, known only by its kubeconfig: HTTP requests and kubectl commands."""
 
 import base64
 import json
@@ -20,8 +15,8 @@ import yaml
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back."""
+class ApiResponse:
+    """A response."""
 
     status: int
     kind: str
@@ -36,14 +31,14 @@ def _decode(text: str) -> Any:
         return text
 
 
-def _answer(response: requests.Response) -> Answer:
+def _answer(response: requests.Response) -> ApiResponse:
     kind = response.headers.get("Content-Type", "").split(";")[0]
     warnings = response.raw.headers.getlist("Warning") if response.raw is not None else []
-    return Answer(response.status_code, kind, tuple(warnings), _decode(response.text))
+    return ApiResponse(response.status_code, kind, tuple(warnings), _decode(response.text))
 
 
 class Server:
-    """Sessions by speaker: ``admin`` is the kubeconfig's user, others come with a token."""
+    """HTTP sessions by user: ``admin`` is the kubeconfig's user, others use a token."""
 
     def __init__(
         self, kubeconfig: Path, kubectl: Path, scratch: Path, *, patience_seconds: float = 40.0
@@ -60,18 +55,18 @@ class Server:
 
     def send(
         self, method: str, path: str, who: str, body: Any, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> ApiResponse:
         data, sent = _payload(body, headers)
         session = self._sessions[who]
         try:
             found = session.request(method, self.url + path, data=data, headers=sent, timeout=60)
         except requests.RequestException as error:
-            return Answer(0, "", (), f"no answer: {type(error).__name__}")
+            return ApiResponse(0, "", (), f"no answer: {type(error).__name__}")
         return _answer(found)
 
     @contextmanager
     def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[Iterator[Any]]:
-        """A watch: the decoded lines as they come."""
+        """Open a watch and yield the decoded lines."""
         session = self._sessions["admin"]
         with session.get(self.url + path, headers=dict(headers), stream=True, timeout=30) as found:
             yield (_decode(line) for line in found.iter_lines(chunk_size=1, decode_unicode=True))

@@ -1,4 +1,4 @@
-"""Every case of the suite, by name; a name stands once."""
+"""All cases of the suite; names are unique."""
 
 from importlib import import_module
 
@@ -22,14 +22,14 @@ HTTP = (
     "quota",
     "discovery",
     "access",
-    "nondeterministic",
-    "status_errors",
+    "randomized",
+    "unsupported",
 )
 KUBECTL = ("kubectl_objects", "kubectl_apply", "kubectl_crds", "kubectl_cluster")
 
 
 def load(areas: tuple[str, ...]) -> tuple[tuple[str, Case], ...]:
-    """``(area, case)`` for each case of the areas."""
+    """Return ``(area, case)`` for each case of the areas."""
     found: list[tuple[str, Case]] = []
     for area in areas:
         cases: tuple[Case, ...] = import_module(f"apisuite.cases.{area}").CASES

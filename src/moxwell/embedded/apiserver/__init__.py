@@ -1,1 +1,3 @@
-"""The embedded Kubernetes-style API on SQLite."""
+"""
+An embedded Kubernetes API server for lab and standalone mode, in place of kube-apiserver and etcd.
+"""

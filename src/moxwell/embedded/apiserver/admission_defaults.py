@@ -1,9 +1,9 @@
 """
-What new objects are given that depends on other objects: addresses, ports, default classes,
+Defaults for new objects that depend on other objects: cluster IPs, node ports, default classes,
 priorities.
 
-The part of a genuine apiserver's admission plugins that people see. Taken from what is free
-among the staged objects, so two creations in one commit never get the same.
+Implements the visible part of kube-apiserver's admission plugins. Free addresses and ports are
+computed from staged objects, so two creations in one commit never get the same.
 """
 
 import ipaddress
@@ -26,13 +26,13 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 class AdmissionDefaults:
-    """Fills in new objects, and refuses what refers to nothing."""
+    """Sets admission defaults and rejects references to missing objects."""
 
     def __init__(self, core: ServerContext) -> None:
         self._core = core
 
     def add_defaults(self, call: ApiCall, obj: Object) -> None:
-        """Called for every new object."""
+        """Set the defaults of a new object."""
         kind = call.resource.kind
         if kind == "CustomResourceDefinition":
             self._check_conversion(call, obj)
@@ -55,13 +55,13 @@ class AdmissionDefaults:
                 taints.append(dict(NOT_READY))
 
     def _check_conversion(self, call: ApiCall, obj: Object) -> None:
-        """Conversion by webhook is done in-process or not at all."""
+        """Reject conversion webhooks; conversion runs in-process only."""
         strategy = ((obj.get("spec") or {}).get("conversion") or {}).get("strategy")
         versions = (obj.get("spec") or {}).get("versions") or ()
         name = obj["metadata"].get("name", "")
         if strategy == "Webhook" and len(versions) > 1 and name not in self._core.hooks.converters:
             text = "Forbidden: the embedded API calls no conversion webhooks"
-            cause = status_errors.StatusCause(
+            cause = status_errors.ErrorCause(
                 "FieldValueForbidden", text, "spec.conversion.strategy"
             )
             raise status_errors.invalid(call.resource.kind, call.resource.group, name, [cause])

@@ -1,8 +1,10 @@
 """
-What goes on by itself: one task that looks again at whatever a committed change may concern.
+The background task: garbage collection, namespace deletion, disruption budgets, quotas and event
+expiry.
 
-Changes put places on a queue; the task takes them off, lets :mod:`garbage`, :mod:`namespaces` and
-:mod:`budgets` stage what follows, and settles. Events older than an hour go, as they do elsewhere.
+Committed changes queue work items; the task processes them through :mod:`garbage`,
+:mod:`namespaces`, :mod:`pdb`, :mod:`protection` and :mod:`quota`, and waits for the commit. Events
+expire after an hour, as in kube-apiserver.
 """
 
 import asyncio
@@ -15,8 +17,8 @@ from moxwell.embedded.apiserver.crd import definitions
 from moxwell.embedded.apiserver.deleter import Deleter
 from moxwell.embedded.apiserver.garbage import GarbageCollector
 from moxwell.embedded.apiserver.namespaces import NamespaceController
-from moxwell.embedded.apiserver.object_cache import ObjectChange, ObjectRecord
-from moxwell.embedded.apiserver.pdb import DisruptionController
+from moxwell.embedded.apiserver.object_cache import ObjectRecord, StoredChange
+from moxwell.embedded.apiserver.pdb import PdbController
 from moxwell.embedded.apiserver.protection import ProtectionController
 from moxwell.embedded.apiserver.quota import resource_quotas
 from moxwell.embedded.apiserver.quota.resource_quotas import ResourceQuotaController
@@ -24,19 +26,19 @@ from moxwell.embedded.apiserver.status_errors import StatusError
 
 EVENT_TTL = timedelta(hours=1)
 SWEEP_SECONDS = 40.0
-EVENT_SWEEP_INTERVAL = 15  # sweeps
-WorkItem = tuple[str, str, str]  # what to do, store, key
+EVENT_SWEEP_INTERVAL = 15  # in sweeps
+WorkItem = tuple[str, str, str]  # action, group resource, key
 _DELETING = b'"deletionTimestamp":"'
 
 
 class BackgroundController:
-    """The one background task of a store."""
+    """Runs the background work of one API server."""
 
     def __init__(self, core: ServerContext, deleter: Deleter, root_ca: str) -> None:
         self._core = core
         self._garbage = GarbageCollector(core, deleter)
         self._namespaces = NamespaceController(core, deleter, self._garbage, root_ca)
-        self._budgets = DisruptionController(core)
+        self._budgets = PdbController(core)
         self._quotas = ResourceQuotaController(core)
         self._protection = ProtectionController(core, self._garbage)
         self._queue: dict[WorkItem, None] = {}
@@ -55,7 +57,7 @@ class BackgroundController:
         }
 
     async def start(self) -> None:
-        """Make what every cluster has, look at everything once, and begin."""
+        """Create the default objects, queue all objects once, and start."""
         bootstrap.ensure(self._core)
         await self._core.committer.wait_durable()
         for group_resource in self._core.cache.group_resources():
@@ -71,8 +73,8 @@ class BackgroundController:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def on_change(self, change: ObjectChange) -> None:
-        """Note what a committed change may concern."""
+    def on_change(self, change: StoredChange) -> None:
+        """Queue the objects that a committed change affects."""
         self._queue_related(change.record, change.previous, deleted=change.deleted)
         if self._queue:
             self._wake.set()
@@ -144,7 +146,7 @@ class BackgroundController:
             self._drain()
             try:
                 await self._core.committer.wait_durable()
-            except StatusError:  # the disk is full: what was queued comes again with the next sweep
+            except StatusError:  # the disk is full; the next sweep queues the items again
                 await self._core.clock.sleep(1)
                 self._queue_all()
 
@@ -160,10 +162,10 @@ class BackgroundController:
             try:
                 self._work[what](group_resource, key)
             except StatusError:
-                continue  # an admission rule or a full disk said no; the next change asks again
+                continue  # rejected by admission or a full disk; the next change queues it again
 
     def _delete_orphaned_pod(self, group_resource: str, key: str) -> None:
-        """A Pod that is to go but whose node is gone has nobody to end it."""
+        """Delete a terminating Pod whose node is gone, because no kubelet will."""
         record = self._core.cache.find_staged(group_resource, key)
         resource = self._core.registry.hub(group_resource)
         if record is None or resource is None:

@@ -1,7 +1,4 @@
-"""
-What is there from the beginning: namespaces, priority classes, roles. Made once; deleted ones
-stay deleted only until the next start, as in any cluster.
-"""
+"""Creates the default namespaces, priority classes and RBAC objects at every start."""
 
 from typing import Any
 
@@ -31,7 +28,7 @@ def _priorities() -> list[Object]:
 
 
 def ensure(core: ServerContext) -> None:
-    """Create what is missing."""
+    """Create the missing default objects."""
     wanted: list[tuple[str, Object]] = [
         ("namespaces", {"metadata": {"name": name}}) for name in NAMESPACES
     ]

@@ -1,10 +1,9 @@
 """
-From staged to durable: one writer thread, and whatever was staged meanwhile is its next
-transaction.
+Group commit: one writer thread makes staged changes durable, batch by batch.
 
-Nobody is answered and no watcher told before the transaction is on disk. When the disk is full,
-the batch and everything staged on top of it are dropped and their writers told so; memory then
-equals the disk again and reads go on. When the disk fails in doubt, every later write is refused
+Requests are answered and watches notified only after the transaction is on disk. When the disk is
+full, the batch and everything staged after it are dropped and their writers get an error; memory
+then equals the disk and reads continue. After a disk failure with unknown outcome all writes fail
 until a restart.
 """
 
@@ -13,38 +12,40 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectChange, ObjectRecord, encode
+from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectRecord, StoredChange, encode
 from moxwell.embedded.apiserver.revision_log import DiskFailed, RevisionLog
 from moxwell.errors import MoxwellError
 
-Publish = Callable[[ObjectChange], None]
+Publish = Callable[[StoredChange], None]
 
 
 class Committer:
-    """The way into :class:`State`; without a log (``None``) everything commits at once."""
+    """
+    Stages changes in an :class:`ObjectCache` and commits them; without a log they commit at once.
+    """
 
     def __init__(self, cache: ObjectCache, log: RevisionLog | None, publish: Publish) -> None:
         self._cache, self._log, self._publish = cache, log, publish
-        self._queue: list[ObjectChange] = []
+        self._queue: list[StoredChange] = []
         self._waiters: list[asyncio.Future[None]] = []
         self._in_flight: asyncio.Future[None] | None = None
         self._broken: MoxwellError | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-writer") if log else None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="apiserver-commit") if log else None
 
     def put(
         self, group_resource: str, obj: dict[str, object], previous: ObjectRecord | None
     ) -> ObjectRecord:
-        """Stage an object; its resource version is set here."""
+        """Stage an object and set its resource version."""
         record = self._set_revision(group_resource, obj)
-        self._stage(ObjectChange(record, previous, deleted=False))
+        self._stage(StoredChange(record, previous, deleted=False))
         return record
 
     def drop(
         self, group_resource: str, obj: dict[str, object], previous: ObjectRecord
     ) -> ObjectRecord:
-        """Stage a deletion; ``obj`` is the last state watchers will be shown."""
+        """Stage a deletion; ``obj`` is the last state that watches get."""
         record = self._set_revision(group_resource, obj)
-        self._stage(ObjectChange(record, previous, deleted=True))
+        self._stage(StoredChange(record, previous, deleted=True))
         return record
 
     def _set_revision(self, group_resource: str, obj: dict[str, object]) -> ObjectRecord:
@@ -54,17 +55,20 @@ class Committer:
         meta = obj["metadata"]
         assert isinstance(meta, dict)
         meta["resourceVersion"] = str(revision)
-        head = {"kind": obj["kind"], "apiVersion": obj["apiVersion"]}  # first: lists cut them off
+        head = {
+            "kind": obj["kind"],
+            "apiVersion": obj["apiVersion"],
+        }  # list items omit them
         return ObjectRecord(group_resource, revision, encode(head | obj))
 
-    def _stage(self, change: ObjectChange) -> None:
+    def _stage(self, change: StoredChange) -> None:
         self._cache.stage(change)
         self._queue.append(change)
         if len(self._queue) == 1 and self._in_flight is None:
             asyncio.get_running_loop().call_soon(self._flush)
 
     async def wait_durable(self) -> None:
-        """Wait until everything staged so far is on disk."""
+        """Wait until everything staged so far is durable."""
         if not self._queue and self._in_flight is None:
             return
         loop = asyncio.get_running_loop()
@@ -90,7 +94,7 @@ class Committer:
     def _batch_done(
         self,
         done: asyncio.Future[None],
-        batch: list[ObjectChange],
+        batch: list[StoredChange],
         waiters: list[asyncio.Future[None]],
     ) -> None:
         self._in_flight = None
@@ -101,12 +105,12 @@ class Committer:
             self._fail(error, waiters)
         if self._queue:
             self._flush()
-        elif self._waiters:  # they came while the last batch was under way and staged nothing new
+        elif self._waiters:  # they arrived during the last batch and staged nothing
             waiters, self._waiters = self._waiters, []
             _release(waiters)
 
     def _publish_batch(
-        self, batch: list[ObjectChange], waiters: list[asyncio.Future[None]]
+        self, batch: list[StoredChange], waiters: list[asyncio.Future[None]]
     ) -> None:
         for change in batch:
             self._cache.commit(change)
@@ -124,7 +128,7 @@ class Committer:
                 waiter.set_exception(status_errors.storage_failed(str(error)))
 
     async def close(self) -> None:
-        """Finish what is under way."""
+        """Wait for the batch in flight and close the log."""
         while self._in_flight is not None or self._queue:
             await asyncio.wait([asyncio.ensure_future(self.wait_durable())])
         if self._thread is not None:

@@ -1,5 +1,6 @@
 """
-Core: what every verb needs, in one place. State, the way into it, who is served, time and hooks.
+The components that all request handlers share: cache, committer, watch caches, registry, clock,
+hooks.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """Shared by all verbs of one store."""
+    """The shared components of one API server."""
 
     cache: ObjectCache
     committer: Committer
@@ -36,7 +37,7 @@ class ServerContext:
     def put(
         self, resource: ServedResource, hub: Object, previous: ObjectRecord | None
     ) -> ObjectRecord:
-        """Stage an object in its stored version."""
+        """Stage an object in its storage version."""
         record = self.committer.put(resource.group_resource, hub, previous)
         home = self.registry.hub(resource.group_resource)
         if home is not None and home.api_version == record.api_version:
@@ -44,7 +45,7 @@ class ServerContext:
         return record
 
     def create(self, resource: ServedResource, obj: Object) -> ObjectRecord:
-        """Make an object of the store's own."""
+        """Create an object on behalf of the server."""
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
         made = resource.model.decode({**obj, **head}, None)
         resource.model.default(made)
@@ -55,7 +56,7 @@ class ServerContext:
         return self.put(resource, made, None)
 
     def decode(self, resource: ServedResource, record: ObjectRecord) -> Object:
-        """A record's object, fresh, in a face's version, without its resource version."""
+        """Decode a record into the version of the resource."""
         obj = resource.between(record.object(), resource.api_version)
         if resource.custom and record.decoded_by is not resource.model:
             obj = resource.model.decode(obj, None)
@@ -81,7 +82,7 @@ class ServerContext:
         )
 
     def require_namespace(self, call: ApiCall, name: str) -> None:
-        """New objects need a namespace that is there to stay."""
+        """Raise unless the namespace exists and is not terminating."""
         resource = call.resource
         if resource.terminating:
             why = "create not allowed while custom resource definition is terminating"
@@ -99,13 +100,13 @@ class ServerContext:
                 " being terminated"
             )
             text = f"namespace {call.namespace} is being terminated"
-            cause = status_errors.StatusCause("NamespaceTerminating", text, "metadata.namespace")
+            cause = status_errors.ErrorCause("NamespaceTerminating", text, "metadata.namespace")
             raise status_errors.forbidden(
                 resource.plural, resource.group, name, why, causes=[cause]
             )
 
     def can_delete_now(self, resource: ServedResource, obj: Object) -> bool:
-        """Whether an object without finalizers that is being deleted goes at once."""
+        """Report whether a deleted object without finalizers can be removed at once."""
         if resource.kind == "Namespace" and not resource.group:
             return not (obj.get("spec") or {}).get("finalizers")
         return not obj["metadata"].get("deletionGracePeriodSeconds") or resource.kind != "Pod"

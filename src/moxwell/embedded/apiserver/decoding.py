@@ -1,9 +1,8 @@
 """
-What was sent, understood: a body becomes an object its model knows, or is refused in the right
-words.
+Decodes request bodies into objects of a resource, with strict field validation.
 
-Unknown and duplicate fields are an error when validation is strict, else warnings. The object
-comes out defaulted, in the version of the face it was sent to.
+Unknown and duplicate fields are an error in strict mode and warnings otherwise. The result is
+defaulted and in the version of the request.
 """
 
 import copy
@@ -18,13 +17,13 @@ Object = dict[str, Any]
 
 
 class BodyDecoder:
-    """Reads objects out of bodies."""
+    """Decodes objects from request bodies."""
 
     def __init__(self, core: ServerContext) -> None:
         self._core = core
 
     def decode(self, call: ApiCall, obj: Object, duplicates: list[str] | None = None) -> Object:
-        """The object as its model knows it, defaulted; unknown fields refused or warned of."""
+        """Decode and default an object; report unknown and duplicate fields."""
         resource = call.resource
         self._check_kind(call, obj)
         unknown: list[str] | None = None if call.validation == "Ignore" else []
@@ -40,7 +39,7 @@ class BodyDecoder:
         return read
 
     def _wrong_kind(self, call: ApiCall, version: str, kind: str) -> status_errors.StatusError:
-        """A body of another kind or version."""
+        """Build the error for a body of another kind or version."""
         resource = call.resource
         if resource.custom:
             text = (
@@ -62,7 +61,7 @@ class BodyDecoder:
         )
 
     def check_fields(self, call: ApiCall, obj: Object) -> None:
-        """Read, to refuse or warn, and leave the object as it is."""
+        """Report unknown fields and leave the object unchanged."""
         self._check_kind(call, obj)
         unknown: list[str] = []
         try:
@@ -72,7 +71,7 @@ class BodyDecoder:
         self.report(call, unknown, 0)
 
     def report(self, call: ApiCall, fields: list[str], duplicates: int) -> None:
-        """Duplicate and unknown fields: an error when strict, else warnings."""
+        """Raise for duplicate and unknown fields in strict mode, else add warnings."""
         texts = [
             f'duplicate field "{f}"' if at < duplicates else f'unknown field "{f}"'
             for at, f in enumerate(fields)
@@ -86,7 +85,8 @@ class BodyDecoder:
     def _cannot_handle(self, call: ApiCall, why: str) -> status_errors.StatusError:
         resource = call.resource
         return status_errors.bad_request(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a'
+            f" {resource.kind}: {why}"
         )
 
     def _check_kind(self, call: ApiCall, obj: Object) -> None:

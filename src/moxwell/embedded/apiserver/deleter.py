@@ -1,8 +1,9 @@
 """
-DELETE: at once, or by finalizers. Propagation, preconditions, collections.
+Handles DELETE: propagation policy, preconditions, grace periods, collections.
 
-An object with finalizers only gets a deletion timestamp; it goes when a later write removes the
-last of them. ``Foreground`` and ``Orphan`` are finalizers that the collector works off.
+An object with finalizers only gets a deletion timestamp; it is removed when a later write removes
+the last finalizer. ``Foreground`` and ``Orphan`` are finalizers that the garbage collector
+processes.
 """
 
 from typing import Any
@@ -31,18 +32,18 @@ SHOWN = frozenset(
         "VolumeAttachment",
         "CSIStorageCapacity",
     ]
-)  # deletions of these are answered with the object
+)  # DELETE responds with the object for these
 
 
 class Deleter:
-    """Deletes."""
+    """Deletes objects."""
 
     def __init__(self, core: ServerContext, writer: ResourceWriter) -> None:
         self._core, self._writer = core, writer
         writer.removed = self.delete_finalized
 
     def delete(self, call: ApiCall, options: Object) -> tuple[int, Object]:
-        """The answer: the object while it is still there, else a success."""
+        """Delete one object; returns the object while it exists, else a success Status."""
         record = self._writer.current_record(call)
         return self.remove(call, record, options)
 
@@ -93,7 +94,7 @@ class Deleter:
             )
 
     def _with_deletion_metadata(self, call: ApiCall, old: Object, options: Object) -> Object:
-        """The object with what a deletion adds to it."""
+        """Add the deletion timestamp and finalizers."""
         meta = dict(old["metadata"])
         finalizers = _finalizers(meta.get("finalizers") or [], options)
         if finalizers:
@@ -112,7 +113,7 @@ class Deleter:
         return {**old, "metadata": meta}
 
     def _terminating(self, crd: Object) -> Object:
-        """A definition goes when its objects are gone."""
+        """Set the Terminating condition of a CRD."""
         meta, status = crd["metadata"], crd.get("status") or {}
         meta["finalizers"] = [*(meta.get("finalizers") or []), CLEANUP]
         text = "CustomResource deletion is in progress"
@@ -122,7 +123,7 @@ class Deleter:
         return {**crd, "status": {**status, "conditions": [*others, made]}}
 
     def _grace(self, call: ApiCall, old: Object, options: Object) -> int:
-        """Only a Pod on a node has somebody who would use the time."""
+        """Compute the grace period; only a Pod on a node has one."""
         spec, status = old.get("spec") or {}, old.get("status") or {}
         if call.resource.kind != "Pod" or call.resource.group or not spec.get("nodeName"):
             return 0
@@ -151,7 +152,7 @@ class Deleter:
         return self._core.committer.drop(resource.group_resource, hub, record)
 
     def delete_finalized(self, call: ApiCall, obj: Object, record: ObjectRecord) -> WriteResult:
-        """The last finalizer is gone: so is the object."""
+        """Remove an object whose last finalizer is gone."""
         if call.dry_run:
             return WriteResult(200, obj, None)
         self._drop(call, obj, record)
@@ -175,7 +176,7 @@ class Deleter:
         }
 
     def delete_collection(self, call: ApiCall, options: Object) -> list[ObjectRecord]:
-        """Everything the selectors match; returns what it was."""
+        """Delete all matching objects; returns their last state."""
         matches = matcher(call)
         prefix = f"{call.namespace}/" if call.namespace and call.resource.namespaced else ""
         found = [
@@ -189,7 +190,7 @@ class Deleter:
 
 
 def _finalizers(have: list[str], options: Object) -> list[str]:
-    """Those of the object, with the ones the propagation policy asks for."""
+    """Return the finalizers with those of the propagation policy."""
     policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
     kept = [name for name in have if name not in (ORPHAN, FOREGROUND)]
     if policy == "Orphan" or orphan is True:
@@ -202,7 +203,7 @@ def _finalizers(have: list[str], options: Object) -> list[str]:
 
 
 def decode_delete_options(call: ApiCall, from_protobuf: request_body.FromProtobuf) -> Object:
-    """DeleteOptions from body and query."""
+    """Decode DeleteOptions from body and query."""
     options: Object = {}
     if call.request.body.strip():
         kind = call.request.headers.get("content-type", "")
@@ -231,12 +232,12 @@ def _check(options: Object) -> None:
             f'Unsupported value: "{policy}": supported values: "Foreground", "Background",'
             ' "Orphan", "nil"'
         )
-        cause = status_errors.StatusCause("FieldValueNotSupported", text, "propagationPolicy")
+        cause = status_errors.ErrorCause("FieldValueNotSupported", text, "propagationPolicy")
         raise status_errors.invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     if policy is not None and options.get("orphanDependents") is not None:
         text = (
             f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be'
             " both set"
         )
-        cause = status_errors.StatusCause("FieldValueInvalid", text, "propagationPolicy")
+        cause = status_errors.ErrorCause("FieldValueInvalid", text, "propagationPolicy")
         raise status_errors.invalid("DeleteOptions", "meta.k8s.io", "", [cause])

@@ -1,7 +1,7 @@
 """
-Discovery: what is served, in the old form (one list per group version) and the aggregated one.
+Serves API discovery, legacy and aggregated, from the resource registry.
 
-Built from the registry when first asked for after a change, then kept.
+Responses are cached until the registry changes.
 """
 
 import base64
@@ -50,14 +50,14 @@ _FIRST = [
 
 
 def storage_hash(resource: ServedResource) -> str:
-    """Names where objects are kept, so that clients notice a change of it."""
+    """Compute the storage version hash."""
     group, _, version = resource.hub.rpartition("/")
     text = f"{group}/{version}/{resource.kind}" if group else f"{version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 class DiscoveryHandler:
-    """Answers discovery requests."""
+    """Handles discovery requests."""
 
     def __init__(self, registry: ResourceRegistry) -> None:
         self._registry = registry
@@ -89,7 +89,7 @@ class DiscoveryHandler:
             return requests.Response(status=304, headers=headers)
         return requests.Response(status=200, headers=headers, body=body)
 
-    # -- the old form
+    # legacy discovery
 
     def _old(self, parts: list[str]) -> Object | None:
         groups = self._registry.groups()
@@ -115,7 +115,7 @@ class DiscoveryHandler:
         return None
 
     def _paths(self) -> list[str]:
-        """What is served besides objects; Cluster API asks for it to see whether anybody lives."""
+        """List the non-resource paths; Cluster API requests them as a liveness check."""
         found = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz"]
         for group, versions in self._registry.groups().items():
             root = f"/apis/{group}" if group else "/api"
@@ -127,7 +127,7 @@ class DiscoveryHandler:
         known = [name for name in _FIRST if name in found]
         return ["", *known, *sorted(name for name in found if name and name not in known)]
 
-    # -- the aggregated form
+    # aggregated discovery
 
     def _new(self, root: str, version: str) -> Object:
         groups = self._registry.groups()
@@ -147,7 +147,7 @@ def _json(body: bytes, kind: str) -> requests.Response:
 
 
 def _aggregated(accept: str) -> str:
-    """The version of the aggregated form that is asked for, or none."""
+    """Return the requested version of aggregated discovery, or the empty string."""
     for clause in accept.split(","):
         kind, wanted = representations.parameters(clause)
         if kind == "application/json" and wanted.get("g") == "apidiscovery.k8s.io":
@@ -242,7 +242,7 @@ def _verbs(resource: ServedResource) -> list[str]:
 
 
 def _own_kind(resource: ServedResource) -> Object:
-    """The core group's kinds name neither group nor version."""
+    """The response kind of a resource; kinds of the core group omit group and version."""
     return {
         "group": resource.group,
         "version": resource.version if resource.group else "",

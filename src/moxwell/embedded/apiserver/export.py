@@ -1,11 +1,10 @@
 """
-Everything an API holds as YAML documents, and back. Over any handler: the embedded API or a
-genuine one.
+Exports all objects of an API as YAML documents and imports them.
 
-``dump`` leaves out what every cluster makes by itself and what only the server writes. Portable
-documents (the default) can be handed to ``kubectl apply``; whole ones keep status, owners and
-uids, and ``load`` then writes owners before what they own, with the new uids, and status where
-it belongs.
+Works with any handler: the embedded API server or a kube-apiserver. ``dump`` omits objects that
+every cluster creates and fields that the server sets. Portable documents (the default) suit
+``kubectl apply``; complete ones keep status, owners and uids, and ``load`` writes owners before
+dependents, with the new uids.
 """
 
 import asyncio
@@ -33,13 +32,13 @@ _FIRST = ("namespaces", "customresourcedefinitions", "storageclasses", "priority
 
 
 class ApiRequestFailed(Invalid):
-    """The API would not take (or give) something."""
+    """The API rejected a request."""
 
     reason = "ApiRefused"
 
 
 class ApiSession:
-    """Plain requests to a handler."""
+    """Sends requests to a handler."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -70,7 +69,7 @@ class ApiSession:
         return found
 
     async def resources(self) -> list[Object]:
-        """Every resource in its preferred version, with the path of its group version."""
+        """List every resource in its preferred version with the path of its group version."""
         groups = (await self.require("GET", "/apis"))["groups"]
         roots = ["/api/v1", *(f"/apis/{g['preferredVersion']['groupVersion']}" for g in groups)]
         found = []
@@ -85,7 +84,7 @@ class ApiSession:
 
 
 def is_exported(plural: str, obj: Object) -> bool:
-    """Whether an object is somebody's, and not the cluster's own."""
+    """Report whether an object is the user's and not one that every cluster has."""
     meta = obj["metadata"]
     if meta.get("deletionTimestamp") or meta.get("namespace") in _SYSTEM:
         return False
@@ -102,7 +101,7 @@ def is_exported(plural: str, obj: Object) -> bool:
 
 
 def without_server_fields(obj: Object, *, complete: bool) -> Object:
-    """Without what only the server writes."""
+    """Remove the fields that only the server sets."""
     meta = {k: v for k, v in obj["metadata"].items() if k not in _SERVER}
     if not complete:
         meta = {k: v for k, v in meta.items() if k not in _WHOLE}
@@ -127,7 +126,7 @@ def _order(row: Mapping[str, Any]) -> tuple[int, bool, str]:
 
 
 async def dump(handler: Handler, *, complete: bool = False) -> AsyncIterator[Object]:
-    """Every object worth keeping, definitions and namespaces first."""
+    """Yield the objects to export, CRDs and namespaces first."""
     session = ApiSession(handler)
     for row in sorted(await session.resources(), key=_order):
         if row["name"] in SKIPPED:
@@ -147,32 +146,32 @@ async def dump(handler: Handler, *, complete: bool = False) -> AsyncIterator[Obj
 
 
 def to_yaml(obj: Object) -> str:
-    """One document."""
+    """Encode one document."""
     return "---\n" + yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)
 
 
 def from_yaml(text: str) -> list[Object]:
-    """All documents of a text."""
+    """Decode all documents of a text."""
     try:
         found = [doc for doc in yaml.load_all(text, Loader=PlainLoader) if doc]
     except yaml.YAMLError as error:
-        raise Invalid(f"the file is no YAML: {error}") from error
+        raise Invalid(f"the file is not valid YAML: {error}") from error
     for doc in found:
         if not isinstance(doc, dict) or not doc.get("kind") or not doc.get("metadata"):
-            raise Invalid("the file holds something that is no Kubernetes object")
+            raise Invalid("the file contains a document that is not a Kubernetes object")
     return found
 
 
 class ManifestWriter:
-    """Writes documents into an API."""
+    """Writes documents to an API."""
 
     def __init__(self, handler: Handler) -> None:
         self._session = ApiSession(handler)
         self._rows: dict[tuple[str, str], Object] = {}
-        self._uids: dict[str, str] = {}  # old to new
+        self._uids: dict[str, str] = {}  # old uid to new uid
 
     async def _row(self, obj: Object) -> Object:
-        """Where an object goes; a definition that was just written may take a moment."""
+        """Find the resource of an object; a new CRD can take a moment to be served."""
         key = (obj["apiVersion"], obj["kind"])
         for _ in range(50):
             if key not in self._rows:
@@ -194,7 +193,7 @@ class ManifestWriter:
                 self._rows[version, row["kind"]] = {**row, **more}
 
     async def write(self, obj: Object) -> None:
-        """Create it, or bring what is there to it."""
+        """Create the object or update the existing one."""
         row = await self._row(obj)
         meta = dict(obj["metadata"])
         old_uid = meta.pop("uid", "")
@@ -219,7 +218,7 @@ class ManifestWriter:
 
 
 def owners_first(objects: Iterable[Object]) -> list[Object]:
-    """In an order in which every owner comes before what it owns."""
+    """Order objects so that owners precede dependents."""
     listed = list(objects)
     by_uid = {o["metadata"]["uid"]: o for o in listed if o["metadata"].get("uid")}
     done: dict[int, None] = {}
@@ -240,7 +239,7 @@ def owners_first(objects: Iterable[Object]) -> list[Object]:
 
 
 async def load(handler: Handler, objects: Iterable[Object]) -> int:
-    """Write everything; how many there were."""
+    """Write all objects; returns their number."""
     writer, count = ManifestWriter(handler), 0
     for obj in owners_first(objects):
         await writer.write(obj)

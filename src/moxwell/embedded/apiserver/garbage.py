@@ -1,9 +1,9 @@
 """
-Garbage: objects whose owners are gone, and owners that wait for what they own (or let it go).
+The garbage collector: deletes dependents of deleted owners, and processes foreground and orphan
+deletion.
 
-Looks at committed records, stages deletions and changed owner references. Runs on the
-collector's task, one object at a time; every decision can be made again after a crash, as it
-follows from what is stored.
+Reads committed records and stages deletions and owner reference changes, one object at a time.
+Decisions follow from stored objects alone, so they are repeated after a crash.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ Object = dict[str, Any]
 def internal_call(
     resource: ServedResource, record: ObjectRecord, method: str = "DELETE"
 ) -> ApiCall:
-    """A call of the store's own."""
+    """Build a call on behalf of the server."""
     headers = {"user-agent": "kube-controller-manager"}
     return ApiCall(
         request=requests.Request(method=method, path="", headers=headers),
@@ -37,13 +37,13 @@ def internal_call(
 
 
 class GarbageCollector:
-    """Works off one object at a time."""
+    """Processes one object at a time."""
 
     def __init__(self, core: ServerContext, deleter: Deleter) -> None:
         self._core, self._deleter = core, deleter
 
     def sync(self, group_resource: str, key: str) -> None:
-        """Do whatever this object's owners or dependants call for."""
+        """Process an object as owner and as dependent."""
         record = self._core.cache.find_staged(group_resource, key)
         resource = self._core.registry.hub(group_resource)
         if record is None or resource is None:
@@ -54,7 +54,7 @@ class GarbageCollector:
         elif record.owners:
             self._sync_dependent(resource, record, obj)
 
-    # -- as an owner
+    # as an owner
 
     def _finalize(self, resource: ServedResource, record: ObjectRecord, obj: Object) -> None:
         finalizers = obj["metadata"].get("finalizers") or []
@@ -89,7 +89,7 @@ class GarbageCollector:
         self.write(resource, record, obj)
 
     def write(self, resource: ServedResource, record: ObjectRecord, obj: Object) -> None:
-        """Store a changed object, or let it go if nothing holds it any more."""
+        """Store a changed object, or delete it if its last finalizer is gone."""
         meta = obj["metadata"]
         done = meta.get("deletionTimestamp") and not meta.get("finalizers")
         if done and self._core.can_delete_now(resource, obj):
@@ -97,7 +97,7 @@ class GarbageCollector:
         else:
             self._core.put(resource, obj, record)
 
-    # -- as a dependant
+    # as a dependent
 
     def _sync_dependent(self, resource: ServedResource, record: ObjectRecord, obj: Object) -> None:
         refs = obj["metadata"]["ownerReferences"]
@@ -117,13 +117,13 @@ class GarbageCollector:
             self._deleter.remove(internal_call(resource, record), record, options)
 
     def _owner_state(self, ref: Object, namespace: str) -> str:
-        """Whether an owner is there to stay, waits for its dependants to go, or is gone."""
+        """Return whether an owner exists, waits for its dependents, or is gone."""
         group = ref.get("apiVersion", "").rpartition("/")[0]
         resources = [
             f for f in self._core.registry if f.kind == ref.get("kind") and f.group == group
         ]
         if not resources:
-            return "solid"  # nobody here knows that kind: not ours to judge
+            return "solid"  # unknown kind: keep the dependent
         key = f"{namespace}/{ref.get('name')}" if resources[0].namespaced else str(ref.get("name"))
         owner = self._core.cache.find_staged(resources[0].group_resource, key)
         if owner is None or owner.uid != ref.get("uid"):
@@ -135,7 +135,7 @@ class GarbageCollector:
         return "solid"
 
     def _remove_owner_references(self, record: ObjectRecord, uids: set[str]) -> None:
-        """Take references to these owners away."""
+        """Remove the owner references with these uids."""
         now = self._core.cache.find_staged(record.group_resource, record.key)
         resource = self._core.registry.hub(record.group_resource)
         if now is None or resource is None:

@@ -1,9 +1,8 @@
 """
-What the program around the store plugs in: admission, mutation and conversion, all in-process
-and sync.
+Hooks of the embedding program: admission, mutation and conversion, in-process and synchronous.
 
-They run between reading an object and staging its successor, so nothing may come between: a hook
-that waited would let another write in. Third-party webhooks are refused for the same reason.
+They run between reading an object and staging its successor, so they must not await: another write
+could intervene. External webhooks are unsupported for the same reason.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionAttributes:
-    """One write under review; ``object`` is None for deletions, ``old`` for creations."""
+    """The attributes of an admission decision; ``object`` is None on delete, ``old`` on create."""
 
     operation: str  # CREATE, UPDATE, DELETE
     group: str
@@ -35,9 +34,9 @@ class AdmissionAttributes:
 
 AdmitHook = Callable[
     [AdmissionAttributes], Sequence[str]
-]  # warnings; raises a MoxwellError to refuse
-MutateHook = Callable[[AdmissionAttributes], Object]  # the object to store, changed or not
-ConvertHook = Callable[[Object, str], Object]  # the object in another apiVersion of its group
+]  # returns warnings; raises a MoxwellError to reject
+MutateHook = Callable[[AdmissionAttributes], Object]  # returns the object to store
+ConvertHook = Callable[[Object, str], Object]  # the object in another apiVersion
 
 
 def _admit_all(_: AdmissionAttributes) -> Sequence[str]:
@@ -50,7 +49,7 @@ def _unchanged(review: AdmissionAttributes) -> Object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """All that is plugged in. Converters are by ``plural.group`` of the CRD."""
+    """The hooks; converters are keyed by ``plural.group`` of the CRD."""
 
     admit: AdmitHook = _admit_all
     mutate: MutateHook = _unchanged

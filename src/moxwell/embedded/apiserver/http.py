@@ -1,10 +1,9 @@
 """
-The store on a socket: aiohttp, TLS with the store's own CA, users proven by certificate or
-token.
+Serves the embedded API server over HTTPS (aiohttp), with client certificate and token
+authentication.
 
-Loopback unless told otherwise. Whoever proves nothing is ``system:anonymous`` and may see what
-RBAC shows to everybody (health and version); whoever proves something wrong is refused. Watches
-are streamed as they come.
+Listens on loopback by default. Unauthenticated requests run as ``system:anonymous``; invalid
+credentials are rejected. Watches are streamed.
 """
 
 import hmac
@@ -34,7 +33,7 @@ SERVICE = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
 class HttpServer:
-    """Serves one store on one address; ``url`` is known after ``start``."""
+    """Serves one API server on one address; ``url`` is known after ``start``."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class HttpServer:
         return f"https://{shown}:{self._port}"
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_route("*", "/{tail:.*}", self._handle)
         self._runner = web.AppRunner(
@@ -93,7 +92,7 @@ class HttpServer:
         user: str = "kubernetes-admin",
         groups: Sequence[str] = ("system:masters",),
     ) -> None:
-        """For an administrator, unless told otherwise; 0600."""
+        """Write a kubeconfig with mode 0600, for an administrator by default."""
         pair = self._authority.client(user, groups)
         text = kubeconfig_writer.render(self.url, self._authority.certificate, pair, "moxwell")
         write_private(path, text.encode())
@@ -110,7 +109,7 @@ class HttpServer:
         context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
-    # -- requests
+    # requests
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -153,7 +152,7 @@ class HttpServer:
         return found
 
     def authenticate(self, token: str) -> requests.UserInfo | None:
-        """Whom a bearer token proves."""
+        """Authenticate a bearer token."""
         for known, user in self._static.items():
             if hmac.compare_digest(known.encode(), token.encode(errors="surrogateescape")):
                 return _authenticated(user)
@@ -181,7 +180,7 @@ def _from_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> requests.
 
 
 def _headers(answer: requests.Response) -> CIMultiDict[str]:
-    """Several warnings are several headers."""
+    """Split the warnings into one header each."""
     found = CIMultiDict(answer.headers)
     for warning in _WARNINGS.split(found.pop("warning", "")):
         if warning:
@@ -194,7 +193,7 @@ def _full_response(answer: requests.Response) -> web.Response:
 
 
 async def _stream(request: web.Request, answer: requests.Response) -> web.StreamResponse:
-    """Bytes as they come; whoever goes away meanwhile is no error, at any moment."""
+    """Stream the chunks; a client that disconnects is not an error."""
     response = web.StreamResponse(status=answer.status, headers=_headers(answer))
     assert answer.chunks is not None
     chunks = answer.chunks
@@ -204,5 +203,5 @@ async def _stream(request: web.Request, answer: requests.Response) -> web.Stream
             await response.write(chunk)
         await response.write_eof()
     if (close := getattr(chunks, "aclose", None)) is not None:
-        await close()  # the watcher is forgotten now, not when somebody collects garbage
+        await close()  # remove the watch now, not at garbage collection
     return response

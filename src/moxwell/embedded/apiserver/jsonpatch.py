@@ -1,8 +1,7 @@
 """
-JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386): a document and a patch in, the new
-document out.
+JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386).
 
-The document is changed in place where that is possible: callers hand in a fresh one.
+The document may be modified in place; callers pass a copy.
 """
 
 import copy
@@ -12,11 +11,11 @@ from moxwell.errors import Invalid
 
 
 class PatchFailed(Invalid):
-    """The patch cannot be carried out on this document."""
+    """The patch does not apply to the document."""
 
 
 def apply_merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386: objects merge, null removes, everything else replaces."""
+    """Apply a merge patch: objects merge, null removes, other values replace."""
     if not isinstance(patch, dict):
         return patch
     made = target if isinstance(target, dict) else {}
@@ -29,7 +28,7 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
 
 
 def apply_json_patch(document: Any, operations: Any) -> Any:
-    """RFC 6902: all operations, or none."""
+    """Apply all operations of a JSON patch, or none."""
     if not isinstance(operations, list):
         raise PatchFailed("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
     for operation in operations:

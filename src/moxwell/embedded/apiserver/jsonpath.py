@@ -1,8 +1,7 @@
 """
-JSONPath as printer columns use it: ``.spec.a``, ``['a.b']``, ``[0]``, ``[*]``,
-``[?(@.type=="Ready")]``.
+JSONPath of printer columns: ``.spec.a``, ``['a.b']``, ``[0]``, ``[*]``, ``[?(@.type=="Ready")]``.
 
-A path is compiled once to a function from an object to the list of values found.
+A path is compiled once to a function from an object to the list of values.
 """
 
 import json
@@ -26,11 +25,11 @@ _FILTER = re.compile(
 
 
 class InvalidJsonPath(Invalid):
-    """The text is no JSONPath we can follow."""
+    """The JSONPath is invalid or unsupported."""
 
 
 def compile(path: str) -> Path:
-    """A function that follows the path."""
+    """Compile a path."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]
@@ -121,7 +120,7 @@ def _comparison(op: str | None, literal: str | None) -> Callable[[list[Any]], bo
 
 
 def text(value: Any) -> str:
-    """A value as Go's printer writes it."""
+    """Format a value as Go's printer does."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

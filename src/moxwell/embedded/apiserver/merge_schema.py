@@ -1,10 +1,9 @@
 """
-Shapes: how the fields of a kind merge. One small form for structural schemas and for OpenAPI.
+Merge schemas: how the fields of a kind merge, from structural schemas and OpenAPI alike.
 
-A shape says of a value whether it is a leaf, a map whose members have their own owners, or a
-list that merges by keys, as a set, or not at all. Server-side apply, strategic merge patches and
-field ownership all read shapes; none of them reads a schema. Shapes of recursive types are made
-when first asked for.
+A merge schema describes a value as a leaf, a map whose fields have separate owners, or a list that
+merges by keys, as a set or atomically. Server-side apply, strategic merge patch and managedFields
+use it. Schemas of recursive types are built on demand.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ LEAF, MAP, LIST = "leaf", "map", "list"
 
 
 class MergeSchema:
-    """One node: a leaf, a map or a list; ``atomic`` ones are owned and replaced whole."""
+    """One node: a leaf, map or list; an atomic node is owned and replaced as a whole."""
 
     __slots__ = (
         "_element",
@@ -42,14 +41,14 @@ class MergeSchema:
         unknown: bool = False,
     ) -> None:
         self.kind, self.atomic, self.keys = kind, atomic, keys
-        self.defaults = defaults or {}  # of the keys
+        self.defaults = defaults or {}  # defaults of the keys
         self.strategies, self.merge_key = strategies, merge_key
         self.unknown = unknown  # deduced from values: maps merge, lists are atomic
         self._fields: dict[str, MergeSchema | Callable[[], MergeSchema]] = dict(fields or {})
         self._element: MergeSchema | Callable[[], MergeSchema] | None = element
 
     def field(self, name: str) -> "MergeSchema":
-        """The shape of a member of a map."""
+        """Return the schema of a map's field."""
         found = self._fields.get(name)
         if found is None:
             return self.element()
@@ -58,15 +57,15 @@ class MergeSchema:
         return found
 
     def has(self, name: str) -> bool:
-        """Whether the member is declared by name (a struct's field, not a map's key)."""
+        """Report whether the field is declared by name (a struct's field, not a map's key)."""
         return name in self._fields
 
     def knows(self, name: str) -> bool:
-        """Whether a member of this name may be there at all."""
+        """Report whether a field of this name is allowed."""
         return name in self._fields or self._element is not None or not self._fields
 
     def element(self) -> "MergeSchema":
-        """The shape of a list's items or of a free map's values."""
+        """Return the schema of a list's items or a map's values."""
         if self._element is None:
             return ANY
         if not isinstance(self._element, MergeSchema):
@@ -78,7 +77,7 @@ class MergeSchema:
         return self.kind == LIST and not self.atomic and not self.keys
 
     def of(self, value: Any) -> "MergeSchema":
-        """This shape, or what an unknown one is deduced to be from a value."""
+        """Return this schema, or for an unknown one the schema deduced from a value."""
         if not self.unknown:
             return self
         if isinstance(value, dict):
@@ -100,7 +99,7 @@ STRING_MAP = MergeSchema(MAP, element=_const(SCALAR))
 
 
 def from_schema(schema: Mapping[str, Any], names: Mapping[str, Any]) -> MergeSchema:
-    """From a schema; ``names`` are the definitions its references mean."""
+    """Build a merge schema; ``names`` are the definitions that references mean."""
     ref = _reference(schema)
     extra = {
         "strategies": tuple(filter(None, schema.get("x-kubernetes-patch-strategy", "").split(","))),
@@ -218,7 +217,7 @@ METADATA = _metadata()
 
 
 def for_custom_resource(schema: Mapping[str, Any] | None) -> MergeSchema:
-    """The shape of a custom kind: its schema, with the metadata every object has."""
+    """Build the merge schema of a custom resource: its schema and the object metadata."""
     if schema is None:
         return MergeSchema(MAP, fields={"metadata": _const(METADATA)}, element=_const(ANY))
     complete = dict(schema.get("properties") or {})

@@ -1,6 +1,4 @@
-"""
-Metadata: what every object gets when it is made, what no writer may change, and what is refused.
-"""
+"""Object metadata: system fields of new objects, immutable fields, validation."""
 
 import random
 import re
@@ -10,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 Object = dict[str, Any]
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -72,17 +70,17 @@ def new_uid() -> str:
 
 
 def generate_name(prefix: str, choose: Callable[[str], str] = random.choice) -> str:
-    """A name out of ``generateName``."""
+    """Generate a name from ``generateName``."""
     return prefix[:58] + "".join(choose(_SUFFIX) for _ in range(5))
 
 
-def invalid_value(value: Any, why: str, field: str) -> StatusCause:
+def invalid_value(value: Any, why: str, field: str) -> ErrorCause:
     shown = f'"{value}"' if isinstance(value, str) else value
-    return StatusCause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+    return ErrorCause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
 
 
 def name_problems(name: str, kind: str) -> list[str]:
-    """What is wrong with an object's name; which rule applies depends on the kind."""
+    """Validate an object's name by the rule of its kind."""
     if kind in _PATHS:
         found = [f"may not be '{name}'"] if name in (".", "..") else []
         return found + [f"may not contain '{c}'" for c in "/%" if c in name]
@@ -106,7 +104,7 @@ def dns_subdomain(name: str) -> list[str]:
 
 
 def qualified_problems(key: str) -> list[str]:
-    """A label key, annotation key or finalizer."""
+    """Validate a label key, annotation key or finalizer."""
     prefix, slash, name = key.rpartition("/")
     found: list[str] = []
     if slash:
@@ -126,16 +124,16 @@ def value_problems(value: str) -> list[str]:
     return found if not value or _is_qualified(value) else [*found, VALUE_TEXT]
 
 
-def label_causes(labels: dict[str, str] | None, field: str) -> list[StatusCause]:
-    found: list[StatusCause] = []
+def label_causes(labels: dict[str, str] | None, field: str) -> list[ErrorCause]:
+    found: list[ErrorCause] = []
     for key, value in (labels or {}).items():
         found += [invalid_value(key, text, field) for text in qualified_problems(key)]
         found += [invalid_value(value, text, field) for text in value_problems(value)]
     return found
 
 
-def validate(obj: Object, old: Object | None, kind: str, *, custom: bool) -> list[StatusCause]:
-    """Everything wrong with an object's metadata. On updates a genuine apiserver looks twice."""
+def validate(obj: Object, old: Object | None, kind: str, *, custom: bool) -> list[ErrorCause]:
+    """Validate an object's metadata; kube-apiserver validates twice on update."""
     meta = obj["metadata"]
     if old is None:
         return _name_causes(meta, kind) + _common_causes(meta, custom=custom)
@@ -144,7 +142,7 @@ def validate(obj: Object, old: Object | None, kind: str, *, custom: bool) -> lis
     return found + _common_causes(meta, custom=custom) + _new_finalizers(meta, old)
 
 
-def _common_causes(meta: Object, *, custom: bool) -> list[StatusCause]:
+def _common_causes(meta: Object, *, custom: bool) -> list[ErrorCause]:
     found = label_causes(meta.get("labels"), "metadata.labels")
     for key in meta.get("annotations") or {}:
         problems = qualified_problems(key.lower())
@@ -152,21 +150,21 @@ def _common_causes(meta: Object, *, custom: bool) -> list[StatusCause]:
     size = sum(len(k) + len(v) for k, v in (meta.get("annotations") or {}).items())
     if size > 256 * 1024:
         text = "Too long: may not be more than 262144 bytes"
-        found.append(StatusCause("FieldValueTooLong", text, "metadata.annotations"))
+        found.append(ErrorCause("FieldValueTooLong", text, "metadata.annotations"))
     found += _owner_causes(meta.get("ownerReferences") or [])
     return found + _finalizer_causes(meta, custom=custom)
 
 
-def _name_causes(meta: Object, kind: str) -> list[StatusCause]:
+def _name_causes(meta: Object, kind: str) -> list[ErrorCause]:
     name = meta.get("name", "")
     if not name:
         text = "Required value: name or generateName is required"
-        return [StatusCause("FieldValueRequired", text, "metadata.name")]
+        return [ErrorCause("FieldValueRequired", text, "metadata.name")]
     return [invalid_value(name, text, "metadata.name") for text in name_problems(name, kind)]
 
 
-def _owner_causes(owners: list[Object]) -> list[StatusCause]:
-    found: list[StatusCause] = []
+def _owner_causes(owners: list[Object]) -> list[ErrorCause]:
+    found: list[ErrorCause] = []
     words = {"apiVersion": "version must not be empty", "uid": "must not be empty"}
     for owner in owners:
         for key in ("apiVersion", "kind", "name", "uid"):
@@ -182,15 +180,15 @@ def _owner_causes(owners: list[Object]) -> list[StatusCause]:
         )
         shown = encode(owners).decode()
         text = f"Invalid value: {shown}: {text}"
-        found.append(StatusCause("FieldValueInvalid", text, "metadata.ownerReferences"))
+        found.append(ErrorCause("FieldValueInvalid", text, "metadata.ownerReferences"))
     return found
 
 
 STANDARD_FINALIZERS = frozenset(["kubernetes", "orphan", "foregroundDeletion"])
 
 
-def _finalizer_causes(meta: Object, *, custom: bool) -> list[StatusCause]:
-    found: list[StatusCause] = []
+def _finalizer_causes(meta: Object, *, custom: bool) -> list[ErrorCause]:
+    found: list[ErrorCause] = []
     given = meta.get("finalizers") or []
     for name in given:
         found += [invalid_value(name, t, "metadata.finalizers") for t in qualified_problems(name)]
@@ -201,7 +199,7 @@ def _finalizer_causes(meta: Object, *, custom: bool) -> list[StatusCause]:
     return found
 
 
-def _new_finalizers(meta: Object, old: Object) -> list[StatusCause]:
+def _new_finalizers(meta: Object, old: Object) -> list[ErrorCause]:
     if not old["metadata"].get("deletionTimestamp"):
         return []
     before = old["metadata"].get("finalizers") or []
@@ -212,11 +210,11 @@ def _new_finalizers(meta: Object, old: Object) -> list[StatusCause]:
         "no new finalizers can be added if the object is being deleted, found new finalizers "
         f"[]string{{{', '.join(map(_quote, added))}}}"
     )
-    return [StatusCause("FieldValueForbidden", f"Forbidden: {text}", "metadata.finalizers")]
+    return [ErrorCause("FieldValueForbidden", f"Forbidden: {text}", "metadata.finalizers")]
 
 
 def finalizer_warnings(new: Object, old: Object | None) -> list[str]:
-    """Finalizers of custom kinds should be qualified, but need not be."""
+    """Warn of unqualified finalizers."""
     before = ((old or {}).get("metadata") or {}).get("finalizers") or []
     return [
         f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a'
@@ -235,7 +233,7 @@ SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodS
 
 
 def set_creation_metadata(obj: Object, now: str) -> None:
-    """System fields of a new object."""
+    """Set the system fields of a new object."""
     meta = obj["metadata"]
     for name in (*SYSTEM, "resourceVersion"):
         meta.pop(name, None)
@@ -245,7 +243,7 @@ def set_creation_metadata(obj: Object, now: str) -> None:
 
 
 def keep_system_fields(new: Object, old: Object) -> None:
-    """System fields of an object that is written again stay what they were."""
+    """Restore the system fields of an updated object."""
     meta, before = new["metadata"], old["metadata"]
     for name in (*SYSTEM, "generation", "name", "namespace", "generateName"):
         if name in before:
@@ -254,8 +252,8 @@ def keep_system_fields(new: Object, old: Object) -> None:
             meta.pop(name, None)
 
 
-def immutable_causes(new: Object, old: Object) -> list[StatusCause]:
-    """Attempts to change what is fixed at birth."""
+def immutable_causes(new: Object, old: Object) -> list[ErrorCause]:
+    """Report changes of immutable metadata."""
     meta, before, found = new["metadata"], old["metadata"], []
     for name in ("name", "namespace", "uid", "creationTimestamp"):
         given = meta.get(name)

@@ -1,8 +1,8 @@
 """
-Namespaces on their way out, and what every namespace has: emptied, then finalized; given a
-service account.
+The namespace controller and the lifecycle of CRDs.
 
-Also definitions on their way in and out: conditions of a CRD, and the emptying of a deleted one.
+Deletes the content of terminating namespaces, creates the default service account and CA config
+map, sets CRD conditions and deletes the objects of a deleted CRD.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def condition(kind: str, status: str, reason: str, message: str, now: str) -> Ob
 
 
 class NamespaceController:
-    """Looks after one namespace (or definition) at a time."""
+    """Processes one namespace or CRD at a time."""
 
     def __init__(
         self, core: ServerContext, deleter: Deleter, garbage: GarbageCollector, root_ca: str
@@ -62,7 +62,7 @@ class NamespaceController:
             self._create_defaults(name)
 
     def _create_defaults(self, namespace: str) -> None:
-        """Every namespace has a service account (and the CA's certificate, if there is one)."""
+        """Create the default service account and, if there is a CA, its config map."""
         self._create_if_missing("serviceaccounts", namespace, {"metadata": {"name": "default"}})
         if self._root_ca:
             meta = {"name": ROOT_CA, "annotations": {"kubernetes.io/description": ABOUT_CA}}
@@ -79,7 +79,7 @@ class NamespaceController:
             resource, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}}
         )
 
-    # -- out
+    # deletion
 
     def _delete_content(self, resource: ServedResource, record: ObjectRecord, obj: Object) -> None:
         remaining, finalizer_counts = self._delete_objects(record.name)
@@ -101,7 +101,9 @@ class NamespaceController:
             self._core.put(resource, obj, record)
 
     def _delete_objects(self, namespace: str) -> tuple[dict[str, int], dict[str, int]]:
-        """Delete everything; what is left by resource, and what holds it by finalizer."""
+        """
+        Delete all objects; returns the number of remaining objects by resource and by finalizer.
+        """
         remaining: dict[str, int] = {}
         finalizer_counts: dict[str, int] = {}
         for resource in self._core.registry.hubs():
@@ -140,7 +142,7 @@ class NamespaceController:
             made.append(("FinalizersRemaining", "False", "ContentHasNoFinalizers", text))
         return [condition(f"Namespace{k}", s, r, m, now) for k, s, r, m in made]
 
-    # -- definitions
+    # CRDs
 
     def sync_crd(self, name: str) -> None:
         record = self._core.cache.find_staged(definitions.STORE, name)
@@ -204,7 +206,7 @@ class NamespaceController:
         try:
             self._deleter.remove(internal_call(resource, record), record, {})
         except StatusError:
-            return  # an admission rule holds it: asked again when it changes
+            return  # rejected by admission; the next change retries
 
 
 def _is_established(obj: Object) -> bool:

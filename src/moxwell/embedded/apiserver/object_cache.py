@@ -1,11 +1,9 @@
 """
-What is stored, in memory: JSON bytes per object, in key order, with the little that lists filter
-by.
+The in-memory cache of stored objects: JSON bytes in key order, with fields for filtering.
 
-Two layers. *Committed* records are what the disk holds; every read sees only these. *Staged*
-records are written but not yet on disk; only writes see them, so that two writes in one commit
-follow each other. :mod:`moxwell.embedded.apiserver.commits` moves records from the second layer to the first,
-or drops them all.
+Committed records are on disk; every read sees only these. Staged records are not yet durable; only
+writes see them, so that writes in one commit build on each other.
+:mod:`moxwell.embedded.apiserver.commits` commits the staged records or drops them all.
 """
 
 from bisect import bisect_left, insort
@@ -40,7 +38,7 @@ NO_LABELS: Mapping[str, str] = {}
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """A fresh object: the caller may change it."""
+    """Decode a new object, which the caller may modify."""
     found: dict[str, Any] = _decode.decode(body)
     return found
 
@@ -54,7 +52,7 @@ def key_of(namespace: str, name: str) -> str:
 
 
 class ObjectRecord:
-    """One stored object at one revision. Never changed; ``cache`` holds renderings of it."""
+    """A stored object at one revision; immutable, except for cached renderings."""
 
     __slots__ = (
         "api_version",
@@ -81,14 +79,14 @@ class ObjectRecord:
         self.labels = meta.labels or NO_LABELS
         self.owners = tuple(o.uid for o in meta.owners or ())
         self.renderings: dict[str, Any] | None = None
-        self.decoded_by: object | None = None  # the custom model under which the body was made
+        self.decoded_by: object | None = None  # the model that decoded the body
 
     def object(self) -> dict[str, Any]:
-        """A fresh copy."""
+        """Decode a new copy of the object."""
         return decode(self.body)
 
     def cache_value(self, name: str, value: Any) -> None:
-        """Keep something computed from the body, for as long as the record lives."""
+        """Cache a value computed from the body."""
         if self.renderings is None:
             self.renderings = {}
         self.renderings[name] = value
@@ -98,7 +96,7 @@ class ObjectRecord:
 
 
 class ObjectTable:
-    """The records of one stored kind, in the order of their keys."""
+    """The records of one group resource in key order."""
 
     __slots__ = ("keys", "records")
 
@@ -116,15 +114,15 @@ class ObjectTable:
             del self.keys[bisect_left(self.keys, key)]
 
     def scan(self, prefix: str = "", after: str = "") -> Iterator[ObjectRecord]:
-        """Records whose key starts with ``prefix``, from the one behind ``after`` on."""
+        """Yield the records whose key starts with ``prefix``, after the key ``after``."""
         at = bisect_left(self.keys, max(prefix, after + "\0" if after else ""))
         while at < len(self.keys) and self.keys[at].startswith(prefix):
             yield self.records[self.keys[at]]
             at += 1
 
 
-class ObjectChange:
-    """One write: the new record (for a deletion the last state) and the one it replaces."""
+class StoredChange:
+    """One write: the new record (on deletion the last state) and the previous one."""
 
     __slots__ = ("deleted", "lines", "previous", "record")
 
@@ -140,34 +138,34 @@ class ObjectChange:
 
 
 class ObjectCache:
-    """All tables, both layers, and who is owned by whom."""
+    """All tables in both layers, indexed by uid and owner."""
 
     def __init__(self) -> None:
-        self.revision = 1  # of the last committed change
-        self.head = 1  # of the last staged change
+        self.revision = 1  # revision of the last committed change
+        self.head = 1  # revision of the last staged change
         self._tables: dict[str, ObjectTable] = {}
         self._staged: dict[tuple[str, str], ObjectRecord | None] = {}
         self._owned: dict[str, dict[tuple[str, str], None]] = {}
         self._uids: dict[str, tuple[str, str]] = {}
 
     def table(self, group_resource: str) -> ObjectTable:
-        """The committed records of one kind."""
+        """Return the committed records of one group resource."""
         return self._tables.setdefault(group_resource, ObjectTable())
 
     def group_resources(self) -> list[str]:
         return sorted(self._tables)
 
     def find(self, group_resource: str, key: str) -> ObjectRecord | None:
-        """As committed."""
+        """Find a committed record."""
         return self.table(group_resource).records.get(key)
 
     def find_staged(self, group_resource: str, key: str) -> ObjectRecord | None:
-        """As the next write must see it."""
+        """Find a record, staged changes included."""
         place = (group_resource, key)
         return self._staged[place] if place in self._staged else self.find(group_resource, key)
 
     def scan_staged(self, group_resource: str, prefix: str = "") -> list[ObjectRecord]:
-        """All of a kind as the next write must see them."""
+        """Yield all records of a group resource, staged changes included."""
         found = {r.key: r for r in self.table(group_resource).scan(prefix)}
         for (at, key), record in self._staged.items():
             if at == group_resource and key.startswith(prefix):
@@ -178,29 +176,29 @@ class ObjectCache:
         return [found[key] for key in sorted(found)]
 
     def owned_by(self, uid: str) -> list[ObjectRecord]:
-        """The committed records that name this owner."""
+        """Return the committed records with this owner."""
         places = self._owned.get(uid, ())
         return [
             r for group_resource, key in places if (r := self.find(group_resource, key)) is not None
         ]
 
     def find_uid(self, uid: str) -> ObjectRecord | None:
-        """The committed record with this uid."""
+        """Find the committed record with this uid."""
         place = self._uids.get(uid)
         return None if place is None else self.find(*place)
 
-    def stage(self, change: ObjectChange) -> None:
+    def stage(self, change: StoredChange) -> None:
         record = change.record
         self.head = record.revision
         self._staged[record.group_resource, record.key] = None if change.deleted else record
 
     def unstage(self) -> None:
-        """Forget every write that is not on disk."""
+        """Drop all staged changes."""
         self._staged.clear()
         self.head = self.revision
 
-    def commit(self, change: ObjectChange) -> None:
-        """This write is on disk."""
+    def commit(self, change: StoredChange) -> None:
+        """Move a durable change to the committed layer."""
         record = change.record
         place = (record.group_resource, record.key)
         staged = self._staged.get(place)
@@ -208,8 +206,8 @@ class ObjectCache:
             del self._staged[place]
         self.load(change)
 
-    def load(self, change: ObjectChange) -> None:
-        """Put a change into the committed layer: after its commit, or on start."""
+    def load(self, change: StoredChange) -> None:
+        """Apply a change to the committed layer, after its commit or on start."""
         record, table = change.record, self.table(change.record.group_resource)
         self.revision = max(self.revision, record.revision)
         self.head = max(self.head, self.revision)

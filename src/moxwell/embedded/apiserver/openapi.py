@@ -1,10 +1,8 @@
 """
-OpenAPI v3: an index, and one document per group version. ``kubectl explain`` and every ``apply``
-read them.
+Serves OpenAPI v3: an index and one document per group version.
 
-The content types a PATCH operation lists decide how kubectl applies: strategic merge patches are
-offered for built-in kinds alone. Documents are made when first asked for, and again when a
-definition changed.
+The content types of a PATCH operation decide how kubectl applies: strategic merge patch is offered
+for built-in kinds only. Documents are built on demand and again when a CRD changes.
 """
 
 import hashlib
@@ -28,12 +26,12 @@ def reference(name: str) -> Object:
 
 
 def custom_name(resource: ServedResource) -> str:
-    """The name of a custom kind's schema: its group backwards, version, kind."""
+    """Return the schema name of a custom resource: reversed group, version, kind."""
     return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
 
 
 class OpenApiHandler:
-    """Answers schema requests."""
+    """Handles OpenAPI requests."""
 
     def __init__(self, registry: ResourceRegistry, tables: BuiltinTypeData) -> None:
         self._registry, self._tables = registry, tables
@@ -119,7 +117,7 @@ class OpenApiHandler:
         return name
 
     def _include(self, name: str, schemas: Object) -> None:
-        """A definition and everything it refers to."""
+        """Collect a definition and everything it refers to."""
         known = self._tables.schemas
         todo = [name]
         while todo:
@@ -157,7 +155,7 @@ _TYPE_META = {
 
 
 def custom_schema(resource: ServedResource, kind: list[Object]) -> Object:
-    """A custom kind's schema as it is declared, with the metadata every object has."""
+    """Return the declared schema of a custom resource with the object metadata."""
     given: Mapping[str, Any] = resource.schema or {"type": "object", _KEEP: True}
     properties = dict(given.get("properties") or {})
     meta = {
@@ -199,8 +197,9 @@ def _operation(
     resource: ServedResource, action: str, name: str, body: Object | None, writes: bool
 ) -> Object:
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    group = resource.group.title().replace(".", "")
     made: Object = {
-        "operationId": f"{action}{resource.group.title().replace('.', '')}{resource.version}{resource.kind}",
+        "operationId": f"{action}{group}{resource.version}{resource.kind}",
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": kind,
         "responses": {
@@ -218,7 +217,7 @@ def _operation(
 
 
 def _paths(resource: ServedResource, name: str) -> Object:
-    """The operations of a kind: enough for clients to learn what they may send."""
+    """Build the operations of a resource, as far as clients read them."""
     root = (
         f"/apis/{resource.group}/{resource.version}"
         if resource.group

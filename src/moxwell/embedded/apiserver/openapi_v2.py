@@ -1,10 +1,8 @@
 """
-OpenAPI v2 as far as kubectl still asks for it: which query parameters the PATCH of a kind
-understands.
+Serves the part of OpenAPI v2 that kubectl reads: the query parameters of PATCH, in protobuf.
 
-Written as protobuf by hand, the only form clients read. Definitions are left out: since 1.29
-kubectl takes schemas from v3, and asks here only about kinds that v3 does not know (a ``List``,
-a kind nobody serves).
+Definitions are omitted: since 1.29 kubectl takes schemas from v3 and reads v2 only for kinds that
+v3 lacks (a ``List``, an unserved kind).
 """
 
 from collections.abc import Iterable
@@ -29,7 +27,7 @@ def _field(number: int, value: bytes | str) -> bytes:
 
 
 def _parameter(name: str) -> bytes:
-    """QueryParameterSubSchema in NonBodyParameter in Parameter in ParametersItem."""
+    """Encode a query parameter (QueryParameterSubSchema in NonBodyParameter in Parameter)."""
     query = _field(2, "query") + _field(4, name) + _field(6, "string")
     return _field(8, _field(1, _field(2, _field(3, query))))
 
@@ -52,7 +50,7 @@ def _path(resource: ServedResource) -> bytes:
 
 
 def document(resources: Iterable[ServedResource]) -> bytes:
-    """The whole document."""
+    """Encode the document."""
     paths = b"".join(_path(resource) for resource in resources if "patch" in resource.verbs)
     info = _field(1, "Kubernetes") + _field(2, "v1.36.3")
     return _field(1, "2.0") + _field(2, info) + _field(8, paths)

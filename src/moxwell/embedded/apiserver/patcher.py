@@ -1,6 +1,7 @@
 """
-PATCH: four media types, one way. The patch makes a whole object of the live one; the writer does
-the rest.
+Handles PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+A patch turns the current object into a new one, which the writer stores like an update.
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ TYPES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 
 class Patcher:
-    """Carries out patches."""
+    """Applies patches."""
 
     def __init__(self, core: ServerContext, writer: ResourceWriter) -> None:
         self._core, self._writer = core, writer
@@ -39,7 +40,7 @@ class Patcher:
             return self._apply(call)
         if "force" in call.query:
             text = "Forbidden: may not be specified for non-apply patch"
-            cause = status_errors.StatusCause("FieldValueForbidden", text, "force")
+            cause = status_errors.ErrorCause("FieldValueForbidden", text, "force")
             raise status_errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
         record = self._writer.current_record(call)
         old = self._writer.current(call, record)
@@ -47,9 +48,9 @@ class Patcher:
         return self.finish(call, record, old, new)
 
     def finish(self, call: ApiCall, record: ObjectRecord, old: Object, new: Object) -> WriteResult:
-        """The patched object on its way into the store."""
+        """Store the patched object."""
         if not isinstance(new, dict) or not isinstance(new.get("metadata", {}), dict):
-            raise status_errors.bad_request("the patch leaves no object")
+            raise status_errors.bad_request("the patch result is not an object")
         given = new.get("metadata", {}).get("resourceVersion")
         try:
             new = self._writer.decode(call, new)
@@ -63,12 +64,12 @@ class Patcher:
     def _invalid_result(
         self, call: ApiCall, error: status_errors.StatusError
     ) -> status_errors.StatusError:
-        """The patched object cannot be read: that is the patch's fault."""
+        """Build the error for a patch whose result cannot be decoded."""
         if error.code != 400:
             return error
         why = error.message.partition(": ")[2] or error.message
         shown = encode(call.request.body.decode(errors="replace")).decode()
-        cause = status_errors.StatusCause(
+        cause = status_errors.ErrorCause(
             "FieldValueInvalid", f"Invalid value: {shown}: {why}", "patch"
         )
         return status_errors.invalid("", "", "", [cause])
@@ -128,7 +129,7 @@ class Patcher:
     def _check_options(self, call: ApiCall, config: Object) -> None:
         resource = call.resource
         if not call.query.get("fieldManager"):
-            cause = status_errors.StatusCause(
+            cause = status_errors.ErrorCause(
                 "FieldValueRequired", "Required value: is required for apply patch", "fieldManager"
             )
             raise status_errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
@@ -156,7 +157,7 @@ class Patcher:
             )
 
     def _typed(self, call: ApiCall, config: Object) -> Object:
-        """The configuration checked for unknown fields, but neither defaulted nor filled in."""
+        """Check an applied configuration for unknown fields, without defaulting it."""
         resource, meta = call.resource, config.setdefault("metadata", {})
         wrong = schema_check.problems(config, resource.model.merge_schema)
         if wrong:
@@ -203,8 +204,9 @@ class Patcher:
         self, call: ApiCall, record: ObjectRecord | None, live: Object | None, made: Object
     ) -> WriteResult:
         fields = made["metadata"].get("managedFields")
-        # What is applied to a custom kind is not read again: a list that lost its last item is a
-        # null then, and refused unless the schema allows it, as a genuine apiserver does.
+        # An applied custom resource is not decoded again: a list that lost its last item is null
+        # then and
+        # rejected unless the schema is nullable, as in kube-apiserver.
         read = made if call.resource.custom else call.resource.model.decode(made, None)
         call.resource.model.default(read)
         if fields:

@@ -1,6 +1,4 @@
-"""
-Disruption budgets: their status, from the Pods they select. Evictions obey it.
-"""
+"""The disruption controller: computes the status of PodDisruptionBudgets, which evictions obey."""
 
 from typing import Any
 
@@ -15,7 +13,7 @@ STORE = "poddisruptionbudgets.policy"
 
 
 def selector_of(given: Object | None) -> selectors.Selector:
-    """A LabelSelector out of an object."""
+    """Parse the LabelSelector of an object."""
     if given is None:
         return selectors.NOTHING
     return selectors.from_object(msgspec.convert(given, selectors.LabelSelector))
@@ -27,14 +25,14 @@ def is_ready(pod: Object) -> bool:
 
 
 def _share(value: Any, total: int) -> int:
-    """A number, or a percentage of the total, rounded up."""
+    """Resolve a number or a percentage of the total, rounded up."""
     if isinstance(value, str):
         return -(-int(value.rstrip("%") or 0) * total // 100)
     return int(value)
 
 
-class DisruptionController:
-    """Keeps the status of budgets."""
+class PdbController:
+    """Updates the status of disruption budgets."""
 
     def __init__(self, core: ServerContext) -> None:
         self._core = core
@@ -96,7 +94,7 @@ class DisruptionController:
         ]
 
     def _expected(self, pods: list[Object]) -> int:
-        """How many there should be: what their controllers ask for, or as many as there are."""
+        """Return the expected number of Pods: the controllers' replicas, or the number of Pods."""
         total, seen = 0, set()
         for pod in pods:
             refs = pod["metadata"].get("ownerReferences") or ()

@@ -1,9 +1,8 @@
 """
-What is kept from going while it is used: claims of Pods, bound volumes. And nodes that became
-ready.
+PVC and PV protection finalizers, and the not-ready taint of new nodes.
 
-Takes the finalizers and taints away that :mod:`moxwell.embedded.apiserver.admission_defaults` gave, when their reason is
-gone.
+Removes the finalizers and taints that :mod:`moxwell.embedded.apiserver.admission_defaults` adds,
+when their reason ends.
 """
 
 from typing import Any
@@ -17,13 +16,13 @@ Object = dict[str, Any]
 
 
 class ProtectionController:
-    """Looks at one object at a time."""
+    """Processes one object at a time."""
 
     def __init__(self, core: ServerContext, garbage: GarbageCollector) -> None:
         self._core, self._garbage = core, garbage
 
     def sync(self, group_resource: str, key: str) -> None:
-        """A claim or volume that is being deleted."""
+        """Remove the protection finalizer of a deleted claim or volume that is not in use."""
         record, resource = (
             self._core.cache.find_staged(group_resource, key),
             self._core.registry.hub(group_resource),
@@ -62,7 +61,7 @@ class ProtectionController:
         return False
 
     def sync_node(self, group_resource: str, key: str) -> None:
-        """A node that is ready loses the taint it was born with."""
+        """Remove the not-ready taint of a ready node."""
         record, resource = (
             self._core.cache.find_staged(group_resource, key),
             self._core.registry.hub(group_resource),
@@ -88,7 +87,7 @@ def _bound(volume: Object) -> bool:
 
 
 def _named(volume: Object, pod: str) -> str:
-    """The claim that a volume of a pod leads to, named or brought with it; empty for others."""
+    """Return the claim name of a Pod's volume, persistent or ephemeral; empty for other volumes."""
     if "ephemeral" in volume:
         return f"{pod}-{volume['name']}"
     return str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "")

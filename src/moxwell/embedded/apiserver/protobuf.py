@@ -1,11 +1,9 @@
 """
-Protobuf bodies of built-in kinds, decoded to the JSON that the same object would have been sent
-as.
+Decodes protobuf request bodies of built-in kinds to JSON.
 
-``k8s\\0``, then a ``runtime.Unknown`` that names the kind and holds the message; the fields come
-from the same table as Go's JSON encoding. Only requests are decoded: answers are JSON, which
-every client accepts. Go always encodes non-pointer zeros, so those that JSON would omit are
-dropped again by the model's reader.
+A body is ``k8s\\0`` and a ``runtime.Unknown`` with the kind and the message; fields come from the
+table of Go types. Responses are JSON only, which every client accepts. Go always encodes
+non-pointer zero values; the decoder of the kind drops those that JSON omits.
 """
 
 import base64
@@ -32,11 +30,11 @@ Wire = int | bytes
 
 
 class MalformedProtobuf(Invalid):
-    """The bytes are no protobuf message."""
+    """The body is not a protobuf message."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends."""
+    """Decode a varint; returns the value and the next offset."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -50,7 +48,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Wire]]:
-    """Number and raw value of every field, in order."""
+    """Yield number and raw value of every field."""
     at = 0
     while at < len(data):
         tag, at = varint(data, at)
@@ -90,7 +88,7 @@ def _text(value: Wire) -> str:
 def _time(value: Wire, *, micro: bool) -> str | None:
     found = {number: signed(v) for number, v in fields(_bytes(value))}
     seconds, nanos = found.get(1, 0), found.get(2, 0)
-    if not found or seconds <= -62135596800:  # Go writes the time zero as an empty message
+    if not found or seconds <= -62135596800:  # Go encodes the zero time as an empty message
         return None
     at = datetime.fromtimestamp(seconds, UTC)
     text = at.strftime("%Y-%m-%dT%H:%M:%S")
@@ -135,7 +133,7 @@ _SIMPLE: dict[str, Callable[[Wire], Any]] = {
 
 
 class ProtobufDecoder:
-    """Decodes bodies."""
+    """Decodes protobuf bodies."""
 
     def __init__(self, tables: BuiltinTypeData) -> None:
         self._tables = tables
@@ -146,7 +144,7 @@ class ProtobufDecoder:
         self._plans: dict[str, dict[int, tuple[str, str]]] = {}
 
     def decode(self, body: bytes) -> dict[str, Any]:
-        """The object in a body."""
+        """Decode the object of a body."""
         try:
             return self._decode(body)
         except (MalformedProtobuf, ValueError, OverflowError, OSError, struct.error) as error:
@@ -171,7 +169,7 @@ class ProtobufDecoder:
         return {**self._message(name, raw), "apiVersion": version, "kind": kind}
 
     def _plan(self, name: str) -> dict[int, tuple[str, str]]:
-        """Field number to JSON name (empty: inline) and type word."""
+        """Map field numbers to JSON name (empty: inlined) and type name."""
         if name not in self._plans:
             rows = self._tables.types.table[name]
             self._plans[name] = {

@@ -1,9 +1,8 @@
 """
-Get, list and watch. Everything here sees committed records only.
+Handles get, list and watch, on committed records only.
 
-A list may be continued at the revision it began with: the feed's history says what each changed
-key held then, so pages are consistent without keeping snapshots. Beyond the history the answer
-is 410.
+A list continues at the revision of its first page: the watch cache's history gives the earlier
+state of changed keys, so pages are consistent without snapshots. Older revisions get 410.
 """
 
 import base64
@@ -18,14 +17,14 @@ from moxwell.embedded.apiserver import metadata, status_errors
 from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectRecord, encode
 from moxwell.embedded.apiserver.representations import FullRepresentation, Representation
 from moxwell.embedded.apiserver.request_info import ApiCall
-from moxwell.embedded.apiserver.watches import Watch, WatchCache, WatchCaches, line
+from moxwell.embedded.apiserver.watches import WatchCache, WatchCaches, WatchStream, line
 
 Matches = Callable[[ObjectRecord], bool]
 DEFAULT_WATCH_SECONDS = 45 * 60.0
 
 
 def matcher(call: ApiCall) -> Matches:
-    """Which records a list or watch is about."""
+    """Compile the selectors of a list or watch to a filter."""
     tests: list[Matches] = []
     if call.namespace and call.resource.namespaced:
         namespace = call.namespace
@@ -77,7 +76,7 @@ def _field_test(call: ApiCall, term: selectors.FieldTerm) -> Matches:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """Where a list goes on: behind ``start``, as of ``revision``."""
+    """A continue token: the position after ``start`` at ``revision``."""
 
     revision: int
     start: str
@@ -108,7 +107,7 @@ def _cannot_handle(raw: bytes) -> str:
 
 
 def invalid_selector(call: ApiCall, problem: str) -> str:
-    """What is wrong with a selector, in a genuine apiserver's words where they are few."""
+    """Build the error of an invalid selector, with kube-apiserver's message where known."""
     fields, labels = call.query.get("fieldSelector", ""), call.query.get("labelSelector", "")
     if "field selector" in problem:
         term = next((t for t in fields.split(",") if "=" not in t), fields)
@@ -128,7 +127,7 @@ def invalid_selector(call: ApiCall, problem: str) -> str:
 
 
 class ResourceReader:
-    """Answers reads."""
+    """Handles reads."""
 
     def __init__(self, cache: ObjectCache, watch_caches: WatchCaches) -> None:
         self._cache, self._watch_caches = cache, watch_caches
@@ -143,7 +142,7 @@ class ResourceReader:
         return body if body.endswith(b"\n") else body + b"\n"
 
     def _check_resource_version(self, call: ApiCall) -> int | None:
-        """The revision asked for, if it is not in the future."""
+        """Raise if the requested revision is in the future."""
         text = call.query.get("resourceVersion", "")
         if not text or text == "0":
             return None
@@ -181,7 +180,7 @@ class ResourceReader:
         return representation.list([representation.item(record) for record in found], meta)
 
     def _position(self, call: ApiCall) -> tuple[int | None, str]:
-        """The revision to list at (None: now), and the key to go on behind."""
+        """Return the revision to list at (None: the current one) and the key to continue after."""
         text = call.query.get("continue", "")
         if text:
             if call.query.get("resourceVersion", "") not in ("", "0"):
@@ -204,9 +203,7 @@ class ResourceReader:
             return asked, ""
         if match and match != "NotOlderThan":
             text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-            cause = status_errors.StatusCause(
-                "FieldValueNotSupported", text, "resourceVersionMatch"
-            )
+            cause = status_errors.ErrorCause("FieldValueNotSupported", text, "resourceVersionMatch")
             raise status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
         return None, ""
 
@@ -224,7 +221,7 @@ class ResourceReader:
         )
 
     def _history_at(self, group_resource: str, revision: int) -> dict[str, ObjectRecord | None]:
-        """What keys changed since held at a revision."""
+        """Return the records at a revision of keys that changed since."""
         watch_cache = self._watch_caches.watch_cache(group_resource)
         if revision < watch_cache.floor:
             raise status_errors.resource_expired(
@@ -256,39 +253,39 @@ class ResourceReader:
         return (found[key] for key in sorted(found))
 
     def watch(self, call: ApiCall, representation: Representation) -> AsyncIterator[bytes]:
-        """Registers at once; what happens from here on is in the stream."""
-        watch_cache, watcher = (
+        """Register a watch at once and return its stream."""
+        watch_cache, stream = (
             self._watch_caches.watch_cache(call.resource.group_resource),
-            Watch(matcher(call), representation),
+            WatchStream(matcher(call), representation),
         )
         initial, bookmarks = self._initial(call), call.flag("allowWatchBookmarks")
         asked = self._watched_from(call)
         if asked is None or initial:
             prefix = f"{call.namespace}/" if call.namespace and call.resource.namespaced else ""
             for record in self._cache.table(call.resource.group_resource).scan(prefix):
-                if watcher.matches(record) and initial is not False:
-                    watcher.push(line("ADDED", representation.body(record)))
+                if stream.matches(record) and initial is not False:
+                    stream.push(line("ADDED", representation.body(record)))
             if initial and bookmarks:
                 body = representation.bookmark(self._cache.revision, initial_end=True)
-                watcher.push(line("BOOKMARK", body))
+                stream.push(line("BOOKMARK", body))
         else:
-            self._resume(watch_cache, watcher, asked)
-        watch_cache.watchers.add(watcher)
+            self._resume(watch_cache, stream, asked)
+        watch_cache.streams.add(stream)
         seconds = call.number("timeoutSeconds") or DEFAULT_WATCH_SECONDS
         return self._watch_caches.stream(
-            call.resource.group_resource, watcher, seconds=seconds, bookmarks=bookmarks
+            call.resource.group_resource, stream, seconds=seconds, bookmarks=bookmarks
         )
 
-    def _resume(self, watch_cache: WatchCache, watcher: Watch, asked: int) -> None:
-        """What was missed. A watcher from before our memory is told so, and cut off."""
+    def _resume(self, watch_cache: WatchCache, stream: WatchStream, asked: int) -> None:
+        """Replay missed changes; a watch older than the history gets 410 and ends."""
         try:
-            watch_cache.replay(watcher, asked)
+            watch_cache.replay(stream, asked)
         except status_errors.StatusError as error:
-            watcher.push(line("ERROR", encode(error.status())))
-            watcher.end()
+            stream.push(line("ERROR", encode(error.status())))
+            stream.end()
 
     def _watched_from(self, call: ApiCall) -> int | None:
-        """Where a watch resumes. A revision ahead of ours is waited for, as it may come to be."""
+        """Return the revision a watch resumes from; a future revision is waited for."""
         text = call.query.get("resourceVersion", "")
         if not text or text == "0":
             return None
@@ -302,7 +299,7 @@ class ResourceReader:
         wanted, match = call.flag("sendInitialEvents"), call.query.get("resourceVersionMatch", "")
         if match != "NotOlderThan":
             text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            cause = status_errors.StatusCause(
+            cause = status_errors.ErrorCause(
                 "FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch"
             )
             raise status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
@@ -310,7 +307,7 @@ class ResourceReader:
 
 
 def _bad_match(text: str) -> status_errors.StatusError:
-    cause = status_errors.StatusCause(
+    cause = status_errors.ErrorCause(
         "FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch"
     )
     return status_errors.invalid("ListOptions", "meta.k8s.io", "", [cause])

@@ -1,8 +1,7 @@
 """
-Regular expressions of definitions and rules, in the dialect Kubernetes has: RE2.
+RE2 regular expressions for schemas and CEL, with Go's error messages.
 
-Text in, a pattern out that takes linear time whatever it is asked: nobody can stall the API with
-``(a+)+``. What RE2 does not know is refused in the words of Go's own library.
+RE2 matches in linear time, so a pattern such as ``(a+)+`` cannot stall the API server.
 """
 
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ _GO = {
 
 
 class InvalidPattern(Invalid):
-    """Not a pattern of this dialect."""
+    """The pattern is not valid RE2."""
 
     reason = "InvalidPattern"
 
@@ -43,27 +42,27 @@ class Pattern:
             raise InvalidPattern(f"error parsing regexp: {_go_message(error)}") from error
 
     def matches(self, text: str) -> bool:
-        """Whether it is found anywhere in the text."""
+        """Report whether the pattern matches anywhere in the text."""
         return self._compiled.search(text) is not None
 
     def find(self, text: str) -> str:
-        """The first place where it is found; empty if there is none."""
+        """Return the first match, or the empty string."""
         found = self._compiled.search(text)
         return str(found[0]) if found else ""
 
     def find_all(self, text: str) -> Iterator[str]:
-        """Every place, from left to right."""
+        """Return all matches."""
         return (str(found[0]) for found in self._compiled.finditer(text))
 
 
 @lru_cache(maxsize=512)
 def compile_pattern(text: str) -> Pattern:
-    """The pattern of a text, kept: rules ask for the same one again and again."""
+    """Compile a pattern, with a cache."""
     return Pattern(text)
 
 
 def _go_message(error: Exception) -> str:
-    """``b'invalid perl operator: (?='`` as Go would say it."""
+    """Convert an RE2 error such as ``b'invalid perl operator: (?='`` to Go's message."""
     text = error.args[0] if error.args else b""
     changes = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
     what, _, where = changes.partition(": ")

@@ -1,9 +1,7 @@
 """
-Forms: how objects are written in an answer. Whole, metadata only, or rows of a table.
+Representations of objects in responses: complete, metadata only, or a table, chosen by ``Accept``.
 
-``Accept`` decides. A form turns a record into bytes; where the stored bytes are what is asked
-for they are passed on untouched, otherwise the rendering is kept with the record, so a second
-reader pays nothing.
+Stored bytes are passed on unchanged where possible; other renderings are cached with the record.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +16,7 @@ JSON_TYPE = "application/json"
 
 
 class FullRepresentation:
-    """Objects as they are, in the face's version."""
+    """Complete objects in the version of the resource."""
 
     content_type = JSON_TYPE
 
@@ -55,7 +53,7 @@ class FullRepresentation:
         return made
 
     def item(self, record: ObjectRecord) -> bytes:
-        """In a list: built-in kinds leave out apiVersion and kind there."""
+        """Encode a list item; items of built-in kinds omit apiVersion and kind."""
         body = self.body(record)
         return body if self.resource.custom else b"{" + body[self._cut + 1 :]
 
@@ -67,7 +65,7 @@ class FullRepresentation:
         return head[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
     def object(self, obj: dict[str, Any]) -> bytes:
-        """An object that is not stored (dry run, review)."""
+        """Encode an object that is not stored (dry run, review)."""
         return encode(obj) + b"\n"
 
     def bookmark(self, revision: int, *, initial_end: bool) -> bytes:
@@ -86,7 +84,7 @@ def _bookmark_meta(revision: int, *, initial_end: bool) -> dict[str, Any]:
 
 
 class MetadataRepresentation:
-    """Metadata only."""
+    """PartialObjectMetadata."""
 
     def __init__(self, resource: ServedResource) -> None:
         self.resource = resource
@@ -111,7 +109,7 @@ class MetadataRepresentation:
 
 
 class TableRepresentation:
-    """Rows, as ``kubectl get`` prints them."""
+    """Tables for ``kubectl get``."""
 
     def __init__(self, resource: ServedResource, include: str, now: str) -> None:
         self.resource = resource
@@ -121,7 +119,7 @@ class TableRepresentation:
         self._first = True
 
     def body(self, record: ObjectRecord) -> bytes:
-        """One object as a table of one row; columns come with the first one of a watch."""
+        """Encode one object as a table; only the first table of a watch has columns."""
         return self._table([self.item(record)], {"resourceVersion": str(record.revision)})
 
     def item(self, record: ObjectRecord) -> bytes:
@@ -157,14 +155,14 @@ Representation = FullRepresentation | MetadataRepresentation | TableRepresentati
 
 
 def parameters(clause: str) -> tuple[str, dict[str, str]]:
-    """One clause of ``Accept``: the media type and its parameters."""
+    """Parse a clause of ``Accept`` to media type and parameters."""
     kind, *rest = (part.strip() for part in clause.split(";"))
     found = dict(part.partition("=")[::2] for part in rest)
     return kind.lower(), {k.strip().lower(): v.strip() for k, v in found.items()}
 
 
 def negotiate(accept: str, resource: ServedResource, include: str, now: str) -> Representation:
-    """The first form on offer that we can write."""
+    """Choose the first acceptable representation."""
     for clause in accept.split(",") if accept else ["*/*"]:
         kind, wanted = parameters(clause)
         shown = wanted.get("as", "")

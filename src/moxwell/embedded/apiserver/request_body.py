@@ -1,6 +1,4 @@
-"""
-Bodies of requests: JSON, YAML or protobuf in, plain values out, with the keys that came twice.
-"""
+"""Decodes request bodies (JSON, YAML, protobuf) to plain values and reports duplicate keys."""
 
 import json
 import re
@@ -18,7 +16,7 @@ FromProtobuf = Callable[[bytes], dict[str, Any]]
 
 
 class PlainLoader(yaml.CSafeLoader):
-    """YAML as Kubernetes reads it: times stay text."""
+    """A YAML loader that keeps timestamps as strings, as Kubernetes does."""
 
 
 PlainLoader.yaml_implicit_resolvers = {
@@ -28,7 +26,7 @@ PlainLoader.yaml_implicit_resolvers = {
 
 
 class UnrecognizedBody(status_errors.StatusError):
-    """The body is no object; ``named`` says what it should have been."""
+    """The body is not an object."""
 
     def __init__(self, why: str, body: bytes) -> None:
         shown = body[:30].decode(errors="replace") if body.startswith(b"{") else body[:30].hex()
@@ -44,7 +42,7 @@ _BARE = re.compile(rb"^\s*\{\s*([^\s\"}])")
 
 
 def _go_error_message(body: bytes) -> str:
-    """What Go's parser says, for the mistakes people make."""
+    """Return the message of Go's JSON parser for common mistakes."""
     if (found := _BARE.match(body)) is not None:
         char = found[1].decode(errors="replace")
         return f"invalid character '{char}' looking for beginning of object key string"
@@ -63,7 +61,7 @@ def media_type(content_type: str) -> str:
 def decode_body(
     body: bytes, content_type: str, from_protobuf: FromProtobuf, duplicates: list[str] | None = None
 ) -> dict[str, Any]:
-    """The object in a body; ``twice`` collects duplicate keys."""
+    """Decode the object of a body; ``duplicates`` collects duplicate keys."""
     kind = media_type(content_type) or JSON
     if kind == PROTOBUF:
         return from_protobuf(body)
@@ -96,7 +94,7 @@ def decode_json(body: bytes, duplicates: list[str] | None = None) -> Any:
 
 
 def decode_yaml(body: bytes) -> Any:
-    if body[:1] == b"{":  # JSON is YAML, and most of what comes
+    if body[:1] == b"{":  # JSON is YAML, and the usual case
         try:
             return msgspec.json.decode(body)
         except msgspec.DecodeError:
@@ -109,7 +107,7 @@ def decode_yaml(body: bytes) -> Any:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of an object in which a key came twice."""
+    """The members of an object with duplicate keys."""
 
 
 def _pairs(found: list[tuple[str, Any]]) -> Any:
@@ -118,7 +116,7 @@ def _pairs(found: list[tuple[str, Any]]) -> Any:
 
 
 def _plain(value: Any, path: str, duplicates: list[str]) -> Any:
-    """Replace pair lists by objects (the last one wins) and note where they were."""
+    """Replace pair lists with objects (the last value wins) and collect duplicate paths."""
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for key, _ in value:

@@ -1,6 +1,4 @@
-"""
-Calls: a request understood. Path, verb and options in; nothing of HTTP remains behind this module.
-"""
+"""Parses requests: resource path, verb and query options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ ADMIN = requests.UserInfo(name="system:moxwell", groups=("system:masters", "syst
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """What a path names."""
+    """The resource that a URL path names."""
 
     group: str
     version: str
@@ -27,7 +25,7 @@ class RequestInfo:
 
 
 def parse_path(path: str) -> RequestInfo | None:
-    """The resource a path names, or None (discovery and other paths)."""
+    """Parse a resource path; None for discovery and other paths."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) >= 3:
         group, version, rest = "", parts[1], parts[2:]
@@ -52,7 +50,7 @@ def _target(group: str, version: str, rest: list[str], namespace: str) -> Reques
 
 @dataclass(slots=True, kw_only=True)
 class ApiCall:
-    """One request for one face. ``warnings`` are sent along with the answer."""
+    """A request for one resource; ``warnings`` are sent with the response."""
 
     request: requests.Request
     resource: ServedResource
@@ -65,7 +63,7 @@ class ApiCall:
     warnings: list[str] = field(default_factory=list)
 
     def flag(self, name: str) -> bool:
-        """A boolean option, as Go parses them."""
+        """Parse a boolean query option as Go does."""
         value = self.query.get(name, "")
         if value in TRUE:
             return True
@@ -85,7 +83,7 @@ class ApiCall:
     def dry_run(self) -> bool:
         value = self.query.get("dryRun", "")
         if value not in ("", "All"):
-            cause = status_errors.StatusCause(
+            cause = status_errors.ErrorCause(
                 "FieldValueNotSupported",
                 f'Unsupported value: ["{value}"]: supported values: "All"',
                 "dryRun",
@@ -95,11 +93,11 @@ class ApiCall:
 
     @property
     def manager(self) -> str:
-        """Who writes, for field ownership."""
+        """The field manager of the request."""
         named = self.query.get("fieldManager", "")
         if len(named) > 128:
             text = "Too long: may not be more than 128 bytes"
-            cause = status_errors.StatusCause("FieldValueTooLong", text, "fieldManager")
+            cause = status_errors.ErrorCause("FieldValueTooLong", text, "fieldManager")
             raise status_errors.invalid(_options(self.verb), "meta.k8s.io", "", [cause])
         if named:
             return named
@@ -110,7 +108,7 @@ class ApiCall:
     def validation(self) -> str:
         value = self.query.get("fieldValidation", "") or "Warn"
         if value not in ("Strict", "Warn", "Ignore"):
-            cause = status_errors.StatusCause(
+            cause = status_errors.ErrorCause(
                 "FieldValueNotSupported",
                 f'Unsupported value: "{value}": supported values: "", "Ignore", "Strict", "Warn"',
                 "fieldValidation",
@@ -126,7 +124,7 @@ def _options(verb: str) -> str:
 
 
 def request_verb(request: requests.Request, named: bool, watch: bool) -> str:
-    """What the method means here."""
+    """Return the API verb of a request."""
     match request.method:
         case "GET" | "HEAD":
             return "get" if named and not watch else "watch" if watch else "list"

@@ -1,9 +1,9 @@
 """
-Faces: one stored kind as one group and version shows it. What is served, and by which model.
+Served resources: group, version, kind, verbs, and the resource model behind them.
 
-A stored kind may have several faces (a CRD with versions; ``v1`` and ``events.k8s.io/v1``
-Events) but is kept in one version, its *hub*. The registry finds the face of a path; discovery,
-OpenAPI, tables and all verbs work from faces alone, built in or custom.
+A group resource can be served in several versions (a CRD's versions; ``v1`` and
+``events.k8s.io/v1`` Events) but is stored in one, its hub. The registry resolves paths; discovery,
+OpenAPI, tables and all verbs use served resources, built-in or custom.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from moxwell.api.kinds import ScalePaths
 from moxwell.embedded.apiserver.merge_schema import MergeSchema
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 Object = dict[str, Any]
 ALL_VERBS = (
@@ -28,40 +28,40 @@ ALL_VERBS = (
 
 
 class ResourceModel(Protocol):
-    """What is particular to a kind in one version."""
+    """The functions of a kind in one version: decoding, defaulting, preparation, validation."""
 
     selectable: frozenset[str]
     has_generation: bool
 
     @property
     def merge_schema(self) -> MergeSchema:
-        """How its fields merge."""
+        """The merge schema of the kind."""
         ...
 
     def decode(self, obj: Object, unknown: list[str] | None) -> Object:
-        """The object as this version stores it; unknown fields are dropped and reported."""
+        """Decode an object; unknown fields are dropped and reported."""
         ...
 
     def default(self, obj: Object) -> None:
-        """Fill in what the writer left out."""
+        """Set defaults."""
         ...
 
     def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
-        """Take back what this writer may not set."""
+        """Reset the fields that this writer may not set."""
         ...
 
-    def validate(self, new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
-        """Everything wrong with it."""
+    def validate(self, new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
+        """Validate the object."""
         ...
 
     def field_value(self, obj: Object, path: str) -> str:
-        """A field for field selectors, as text."""
+        """Return a field's text for field selectors."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of a table: ``path`` is JSONPath, or ``cell`` computes it."""
+    """A table column; ``path`` is a JSONPath, or ``cell`` computes the value."""
 
     name: str
     type: str = "string"
@@ -70,12 +70,12 @@ class TableColumn:
     format: str = ""
     priority: int = 0
     cell: Callable[[Object], Any] | None = None
-    age: bool = False  # the path holds a time, shown as how long ago that is
+    age: bool = False  # the path holds a time, shown as an age
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResource:
-    """One kind in one group and version."""
+    """A resource in one group and version."""
 
     group: str
     version: str
@@ -84,7 +84,7 @@ class ServedResource:
     singular: str
     namespaced: bool
     group_resource: str
-    hub: str  # the apiVersion objects are kept in
+    hub: str  # the storage apiVersion
     model: ResourceModel
     list_kind: str = ""
     short: tuple[str, ...] = ()
@@ -95,8 +95,8 @@ class ServedResource:
     custom: bool = False
     scale: ScalePaths | None = None
     deprecated: str = ""
-    terminating: bool = False  # its definition is being deleted
-    schema: Mapping[str, Any] | None = None  # custom kinds: as declared
+    terminating: bool = False  # its CRD is being deleted
+    schema: Mapping[str, Any] | None = None  # the declared schema of a custom resource
     convert: Callable[[Object, str], Object] | None = None
     priority: int = 0  # order of versions in discovery
 
@@ -113,7 +113,7 @@ class ServedResource:
         return "status" in self.subresources
 
     def to_hub(self, obj: Object) -> Object:
-        """As stored."""
+        """Convert an object to the storage version."""
         return self.between(obj, self.hub)
 
     def between(self, obj: Object, api_version: str) -> Object:
@@ -127,7 +127,7 @@ class ServedResource:
 
 @dataclass(slots=True)
 class ResourceRegistry:
-    """Every face served now. Changes when a CRD does."""
+    """All served resources."""
 
     _resources: dict[tuple[str, str, str], ServedResource] = field(default_factory=dict)
     _hubs: dict[str, ServedResource] = field(default_factory=dict)
@@ -151,14 +151,14 @@ class ResourceRegistry:
         return self._resources.get((group, version, plural))
 
     def hub(self, group_resource: str) -> ServedResource | None:
-        """The face in which a stored kind is kept (or any, if that one is not served)."""
+        """Return the resource in the storage version, or another served version."""
         return self._hubs.get(group_resource)
 
     def hubs(self) -> list[ServedResource]:
         return [self._hubs[group_resource] for group_resource in sorted(self._hubs)]
 
     def by_kind(self, api_version: str, kind: str) -> ServedResource | None:
-        """The face an apiVersion and kind name."""
+        """Find the resource of an apiVersion and kind."""
         return next(
             (
                 f
@@ -172,7 +172,7 @@ class ResourceRegistry:
         return iter(self._resources.values())
 
     def groups(self) -> dict[str, dict[str, list[ServedResource]]]:
-        """Group, version, faces: in the order they are announced."""
+        """List group, version and resources in discovery order."""
         found: dict[str, dict[str, list[ServedResource]]] = {}
         for resource in self._resources.values():
             found.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)

@@ -1,11 +1,10 @@
 """
-The revision log: the one durable thing. One row per change, the row's number is the resource
-version.
+The durable revision log in SQLite: one row per change; the row number is the resource version.
 
-Rows come in batches from :mod:`moxwell.embedded.apiserver.commits` on the writer thread; each batch is one
-transaction, synced to disk before ``commit`` returns. A deletion is a row too, holding the last
-state, so that after a restart watchers still learn of it. Old rows are dropped when newer ones
-of the same key are old as well: what remains is every key's last state and the recent past.
+:mod:`moxwell.embedded.apiserver.commits` writes batches on its writer thread; each batch is one
+transaction, synced before ``commit`` returns. A deletion is a row with the last state, so that
+watches see it after a restart. Compaction drops old rows that newer old rows supersede: the last
+state of every key and the recent history remain.
 """
 
 import sqlite3
@@ -30,19 +29,19 @@ FORMAT = b"1"
 
 
 class DiskFull(Busy):
-    """The disk is full: the transaction was rolled back, nothing is lost but the refused writes."""
+    """The disk is full; the transaction was rolled back and only its writes are lost."""
 
     reason = "StorageFull"
 
 
 class DiskFailed(Terminal):
-    """The disk failed in a way that leaves the last transaction in doubt: no more writes."""
+    """The disk failed and the outcome of the last transaction is unknown; writes stop."""
 
     reason = "StorageBroken"
 
 
 class LogRow(NamedTuple):
-    """One change of one object."""
+    """A row of the log: one change of one object."""
 
     revision: int
     group_resource: str
@@ -52,7 +51,7 @@ class LogRow(NamedTuple):
 
 
 class RevisionLog:
-    """The SQLite file. Used by one thread at a time."""
+    """The SQLite file; one thread at a time uses it."""
 
     def __init__(self, path: Path, *, keep: int = 20_000, max_pages: int | None = None) -> None:
         self._keep, self._path = keep, path
@@ -68,7 +67,7 @@ class RevisionLog:
 
     def _prepare(self, max_pages: int | None) -> None:
         run = self._db.execute
-        run("PRAGMA locking_mode=EXCLUSIVE")  # first: then no file beside is needed on a full disk
+        run("PRAGMA locking_mode=EXCLUSIVE")  # first, so that a full disk needs no journal file
         run("PRAGMA journal_mode=WAL")
         run("PRAGMA synchronous=FULL")
         if max_pages is not None:
@@ -79,7 +78,7 @@ class RevisionLog:
             raise DiskFailed(f"the database has format {found!r}, this program knows {FORMAT!r}")
 
     def get_or_set(self, name: str, default: bytes) -> bytes:
-        """A named value beside the log; set to ``otherwise`` the first time."""
+        """Return a named value beside the log; set it to ``default`` if it is missing."""
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         if row is not None:
             return bytes(row[0])
@@ -87,7 +86,7 @@ class RevisionLog:
         return default
 
     def read(self) -> Iterator[LogRow]:
-        """Every row kept, oldest first."""
+        """Read all rows, oldest first."""
         rows = self._db.execute(
             "SELECT revision, store, key, deleted, body FROM log ORDER BY revision"
         )
@@ -95,11 +94,11 @@ class RevisionLog:
             yield LogRow(revision, group_resource, key, bool(deleted), body)
 
     def floor(self) -> int:
-        """Changes up to this revision may have been dropped."""
+        """Return the revision up to which changes may be compacted."""
         return int(self.get_or_set("floor", b"0"))
 
     def commit(self, rows: Sequence[LogRow]) -> None:
-        """One transaction: all of it is on disk when this returns, or none of it ever will be."""
+        """Commit rows in one transaction; durable when it returns."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", rows)
@@ -115,12 +114,12 @@ class RevisionLog:
             self._db.execute("ROLLBACK")
         if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
             folder = self._path.parent
-            text = f"the disk is full; make room on the file system of {folder} and try again"
+            text = f"the disk is full; free space on the file system of {folder} and retry"
             raise DiskFull(text) from error
         raise DiskFailed(f"the database failed: {error}") from error
 
     def _compact(self, floor: int) -> None:
-        """Drop what a newer row below ``floor`` made history, and deletions below it."""
+        """Drop rows superseded below ``floor`` and deletions below it."""
         self._rows_since_compaction = 0
         if floor <= 0:
             return
@@ -137,7 +136,7 @@ class RevisionLog:
             )
             self._db.execute("COMMIT")
         except sqlite3.Error:
-            if self._db.in_transaction:  # tidying may fail, for instance on a full disk: next time
+            if self._db.in_transaction:  # for example on a full disk; retried
                 self._db.execute("ROLLBACK")
 
     def close(self) -> None:

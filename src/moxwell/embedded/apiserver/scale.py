@@ -1,6 +1,4 @@
-"""
-Scale: one small object that stands for the replicas of any kind that has them.
-"""
+"""The scale subresource: converts between objects and ``autoscaling/v1`` Scale."""
 
 from typing import Any
 
@@ -16,7 +14,7 @@ def _first(path: str, obj: Object) -> Any:
 
 
 def selector_text(selector: Any) -> str:
-    """A LabelSelector as text."""
+    """Format a LabelSelector."""
     if isinstance(selector, str):
         return selector
     if not isinstance(selector, dict):
@@ -39,7 +37,7 @@ def selector_text(selector: Any) -> str:
 
 
 class ScaleConverter:
-    """Reads and writes the replicas of an object."""
+    """Reads and sets the replicas of an object."""
 
     def to_scale(self, resource: ServedResource, obj: Object) -> Object:
         meta, paths = obj["metadata"], resource.scale

@@ -1,9 +1,9 @@
 """
-The store: requests in, responses out. Framework-neutral; ``http.py`` puts it on a socket.
+The embedded Kubernetes API server: handles requests without HTTP; ``http.py`` serves it over HTTPS.
 
-``handle`` understands the request, asks the authorizer, lets the verbs stage what they stage,
-waits for the commit, and renders. A request without a user comes from this very process and may
-do everything; whoever serves strangers must prove users first.
+``handle`` resolves the resource, authorizes, stages the write, waits for the commit and renders the
+response. A request without a user comes from this process and is allowed everything; a network
+server must authenticate first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from moxwell.embedded.apiserver.crd.definitions import CrdRegistrar
 from moxwell.embedded.apiserver.deleter import Deleter
 from moxwell.embedded.apiserver.discovery import DiscoveryHandler
 from moxwell.embedded.apiserver.hooks import Hooks
-from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectChange, ObjectRecord, encode
+from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectRecord, StoredChange, encode
 from moxwell.embedded.apiserver.openapi import OpenApiHandler
 from moxwell.embedded.apiserver.patcher import Patcher
 from moxwell.embedded.apiserver.protobuf import ProtobufDecoder
@@ -49,7 +49,7 @@ READS = ("get", "list", "watch")
 
 
 class EmbeddedApiServer:
-    """An embedded Kubernetes API. ``path=None`` keeps everything in memory."""
+    """An embedded Kubernetes API server; ``path=None`` keeps all objects in memory."""
 
     def __init__(
         self,
@@ -107,10 +107,10 @@ class EmbeddedApiServer:
         )
         self._collector = BackgroundController(core, self._deleter, root_ca)
 
-    # -- life
+    # lifecycle
 
     async def start(self) -> None:
-        """Read the log, serve the custom kinds in it, make what every cluster has."""
+        """Load the log, register the CRDs and create the default objects."""
         if self._log is not None:
             self._load(self._log)
         self._definitions.load()
@@ -123,7 +123,7 @@ class EmbeddedApiServer:
         for row in log.read():
             record = ObjectRecord(row.group_resource, row.revision, row.body)
             place = (row.group_resource, row.key)
-            change = ObjectChange(record, last.get(place), deleted=row.deleted)
+            change = StoredChange(record, last.get(place), deleted=row.deleted)
             core.cache.load(change)
             if row.revision > log.floor():
                 core.watch_caches.watch_cache(row.group_resource).append(change)
@@ -133,7 +133,7 @@ class EmbeddedApiServer:
                 last[place] = record
 
     async def stop(self) -> None:
-        """End watches, finish commits, close the file."""
+        """End watches, finish commits and close the file."""
         await self._collector.stop()
         self.core.watch_caches.end()
         await self.core.committer.close()
@@ -151,19 +151,21 @@ class EmbeddedApiServer:
         await self.stop()
 
     def get_or_set(self, name: str, default: bytes) -> bytes:
-        """A named value kept with the data (keys of the CA, for instance); memory stores forget."""
+        """
+        Return a named value stored with the data (a CA key, for example); in memory, ``default``.
+        """
         return self._log.get_or_set(name, default) if self._log is not None else default
 
-    def _on_commit(self, change: ObjectChange) -> None:
+    def _on_commit(self, change: StoredChange) -> None:
         self._definitions.on_change(change)
         self.authorizer.on_change(change)
         self.core.watch_caches.publish(change)
         self._collector.on_change(change)
 
-    # -- requests
+    # requests
 
     async def handle(self, request: requests.Request) -> requests.Response:
-        """Answer one request; never raises for what the caller did wrong."""
+        """Handle one request; errors of the caller become responses, not exceptions."""
         try:
             return await self._respond(request)
         except status_errors.StatusError as error:
@@ -171,7 +173,7 @@ class EmbeddedApiServer:
 
     async def _respond(self, request: requests.Request) -> requests.Response:
         if any(name.startswith("impersonate-") for name in request.headers):
-            raise status_errors.forbidden_path("the embedded API does not allow impersonation")
+            raise status_errors.forbidden_path("the embedded API server does not support impersonation")
         target = request_info.parse_path(request.path)
         if target is None:
             self.authorizer.authorize_path(request)
@@ -182,12 +184,12 @@ class EmbeddedApiServer:
             return await self._serve(call)
         except status_errors.StatusError as error:
             error.warnings = tuple(call.warnings)
-            if call.verb not in READS:  # what it was refused for must be there to be read
+            if call.verb not in READS:  # the object that caused the rejection must be readable
                 await self.core.committer.wait_durable()
             raise
 
     def _serve_non_resource(self, request: requests.Request) -> requests.Response:
-        """Discovery, schemas, health."""
+        """Serve discovery, OpenAPI, health and version."""
         path = request.path.rstrip("/") or "/"
         if request.method not in ("GET", "HEAD"):
             raise status_errors.method_not_allowed()
@@ -236,7 +238,7 @@ class EmbeddedApiServer:
         )
 
     def _unknown_path(self, group: str) -> status_errors.StatusError:
-        """Groups of custom kinds answer unknown paths more plainly than built-in ones."""
+        """Build the 404; groups of custom resources respond in plain text."""
         return (
             status_errors.path_not_found()
             if group in self._builtin_groups
@@ -285,7 +287,7 @@ class EmbeddedApiServer:
         )
 
     def decode_request_body(self, call: ApiCall) -> tuple[Object, list[str]]:
-        """The object in the body, and the keys that came twice."""
+        """Decode the object of the body; returns it with its duplicate keys."""
         duplicates: list[str] = []
         wanted = duplicates if call.validation != "Ignore" and b'"' in call.request.body else None
         kind = call.request.headers.get("content-type", "")
@@ -333,7 +335,7 @@ class EmbeddedApiServer:
 
 
 def version_info(version: str) -> Object:
-    """What ``/version`` says."""
+    """Return the response of ``/version``."""
     major, minor, _ = version.removeprefix("v").split(".", 2)
     return {
         "major": major,
@@ -349,7 +351,7 @@ def version_info(version: str) -> Object:
 
 
 def _warning_header(warnings: Sequence[str]) -> dict[str, str]:
-    """Warnings as one header; several are joined by commas."""
+    """Format warnings as one header, joined by commas."""
     texts = (text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
     joined = ", ".join(f'299 - "{text}"' for text in texts)
     return {"warning": joined} if joined else {}

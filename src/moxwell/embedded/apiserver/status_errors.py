@@ -1,10 +1,8 @@
 """
-Refusals: every answer that is a ``Status``, with the reasons and the texts of a genuine
-apiserver.
+Failure responses (``metav1.Status``) with the reasons and messages of kube-apiserver.
 
-Raised anywhere below :mod:`moxwell.embedded.apiserver.server`, which turns them into responses. The class is
-one; what differs is the reason, so the constructors below are the table of all that can be
-refused.
+Handlers raise them and :mod:`moxwell.embedded.apiserver.server` converts them to responses. There
+is one class; the constructors below list all failures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +13,8 @@ from moxwell.errors import Terminal
 
 
 @dataclass(frozen=True, slots=True)
-class StatusCause:
-    """One thing wrong with one field."""
+class ErrorCause:
+    """A cause of a Status: one invalid field."""
 
     reason: str
     message: str
@@ -28,7 +26,7 @@ class StatusCause:
 
 
 class StatusError(Terminal):
-    """The request is answered with a failure ``Status``."""
+    """The request fails with a ``Status``."""
 
     reason = "Refused"
 
@@ -37,12 +35,12 @@ class StatusError(Terminal):
     ) -> None:
         super().__init__(message)
         self.code, self.why, self.message = code, why, message
-        self.plain = False  # answered as bare text
-        self.warnings: tuple[str, ...] = ()  # sent along with the answer
+        self.plain = False  # respond in plain text
+        self.warnings: tuple[str, ...] = ()  # sent with the response
         self.details = None if details is None else dict(details)
 
     def status(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """Build the Status."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -58,7 +56,7 @@ class StatusError(Terminal):
 
 
 def qualified(plural: str, group: str) -> str:
-    """The name of a resource as texts use it: ``deployments.apps``."""
+    """Return the qualified resource name: ``deployments.apps``."""
     return f"{plural}.{group}" if group else plural
 
 
@@ -92,7 +90,7 @@ def object_modified(plural: str, group: str, name: str) -> StatusError:
 
 
 class QualifiedResource(Protocol):
-    """Enough of a face to name its objects."""
+    """The part of a served resource that error messages need."""
 
     @property
     def group(self) -> str: ...
@@ -108,7 +106,7 @@ _PLACES = {"services": "services/specs", "endpoints": "services/endpoints", "nod
 def wrong_uid(
     resource: QualifiedResource, key: str, name: str, wanted: str, found: str
 ) -> StatusError:
-    """The object is another one of the same name."""
+    """A uid precondition failed."""
     place = (
         f"{resource.group}/{resource.plural}"
         if resource.custom
@@ -122,8 +120,8 @@ def wrong_uid(
     return conflict(resource.plural, resource.group, name, why)
 
 
-def invalid(kind: str, group: str, name: str, causes: Sequence[StatusCause]) -> StatusError:
-    """One 422 for all that is wrong; the text names each thing once, the causes all of them."""
+def invalid(kind: str, group: str, name: str, causes: Sequence[ErrorCause]) -> StatusError:
+    """Build the 422; the message names each error once, the causes list all."""
     texts = list(dict.fromkeys(f"{c.field}: {c.message}" if c.field else c.message for c in causes))
     text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     if not causes:
@@ -142,7 +140,7 @@ def unauthorized() -> StatusError:
 
 
 def forbidden(
-    plural: str, group: str, name: str, why: str, *, causes: Sequence[StatusCause] = ()
+    plural: str, group: str, name: str, why: str, *, causes: Sequence[ErrorCause] = ()
 ) -> StatusError:
     shown = qualified(plural, group)
     text = f'{shown} "{name}" is forbidden: {why}' if name else f"{shown} is forbidden: {why}"
@@ -184,7 +182,7 @@ def unsupported_media(accepted: Sequence[str]) -> StatusError:
 
 
 def unknown_error(message: str) -> StatusError:
-    """What a genuine apiserver has no better name for."""
+    """An error that kube-apiserver reports without a reason."""
     return StatusError(500, "", message)
 
 
@@ -199,13 +197,13 @@ def resource_expired(message: str) -> StatusError:
 
 def too_large_version(asked: int, current: int) -> StatusError:
     text = f"Too large resource version: {asked}, current: {current}"
-    cause = StatusCause("ResourceVersionTooLarge", "Too large resource version")
+    cause = ErrorCause("ResourceVersionTooLarge", "Too large resource version")
     details = {"causes": [cause.as_dict()], "retryAfterSeconds": 1}
     return StatusError(504, "Timeout", f"Timeout: {text}", details=details)
 
 
 def too_many_requests(
-    message: str, *, causes: Sequence[StatusCause] = (), after: int = 0
+    message: str, *, causes: Sequence[ErrorCause] = (), after: int = 0
 ) -> StatusError:
     details: dict[str, Any] = {"causes": [c.as_dict() for c in causes]} if causes else {}
     if after:
@@ -214,7 +212,7 @@ def too_many_requests(
 
 
 def not_implemented(what: str) -> StatusError:
-    text = f"the embedded API does not serve {what}; a genuine Kubernetes does"
+    text = f"the embedded API server does not support {what}"
     return StatusError(501, "NotImplemented", text)
 
 
@@ -226,9 +224,9 @@ def internal(message: str) -> StatusError:
 
 def storage_failed(message: str) -> StatusError:
     """
-    The disk refused the write: nothing of it was kept.
+    The disk rejected the write and nothing was stored.
 
-    Nobody is told to try again after a while: kubectl would do so silently for minutes.
+    There is no Retry-After: kubectl would retry silently for minutes.
     """
     details = {"causes": [{"reason": "StorageFailed", "message": message}]}
     return StatusError(

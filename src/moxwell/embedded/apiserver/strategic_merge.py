@@ -1,9 +1,9 @@
 """
-Strategic merge patches: merge patches that know lists. Built-in kinds only.
+Strategic merge patch, for built-in kinds.
 
-Shapes say which lists merge and by which key. Directives in the patch: ``$patch`` (replace,
-delete, merge), ``$retainKeys``, ``$deleteFromPrimitiveList/x`` and ``$setElementOrder/x``. The
-document is changed in place.
+Merge schemas give the merge keys of lists. Directives: ``$patch`` (replace, delete, merge),
+``$retainKeys``, ``$deleteFromPrimitiveList/x`` and ``$setElementOrder/x``. The document is modified
+in place.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ PatchFailed = jsonpatch.PatchFailed
 
 
 def merge(target: Object, patch: Object, schema: MergeSchema) -> Object:
-    """The document with the patch carried out."""
+    """Apply the patch to the document."""
     directive = patch.get("$patch")
     if directive == "replace":
         return {k: v for k, v in patch.items() if k != "$patch"}
@@ -74,7 +74,7 @@ def _member(target: Object, key: str, value: Any, schema: MergeSchema, order: An
 
 
 def clean(value: Any) -> Any:
-    """A value of the patch that is taken whole: without directives and nulls."""
+    """Remove directives and nulls from a value that is added as a whole."""
     if isinstance(value, dict):
         return {k: clean(v) for k, v in value.items() if v is not None and not k.startswith("$")}
     if isinstance(value, list):
@@ -112,7 +112,9 @@ def _by_key(had: list[Any], patch: list[Any], schema: MergeSchema) -> list[Any]:
 
 
 def _ordered(made: list[Any], order: list[Any], had: list[Any], key: str) -> list[Any]:
-    """What the patch names, in its order; the rest put in before those it used to stand before."""
+    """
+    Order items as the patch does; other items keep their position before the items they preceded.
+    """
 
     def name(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item

@@ -1,9 +1,9 @@
 """
-Subresources other than status, and kinds that are only asked: scale, eviction, binding, token,
+Handles subresources other than status, and create-only kinds: scale, eviction, binding, token,
 finalize, reviews.
 
-Each is a function from a call to an answer; those that write go through the writer like
-everybody else. exec, logs, port-forward and the like are refused by name.
+Writes go through the resource writer. exec, log, port-forward and the like are rejected as
+unsupported.
 """
 
 import copy
@@ -32,7 +32,7 @@ UNSUPPORTED = ("attach", "exec", "log", "portforward", "proxy", "ephemeralcontai
 
 
 class SubresourceHandler:
-    """Answers everything below an object but its status."""
+    """Handles subresources."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class SubresourceHandler:
         answer.setdefault("metadata", {})
         return 201, answer
 
-    # -- scale
+    # scale
 
     def _scale(self, call: ApiCall, body: Body) -> StatusAndObject:
         record = self._writer.current_record(call)
@@ -129,18 +129,18 @@ class SubresourceHandler:
         if wanted < 0:
             if call.resource.custom and call.resource.scale is not None:
                 text = f"Invalid value: {wanted}: should be a non-negative integer"
-                cause = status_errors.StatusCause(
+                cause = status_errors.ErrorCause(
                     "FieldValueInvalid", text, call.resource.scale.spec
                 )
                 raise status_errors.invalid(
                     call.resource.kind, call.resource.group, call.name, [cause]
                 )
             text = f"Invalid value: {wanted}: must be greater than or equal to 0"
-            cause = status_errors.StatusCause("FieldValueInvalid", text, "spec.replicas")
+            cause = status_errors.ErrorCause("FieldValueInvalid", text, "spec.replicas")
             raise status_errors.invalid("Scale", "autoscaling", call.name, [cause])
         return wanted
 
-    # -- pods
+    # pods
 
     def _eviction(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
@@ -165,7 +165,7 @@ class SubresourceHandler:
         return 201, made
 
     def _consume_disruption(self, call: ApiCall, record: ObjectRecord) -> None:
-        """Take one disruption out of the Pod's budget, or refuse."""
+        """Use one disruption of the Pod's budget, or raise 429."""
         pod = record.object()
         if (pod.get("status") or {}).get("phase") in ("Pending", "Succeeded", "Failed"):
             return
@@ -197,7 +197,7 @@ class SubresourceHandler:
                 f"The disruption budget {record.name} needs {wanted} healthy pods and has"
                 f" {healthy} currently"
             )
-            cause = status_errors.StatusCause("DisruptionBudget", text)
+            cause = status_errors.ErrorCause("DisruptionBudget", text)
             message = "Cannot evict pod as it would violate the pod's disruption budget."
             raise status_errors.too_many_requests(message, causes=[cause])
         resource = self._core.registry.hub(BUDGETS)
@@ -256,7 +256,7 @@ class SubresourceHandler:
             "code": 201,
         }
 
-    # -- the rest
+    # other subresources
 
     def _token(self, call: ApiCall, body: Body) -> StatusAndObject:
         if call.verb != "create":
@@ -267,7 +267,7 @@ class SubresourceHandler:
         seconds = spec.get("expirationSeconds") or 3600
         if seconds < 600:
             text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
-            cause = status_errors.StatusCause("FieldValueInvalid", text, "spec.expirationSeconds")
+            cause = status_errors.ErrorCause("FieldValueInvalid", text, "spec.expirationSeconds")
             raise status_errors.invalid("TokenRequest", "authentication.k8s.io", "", [cause])
         audiences = spec.get("audiences") or [AUDIENCE]
         bound = self._bound(call, spec.get("boundObjectRef"))
@@ -313,7 +313,7 @@ class SubresourceHandler:
         return {"kind": ref["kind"], "name": record.name, "uid": record.uid}
 
     def _finalize(self, call: ApiCall, body: Body) -> StatusAndObject:
-        """A namespace's own finalizers."""
+        """Update a namespace's ``spec.finalizers``."""
         if call.verb != "update" or not re.match("Namespace$", call.resource.kind):
             raise status_errors.method_not_allowed()
         obj = self._writer.decode(call, *body(call))

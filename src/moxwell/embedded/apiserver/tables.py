@@ -1,6 +1,4 @@
-"""
-Tables: the rows ``kubectl get`` prints. Columns come with the face, by JSONPath or computed.
-"""
+"""Renders ``metav1.Table`` for ``kubectl get``, from JSONPath and computed columns."""
 
 from datetime import datetime
 from typing import Any
@@ -40,7 +38,7 @@ CREATED = TableColumn(
 
 
 def age(since: str, now: str) -> str:
-    """How long ago, as kubectl says it."""
+    """Format the age of a timestamp."""
     if not since:
         return "<unknown>"
     passed = datetime.fromisoformat(now) - datetime.fromisoformat(since)
@@ -48,7 +46,7 @@ def age(since: str, now: str) -> str:
 
 
 def duration(seconds: int) -> str:
-    """``HumanDuration``: two units at most, the second only while it matters."""
+    """Format a duration as ``HumanDuration`` does: two units at most."""
     if seconds < -1:
         return "<invalid>"
     if seconds < 0:
@@ -80,7 +78,7 @@ def _long(minutes: int) -> str:
 
 
 class TablePrinter:
-    """Renders rows of one face."""
+    """Renders the rows of one resource."""
 
     def __init__(self, resource: ServedResource, include: str, now: str) -> None:
         self._include, self._now = include, now
@@ -133,7 +131,7 @@ class TablePrinter:
 
 
 def columns(resource: ServedResource) -> tuple[TableColumn, ...]:
-    """The face's own, or name and age."""
+    """Return the columns of the resource, by default name and age."""
     if resource.custom:
         return (NAME, *(resource.columns or (AGE,)))
     if resource.kind == "Event":
@@ -142,7 +140,7 @@ def columns(resource: ServedResource) -> tuple[TableColumn, ...]:
 
 
 def typed(found: list[Any], kind: str) -> Any:
-    """The cell of a JSONPath column: the first result, or all of them as text."""
+    """Convert the values of a JSONPath column to a cell."""
     if not found:
         return None
     if kind == "string":

@@ -1,10 +1,9 @@
 """
-Create, update and patch. From the body to the staged record, without a pause in between.
+Handles create and update, from the decoded object to the staged record.
 
-One object goes: read by its model, defaulted, converted to the stored version, prepared,
-mutated, checked, admitted, staged. What equals the live object stores nothing and tells nobody.
-Patches produce a whole object out of the live one and then take the same way. ``await``-free:
-the live object cannot change.
+An object is defaulted, converted to the storage version, prepared, mutated, validated, admitted and
+staged. An update that changes nothing stores nothing. Patches compute a whole object and continue
+in the same way. There is no ``await`` in between, so the current object cannot change.
 """
 
 from collections.abc import Callable
@@ -18,11 +17,11 @@ from moxwell.embedded.apiserver.decoding import BodyDecoder
 from moxwell.embedded.apiserver.hooks import AdmissionAttributes
 from moxwell.embedded.apiserver.object_cache import ObjectRecord, key_of
 from moxwell.embedded.apiserver.request_info import ApiCall
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 from moxwell.errors import MoxwellError
 
 Object = dict[str, Any]
-STATUS_LIKE = ("status", "approval")  # endpoints that write status alone
+STATUS_LIKE = ("status", "approval")  # endpoints that write only the status
 CREATE_ON_UPDATE = frozenset(
     [
         "Lease",
@@ -41,7 +40,7 @@ CREATE_ON_UPDATE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write left: the object in the face's version; its record, but for dry runs."""
+    """The result of a write: the object in the requested version, and its record unless dry run."""
 
     code: int
     object: Object
@@ -49,7 +48,7 @@ class WriteResult:
 
 
 def _set_csr_user(call: ApiCall, obj: Object) -> None:
-    """Who asks for a certificate is what was proven, never what is written."""
+    """Set the user fields of a CertificateSigningRequest from the authenticated user."""
     spec, user = obj.setdefault("spec", {}), call.user
     for name in ("username", "uid", "groups", "extra"):
         spec.pop(name, None)
@@ -62,22 +61,22 @@ def _set_csr_user(call: ApiCall, obj: Object) -> None:
 
 
 class ResourceWriter(BodyDecoder):
-    """Stages writes; the caller settles them."""
+    """Stages writes; the caller waits for the commit."""
 
     def __init__(self, core: ServerContext) -> None:
         super().__init__(core)
         self.removed: Callable[[ApiCall, Object, ObjectRecord], WriteResult] | None = (
-            None  # set by the remover
+            None  # set by the deleter
         )
         self.check_escalation: Callable[[ApiCall, Object], None] = _no_check
         self.add_defaults: Callable[[ApiCall, Object], None] = _no_check
-        self.default: Callable[[ApiCall, Object], None] = _no_check  # of the namespace
+        self.default: Callable[[ApiCall, Object], None] = _no_check  # limit ranges of the namespace
         self.check_quota: Callable[[ApiCall, Object, Object | None], None] = _no_quota
 
-    # -- create
+    # create
 
     def create(self, call: ApiCall, obj: Object) -> WriteResult:
-        """``obj`` is already understood."""
+        """Create a decoded object."""
         core, meta = self._core, obj["metadata"]
         if meta.get("resourceVersion") not in (None, "", "0"):
             raise status_errors.unknown_error(
@@ -90,14 +89,14 @@ class ResourceWriter(BodyDecoder):
         return self.finish_create(call, obj)
 
     def create_applied(self, call: ApiCall, obj: Object) -> WriteResult:
-        """The first apply of an object: its managers are known already."""
+        """Create an object by server-side apply; its managers are already computed."""
         self.set_location(call, obj)
         self._core.require_namespace(call, call.name)
         metadata.set_creation_metadata(obj, self._core.now())
         return self.finish_create(call, obj)
 
     def finish_create(self, call: ApiCall, obj: Object) -> WriteResult:
-        """From an object with metadata and owners on."""
+        """Finish the creation of an object with metadata and managers."""
         core, resource = self._core, call.resource
         if resource.model.has_generation:
             obj["metadata"]["generation"] = 1
@@ -161,10 +160,10 @@ class ResourceWriter(BodyDecoder):
                 f" ({call.name})"
             )
 
-    # -- update
+    # update
 
     def current_record(self, call: ApiCall) -> ObjectRecord:
-        """The object a write starts from."""
+        """Find the record that a write starts from."""
         resource = call.resource
         key = key_of(call.namespace if resource.namespaced else "", call.name)
         record = self._core.cache.find_staged(resource.group_resource, key)
@@ -173,11 +172,11 @@ class ResourceWriter(BodyDecoder):
         return record
 
     def current(self, call: ApiCall, record: ObjectRecord) -> Object:
-        """The live object, fresh, in the face's version."""
+        """Decode the current object in the requested version."""
         return self._core.decode(call.resource, record)
 
     def update(self, call: ApiCall, obj: Object) -> WriteResult:
-        """PUT: ``obj`` is understood."""
+        """Update with a decoded object."""
         self.set_location(call, obj)
         try:
             record = self.current_record(call)
@@ -210,7 +209,7 @@ class ResourceWriter(BodyDecoder):
         *,
         track: bool = True,
     ) -> WriteResult:
-        """Put ``new`` in the place of ``old``, both in the face's version."""
+        """Replace ``old`` by ``new``, both in the requested version."""
         resource = call.resource
         self._precondition(call, record, new)
         wrong = metadata.immutable_causes(new, old)
@@ -242,7 +241,7 @@ class ResourceWriter(BodyDecoder):
             raise status_errors.wrong_uid(resource, record.key, call.name, meta["uid"], record.uid)
 
     def _reset_fields(self, call: ApiCall, new: Object, old: Object) -> None:
-        """The status endpoint writes status, the main one everything else."""
+        """Reset the fields that the endpoint does not write: status, or everything else."""
         if not call.resource.status or call.subresource not in ("", *STATUS_LIKE):
             return
         if call.subresource in STATUS_LIKE:
@@ -290,7 +289,7 @@ class ResourceWriter(BodyDecoder):
         made = core.put(resource, hub, record)
         return WriteResult(200, _with_resource_version(new, made), made)
 
-    # -- hooks and checks
+    # hooks and validation
 
     def _mutate(self, call: ApiCall, new: Object, old: Object | None) -> Object:
         review = self._core.review(call, new, old)
@@ -306,10 +305,10 @@ class ResourceWriter(BodyDecoder):
         admit(self._core, call, self._core.review(call, new, old))
 
     def _check(
-        self, call: ApiCall, new: Object, old: Object | None, wrong: list[StatusCause] | None = None
+        self, call: ApiCall, new: Object, old: Object | None, wrong: list[ErrorCause] | None = None
     ) -> None:
         resource = call.resource
-        found = 2 * list(wrong or [])  # a genuine apiserver looks twice
+        found = 2 * list(wrong or [])  # kube-apiserver validates twice
         generic = resource.custom or resource.kind == "CustomResourceDefinition"
         found += metadata.validate(new, old, resource.kind, custom=generic)
         if generic:
@@ -322,15 +321,15 @@ class ResourceWriter(BodyDecoder):
 
 
 def _no_check(call: ApiCall, obj: Object) -> None:
-    """No guard, nothing to fill in."""
+    """Do nothing; the default for optional checks."""
 
 
 def _no_quota(call: ApiCall, new: Object, old: Object | None) -> None:
-    """No quota, no limits."""
+    """Do nothing; the default without quotas."""
 
 
 def admit(core: ServerContext, call: ApiCall, review: AdmissionAttributes) -> None:
-    """Ask the hook; its warnings go with the answer."""
+    """Run the admission hook and collect its warnings."""
     try:
         call.warnings += core.hooks.admit(review)
     except status_errors.StatusError:
@@ -340,7 +339,7 @@ def admit(core: ServerContext, call: ApiCall, review: AdmissionAttributes) -> No
 
 
 def _with_resource_version(obj: Object, record: ObjectRecord) -> Object:
-    """The object as its writer sees it: in the version it was written in, with its new number."""
+    """Return the object in the written version with its new resource version."""
     obj["metadata"]["resourceVersion"] = str(record.revision)
     return obj
 
@@ -358,14 +357,14 @@ def _assign(obj: Object, key: str, value: Any) -> None:
 
 
 def _copy_if(resource: Any, obj: Object) -> Object:
-    """A converter may change what it is given, and the writer is still shown its own version."""
+    """Copy the object if a converter could modify it."""
     return (
         obj if resource.api_version == resource.hub else {**obj, "metadata": dict(obj["metadata"])}
     )
 
 
 def differs(new: Object, old: Object, *, status: bool = True) -> bool:
-    """Whether anything but metadata (and a status with an endpoint of its own) changed."""
+    """Report whether anything but metadata (and a separate status) changed."""
     skip = ("metadata", "status" if status else "", "apiVersion", "kind")
     keys = (set(new) | set(old)).difference(skip)
     return any(new.get(key) != old.get(key) for key in keys)

@@ -1,1 +1,1 @@
-"""The tables: one module per area, each with ``CASES``."""
+"""The cases: one module per area, each with ``CASES``."""

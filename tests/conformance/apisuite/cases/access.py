@@ -1,6 +1,6 @@
-"""Who speaks, and what they may do."""
+"""Authentication and RBAC."""
 
-from apisuite.case import Ask, case, get, post, quiet
+from apisuite.case import ApiRequest, case, get, post, status_only
 from apisuite.cases.bodies import ACCOUNTS, CM, PODS, RBAC, Body, cm
 
 AUTHZ = "/apis/authorization.k8s.io/v1"
@@ -21,8 +21,8 @@ def rule(*verbs: str, resources: tuple[str, ...] = ("configmaps",), **more: obje
     return {"apiGroups": [""], "resources": list(resources), "verbs": list(verbs), **more}
 
 
-def role(*rules: Body) -> tuple[Ask, ...]:
-    """A role for the account ``bot`` of the case, and its token."""
+def role(*rules: Body) -> tuple[ApiRequest, ...]:
+    """A role for the case's service account ``bot``, and its token."""
     head = {"apiVersion": "rbac.authorization.k8s.io/v1"}
     here = f"{RBAC}/namespaces/$ns"
     return (
@@ -90,7 +90,7 @@ CASES = (
         "what is allowed is done",
         *READER,
         SETTLED,
-        quiet(post(CM, cm("a"))),
+        status_only(post(CM, cm("a"))),
         get(f"{CM}/a", who="token", only=("metadata.name",)),
     ),
     case(
@@ -105,8 +105,8 @@ CASES = (
     case(
         "only the named object",
         *role(rule("get", resourceNames=["a"])),
-        quiet(post(CM, cm("a"))),
-        quiet(post(CM, cm("b"))),
+        status_only(post(CM, cm("a"))),
+        status_only(post(CM, cm("b"))),
         get(f"{CM}/a", who="token", until=("kind", "ConfigMap"), only=("metadata.name",)),
         get(f"{CM}/b", who="token"),
     ),

@@ -1,6 +1,17 @@
-"""Server-side apply: ownership, conflicts, force, and what leaves with its owner."""
+"""Server-side apply: ownership, conflicts, force, removal of fields."""
 
-from apisuite.case import APPLY, MERGE, applied, case, delete, get, patch, post, put, quiet
+from apisuite.case import (
+    APPLY,
+    MERGE,
+    case,
+    delete,
+    get,
+    patch,
+    post,
+    put,
+    server_side_apply,
+    status_only,
+)
 from apisuite.cases.bodies import CM, DEPLOYMENTS, SERVICES, cm, deployment
 
 P = f"{CM}/a"
@@ -16,11 +27,11 @@ PORTS = ("spec.ports", "metadata.managedFields")
 HTTP, ALT = {"port": 80, "name": "http"}, {"port": 81, "name": "alt"}
 
 CASES = (
-    case("apply creates", applied(P, "one", cm("a", {"k": "1"}))),
+    case("apply creates", server_side_apply(P, "one", cm("a", {"k": "1"}))),
     case(
         "apply of the same writes nothing",
-        applied(P, "one", cm("a", {"k": "1"})),
-        applied(P, "one", cm("a", {"k": "1"})),
+        server_side_apply(P, "one", cm("a", {"k": "1"})),
+        server_side_apply(P, "one", cm("a", {"k": "1"})),
     ),
     case(
         "apply takes YAML",
@@ -32,95 +43,95 @@ CASES = (
     ),
     case(
         "apply changes what is its own",
-        applied(P, "one", cm("a", {"k": "1"})),
-        applied(P, "one", cm("a", {"k": "2"})),
+        server_side_apply(P, "one", cm("a", {"k": "1"})),
+        server_side_apply(P, "one", cm("a", {"k": "2"})),
     ),
     case(
         "what is no longer applied leaves",
-        applied(P, "one", cm("a", {"k": "1", "l": "1"})),
-        applied(P, "one", cm("a", {"k": "1"})),
+        server_side_apply(P, "one", cm("a", {"k": "1", "l": "1"})),
+        server_side_apply(P, "one", cm("a", {"k": "1"})),
     ),
     case(
         "everything no longer applied leaves",
-        applied(P, "one", cm("a", {"k": "1"}, labels={"x": "y"})),
-        applied(P, "one", cm("a")),
+        server_side_apply(P, "one", cm("a", {"k": "1"}, labels={"x": "y"})),
+        server_side_apply(P, "one", cm("a")),
     ),
     case(
         "two managers own different fields",
-        applied(P, "one", cm("a", {"k": "1"})),
-        applied(P, "two", cm("a", {"l": "2"})),
+        server_side_apply(P, "one", cm("a", {"k": "1"})),
+        server_side_apply(P, "two", cm("a", {"l": "2"})),
     ),
     case(
         "two managers agree on a field",
-        applied(P, "one", cm("a", {"k": "1"})),
-        applied(P, "two", cm("a", {"k": "1"})),
+        server_side_apply(P, "one", cm("a", {"k": "1"})),
+        server_side_apply(P, "two", cm("a", {"k": "1"})),
     ),
     case(
         "a shared field stays until the last lets go",
-        quiet(applied(P, "one", cm("a", {"k": "1"}))),
-        quiet(applied(P, "two", cm("a", {"k": "1"}))),
-        applied(P, "one", cm("a")),
-        applied(P, "two", cm("a")),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1"}))),
+        status_only(server_side_apply(P, "two", cm("a", {"k": "1"}))),
+        server_side_apply(P, "one", cm("a")),
+        server_side_apply(P, "two", cm("a")),
     ),
     case(
         "another's value is a conflict",
-        quiet(applied(P, "one", cm("a", {"k": "1"}))),
-        applied(P, "two", cm("a", {"k": "2"})),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1"}))),
+        server_side_apply(P, "two", cm("a", {"k": "2"})),
     ),
     case(
         "several conflicts in one answer",
-        quiet(applied(P, "one", cm("a", {"k": "1", "l": "1"}))),
-        applied(P, "two", cm("a", {"k": "2", "l": "2"})),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1", "l": "1"}))),
+        server_side_apply(P, "two", cm("a", {"k": "2", "l": "2"})),
     ),
     case(
         "conflicts with two owners",
-        quiet(applied(P, "one", cm("a", {"k": "1"}))),
-        quiet(applied(P, "two", cm("a", {"l": "1"}))),
-        applied(P, "three", cm("a", {"k": "2", "l": "2"})),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1"}))),
+        status_only(server_side_apply(P, "two", cm("a", {"l": "1"}))),
+        server_side_apply(P, "three", cm("a", {"k": "2", "l": "2"})),
     ),
     case(
         "force takes the field",
-        quiet(applied(P, "one", cm("a", {"k": "1", "l": "1"}))),
-        applied(P, "two", cm("a", {"k": "2"}), force=True),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1", "l": "1"}))),
+        server_side_apply(P, "two", cm("a", {"k": "2"}), force=True),
     ),
     case(
         "an update takes the field",
-        quiet(applied(P, "one", cm("a", {"k": "1", "l": "1"}))),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1", "l": "1"}))),
         patch(MERGE, f"{P}?fieldManager=up", {"data": {"k": "2"}}),
     ),
     case(
         "a conflict with an updater",
-        quiet(post(f"{CM}?fieldManager=up", cm("a", {"k": "1"}))),
-        applied(P, "one", cm("a", {"k": "2"})),
+        status_only(post(f"{CM}?fieldManager=up", cm("a", {"k": "1"}))),
+        server_side_apply(P, "one", cm("a", {"k": "2"})),
     ),
     case(
         "an update of the same value takes nothing",
-        quiet(applied(P, "one", cm("a", {"k": "1"}))),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1"}))),
         put(f"{P}?fieldManager=up", cm("a", {"k": "1"})),
     ),
     case(
         "an update that removes an owned field",
-        quiet(applied(P, "one", cm("a", {"k": "1", "l": "1"}))),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1", "l": "1"}))),
         patch(MERGE, f"{P}?fieldManager=up", {"data": {"k": None}}),
     ),
     case(
         "labels and annotations are owned one by one",
-        applied(P, "one", cm("a", labels={"x": "1"}, annotations={"n": "1"})),
-        applied(P, "two", cm("a", labels={"y": "1"})),
-        applied(P, "one", cm("a")),
+        server_side_apply(P, "one", cm("a", labels={"x": "1"}, annotations={"n": "1"})),
+        server_side_apply(P, "two", cm("a", labels={"y": "1"})),
+        server_side_apply(P, "one", cm("a")),
     ),
     case(
         "finalizers are a set",
-        applied(P, "one", cm("a", finalizers=["a.b/c"])),
-        applied(P, "two", cm("a", finalizers=["a.b/d"])),
-        applied(P, "one", cm("a")),
-        applied(P, "two", cm("a")),
+        server_side_apply(P, "one", cm("a", finalizers=["a.b/c"])),
+        server_side_apply(P, "two", cm("a", finalizers=["a.b/d"])),
+        server_side_apply(P, "one", cm("a")),
+        server_side_apply(P, "two", cm("a")),
     ),
     case(
         "owner references by uid",
-        quiet(post(CM, cm("o"))),
+        status_only(post(CM, cm("o"))),
         get(f"{CM}/o", save={"uid": "metadata.uid"}),
-        applied(
+        server_side_apply(
             P,
             "one",
             cm(
@@ -131,83 +142,83 @@ CASES = (
             ),
         ),
     ),
-    case("apply under another name", applied(P, "one", cm("b"))),
-    case("apply without a name", applied(P, "one", cm())),
-    case("apply without a kind", applied(P, "one", {"metadata": {"name": "a"}})),
-    case("apply of another kind", applied(P, "one", {**cm("a"), "kind": "Secret"})),
+    case("apply under another name", server_side_apply(P, "one", cm("b"))),
+    case("apply without a name", server_side_apply(P, "one", cm())),
+    case("apply without a kind", server_side_apply(P, "one", {"metadata": {"name": "a"}})),
+    case("apply of another kind", server_side_apply(P, "one", {**cm("a"), "kind": "Secret"})),
     case(
         "apply with managed fields inside",
-        applied(P, "one", cm("a", managedFields=[{"manager": "x"}])),
+        server_side_apply(P, "one", cm("a", managedFields=[{"manager": "x"}])),
     ),
     case(
         "apply with a resource version that holds",
-        applied(P, "one", cm("a", {"k": "1"}), save={"rv": "metadata.resourceVersion"}),
-        applied(P, "one", cm("a", {"k": "2"}, resourceVersion="$rv")),
-        applied(P, "one", cm("a", {"k": "3"}, resourceVersion="$rv")),
+        server_side_apply(P, "one", cm("a", {"k": "1"}), save={"rv": "metadata.resourceVersion"}),
+        server_side_apply(P, "one", cm("a", {"k": "2"}, resourceVersion="$rv")),
+        server_side_apply(P, "one", cm("a", {"k": "3"}, resourceVersion="$rv")),
     ),
     case(
         "apply to what is gone creates it anew",
-        quiet(applied(P, "one", cm("a"))),
-        quiet(delete(P)),
-        applied(P, "one", cm("a", {"k": "1"})),
+        status_only(server_side_apply(P, "one", cm("a"))),
+        status_only(delete(P)),
+        server_side_apply(P, "one", cm("a", {"k": "1"})),
     ),
     case(
         "apply with a uid to what is not there",
-        applied(P, "one", cm("a", uid="6a7dd4a5-0000-4000-8000-000000000000")),
+        server_side_apply(P, "one", cm("a", uid="6a7dd4a5-0000-4000-8000-000000000000")),
     ),
-    case("apply of an unknown field", applied(P, "one", {**cm("a"), "nope": 1})),
+    case("apply of an unknown field", server_side_apply(P, "one", {**cm("a"), "nope": 1})),
     case("apply of nothing", patch(APPLY, f"{P}?fieldManager=one", "")),
     case(
         "clearing managed fields",
-        quiet(applied(P, "one", cm("a", {"k": "1"}))),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1"}))),
         patch(MERGE, P, {"metadata": {"managedFields": [{}]}}),
         patch(MERGE, f"{P}?fieldManager=up", {"data": {"k": "2"}}),
-        applied(P, "two", cm("a", {"k": "2"})),
+        server_side_apply(P, "two", cm("a", {"k": "2"})),
     ),
     case(
         "a manager that applies and updates",
-        quiet(applied(P, "one", cm("a", {"k": "1"}))),
+        status_only(server_side_apply(P, "one", cm("a", {"k": "1"}))),
         patch(MERGE, f"{P}?fieldManager=one", {"data": {"k": "2"}}),
-        applied(P, "one", cm("a", {"k": "3"})),
+        server_side_apply(P, "one", cm("a", {"k": "3"})),
     ),
     case(
         "list by key: two managers",
-        applied(S, "one", service(HTTP), only=PORTS),
-        applied(S, "two", service(ALT), only=PORTS),
+        server_side_apply(S, "one", service(HTTP), only=PORTS),
+        server_side_apply(S, "two", service(ALT), only=PORTS),
     ),
     case(
         "list by key: an item leaves",
-        applied(S, "one", service(HTTP, ALT), only=PORTS),
-        applied(S, "one", service(HTTP), only=PORTS),
+        server_side_apply(S, "one", service(HTTP, ALT), only=PORTS),
+        server_side_apply(S, "one", service(HTTP), only=PORTS),
     ),
     case(
         "list by key: a field of an item conflicts",
-        applied(S, "one", service(HTTP), only=PORTS),
-        applied(S, "two", service({"port": 80, "name": "other"})),
+        server_side_apply(S, "one", service(HTTP), only=PORTS),
+        server_side_apply(S, "two", service({"port": 80, "name": "other"})),
     ),
     case(
         "list by key: default key is filled in",
-        applied(S, "one", service({"port": 80, "protocol": "TCP"}), only=PORTS),
+        server_side_apply(S, "one", service({"port": 80, "protocol": "TCP"}), only=PORTS),
     ),
     case(
         "a map that is atomic",
-        applied(
+        server_side_apply(
             S,
             "one",
             service(HTTP, selector={"a": "1", "b": "1"}),
             only=("spec.selector", "metadata.managedFields"),
         ),
-        applied(S, "two", service(HTTP, selector={"a": "1"})),
+        server_side_apply(S, "two", service(HTTP, selector={"a": "1"})),
     ),
     case(
         "containers by name",
-        applied(
+        server_side_apply(
             f"{DEPLOYMENTS}/d",
             "one",
             deployment("d", 0),
             only=("metadata.managedFields[manager=one]", "spec.template.spec.containers[0].name"),
         ),
-        applied(
+        server_side_apply(
             f"{DEPLOYMENTS}/d",
             "two",
             {
@@ -227,14 +238,14 @@ CASES = (
     ),
     case(
         "scaling takes replicas from its applier",
-        quiet(applied(f"{DEPLOYMENTS}/d", "one", deployment("d", 0))),
+        status_only(server_side_apply(f"{DEPLOYMENTS}/d", "one", deployment("d", 0))),
         patch(
             MERGE,
             f"{DEPLOYMENTS}/d/scale?fieldManager=hpa",
             {"spec": {"replicas": 2}},
             drop=("metadata.managedFields", "metadata.resourceVersion", "status.replicas"),
         ),
-        applied(f"{DEPLOYMENTS}/d", "one", deployment("d", 0)),
+        server_side_apply(f"{DEPLOYMENTS}/d", "one", deployment("d", 0)),
     ),
     case(
         "a dry run applies nothing",

@@ -1,4 +1,4 @@
-"""Small objects that the tables are written with."""
+"""Small objects for the cases."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def meta(name: str | None = None, **more: Any) -> Body:
 
 
 def cm(name: str | None = None, data: Body | None = None, **more: Any) -> Body:
-    """A ConfigMap; ``more`` goes to its metadata."""
+    """A ConfigMap; ``more`` extends its metadata."""
     body: Body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(name, **more)}
     return {**body, "data": data} if data is not None else body
 
@@ -32,7 +32,7 @@ def secret(name: str, **more: Any) -> Body:
 
 
 def pod(name: str, **spec: Any) -> Body:
-    """A pod that asks for as little admission as possible."""
+    """A Pod that needs little admission."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -108,7 +108,7 @@ WIDGET_SCHEMA: Body = {
 
 
 def crd(plural: str = "widgets", kind: str = "Widget", **version: Any) -> Body:
-    """A CRD in a group of the case's own; ``version`` overrides the one version."""
+    """A CRD in the case's own group; ``version`` overrides parts of its version."""
     one = {
         "name": "v1",
         "served": True,

@@ -1,6 +1,6 @@
-"""Built-in kinds: defaults and checks of the fields that controllers rely on."""
+"""Built-in kinds: defaults and validation of fields that controllers rely on."""
 
-from apisuite.case import MERGE, case, delete, get, patch, post, quiet
+from apisuite.case import MERGE, case, delete, get, patch, post, status_only
 from apisuite.cases.bodies import (
     APPS,
     CORE,
@@ -82,7 +82,7 @@ CASES = (
     ),
     case(
         "a pod's image may change",
-        quiet(post(PODS, pod("p"))),
+        status_only(post(PODS, pod("p"))),
         patch(
             MERGE,
             f"{PODS}/p",
@@ -92,7 +92,7 @@ CASES = (
     ),
     case(
         "a pod's node may not change",
-        quiet(post(PODS, pod("p", nodeName="n-$u"))),
+        status_only(post(PODS, pod("p", nodeName="n-$u"))),
         patch(
             MERGE,
             f"{PODS}/p",
@@ -151,7 +151,7 @@ CASES = (
     ),
     case(
         "a deployment's selector is fixed",
-        quiet(post(DEPLOYMENTS, deployment("d", 0))),
+        status_only(post(DEPLOYMENTS, deployment("d", 0))),
         patch(
             MERGE,
             f"{DEPLOYMENTS}/d",
@@ -246,7 +246,7 @@ CASES = (
     ),
     case(
         "a service's class is fixed",
-        quiet(
+        status_only(
             post(
                 SERVICES,
                 of(
@@ -272,7 +272,7 @@ CASES = (
     case("a claim without a size", post(PVCS, claim("c", resources={}))),
     case(
         "a claim's class is fixed",
-        quiet(post(PVCS, claim("c"))),
+        status_only(post(PVCS, claim("c"))),
         patch(
             MERGE,
             f"{PVCS}/c",
@@ -282,7 +282,7 @@ CASES = (
     ),
     case(
         "a claim that is used stays",
-        quiet(post(PVCS, claim("c"))),
+        status_only(post(PVCS, claim("c"))),
         get(f"{PVCS}/c", only=("metadata.finalizers",)),
         delete(f"{PVCS}/c", only=("metadata.name",)),
         get(f"{PVCS}/c", until=("status", 404)),
@@ -296,7 +296,7 @@ CASES = (
     case("a volume without a source", post(PVS, volume(csi=None))),
     case(
         "a volume's source is fixed",
-        quiet(post(PVS, volume())),
+        status_only(post(PVS, volume())),
         patch(
             MERGE,
             f"{PVS}/pv-$u",
@@ -322,7 +322,7 @@ CASES = (
     ),
     case(
         "a storage class's parameters are fixed",
-        quiet(
+        status_only(
             post(
                 f"{STORAGE}/storageclasses",
                 of("storage.k8s.io/v1", "StorageClass", "sc-$u", provisioner="d.example.com"),
@@ -440,7 +440,7 @@ CASES = (
     ),
     case(
         "an endpoint slice's type is fixed",
-        quiet(
+        status_only(
             post(
                 SLICES,
                 {

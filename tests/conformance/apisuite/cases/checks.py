@@ -1,9 +1,20 @@
 """Dry runs and field validation."""
 
-from apisuite.case import JSON_PATCH, MERGE, STRATEGIC, case, delete, get, patch, post, put, quiet
+from apisuite.case import (
+    JSON_PATCH,
+    MERGE,
+    STRATEGIC,
+    case,
+    delete,
+    get,
+    patch,
+    post,
+    put,
+    status_only,
+)
 from apisuite.cases.bodies import CM, DEPLOYMENTS, cm, deployment
 
-A = quiet(post(CM, cm("a", {"k": "v"})))
+A = status_only(post(CM, cm("a", {"k": "v"})))
 P = f"{CM}/a"
 TYPO = {**cm("b", {"k": "v"}), "dta": {"x": "y"}, "metadata": {"name": "b", "lables": {"a": "b"}}}
 TWICE = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"},"data":{"a":"1","a":"2"}}'

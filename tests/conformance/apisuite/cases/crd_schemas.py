@@ -1,8 +1,8 @@
-"""What a custom resource's schema does: prune, default, validate."""
+"""Structural schemas: pruning, defaulting, validation."""
 
 from typing import Any
 
-from apisuite.case import MERGE, Case, case, patch, post, quiet
+from apisuite.case import MERGE, Case, case, patch, post, status_only
 from apisuite.cases.bodies import CRDS, WIDGETS, Body, crd, widget
 from apisuite.cases.crds import made
 
@@ -11,7 +11,7 @@ SPEC = ("spec",)
 
 
 def schema(**spec: Any) -> Body:
-    """A definition whose spec has the given properties."""
+    """A CRD whose spec has the given properties."""
     shape = {"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}}
     return crd(schema={"openAPIV3Schema": shape}, subresources=None)
 
@@ -168,13 +168,13 @@ CASES = (
     case(
         "a patch is validated too",
         *made(),
-        quiet(post(WIDGETS, widget("w"))),
+        status_only(post(WIDGETS, widget("w"))),
         patch(MERGE, P, {"spec": {"size": 99}}),
     ),
     case(
         "a default comes back when removed",
         *made(),
-        quiet(post(WIDGETS, widget("w", {"size": 5}))),
+        status_only(post(WIDGETS, widget("w", {"size": 5}))),
         patch(MERGE, P, {"spec": {"size": None}}, only=("spec", "metadata.generation")),
     ),
     case(
@@ -193,7 +193,7 @@ CASES = (
     case(
         "strict validation of a patch",
         *made(),
-        quiet(post(WIDGETS, widget("w"))),
+        status_only(post(WIDGETS, widget("w"))),
         patch(
             MERGE,
             f"{P}?fieldValidation=Strict",

@@ -1,33 +1,33 @@
-"""Custom resources: definition, discovery, versions, columns, subresources, the end."""
+"""Custom resources: CRDs, discovery, versions, columns, subresources, deletion."""
 
 from apisuite.case import (
     APPLY,
     MERGE,
     STRATEGIC,
     TABLE,
-    Ask,
+    ApiRequest,
     Define,
     Watch,
-    applied,
     case,
     delete,
     get,
     patch,
     post,
     put,
-    quiet,
+    server_side_apply,
+    status_only,
 )
 from apisuite.cases.bodies import CRD, CRDS, WIDGET_SCHEMA, WIDGETS, Body, crd, crd_of, widget
 
 
 def made(body: Body | None = None, version: str = "v1") -> tuple[Define, ...]:
-    """A definition shared with every case that asks for the same."""
+    """A CRD shared by all cases with the same definition."""
     serves = f"/apis/$u.example.com/{version}/namespaces/$ns/widgets"
     return (Define(body=body if body is not None else crd(), serves=serves),)
 
 
-def own(body: Body | None = None) -> tuple[Ask, ...]:
-    """A definition of the case's own, to be changed."""
+def own(body: Body | None = None) -> tuple[ApiRequest, ...]:
+    """A CRD of the case's own, which it may change."""
     return (
         post(CRDS, body if body is not None else crd(), show="status"),
         get(CRD, until=("status.conditions[type=Established].status", "True"), show="status"),
@@ -143,7 +143,7 @@ CASES = (
     case(
         "replace needs a resource version",
         *made(),
-        quiet(post(WIDGETS, widget("w"))),
+        status_only(post(WIDGETS, widget("w"))),
         put(P, widget("w", {"size": 4})),
     ),
     case(
@@ -166,14 +166,14 @@ CASES = (
     case(
         "status is left alone by a write of the whole",
         *made(),
-        quiet(post(WIDGETS, widget("w"))),
-        quiet(patch(MERGE, f"{P}/status", {"status": {"phase": "x"}})),
+        status_only(post(WIDGETS, widget("w"))),
+        status_only(patch(MERGE, f"{P}/status", {"status": {"phase": "x"}})),
         patch(MERGE, P, {"spec": {"size": 6}, "status": {"phase": "y"}}, only=("spec", "status")),
     ),
     case(
         "the whole is left alone by a write of status",
         *made(),
-        quiet(post(WIDGETS, widget("w"))),
+        status_only(post(WIDGETS, widget("w"))),
         patch(
             MERGE,
             f"{P}/status",
@@ -196,8 +196,8 @@ CASES = (
     case(
         "status applied",
         *made(),
-        quiet(applied(P, "one", widget("w", {"size": 2}))),
-        applied(
+        status_only(server_side_apply(P, "one", widget("w", {"size": 2}))),
+        server_side_apply(
             f"{P}/status",
             "two",
             {
@@ -218,52 +218,52 @@ CASES = (
     case(
         "strategic patches are refused",
         *made(),
-        quiet(post(WIDGETS, widget("w"))),
+        status_only(post(WIDGETS, widget("w"))),
         patch(STRATEGIC, P, {"spec": {"size": 5}}),
     ),
     case(
         "apply",
         *made(),
-        applied(P, "one", widget("w", {"size": 2})),
-        applied(P, "two", widget("w", {"colour": "red"})),
-        applied(P, "two", widget("w", {"size": 9})),
+        server_side_apply(P, "one", widget("w", {"size": 2})),
+        server_side_apply(P, "two", widget("w", {"colour": "red"})),
+        server_side_apply(P, "two", widget("w", {"size": 9})),
     ),
     case(
         "apply: list by key",
         *made(),
-        applied(P, "one", widget("w", {"parts": [{"id": "a", "weight": 1}]})),
-        applied(P, "two", widget("w", {"parts": [{"id": "b"}]})),
-        applied(P, "one", widget("w", {"parts": []})),
+        server_side_apply(P, "one", widget("w", {"parts": [{"id": "a", "weight": 1}]})),
+        server_side_apply(P, "two", widget("w", {"parts": [{"id": "b"}]})),
+        server_side_apply(P, "one", widget("w", {"parts": []})),
     ),
     case(
         "apply: list is atomic by default",
         *made(),
-        applied(P, "one", widget("w", {"tags": ["a"]})),
-        applied(P, "two", widget("w", {"tags": ["a", "b"]})),
+        server_side_apply(P, "one", widget("w", {"tags": ["a"]})),
+        server_side_apply(P, "two", widget("w", {"tags": ["a", "b"]})),
     ),
     case(
         "apply: unknown fields are pruned",
         *made(),
-        applied(P, "one", widget("w", {"size": 2, "odd": 1})),
+        server_side_apply(P, "one", widget("w", {"size": 2, "odd": 1})),
     ),
     case(
         "scale: read",
         *made(),
-        quiet(post(WIDGETS, widget("w", {"replicas": 3}))),
-        quiet(patch(MERGE, f"{P}/status", {"status": {"replicas": 2, "selector": "a=b"}})),
+        status_only(post(WIDGETS, widget("w", {"replicas": 3}))),
+        status_only(patch(MERGE, f"{P}/status", {"status": {"replicas": 2, "selector": "a=b"}})),
         get(f"{P}/scale"),
     ),
     case(
         "scale: patch",
         *made(),
-        quiet(post(WIDGETS, widget("w", {"replicas": 3}))),
+        status_only(post(WIDGETS, widget("w", {"replicas": 3}))),
         patch(MERGE, f"{P}/scale", {"spec": {"replicas": 5}}),
         get(P, only=("spec.replicas", "metadata.generation")),
     ),
     case(
         "scale: replace",
         *made(),
-        quiet(post(WIDGETS, widget("w", {"replicas": 3}))),
+        status_only(post(WIDGETS, widget("w", {"replicas": 3}))),
         put(
             f"{P}/scale",
             {
@@ -277,19 +277,19 @@ CASES = (
     case(
         "scale: a negative number",
         *made(),
-        quiet(post(WIDGETS, widget("w", {"replicas": 3}))),
+        status_only(post(WIDGETS, widget("w", {"replicas": 3}))),
         patch(MERGE, f"{P}/scale", {"spec": {"replicas": -1}}),
     ),
     case(
         "scale: not defined",
         *made(crd(subresources={"status": {}})),
-        quiet(post(WIDGETS, widget("w"))),
+        status_only(post(WIDGETS, widget("w"))),
         get(f"{P}/scale"),
     ),
     case(
         "columns in a table",
         *made(crd(additionalPrinterColumns=COLUMNS)),
-        quiet(post(WIDGETS, widget("w", {"size": 4, "tags": ["x", "y"]}))),
+        status_only(post(WIDGETS, widget("w", {"size": 4, "tags": ["x", "y"]}))),
         get(
             WIDGETS,
             headers={"Accept": TABLE},
@@ -304,7 +304,7 @@ CASES = (
     case(
         "columns by default",
         *made(),
-        quiet(post(WIDGETS, widget("w"))),
+        status_only(post(WIDGETS, widget("w"))),
         get(
             WIDGETS,
             headers={"Accept": TABLE},
@@ -344,13 +344,13 @@ CASES = (
     case(
         "a list in the other version",
         *made(TWO, version="v2"),
-        quiet(post(WIDGETS, widget("w", {"size": 2}))),
+        status_only(post(WIDGETS, widget("w", {"size": 2}))),
         get(WIDGETS.replace("/v1/", "/v2/")),
     ),
     case(
         "a watch in the other version",
         *made(TWO, version="v2"),
-        quiet(post(WIDGETS, widget("w", {"size": 2}))),
+        status_only(post(WIDGETS, widget("w", {"size": 2}))),
         Watch(path=WIDGETS.replace("/v1/", "/v2/") + "?watch=true&resourceVersion=0", events=1),
     ),
     case(
@@ -400,8 +400,8 @@ CASES = (
     case(
         "selectable fields",
         *made(crd(selectableFields=[{"jsonPath": ".spec.colour"}])),
-        quiet(post(WIDGETS, widget("a", {"colour": "red"}))),
-        quiet(post(WIDGETS, widget("b", {"colour": "green"}))),
+        status_only(post(WIDGETS, widget("a", {"colour": "red"}))),
+        status_only(post(WIDGETS, widget("b", {"colour": "green"}))),
         get(
             f"{WIDGETS}?fieldSelector=spec.colour%3Dred",
             only=("items[0].metadata.name", "items[1]"),
@@ -425,7 +425,7 @@ CASES = (
     case(
         "a definition goes with its objects",
         *own(),
-        quiet(post(WIDGETS, widget("w"))),
+        status_only(post(WIDGETS, widget("w"))),
         delete(CRD, only=("kind", "status.phase", "metadata.finalizers", "reason")),
         get(CRD, until=("status", 404)),
         get(WIDGETS, until=("status", 404)),
@@ -433,13 +433,13 @@ CASES = (
     case(
         "a definition waits for held objects",
         *own(),
-        quiet(
+        status_only(
             post(
                 WIDGETS,
                 {**widget("w"), "metadata": {"name": "w", "finalizers": ["example.com/hold"]}},
             )
         ),
-        quiet(delete(CRD)),
+        status_only(delete(CRD)),
         get(
             CRD,
             until=("status.conditions[type=Terminating].status", "True"),
@@ -451,13 +451,13 @@ CASES = (
     case(
         "nothing is made while a definition is going",
         *own(),
-        quiet(
+        status_only(
             post(
                 WIDGETS,
                 {**widget("w"), "metadata": {"name": "w", "finalizers": ["example.com/hold"]}},
             )
         ),
-        quiet(delete(CRD)),
+        status_only(delete(CRD)),
         get(CRD, until=("status.conditions[type=Terminating].status", "True"), show="status"),
         post(WIDGETS, widget("x")),
         patch(MERGE, P, {"metadata": {"finalizers": None}}, show="status"),
@@ -482,7 +482,7 @@ CASES = (
     case(
         "a schema that changes is taken at once",
         *own(),
-        quiet(post(WIDGETS, widget("w", {"odd": "1"}))),
+        status_only(post(WIDGETS, widget("w", {"odd": "1"}))),
         patch(
             MERGE,
             CRD,

@@ -1,10 +1,10 @@
 """Deletion: preconditions, finalizers, propagation, collections, garbage collection."""
 
-from apisuite.case import JSON_PATCH, MERGE, case, delete, get, patch, post, put, quiet
+from apisuite.case import JSON_PATCH, MERGE, case, delete, get, patch, post, put, status_only
 from apisuite.cases.bodies import CM, DEPLOYMENTS, PODS, Body, cm, deployment, pod
 
 P = f"{CM}/a"
-A = quiet(post(CM, cm("a", {"k": "v"})))
+A = status_only(post(CM, cm("a", {"k": "v"})))
 HELD = post(CM, cm("a", {"k": "v"}, finalizers=["example.com/hold"]), show="status")
 RELEASE = patch(JSON_PATCH, P, [{"op": "remove", "path": "/metadata/finalizers"}])
 OWNER = post(CM, cm("owner"), save={"uid": "metadata.uid"}, show="status")
@@ -19,8 +19,8 @@ def owned(name: str, **ref: object) -> Body:
     return cm(name, ownerReferences=[one])
 
 
-CHILD = quiet(post(CM, owned("child")))
-BLOCKING = quiet(post(CM, owned("child", blockOwnerDeletion=True)))
+CHILD = status_only(post(CM, owned("child")))
+BLOCKING = status_only(post(CM, owned("child", blockOwnerDeletion=True)))
 GONE = ("status", 404)
 
 CASES = (
@@ -52,24 +52,26 @@ CASES = (
         delete(P, {"kind": "ConfigMap", "apiVersion": "v1"}, drop=("message",)),
     ),
     case("a finalizer holds", HELD, delete(P), get(P)),
-    case("a held object goes with its last finalizer", HELD, quiet(delete(P)), RELEASE, get(P)),
+    case(
+        "a held object goes with its last finalizer", HELD, status_only(delete(P)), RELEASE, get(P)
+    ),
     case("a second deletion changes nothing", HELD, delete(P), delete(P)),
     case(
         "a held object can be changed",
         HELD,
-        quiet(delete(P)),
+        status_only(delete(P)),
         patch(MERGE, P, {"data": {"k": "w"}}),
     ),
     case(
         "no finalizer joins a held object",
         HELD,
-        quiet(delete(P)),
+        status_only(delete(P)),
         patch(MERGE, P, {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}}),
     ),
     case(
         "a held object can be released by replacing it",
         HELD,
-        quiet(delete(P)),
+        status_only(delete(P)),
         put(P, cm("a")),
         get(P),
     ),
@@ -83,7 +85,7 @@ CASES = (
         ),
         patch(MERGE, P, {"metadata": {"finalizers": None}}, show="status"),
     ),
-    case("create over a held object", HELD, quiet(delete(P)), post(CM, cm("a"))),
+    case("create over a held object", HELD, status_only(delete(P)), post(CM, cm("a"))),
     case(
         "background: dependants follow",
         OWNER,
@@ -109,7 +111,7 @@ CASES = (
     case(
         "foreground: the owner goes last",
         OWNER,
-        quiet(
+        status_only(
             post(
                 CM,
                 {
@@ -161,7 +163,7 @@ CASES = (
             ),
             show="status",
         ),
-        quiet(delete(f"{CM}/owner")),
+        status_only(delete(f"{CM}/owner")),
         get(
             f"{CM}/child",
             until=("metadata.ownerReferences[1]", "<absent>"),
@@ -172,8 +174,8 @@ CASES = (
     case(
         "a dependant of nobody is collected",
         OWNER,
-        quiet(delete(f"{CM}/owner")),
-        quiet(post(CM, owned("child"))),
+        status_only(delete(f"{CM}/owner")),
+        status_only(post(CM, owned("child"))),
         get(f"{CM}/child", until=GONE),
     ),
     case(
@@ -201,21 +203,21 @@ CASES = (
     ),
     case(
         "a collection by label",
-        *(quiet(post(CM, cm(n, labels={"n": n, "g": "1"}))) for n in ("a", "b", "c")),
+        *(status_only(post(CM, cm(n, labels={"n": n, "g": "1"}))) for n in ("a", "b", "c")),
         delete(f"{CM}?labelSelector=g,n!%3Db"),
         get(f"{CM}?labelSelector=g", only=("items[0].metadata.name", "items[1]")),
     ),
     case("a collection that matches nothing", delete(f"{CM}?labelSelector=no%3Dne")),
     case(
         "a collection with held ones",
-        quiet(post(CM, cm("a", labels={"g": "1"}, finalizers=["example.com/hold"]))),
+        status_only(post(CM, cm("a", labels={"g": "1"}, finalizers=["example.com/hold"]))),
         delete(f"{CM}?labelSelector=g"),
         get(P, only=("metadata.deletionTimestamp", "metadata.finalizers")),
         patch(MERGE, P, {"metadata": {"finalizers": None}}, show="status"),
     ),
     case(
         "a pod that runs nowhere goes at once",
-        quiet(post(PODS, pod("p"))),
+        status_only(post(PODS, pod("p"))),
         delete(
             f"{PODS}/p", only=("metadata.name", "metadata.deletionGracePeriodSeconds", "status")
         ),
@@ -223,7 +225,7 @@ CASES = (
     ),
     case(
         "a pod on a node gets its grace",
-        quiet(post(PODS, pod("p", nodeName="n-$u"))),
+        status_only(post(PODS, pod("p", nodeName="n-$u"))),
         delete(f"{PODS}/p", only=("metadata.name", "metadata.deletionGracePeriodSeconds")),
         get(f"{PODS}/p", only=("metadata.deletionGracePeriodSeconds",)),
         delete(f"{PODS}/p?gracePeriodSeconds=0", show="status"),
@@ -231,7 +233,7 @@ CASES = (
     ),
     case(
         "a deployment's generation moves with its deletion",
-        quiet(
+        status_only(
             post(
                 DEPLOYMENTS,
                 {
@@ -240,7 +242,7 @@ CASES = (
                 },
             )
         ),
-        quiet(delete(f"{DEPLOYMENTS}/d")),
+        status_only(delete(f"{DEPLOYMENTS}/d")),
         get(f"{DEPLOYMENTS}/d", only=("metadata.generation", "metadata.finalizers")),
         patch(MERGE, f"{DEPLOYMENTS}/d", {"metadata": {"finalizers": None}}, show="status"),
     ),

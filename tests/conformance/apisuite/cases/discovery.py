@@ -1,4 +1,4 @@
-"""Discovery, OpenAPI, health, and paths that lead nowhere."""
+"""Discovery, OpenAPI, health and unknown paths."""
 
 from apisuite.case import MERGE, case, delete, get, patch, post, put
 from apisuite.cases.bodies import CM, cm

@@ -1,4 +1,4 @@
-"""kubectl apply, both ways, and what goes with it: diff, prune, conflicts."""
+"""kubectl apply, client-side and server-side: diff, prune, conflicts."""
 
 from apisuite.case import case, kubectl
 

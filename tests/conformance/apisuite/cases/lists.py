@@ -1,10 +1,10 @@
-"""Lists: pages, selectors, revisions, tables, and metadata alone."""
+"""Lists: pages, selectors, revisions, tables, metadata only."""
 
-from apisuite.case import METADATA, METADATA_LIST, TABLE, case, get, post, put, quiet
+from apisuite.case import METADATA, METADATA_LIST, TABLE, case, get, post, put, status_only
 from apisuite.cases.bodies import CM, PODS, SECRETS, cm, pod, secret
 
 THREE = tuple(
-    quiet(post(CM, cm(n, {"k": n}, labels={"n": n, "all": "yes"}))) for n in ("a", "b", "c")
+    status_only(post(CM, cm(n, {"k": n}, labels={"n": n, "all": "yes"}))) for n in ("a", "b", "c")
 )
 MINE = "labelSelector=all%3Dyes"
 
@@ -19,7 +19,7 @@ CASES = (
     case("list in a namespace that is not there", get(CM.replace("$ns", "no-$u"))),
     case(
         "list across namespaces",
-        quiet(post(CM, cm("a", {"k": "v"}, labels={"n": "$u"}))),
+        status_only(post(CM, cm("a", {"k": "v"}, labels={"n": "$u"}))),
         get("/api/v1/configmaps?labelSelector=n%3D$u"),
     ),
     case(
@@ -30,7 +30,7 @@ CASES = (
     ),
     case(
         "remaining items are counted without a selector",
-        *(quiet(post(SECRETS, secret(n))) for n in ("a", "b", "c")),
+        *(status_only(post(SECRETS, secret(n))) for n in ("a", "b", "c")),
         get(f"{SECRETS}?limit=1", save={"next": "metadata.continue"}),
         get(f"{SECRETS}?limit=5&continue=$next"),
     ),
@@ -51,13 +51,13 @@ CASES = (
     case(
         "selector: has not the key",
         *THREE,
-        quiet(post(CM, cm("d", labels={"z": "1"}))),
+        status_only(post(CM, cm("d", labels={"z": "1"}))),
         get(selected("!n,z")),
     ),
     case("selector: several", *THREE, get(selected("all%3Dyes,n+in+(a,b),n!%3Da"))),
     case(
         "selector: greater than",
-        quiet(post(CM, cm("g", labels={"v": "5"}))),
+        status_only(post(CM, cm("g", labels={"v": "5"}))),
         get(selected("v+%3E+4")),
     ),
     case("selector: that cannot be read", get(selected("a+b+c"))),
@@ -75,13 +75,13 @@ CASES = (
     case("field selector: that cannot be read", get(f"{CM}?fieldSelector=abc")),
     case(
         "field selector: secrets by type",
-        quiet(post(SECRETS, secret("a", type="x/y"))),
-        quiet(post(SECRETS, secret("b"))),
+        status_only(post(SECRETS, secret("a", type="x/y"))),
+        status_only(post(SECRETS, secret("b"))),
         get(f"{SECRETS}?fieldSelector=type%3Dx/y"),
     ),
     case(
         "field selector: pods by node and phase",
-        quiet(post(PODS, pod("p", nodeName="n-$u"))),
+        status_only(post(PODS, pod("p", nodeName="n-$u"))),
         get(
             f"{PODS}?fieldSelector=spec.nodeName%3Dn-$u",
             only=("items[0].metadata.name", "items[1]"),
@@ -98,9 +98,9 @@ CASES = (
     case("a revision that is no number", get(f"{CM}?resourceVersion=x")),
     case(
         "an exact revision shows the past",
-        quiet(post(CM, cm("a", {"k": "1"}, labels={"all": "yes"}))),
+        status_only(post(CM, cm("a", {"k": "1"}, labels={"all": "yes"}))),
         get(f"{CM}?{MINE}", save={"rv": "metadata.resourceVersion"}, show="nothing"),
-        quiet(put(f"{CM}/a", cm("a", {"k": "2"}, labels={"all": "yes"}))),
+        status_only(put(f"{CM}/a", cm("a", {"k": "2"}, labels={"all": "yes"}))),
         get(f"{CM}?{MINE}&resourceVersion=$rv&resourceVersionMatch=Exact"),
     ),
     case("resourceVersionMatch needs a revision", get(f"{CM}?resourceVersionMatch=Exact")),
@@ -125,7 +125,7 @@ CASES = (
     ),
     case(
         "table cells of secrets",
-        quiet(post(SECRETS, secret("s", data={"a": "Yg==", "b": "Yg=="}))),
+        status_only(post(SECRETS, secret("s", data={"a": "Yg==", "b": "Yg=="}))),
         get(
             SECRETS,
             headers={"Accept": TABLE},
@@ -159,7 +159,7 @@ CASES = (
     ),
     case(
         "table cells of a pod",
-        quiet(post(PODS, pod("p"))),
+        status_only(post(PODS, pod("p"))),
         get(
             PODS,
             headers={"Accept": TABLE},

@@ -1,6 +1,6 @@
-"""The life of a namespace."""
+"""Namespace lifecycle."""
 
-from apisuite.case import MERGE, case, delete, get, patch, post, put, quiet
+from apisuite.case import MERGE, case, delete, get, patch, post, put, status_only
 from apisuite.cases.bodies import CM, cm
 
 NS = "/api/v1/namespaces"
@@ -45,16 +45,16 @@ CASES = (
     case(
         "a namespace goes with its content",
         NEW,
-        quiet(post(HERE, cm("a"))),
-        quiet(delete(OTHER)),
+        status_only(post(HERE, cm("a"))),
+        status_only(delete(OTHER)),
         get(OTHER, until=("status", 404)),
         get(f"{HERE}/a"),
     ),
     case(
         "nothing is made in a namespace that is going",
         NEW,
-        quiet(post(HERE, cm("a", finalizers=["example.com/hold"]))),
-        quiet(delete(OTHER)),
+        status_only(post(HERE, cm("a", finalizers=["example.com/hold"]))),
+        status_only(delete(OTHER)),
         post(HERE, cm("b")),
         patch(MERGE, f"{HERE}/a", {"metadata": {"finalizers": None}}, show="status"),
         get(OTHER, until=("status", 404)),
@@ -62,8 +62,8 @@ CASES = (
     case(
         "what is there can still be changed",
         NEW,
-        quiet(post(HERE, cm("a", finalizers=["example.com/hold"]))),
-        quiet(delete(OTHER)),
+        status_only(post(HERE, cm("a", finalizers=["example.com/hold"]))),
+        status_only(delete(OTHER)),
         get(f"{HERE}/a", until=("metadata.deletionGracePeriodSeconds", 0), show="status"),
         patch(MERGE, f"{HERE}/a", {"data": {"k": "v"}}, only=("data",)),
         patch(MERGE, f"{HERE}/a", {"metadata": {"finalizers": None}}, show="status"),
@@ -72,8 +72,8 @@ CASES = (
     case(
         "a namespace that waits says for what",
         NEW,
-        quiet(post(HERE, cm("a", finalizers=["example.com/hold"]))),
-        quiet(delete(OTHER)),
+        status_only(post(HERE, cm("a", finalizers=["example.com/hold"]))),
+        status_only(delete(OTHER)),
         get(
             OTHER,
             until=("status.conditions[type=NamespaceFinalizersRemaining].status", "True"),

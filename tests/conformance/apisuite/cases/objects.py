@@ -1,20 +1,20 @@
 """Create, read, replace: one object at a time."""
 
-from apisuite.case import case, delete, get, post, put, quiet
+from apisuite.case import case, delete, get, post, put, status_only
 from apisuite.cases.bodies import ACCOUNTS, CM, LEASES, SECRETS, SERVICES, cm, lease, secret
 
 CASES = (
     case("create a configmap", post(CM, cm("a", {"k": "v"}))),
     case(
         "read back what was created",
-        quiet(post(CM, cm("a", {"k": "v"}, labels={"l": "1"}, annotations={"n": "2"}))),
+        status_only(post(CM, cm("a", {"k": "v"}, labels={"l": "1"}, annotations={"n": "2"}))),
         get(f"{CM}/a"),
     ),
     case("create without data", post(CM, cm("a")), get(f"{CM}/a")),
     case("create takes the namespace from the path", post(CM, cm("a", namespace="$ns"))),
     case("create with another namespace in the body", post(CM, cm("a", namespace="other"))),
     case("create in a namespace that is not there", post(CM.replace("$ns", "nope-$u"), cm("a"))),
-    case("create twice", quiet(post(CM, cm("a"))), post(CM, cm("a"))),
+    case("create twice", status_only(post(CM, cm("a"))), post(CM, cm("a"))),
     case("create with a generated name", post(CM, cm(generateName="gen-"))),
     case("create without a name", post(CM, cm())),
     case("create with a bad name", post(CM, cm("Bad_Name"))),
@@ -61,7 +61,7 @@ CASES = (
     case("get with an Accept nobody writes", get(f"{CM}/a", headers={"Accept": "text/csv"})),
     case(
         "replace",
-        quiet(post(CM, cm("a", {"k": "v"}))),
+        status_only(post(CM, cm("a", {"k": "v"}))),
         put(f"{CM}/a", cm("a", {"k": "w"})),
     ),
     case(
@@ -72,7 +72,7 @@ CASES = (
     case(
         "replace with a stale resource version",
         post(CM, cm("a", {"k": "1"}), save={"rv": "metadata.resourceVersion"}),
-        quiet(put(f"{CM}/a", cm("a", {"k": "2"}))),
+        status_only(put(f"{CM}/a", cm("a", {"k": "2"}))),
         put(f"{CM}/a", cm("a", {"k": "3"}, resourceVersion="$rv")),
     ),
     case(
@@ -82,24 +82,24 @@ CASES = (
     ),
     case(
         "replace with a resource version that is no number",
-        quiet(post(CM, cm("a"))),
+        status_only(post(CM, cm("a"))),
         put(f"{CM}/a", cm("a", {"k": "3"}, resourceVersion="x")),
     ),
     case(
         "replace with another uid",
-        quiet(post(CM, cm("a"))),
+        status_only(post(CM, cm("a"))),
         put(f"{CM}/a", cm("a", uid="6a7dd4a5-0000-4000-8000-000000000000")),
     ),
     case("replace what is not there", put(f"{CM}/none", cm("none"))),
-    case("replace under another name", quiet(post(CM, cm("a"))), put(f"{CM}/a", cm("b"))),
-    case("replace without a name", quiet(post(CM, cm("a"))), put(f"{CM}/a", cm())),
+    case("replace under another name", status_only(post(CM, cm("a"))), put(f"{CM}/a", cm("b"))),
+    case("replace without a name", status_only(post(CM, cm("a"))), put(f"{CM}/a", cm())),
     case(
         "an immutable configmap stays as it is",
-        quiet(post(CM, {**cm("a", {"k": "v"}), "immutable": True})),
+        status_only(post(CM, {**cm("a", {"k": "v"}), "immutable": True})),
         put(f"{CM}/a", {**cm("a", {"k": "w"}), "immutable": True}),
         put(f"{CM}/a", cm("a", {"k": "v"})),
     ),
-    case("delete", quiet(post(CM, cm("a"))), delete(f"{CM}/a"), get(f"{CM}/a")),
+    case("delete", status_only(post(CM, cm("a"))), delete(f"{CM}/a"), get(f"{CM}/a")),
     case("delete what is not there", delete(f"{CM}/none")),
     case(
         "a secret's string data becomes data",
@@ -114,7 +114,7 @@ CASES = (
     ),
     case(
         "a secret's type is fixed",
-        quiet(post(SECRETS, secret("s", type="Opaque"))),
+        status_only(post(SECRETS, secret("s", type="Opaque"))),
         put(f"{SECRETS}/s", secret("s", type="other/type")),
     ),
     case(
@@ -162,7 +162,7 @@ CASES = (
     ),
     case(
         "pretty printing keeps the content",
-        quiet(post(CM, cm("a", {"k": "v"}))),
+        status_only(post(CM, cm("a", {"k": "v"}))),
         get(f"{CM}/a?pretty=true"),
     ),
 )

@@ -1,9 +1,9 @@
 """JSON patch and merge patch."""
 
-from apisuite.case import APPLY, JSON, JSON_PATCH, MERGE, case, get, patch, post, quiet
+from apisuite.case import APPLY, JSON, JSON_PATCH, MERGE, case, get, patch, post, status_only
 from apisuite.cases.bodies import CM, cm
 
-A = quiet(post(CM, cm("a", {"k": "v", "l": "w"}, labels={"x": "1"})))
+A = status_only(post(CM, cm("a", {"k": "v", "l": "w"}, labels={"x": "1"})))
 P = f"{CM}/a"
 
 
@@ -26,7 +26,7 @@ CASES = (
     case(
         "merge: with a stale resource version",
         post(CM, cm("a", {"k": "1"}), save={"rv": "metadata.resourceVersion"}),
-        quiet(patch(MERGE, P, {"data": {"k": "2"}})),
+        status_only(patch(MERGE, P, {"data": {"k": "2"}})),
         patch(MERGE, P, {"metadata": {"resourceVersion": "$rv"}, "data": {"k": "3"}}),
     ),
     case("merge: of a field nobody knows", A, patch(MERGE, P, {"nope": 1})),

@@ -1,11 +1,11 @@
-"""Quotas and limit ranges: what is granted, counted, given and refused."""
+"""ResourceQuota and LimitRange."""
 
 from typing import Any
 
 from apisuite.case import (
     MERGE,
     TABLE,
-    Ask,
+    ApiRequest,
     Case,
     Step,
     case,
@@ -13,8 +13,8 @@ from apisuite.case import (
     get,
     patch,
     post,
-    quiet,
     settle,
+    status_only,
 )
 from apisuite.cases.bodies import (
     ACCOUNTS,
@@ -32,7 +32,7 @@ from apisuite.cases.bodies import (
 QUOTAS, RANGES = f"{CORE}/resourcequotas", f"{CORE}/limitranges"
 CLAIMS = f"{CORE}/persistentvolumeclaims"
 READY = get(f"{ACCOUNTS}/default", until=("status", 200), show="status")
-ROOT = get(f"{CM}/kube-root-ca.crt", until=("status", 200), show="nothing")  # it counts, too
+ROOT = get(f"{CM}/kube-root-ca.crt", until=("status", 200), show="nothing")  # it is counted as well
 COUNTED = ("status.hard", "status.used")
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/$ns/leases"
 PROBE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "probe"}}
@@ -66,20 +66,20 @@ def quota(hard: Body, **spec: Any) -> tuple[Step, ...]:
     """
     first = min(hard)
     return (
-        quiet(post(QUOTAS, _quota("q", hard, **spec))),
+        status_only(post(QUOTAS, _quota("q", hard, **spec))),
         settle(get(f"{QUOTAS}/q"), f"status.hard.{_key(first)}", hard[first]),
-        quiet(post(QUOTAS, _quota("probe", {PROBED: "0"}))),
+        status_only(post(QUOTAS, _quota("probe", {PROBED: "0"}))),
         settle(post(f"{LEASES}?dryRun=All", PROBE), "message", REJECTED),
     )
 
 
-def used(**amounts: str) -> Ask:
-    """The quota once it has counted this."""
+def used(**amounts: str) -> ApiRequest:
+    """The quota after it has counted this usage."""
     name, value = next(iter(amounts.items()))
     return get(f"{QUOTAS}/q", until=(f"status.used.{_key(name)}", value), only=COUNTED)
 
 
-def limits(*items: Body) -> Ask:
+def limits(*items: Body) -> ApiRequest:
     return post(
         RANGES,
         {
@@ -92,7 +92,7 @@ def limits(*items: Body) -> Ask:
     )
 
 
-def asking(name: str, requests: Body | None = None, limits: Body | None = None) -> Body:
+def pod_requesting(name: str, requests: Body | None = None, limits: Body | None = None) -> Body:
     parts = (("requests", requests), ("limits", limits))
     resources = {key: value for key, value in parts if value}
     container = {"name": "main", "image": "registry.example/x:1", "resources": resources}
@@ -136,63 +136,69 @@ CASES = (
         "one object too many",
         ROOT,
         *quota({"count/configmaps": "3", "configmaps": "2"}),
-        quiet(post(CM, configmap("a"))),
+        status_only(post(CM, configmap("a"))),
         post(CM, configmap("b")),
         used(configmaps="2"),
     ),
     case(
         "secrets are counted under their own name",
         *quota({"secrets": "1"}),
-        quiet(post(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}})),
+        status_only(
+            post(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}})
+        ),
         post(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b"}}),
         used(secrets="1"),
     ),
     case(
         "kinds of other groups are counted by their full name",
         *quota({"count/deployments.apps": "1"}),
-        quiet(post(DEPLOYMENTS, deployment("a", 0))),
+        status_only(post(DEPLOYMENTS, deployment("a", 0))),
         post(DEPLOYMENTS, deployment("b", 0)),
     ),
     case(
         "what is deleted makes room",
         ROOT,
         *quota({"configmaps": "2"}),
-        quiet(post(CM, configmap("a"))),
-        quiet(post(CM, configmap("b"))),
-        quiet(delete(f"{CM}/a")),
+        status_only(post(CM, configmap("a"))),
+        status_only(post(CM, configmap("b"))),
+        status_only(delete(f"{CM}/a")),
         used(configmaps="1"),
-        quiet(post(CM, configmap("b"))),
+        status_only(post(CM, configmap("b"))),
     ),
     case(
         "pods beyond their number",
         READY,
         *quota({"pods": "1"}),
-        quiet(post(PODS, asking("a"))),
-        post(PODS, asking("b")),
+        status_only(post(PODS, pod_requesting("a"))),
+        post(PODS, pod_requesting("b")),
         used(pods="1"),
     ),
     case(
         "more requested than granted",
         READY,
         *quota({"requests.cpu": "1", "requests.memory": "1Gi", "limits.cpu": "2"}),
-        quiet(post(PODS, asking("a", {"cpu": "600m", "memory": "512Mi"}, {"cpu": "1"}))),
-        post(PODS, asking("b", {"cpu": "600m", "memory": "1Gi"}, {"cpu": "1"})),
-        post(PODS, asking("c", {"cpu": "100m", "memory": "128Mi"}, {"cpu": "1500m"})),
-        quiet(post(PODS, asking("d", {"cpu": "400m", "memory": "512Mi"}, {"cpu": "1"}))),
+        status_only(
+            post(PODS, pod_requesting("a", {"cpu": "600m", "memory": "512Mi"}, {"cpu": "1"}))
+        ),
+        post(PODS, pod_requesting("b", {"cpu": "600m", "memory": "1Gi"}, {"cpu": "1"})),
+        post(PODS, pod_requesting("c", {"cpu": "100m", "memory": "128Mi"}, {"cpu": "1500m"})),
+        status_only(
+            post(PODS, pod_requesting("d", {"cpu": "400m", "memory": "512Mi"}, {"cpu": "1"}))
+        ),
         used(**{"requests.cpu": "1"}),
     ),
     case(
         "cpu means what is requested",
         READY,
         *quota({"cpu": "1", "memory": "1Gi"}),
-        post(PODS, asking("a", {"cpu": "2", "memory": "1Mi"})),
+        post(PODS, pod_requesting("a", {"cpu": "2", "memory": "1Mi"})),
     ),
     case(
         "a container that does not say what the quota counts",
         READY,
         *quota({"requests.cpu": "1", "limits.memory": "1Gi"}),
-        post(PODS, asking("a")),
-        post(PODS, asking("b", {"cpu": "100m"})),
+        post(PODS, pod_requesting("a")),
+        post(PODS, pod_requesting("b", {"cpu": "100m"})),
     ),
     case(
         "init containers count by the greediest",
@@ -215,24 +221,24 @@ CASES = (
         "a dry run is refused and counts nothing",
         ROOT,
         *quota({"configmaps": "2"}),
-        quiet(post(f"{CM}?dryRun=All", configmap("a"))),
-        quiet(post(CM, configmap("b"))),
+        status_only(post(f"{CM}?dryRun=All", configmap("a"))),
+        status_only(post(CM, configmap("b"))),
         post(f"{CM}?dryRun=All", configmap("c")),
     ),
     case(
         "services and their node ports",
         *quota({"services": "2", "services.nodeports": "1", "services.loadbalancers": "0"}),
-        quiet(post(SERVICES, service("a", "NodePort"))),
+        status_only(post(SERVICES, service("a", "NodePort"))),
         post(SERVICES, service("b", "NodePort")),
         post(SERVICES, service("c", "LoadBalancer")),
-        quiet(post(SERVICES, service("d"))),
+        status_only(post(SERVICES, service("d"))),
         post(SERVICES, service("e")),
         used(services="2"),
     ),
     case(
         "a service that becomes more",
         *quota({"services.nodeports": "1"}),
-        quiet(post(SERVICES, service("a", "ClusterIP", 2))),
+        status_only(post(SERVICES, service("a", "ClusterIP", 2))),
         patch(MERGE, f"{SERVICES}/a", {"spec": {"type": "NodePort"}}),
     ),
     case(
@@ -244,36 +250,41 @@ CASES = (
                 "slow.storageclass.storage.k8s.io/requests.storage": "5Gi",
             }
         ),
-        quiet(post(CLAIMS, claim("a", "4Gi"))),
+        status_only(post(CLAIMS, claim("a", "4Gi"))),
         post(CLAIMS, claim("b", "2Gi")),
         post(CLAIMS, claim("c", "7Gi", storageClassName="fast")),
-        quiet(post(CLAIMS, claim("d", "6Gi", storageClassName="fast"))),
+        status_only(post(CLAIMS, claim("d", "6Gi", storageClassName="fast"))),
         used(persistentvolumeclaims="2"),
     ),
     case(
         "a scope for pods of best effort",
         READY,
         *quota({"pods": "1"}, scopes=["BestEffort"]),
-        quiet(post(PODS, asking("a", SMALL))),
-        quiet(post(PODS, asking("b"))),
-        post(PODS, asking("c")),
-        quiet(post(PODS, asking("d", SMALL))),
+        status_only(post(PODS, pod_requesting("a", SMALL))),
+        status_only(post(PODS, pod_requesting("b"))),
+        post(PODS, pod_requesting("c")),
+        status_only(post(PODS, pod_requesting("d", SMALL))),
     ),
     case(
         "a scope for pods that end",
         READY,
         *quota({"pods": "1"}, scopes=["Terminating"]),
-        quiet(post(PODS, asking("a"))),
-        quiet(
-            post(PODS, {**(p := asking("b")), "spec": {**p["spec"], "activeDeadlineSeconds": 9}})
+        status_only(post(PODS, pod_requesting("a"))),
+        status_only(
+            post(
+                PODS,
+                {**(p := pod_requesting("b")), "spec": {**p["spec"], "activeDeadlineSeconds": 9}},
+            )
         ),
-        post(PODS, {**(p := asking("c")), "spec": {**p["spec"], "activeDeadlineSeconds": 9}}),
+        post(
+            PODS, {**(p := pod_requesting("c")), "spec": {**p["spec"], "activeDeadlineSeconds": 9}}
+        ),
     ),
     case(
         "the table of a quota",
         READY,
         *quota({"requests.cpu": "1", "pods": "3", "limits.cpu": "2"}),
-        quiet(post(PODS, asking("a", {"cpu": "250m"}, {"cpu": "1"}))),
+        status_only(post(PODS, pod_requesting("a", {"cpu": "250m"}, {"cpu": "1"}))),
         used(pods="1"),
         get(
             f"{QUOTAS}/q", headers={"Accept": TABLE}, only=("rows[0].cells[1]", "rows[0].cells[2]")
@@ -294,44 +305,44 @@ CASES = (
                 "defaultRequest": SMALL,
             }
         ),
-        post(PODS, asking("a"), only=SHOWN),
-        post(PODS, asking("b", {"cpu": "200m"}), only=SHOWN),
-        post(PODS, asking("c", None, {"cpu": "300m"}), only=SHOWN),
+        post(PODS, pod_requesting("a"), only=SHOWN),
+        post(PODS, pod_requesting("b", {"cpu": "200m"}), only=SHOWN),
+        post(PODS, pod_requesting("c", None, {"cpu": "300m"}), only=SHOWN),
     ),
     bounded(
         "a container below the least",
         {"type": "Container", "min": {"cpu": "200m"}},
-        asking("a", {"cpu": "100m"}),
+        pod_requesting("a", {"cpu": "100m"}),
     ),
     bounded(
         "a container above the most",
         {"type": "Container", "max": {"memory": "1Gi"}},
-        asking("a", None, {"memory": "2Gi"}),
+        pod_requesting("a", None, {"memory": "2Gi"}),
     ),
     bounded(
         "a request above the most",
         {"type": "Container", "max": {"cpu": "1"}, "default": {"cpu": "1"}},
-        asking("a", {"cpu": "900m"}, {"cpu": "3"}),
+        pod_requesting("a", {"cpu": "900m"}, {"cpu": "3"}),
     ),
     bounded(
         "a limit too far from its request",
         {"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}},
-        asking("a", {"cpu": "100m"}, {"cpu": "500m"}),
+        pod_requesting("a", {"cpu": "100m"}, {"cpu": "500m"}),
     ),
     bounded(
         "a limit without its request",
         {"type": "Container", "maxLimitRequestRatio": {"memory": "2"}},
-        asking("a", {"cpu": "100m"}, {"cpu": "500m"}),
+        pod_requesting("a", {"cpu": "100m"}, {"cpu": "500m"}),
     ),
     bounded(
         "a whole pod above the most",
         {"type": "Pod", "max": {"cpu": "1"}},
-        asking("a", None, {"cpu": "2"}),
+        pod_requesting("a", None, {"cpu": "2"}),
     ),
     bounded(
         "a whole pod that does not say",
         {"type": "Pod", "max": {"cpu": "1"}},
-        asking("a"),
+        pod_requesting("a"),
     ),
     case(
         "a claim too small and too large",
@@ -340,15 +351,15 @@ CASES = (
         ),
         post(CLAIMS, claim("a", "512Mi")),
         post(CLAIMS, claim("b", "5Gi")),
-        quiet(post(CLAIMS, claim("c", "4Gi"))),
+        status_only(post(CLAIMS, claim("c", "4Gi"))),
     ),
     case(
         "what is given is counted",
         READY,
         limits({"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}}),
         *quota({"requests.cpu": "1500m"}),
-        quiet(post(PODS, asking("a"))),
-        post(PODS, asking("b")),
+        status_only(post(PODS, pod_requesting("a"))),
+        post(PODS, pod_requesting("b")),
         used(**{"requests.cpu": "1"}),
     ),
 )

@@ -1,9 +1,9 @@
 """Strategic merge patch of built-in kinds."""
 
-from apisuite.case import STRATEGIC, Ask, case, patch, post, quiet
+from apisuite.case import STRATEGIC, ApiRequest, case, patch, post, status_only
 from apisuite.cases.bodies import ACCOUNTS, CM, DEPLOYMENTS, SERVICES, cm, deployment
 
-D = quiet(post(DEPLOYMENTS, deployment("d", 0)))
+D = status_only(post(DEPLOYMENTS, deployment("d", 0)))
 P = f"{DEPLOYMENTS}/d"
 CONTAINERS = "spec.template.spec.containers"
 SHOW = ("metadata.generation", CONTAINERS, "spec.strategy", "spec.template.spec.volumes")
@@ -13,11 +13,11 @@ def on_pod(**spec: object) -> dict[str, object]:
     return {"spec": {"template": {"spec": spec}}}
 
 
-def smp(body: object) -> Ask:
+def smp(body: object) -> ApiRequest:
     return patch(STRATEGIC, P, body, only=SHOW)
 
 
-TWO = quiet(
+TWO = status_only(
     patch(
         STRATEGIC,
         P,
@@ -27,7 +27,7 @@ TWO = quiet(
         ),
     )
 )
-S = quiet(
+S = status_only(
     post(
         SERVICES,
         {
@@ -46,22 +46,22 @@ PORTS = ("spec.ports", "metadata.finalizers")
 CASES = (
     case(
         "a map merges",
-        quiet(post(CM, cm("a", {"k": "v"}))),
+        status_only(post(CM, cm("a", {"k": "v"}))),
         patch(STRATEGIC, f"{CM}/a", {"data": {"l": "w"}}),
     ),
     case(
         "null removes",
-        quiet(post(CM, cm("a", {"k": "v", "l": "w"}))),
+        status_only(post(CM, cm("a", {"k": "v", "l": "w"}))),
         patch(STRATEGIC, f"{CM}/a", {"data": {"l": None}}),
     ),
     case(
         "map replaced as a whole",
-        quiet(post(CM, cm("a", {"k": "v"}))),
+        status_only(post(CM, cm("a", {"k": "v"}))),
         patch(STRATEGIC, f"{CM}/a", {"data": {"$patch": "replace", "l": "w"}}),
     ),
     case(
         "map deleted",
-        quiet(post(CM, cm("a", {"k": "v"}))),
+        status_only(post(CM, cm("a", {"k": "v"}))),
         patch(STRATEGIC, f"{CM}/a", {"data": {"$patch": "delete"}}),
     ),
     case(
@@ -165,7 +165,7 @@ CASES = (
     case("the result is checked", D, smp({"spec": {"replicas": -1}})),
     case(
         "image pull secrets",
-        quiet(
+        status_only(
             post(
                 ACCOUNTS,
                 {

@@ -1,10 +1,10 @@
-"""Status, scale, binding, eviction, tokens, events: what hangs below an object or beside it."""
+"""Status, scale, binding, eviction, tokens and events."""
 
-from apisuite.case import MERGE, Ask, case, delete, get, patch, post, put, quiet
+from apisuite.case import MERGE, ApiRequest, case, delete, get, patch, post, put, status_only
 from apisuite.cases.bodies import ACCOUNTS, APPS, CORE, DEPLOYMENTS, PODS, Body, deployment, pod
 
 D = f"{DEPLOYMENTS}/d"
-NEW = quiet(post(DEPLOYMENTS, deployment("d", 0)))
+NEW = status_only(post(DEPLOYMENTS, deployment("d", 0)))
 SCALE = {
     "apiVersion": "autoscaling/v1",
     "kind": "Scale",
@@ -55,7 +55,7 @@ def event(name: str, **more: object) -> Body:
     }
 
 
-def evented(name: str, body: Body) -> Ask:
+def evented(name: str, body: Body) -> ApiRequest:
     return post(EVENTS, event(name, **body), show="status")
 
 
@@ -64,7 +64,7 @@ CASES = (
     case("scale replaced", NEW, put(f"{D}/scale", {**SCALE, "spec": {"replicas": 0}}, drop=STILL)),
     case(
         "scale patched",
-        quiet(post(DEPLOYMENTS, deployment("d", 0, paused=True))),
+        status_only(post(DEPLOYMENTS, deployment("d", 0, paused=True))),
         patch(MERGE, f"{D}/scale", {"spec": {"replicas": 0}}, drop=STILL),
         get(D, only=("spec.replicas",)),
     ),
@@ -77,7 +77,7 @@ CASES = (
     case("scale of a kind that has none", get("/api/v1/namespaces/$ns/configmaps/a/scale")),
     case(
         "status of a deployment is a write of its own",
-        quiet(post(DEPLOYMENTS, {**deployment("d", 0), "status": {"replicas": 5}})),
+        status_only(post(DEPLOYMENTS, {**deployment("d", 0), "status": {"replicas": 5}})),
         get(D, only=("status.replicas",)),
         patch(
             MERGE,
@@ -89,25 +89,25 @@ CASES = (
     case("a subresource nobody knows", NEW, get(f"{D}/odd")),
     case(
         "a pod is bound",
-        quiet(post(PODS, pod("p"))),
+        status_only(post(PODS, pod("p"))),
         post(f"{PODS}/p/binding", binding("n-$u")),
         get(f"{PODS}/p", only=BOUND),
     ),
     case(
         "a pod is bound through bindings",
-        quiet(post(PODS, pod("p"))),
+        status_only(post(PODS, pod("p"))),
         post(f"{CORE}/bindings", binding("n-$u")),
         get(f"{PODS}/p", only=("spec.nodeName",)),
     ),
     case(
         "a pod is bound once",
-        quiet(post(PODS, pod("p"))),
-        quiet(post(f"{PODS}/p/binding", binding("n-$u"))),
+        status_only(post(PODS, pod("p"))),
+        status_only(post(f"{PODS}/p/binding", binding("n-$u"))),
         post(f"{PODS}/p/binding", binding("m-$u")),
     ),
     case(
         "a pod is bound to something",
-        quiet(post(PODS, pod("p"))),
+        status_only(post(PODS, pod("p"))),
         post(f"{PODS}/p/binding", binding("")),
     ),
     case(
@@ -116,25 +116,25 @@ CASES = (
     ),
     case(
         "eviction of a pod",
-        quiet(post(PODS, pod("p"))),
+        status_only(post(PODS, pod("p"))),
         post(f"{PODS}/p/eviction", eviction()),
         get(f"{PODS}/p", until=("status", 404)),
     ),
     case(
         "eviction as a dry run",
-        quiet(post(PODS, pod("p"))),
+        status_only(post(PODS, pod("p"))),
         post(f"{PODS}/p/eviction", eviction(dryRun=["All"])),
         get(f"{PODS}/p", only=("metadata.deletionTimestamp",)),
     ),
     case("eviction of what is not there", post(f"{PODS}/none/eviction", eviction("none"))),
     case(
         "eviction under another name",
-        quiet(post(PODS, pod("p"))),
+        status_only(post(PODS, pod("p"))),
         post(f"{PODS}/p/eviction", eviction("q")),
     ),
     case(
         "eviction against a budget",
-        quiet(post(PODS, pod("p", nodeName="n-$u"))),
+        status_only(post(PODS, pod("p", nodeName="n-$u"))),
         patch(
             MERGE,
             f"{PODS}/p/status",
@@ -308,7 +308,7 @@ CASES = (
     ),
     case(
         "a node's provider is set once",
-        quiet(post(NODES, {"metadata": {"name": "n-$u"}, "spec": {"providerID": "x://1"}})),
+        status_only(post(NODES, {"metadata": {"name": "n-$u"}, "spec": {"providerID": "x://1"}})),
         patch(
             MERGE,
             f"{NODES}/n-$u",
@@ -319,7 +319,7 @@ CASES = (
     ),
     case(
         "nodes by field",
-        quiet(post(NODES, {"metadata": {"name": "n-$u"}, "spec": {"unschedulable": True}})),
+        status_only(post(NODES, {"metadata": {"name": "n-$u"}, "spec": {"unschedulable": True}})),
         get(
             f"{NODES}?fieldSelector=spec.unschedulable%3Dtrue,metadata.name%3Dn-$u",
             only=("items[0].metadata.name",),
@@ -328,7 +328,7 @@ CASES = (
     ),
     case(
         "a replica set's scale",
-        quiet(
+        status_only(
             post(
                 f"{APPS}/replicasets",
                 {

@@ -1,6 +1,18 @@
-"""Watches: what is told, in which order, from where."""
+"""Watches: events, their order, resumption."""
 
-from apisuite.case import MERGE, METADATA, TABLE, Watch, case, delete, get, patch, post, put, quiet
+from apisuite.case import (
+    MERGE,
+    METADATA,
+    TABLE,
+    Watch,
+    case,
+    delete,
+    get,
+    patch,
+    post,
+    put,
+    status_only,
+)
 from apisuite.cases.bodies import CM, cm
 
 START = get(f"{CM}?labelSelector=w", save={"rv": "metadata.resourceVersion"}, show="nothing")
@@ -23,18 +35,18 @@ CASES = (
     ),
     case(
         "without a revision what exists is added first",
-        quiet(post(CM, cm("a", labels=LABEL))),
-        quiet(post(CM, cm("b", labels=LABEL))),
+        status_only(post(CM, cm("a", labels=LABEL))),
+        status_only(post(CM, cm("b", labels=LABEL))),
         Watch(path=W, events=2),
     ),
     case(
         "from revision 0 what exists is added first",
-        quiet(post(CM, cm("a", labels=LABEL))),
+        status_only(post(CM, cm("a", labels=LABEL))),
         Watch(path=f"{W}&resourceVersion=0", events=1),
     ),
     case(
         "a change that leaves the selector is a deletion",
-        quiet(post(CM, cm("a", labels=LABEL))),
+        status_only(post(CM, cm("a", labels=LABEL))),
         START,
         Watch(
             path=f"{W}&resourceVersion=$rv",
@@ -43,7 +55,7 @@ CASES = (
     ),
     case(
         "a change that enters the selector is an addition",
-        quiet(post(CM, cm("a", labels={"x": "1"}))),
+        status_only(post(CM, cm("a", labels={"x": "1"}))),
         START,
         Watch(
             path=f"{W}&resourceVersion=$rv",
@@ -52,7 +64,7 @@ CASES = (
     ),
     case(
         "a write of nothing new is not told",
-        quiet(post(CM, cm("a", {"k": "1"}, labels=LABEL))),
+        status_only(post(CM, cm("a", {"k": "1"}, labels=LABEL))),
         START,
         Watch(
             path=f"{W}&resourceVersion=$rv",
@@ -64,18 +76,18 @@ CASES = (
     ),
     case(
         "one object by field selector",
-        quiet(post(CM, cm("a", labels=LABEL))),
-        quiet(post(CM, cm("b", labels=LABEL))),
+        status_only(post(CM, cm("a", labels=LABEL))),
+        status_only(post(CM, cm("b", labels=LABEL))),
         Watch(path=f"{CM}?watch=1&fieldSelector=metadata.name%3Db&resourceVersion=0", events=1),
     ),
     case(
         "a watch of one name",
-        quiet(post(CM, cm("b", labels=LABEL))),
+        status_only(post(CM, cm("b", labels=LABEL))),
         Watch(path=f"{CM}/b?watch=true&resourceVersion=0", events=1),
     ),
     case(
         "initial events end with a bookmark",
-        quiet(post(CM, cm("a", labels=LABEL))),
+        status_only(post(CM, cm("a", labels=LABEL))),
         Watch(
             path=f"{W}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
             "&allowWatchBookmarks=true",

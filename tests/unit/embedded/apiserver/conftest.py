@@ -1,4 +1,4 @@
-"""A store in memory on virtual time, asked in-process."""
+"""An in-memory API server on virtual time, called in-process."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,7 +15,7 @@ Story = Callable[[Asks], Awaitable[Any]]
 
 @pytest.fixture
 def play() -> Callable[..., Any]:
-    """Runs a story against a fresh store."""
+    """Run a story against a new API server."""
 
     def run(story: Story, hooks: Hooks | None = None) -> Any:
         async def main() -> Any:

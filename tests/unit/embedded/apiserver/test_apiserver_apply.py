@@ -1,4 +1,4 @@
-"""Field ownership: sets, merging, server-side apply. Properties, then stories."""
+"""Server-side apply: properties of field sets and merging, then examples through the API."""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +53,7 @@ SCHEMA: dict[str, Any] = {
         },
     },
 }
-SHAPE = merge_schema.from_schema(SCHEMA, {})
+MERGE_SCHEMA = merge_schema.from_schema(SCHEMA, {})
 _word = st.sampled_from("xyz")
 _item: Any = st.fixed_dictionaries({"n": _word}, optional={"v": _word})
 
@@ -76,29 +76,31 @@ objects = st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(objects, objects)
-def test_merging_keeps_what_is_applied(live: Any, config: Any) -> None:
-    merged = typed_values.merge(live, config, SHAPE)
-    compared = typed_values.compare(merged, typed_values.merge(merged, config, SHAPE), SHAPE)
+def test_a_merge_contains_the_applied_configuration(live: Any, config: Any) -> None:
+    merged = typed_values.merge(live, config, MERGE_SCHEMA)
+    compared = typed_values.compare(
+        merged, typed_values.merge(merged, config, MERGE_SCHEMA), MERGE_SCHEMA
+    )
     assert compared.same
-    applied = typed_values.fields_of(config, SHAPE)
-    assert members(applied) <= members(typed_values.fields_of(merged, SHAPE))
+    applied = typed_values.fields_of(config, MERGE_SCHEMA)
+    assert members(applied) <= members(typed_values.fields_of(merged, MERGE_SCHEMA))
 
 
 @settings(deadline=None)
 @given(objects, objects)
-def test_a_comparison_tells_all_that_changed(old: Any, new: Any) -> None:
-    compared = typed_values.compare(old, new, SHAPE)
+def test_a_comparison_lists_every_change(old: Any, new: Any) -> None:
+    compared = typed_values.compare(old, new, MERGE_SCHEMA)
     had, has = (
-        members(typed_values.fields_of(old, SHAPE)),
-        members(typed_values.fields_of(new, SHAPE)),
+        members(typed_values.fields_of(old, MERGE_SCHEMA)),
+        members(typed_values.fields_of(new, MERGE_SCHEMA)),
     )
     assert members(compared.removed) >= had - has
     assert members(compared.added) >= has - had
-    assert compared.same == _alike(old, new)
+    assert compared.same == _equal_unordered(old, new)
 
 
-def _alike(a: Any, b: Any) -> bool:
-    """Equal but for the order of what has no order."""
+def _equal_unordered(a: Any, b: Any) -> bool:
+    """Compare without the order of unordered lists."""
 
     def norm(o: Any) -> Any:
         made = dict(o)
@@ -111,30 +113,33 @@ def _alike(a: Any, b: Any) -> bool:
     return bool(norm(a) == norm(b))
 
 
-def _ledger() -> FieldManager:
-    return FieldManager(lambda v: VersionView("v1", SHAPE, lambda o: o), "v1", lambda f: f)
+def _field_manager() -> FieldManager:
+    return FieldManager(lambda v: VersionView("v1", MERGE_SCHEMA, lambda o: o), "v1", lambda f: f)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), objects), min_size=1, max_size=6))
-def test_whoever_applies_gets_what_they_apply_and_nothing_else_moves(steps: Any) -> None:
-    """After a forced apply the object holds the configuration; fields nobody applies are gone."""
-    book, live, managers = _ledger(), {}, {}  # type: ignore[var-annotated]
+def test_a_forced_apply_sets_the_configuration_and_nothing_else(steps: Any) -> None:
+    """
+    After a forced apply the object holds the configuration and fields that nobody applies are
+    removed.
+    """
+    book, live, managers = _field_manager(), {}, {}  # type: ignore[var-annotated]
     last: dict[str, Any] = {}
     for name, config in steps:
         live, managers = book.apply(live, config, managers, applier(name, ""), force=True)
         live = live or {}
         last[name] = config
-        wanted = members(typed_values.fields_of(config, SHAPE))
-        assert wanted <= members(typed_values.fields_of(live, SHAPE))
+        wanted = members(typed_values.fields_of(config, MERGE_SCHEMA))
+        assert wanted <= members(typed_values.fields_of(live, MERGE_SCHEMA))
         owned: set[str] = set()
         for what in managers.values():
             owned |= members(what.fields)
-        assert members(typed_values.fields_of(live, SHAPE)) <= _with_parents(owned)
+        assert members(typed_values.fields_of(live, MERGE_SCHEMA)) <= _with_parents(owned)
 
 
 def _with_parents(owned: set[str]) -> set[str]:
-    """Keys of list items come along with anything below them."""
+    """Add the keys of list items to the paths below them."""
     found = set(owned)
     for path in owned:
         head, bracket, _ = path.partition("]")
@@ -146,17 +151,17 @@ def _with_parents(owned: set[str]) -> set[str]:
 @settings(deadline=None)
 @given(objects, objects)
 def test_an_unforced_apply_changes_nothing_of_others(first: Any, second: Any) -> None:
-    from moxwell.embedded.apiserver.apply.server_side_apply import ApplyConflict
+    from moxwell.embedded.apiserver.apply.server_side_apply import FieldConflict
 
-    book = _ledger()
+    book = _field_manager()
     live, managers = book.apply({}, first, {}, applier("one", ""), force=False)
     contested: set[str] | None = None
     try:
         merged, _ = book.apply(live or {}, second, managers, applier("two", ""), force=False)
-    except ApplyConflict as conflict:
+    except FieldConflict as conflict:
         contested = members(conflict.fields)
     if contested is None:
-        assert typed_values.compare(first, merged, SHAPE).modified == {}
+        assert typed_values.compare(first, merged, MERGE_SCHEMA).modified == {}
     else:
         assert contested & members(managers[applier("one", "")].fields)
 
@@ -165,9 +170,9 @@ def test_an_unforced_apply_changes_nothing_of_others(first: Any, second: Any) ->
 @given(objects, objects)
 def test_an_update_owns_what_it_changed(old: Any, new: Any) -> None:
     me = updater("me", "", "v1")
-    made = _ledger().update(old, new, {}, me, "now")
+    made = _field_manager().update(old, new, {}, me, "now")
     owned = members(made[me].fields) if me in made else set()
-    compared = typed_values.compare(old, new, SHAPE)
+    compared = typed_values.compare(old, new, MERGE_SCHEMA)
     assert owned == members(compared.changed())
 
 
@@ -185,7 +190,7 @@ def test_a_conflict_names_its_owner_and_force_takes_over(play: Play) -> None:
     play(story)
 
 
-def test_what_a_manager_no_longer_applies_goes(play: Play) -> None:
+def test_fields_a_manager_no_longer_applies_are_removed(play: Play) -> None:
     async def story(asks: Asks) -> None:
         path = f"{CM}/a"
         await asks.apply(path, configmap("a", k="1", l="2"), "one")

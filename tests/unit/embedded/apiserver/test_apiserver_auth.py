@@ -1,4 +1,4 @@
-"""Who may do what: RBAC, grants, tokens, reviews."""
+"""RBAC, escalation checks, tokens and access reviews."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -67,7 +67,7 @@ def test_rules(play: Play, given: Any, method: str, path: str, status: int) -> N
     play(story)
 
 
-def test_nobody_gives_away_what_they_do_not_hold(play: Play) -> None:
+def test_roles_cannot_grant_more_than_their_writer_has(play: Play) -> None:
     async def story(asks: Asks) -> None:
         allowed = {"apiGroups": ["*"], "resources": ["roles", "rolebindings"], "verbs": ["*"]}
         own = role("r", {**allowed, "verbs": ["create", "get"]}, rule(["get"], ["configmaps"]))
@@ -98,7 +98,7 @@ def test_view_edit_and_admin_are_aggregated(play: Play) -> None:
     play(story)
 
 
-def test_everybody_may_ask_what_they_may(play: Play) -> None:
+def test_everybody_may_create_self_reviews(play: Play) -> None:
     async def story(asks: Asks) -> None:
         review = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -113,7 +113,7 @@ def test_everybody_may_ask_what_they_may(play: Play) -> None:
     play(story)
 
 
-def test_a_token_ends_with_its_account(play: Play) -> None:
+def test_a_token_is_invalid_after_its_account_is_deleted(play: Play) -> None:
     async def story(asks: Asks) -> None:
         path = "/api/v1/namespaces/default/serviceaccounts"
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}}
@@ -166,7 +166,7 @@ def test_eviction_obeys_the_budget(play: Play) -> None:
     play(story)
 
 
-def test_an_authority_of_others_signs_with_rsa(tmp_path: Path) -> None:
+def test_an_existing_rsa_ca_is_used(tmp_path: Path) -> None:
     theirs = rsa.generate_private_key(65537, 2048)
     pem = theirs.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -196,7 +196,9 @@ def test_an_authority_of_others_signs_with_rsa(tmp_path: Path) -> None:
     tokens = ServiceAccountTokens(authority.token_key, state, clock)
     account = {"metadata": {"namespace": "default", "name": "a", "uid": "u"}}
     token, _ = tokens.sign(account, (), 600, None)
-    assert tokens.verify(token) is None  # the account does not exist: but the signature is ours
+    assert (
+        tokens.verify(token) is None
+    )  # the account does not exist, although the signature is valid
     assert tokens._verified(token) is not None
     assert tokens._verified(token[:-4] + "AAAA") is None
 

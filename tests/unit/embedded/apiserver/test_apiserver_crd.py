@@ -1,4 +1,4 @@
-"""Custom kinds: pruning, defaults, validation, rules, columns, versions, hooks."""
+"""Custom resources: pruning, defaults, validation, CEL rules, columns, versions, hooks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -73,7 +73,7 @@ def test_validation(schema: Any, value: Any, wrong: str) -> None:
     assert (not causes) if not wrong else any(wrong in cause for cause in causes), causes
 
 
-def test_what_did_not_change_is_not_complained_about_again() -> None:
+def test_unchanged_values_are_not_validated_again() -> None:
     schema = {"type": "object", "properties": {"a": {**INT, "minimum": 5}, "b": STRING}}
     assert found(schema, {"a": 1, "b": "x"}, {"a": 1}) == []
     assert found(schema, {"a": 2}, {"a": 1}) != []
@@ -89,7 +89,7 @@ def test_pruning_reports_what_it_drops() -> None:
     assert sorted(unknown) == ["spec.list[0].odd", "spec.odd"]
 
 
-def test_defaults_fill_what_is_missing_and_replace_null() -> None:
+def test_defaults_replace_missing_and_null_values() -> None:
     schema = spec(a={**INT, "default": 3}, b={**INT, "default": 4, "nullable": True})
     fill = defaulter(schema)
     value: dict[str, Any] = {"spec": {"a": None, "b": None}}
@@ -151,7 +151,7 @@ def test_a_transition_rule_sees_the_old_value() -> None:
         pytest.param("self.a >", "Syntax error", id="half a rule"),
     ],
 )
-def test_a_bad_rule_is_refused_with_its_definition(play: Play, rule: str, said: str) -> None:
+def test_an_invalid_rule_rejects_the_crd(play: Play, rule: str, said: str) -> None:
     async def story(asks: Asks) -> None:
         schema = spec(a=INT)
         schema["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": rule}]
@@ -181,7 +181,7 @@ def test_versions_are_converted_by_the_hook(play: Play) -> None:
     play(story, Hooks(converters={"widgets.example.com": convert}))
 
 
-def test_a_conversion_webhook_of_others_is_refused(play: Play) -> None:
+def test_a_conversion_webhook_is_rejected(play: Play) -> None:
     async def story(asks: Asks) -> None:
         crd = definition(versions=("v1", "v2"))
         config = {"clientConfig": {"url": "https://x"}, "conversionReviewVersions": ["v1"]}
@@ -217,7 +217,7 @@ def test_admission_and_mutation_run_in_process(play: Play) -> None:
     play(story, Hooks(admit=admit, mutate=mutate))
 
 
-def test_a_changed_schema_holds_for_what_is_stored(play: Play) -> None:
+def test_a_changed_schema_applies_to_stored_objects(play: Play) -> None:
     async def story(asks: Asks) -> None:
         await asks.post(CRDS, definition(spec(a=INT)))
         await asks.post(WIDGETS, widget("w", {"a": 1}))

@@ -1,4 +1,4 @@
-"""Export and import: what one store held, another holds."""
+"""Export and import of all objects of an API server."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ async def _fill(asks: Asks) -> None:
     await asyncio.sleep(1)
 
 
-def _moved(*, whole: bool) -> Any:
+def _exported_and_imported(*, whole: bool) -> Any:
     async def main() -> Any:
         async with (
             EmbeddedApiServer(clock=LoopClock()) as one,
@@ -37,21 +37,21 @@ def _moved(*, whole: bool) -> Any:
     return run_virtual(main())
 
 
-def test_whole_documents_keep_owners_and_status() -> None:
-    count, (owner, child), _ = _moved(whole=True)
+def test_complete_documents_keep_owners_and_status() -> None:
+    count, (owner, child), _ = _exported_and_imported(whole=True)
     assert count == 3
     assert owner["status"] == {"ready": True}
     assert child["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
 
 
-def test_portable_documents_hold_nothing_of_the_old_cluster() -> None:
-    _, (owner, child), text = _moved(whole=False)
+def test_portable_documents_omit_server_fields() -> None:
+    _, (owner, child), text = _exported_and_imported(whole=False)
     assert owner["spec"] == {"a": 1}
     assert "ownerReferences" not in child["metadata"]
     assert not any(word in text for word in ("uid:", "resourceVersion", "managedFields", "ready"))
 
 
-def test_what_every_cluster_makes_is_left_out() -> None:
+def test_default_objects_are_not_exported() -> None:
     async def main() -> list[Any]:
         async with EmbeddedApiServer(clock=LoopClock(), root_ca="pem") as store:
             return [o async for o in export.dump(store)]

@@ -1,4 +1,4 @@
-"""Paths of printer columns: the ways to name a label with dots in it."""
+"""JSONPath of printer columns: label keys with dots."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Owners and dependants, finalizers, namespaces, definitions: what goes, and when."""
+"""Garbage collection, finalizers, namespace deletion, CRD lifecycle, event expiry."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def test_propagation(play: Play, policy: str, stays: bool) -> None:
     play(story)
 
 
-def test_an_owner_in_the_foreground_waits_for_a_held_dependant(play: Play) -> None:
+def test_foreground_deletion_waits_for_a_dependent_with_finalizers(play: Play) -> None:
     async def story(asks: Asks) -> None:
         owner = (await asks.post(CM, configmap("owner"))).object
         child = owned("child", owner, block=True)
@@ -62,7 +62,7 @@ def test_an_owner_in_the_foreground_waits_for_a_held_dependant(play: Play) -> No
     play(story)
 
 
-def test_a_dependant_of_nobody_is_collected(play: Play) -> None:
+def test_a_dependent_without_owner_is_collected(play: Play) -> None:
     async def story(asks: Asks) -> None:
         ghost = {"metadata": {"name": "ghost", "uid": "no-such-uid"}}
         await asks.post(CM, owned("child", ghost))
@@ -72,7 +72,7 @@ def test_a_dependant_of_nobody_is_collected(play: Play) -> None:
     play(story)
 
 
-def test_a_finalizer_holds_until_it_is_taken_off(play: Play) -> None:
+def test_a_finalizer_delays_deletion_until_removed(play: Play) -> None:
     async def story(asks: Asks) -> None:
         held = configmap("a")
         held["metadata"]["finalizers"] = ["example.com/hold"]
@@ -87,7 +87,7 @@ def test_a_finalizer_holds_until_it_is_taken_off(play: Play) -> None:
     play(story)
 
 
-def test_a_namespace_takes_everything_with_it(play: Play) -> None:
+def test_deleting_a_namespace_deletes_its_objects(play: Play) -> None:
     async def story(asks: Asks) -> None:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
         await asks.post("/api/v1/namespaces", space)
@@ -102,7 +102,7 @@ def test_a_namespace_takes_everything_with_it(play: Play) -> None:
     play(story)
 
 
-def test_a_namespace_says_what_holds_it(play: Play) -> None:
+def test_a_terminating_namespace_reports_remaining_content(play: Play) -> None:
     async def story(asks: Asks) -> None:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
         await asks.post("/api/v1/namespaces", space)
@@ -118,7 +118,7 @@ def test_a_namespace_says_what_holds_it(play: Play) -> None:
     play(story)
 
 
-def test_a_definition_takes_its_objects_with_it(play: Play) -> None:
+def test_deleting_a_crd_deletes_its_objects(play: Play) -> None:
     async def story(asks: Asks) -> None:
         await asks.post(CRDS, definition())
         assert (await asks.post(WIDGETS, widget("w", {}))).status == 201
@@ -136,7 +136,7 @@ def _get(path: str) -> Any:
     return Request(method="GET", path=path)
 
 
-def test_a_definition_is_served_and_says_so(play: Play) -> None:
+def test_a_crd_becomes_established(play: Play) -> None:
     async def story(asks: Asks) -> None:
         await asks.post(CRDS, definition())
         await settle()
@@ -148,7 +148,7 @@ def test_a_definition_is_served_and_says_so(play: Play) -> None:
     play(story)
 
 
-def test_events_are_forgotten_after_an_hour(play: Play) -> None:
+def test_events_expire_after_an_hour(play: Play) -> None:
     async def story(asks: Asks) -> None:
         path = "/api/v1/namespaces/default/events"
         about = {"kind": "ConfigMap", "name": "a", "namespace": "default"}
@@ -184,7 +184,7 @@ def test_a_claim_in_use_stays_until_its_pod_is_gone(play: Play) -> None:
     play(story)
 
 
-def test_a_pod_whose_node_is_gone_is_ended(play: Play) -> None:
+def test_a_terminating_pod_without_node_is_deleted(play: Play) -> None:
     async def story(asks: Asks) -> None:
         pods = "/api/v1/namespaces/default/pods"
         spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "gone"}

@@ -1,4 +1,4 @@
-"""Objects in and out: create, read, replace, delete; what is refused and how."""
+"""Create, read, update, delete, and their errors."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def test_what_is_created_can_be_read(play: Play) -> None:
     play(story)
 
 
-def test_a_write_of_nothing_new_keeps_the_revision(play: Play) -> None:
+def test_an_unchanged_update_keeps_the_revision(play: Play) -> None:
     async def story(asks: Asks) -> None:
         made = (await asks.post(CM, configmap("a", k="v"))).object
         again = (await asks.put(f"{CM}/a", configmap("a", k="v"))).object
@@ -52,7 +52,7 @@ def test_a_stale_replace_is_a_conflict(play: Play) -> None:
         pytest.param(configmap("a", **{"b c": ""}), 422, "Invalid", id="a bad key"),
     ],
 )
-def test_refusals(play: Play, obj: Any, status: int, reason: str) -> None:
+def test_invalid_objects_are_rejected(play: Play, obj: Any, status: int, reason: str) -> None:
     async def story(asks: Asks) -> None:
         refused = await asks.post(CM, obj)
         assert (refused.status, refused.object["reason"]) == (status, reason)
@@ -98,7 +98,7 @@ def test_a_json_patch_is_all_or_nothing(play: Play) -> None:
     play(story)
 
 
-def test_writers_at_once_follow_each_other(play: Play) -> None:
+def test_concurrent_writes_are_serialized(play: Play) -> None:
     async def story(asks: Asks) -> None:
         await asks.post(CM, configmap("a"))
         patches = [asks.patch(f"{CM}/a", {"data": {f"k{n}": "v"}}) for n in range(20)]
@@ -120,7 +120,7 @@ def test_a_secret_is_never_in_an_error(play: Play) -> None:
     play(story)
 
 
-def test_impersonation_is_refused(play: Play) -> None:
+def test_impersonation_is_rejected(play: Play) -> None:
     async def story(asks: Asks) -> None:
         from moxwell.api.requests import Request
 

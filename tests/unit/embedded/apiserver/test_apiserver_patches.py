@@ -1,4 +1,4 @@
-"""Patches as tables: merge, JSON, strategic. Document and patch in, document out."""
+"""Tables of merge, JSON and strategic merge patches."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from moxwell.embedded.apiserver.builtin.model import BuiltinTypeData, definition
 
 DEPLOYMENT = definition("k8s.io/api/apps/v1.Deployment")
 TABLES = BuiltinTypeData()
-SHAPE = merge_schema.from_schema(TABLES.schemas[DEPLOYMENT], TABLES.schemas)
+MERGE_SCHEMA = merge_schema.from_schema(TABLES.schemas[DEPLOYMENT], TABLES.schemas)
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text("ab", max_size=2),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner),
@@ -87,7 +87,7 @@ def test_json_patch(document: Any, patch: Any, result: Any) -> None:
         pytest.param({"op": "add"}, id="not a list"),
     ],
 )
-def test_json_patch_refuses(patch: Any) -> None:
+def test_json_patch_rejects(patch: Any) -> None:
     with pytest.raises(jsonpatch.PatchFailed):
         jsonpatch.apply_json_patch({"a": [1]}, patch)
 
@@ -154,9 +154,9 @@ def _pods(*containers: Any) -> Any:
     ],
 )
 def test_strategic_merge(live: Any, patch: Any, result: Any) -> None:
-    assert strategic_merge.merge(live, patch, SHAPE) == result
+    assert strategic_merge.merge(live, patch, MERGE_SCHEMA) == result
 
 
-def test_a_list_item_without_its_key_is_refused() -> None:
+def test_a_list_item_without_its_key_is_rejected() -> None:
     with pytest.raises(strategic_merge.PatchFailed, match="merge key: name"):
-        strategic_merge.merge(_pods({"name": "a"}), _pods({"image": "x"}), SHAPE)
+        strategic_merge.merge(_pods({"name": "a"}), _pods({"image": "x"}), MERGE_SCHEMA)

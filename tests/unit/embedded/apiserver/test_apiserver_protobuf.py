@@ -1,4 +1,4 @@
-"""Protobuf bodies: what a Go client sends, read as the JSON it would have been."""
+"""Protobuf request bodies decode to the JSON of the same object."""
 
 import contextlib
 
@@ -106,18 +106,18 @@ def test_decoding(version: str, kind: str, message: bytes, found: object) -> Non
         pytest.param(body("v9", "Odd", b""), id="a kind nobody knows"),
     ],
 )
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_an_invalid_message_is_rejected(data: bytes) -> None:
     with pytest.raises(StatusError) as refused:
         DECODER.decode(data)
     assert refused.value.code == 400
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_numbers_are_read_as_they_were_written(value: int) -> None:
+def test_numbers_round_trip(value: int) -> None:
     assert varint(number(value), 0) == (value, len(number(value)))
 
 
 @given(st.sampled_from(["Pod", "Event", "Service"]), st.binary(max_size=60))
-def test_garbage_never_gets_further_than_a_refusal(kind: str, data: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_rejected(kind: str, data: bytes) -> None:
     with contextlib.suppress(StatusError):
         DECODER.decode(body("v1", kind, data))

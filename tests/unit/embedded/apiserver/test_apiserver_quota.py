@@ -1,4 +1,4 @@
-"""Quotas and limit ranges: what one object uses, and that the last place is given once."""
+"""ResourceQuota usage, LimitRange defaults, and concurrent writes against a quota."""
 
 import asyncio
 from typing import Any
@@ -67,7 +67,7 @@ def asks(cpu: str, memory: str = "", **more: Any) -> Body:
         ),
     ],
 )
-def test_what_an_object_uses(store: str, obj: Body, used: dict[str, str]) -> None:
+def test_usage_of_an_object(store: str, obj: Body, used: dict[str, str]) -> None:
     assert resource_list.to_strings(usage.usage_of(store, obj)) == dict(sorted(used.items()))
 
 
@@ -86,7 +86,7 @@ def test_sums_are_written_as_go_writes_them(parts: list[str], total: str) -> Non
     assert str(found.get("x", resource_list.ZERO)) == total
 
 
-def test_a_range_gives_only_what_nobody_asked_for() -> None:
+def test_limit_range_defaults_keep_explicit_values() -> None:
     made = pod({"name": "c", "resources": {"limits": {"cpu": "2"}}}, initContainers=[{"name": "i"}])
     limit_ranges.apply_defaults(made, {"default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}})
     said = made["metadata"]["annotations"][limit_ranges.ANNOTATION]
@@ -97,7 +97,7 @@ def test_a_range_gives_only_what_nobody_asked_for() -> None:
     assert made["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2"}
 
 
-async def test_writes_at_once_share_the_last_places() -> None:
+async def test_concurrent_writes_cannot_exceed_a_quota() -> None:
     async with EmbeddedApiServer() as store:
         asking = Asks(store)
         hard = {"spec": {"hard": {"configmaps": "5"}}}

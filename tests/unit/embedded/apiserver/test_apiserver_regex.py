@@ -1,4 +1,4 @@
-"""Patterns: Kubernetes' dialect, linear time, and refusals in Go's words."""
+"""RE2 patterns: dialect, linear time, Go's error messages."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +34,7 @@ def test_matches(pattern: str, text: str, found: bool) -> None:
     ],
     ids=["looking ahead", "too many times", "left open"],
 )
-def test_refusals(pattern: str, said: str) -> None:
+def test_unsupported_patterns_are_rejected(pattern: str, said: str) -> None:
     with pytest.raises(regex.InvalidPattern, match="error parsing regexp") as refused:
         regex.compile_pattern(pattern)
     assert str(refused.value) == f"error parsing regexp: {said}"
@@ -51,7 +51,7 @@ def found_in(value: Any) -> Iterator[str]:
             yield from found_in(inner)
 
 
-def test_kubernetes_takes_every_pattern_of_our_kinds() -> None:
+def test_every_pattern_of_our_crds_is_valid_re2() -> None:
     texts = {text for crd in registry.make_crds() for text in found_in(crd)}
     assert texts
     for text in texts:

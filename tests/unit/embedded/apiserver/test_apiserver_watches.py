@@ -1,4 +1,4 @@
-"""Watches and lists: what is told, in which order, and from where a watcher may resume."""
+"""Lists and watches: order of events, resumption, bookmarks, pages."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ async def _types(asks: Asks, count: int, **query: Any) -> list[tuple[str, str]]:
     return found
 
 
-def test_a_watcher_that_was_away_sees_every_change(play: Play) -> None:
+def test_a_resumed_watch_gets_every_change(play: Play) -> None:
     async def story(asks: Asks) -> None:
         start = (await asks.get(CM)).object["metadata"]["resourceVersion"]
         await asks.post(CM, configmap("a"))
@@ -35,7 +35,7 @@ def test_a_watcher_that_was_away_sees_every_change(play: Play) -> None:
     play(story)
 
 
-def test_a_watcher_from_before_our_memory_is_told_so(play: Play) -> None:
+def test_a_watch_older_than_the_history_gets_410(play: Play) -> None:
     async def story(asks: Asks) -> None:
         events = await asks.watch(CM, resourceVersion=1)
         event = await anext(events)
@@ -66,7 +66,7 @@ def test_initial_events_end_with_a_bookmark(play: Play) -> None:
     play(story)
 
 
-def test_bookmarks_come_while_nothing_happens(play: Play) -> None:
+def test_bookmarks_are_sent_when_idle(play: Play) -> None:
     async def story(asks: Asks) -> None:
         start = (await asks.get(CM)).object["metadata"]["resourceVersion"]
         events = await asks.watch(CM, resourceVersion=start, allowWatchBookmarks="true")
@@ -75,7 +75,7 @@ def test_bookmarks_come_while_nothing_happens(play: Play) -> None:
     play(story)
 
 
-def test_a_watch_ends_at_its_time(play: Play) -> None:
+def test_a_watch_ends_at_its_timeout(play: Play) -> None:
     async def story(asks: Asks) -> None:
         events = await asks.watch(CM, timeoutSeconds=30)
         assert [event async for event in events] == []
@@ -83,7 +83,7 @@ def test_a_watch_ends_at_its_time(play: Play) -> None:
     play(story)
 
 
-def test_pages_show_the_list_as_it_was(play: Play) -> None:
+def test_pages_are_consistent(play: Play) -> None:
     async def story(asks: Asks) -> None:
         for name in ("a", "b", "c"):
             await asks.post(CM, configmap(name))
@@ -104,10 +104,10 @@ _steps = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(steps=_steps, away=st.integers(0, 25), selector=st.sampled_from(["", "l=x"]))
-def test_list_and_watch_always_lead_to_what_is_there(
+def test_list_and_watch_lead_to_the_current_state(
     steps: list[tuple[str, str, str]], away: int, selector: str
 ) -> None:
-    """Whoever lists at some point and then watches knows the present, whatever happened."""
+    """A list followed by a watch leads to the current state."""
 
     async def main() -> None:
         async with EmbeddedApiServer(clock=LoopClock()) as store:

@@ -1,3 +1,1 @@
-"""
-Who owns which field: sets of field paths, server-side apply, and the managedFields of objects.
-"""
+"""Server-side apply: field sets, merging of typed values, and managedFields."""

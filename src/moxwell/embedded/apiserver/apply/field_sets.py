@@ -1,9 +1,8 @@
 """
-Sets of field paths, in the very form ``managedFields`` stores them (FieldsV1): nested dicts.
+Sets of field paths as nested dicts, the format of ``managedFields`` (FieldsV1).
 
-``{"f:spec": {"f:a": {}, "f:b": {".": {}, "f:c": {}}}}`` holds spec.a, spec.b and spec.b.c, but
-not spec. A node is a member when it is empty or has ``"."``. Sets are values: no function here
-changes its arguments.
+``{"f:spec": {"f:a": {}, "f:b": {".": {}, "f:c": {}}}}`` holds spec.a, spec.b and spec.b.c, but not
+spec: a node is a member when it is empty or has ``"."``. Functions do not modify their arguments.
 """
 
 import json
@@ -22,7 +21,7 @@ def is_member(node: Node) -> bool:
 
 
 def node(member: bool, children: Node) -> Node | None:
-    """A node of these parts; None when nothing is left of it."""
+    """Build a node; None if it is empty."""
     if not children:
         return {} if member else None
     return {_HERE: {}, **children} if member else children
@@ -33,7 +32,7 @@ def _children(of: Node) -> Node:
 
 
 def union(a: Node, b: Node) -> Node:
-    """Paths in either; at the root."""
+    """Union at the root."""
     if not a or not b:
         return a or b
     made = dict(a)
@@ -63,7 +62,7 @@ def intersection(a: Node, b: Node) -> Node:
 
 
 def difference(a: Node, b: Node) -> Node:
-    """Paths of ``a`` that are not in ``b``; what lies below a path of ``b`` stays."""
+    """Return the paths of ``a`` that are not in ``b``; paths below a member of ``b`` stay."""
     if not b:
         return a
     made: Node = {}
@@ -81,7 +80,7 @@ def difference(a: Node, b: Node) -> Node:
 
 
 def without(a: Node, b: Node) -> Node:
-    """Paths of ``a`` that are neither in ``b`` nor below one of its paths."""
+    """Return the paths of ``a`` that are neither in ``b`` nor below one of its members."""
     made: Node = {}
     for key, mine in a.items():
         other = b.get(key)
@@ -95,12 +94,14 @@ def without(a: Node, b: Node) -> Node:
 
 
 def only(a: Node, keep: tuple[str, ...]) -> Node:
-    """The paths that begin with one of these elements."""
+    """Return the paths that begin with one of these elements."""
     return {key: value for key, value in a.items() if key in keep}
 
 
 def paths(a: Node, prefix: str = "") -> Iterator[str]:
-    """Every path, as error texts write it: the members of a level before what is below them."""
+    """
+    List all paths as error messages write them, members of a level before the paths below them.
+    """
     keys = [key for key in sorted(a, key=_order) if key != _HERE]
     yield from (prefix + shown(key) for key in keys if is_member(a[key]))
     for key in keys:
@@ -126,7 +127,7 @@ def _compact(value: Any) -> str:
 
 
 def element_of(item: Any, schema: MergeSchema, at: int) -> str:
-    """How a list names one of its items."""
+    """Return the path element of a list item."""
     if schema.keys and isinstance(item, dict):
         keys = {}
         for key in sorted(schema.keys):
@@ -138,7 +139,7 @@ def element_of(item: Any, schema: MergeSchema, at: int) -> str:
 
 
 def named_as_members(a: Node, schema: MergeSchema) -> Node:
-    """With every declared field on the way to a path a member itself."""
+    """Add every declared field on the way to a path as a member."""
     made: Node = {}
     for key, child in a.items():
         if key == _HERE:

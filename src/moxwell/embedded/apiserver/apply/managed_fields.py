@@ -1,6 +1,4 @@
-"""
-Managers: the entries of ``managedFields``, as a table from who to what, and back.
-"""
+"""Decodes and encodes ``managedFields`` as a table from field manager to owned fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +13,7 @@ MAX_UPDATERS = 10
 
 @dataclass(frozen=True, slots=True, order=True)
 class ManagerKey:
-    """Who writes, how, through which subresource (and, for updates, in which version)."""
+    """The identity of a field manager: name, operation, subresource and, for updates, version."""
 
     name: str
     operation: str
@@ -31,7 +29,7 @@ class ManagerKey:
 
 @dataclass(frozen=True, slots=True)
 class OwnedFields:
-    """What a manager owns, in the version it wrote it in."""
+    """The fields a manager owns, in the version it wrote them."""
 
     fields: Node
     version: str
@@ -50,7 +48,7 @@ def updater(name: str, subresource: str, version: str) -> ManagerKey:
 
 
 def read(entries: list[Mapping[str, Any]] | None) -> Managers:
-    """From an object's managedFields; entries of other forms are dropped."""
+    """Decode managedFields; entries of other formats are dropped."""
     found: Managers = {}
     for entry in entries or ():
         if entry.get("fieldsType") != "FieldsV1" or entry.get("operation") not in (APPLY, UPDATE):
@@ -70,7 +68,7 @@ def read(entries: list[Mapping[str, Any]] | None) -> Managers:
 
 
 def write(managers: Managers) -> list[dict[str, Any]]:
-    """As managedFields, in the order a genuine apiserver writes them."""
+    """Encode managedFields in the order of kube-apiserver."""
     listed = sorted(
         managers.items(),
         key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name, pair[1].version),
@@ -92,7 +90,7 @@ def _entry(who: ManagerKey, what: OwnedFields) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Capped:
-    """Keeps the number of updaters bounded: the oldest become one."""
+    """Limits the number of update managers; the oldest are merged into one entry."""
 
     managers: Managers = field(default_factory=dict)
 

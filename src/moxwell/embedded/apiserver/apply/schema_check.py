@@ -1,6 +1,4 @@
-"""
-Whether an applied configuration fits its kind: every field declared, every value of the right form.
-"""
+"""Checks an applied configuration against its schema: declared fields and value types."""
 
 from typing import Any
 
@@ -8,7 +6,7 @@ from moxwell.embedded.apiserver.merge_schema import LIST, MAP, MergeSchema
 
 
 def problems(value: Any, schema: MergeSchema, path: str = "") -> list[str]:
-    """What does not fit, in structured-merge-diff's words."""
+    """List the mismatches with the messages of structured-merge-diff."""
     schema = schema.of(value)
     if value is None:
         return []

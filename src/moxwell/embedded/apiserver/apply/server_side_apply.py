@@ -1,11 +1,10 @@
 """
-Server-side apply and its book-keeping: pure functions from objects and managers to objects and
-managers.
+Server-side apply and field ownership as pure functions on objects and managers.
 
-``apply`` lays a configuration over the live object, takes away what this manager applied before
-and no longer does (unless others own it), and refuses changes of fields others own. ``update``
-moves changed fields to whoever changed them. Managers may have written in other versions; a
-``Views`` shows an object and its shape in each of them.
+``apply`` merges a configuration into the live object, removes fields that this manager applied
+before and no longer does (unless others own them), and rejects changes of fields that others own.
+``update`` moves changed fields to the manager that changed them. Managers may have written in other
+versions; ``Views`` gives an object and its schema in each version.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """One version: how it merges, how an object gets into it, what is never owned there."""
+    """One version: its schema and the conversion of objects into it."""
 
     version: str
     schema: MergeSchema
@@ -42,19 +41,19 @@ STRIPPED: Node = {
 }
 
 
-class ApplyConflict(status_errors.StatusError):
-    """Others own what an apply would change; ``fields`` are those fields."""
+class FieldConflict(status_errors.StatusError):
+    """Other managers own fields that the apply would change; ``fields`` are those fields."""
 
-    def __init__(self, message: str, causes: list[status_errors.StatusCause], fields: Node) -> None:
+    def __init__(self, message: str, causes: list[status_errors.ErrorCause], fields: Node) -> None:
         details = {"causes": [c.as_dict() for c in causes]}
         super().__init__(409, "Conflict", message, details=details)
         self.fields = fields
 
 
-def conflict_error(conflicts: list[tuple[ManagerKey, str, str]], fields: Node) -> ApplyConflict:
-    """``conflicts``: manager, its version, path."""
+def conflict_error(conflicts: list[tuple[ManagerKey, str, str]], fields: Node) -> FieldConflict:
+    """Build the conflict error from (manager, version, path) entries."""
     causes = [
-        status_errors.StatusCause(
+        status_errors.ErrorCause(
             "FieldManagerConflict", f"conflict with {who.shown(version)}", path
         )
         for who, version, path in conflicts
@@ -70,11 +69,11 @@ def conflict_error(conflicts: list[tuple[ManagerKey, str, str]], fields: Node) -
                 last = who
             lines.append(f"- {path}")
         text = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
-    return ApplyConflict(text, causes, fields)
+    return FieldConflict(text, causes, fields)
 
 
 class FieldManager:
-    """Book-keeping of one object in one version."""
+    """Computes field ownership of one object in one version."""
 
     def __init__(self, views: Views, version: str, ignored: Callable[[Node], Node]) -> None:
         self._views, self._version, self._ignored = views, version, ignored
@@ -86,13 +85,13 @@ class FieldManager:
         return view
 
     def kept(self, fields: Node) -> Node:
-        """What of a set may be owned at all."""
+        """Return the fields of a set that can be owned."""
         return self._ignored(field_sets.difference(fields, STRIPPED))
 
     def update(
         self, old: Object, new: Object, managers: Managers, me: ManagerKey, now: str
     ) -> Managers:
-        """After a plain write: changed fields are mine."""
+        """After an update: the changed fields belong to ``me``."""
         compared, managers = self._moved(old, new, managers, None, force=True)
         mine = managers.get(me)
         before = mine.fields if mine else {}
@@ -108,7 +107,7 @@ class FieldManager:
     def apply(
         self, live: Object, config: Object, managers: Managers, me: ManagerKey, *, force: bool
     ) -> tuple[Object, Managers]:
-        """The merged object and who owns what then; raises the conflict."""
+        """Return the merged object and the new managers; raises FieldConflict."""
         schema = self._view(self._version).schema
         fields = self.kept(typed_values.fields_of(config, schema))
         merged = typed_values.merge(live, config, schema)
@@ -124,7 +123,9 @@ class FieldManager:
     def _moved(
         self, old: Object, new: Object, managers: Managers, me: ManagerKey | None, *, force: bool
     ) -> tuple[typed_values.Comparison, Managers]:
-        """Take changed and removed fields from everybody but ``me``; conflicts unless forced."""
+        """
+        Take changed and removed fields from all managers but ``me``; a conflict unless forced.
+        """
         seen: dict[str, typed_values.Comparison] = {}
         conflicts: list[tuple[ManagerKey, str, str]] = []
         contested: Node = {}
@@ -161,7 +162,7 @@ class FieldManager:
         return seen[version]
 
     def _pruned(self, merged: Object, managers: Managers, before: OwnedFields | None) -> Object:
-        """Without what I applied last time and no longer do."""
+        """Remove the fields that this manager applied before and no longer does."""
         if before is None or not before.fields:
             return merged
         view = self._view(before.version)
@@ -177,7 +178,7 @@ class FieldManager:
         return self._view(self._version).into(pruned)
 
     def _with_owned(self, merged: Object, pruned: Object, managers: Managers) -> Object:
-        """Put back what somebody owns."""
+        """Restore the fields that other managers own."""
         by_version: dict[str, Node] = {}
         for what in managers.values():
             if self._views(what.version) is not None:
@@ -201,7 +202,7 @@ class FieldManager:
 
 
 def _with_dangling(merged: Object, pruned: Object, last: Node, schema: MergeSchema) -> Object:
-    """Put back what was never mine but went with something of mine."""
+    """Restore fields that were removed only because their parent was."""
     have = field_sets.named_as_members(typed_values.fields_of(merged, schema), schema)
     left = field_sets.named_as_members(typed_values.fields_of(pruned, schema), schema)
     gone = field_sets.intersection(

@@ -1,9 +1,9 @@
 """
-Field ownership on the way of a write: reads managedFields, keeps the ledger, writes them back.
+Updates managedFields during create, update and apply.
 
-An object without managedFields that is updated stays untracked (its writer cleared them on
-purpose) until somebody applies; then what is there belongs to ``before-first-apply``. Times
-alone never make a write.
+An object without managedFields stays untracked on update, because its writer cleared them, until
+somebody applies; then its fields belong to ``before-first-apply``. A change of times alone is no
+change.
 """
 
 import copy
@@ -15,7 +15,7 @@ from moxwell.embedded.apiserver.apply import field_sets, typed_values
 from moxwell.embedded.apiserver.apply import managed_fields as who
 from moxwell.embedded.apiserver.apply.field_sets import Node
 from moxwell.embedded.apiserver.apply.server_side_apply import (
-    ApplyConflict,
+    FieldConflict,
     FieldManager,
     VersionView,
 )
@@ -29,7 +29,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def field_manager(core: ServerContext, call: ApiCall) -> FieldManager:
-    """The ledger of the object a call is about."""
+    """Build the field manager of the object a call is about."""
     resource = call.resource
     known: dict[str, VersionView | None] = {}
 
@@ -58,7 +58,7 @@ def _view(core: ServerContext, resource: ServedResource, version: str) -> Versio
 
 
 def _allowed(call: ApiCall, fields: Node) -> Node:
-    """What an endpoint resets is not owned through it."""
+    """Remove fields that the endpoint resets, because they cannot be owned through it."""
     if not call.resource.status:
         return fields
     if call.subresource == "status":
@@ -71,7 +71,7 @@ def _allowed(call: ApiCall, fields: Node) -> Node:
 
 
 def on_create(core: ServerContext, call: ApiCall, obj: Object) -> None:
-    """A new object: what it has belongs to its writer."""
+    """Set the managedFields of a new object: its writer owns its fields."""
     resource = call.resource
     obj["metadata"].pop("managedFields", None)
     me = who.updater(call.manager, call.subresource, resource.api_version)
@@ -80,11 +80,11 @@ def on_create(core: ServerContext, call: ApiCall, obj: Object) -> None:
 
 
 def on_update(core: ServerContext, call: ApiCall, old: Object, new: Object) -> None:
-    """A plain write: what it changed belongs to its writer."""
+    """Update managedFields after an update: the writer owns the fields it changed."""
     entries = new["metadata"].pop("managedFields", None)
     before = old["metadata"].get("managedFields")
     if entries is not None and (entries == [] or entries == [{}]):
-        return  # the writer clears them
+        return  # the writer clears managedFields
     managers = who.read(entries if entries else before)
     if not managers and not before:
         return
@@ -96,7 +96,7 @@ def on_update(core: ServerContext, call: ApiCall, old: Object, new: Object) -> N
 def apply(
     core: ServerContext, call: ApiCall, live: Object | None, config: Object, *, force: bool
 ) -> Object:
-    """The object an apply leads to, with its new managers."""
+    """Return the object that results from an apply, with its managedFields."""
     resource, me = call.resource, who.applier(call.manager, call.subresource)
     base = live
     if base is None:
@@ -107,7 +107,7 @@ def apply(
         managers = _before_first_apply(core, book, resource, live)
     try:
         made, managers = book.apply(_without(base), config, managers, me, force=force)
-    except ApplyConflict as conflict:
+    except FieldConflict as conflict:
         if not _was_applied(resource, base, conflict, call.manager):
             raise
         made, managers = book.apply(_without(base), config, managers, me, force=True)
@@ -134,9 +134,9 @@ def _last_applied(obj: Object) -> Any:
 
 
 def _was_applied(
-    resource: ServedResource, live: Object, conflict: ApplyConflict, manager: str
+    resource: ServedResource, live: Object, conflict: FieldConflict, manager: str
 ) -> bool:
-    """Whether kubectl applied the contested fields itself, in its older way."""
+    """Report whether client-side apply of kubectl set the contested fields."""
     last = _last_applied(live) if manager == KUBECTL else None
     if not isinstance(last, dict):
         return False
@@ -154,7 +154,7 @@ def _sync_last_applied(made: Object, config: Object) -> None:
 
 
 def _empty(resource: ServedResource) -> Object:
-    """What an object is compared with when it is new: Go's structs always have some fields."""
+    """Return the empty object to compare with: Go's structs always encode some fields."""
     empty: Object = {"apiVersion": resource.api_version, "kind": resource.kind}
     return empty if resource.custom else resource.model.decode(empty, None)
 
@@ -167,7 +167,7 @@ def _before_first_apply(
 
 
 def _without(obj: Object) -> Object:
-    """The object less what the ledger itself keeps."""
+    """Return the object without managedFields and last-applied annotation."""
     meta = {
         k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "resourceVersion")
     }
@@ -183,7 +183,7 @@ def _write(obj: Object, managers: who.Managers) -> None:
 
 
 def keep_times(new: Object, old: Object) -> None:
-    """If nothing but the times of managers changed, nothing changed."""
+    """Keep the old times if nothing else changed."""
     mine, theirs = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
     if mine == theirs or not mine or not theirs:
         return

@@ -1,9 +1,8 @@
 """
-Typed values: which fields one holds, how two differ, what merging and removing leave.
+Field sets, comparison, merge and removal of values with a schema, as in structured-merge-diff.
 
-The rules are those of structured-merge-diff: shapes decide what is a leaf. ``MISSING`` is not
-``None``: a field set to null is there. Results share parts with the arguments, which are never
-changed.
+The schema decides what is a leaf. ``MISSING`` differs from ``None``: a field set to null exists.
+Results share parts with the arguments, which are never modified.
 """
 
 from typing import Any
@@ -21,13 +20,13 @@ MISSING = _Missing()
 
 
 def fields_of(value: Any, schema: MergeSchema) -> Node:
-    """The set of fields an applied configuration names."""
+    """Return the set of fields in an applied configuration."""
     node, _ = _fields(value, schema)
     return node
 
 
 def _fields(value: Any, schema: MergeSchema) -> tuple[Node, bool]:
-    """Children of this value's node, and whether the value itself is a path."""
+    """Return the children of the value's node, and whether the value itself is a path."""
     schema = schema.of(value)
     if schema.atomic or not isinstance(value, (dict, list)):
         return {}, schema.atomic or value is not None or schema.kind not in (MAP, LIST)
@@ -49,7 +48,7 @@ def _fields(value: Any, schema: MergeSchema) -> tuple[Node, bool]:
 
 
 class Comparison:
-    """Where two values differ."""
+    """The fields that differ between two values."""
 
     __slots__ = ("added", "modified", "removed")
 
@@ -65,7 +64,7 @@ class Comparison:
 
 
 def compare(old: Any, new: Any, schema: MergeSchema) -> Comparison:
-    """From ``old`` to ``new``."""
+    """Compare two values."""
     added: Node = {}
     modified: Node = {}
     removed: Node = {}
@@ -77,7 +76,9 @@ Sinks = tuple[Node, Node, Node]
 
 
 def _compare(old: Any, new: Any, schema: MergeSchema, element: str, sinks: Sinks) -> None:
-    """Compare one child, noting paths under ``element`` in the sinks of its parent."""
+    """
+    Compare one child and add its differing paths below ``element`` to the sinks of its parent.
+    """
     if old is new or (old.__class__ is new.__class__ and old == new):
         return
     schema = schema.of(old if new is MISSING or new is None else new)
@@ -135,7 +136,7 @@ def _compare_members(old: Any, new: Any, schema: MergeSchema, sinks: Sinks) -> N
 
 
 def index(value: Any, schema: MergeSchema) -> dict[str, Any]:
-    """The items of a list by their path elements; of doubles the first counts."""
+    """Map the items of a list by their path elements; of duplicates the first counts."""
     found: dict[str, Any] = {}
     for at, item in enumerate(value if isinstance(value, list) else ()):
         found.setdefault(field_sets.element_of(item, schema, at), item)
@@ -143,7 +144,7 @@ def index(value: Any, schema: MergeSchema) -> dict[str, Any]:
 
 
 def merge(live: Any, config: Any, schema: MergeSchema) -> Any:
-    """The live value with an applied configuration laid over it."""
+    """Merge an applied configuration into the live value."""
     if config is MISSING:
         return live
     if live is MISSING:
@@ -174,7 +175,9 @@ def _merge_lists(live: Any, config: Any, schema: MergeSchema) -> Any:
 
 
 class _Interleave:
-    """Items of both lists: shared ones in the order of the right, the rest where they were."""
+    """
+    Merges two lists: shared items in the order of the right one, the others at their position.
+    """
 
     def __init__(
         self, left: list[tuple[str, Any]], right: list[tuple[str, Any]], schema: MergeSchema
@@ -193,7 +196,7 @@ class _Interleave:
         return self.made
 
     def _step_left(self) -> bool:
-        """Deal with the next item of the left; False when the right's turn has come."""
+        """Process the next item of the left list; False when it is the right list's turn."""
         if self.at_left >= len(self.left):
             return False
         key, item = self.left[self.at_left]
@@ -225,7 +228,7 @@ class _Interleave:
 
 
 def remove(value: Any, gone: Node, schema: MergeSchema) -> Any:
-    """The value without the paths of a set; None where nothing is left."""
+    """Remove the paths of a set from the value; None if nothing remains."""
     schema = schema.of(value)
     if not gone or schema.atomic:
         return value

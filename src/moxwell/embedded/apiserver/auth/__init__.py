@@ -1,1 +1,1 @@
-"""Who may do what: proof of identity, RBAC, reviews and tokens."""
+"""Authentication and authorization: tokens, RBAC and access reviews."""

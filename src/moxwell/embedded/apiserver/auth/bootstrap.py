@@ -1,7 +1,7 @@
 """
-The roles every cluster has from the beginning, and who is bound to them.
+The default ClusterRoles and ClusterRoleBindings of every cluster.
 
-``admin``, ``edit`` and ``view`` are aggregated from labelled roles, so that charts can add to them.
+``admin``, ``edit`` and ``view`` are aggregated from labelled roles, so that charts can extend them.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def _path(paths: Sequence[str]) -> Object:
 
 
 def _node() -> list[Object]:
-    """What a kubelet does."""
+    """The rules of a kubelet."""
     return [
         rule([""], ["nodes"], ["create", *READ, "patch", "update", "delete"]),
         rule([""], ["nodes/status", "pods/status"], ["patch", "update"]),
@@ -125,7 +125,7 @@ def _binding(role: str, groups: Sequence[str]) -> Object:
 
 
 def objects() -> list[tuple[str, Object]]:
-    """Stored kind and object."""
+    """Yield the group resource and the object of every default role and binding."""
     found: list[tuple[str, Object]] = []
     for name, rules in _roles().items():
         labels = dict(_LABELS)

@@ -1,9 +1,9 @@
 """
-Bootstrap tokens: what a machine proves itself with before it has a certificate.
+Authentication with bootstrap tokens, which a machine uses before it has a certificate.
 
-``id.secret`` is believed while a Secret ``bootstrap-token-id`` in ``kube-system`` holds the
-secret, allows authentication and has not run out. The user is ``system:bootstrap:id``; the
-Secret may add groups below ``system:bootstrappers:``.
+``id.secret`` is valid while the Secret ``bootstrap-token-id`` in ``kube-system`` holds the secret,
+allows authentication and has not expired. The user is ``system:bootstrap:id``; the Secret can add
+groups below ``system:bootstrappers:``.
 """
 
 import base64
@@ -22,7 +22,7 @@ TYPE = "bootstrap.kubernetes.io/token"
 
 
 def authenticate(token: str, cache: ObjectCache, clock: Clock) -> UserInfo | None:
-    """Whom a bootstrap token proves; None if it proves nobody."""
+    """Return the user of a bootstrap token, or None if it is invalid."""
     match = _TOKEN.match(token)
     record = cache.find("secrets", f"kube-system/bootstrap-token-{match[1]}") if match else None
     if match is None or record is None:

@@ -1,9 +1,9 @@
 """
-RBAC: who may do what, from the roles and bindings that are stored.
+RBAC authorizer, evaluated from the stored roles and bindings.
 
-``system:masters`` may do everything; everybody else what some rule of a role bound to them
-allows, and nothing is ever denied by a rule. Whoever writes roles or bindings must hold what
-they give. Compiled bindings are kept until a role or binding changes.
+``system:masters`` may do everything; other users what a rule of a bound role allows. Writers of
+roles and bindings need the permissions they grant (escalation check). Compiled bindings are cached
+until a role or binding changes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from typing import Any
 
 from moxwell.api import requests
 from moxwell.embedded.apiserver import status_errors
-from moxwell.embedded.apiserver.object_cache import ObjectCache, ObjectChange
+from moxwell.embedded.apiserver.object_cache import ObjectCache, StoredChange
 from moxwell.embedded.apiserver.pdb import selector_of
 from moxwell.embedded.apiserver.request_info import ADMIN, ApiCall
 
@@ -26,7 +26,7 @@ _GROUP_RESOURCES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationAttributes:
-    """One question: may somebody do this? With ``path`` it is about no resource."""
+    """The attributes of an authorization decision; with ``path`` it is a non-resource request."""
 
     verb: str
     group: str = ""
@@ -42,7 +42,7 @@ class AuthorizationAttributes:
 
 
 def rule_allows(rule: Mapping[str, Any], attributes: AuthorizationAttributes) -> bool:
-    """Whether one rule allows it."""
+    """Report whether the rule allows the request."""
     verbs = rule.get("verbs") or ()
     if attributes.verb not in verbs and "*" not in verbs:
         return False
@@ -71,20 +71,22 @@ def _covers(pattern: str, path: str) -> bool:
 
 
 class Authorizer:
-    """Answers questions, and refuses."""
+    """Authorizes requests."""
 
     def __init__(self, cache: ObjectCache) -> None:
         self._cache = cache
         self._cached: dict[str, list[tuple[Object, str, list[Object]]]] | None = None
 
-    def on_change(self, change: ObjectChange) -> None:
+    def on_change(self, change: StoredChange) -> None:
         if change.record.group_resource in _GROUP_RESOURCES:
             self._cached = None
 
-    # -- what is bound
+    # bindings
 
     def _bindings(self) -> dict[str, list[tuple[Object, str, list[Object]]]]:
-        """Per namespace (empty: everywhere): subject, its namespace, rules."""
+        """
+        List (namespace, subject, subject namespace, rules); an empty namespace means cluster-wide.
+        """
         if self._cached is None:
             found: dict[str, list[tuple[Object, str, list[Object]]]] = {}
             for group_resource in _GROUP_RESOURCES[2:]:
@@ -124,7 +126,7 @@ class Authorizer:
         return found
 
     def rules_of(self, user: requests.UserInfo, namespace: str) -> Iterator[Object]:
-        """Every rule that holds for a user in a namespace (or only everywhere)."""
+        """Yield the rules of a user in a namespace and cluster-wide."""
         bound = self._bindings()
         for where in {"", namespace}:
             for subject, subject_namespace, rules in bound.get(where, ()):
@@ -138,10 +140,10 @@ class Authorizer:
             rule_allows(rule, attributes) for rule in self.rules_of(user, attributes.namespace)
         )
 
-    # -- refusing
+    # decisions
 
     def authorize(self, call: ApiCall) -> None:
-        """Raises 403 unless the caller may do this."""
+        """Raise 403 unless the caller is allowed."""
         if call.user is ADMIN:
             return
         resource = call.resource
@@ -165,7 +167,7 @@ class Authorizer:
             )
 
     def check_escalation(self, call: ApiCall, obj: Object) -> None:
-        """Nobody gives away what they do not hold."""
+        """Raise 403 if a role or binding grants permissions that its writer lacks."""
         resource, user = call.resource, call.user
         if resource.group != GROUP or MASTERS in user.groups:
             return
@@ -210,7 +212,7 @@ class Authorizer:
 
 
 def _rule_attributes(rule: Object, namespace: str) -> Iterator[AuthorizationAttributes]:
-    """Everything a rule allows, one by one."""
+    """Yield everything a rule allows, one by one."""
     for verb in rule.get("verbs") or ():
         for path in rule.get("nonResourceURLs") or ():
             yield AuthorizationAttributes(verb, path=path)

@@ -1,5 +1,5 @@
 """
-Reviews: questions that are POSTed. Who am I, may I, may somebody else, whose token is this.
+Handles SelfSubjectReview, (Self|Local)SubjectAccessReview, SelfSubjectRulesReview and TokenReview.
 """
 
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from moxwell.api.requests import UserInfo
 from moxwell.embedded.apiserver.auth.rbac import MASTERS, AuthorizationAttributes, Authorizer
 from moxwell.embedded.apiserver.auth.tokens import ServiceAccountTokens
 from moxwell.embedded.apiserver.request_info import ApiCall
-from moxwell.embedded.apiserver.status_errors import StatusCause, invalid
+from moxwell.embedded.apiserver.status_errors import ErrorCause, invalid
 
 Object = dict[str, Any]
 
 
 def user_info(user: UserInfo) -> Object:
-    """A user as reviews show them."""
+    """Convert a user to ``UserInfo`` of a review."""
     made: Object = {"username": user.name}
     if user.uid:
         made["uid"] = user.uid
@@ -27,7 +27,7 @@ def user_info(user: UserInfo) -> Object:
 
 
 class AccessReviews:
-    """Answers them, by kind."""
+    """Handles reviews by kind."""
 
     def __init__(self, authorizer: Authorizer, tokens: ServiceAccountTokens) -> None:
         self._authorizer, self._tokens = authorizer, tokens
@@ -45,7 +45,7 @@ class AccessReviews:
             user = _named(spec)
             if not user.name and not user.groups:
                 text = 'Invalid value: "": at least one of user or group must be specified'
-                cause = StatusCause("FieldValueInvalid", text, "spec.user")
+                cause = ErrorCause("FieldValueInvalid", text, "spec.user")
                 raise invalid("", call.resource.group, "", [cause])
         if kind == "LocalSubjectAccessReview":
             self._local(call, spec)
@@ -55,7 +55,7 @@ class AccessReviews:
         given = (spec.get("resourceAttributes") or {}).get("namespace", "")
         if given != call.namespace:
             text = f'Invalid value: "{given}": must match metadata.namespace'
-            cause = StatusCause("FieldValueInvalid", text, "spec.resourceAttributes.namespace")
+            cause = ErrorCause("FieldValueInvalid", text, "spec.resourceAttributes.namespace")
             raise invalid(call.resource.kind, call.resource.group, "", [cause])
 
     def _access(self, call: ApiCall, user: UserInfo, spec: Object) -> Object:
@@ -66,7 +66,7 @@ class AccessReviews:
                 " resourceAttributes must be"
                 " specified"
             )
-            cause = StatusCause("FieldValueInvalid", text, "spec.resourceAttributes")
+            cause = ErrorCause("FieldValueInvalid", text, "spec.resourceAttributes")
             raise invalid(call.resource.kind, call.resource.group, "", [cause])
         attributes = (
             _ask(about or {})

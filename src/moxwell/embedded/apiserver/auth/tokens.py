@@ -1,10 +1,9 @@
 """
-Service account tokens: signed statements of who somebody is, bound to the account (and Pod) they
-name.
+Signs and verifies service account tokens.
 
-A token is believed when our key signed it, its time has not passed, and the account and the
-bound object still exist with the same uid. Deleting an account therefore ends its tokens at
-once.
+A token is valid when this server's key signed it, it has not expired, and the service account and
+the bound object exist with the same uid. Deleting a service account therefore invalidates its
+tokens at once.
 """
 
 import base64
@@ -43,14 +42,14 @@ def _from_base64url(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedToken:
-    """A believed token."""
+    """A verified token."""
 
     user: UserInfo
     audiences: tuple[str, ...]
 
 
 class ServiceAccountTokens:
-    """Signs and checks."""
+    """Signs and verifies tokens."""
 
     def __init__(self, key: SigningKey, cache: ObjectCache, clock: Clock) -> None:
         self._key, self._cache, self._clock = key, cache, clock
@@ -61,7 +60,7 @@ class ServiceAccountTokens:
     def sign(
         self, account: Object, audiences: Sequence[str], seconds: int, bound: Object | None
     ) -> tuple[str, int]:
-        """A token for a service account, and when it ends."""
+        """Sign a token for a service account; returns it with its expiration time."""
         meta, now = account["metadata"], int(self._clock.now().timestamp())
         named: Object = {
             "namespace": meta["namespace"],
@@ -85,7 +84,7 @@ class ServiceAccountTokens:
         return f"{text}.{_base64url(_signature(self._key, text.encode()))}", now + seconds
 
     def verify(self, token: str, audiences: Sequence[str] = ()) -> VerifiedToken | None:
-        """Whom a token proves; None if it proves nobody."""
+        """Verify a token; None if it is invalid."""
         claims = self._verified(token)
         if claims is None or claims.get("exp", 0) <= self._clock.now().timestamp():
             return None

@@ -1,1 +1,1 @@
-"""The kinds every Kubernetes has: how Go encodes them, what it fills in, what it refuses."""
+"""Built-in kinds: Go encoding, defaults, validation, printer columns."""

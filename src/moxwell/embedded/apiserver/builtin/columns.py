@@ -1,6 +1,7 @@
 """
-Columns of ``kubectl get`` for built-in kinds, as a genuine apiserver names them. The name comes
-first unless said otherwise; kinds that are not here have a name and a time.
+Printer columns of built-in kinds, as in kube-apiserver.
+
+The name is the first column by default; kinds without an entry have name and age.
 """
 
 from collections.abc import Callable, Mapping

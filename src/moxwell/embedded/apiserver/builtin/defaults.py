@@ -1,6 +1,4 @@
-"""
-What a genuine apiserver fills in for built-in kinds while reading them. In place, by kind.
-"""
+"""Defaulting functions of built-in kinds, by kind; they modify the object."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -34,7 +32,7 @@ def _namespace(obj: Object) -> None:
 
 
 def _secret(obj: Object) -> None:
-    """``stringData`` is write-only: it becomes ``data``."""
+    """Move ``stringData``, which is write-only, into ``data``."""
     plain = obj.pop("stringData", None)
     if plain:
         coded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}

@@ -1,4 +1,4 @@
-"""Events have two faces: ``v1`` (stored) and ``events.k8s.io/v1``. This maps one to the other."""
+"""Converts Events between ``v1`` (the stored version) and ``events.k8s.io/v1``."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _TO_OLD = {new: old for old, new in _TO_NEW.items()}
 
 
 def convert(obj: dict[str, Any], api_version: str) -> dict[str, Any]:
-    """The same event in another group's words."""
+    """Convert an event to another API version."""
     names = _TO_NEW if api_version.startswith("events.k8s.io/") else _TO_OLD
     moved = {names.get(key, key): value for key, value in obj.items()}
     if api_version != "v1":

@@ -1,10 +1,10 @@
-"""Small words for the checks of built-in kinds: one function per way a field can be wrong."""
+"""Constructors of field errors for the validation of built-in kinds."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 Object = dict[str, Any]
 
@@ -13,26 +13,26 @@ def shown(value: Any) -> str:
     return encode(value).decode()
 
 
-def required(field: str, why: str = "") -> StatusCause:
-    return StatusCause(
+def required(field: str, why: str = "") -> ErrorCause:
+    return ErrorCause(
         "FieldValueRequired", f"Required value: {why}" if why else "Required value", field
     )
 
 
-def invalid(field: str, value: Any, why: str) -> StatusCause:
-    return StatusCause("FieldValueInvalid", f"Invalid value: {shown(value)}: {why}", field)
+def invalid(field: str, value: Any, why: str) -> ErrorCause:
+    return ErrorCause("FieldValueInvalid", f"Invalid value: {shown(value)}: {why}", field)
 
 
-def forbidden(field: str, why: str) -> StatusCause:
-    return StatusCause("FieldValueForbidden", f"Forbidden: {why}", field)
+def forbidden(field: str, why: str) -> ErrorCause:
+    return ErrorCause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
-def unsupported(field: str, value: Any, allowed: Sequence[str]) -> StatusCause:
+def unsupported(field: str, value: Any, allowed: Sequence[str]) -> ErrorCause:
     listed = ", ".join(f'"{a}"' for a in sorted(allowed))
     text = f"Unsupported value: {shown(value)}: supported values: {listed}"
-    return StatusCause("FieldValueNotSupported", text, field)
+    return ErrorCause("FieldValueNotSupported", text, field)
 
 
-def immutable(field: str, new: Any, old: Any) -> list[StatusCause]:
-    """A field that stays what it was."""
+def immutable(field: str, new: Any, old: Any) -> list[ErrorCause]:
+    """Report a change of an immutable field."""
     return [] if new == old else [invalid(field, new, "field is immutable")]

@@ -1,4 +1,4 @@
-"""Which fields of built-in kinds field selectors may name, and how a field reads as text."""
+"""Field selectors of built-in kinds: supported fields and their text values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +39,7 @@ _COUNTS = frozenset(["status.replicas", "status.successful"])
 
 
 def read(obj: Mapping[str, Any], path: str) -> str:
-    """The field as selectors compare it; absent is empty, ``false`` or ``0`` by its type."""
+    """Return the field's text; an absent field is empty, ``false`` or ``0`` by its type."""
     if path == "name":
         path = "metadata.name"
     if path == "source":

@@ -1,10 +1,9 @@
 """
-Built-in kinds as Go sees them: JSON in, the JSON that Go would write back out.
+Decodes JSON of built-in kinds as Go does and returns the JSON that Go would encode.
 
-Go drops what its structs do not know, refuses wrong types, omits empty fields and always writes
-some others (``status: {}``). All of that follows from the struct tags, which
-``data/types.json.gz`` lists. Readers are compiled once per struct, as closures. Unknown fields
-are reported in ``unknown``.
+Go drops unknown fields, rejects wrong types, omits empty fields and always encodes some others
+(``status: {}``). All of this follows from the struct tags in ``data/types.json.gz``. Decoders are
+compiled once per struct as closures and report unknown fields in ``unknown``.
 """
 
 import base64
@@ -20,7 +19,7 @@ from moxwell.embedded.apiserver import status_errors
 Unknown = list[str] | None
 Read = Callable[[Any, str, Unknown], Any]
 Empty = Callable[[Any], bool]
-FieldRow = tuple[str, int, str, str]  # JSON name, protobuf number, type word, flags
+FieldRow = tuple[str, int, str, str]  # JSON name, protobuf number, type name, flags
 _NUMBERS = ("int", "int32", "int64", "uint8", "uint16", "uint32")
 _LIMITS = {
     "int32": 2**31,
@@ -36,7 +35,7 @@ _KINDS = {"str": "string", "dict": "object", "list": "array"}
 
 
 class GoTypeMismatch(status_errors.StatusError):
-    """A value Go could not put into its struct."""
+    """A value of the wrong type for its Go struct field."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "BadRequest", message)
@@ -51,7 +50,7 @@ def _kind(value: Any) -> str:
 
 
 def shown(word: str) -> str:
-    """A type word as Go's error texts name it."""
+    """Format a type name as in Go's error messages."""
     if word.startswith("*"):
         return shown(word[1:])
     if word.startswith("["):
@@ -199,14 +198,14 @@ _ZERO: Mapping[str, Any] = {
 
 
 class GoTypes:
-    """Compiles readers out of the table, each once."""
+    """Compiles decoders from the table, each once."""
 
     def __init__(self, table: Mapping[str, Sequence[FieldRow]]) -> None:
         self.table = table
         self._structs: dict[str, Read] = {}
 
     def fields(self, name: str) -> list[FieldRow]:
-        """The fields of a struct, inline ones in their place."""
+        """Return the fields of a struct, with inlined structs expanded."""
         found: list[FieldRow] = []
         for row in self.table[name]:
             if "i" in row[3] or not row[0]:
@@ -216,7 +215,7 @@ class GoTypes:
         return found
 
     def reader(self, word: str) -> Read:
-        """The reader of a type word."""
+        """Return the decoder of a type."""
         if word.startswith("*"):
             return _pointer(self.reader(word[1:]))
         if word.startswith("["):
@@ -230,7 +229,7 @@ class GoTypes:
         return _SIMPLE[word] if word in _SIMPLE else self._either(word)
 
     def _either(self, word: str) -> Read:
-        """The types of JSON Schema that are one thing or another."""
+        """Return the decoder of a JSONSchemaProps union type."""
         props = "@k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaProps"
 
         def read(value: Any, path: str, unknown: Unknown) -> Any:
@@ -245,7 +244,9 @@ class GoTypes:
         return read
 
     def struct(self, name: str) -> Read:
-        """The reader of a struct, compiled when first used: structs may hold themselves."""
+        """
+        Return the decoder of a struct, compiled on first use because structs can be recursive.
+        """
 
         def late(value: Any, path: str, unknown: Unknown) -> Any:
             read = self._structs.get(name)
@@ -264,7 +265,7 @@ class GoTypes:
         return _struct_reader(name, plan, filled)
 
     def _field(self, row: FieldRow) -> tuple[Read, Empty | None]:
-        """How a field is read, and when it is then left out."""
+        """Return how a field is decoded and when it is omitted."""
         word, flags = row[2], row[3]
         read = self.reader(word)
         if "o" not in flags and "z" not in flags:
@@ -293,7 +294,10 @@ _NEVER_EMPTY = ("Quantity", "IntOrString", "Time", "MicroTime", "Duration")
 
 
 def _absent(row: FieldRow) -> tuple[str, bool, Any]:
-    """Type word, whether a struct is to be read from nothing, and else the zero written."""
+    """
+    Return the type name, whether an absent struct is decoded from nothing, and the zero value
+    otherwise.
+    """
     word = row[2]
     if word.startswith("@"):
         return word, True, None
@@ -338,7 +342,7 @@ def _struct_reader(
 
 
 def _placed(error: GoTypeMismatch, struct: str) -> GoTypeMismatch:
-    """The innermost struct names itself in the text, as Go does."""
+    """Name the innermost struct in the message, as Go does."""
     text, _, path = error.message.partition("#")
     if not path:
         return error

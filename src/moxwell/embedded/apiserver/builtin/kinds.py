@@ -1,7 +1,7 @@
 """
-The table of built-in kinds: names, scope, subresources, Go type. One row is one face.
+The table of built-in kinds: names, scope, subresources, Go type.
 
-What the rows do not say (defaults, refusals, columns) is in the modules beside this one, by kind.
+Defaults, validation and columns are in the other modules of this package, by kind.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class BuiltinKind:
 
 
 class BuiltinKindOptions(TypedDict, total=False):
-    """What few kinds have."""
+    """Optional columns of the table."""
 
     categories: tuple[str, ...]
     subresources: tuple[str, ...]

@@ -1,11 +1,11 @@
-"""LabelSelectors in specs: whether they match labels, and what is wrong with them."""
+"""Matches and validates LabelSelectors in specs."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from moxwell.embedded.apiserver.builtin.field_errors import Object, invalid, required
 from moxwell.embedded.apiserver.metadata import label_causes
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
@@ -29,7 +29,7 @@ def _holds(term: Object, labels: Mapping[str, str]) -> bool:
     return key not in labels
 
 
-def causes(selector: Any, at: str) -> list[StatusCause]:
+def causes(selector: Any, at: str) -> list[ErrorCause]:
     found = label_causes((selector or {}).get("matchLabels"), f"{at}.matchLabels")
     for index, term in enumerate((selector or {}).get("matchExpressions") or ()):
         where, operator = f"{at}.matchExpressions[{index}]", term.get("operator")

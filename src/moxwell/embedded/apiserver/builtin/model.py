@@ -1,6 +1,5 @@
 """
-The model of a built-in kind: Go's encoding, then the rules of the kind from the modules beside
-this one.
+The resource model of built-in kinds: Go's encoding and the per-kind functions of this package.
 """
 
 import gzip
@@ -16,24 +15,24 @@ from moxwell.embedded.apiserver.builtin.columns import COLUMNS
 from moxwell.embedded.apiserver.builtin.go_types import GoTypes
 from moxwell.embedded.apiserver.builtin.kinds import KINDS, BuiltinKind
 from moxwell.embedded.apiserver.resources import Object, ServedResource
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 
 def load(name: str) -> Any:
-    """A table out of the package's data."""
+    """Load a table from the package's data."""
     packed = resources.files("moxwell.embedded.apiserver").joinpath("data", name).read_bytes()
     return json.loads(gzip.decompress(packed))
 
 
 def definition(go_name: str) -> str:
-    """``k8s.io/api/apps/v1.Deployment`` as OpenAPI names it."""
+    """Convert a Go type name such as ``k8s.io/api/apps/v1.Deployment`` to its OpenAPI name."""
     package, _, name = go_name.rpartition(".")
     host, _, rest = package.partition("/")
     return ".".join([*reversed(host.split(".")), *rest.split("/"), name])
 
 
 class BuiltinTypeData:
-    """The tables of all built-in kinds, read when first needed."""
+    """Go types and OpenAPI schemas of all built-in kinds, loaded on first use."""
 
     @cached_property
     def types(self) -> GoTypes:
@@ -46,7 +45,7 @@ class BuiltinTypeData:
 
 
 class BuiltinModel:
-    """One built-in kind."""
+    """The resource model of one built-in kind."""
 
     def __init__(self, row: BuiltinKind, tables: BuiltinTypeData) -> None:
         self._row, self._tables = row, tables
@@ -75,7 +74,7 @@ class BuiltinModel:
         if self._prepare is not None:
             self._prepare(new, old, subresource)
 
-    def validate(self, new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+    def validate(self, new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
         return [] if self._check is None else self._check(new, old, subresource)
 
     def field_value(self, obj: Object, path: str) -> str:
@@ -83,7 +82,7 @@ class BuiltinModel:
 
 
 def builtin_resources(tables: BuiltinTypeData) -> list[ServedResource]:
-    """All built-in kinds."""
+    """Build the served resources of all built-in kinds."""
     return [_served_resource(row, tables) for row in KINDS]
 
 

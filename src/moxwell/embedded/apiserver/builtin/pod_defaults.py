@@ -1,6 +1,4 @@
-"""
-What a genuine apiserver fills in for Pods and everything that holds a Pod template.
-"""
+"""Defaults of Pods and Pod templates, as in kube-apiserver."""
 
 import random
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ def containers(spec: Object) -> Iterator[Object]:
 
 
 def pull_policy(image: str) -> str:
-    """Always for what may change under its name."""
+    """Return Always for an image with a mutable tag."""
     name = image.rsplit("/", 1)[-1]
     if "@" in name:
         return "IfNotPresent"
@@ -85,7 +83,7 @@ def default_volume(volume: Object) -> None:
 
 
 def default_spec(spec: Object) -> None:
-    """A Pod's spec, in a Pod or in a template."""
+    """Set the defaults of a Pod's or template's spec."""
     for container in containers(spec):
         default_container(container)
     for volume in spec.get("volumes") or ():
@@ -118,7 +116,7 @@ def default_pod(pod: Object) -> None:
 
 
 def admit_pod(pod: Object) -> None:
-    """What the usual admission plugins add to a new Pod."""
+    """Add what the default admission plugins add to a new Pod."""
     spec = pod["spec"]
     _put(spec, serviceAccountName="default", serviceAccount="default")
     _put(spec, priority=0, preemptionPolicy="PreemptLowerPriority")

@@ -1,4 +1,4 @@
-"""What a genuine apiserver refuses in Pods and Pod templates, for the fields people get wrong."""
+"""Validation of Pods and Pod templates, for the fields that users often get wrong."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from moxwell.embedded.apiserver.builtin.field_errors import (
 )
 from moxwell.embedded.apiserver.builtin.label_selectors import matches
 from moxwell.embedded.apiserver.metadata import dns_label, dns_subdomain, label_causes
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 _POLICIES = ("Always", "IfNotPresent", "Never")
 
 
-def spec_causes(spec: Object, at: str, claims: frozenset[str] = frozenset()) -> list[StatusCause]:
-    """``claims`` are volumes that a pod will get from templates of claims."""
-    found: list[StatusCause] = []
+def spec_causes(spec: Object, at: str, claims: frozenset[str] = frozenset()) -> list[ErrorCause]:
+    """Validate a Pod spec; ``claims`` are volumes that come from volumeClaimTemplates."""
+    found: list[ErrorCause] = []
     volumes = _volumes(spec.get("volumes") or [], f"{at}.volumes", found) | claims
     containers = spec.get("containers") or []
     if not containers:
@@ -42,7 +42,7 @@ def spec_causes(spec: Object, at: str, claims: frozenset[str] = frozenset()) -> 
     return found
 
 
-def _volumes(volumes: list[Object], at: str, found: list[StatusCause]) -> set[str]:
+def _volumes(volumes: list[Object], at: str, found: list[ErrorCause]) -> set[str]:
     names: set[str] = set()
     for index, volume in enumerate(volumes):
         name = volume.get("name", "")
@@ -52,7 +52,7 @@ def _volumes(volumes: list[Object], at: str, found: list[StatusCause]) -> set[st
         else:
             found += [invalid(where, name, text) for text in dns_label(name)]
         if name in names:
-            found.append(StatusCause("FieldValueDuplicate", f'Duplicate value: "{name}"', where))
+            found.append(ErrorCause("FieldValueDuplicate", f'Duplicate value: "{name}"', where))
         if len(volume) > 2:
             text = "may not specify more than 1 volume type"
             kind = sorted(k for k in volume if k != "name")[-1]
@@ -62,7 +62,7 @@ def _volumes(volumes: list[Object], at: str, found: list[StatusCause]) -> set[st
 
 
 def _container(
-    container: Object, at: str, names: set[str], volumes: set[str], found: list[StatusCause]
+    container: Object, at: str, names: set[str], volumes: set[str], found: list[ErrorCause]
 ) -> None:
     name = container.get("name", "")
     if not name:
@@ -71,7 +71,7 @@ def _container(
         found += [invalid(f"{at}.name", name, text) for text in dns_label(name)]
         if name in names:
             found.append(
-                StatusCause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{at}.name")
+                ErrorCause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{at}.name")
             )
         names.add(name)
     if not container.get("image"):
@@ -84,16 +84,14 @@ def _container(
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("name") not in volumes:
             text = f'Not found: "{mount.get("name", "")}"'
-            found.append(
-                StatusCause("FieldValueNotFound", text, f"{at}.volumeMounts[{index}].name")
-            )
+            found.append(ErrorCause("FieldValueNotFound", text, f"{at}.volumeMounts[{index}].name"))
     for index, env in enumerate(container.get("env") or ()):
         if not env.get("name"):
             found.append(required(f"{at}.env[{index}].name"))
     _resources(container.get("resources") or {}, f"{at}.resources", found)
 
 
-def _port(port: Object, at: str, found: list[StatusCause]) -> None:
+def _port(port: Object, at: str, found: list[ErrorCause]) -> None:
     number = port.get("containerPort", 0)
     if not number:
         found.append(required(f"{at}.containerPort"))
@@ -105,7 +103,7 @@ def _port(port: Object, at: str, found: list[StatusCause]) -> None:
         found.append(unsupported(f"{at}.protocol", port.get("protocol", ""), allowed))
 
 
-def _resources(resources: Object, at: str, found: list[StatusCause]) -> None:
+def _resources(resources: Object, at: str, found: list[ErrorCause]) -> None:
     limits = resources.get("limits") or {}
     for name, amount in (resources.get("requests") or {}).items():
         if name in limits and Quantity.parse(amount) > Quantity.parse(limits[name]):
@@ -119,9 +117,9 @@ def template_causes(
     at: str,
     kind: str,
     claims: frozenset[str] = frozenset(),
-) -> list[StatusCause]:
-    """A Pod template, and whether what it makes would be selected."""
-    found: list[StatusCause] = []
+) -> list[ErrorCause]:
+    """Validate a Pod template and that its labels match the selector."""
+    found: list[ErrorCause] = []
     labels = (template.get("metadata") or {}).get("labels") or {}
     if selector is None or not matches(selector, labels):
         text = "`selector` does not match template `labels`"
@@ -135,8 +133,8 @@ def template_causes(
     return found
 
 
-def check(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
-    """A Pod."""
+def check(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
+    """Validate a Pod."""
     if subresource == "status":
         return []
     found = spec_causes(new.get("spec") or {}, "spec")
@@ -145,8 +143,8 @@ def check(new: Object, old: Object | None, subresource: str) -> list[StatusCause
     return found
 
 
-def _frozen(new: Object, old: Object) -> list[StatusCause]:
-    """Hardly anything of a Pod may change."""
+def _frozen(new: Object, old: Object) -> list[ErrorCause]:
+    """Validate an update: most of a Pod's spec is immutable."""
     before, after = _kept(old), _kept(new)
     if before == after and _only_added(old.get("tolerations"), new.get("tolerations")):
         return []

@@ -1,7 +1,4 @@
-"""
-Cells of tables that no JSONPath finds: what ``kubectl get`` shows of Pods, Nodes, Services and
-others.
-"""
+"""Computed table cells of ``kubectl get`` for Pods, Nodes, Services and other built-in kinds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -284,7 +281,7 @@ def conditions(request: Object) -> str:
 
 
 def quota(*, limits: bool) -> Callable[[Object], str]:
-    """``cpu: 1/4, pods: 2/10``; what is limited has a column of its own."""
+    """Format usage of a quota: ``cpu: 1/4, pods: 2/10``; limits have their own column."""
 
     def cell(obj: Object) -> str:
         hard, used = at(obj, "status", "hard") or {}, at(obj, "status", "used") or {}

@@ -1,4 +1,4 @@
-"""What a genuine apiserver refuses in volumes, claims, classes and attachments."""
+"""Validation of PersistentVolumes, claims, StorageClasses, attachments and CSI drivers."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ from moxwell.embedded.apiserver.builtin.field_errors import (
     invalid,
     required,
 )
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 _PLAIN = (
     "capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName",
@@ -18,7 +18,7 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def _claim(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _claim(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     if subresource == "status":
         return []
     spec, found = new.get("spec") or {}, []
@@ -33,11 +33,11 @@ def _claim(new: Object, old: Object | None, subresource: str) -> list[StatusCaus
     return found
 
 
-def _claim_update(new: Object, old: Object, phase: str) -> list[StatusCause]:
+def _claim_update(new: Object, old: Object, phase: str) -> list[ErrorCause]:
     skip = ("resources", "volumeName", "volumeAttributesClassName")
     a, b = ({k: v for k, v in s.items() if k not in skip} for s in (new, old))
     if "storageClassName" not in b and a.get("storageClassName"):
-        b["storageClassName"] = a["storageClassName"]  # a default may come later
+        b["storageClassName"] = a["storageClassName"]  # a default class can be set later
     if a != b or (old.get("volumeName") and new.get("volumeName") != old["volumeName"]):
         text = (
             "spec is immutable after creation except resources.requests and"
@@ -63,7 +63,7 @@ def _source(spec: Object) -> Object:
     return {k: v for k, v in spec.items() if k not in _PLAIN}
 
 
-def _volume(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _volume(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     if subresource == "status":
         return []
     spec, found = new.get("spec") or {}, []
@@ -79,7 +79,7 @@ def _volume(new: Object, old: Object | None, subresource: str) -> list[StatusCau
     return found
 
 
-def _class(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _class(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     found = [] if new.get("provisioner") else [required("provisioner")]
     if old is None:
         return found
@@ -92,11 +92,11 @@ def _class(new: Object, old: Object | None, subresource: str) -> list[StatusCaus
     return found
 
 
-def immutable_value(field: str, value: object) -> list[StatusCause]:
+def immutable_value(field: str, value: object) -> list[ErrorCause]:
     return [invalid(field, value, "field is immutable")]
 
 
-def _attachment(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _attachment(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     spec, found = new.get("spec") or {}, []
     for field in ("attacher", "nodeName"):
         if not spec.get(field):
@@ -106,14 +106,14 @@ def _attachment(new: Object, old: Object | None, subresource: str) -> list[Statu
     return found
 
 
-def _driver(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _driver(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     if old is None:
         return []
     a, b = new.get("spec") or {}, old.get("spec") or {}
     return immutable("spec.attachRequired", a.get("attachRequired"), b.get("attachRequired"))
 
 
-CHECKS: Mapping[str, Callable[[Object, Object | None, str], list[StatusCause]]] = {
+CHECKS: Mapping[str, Callable[[Object, Object | None, str], list[ErrorCause]]] = {
     "PersistentVolumeClaim": _claim,
     "PersistentVolume": _volume,
     "StorageClass": _class,

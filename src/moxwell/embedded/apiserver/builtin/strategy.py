@@ -1,7 +1,7 @@
 """
-What writers of built-in kinds may not set, and what is set for them: before a write is checked.
+PrepareForCreate and PrepareForUpdate of built-in kinds: resets and sets fields before validation.
 
-Called with the new object, the old one (None when it is created) and the subresource.
+Functions get the new object, the old one (None on create) and the subresource.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ Prepare = Callable[[Object, Object | None, str], None]
 
 
 def _drop_status(new: Object, old: Object | None, subresource: str) -> None:
-    """A new object has no status yet."""
+    """Drop the status of a new object."""
     if old is None and "status" in new:
         new["status"] = {}
 
@@ -42,7 +42,7 @@ def _pod(new: Object, old: Object | None, subresource: str) -> None:
 
 
 def qos(spec: Object) -> str:
-    """Guaranteed, Burstable or BestEffort, from requests and limits."""
+    """Compute the QoS class from requests and limits."""
     any_set, guaranteed = False, True
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
         resources = container.get("resources") or {}

@@ -1,8 +1,8 @@
 """
-What a genuine apiserver refuses in built-in kinds, for the fields people get wrong. By kind.
+Validation of built-in kinds, for the fields that users often get wrong.
 
-Called with the new object, the old one (None when it is created) and the subresource. Far from
-everything a genuine one checks: ``docs/embedded-api.md`` says what is.
+Functions get the new object, the old one (None on create) and the subresource. kube-apiserver
+validates more; ``docs/embedded-api.md`` lists what is covered.
 """
 
 import re
@@ -18,9 +18,9 @@ from moxwell.embedded.apiserver.builtin.field_errors import (
     unsupported,
 )
 from moxwell.embedded.apiserver.crd import structural
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
-Check = Callable[[Object, Object | None, str], list[StatusCause]]
+Check = Callable[[Object, Object | None, str], list[ErrorCause]]
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _KEY_TEXT = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g."
@@ -30,7 +30,7 @@ _KEY_TEXT = (
 MAX_DATA = 1024 * 1024
 
 
-def _keys(obj: Object, fields: tuple[str, ...]) -> list[StatusCause]:
+def _keys(obj: Object, fields: tuple[str, ...]) -> list[ErrorCause]:
     found = []
     for field in fields:
         for key in obj.get(field) or {}:
@@ -39,12 +39,12 @@ def _keys(obj: Object, fields: tuple[str, ...]) -> list[StatusCause]:
     size = sum(len(v) for f in fields for v in (obj.get(f) or {}).values())
     if size > MAX_DATA:
         found.append(
-            StatusCause("FieldValueTooLong", f"Too long: may not be more than {MAX_DATA} bytes", "")
+            ErrorCause("FieldValueTooLong", f"Too long: may not be more than {MAX_DATA} bytes", "")
         )
     return found
 
 
-def _frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[StatusCause]:
+def _frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[ErrorCause]:
     if not old.get("immutable"):
         return []
     text = "field is immutable when `immutable` is set"
@@ -52,7 +52,7 @@ def _frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[StatusCau
     return found + [forbidden(f, text) for f in fields if new.get(f) != old.get(f)]
 
 
-def _configmap(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _configmap(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     fields = ("data", "binaryData")
     found = _keys(new, fields)
     return found if old is None else _frozen(new, old, fields) + found
@@ -66,8 +66,8 @@ _SECRET_KEYS = {
 }
 
 
-def _secret(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
-    found: list[StatusCause] = []
+def _secret(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
+    found: list[ErrorCause] = []
     if old is not None:
         found += immutable("type", new.get("type"), old.get("type"))
         found += _frozen(new, old, ("data",))
@@ -78,7 +78,7 @@ def _secret(new: Object, old: Object | None, subresource: str) -> list[StatusCau
     return found
 
 
-def _lease(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _lease(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     spec = new.get("spec") or {}
     found = []
     if "leaseDurationSeconds" in spec and spec["leaseDurationSeconds"] <= 0:
@@ -90,12 +90,12 @@ def _lease(new: Object, old: Object | None, subresource: str) -> list[StatusCaus
     return found
 
 
-def _workload(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
-    """Deployments and their like: a selector, a template it matches, a number."""
+def _workload(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
+    """Validate a workload: its selector, its template and its replicas."""
     if subresource == "status":
         return []
     spec, selector = new.get("spec") or {}, (new.get("spec") or {}).get("selector")
-    found: list[StatusCause] = []
+    found: list[ErrorCause] = []
     if spec.get("replicas", 0) < 0:
         text = "must be greater than or equal to 0"
         found.append(invalid("spec.replicas", spec["replicas"], text))
@@ -107,7 +107,7 @@ def _workload(new: Object, old: Object | None, subresource: str) -> list[StatusC
             text = "empty selector is invalid for deployment"
             found.append(invalid("spec.selector", selector, text.replace("deployment", _word(new))))
     template = spec.get("template") or {}
-    given = spec.get("volumeClaimTemplates") or ()  # a StatefulSet's
+    given = spec.get("volumeClaimTemplates") or ()  # of a StatefulSet
     claims = frozenset((c.get("metadata") or {}).get("name", "") for c in given)
     found += pod_validation.template_causes(
         template, selector, "spec.template", new["kind"], claims
@@ -134,7 +134,7 @@ _STATEFUL = (
 )  # fmt: skip
 
 
-def _stateful(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _stateful(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     found = _workload(new, None, subresource)
     if old is not None and subresource == "":
         a, b = (
@@ -153,7 +153,7 @@ def _stateful(new: Object, old: Object | None, subresource: str) -> list[StatusC
     return found
 
 
-def _service(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _service(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     if subresource == "status":
         return []
     spec, found = new.get("spec") or {}, []
@@ -175,8 +175,8 @@ def _service(new: Object, old: Object | None, subresource: str) -> list[StatusCa
     return found
 
 
-def _service_update(new: Object, old: Object) -> list[StatusCause]:
-    found: list[StatusCause] = []
+def _service_update(new: Object, old: Object) -> list[ErrorCause]:
+    found: list[ErrorCause] = []
     internal = "ExternalName" not in (old.get("type"), new.get("type"))
     if internal and old.get("clusterIP") and new.get("clusterIP") != old["clusterIP"]:
         text = "may not change once set"
@@ -189,7 +189,7 @@ def _service_update(new: Object, old: Object) -> list[StatusCause]:
     return found
 
 
-def _budget(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _budget(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     spec = new.get("spec") or {}
     if "minAvailable" in spec and "maxUnavailable" in spec:
         value = {
@@ -203,7 +203,7 @@ def _budget(new: Object, old: Object | None, subresource: str) -> list[StatusCau
     return label_selectors.causes(spec.get("selector"), "spec.selector")
 
 
-def _event(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _event(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     if new["apiVersion"] == "events.k8s.io/v1":
         return _new_event(new) if old is None else []
     place = (new.get("involvedObject") or {}).get("namespace") or "default"
@@ -213,7 +213,7 @@ def _event(new: Object, old: Object | None, subresource: str) -> list[StatusCaus
     return []
 
 
-def _new_event(new: Object) -> list[StatusCause]:
+def _new_event(new: Object) -> list[ErrorCause]:
     found = []
     if not new.get("eventTime"):
         found.append(required("eventTime"))
@@ -232,7 +232,7 @@ def _new_event(new: Object) -> list[StatusCause]:
     return found
 
 
-def _node(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _node(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     if old is None or subresource == "status":
         return []
     before = (old.get("spec") or {}).get("providerID")
@@ -242,7 +242,7 @@ def _node(new: Object, old: Object | None, subresource: str) -> list[StatusCause
     return []
 
 
-def _role(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _role(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     found = []
     for index, rule in enumerate(new.get("rules") or ()):
         at = f"rules[{index}]"
@@ -264,7 +264,7 @@ def _role(new: Object, old: Object | None, subresource: str) -> list[StatusCause
     return found
 
 
-def _binding(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _binding(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     ref, found = new.get("roleRef") or {}, []
     if ref.get("kind") not in ("Role", "ClusterRole"):
         found.append(unsupported("roleRef.kind", ref.get("kind", ""), ("ClusterRole", "Role")))
@@ -281,7 +281,7 @@ def _binding(new: Object, old: Object | None, subresource: str) -> list[StatusCa
     return found
 
 
-def _priority(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _priority(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     name = new["metadata"].get("name", "")
     if old is None:
         known = ("system-node-critical", "system-cluster-critical")
@@ -301,7 +301,7 @@ def _priority(new: Object, old: Object | None, subresource: str) -> list[StatusC
     return []
 
 
-def _slice(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+def _slice(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
     kinds = ("FQDN", "IPv4", "IPv6")
     if old is not None:
         return immutable("addressType", new.get("addressType"), old.get("addressType"))

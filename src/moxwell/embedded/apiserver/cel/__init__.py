@@ -1,4 +1,4 @@
 """
-The Common Expression Language, as far as Kubernetes rules use it: parsed, checked, compiled to
-closures.
+The Common Expression Language as Kubernetes validation rules use it: parser, type checker, compiler
+to closures.
 """

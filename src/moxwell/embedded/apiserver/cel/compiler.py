@@ -1,8 +1,7 @@
 """
-From a tree to a closure. Every node becomes one Python function of the variables; types are
-checked on the way.
+Compiles a CEL syntax tree to a Python closure and checks types.
 
-``&&`` and ``||`` absorb errors of one side when the other decides, as CEL demands.
+``&&`` and ``||`` absorb an error of one operand when the other decides, as CEL requires.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,7 +70,7 @@ _LITERALS: tuple[tuple[type, Type], ...] = (
 
 
 def program(text: str, variables: Mapping[str, Type]) -> Typed:
-    """A rule, ready to run, and what it returns."""
+    """Compile an expression; returns the function and its result type."""
     return Compiler(dict(variables)).node(parser.parse(text))
 
 
@@ -80,7 +79,7 @@ def undeclared(name: str) -> parser.CelSyntaxError:
 
 
 def _spelled(name: str) -> str:
-    """The property behind an escaped name."""
+    """Return the property name of an escaped identifier."""
     if not name.startswith("__") and "__" not in name:
         return name
     if name.startswith("__") and name.endswith("__"):
@@ -96,7 +95,7 @@ def _spelled(name: str) -> str:
 
 
 class Compiler:
-    """One scope of variables."""
+    """Compiles nodes in one scope of variables."""
 
     def __init__(self, variables: dict[str, Type]) -> None:
         self._variables = variables
@@ -131,7 +130,7 @@ class Compiler:
             return (lambda env: shown), Type("type")
         raise undeclared(name)
 
-    # -- members
+    # members
 
     def _select(self, of: Node, field: str, optional: bool) -> Typed:
         run, kind = self.node(of)
@@ -192,7 +191,7 @@ class Compiler:
 
         return maybe, Type("optional", element=below)
 
-    # -- calls
+    # calls
 
     def _call(self, call: CallNode) -> Typed:
         if call.of is None:

@@ -1,9 +1,8 @@
 """
-The functions and methods of CEL and of the Kubernetes libraries, by name. Unknown ones are
-refused.
+Functions and methods of CEL and the Kubernetes libraries, with their result types.
 
-Each takes evaluated arguments (for methods the target first). The type beside it is what it
-returns.
+Each takes evaluated arguments; for methods the receiver comes first. Unknown functions are rejected
+at compile time.
 """
 
 import base64
@@ -264,7 +263,7 @@ def unwrap(value: Any) -> Any:
 
 
 def format_text(template: str, args: list[Any]) -> str:
-    """``"%s %d".format([…])``."""
+    """Implement ``"%s %d".format([…])``."""
     rest = iter(args)
 
     def put(match: "re.Match[str]") -> str:

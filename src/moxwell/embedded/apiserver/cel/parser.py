@@ -1,6 +1,4 @@
-"""
-CEL text in, a tree out. Precedence climbing over one token list; nothing is evaluated here.
-"""
+"""Parses CEL to a syntax tree by precedence climbing over a token list."""
 
 import re
 from collections.abc import Sequence
@@ -27,7 +25,7 @@ _BINARY = {
 
 
 class CelSyntaxError(Invalid):
-    """The text is not CEL, or asks for what is not supported."""
+    """The expression is not valid CEL or uses an unsupported feature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class CallNode:
-    """A function, or a method when ``of`` is there. Operators are calls too."""
+    """A function call, a method call if ``of`` is set, or an operator."""
 
     name: str
     args: "tuple[Node, ...]"
@@ -267,7 +265,7 @@ def parse(text: str) -> Node:
 
 
 def names_in(node: Node) -> set[str]:
-    """Every plain name an expression mentions."""
+    """Yield every identifier an expression mentions."""
     match node:
         case Name(name):
             return {name}

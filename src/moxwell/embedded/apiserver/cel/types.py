@@ -1,9 +1,7 @@
 """
-Static types of CEL expressions, from schemas: enough to refuse a rule that names a field nobody
-declared.
+Static types of CEL expressions, derived from schemas, to reject rules with undeclared fields.
 
-Also how a JSON value becomes a value of its type: a ``date-time`` string is a timestamp in
-rules.
+Types also convert JSON values: a ``date-time`` string becomes a timestamp.
 """
 
 import base64
@@ -46,7 +44,7 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """``name`` is CEL's; ``fields`` are an object's, ``element`` a list's or map's."""
+    """A CEL type; ``fields`` of an object, ``element`` of a list or map."""
 
     name: str
     fields: "Mapping[str, Type] | None" = None
@@ -87,7 +85,7 @@ _FORMATS = {"date-time": TIMESTAMP, "date": TIMESTAMP, "duration": DURATION, "by
 
 
 def escaped(name: str) -> str | None:
-    """A property as rules spell it; None when no rule can."""
+    """Escape a property name for CEL; None if CEL cannot express it."""
     if name in _RESERVED:
         return f"__{name}__"
     text = name.replace("__", "__underscores__").replace(".", "__dot__")
@@ -96,7 +94,7 @@ def escaped(name: str) -> str | None:
 
 
 def from_schema(schema: Mapping[str, Any], *, root: bool = False) -> Type:
-    """The type of the values of a schema."""
+    """Derive the type of a schema."""
     if schema.get("x-kubernetes-int-or-string"):
         return DYN
     match schema.get("type"):

@@ -1,6 +1,4 @@
-"""
-CEL's values that Python has no type for, and its notions of equality, order and arithmetic.
-"""
+"""CEL values without a Python type, and CEL's equality, order and arithmetic."""
 
 import ipaddress
 import operator
@@ -12,12 +10,12 @@ from moxwell.errors import Invalid
 
 
 class EvaluationError(Invalid):
-    """The expression has no value; the text is CEL's own."""
+    """Evaluation failed; the message is CEL's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """A value that may be missing."""
+    """A CEL optional value."""
 
     there: bool
     value: Any = None
@@ -68,7 +66,7 @@ def _number(value: Any) -> bool:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Across types nothing is equal, but numbers are by value."""
+    """Compare for equality; values of different types are unequal, except numbers."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, list) and isinstance(b, list):
@@ -79,7 +77,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def compare(a: Any, b: Any) -> int:
-    """Negative, zero or positive."""
+    """Compare; the result is negative, zero or positive."""
     if _number(a) and _number(b):
         return int(a > b) - int(a < b)
     if type(a) is not type(b) or isinstance(a, (list, dict, type(None))):

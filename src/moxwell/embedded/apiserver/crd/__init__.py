@@ -1,1 +1,1 @@
-"""Custom kinds: their definitions, and schemas compiled to functions."""
+"""Custom resources: CRDs, structural schemas, validation, defaulting, pruning, CEL rules."""

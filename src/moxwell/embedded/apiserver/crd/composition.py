@@ -1,21 +1,19 @@
-"""
-Schemas that combine others: all, any, one, none of them. And the words field errors share.
-"""
+"""Validation of ``allOf``, ``anyOf``, ``oneOf`` and ``not``, and shared field error helpers."""
 
 from collections.abc import Callable
 from typing import Any
 
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 MISSING = object()
-NOWHERE = "<nil>"  # what a genuine apiserver says of schemas that combine others
-Check = Callable[[Any, str, list[StatusCause], Any], None]
-Test = Callable[[Any, str, list[StatusCause]], None]
+NOWHERE = "<nil>"  # the field kube-apiserver reports for these schemas
+Check = Callable[[Any, str, list[ErrorCause], Any], None]
+Test = Callable[[Any, str, list[ErrorCause]], None]
 
 
 def shown(value: Any) -> str:
-    """A value as field errors print it."""
+    """Format a value as in field errors."""
     if isinstance(value, (dict, list)):
         return encode(value).decode()
     if isinstance(value, str):
@@ -25,24 +23,24 @@ def shown(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def wrong(path: str, value: Any, why: str, reason: str = "FieldValueInvalid") -> StatusCause:
-    return StatusCause(reason, f"Invalid value: {shown(value)}: {why}", path)
+def wrong(path: str, value: Any, why: str, reason: str = "FieldValueInvalid") -> ErrorCause:
+    return ErrorCause(reason, f"Invalid value: {shown(value)}: {why}", path)
 
 
 def all_of(checks: list[Check]) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         for check in checks:
             check(value, path, found, MISSING)
 
     return test
 
 
-def _passing(checks: list[Check], value: Any, path: str) -> tuple[int, list[StatusCause]]:
-    """How many pass, and what is wrong with the best of the others."""
+def _passing(checks: list[Check], value: Any, path: str) -> tuple[int, list[ErrorCause]]:
+    """Count the passing schemas and return the errors of the best failing one."""
     passed = 0
-    best: list[StatusCause] = []
+    best: list[ErrorCause] = []
     for check in checks:
-        problems: list[StatusCause] = []
+        problems: list[ErrorCause] = []
         check(value, path, problems, MISSING)
         if not problems:
             passed += 1
@@ -52,7 +50,7 @@ def _passing(checks: list[Check], value: Any, path: str) -> tuple[int, list[Stat
 
 
 def any_of(checks: list[Check]) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         passed, best = _passing(checks, value, path)
         if not passed:
             found.append(wrong(NOWHERE, "", f'"{path}" must validate at least one schema (anyOf)'))
@@ -62,7 +60,7 @@ def any_of(checks: list[Check]) -> Test:
 
 
 def one_of(checks: list[Check]) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         passed, best = _passing(checks, value, path)
         if passed == 1:
             return
@@ -76,8 +74,8 @@ def one_of(checks: list[Check]) -> Test:
 
 
 def none_of(check: Check) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
-        problems: list[StatusCause] = []
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
+        problems: list[ErrorCause] = []
         check(value, path, problems, MISSING)
         if not problems:
             found.append(wrong(NOWHERE, "", f'"{path}" must not validate the schema (not)'))

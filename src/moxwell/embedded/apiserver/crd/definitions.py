@@ -1,8 +1,9 @@
 """
-Definitions: CRDs become faces. Called for every committed change of a CRD, and once on start.
+Registers the resources of CRDs, on start and on every committed change of a CRD.
 
-A definition is served from the commit of its creation on; the conditions that say so follow (see
-:mod:`moxwell.embedded.apiserver.background`). Conversion between versions is by the hook named ``plural.group``.
+A CRD is served from the commit of its creation on; its conditions follow (see
+:mod:`moxwell.embedded.apiserver.background`). The hook named ``plural.group`` converts between
+versions.
 """
 
 import re
@@ -12,7 +13,7 @@ from moxwell.api.kinds import ScalePaths
 from moxwell.embedded.apiserver.core import ServerContext
 from moxwell.embedded.apiserver.crd.model import CustomModel
 from moxwell.embedded.apiserver.hooks import ConvertHook
-from moxwell.embedded.apiserver.object_cache import ObjectChange
+from moxwell.embedded.apiserver.object_cache import StoredChange
 from moxwell.embedded.apiserver.resources import ServedResource, TableColumn
 
 Object = dict[str, Any]
@@ -21,7 +22,7 @@ _VERSION = re.compile(r"^v(\d+)(?:(alpha|beta)(\d+))?$")
 
 
 def version_order(name: str) -> tuple[int, int, int, str]:
-    """Sorts versions as Kubernetes does: newest stable first, strangers last."""
+    """Sort key of versions in Kubernetes' order: newest stable first, other names last."""
     found = _VERSION.match(name)
     if found is None:
         return (3, 0, 0, name)
@@ -30,7 +31,7 @@ def version_order(name: str) -> tuple[int, int, int, str]:
 
 
 class CrdRegistrar:
-    """Keeps the registry in step with the CRDs."""
+    """Keeps the resource registry in sync with the CRDs."""
 
     def __init__(self, core: ServerContext) -> None:
         self._core = core
@@ -40,7 +41,7 @@ class CrdRegistrar:
         for record in self._core.cache.table(STORE).scan():
             self._serve(record.object())
 
-    def on_change(self, change: ObjectChange) -> None:
+    def on_change(self, change: StoredChange) -> None:
         if change.record.group_resource != STORE:
             return
         name = change.record.name
@@ -62,7 +63,7 @@ class CrdRegistrar:
             self._core.registry.drop(name)
         self._core.registry.put(crd_resources(crd, self._core))
         if known and not spec[1]:
-            self._core.watch_caches.end(name)  # watchers come back and see the new schema
+            self._core.watch_caches.end(name)  # clients watch again and get the new schema
 
 
 _CONFLICTS = (
@@ -74,7 +75,7 @@ _CONFLICTS = (
 
 
 def name_conflict(crd: Object, core: ServerContext) -> tuple[str, str] | None:
-    """The last name of a definition that another one of its group has already, and the reason."""
+    """Return the name of a CRD that another CRD of the group already has, and the reason."""
     names, found = crd["spec"]["names"], None
     others = [
         resource
@@ -96,7 +97,7 @@ def name_conflict(crd: Object, core: ServerContext) -> tuple[str, str] | None:
 
 
 def crd_resources(crd: Object, core: ServerContext) -> list[ServedResource]:
-    """The faces of all served versions."""
+    """Build the served resources of all served versions."""
     spec = crd["spec"]
     versions = sorted(spec["versions"], key=lambda v: version_order(v["name"]))
     hub = next(v["name"] for v in versions if v.get("storage"))

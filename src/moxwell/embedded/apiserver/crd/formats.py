@@ -1,4 +1,4 @@
-"""The formats a schema may name that are checked; unknown ones are not."""
+"""Validators of the string formats in schemas; unknown formats are not validated."""
 
 import base64
 import binascii

@@ -1,6 +1,4 @@
-"""
-The model of a custom kind in one version: its schema compiled, behind the interface of all models.
-"""
+"""The resource model of a custom resource version: its compiled schema."""
 
 from functools import cached_property
 from typing import Any
@@ -12,11 +10,11 @@ from moxwell.embedded.apiserver.crd import pruning
 from moxwell.embedded.apiserver.crd.composition import MISSING
 from moxwell.embedded.apiserver.crd.validation import ValidationErrors, validator
 from moxwell.embedded.apiserver.resources import Object
-from moxwell.embedded.apiserver.status_errors import StatusCause, bad_request
+from moxwell.embedded.apiserver.status_errors import ErrorCause, bad_request
 
 
 class CustomModel:
-    """One version of one custom kind."""
+    """The resource model of one version of a custom resource."""
 
     has_generation = True
 
@@ -68,9 +66,9 @@ class CustomModel:
             self._fill(obj)
 
     def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
-        """Nothing: status is kept apart by the writer."""
+        """Do nothing; the writer resets the status."""
 
-    def validate(self, new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
+    def validate(self, new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
         if self.schema is None:
             return []
         found = ValidationErrors()
@@ -81,8 +79,8 @@ class CustomModel:
         found.ask_rules()
         return found if subresource == "status" else found + self._scale_causes(new)
 
-    def _scale_causes(self, new: Object) -> list[StatusCause]:
-        """The replicas a scale subresource would show must be readable."""
+    def _scale_causes(self, new: Object) -> list[ErrorCause]:
+        """Validate the values behind the scale subresource."""
         if not self._replicas:
             return []
         at: Any = new
@@ -97,12 +95,12 @@ class CustomModel:
                     f"{path} accessor error: {at} is of the type {kind}, expected"
                     f" map[string]interface{{}}"
                 )
-                return [StatusCause("FieldValueInvalid", f"Invalid value: 0: {text}", path)]
+                return [ErrorCause("FieldValueInvalid", f"Invalid value: 0: {text}", path)]
         value = at.get(self._replicas[-1])
         if isinstance(value, int) and value < 0:
             path = "." + ".".join(self._replicas)
             text = f"Invalid value: {value}: should be a non-negative integer"
-            return [StatusCause("FieldValueInvalid", text, path)]
+            return [ErrorCause("FieldValueInvalid", text, path)]
         return []
 
     def field_value(self, obj: Object, path: str) -> str:

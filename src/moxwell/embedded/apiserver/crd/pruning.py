@@ -1,10 +1,9 @@
 """
-Pruning and defaulting: structural schemas compiled to functions over plain values.
+Compiles structural schemas to pruning and defaulting functions.
 
-``pruner`` drops (and reports) what the schema does not know, and drops nulls that it does not
-allow (without a word, as a genuine apiserver does); ``defaulter`` fills in what it gives. Both
-change the value they are handed. A schema that has nothing to drop or fill in compiles to None and
-costs nothing.
+``pruner`` drops and reports unknown fields, and drops disallowed nulls silently, as kube-apiserver
+does; ``defaulter`` sets defaults. Both modify the value. A schema with nothing to prune or default
+compiles to None.
 """
 
 import copy
@@ -40,7 +39,7 @@ def _join(path: str, key: str) -> str:
 
 
 def pruner(schema: Schema, *, root: bool = False) -> Prune | None:
-    """How values of this schema are pruned; None where everything may stay."""
+    """Compile the pruning function of a schema; None if nothing is pruned."""
     if schema.get("type") == "array" or "items" in schema:
         return _list_pruner(pruner(schema.get("items") or {}))
     embedded = schema.get("x-kubernetes-embedded-resource")
@@ -65,7 +64,7 @@ def pruner(schema: Schema, *, root: bool = False) -> Prune | None:
 
 
 def _leaf(value: Any, path: str, unknown: list[str] | None) -> None:
-    """A scalar has no fields: whatever is found in its place loses them."""
+    """Remove the fields of an object found in place of a scalar."""
     if value.__class__ is dict:
         if unknown is not None:
             unknown += [_join(path, key) for key in value]
@@ -131,7 +130,7 @@ def _object_pruner(
 
 
 def defaulter(schema: Schema) -> Default | None:
-    """How values of this schema are defaulted; None where nothing is given."""
+    """Compile the defaulting function of a schema; None if there are no defaults."""
     if "items" in schema:
         return _each(defaulter(schema["items"]), list)
     rest = schema.get("additionalProperties")

@@ -1,9 +1,8 @@
 """
-``x-kubernetes-validations``: CEL rules compiled to functions, with their messages.
+Compiles ``x-kubernetes-validations`` (CEL rules) to validation functions.
 
-A rule that mentions ``oldSelf`` holds only between two versions of an object; it is skipped
-where there is no old value (unless ``optionalOldSelf``). What fails to run counts as broken,
-with CEL's words.
+A transition rule (it mentions ``oldSelf``) is skipped without an old value, unless
+``optionalOldSelf`` is set. A rule that fails to evaluate counts as violated, with CEL's message.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,11 +11,11 @@ from typing import Any
 from moxwell.embedded.apiserver.cel import compiler, parser, types
 from moxwell.embedded.apiserver.cel.values import NONE, EvaluationError, Optional
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 from moxwell.errors import Invalid
 
 Schema = Mapping[str, Any]
-Rules = Callable[[Any, str, list[StatusCause], Any, bool], None]
+Rules = Callable[[Any, str, list[ErrorCause], Any, bool], None]
 _REASONS = {
     "": "FieldValueInvalid",
     "FieldValueInvalid": "FieldValueInvalid",
@@ -27,7 +26,7 @@ _REASONS = {
 
 
 class InvalidRule(Invalid):
-    """A rule that cannot be compiled; ``field`` says which part of it."""
+    """The rule does not compile; ``field`` names the invalid part."""
 
     def __init__(self, message: str, field: str) -> None:
         super().__init__(message)
@@ -35,7 +34,7 @@ class InvalidRule(Invalid):
 
 
 class CompiledRule:
-    """One compiled rule."""
+    """A compiled rule."""
 
     def __init__(self, given: Mapping[str, Any], kind: types.Type, schema_type: str) -> None:
         self._text = given["rule"].strip()
@@ -50,7 +49,7 @@ class CompiledRule:
         self.transition = "oldSelf" in parser.names_in(parser.parse(self._text))
 
     def check(
-        self, value: Any, path: str, found: list[StatusCause], old: Any, has_old: bool
+        self, value: Any, path: str, found: list[ErrorCause], old: Any, has_old: bool
     ) -> None:
         if self.transition and not has_old and not self.optional_old:
             return
@@ -82,7 +81,7 @@ class CompiledRule:
         message: str = self._given.get("message") or ""
         return message.strip() or f"failed rule: {self._text}"
 
-    def _cause(self, text: str, path: str, shown_value: str) -> StatusCause:
+    def _cause(self, text: str, path: str, shown_value: str) -> ErrorCause:
         where = path + (self._given.get("fieldPath") or "")
         reason = _REASONS.get(self._given.get("reason") or "", "FieldValueInvalid")
         shown = {
@@ -91,11 +90,11 @@ class CompiledRule:
             "FieldValueDuplicate": f'Duplicate value: "{self._format_value}"',
         }.get(reason, f"Invalid value: {shown_value}{text}")
         where = where.removeprefix(".") if not path else where
-        return StatusCause(reason, shown, where or "<nil>")
+        return ErrorCause(reason, shown, where or "<nil>")
 
 
 def _format_value(value: Any) -> str:
-    """Scalars are shown with the message, objects and lists are not."""
+    """Format a scalar for the error; objects and lists are not shown."""
     return "" if isinstance(value, (dict, list)) else encode(value).decode() + ": "
 
 
@@ -113,7 +112,7 @@ def _compiled(
 
 
 def compile_rules(schema: Schema, *, root: bool = False) -> Rules | None:
-    """The rules of one node of a schema; None where there are none."""
+    """Compile the rules of one schema node; None if there are none."""
     given = schema.get("x-kubernetes-validations")
     if not given:
         return None
@@ -122,7 +121,7 @@ def compile_rules(schema: Schema, *, root: bool = False) -> Rules | None:
     rules = [CompiledRule(rule, kind, shown) for rule in given]
     convert = kind.convert
 
-    def check(value: Any, path: str, found: list[StatusCause], old: Any, has_old: bool) -> None:
+    def check(value: Any, path: str, found: list[ErrorCause], old: Any, has_old: bool) -> None:
         if convert is not None:
             value = convert(value)
             old = convert(old) if has_old else old

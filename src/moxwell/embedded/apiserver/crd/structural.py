@@ -1,10 +1,8 @@
 """
-What is refused in a definition: names, versions, and schemas that are not structural or not
-supported.
+Validation of CRDs: names, versions, structural schemas.
 
-The texts are a genuine apiserver's where people meet them. Schemas are also compiled here once,
-so that a pattern or rule we cannot run is refused with the definition and not met by some later
-object.
+Messages match kube-apiserver's where users see them. Schemas are compiled once here, so that a CRD
+with an unsupported pattern or rule is rejected and not found later by an object.
 """
 
 import re
@@ -16,30 +14,28 @@ from moxwell.embedded.apiserver.crd import composition, validation
 from moxwell.embedded.apiserver.crd.rules import InvalidRule, compile_rules
 from moxwell.embedded.apiserver.metadata import LABEL_1035_TEXT
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 Object = dict[str, Any]
 _label = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?").fullmatch
 
 
-def _required(field: str, why: str = "") -> StatusCause:
-    return StatusCause(
+def _required(field: str, why: str = "") -> ErrorCause:
+    return ErrorCause(
         "FieldValueRequired", f"Required value: {why}" if why else "Required value", field
     )
 
 
-def _invalid(field: str, value: Any, why: str) -> StatusCause:
-    return StatusCause(
-        "FieldValueInvalid", f"Invalid value: {encode(value).decode()}: {why}", field
-    )
+def _invalid(field: str, value: Any, why: str) -> ErrorCause:
+    return ErrorCause("FieldValueInvalid", f"Invalid value: {encode(value).decode()}: {why}", field)
 
 
-def _forbidden(field: str, why: str) -> StatusCause:
-    return StatusCause("FieldValueForbidden", f"Forbidden: {why}", field)
+def _forbidden(field: str, why: str) -> ErrorCause:
+    return ErrorCause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
-def check(new: Object, old: Object | None, subresource: str) -> list[StatusCause]:
-    """Everything wrong with a definition."""
+def check(new: Object, old: Object | None, subresource: str) -> list[ErrorCause]:
+    """Validate a CRD."""
     if subresource == "status":
         return []
     spec = new.get("spec") or {}
@@ -51,7 +47,7 @@ def check(new: Object, old: Object | None, subresource: str) -> list[StatusCause
     return found
 
 
-def _names(new: Object, spec: Object) -> list[StatusCause]:
+def _names(new: Object, spec: Object) -> list[ErrorCause]:
     names, group, found = spec.get("names") or {}, spec.get("group", ""), []
     name = new["metadata"].get("name", "")
     if name != f"{names.get('plural', '')}.{group}":
@@ -69,7 +65,7 @@ def _names(new: Object, spec: Object) -> list[StatusCause]:
             f'Unsupported value: "{spec.get("scope", "")}": supported values: "Cluster",'
             ' "Namespaced"'
         )
-        found.append(StatusCause("FieldValueNotSupported", text, "spec.scope"))
+        found.append(ErrorCause("FieldValueNotSupported", text, "spec.scope"))
     return found
 
 
@@ -81,7 +77,7 @@ _GO_VERSION = (
 )  # fmt: skip
 
 
-def _versions(spec: Object, stored: Any) -> list[StatusCause]:
+def _versions(spec: Object, stored: Any) -> list[ErrorCause]:
     versions, found = spec.get("versions") or [], []
     if not versions:
         return [
@@ -117,13 +113,13 @@ def _versions(spec: Object, stored: Any) -> list[StatusCause]:
     return found
 
 
-def _version(version: Object, at: int, *, alone: bool) -> list[StatusCause]:
+def _version(version: Object, at: int, *, alone: bool) -> list[ErrorCause]:
     field = f"spec.versions[{at}].schema.openAPIV3Schema"
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is None:
         return [_required(field)]
     place = "spec.validation.openAPIV3Schema" if alone else field
-    found: list[StatusCause] = []
+    found: list[ErrorCause] = []
     if schema.get("type") != "object":
         text = (
             "must be object at the root" if schema.get("type") else "must not be empty at the root"
@@ -139,7 +135,7 @@ def _version(version: Object, at: int, *, alone: bool) -> list[StatusCause]:
     return found + _columns(version, at) + _scale(version, at)
 
 
-def _columns(version: Object, at: int) -> list[StatusCause]:
+def _columns(version: Object, at: int) -> list[ErrorCause]:
     found = []
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
         field = f"spec.versions[{at}].additionalPrinterColumns[{index}]"
@@ -154,7 +150,7 @@ def _columns(version: Object, at: int) -> list[StatusCause]:
     return found
 
 
-def _scale(version: Object, at: int) -> list[StatusCause]:
+def _scale(version: Object, at: int) -> list[ErrorCause]:
     scale = (version.get("subresources") or {}).get("scale")
     if scale is None:
         return []
@@ -170,9 +166,11 @@ def _scale(version: Object, at: int) -> list[StatusCause]:
 
 
 def _node(
-    schema: Mapping[str, Any], at: str, found: list[StatusCause], *, root: bool = False
+    schema: Mapping[str, Any], at: str, found: list[ErrorCause], *, root: bool = False
 ) -> None:
-    """Structural: every field has a type, and nothing is declared inside a combination."""
+    """
+    Validate that a schema is structural: every field has a type and compositions declare none.
+    """
     if "$ref" in schema:
         found.append(_forbidden(f"{at}.$ref", "$ref is not supported"))
     if schema.get("uniqueItems"):
@@ -198,7 +196,7 @@ def _node(
     _below(schema, at, found)
 
 
-def _pattern(schema: Mapping[str, Any], at: str, found: list[StatusCause]) -> None:
+def _pattern(schema: Mapping[str, Any], at: str, found: list[ErrorCause]) -> None:
     if text := schema.get("pattern"):
         try:
             regex.compile_pattern(text)
@@ -207,7 +205,7 @@ def _pattern(schema: Mapping[str, Any], at: str, found: list[StatusCause]) -> No
             found.append(_invalid(f"{at}.pattern", text, why))
 
 
-def _below(schema: Mapping[str, Any], at: str, found: list[StatusCause]) -> None:
+def _below(schema: Mapping[str, Any], at: str, found: list[ErrorCause]) -> None:
     for name, inner in (schema.get("properties") or {}).items():
         _node(inner, f"{at}.properties[{name}]", found)
     if isinstance(rest := schema.get("additionalProperties"), Mapping):
@@ -226,7 +224,7 @@ def _below(schema: Mapping[str, Any], at: str, found: list[StatusCause]) -> None
         _plain(inner, f"{at}.not", found, False)
 
 
-def _plain(schema: Mapping[str, Any], at: str, found: list[StatusCause], typed: bool) -> None:
+def _plain(schema: Mapping[str, Any], at: str, found: list[ErrorCause], typed: bool) -> None:
     for word in ("type", "default", "nullable", "description", "additionalProperties"):
         if schema.get(word) and not (typed and word == "type"):
             text = (
@@ -241,7 +239,7 @@ def _plain(schema: Mapping[str, Any], at: str, found: list[StatusCause], typed: 
 
 
 def _rules(
-    schema: Mapping[str, Any], at: str, found: list[StatusCause], *, root: bool = False
+    schema: Mapping[str, Any], at: str, found: list[ErrorCause], *, root: bool = False
 ) -> None:
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         field = f"{at}.x-kubernetes-validations[{index}]"
@@ -258,13 +256,13 @@ def _rules(
             _rules(inner, f"{at}.{word}", found)
 
 
-def _defaults(schema: Mapping[str, Any], at: str, found: list[StatusCause]) -> None:
+def _defaults(schema: Mapping[str, Any], at: str, found: list[ErrorCause]) -> None:
     if "default" in schema:
-        problems: list[StatusCause] = []
+        problems: list[ErrorCause] = []
         validation.validator(schema)(schema["default"], "", problems, composition.MISSING)
         for problem in problems:
             where = f"{at}.default" + (f".{problem.field}" if problem.field else "")
-            found.append(StatusCause(problem.reason, problem.message, where))
+            found.append(ErrorCause(problem.reason, problem.message, where))
     for name, inner in (schema.get("properties") or {}).items():
         _defaults(inner, f"{at}.properties[{name}]", found)
     for word in ("additionalProperties", "items"):
@@ -272,19 +270,19 @@ def _defaults(schema: Mapping[str, Any], at: str, found: list[StatusCause]) -> N
             _defaults(inner, f"{at}.{word}", found)
 
 
-def _conversion(spec: Object) -> list[StatusCause]:
+def _conversion(spec: Object) -> list[ErrorCause]:
     conversion = spec.get("conversion") or {}
     strategy = conversion.get("strategy")
     if strategy not in ("None", "Webhook"):
         text = f'Unsupported value: "{strategy}": supported values: "None", "Webhook"'
-        return [StatusCause("FieldValueNotSupported", text, "spec.conversion.strategy")]
+        return [ErrorCause("FieldValueNotSupported", text, "spec.conversion.strategy")]
     if strategy == "Webhook" and not conversion.get("webhook"):
         text = "required when strategy is set to Webhook"
         return [_required("spec.conversion.webhookClientConfig", text)]
     return []
 
 
-def _fixed(new: Object, old: Object) -> list[StatusCause]:
+def _fixed(new: Object, old: Object) -> list[ErrorCause]:
     found = []
     for path in (("scope",), ("names", "kind"), ("names", "plural"), ("group",)):
         a: Any = new

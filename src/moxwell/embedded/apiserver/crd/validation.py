@@ -1,9 +1,8 @@
 """
-Validation: structural schemas compiled to functions that list what is wrong, in a genuine
-apiserver's words.
+Compiles structural schemas to validation functions with kube-apiserver's messages.
 
-On updates the old value comes along: what did not change is not complained about again
-(ratcheting), and transition rules see it as ``oldSelf``.
+On update the old value is passed along: unchanged values are not rejected again (ratcheting), and
+transition rules get it as ``oldSelf``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,20 +13,20 @@ from moxwell.embedded.apiserver.crd import composition, formats
 from moxwell.embedded.apiserver.crd.composition import MISSING, NOWHERE, Check, Test, shown, wrong
 from moxwell.embedded.apiserver.crd.rules import Rules, compile_rules
 from moxwell.embedded.apiserver.object_cache import encode
-from moxwell.embedded.apiserver.status_errors import StatusCause
+from moxwell.embedded.apiserver.status_errors import ErrorCause
 
 Schema = Mapping[str, Any]
 
 
-class ValidationErrors(list[StatusCause]):
-    """What is wrong, and the rules to ask when the types are right."""
+class ValidationErrors(list[ErrorCause]):
+    """The errors found, and the rules to evaluate once the types are valid."""
 
     def __init__(self) -> None:
         super().__init__()
         self.later: list[tuple[Rules, Any, str, Any]] = []
 
     def ask_rules(self) -> None:
-        """Rules come last, and not at all when they could not be understood."""
+        """Evaluate the rules, unless type errors block them."""
         if not self.later:
             return
         if any(cause.reason in _BLOCKING for cause in self):
@@ -35,7 +34,7 @@ class ValidationErrors(list[StatusCause]):
                 "Invalid value: null: some validation rules were not checked because the object was"
                 " invalid; correct the existing errors to complete validation"
             )
-            self.append(StatusCause("FieldValueInvalid", text, NOWHERE))
+            self.append(ErrorCause("FieldValueInvalid", text, NOWHERE))
             return
         for rules, value, path, old in self.later:
             rules(value, path, self, None if old is MISSING else old, old is not MISSING)
@@ -59,14 +58,14 @@ def kind_of(value: Any) -> str:
 
 
 def validator(schema: Schema, *, root: bool = False) -> Check:
-    """The check of a schema and everything below it."""
+    """Compile the validation of a schema."""
     tests = _tests(schema)
     below = _below(schema)
     rules = compile_rules(schema, root=root)
     is_right = _type_test(schema)
     nullable = bool(schema.get("nullable"))
 
-    def check(value: Any, path: str, found: list[StatusCause], old: Any) -> None:
+    def check(value: Any, path: str, found: list[ErrorCause], old: Any) -> None:
         if value is None and nullable:
             return
         if old is not MISSING and old == value:
@@ -90,7 +89,7 @@ def validator(schema: Schema, *, root: bool = False) -> Check:
 
 
 def _type_test(schema: Schema) -> Callable[[Any], str]:
-    """Empty if the type is right, else the type it should be."""
+    """Return the empty string if the type is right, else the expected type."""
     if schema.get("x-kubernetes-int-or-string"):
         return lambda v: "" if kind_of(v) in ("integer", "string") else "integer,string"
     wanted = schema.get("type", "")
@@ -138,10 +137,10 @@ def _tests(schema: Schema) -> list[Test]:
 def _enum(allowed: Any, schema: Schema) -> Test:
     listed = ", ".join(encode(a).decode() for a in allowed)
 
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         if value not in allowed:
             text = f"Unsupported value: {shown(value)}: supported values: {listed}"
-            found.append(StatusCause("FieldValueNotSupported", text, path))
+            found.append(ErrorCause("FieldValueNotSupported", text, path))
 
     return test
 
@@ -153,7 +152,7 @@ def _bound(
         exclusive = bool(schema.get(exclusive_key))
         text = f"{word} {shown(limit)}" if exclusive else f"{word} or equal to {shown(limit)}"
 
-        def test(value: Any, path: str, found: list[StatusCause]) -> None:
+        def test(value: Any, path: str, found: list[ErrorCause]) -> None:
             if isinstance(value, str):
                 return
             if not holds(value, limit) or (exclusive and value == limit):
@@ -164,13 +163,13 @@ def _bound(
     return make
 
 
-def _checked(path: str, how: str) -> StatusCause:
+def _checked(path: str, how: str) -> ErrorCause:
     return wrong(NOWHERE, "", f"Checked value must be of type integer {how} in {path}")
 
 
 def _multiple(of: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
-        if value <= 0:  # a genuine apiserver divides the wrong way round
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
+        if value <= 0:  # kube-apiserver divides in this order
             text = f"factor MultipleOf declared for {path} must be positive: {shown(value)}"
             found.append(wrong(path, value, text))
         elif value % of:
@@ -180,16 +179,16 @@ def _multiple(of: Any, schema: Schema) -> Test:
 
 
 def _max_length(limit: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         if isinstance(value, str) and len(value) > limit:
             text = f"Too long: may not be more than {limit} bytes"
-            found.append(StatusCause("FieldValueTooLong", text, path))
+            found.append(ErrorCause("FieldValueTooLong", text, path))
 
     return test
 
 
 def _min_length(limit: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         if isinstance(value, str) and len(value) < limit:
             text = f"{path} in body should be at least {limit} chars long"
             found.append(wrong(path, value, text))
@@ -198,18 +197,18 @@ def _min_length(limit: Any, schema: Schema) -> Test:
 
 
 def _too_many(limit: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         if len(value) > limit:
             items = "item" if limit == 1 else "items"
             text = f"Too many: {len(value)}: must have at most {limit} {items}"
-            found.append(StatusCause("FieldValueTooMany", text, path))
+            found.append(ErrorCause("FieldValueTooMany", text, path))
 
     return test
 
 
 def _too_few(word: str) -> Callable[[Any, Schema], Test]:
     def make(limit: Any, schema: Schema) -> Test:
-        def test(value: Any, path: str, found: list[StatusCause]) -> None:
+        def test(value: Any, path: str, found: list[ErrorCause]) -> None:
             if len(value) < limit:
                 text = f"{path} in body should have at least {limit} {word}"
                 found.append(wrong(path, len(value), text))
@@ -222,7 +221,7 @@ def _too_few(word: str) -> Callable[[Any, Schema], Test]:
 def _pattern(text: Any, schema: Schema) -> Test:
     pattern = regex.compile_pattern(text)
 
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         if isinstance(value, str) and not pattern.matches(value):
             found.append(wrong(path, value, f"{path} in body should match '{text}'"))
 
@@ -230,11 +229,11 @@ def _pattern(text: Any, schema: Schema) -> Test:
 
 
 def _required(names: Any, schema: Schema) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         for name in names:
             if name not in value:
                 at = f"{path}.{name}" if path else name
-                found.append(StatusCause("FieldValueRequired", "Required value", at))
+                found.append(ErrorCause("FieldValueRequired", "Required value", at))
 
     return test
 
@@ -248,7 +247,7 @@ def _format(name: Any, schema: Schema) -> Test:
         return _range(name, limit)
     is_right = formats.FORMATS.get(name)
 
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         if is_right is not None and isinstance(value, str) and not is_right(value):
             text = f"{path} in body must be of type {name}: {shown(value)}"
             found.append(wrong(path, value, text, "FieldValueTypeInvalid"))
@@ -257,7 +256,7 @@ def _format(name: Any, schema: Schema) -> Test:
 
 
 def _range(name: str, limit: int) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         if not -limit <= value < limit:
             found.append(_checked(path, f"with format {name}"))
 
@@ -282,7 +281,7 @@ _MAKERS: Mapping[str, Callable[[Any, Schema], Test]] = {
 
 
 def _unique(keys: Sequence[str]) -> Test:
-    def test(value: Any, path: str, found: list[StatusCause]) -> None:
+    def test(value: Any, path: str, found: list[ErrorCause]) -> None:
         seen = set()
         for at, item in enumerate(value):
             named = (
@@ -293,16 +292,16 @@ def _unique(keys: Sequence[str]) -> Test:
             text = encode(named)
             if text in seen:
                 duplicate = f"Duplicate value: {text.decode()}"
-                found.append(StatusCause("FieldValueDuplicate", duplicate, f"{path}[{at}]"))
+                found.append(ErrorCause("FieldValueDuplicate", duplicate, f"{path}[{at}]"))
             seen.add(text)
 
     return test
 
 
-def _embedded(value: Any, path: str, found: list[StatusCause]) -> None:
+def _embedded(value: Any, path: str, found: list[ErrorCause]) -> None:
     for name in ("apiVersion", "kind"):
         if not value.get(name):
-            found.append(StatusCause("FieldValueRequired", "Required value", f"{path}.{name}"))
+            found.append(ErrorCause("FieldValueRequired", "Required value", f"{path}.{name}"))
 
 
 def _below(schema: Schema) -> list[Check]:
@@ -320,7 +319,7 @@ def _below(schema: Schema) -> list[Check]:
 
 
 def _members(checks: Mapping[str, Check]) -> Check:
-    def check(value: Any, path: str, found: list[StatusCause], old: Any) -> None:
+    def check(value: Any, path: str, found: list[ErrorCause], old: Any) -> None:
         if value.__class__ is not dict:
             return
         before = old if isinstance(old, dict) else {}
@@ -333,7 +332,7 @@ def _members(checks: Mapping[str, Check]) -> Check:
 
 
 def _values(inner: Check) -> Check:
-    def check(value: Any, path: str, found: list[StatusCause], old: Any) -> None:
+    def check(value: Any, path: str, found: list[ErrorCause], old: Any) -> None:
         if value.__class__ is not dict:
             return
         before = old if isinstance(old, dict) else {}
@@ -347,7 +346,7 @@ def _items(inner: Check, keys: tuple[str, ...]) -> Check:
     def named(item: Any) -> Any:
         return tuple(str(item.get(k)) for k in keys) if isinstance(item, dict) else None
 
-    def check(value: Any, path: str, found: list[StatusCause], old: Any) -> None:
+    def check(value: Any, path: str, found: list[ErrorCause], old: Any) -> None:
         if value.__class__ is not list:
             return
         before = {named(i): i for i in old} if keys and isinstance(old, list) else {}

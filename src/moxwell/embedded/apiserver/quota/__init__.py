@@ -1,1 +1,1 @@
-"""What a namespace may use: quotas over all its objects, limits on each of them."""
+"""ResourceQuota and LimitRange: admission and status."""

@@ -1,4 +1,4 @@
-"""Both rations in the order of a genuine apiserver: limits give and bound, then quotas count."""
+"""The LimitRanger and ResourceQuota admission plugins, in kube-apiserver's order."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ Object = dict[str, Any]
 
 
 class QuotaAdmission:
-    """What the writer asks."""
+    """Applies limit ranges and quotas to writes."""
 
     def __init__(self, core: ServerContext) -> None:
         self._limits, self._quotas = LimitRanger(core), ResourceQuotaController(core)
 
     def default(self, call: ApiCall, obj: Object) -> None:
-        """Give a new object what its namespace gives."""
+        """Set the limit range defaults of a new object."""
         self._limits.default(call, obj)
 
     def check(self, call: ApiCall, new: Object, old: Object | None) -> None:
-        """Refuse what its namespace may not have."""
+        """Reject an object that violates limit ranges or quotas."""
         self._limits.check(call, new, old)
         self._quotas.check(call, new, old)

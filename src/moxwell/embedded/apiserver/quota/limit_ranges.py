@@ -1,8 +1,8 @@
 """
-Limit ranges: what a container gets that says nothing, and what no container, Pod or claim may ask.
+The LimitRanger admission plugin: default requests and limits, and bounds.
 
-Defaults are given before anything else looks at a Pod; the bounds are checked when it is whole. The
-sentences are those of a genuine apiserver.
+Defaults are set before anything else processes a Pod; bounds are checked on the complete object.
+Messages match kube-apiserver's.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ class LimitRanger:
         self._core = core
 
     def default(self, call: ApiCall, obj: Object) -> None:
-        """Give a new Pod's containers what the namespace gives those who ask for nothing."""
+        """Set the default requests and limits of a new Pod's containers."""
         if call.resource.group_resource != "pods" or call.subresource:
             return
         for item in self._items(call.namespace, "Container"):
             apply_defaults(obj, item)
 
     def check(self, call: ApiCall, new: Object, old: Object | None) -> None:
-        """Refuse what lies beyond the bounds."""
+        """Reject an object outside the bounds."""
         group_resource = call.resource.group_resource
         if call.subresource or group_resource not in ("pods", "persistentvolumeclaims"):
             return
@@ -57,7 +57,7 @@ class LimitRanger:
                     yield item
 
 
-# ---- defaults
+# defaults
 
 
 def apply_defaults(pod: Object, item: Object) -> None:
@@ -85,11 +85,11 @@ def _given(container: Object, item: Object, word: str) -> Iterator[str]:
             yield f"{', '.join(new)} {verb} for {word} {container.get('name', '')}"
 
 
-# ---- bounds
+# bounds
 
 
 def violations(item: Object, group_resource: str, obj: Object) -> Iterator[str]:
-    """What one item says against an object."""
+    """Yield the violations of one limit range item."""
     kind, spec = item.get("type", ""), obj.get("spec") or {}
     if kind == "PersistentVolumeClaim" and group_resource == "persistentvolumeclaims":
         asked = resource_list.parse((spec.get("resources") or {}).get("requests"))

@@ -1,9 +1,9 @@
 """
-Resource quotas: writes that would use more than is granted are refused, and the status tells.
+The ResourceQuota admission plugin and the quota status.
 
-What is used is counted from the objects as the next write must see them, staged ones included, so
-two writes in one commit cannot both take the last place. A genuine apiserver counts in the quota's
-status instead and refuses everything until its controller manager has filled that in.
+Usage is counted from all objects, staged ones included, so two writes in one commit cannot both use
+the last unit. kube-apiserver counts in the quota's status instead, and rejects requests until the
+controller manager has set that status.
 """
 
 from typing import Any
@@ -21,13 +21,13 @@ COUNTED_ON_UPDATE = ("services", "persistentvolumeclaims")
 
 
 class ResourceQuotaController:
-    """Grants and counts."""
+    """Checks quotas and updates their status."""
 
     def __init__(self, core: ServerContext) -> None:
         self._core = core
 
     def check(self, call: ApiCall, new: Object, old: Object | None) -> None:
-        """Refuse what no quota of its namespace has room for."""
+        """Reject an object that exceeds a quota of its namespace."""
         group_resource = call.resource.group_resource
         if call.subresource or not call.resource.namespaced:
             return
@@ -76,7 +76,7 @@ class ResourceQuotaController:
         )
 
     def _used(self, spec: Object, names: ResourceList, namespace: str) -> ResourceList:
-        """What the objects there are use of these resources."""
+        """Count the usage of existing objects."""
         found: ResourceList = dict.fromkeys(names, ZERO)
         scoped = bool(spec.get("scopes") or spec.get("scopeSelector"))
         for group_resource in {usage.group_resource_of(name) for name in names}:
@@ -89,7 +89,7 @@ class ResourceQuotaController:
         return found
 
     def sync(self, namespace: str) -> None:
-        """Bring the status of every quota of a namespace up to date."""
+        """Update the status of the quotas of a namespace."""
         resource = self._core.registry.hub(STORE)
         for record in self._core.cache.scan_staged(STORE, f"{namespace}/"):
             obj = record.object()

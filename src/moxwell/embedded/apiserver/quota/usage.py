@@ -1,9 +1,9 @@
 """
-What one object uses of a quota, and whether the quota is about it at all. Pure.
+The quota evaluators: usage of one object, and whether a quota's scopes match it. Pure.
 
-In flow the kind and the object; out flow amounts under every name a quota may use for them:
-``pods``, ``cpu`` and ``requests.cpu``, ``count/deployments.apps``, ``requests.storage`` and the
-same per storage class. A Pod that has ended uses only its place in ``count/pods``.
+Usage has every resource name a quota can use: ``pods``, ``cpu`` and ``requests.cpu``,
+``count/deployments.apps``, ``requests.storage`` and the same per storage class. A terminated Pod
+counts only in ``count/pods``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 def usage_of(group_resource: str, obj: Object) -> ResourceList:
-    """What an object of a stored kind (``plural`` or ``plural.group``) uses."""
+    """Return the usage of an object of a group resource (``plural`` or ``plural.group``)."""
     found: ResourceList = {f"count/{group_resource}": ONE}
     if group_resource == "pods":
         return found | ({} if has_ended(obj) else pod(obj))
@@ -41,7 +41,7 @@ def usage_of(group_resource: str, obj: Object) -> ResourceList:
 
 
 def group_resource_of(resource: str) -> str:
-    """The stored kind whose objects use this resource."""
+    """Return the group resource whose objects use this resource."""
     if resource.startswith("count/"):
         return resource[6:]
     if resource.startswith("services."):
@@ -55,7 +55,7 @@ def has_ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in ENDED
 
 
-# ---- pods
+# pods
 
 
 def pod(obj: Object) -> ResourceList:
@@ -64,14 +64,14 @@ def pod(obj: Object) -> ResourceList:
 
 
 def sums(spec: Object, which: str) -> ResourceList:
-    """Of all containers together; of those that run before, the greediest."""
+    """Sum the containers' resources; of init containers the maximum counts."""
     asked = [_resources(c, which) for c in spec.get("containers") or ()]
     found = resource_list.sum_of(asked)
     beside: ResourceList = {}
     greediest: ResourceList = {}
     for container in spec.get("initContainers") or ():
         wanted = _resources(container, which)
-        if container.get("restartPolicy") == "Always":  # a sidecar: it stays
+        if container.get("restartPolicy") == "Always":  # a sidecar container, which keeps running
             found, beside = resource_list.add(found, wanted), resource_list.add(beside, wanted)
             wanted = beside
         else:
@@ -89,7 +89,7 @@ def _resources(container: Object, which: str) -> ResourceList:
 
 
 def named(requests: ResourceList, limits: ResourceList) -> ResourceList:
-    """Under the names that quotas use."""
+    """Map to the resource names of quotas."""
     found: ResourceList = {}
     for name, value in requests.items():
         if name in COMPUTE or name.startswith("hugepages-"):
@@ -103,7 +103,7 @@ def named(requests: ResourceList, limits: ResourceList) -> ResourceList:
 
 
 def missing(hard: Iterable[str], obj: Object) -> str:
-    """What each container must say because the quota counts it; empty if it does."""
+    """Return the requests and limits that containers must specify but do not; empty if none."""
     required = REQUIRED & set(hard)
     lacking: dict[str, set[str]] = {}
     spec = obj.get("spec") or {}
@@ -115,7 +115,7 @@ def missing(hard: Iterable[str], obj: Object) -> str:
     return f"must specify {'; '.join(parts)}" if parts else ""
 
 
-# ---- services and claims
+# services and claims
 
 
 def service(spec: Object) -> ResourceList:
@@ -144,11 +144,11 @@ def claim(spec: Object) -> ResourceList:
     return found
 
 
-# ---- scopes
+# scopes
 
 
 def in_scope(spec: Object, group_resource: str, obj: Object) -> bool:
-    """Whether a quota is about an object; scopes choose among Pods and leave all else out."""
+    """Report whether a quota's scopes match; scopes select Pods and exclude other objects."""
     wanted = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     wanted += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     if not wanted:

@@ -1,10 +1,21 @@
-"""Chance: long random stories of appliers and patchers, the same on every run by their seed."""
+"""Random sequences of applies and patches, reproducible by seed."""
 
 import random
 from collections.abc import Callable
 from typing import Any
 
-from apisuite.case import JSON_PATCH, MERGE, STRATEGIC, Ask, Case, applied, case, patch, post, quiet
+from apisuite.case import (
+    JSON_PATCH,
+    MERGE,
+    STRATEGIC,
+    ApiRequest,
+    Case,
+    case,
+    patch,
+    post,
+    server_side_apply,
+    status_only,
+)
 from apisuite.cases.bodies import DEPLOYMENTS, WIDGETS, Body, crd, deployment
 from apisuite.cases.crds import made
 
@@ -13,7 +24,7 @@ D = f"{DEPLOYMENTS}/d"
 WORDS = ("x", "y", "z")
 MANAGERS = ("one", "two", "three")
 TEXT: Body = {"type": "string"}
-PORTS = {"main": 1000, "side": 2000, "third": 3000}  # a port twice draws a warning
+PORTS = {"main": 1000, "side": 2000, "third": 3000}  # a duplicate port causes a warning
 NUMBER: Body = {"type": "integer"}
 ITEM: Body = {
     "type": "object",
@@ -97,11 +108,11 @@ def _widget(dice: Dice) -> Body:
     return {**head, "spec": _spec(dice)}
 
 
-def _apply(dice: Dice) -> Ask:
-    return applied(P, dice.choice(MANAGERS), _widget(dice), force=dice.random() < 0.4)
+def _apply(dice: Dice) -> ApiRequest:
+    return server_side_apply(P, dice.choice(MANAGERS), _widget(dice), force=dice.random() < 0.4)
 
 
-def _merge(dice: Dice) -> Ask:
+def _merge(dice: Dice) -> ApiRequest:
     spec = _spec(dice)
     for name in list(spec):
         if dice.random() < 0.3:
@@ -109,14 +120,14 @@ def _merge(dice: Dice) -> Ask:
     return patch(MERGE, f"{P}?fieldManager={dice.choice(MANAGERS)}", {"spec": spec})
 
 
-def _json(dice: Dice) -> Ask:
+def _json(dice: Dice) -> ApiRequest:
     name = dice.choice(sorted(MAKERS))
     steps = [{"op": "add", "path": f"/spec/{name}", "value": MAKERS[name](dice)}]
     return patch(JSON_PATCH, f"{P}?fieldManager={dice.choice(MANAGERS)}", steps)
 
 
 def appliers(seed: int) -> Case:
-    """Nine writes by three managers, in four ways; the object and who owns what after each."""
+    """Nine writes by three managers in four ways; object and owners are compared after each."""
     dice = random.Random(f"appliers {seed}")
     kinds = (_apply, _apply, _apply, _merge, _json)
     steps = [dice.choice(kinds)(dice) for _ in range(8)]
@@ -136,7 +147,7 @@ def _container(dice: Dice, name: str) -> Body:
     return made
 
 
-def _strategic(dice: Dice) -> Ask:
+def _strategic(dice: Dice) -> ApiRequest:
     names = dice.sample(("main", "side", "third"), dice.randint(1, 3))
     spec: Body = {"containers": [_container(dice, name) for name in names]}
     if dice.random() < 0.4:
@@ -149,12 +160,12 @@ def _strategic(dice: Dice) -> Ask:
 
 
 def strategists(seed: int) -> Case:
-    """Six strategic patches of one deployment."""
+    """Six strategic merge patches of one Deployment."""
     dice = random.Random(f"strategists {seed}")
     steps = [_strategic(dice) for _ in range(6)]
     return case(
         f"strategic patches, story {seed}",
-        quiet(post(DEPLOYMENTS, deployment("d", 0, paused=True))),
+        status_only(post(DEPLOYMENTS, deployment("d", 0, paused=True))),
         *steps,
     )
 
