@@ -14,9 +14,9 @@ import yaml
 from moxwell.api.capi.core import Cluster
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import (
-    MachineResource,
-    MachineSpec,
-    MachineTemplateSpec,
+    ProxmoxMachineTemplateResource,
+    ProxmoxMachineSpec,
+    ProxmoxMachineTemplateSpec,
     ProxmoxMachineTemplate,
 )
 from moxwell.api.ipam import InClusterIPPool
@@ -109,7 +109,7 @@ def test_a_region_by_credentials_and_a_rotation() -> None:
 
 def test_an_estate_known_by_credentials_alone() -> None:
     async def tell(estate: Estate, program: Program) -> None:
-        program.infra.book.configure(())
+        program.infra.registry.configure(())
         assert list(program.regions) == []
         await apply_cluster(estate, region=None)
         stuck = await until_cluster(estate, lambda c: why(c) == "RegionNotNamed")
@@ -177,7 +177,7 @@ def test_a_cluster_waits_for_its_machines_and_leaves_nothing() -> None:
         assert len((await estate.kube.list(InClusterIPPool)).items) == 1
         await estate.kube.delete(ProxmoxCluster, "c", "default")
         waiting = await until_cluster(estate, lambda c: why(c) == "WaitingForMachines")
-        assert "1 machines are left: m" in str(waiting.status.conditions)
+        assert "1 machines remain: m" in str(waiting.status.conditions)
         await estate.delete("m")
         await estate.until_gone("m")
         await asyncio.sleep(30)
@@ -267,9 +267,9 @@ def test_templates_tell_the_architecture_of_their_nodes(arch: str, machine: str,
         region.hosts[template.node].machine = machine
         if arch:
             template.conf["arch"] = arch
-        inner = MachineSpec(template_id=9000, num_cores=4, memory_mib=4096)
+        inner = ProxmoxMachineSpec(template_id=9000, num_cores=4, memory_mib=4096)
         meta = ObjectMeta(name="t", namespace="default")
-        spec = MachineTemplateSpec(template=MachineResource(spec=inner))
+        spec = ProxmoxMachineTemplateSpec(template=ProxmoxMachineTemplateResource(spec=inner))
         await estate.kube.create(ProxmoxMachineTemplate(metadata=meta, spec=spec))
         await asyncio.sleep(400)
         found = await estate.kube.get(ProxmoxMachineTemplate, "t", "default")
@@ -498,7 +498,7 @@ def test_a_machine_cannot_be_written_into_a_region_that_another_cluster_brought(
             await apply_cluster(estate)
             await asyncio.sleep(10)
             (theirs,) = configs("south")
-            life.infra.book.bring("somebody else", [theirs])
+            life.infra.registry.add("somebody else", [theirs])
             await asyncio.sleep(10)
             known = f"proxmox://{'0' * 8}-0000-4000-8000-{'0' * 12}"
             where: dict[str, Any] = {

@@ -16,9 +16,9 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.runtime.manager import Manager
 from moxwell.testing.machine_objects import apply_cluster, apply_machine, registry_of
-from moxwell.testing.reconcile import ENDINGS, Ending, Wires, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, Ending, EffectCounter, crash_after_each_effect
 from moxwell.testing.region_contents import Lying, changed, furnish, lying
-from moxwell.testing.two_regions import Estate, is_true, make_estate, program, ready
+from moxwell.testing.two_regions import Estate, applied, is_true, make_estate, program, ready
 
 pytestmark = pytest.mark.slow
 QUIET = 130.0
@@ -67,7 +67,7 @@ class MachineIsMade:
         self.before, self.addresses = lying(world.region("north")), await _given(world)
         return world
 
-    def program(self, world: Estate, wires: Wires) -> Manager:
+    def program(self, world: Estate, wires: EffectCounter) -> Manager:
         return program(world, "north", wires=wires).manager
 
     async def act(self, world: Estate) -> None:
@@ -159,7 +159,7 @@ class MachineIsReduced(MachineIsReady):
         world = await super().world()
         life = program(world, "north").manager
         running = asyncio.create_task(life.run())
-        await world.until("m", lambda m: m.status.hardware != "")
+        await world.until("m", lambda m: applied(m).hardware_hash != "")
         life.stop()
         await running
         return world
@@ -184,7 +184,7 @@ class MachineIsReduced(MachineIsReady):
         assert not {"scsi1", "unused0"} & {*guest.conf, *guest.pending}
         assert "team-a" not in str(guest.conf["tags"]).split(";")
         assert [r["action"] for r in guest.firewall.rules] == ["web"]
-        assert machine.status.applied.disks == ()
+        assert applied(machine).disks == ()
         await super().check(world)
 
 
@@ -242,9 +242,9 @@ def _put_far_template(world: Estate) -> None:
     text = "lvm:base-9100-disk-0,size=8G"
     region.guests[9100] = template = type(region.guests[9000])(9100, "qemu", "pve1")
     template.conf = {**region.guests[9000].conf, "name": "far", "scsi0": text}
-    base = next(iter(region.storages["ceph"].shelf("pve1").values()))
+    base = next(iter(region.storages["ceph"].volumes_on("pve1").values()))
     volume = type(base)("base-9100-disk-0", "raw", "images", base.size, base.used, 9100)
-    region.storages["lvm"].shelf("pve1")[volume.name] = volume
+    region.storages["lvm"].volumes_on("pve1")[volume.name] = volume
     region.changed.add(9100)
 
 

@@ -16,7 +16,7 @@ from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.runtime.manager import Manager
 from moxwell.testing.embedded_stage import EmbeddedWorld, make_program, make_world
 from moxwell.testing.machine_stories import NODES, begin, cores_of
-from moxwell.testing.reconcile import ENDINGS, Ending, Wires, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, Ending, EffectCounter, crash_after_each_effect
 from moxwell.testing.region_contents import changed
 
 pytestmark = pytest.mark.slow
@@ -41,12 +41,12 @@ class GroupIsThere:
         await running
         return world
 
-    def program(self, world: EmbeddedWorld, wires: Wires) -> Manager:
+    def program(self, world: EmbeddedWorld, wires: EffectCounter) -> Manager:
         return make_program(world, wires)
 
     async def made(self, world: EmbeddedWorld) -> int:
         """How many guests were ever made."""
-        tasks = [t for desk in world.engine.desks.values() for t in desk.region.tasks.values()]
+        tasks = [t for runtime in world.engine.runtimes.values() for t in runtime.region.tasks.values()]
         return sum(t.type == "qmclone" and t.exitstatus == "OK" for t in tasks)
 
 

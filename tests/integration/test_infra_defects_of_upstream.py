@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from moxwell.api.infra.admission import DRY_RUN, refusals
+from moxwell.api.infra.admission import DRY_RUN, validation_errors
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import (
-    MachineResource,
-    MachineSpec,
-    MachineTemplateSpec,
+    ProxmoxMachineTemplateResource,
+    ProxmoxMachineSpec,
+    ProxmoxMachineTemplateSpec,
     ProxmoxMachine,
     ProxmoxMachineTemplate,
 )
@@ -95,7 +95,7 @@ def test_pain_02_a_template_may_come_later() -> None:
         stuck = await estate.until("m", lambda m: reason(m) == "TemplateNotFound")
         assert "no template with name 'later'; there are" in message(stuck)
         estate.region("north").guests[9000].conf["name"] = "later"
-        estate.engine.desks["north"].touch(9000)
+        estate.engine.runtimes["north"].mark_changed(9000)
         await estate.until("m", ready, seconds=1200)
 
     story(tell)
@@ -272,13 +272,13 @@ def test_pain_10_a_lost_answer_makes_no_second_guest() -> None:
 
 def test_pain_11_cluster_class_may_ask_what_would_happen() -> None:
     def template(cores: int, **notes: str) -> ProxmoxMachineTemplate:
-        inner = MachineResource(spec=MachineSpec(num_cores=cores))
+        inner = ProxmoxMachineTemplateResource(spec=ProxmoxMachineSpec(num_cores=cores))
         meta = ObjectMeta(name="t", annotations=notes)
-        return ProxmoxMachineTemplate(metadata=meta, spec=MachineTemplateSpec(template=inner))
+        return ProxmoxMachineTemplate(metadata=meta, spec=ProxmoxMachineTemplateSpec(template=inner))
 
     asked = template(4, **{DRY_RUN: ""})
-    assert refusals(asked, template(2), dry_run=True) == ()
-    assert "make a new one" in refusals(template(4), template(2))[0]
+    assert validation_errors(asked, template(2), dry_run=True) == ()
+    assert "create a new template" in validation_errors(template(4), template(2))[0]
 
 
 def test_pain_12_the_seed_lies_where_isos_may_lie_under_a_name_of_its_own() -> None:

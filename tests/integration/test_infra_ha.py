@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from moxwell.pve.client import Pve
-from moxwell.pve.switchable_transport import Wire
+from moxwell.pve.client import PveWriter
+from moxwell.pve.switchable_transport import SwitchableTransport
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
 from moxwell.testing.two_regions import Estate, message, ready, reason, running
@@ -13,7 +13,7 @@ from moxwell.testing.two_regions import Estate, message, ready, reason, running
 
 async def prepare(estate: Estate, region: str) -> None:
     """A group on 8; on 9 a rule, which needs somebody in it."""
-    pve = Pve(Wire(estate.transports[region]))
+    pve = PveWriter(SwitchableTransport(estate.transports[region]))
     if region == "north":
         await pve.ha.create_group("near", nodes="pve1,pve2")
         return

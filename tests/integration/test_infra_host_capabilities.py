@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from moxwell.controllers.infra.host_capabilities import Fittings
+from moxwell.controllers.infra.host_capabilities import HostCapabilityCache
 from moxwell.pve import errors
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Region
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 from moxwell.runtime.key import Key
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
@@ -76,12 +76,12 @@ PCI = [
 ]
 
 
-def fitted(answer: Any) -> tuple[Region, ScriptedTransport, Fittings]:
+def fitted(answer: Any) -> tuple[Region, ScriptedTransport, HostCapabilityCache]:
     wire = ScriptedTransport(answer)
-    auth = TokenAuth("u@pve!t", Secret("s"))
+    auth = TokenAuth("u@pve!t", SecretValue("s"))
     config = RegionConfig(region="r1", urls=("https://x",), auth=auth)
     clock = LoopClock()
-    return Region(config, wire, clock), wire, Fittings(clock)
+    return Region(config, wire, clock), wire, HostCapabilityCache(clock)
 
 
 def test_pci_mappings_are_read_once_for_all_hosts() -> None:
@@ -97,7 +97,7 @@ def test_pci_mappings_are_read_once_for_all_hosts() -> None:
 
 def test_what_cannot_be_read_is_not_known_and_asked_again_later() -> None:
     async def main() -> None:
-        region, wire, fittings = fitted(lambda *_: errors.Unexplained("no"))
+        region, wire, fittings = fitted(lambda *_: errors.UnknownPveError("no"))
         assert await fittings.mappings(region) is None
         assert await fittings.bridges(region, ["pve1"]) == {"pve1": None}
         assert await fittings.bridges(region, ["pve1"]) == {"pve1": None}
@@ -140,11 +140,11 @@ NOTES: list[Any] = [
 def test_maintenance_is_read_from_the_managers_notes(notes: Any, hosts: set[str]) -> None:
     async def main() -> None:
         region, wire, fittings = fitted(lambda *_: notes)
-        assert await fittings.maintained(region) == hosts
-        assert await fittings.maintained(region) == hosts
+        assert await fittings.in_maintenance(region) == hosts
+        assert await fittings.in_maintenance(region) == hosts
         assert len(wire.sent) == 1
         await asyncio.sleep(11)
-        await fittings.maintained(region)
+        await fittings.in_maintenance(region)
         assert len(wire.sent) == 2
 
     run_virtual(main())
@@ -152,10 +152,10 @@ def test_maintenance_is_read_from_the_managers_notes(notes: Any, hosts: set[str]
 
 def test_who_may_not_know_of_maintenance_asks_seldom() -> None:
     async def main() -> None:
-        region, wire, fittings = fitted(lambda *_: errors.Forbidden("Sys.Audit"))
-        assert await fittings.maintained(region) == frozenset()
+        region, wire, fittings = fitted(lambda *_: errors.PermissionDenied("Sys.Audit"))
+        assert await fittings.in_maintenance(region) == frozenset()
         await asyncio.sleep(30)
-        await fittings.maintained(region)
+        await fittings.in_maintenance(region)
         assert len(wire.sent) == 1
 
     run_virtual(main())

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.pve.client import Pve
-from moxwell.pve.switchable_transport import Wire
+from moxwell.pve.client import PveWriter
+from moxwell.pve.switchable_transport import SwitchableTransport
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
-from moxwell.testing.two_regions import Estate, is_true, message, ready, reason, running
+from moxwell.testing.two_regions import Estate, applied, is_true, message, ready, reason, running
 
 BOOT = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}
 EXTRA = [{"disk": "scsi1", "sizeGb": 5}]
@@ -22,7 +22,7 @@ async def made(estate: Estate, region: str, **spec: Any) -> tuple[ProxmoxMachine
         estate.region(region).firewall.groups[group] = {"rules": []}
     await apply_cluster(estate, region=region)
     await apply_machine(estate, "m", templateID=9000, changes="InPlace", **spec)
-    machine = await estate.until("m", lambda m: ready(m) and m.status.hardware != "")
+    machine = await estate.until("m", lambda m: ready(m) and applied(m).hardware_hash != "")
     return machine, estate.region(region).guests[machine.spec.virtual_machine_id or 0]
 
 
@@ -51,8 +51,8 @@ def test_what_is_taken_out_leaves_and_what_is_theirs_stays(region: str) -> None:
             sent = writes(estate, region)
             await asyncio.sleep(1200)
             assert writes(estate, region) == sent
-            status = (await estate.machine("m")).status
-            assert (status.applied.tags, status.applied.firewall_groups) == (("b",), ("web",))
+            found = applied(await estate.machine("m"))
+            assert (found.tags, found.firewall_groups) == (("b",), ("web",))
 
     run_virtual(main())
 
@@ -92,7 +92,7 @@ def test_a_disk_is_kept_until_the_object_says_delete(region: str) -> None:
             assert "scsi1" not in guest.conf
             assert not any(key.startswith("unused") for key in guest.conf)
             assert len(estate.volumes(region)) == before - 1
-            assert (await estate.machine("m")).status.applied.disks == ()
+            assert applied(await estate.machine("m")).disks == ()
 
     run_virtual(main())
 
@@ -103,7 +103,7 @@ def test_a_kept_disk_that_a_person_removes_is_not_told_any_more() -> None:
             _, guest = await made(estate, "north", disks={**BOOT, "extra": EXTRA})
             await say(estate, disks={**BOOT, "extra": []})
             await estate.until("m", lambda m: reason(m, "UpToDate") == "DiskKept")
-            pve = Pve(Wire(estate.transports["north"]))
+            pve = PveWriter(SwitchableTransport(estate.transports["north"]))
             await pve.qemu.unlink(guest.node, guest.vmid, ["scsi1"], force=True)
             await estate.until("m", lambda m: is_true(m, "UpToDate"), 1500)
 
@@ -114,7 +114,7 @@ def test_a_volume_of_somebody_else_in_the_slot_is_neither_grown_nor_removed() ->
     async def main() -> None:
         async with running("north") as (estate, _):
             _, guest = await made(estate, "north", disks=BOOT)
-            pve = Pve(Wire(estate.transports["north"]))
+            pve = PveWriter(SwitchableTransport(estate.transports["north"]))
             name = "vm-9999-pvc-a"
             await pve.storage.allocate(guest.node, "lvm", vmid=9999, filename=name, size="1G")
             await pve.qemu.configure(guest.node, guest.vmid, {"scsi1": f"lvm:{name}"})
@@ -129,9 +129,9 @@ def test_a_volume_of_somebody_else_in_the_slot_is_neither_grown_nor_removed() ->
     run_virtual(main())
 
 
-async def rules(estate: Estate, *names: str) -> Pve:
+async def rules(estate: Estate, *names: str) -> PveWriter:
     """HA rules with somebody in each."""
-    pve = Pve(Wire(estate.transports["south"]))
+    pve = PveWriter(SwitchableTransport(estate.transports["south"]))
     for n, name in enumerate(names):
         await pve.qemu.create("pve1", 300 + n, {"name": f"theirs-{n}", "memory": 512})
         await asyncio.sleep(5)
@@ -179,7 +179,7 @@ def test_the_last_in_a_rule_stays_and_goes_on_when_somebody_joins_it() -> None:
 def test_a_group_of_8_that_is_taken_out_is_left_and_written_once() -> None:
     async def main() -> None:
         async with running("north") as (estate, _):
-            pve = Pve(Wire(estate.transports["north"]))
+            pve = PveWriter(SwitchableTransport(estate.transports["north"]))
             await pve.ha.create_group("near", nodes="pve1,pve2")
             machine, _ = await made(estate, "north", highAvailability={"group": "near"})
             sid, ha = f"vm:{machine.spec.virtual_machine_id}", estate.region("north").ha

@@ -11,10 +11,19 @@ from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.ipam import IPAddress, IPAddressClaim
 from moxwell.pve import preflight
-from moxwell.scheduling.guest_hardware import meaning
+from moxwell.scheduling.guest_hardware import hardware_hash
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
-from moxwell.testing.two_regions import WORLD, Estate, is_true, message, ready, reason, running
+from moxwell.testing.two_regions import (
+    WORLD,
+    Estate,
+    applied,
+    is_true,
+    message,
+    ready,
+    reason,
+    running,
+)
 
 MACHINES: tuple[preflight.Feature, ...] = ("machines",)
 DISK = {"bootVolume": {"disk": "scsi0", "sizeGb": 20}}
@@ -326,14 +335,14 @@ def test_a_cpu_type_changed_alone_is_noticed_and_written_once() -> None:
     async def tell(estate: Estate) -> None:
         await apply_cluster(estate)
         await apply_machine(estate, "m", templateID=9000, changes="InPlace", cpuType="x86-64-v2")
-        await estate.until("m", lambda m: ready(m) and m.status.hardware != "")
+        await estate.until("m", lambda m: ready(m) and applied(m).hardware_hash != "")
         change = {"spec": {"cpuType": "host"}}
         await estate.kube.merge(ProxmoxMachine, "m", change, "default")
         await asyncio.sleep(60)
         guest = only_guest(estate)
         assert {**guest.conf, **guest.pending}["cpu"] == "host"
         machine = await estate.machine("m")
-        assert machine.status.hardware == meaning(machine.spec)
+        assert applied(machine).hardware_hash == hardware_hash(machine.spec)
         assert is_true(machine, "Ready")
         configs = [p for _, p in estate.sent() if p.endswith("/config")]
         await asyncio.sleep(1200)
@@ -474,7 +483,7 @@ def with_least_privilege() -> str:
 def test_the_least_privilege_that_the_preflight_asks_for_suffices(region: str) -> None:
     async def main() -> None:
         async with running(world=with_least_privilege()) as (estate, program):
-            report = await preflight.check(program.regions[region].pve, MACHINES)
+            report = await preflight.check(program.regions[region].reader, MACHINES)
             assert report.ok, str(report)
             await apply_cluster(estate, region=region)
             extra = [{"disk": "scsi1", "sizeGb": 2}]

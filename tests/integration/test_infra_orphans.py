@@ -25,13 +25,13 @@ def test_a_guest_without_an_owner_is_counted_told_and_left_alone() -> None:
             guest = estate.guests("north")[vmid]
             guest.conf["tags"] = "moxwell;mox-0123456789abcdef"  # of an owner that is nowhere
             guest.conf["description"] = "moxwell-owner=0123456789abcdef"
-            estate.engine.desks["north"].touch(vmid)
+            estate.engine.runtimes["north"].mark_changed(vmid)
             await asyncio.sleep(1500)
             assert (counted(life, "north"), counted(life, "south")) == (1, 0)
             assert guest.running
             tell = actions.make(estate.kube, life.infra, life.regions)["health"]
             said = [row["what"] for row in (await tell({}))["rows"]]
-            expected = f"region north: guest {vmid} on {guest.node} has lost its owner"
+            expected = f"region north: guest {vmid} on {guest.node} has no ProxmoxMachine"
             assert expected in said
 
     run_virtual(main())

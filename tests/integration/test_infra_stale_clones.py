@@ -11,12 +11,12 @@ import pytest
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.lab.proxmox.access import auth
 from moxwell.pve.config import PasswordAuth
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 from moxwell.runtime.manager import Manager
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.machine_objects import apply_cluster, apply_machine
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import ENDINGS, Ending, Wires, crash_after_each_effect
+from moxwell.testing.reconcile import ENDINGS, Ending, EffectCounter, crash_after_each_effect
 from moxwell.testing.region_contents import Lying, changed, lying
 from moxwell.testing.two_regions import (
     Estate,
@@ -65,15 +65,15 @@ def test_another_id_is_claimed_and_the_carcass_goes_when_it_is_unlocked() -> Non
         machine = await estate.until("m", lambda m: is_true(m, "Ready"))
         assert machine.spec.virtual_machine_id != dead
         assert machine.spec.claim
-        assert machine.spec.claim.left == (f"north/{dead}",)
-        machine = await estate.until("m", lambda m: m.status.next_move == "wait: CloneLeftBehind")
-        assert (reason(machine), reason(machine, "Tidy")) == ("Provisioned", "CloneLeftBehind")
-        assert f"qm unlock {dead}" in message(machine, "Tidy")
+        assert machine.spec.claim.stale_clones == (f"north/{dead}",)
+        machine = await estate.until("m", lambda m: m.status.next_move == "wait: StaleClone")
+        assert (reason(machine), reason(machine, "NoStaleClones")) == ("Provisioned", "StaleClone")
+        assert f"qm unlock {dead}" in message(machine, "NoStaleClones")
         assert estate.region("north").guests[dead].lock == "clone"
         estate.mischief("north", "lock", vmid=dead, lock="")
-        machine = await estate.until("m", lambda m: is_true(m, "Tidy"))
+        machine = await estate.until("m", lambda m: is_true(m, "NoStaleClones"))
         assert machine.spec.claim
-        assert machine.spec.claim.left == ()
+        assert machine.spec.claim.stale_clones == ()
         assert dead not in estate.region("north").guests
         await nothing_is_left(estate, before)
 
@@ -84,7 +84,7 @@ def test_a_machine_with_a_locked_carcass_is_deleted_when_that_is_unlocked() -> N
     async def story(estate: Estate, before: Lying) -> None:
         dead = await lose_clone(estate)
         await estate.delete("m")
-        machine = await estate.until("m", lambda m: reason(m) == "CloneLeftBehind")
+        machine = await estate.until("m", lambda m: reason(m) == "StaleClone")
         assert f"qm unlock {dead}" in message(machine)
         assert estate.region("north").guests[dead].lock == "clone"
         estate.mischief("north", "lock", vmid=dead, lock="")
@@ -110,12 +110,12 @@ def test_who_keeps_a_machine_keeps_its_carcass() -> None:
 def test_what_somebody_made_at_the_old_id_is_his() -> None:
     async def story(estate: Estate, before: Lying) -> None:
         dead = await lose_clone(estate)
-        await estate.until("m", lambda m: m.status.next_move == "wait: CloneLeftBehind")
+        await estate.until("m", lambda m: m.status.next_move == "wait: StaleClone")
         estate.mischief("north", "delete-guest", vmid=dead)
         estate.mischief("north", "take-vmid", vmid=dead)
-        machine = await estate.until("m", lambda m: is_true(m, "Tidy"))
+        machine = await estate.until("m", lambda m: is_true(m, "NoStaleClones"))
         assert machine.spec.claim
-        assert machine.spec.claim.left == ()
+        assert machine.spec.claim.stale_clones == ()
         assert estate.region("north").guests[dead].conf["name"] == "stranger"
 
     tell(story)
@@ -148,21 +148,21 @@ def test_a_clone_that_takes_long_is_not_given_up_by_a_new_program() -> None:
 
 def log_in_as_root(estate: Estate) -> None:
     """The region is configured with the password of root@pam."""
-    region, now = estate.region("north"), estate.engine.desks["north"].now()
+    region, now = estate.region("north"), estate.engine.runtimes["north"].now()
     headers = {
         "cookie": f"PVEAuthCookie={quote(auth.make_ticket(region, 'root@pam', now))}",
         "csrfpreventiontoken": auth.make_csrf(region, "root@pam", now),
     }
     estate.transports["north"] = SimTransport(estate.engine, "north", headers=headers)
-    estate.auths["north"] = PasswordAuth("root@pam", Secret("secret"))
+    estate.auths["north"] = PasswordAuth("root@pam", SecretValue("secret"))
 
 
 def test_root_with_a_password_removes_it_at_once() -> None:
     async def story(estate: Estate, before: Lying) -> None:
         dead = await lose_clone(estate)
-        machine = await estate.until("m", lambda m: is_true(m, "Tidy"))
+        machine = await estate.until("m", lambda m: m.spec.virtual_machine_id != dead and is_true(m, "NoStaleClones"))
         assert machine.spec.claim
-        assert machine.spec.claim.left == ()
+        assert machine.spec.claim.stale_clones == ()
         assert dead not in estate.region("north").guests
         await nothing_is_left(estate, before)
 
@@ -191,7 +191,7 @@ class CloneDies:
         self.before = lying(world.region("north"))
         return world
 
-    def program(self, world: Estate, wires: Wires) -> Manager:
+    def program(self, world: Estate, wires: EffectCounter) -> Manager:
         return program(world, "north", wires=wires).manager
 
     async def act(self, world: Estate) -> None:
@@ -204,7 +204,7 @@ class CloneDies:
         assert is_true(machine, "Ready")
         assert machine.status.next_move == ""
         assert machine.spec.claim
-        assert machine.spec.claim.left == ()
+        assert machine.spec.claim.stale_clones == ()
         new = changed(self.before, lying(world.region("north")))
         assert all(str(machine.spec.virtual_machine_id) in name for name in new), new
         await world.close()

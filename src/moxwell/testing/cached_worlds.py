@@ -12,14 +12,14 @@ from functools import cache, partial
 from typing import Any
 
 from moxwell.api import registry
-from moxwell.api.conversion import Family
+from moxwell.api.conversion import KindConversion
 from moxwell.api.kinds import Resource
 from moxwell.clock import Clock
 from moxwell.embedded.apiserver.hooks import Hooks
-from moxwell.embedded.apiserver.object_cache import Change, Record
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.object_cache import StoredChange, ObjectRecord
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
-from moxwell.lab.proxmox.state import Region
+from moxwell.lab.proxmox.state import SimRegion
 from moxwell.lab.proxmox.world import read_world
 from moxwell.testing.loop import LoopClock, run_virtual
 
@@ -29,21 +29,21 @@ CRDS = Resource(
 Row = tuple[str, int, bytes]
 
 
-def fresh_regions(world: str) -> dict[str, Region]:
+def fresh_regions(world: str) -> dict[str, SimRegion]:
     """The regions of a world text, as when the clock was at zero."""
     return copy.deepcopy(_regions(world))
 
 
 @cache
-def _regions(world: str) -> dict[str, Region]:
+def _regions(world: str) -> dict[str, SimRegion]:
     return read_world(world, "world", 0.0)
 
 
-def open_store(clock: Clock, *, crds: bool = True) -> Store:
+def open_store(clock: Clock, *, crds: bool = True) -> EmbeddedApiServer:
     """An embedded API, not yet started, that serves our kinds and those of others."""
-    store = Store(clock=clock, hooks=Hooks(converters=_converters()))
+    store = EmbeddedApiServer(clock=clock, hooks=Hooks(converters=_converters()))
     for row in _rows() if crds else ():
-        store.core.state.load(Change(Record(*row), None, deleted=False))
+        store.core.cache.load(StoredChange(ObjectRecord(*row), None, deleted=False))
     return store
 
 
@@ -51,11 +51,11 @@ def _converters() -> dict[str, Any]:
     plurals = {(k.resource.group, k.resource.kind): k.resource.plural for k in registry.KINDS}
     return {
         f"{plurals[family.group, family.kind]}.{family.group}": partial(_converted, family)
-        for family in registry.FAMILIES
+        for family in registry.CONVERSIONS
     }
 
 
-def _converted(family: Family, obj: dict[str, Any], version: str) -> dict[str, Any]:
+def _converted(family: KindConversion, obj: dict[str, Any], version: str) -> dict[str, Any]:
     return family.convert(obj, version.rpartition("/")[2])
 
 
@@ -67,10 +67,10 @@ def _rows() -> tuple[Row, ...]:
 
 
 async def _define() -> tuple[Row, ...]:
-    async with Store(clock=LoopClock(), hooks=Hooks(converters=_converters())) as store:
+    async with EmbeddedApiServer(clock=LoopClock(), hooks=Hooks(converters=_converters())) as store:
         for crd in registry.make_crds():
             await Kube(store).create(crd, CRDS)
-        state = store.core.state
-        records = [r for name in state.stores() for r in state.table(name).scan()]
+        state = store.core.cache
+        records = [r for name in state.group_resources() for r in state.table(name).scan()]
         records.sort(key=lambda r: r.revision)
-        return tuple((r.store, r.revision, r.body) for r in records)
+        return tuple((r.group_resource, r.revision, r.body) for r in records)

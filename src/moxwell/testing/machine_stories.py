@@ -98,14 +98,14 @@ class Stage:
         return {
             name: {
                 vmid
-                for vmid, guest in desk.region.guests.items()
+                for vmid, guest in runtime.region.guests.items()
                 if not guest.conf.get("template") and vmid != STRANGER
             }
-            for name, desk in self.engine.desks.items()
+            for name, runtime in self.engine.runtimes.items()
         }
 
     def lying(self) -> dict[str, Lying]:
-        return {name: lying(desk.region) for name, desk in self.engine.desks.items()}
+        return {name: lying(runtime.region) for name, runtime in self.engine.runtimes.items()}
 
     async def scale(self, count: int, name: str = "w") -> None:
         change = {"spec": {"replicas": count}}
@@ -288,8 +288,8 @@ async def dead_machine_is_replaced(stage: Stage) -> None:
     await stage.with_nodes(2)
     await stage.apply(CHECK)
     dead = (await stage.guests())[0]
-    desk = stage.engine.desks[dead.spec.region or ""]
-    chaos.perform(desk, "stop-guest", {"vmid": dead.spec.virtual_machine_id})
+    runtime = stage.engine.runtimes[dead.spec.region or ""]
+    chaos.perform(runtime, "stop-guest", {"vmid": dead.spec.virtual_machine_id})
 
     async def told() -> bool:
         seen = await stage.kube.find(ProxmoxMachine, dead.name, "default")

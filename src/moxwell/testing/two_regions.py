@@ -18,36 +18,36 @@ from msgspec import structs
 
 from moxwell.api.capi.core import Machine
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.api.ipam import IPAddressClaim
+from moxwell.api.infra.template import LastApplied
 from moxwell.bootstrap.iso import read_iso
 from moxwell.clock import Clock
-from moxwell.controllers.infra.region_registry import RegionBook
+from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.setup import Infra, add_infra
-from moxwell.embedded.apiserver.server import Store
-from moxwell.embedded.clusterapi.ipam.controller import Claims
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
+from moxwell.embedded.clusterapi.ipam.controller import IPAddressClaimController
 from moxwell.kube.client import Kube
 from moxwell.lab.proxmox import chaos as mischief
 from moxwell.lab.proxmox.engine import Engine
-from moxwell.lab.proxmox.errors import PveError
+from moxwell.lab.proxmox.errors import PveException
 from moxwell.lab.proxmox.fault_injection import Fault
-from moxwell.lab.proxmox.guest import AgentSilent, GuestView
-from moxwell.lab.proxmox.state import Region as SimRegion
+from moxwell.lab.proxmox.guest import GuestAgentNotRunning, GuestVm
+from moxwell.lab.proxmox.state import SimRegion as SimRegion
 from moxwell.pve.config import PasswordAuth, RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
-from moxwell.pve.reservations import Ledger
-from moxwell.pve.values import Secret
+from moxwell.pve.reservations import Reservations
+from moxwell.pve.values import SecretValue
 from moxwell.runtime.manager import Manager, Runtime, assemble
 from moxwell.runtime.reconciler import Controller
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.cached_worlds import fresh_regions, open_store
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import Wires
+from moxwell.testing.reconcile import EffectCounter
 from moxwell.testing.two_regions_world import TOKEN as TOKEN
 from moxwell.testing.two_regions_world import TOKEN_SECRET as TOKEN_SECRET
 from moxwell.testing.two_regions_world import WORLD as WORLD
 
-SETTINGS = Settings(elect=False, identity="test", concurrency=16)
+SETTINGS = ManagerSettings(elect=False, identity="test", concurrency=16)
 SENTINEL = "/run/cluster-api/bootstrap-success.complete"
 CAPI, INFRA = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
 
@@ -65,7 +65,7 @@ class Insides:
     deaf: set[str] = field(default_factory=set)  # names of guests without a running agent
     lease: str = "10.9.9.9"  # what DHCP gives
 
-    async def booted(self, view: GuestView) -> None:
+    async def booted(self, view: GuestVm) -> None:
         key = (view.region, view.vmid)
         self.up[key], self.names[key] = self.clock.monotonic(), view.name
         data = view.media("ide2")
@@ -77,11 +77,11 @@ class Insides:
     async def stopped(self, region: str, vmid: int) -> None:
         self.up.pop((region, vmid), None)
 
-    async def agent(self, view: GuestView, command: str, args: dict[str, Any]) -> Any:
+    async def agent(self, view: GuestVm, command: str, args: dict[str, Any]) -> Any:
         if view.name in self.deaf:
-            raise AgentSilent
+            raise GuestAgentNotRunning
         if "file" in command and not self.joined(view.region, view.vmid):
-            raise PveError(500, f"Agent error: failed to open file '{SENTINEL}': No such file")
+            raise PveException(500, f"Agent error: failed to open file '{SENTINEL}': No such file")
         if "file-open" in command:
             return 1
         if "file-read" in command:
@@ -92,7 +92,7 @@ class Insides:
             return [{"name": "lo"}, card]
         return {}
 
-    def listens(self, view: GuestView) -> bool:
+    def handles_shutdown(self, view: GuestVm) -> bool:
         return view.name not in self.deaf
 
     def joined(self, region: str, vmid: int) -> bool:
@@ -107,7 +107,7 @@ class Estate:
     """The world: what survives a crash of ours."""
 
     clock: LoopClock
-    store: Store
+    store: EmbeddedApiServer
     engine: Engine
     insides: Insides
     transports: dict[str, SimTransport]
@@ -120,7 +120,7 @@ class Estate:
         return Kube(self.store, manager="test")
 
     def region(self, name: str) -> SimRegion:
-        return self.engine.desks[name].region
+        return self.engine.runtimes[name].region
 
     def guests(self, name: str) -> dict[int, Any]:
         """Guests of a region that are no templates and not there from the beginning."""
@@ -142,7 +142,7 @@ class Estate:
 
     def mischief(self, region: str, what: str, **args: Any) -> None:
         """Something happens in a region that nobody asked us about."""
-        mischief.perform(self.engine.desks[region], what, args)
+        mischief.perform(self.engine.runtimes[region], what, args)
 
     def fault(self, name: str, kind: str, **more: Any) -> None:
         """From now on requests or tasks of a region go wrong."""
@@ -193,6 +193,11 @@ def ready(obj: ProxmoxMachine) -> bool:
     return is_true(obj, "Ready") and obj.status.next_move == ""
 
 
+def applied(obj: ProxmoxMachine) -> LastApplied:
+    """What the claim lists as applied to the guest."""
+    return (obj.spec.claim.applied if obj.spec.claim else None) or LastApplied()
+
+
 def is_true(obj: ProxmoxMachine, type_: str) -> bool:
     """Is a condition true?"""
     return any(c.type == type_ and c.status == "True" for c in obj.status.conditions)
@@ -214,9 +219,9 @@ async def make_estate(world: str = WORLD, *, crds: bool = True) -> Estate:
     store = open_store(clock, crds=crds)
     await store.__aenter__()
     insides = Insides(clock)
-    engine = Engine(fresh_regions(world), clock, inside=insides)
+    engine = Engine(fresh_regions(world), clock, guest_os=insides)
     token = f"{TOKEN}={TOKEN_SECRET}"
-    transports = {name: SimTransport(engine, name, token=token) for name in engine.desks}
+    transports = {name: SimTransport(engine, name, token=token) for name in engine.runtimes}
     estate = Estate(clock, store, engine, insides, transports)
     estate.tasks.append(asyncio.create_task(others(estate)))
     return estate
@@ -225,8 +230,8 @@ async def make_estate(world: str = WORLD, *, crds: bool = True) -> Estate:
 async def others(estate: Estate) -> None:
     """The IPAM provider, and the part of Cluster API that notes a machine's node."""
     runtime = assemble(estate.store, estate.clock, SETTINGS)
-    claims = Claims(runtime.kube, estate.clock, runtime.manager.caches.of(IPAddressClaim))
-    runtime.manager.add(Controller(name="test.claims", reconciler=claims))
+    claims = IPAddressClaimController(runtime.kube, estate.clock, runtime.manager.caches)
+    runtime.manager.add(Controller(name="test.claims", reconciler=claims, per_shard=1))
     async with asyncio.TaskGroup() as group:
         group.create_task(runtime.manager.run())
         group.create_task(_note_nodes(estate))
@@ -241,16 +246,17 @@ async def _note_nodes(estate: Estate) -> None:
             if not obj.status.initialization.provisioned or obj.deleting:
                 continue
             vmid = spec.virtual_machine_id or 0
+            change: dict[str, Any] = {"initialization": {"infrastructureProvisioned": True}}
             if any(estate.insides.joined(name, vmid) for name in estate.transports):
-                machine = await kube.find(Machine, obj.name, obj.namespace)
-                if machine and machine.status.node_ref is None:
-                    change = {"nodeRef": {"name": obj.name}}
-                    await kube.merge_status(Machine, obj.name, {"status": change}, obj.namespace)
+                change["nodeRef"] = {"name": obj.name}
+            machine = await kube.find(Machine, obj.name, obj.namespace)
+            if machine and machine.status.node_ref is None:
+                await kube.merge_status(Machine, obj.name, {"status": change}, obj.namespace)
 
 
 def configs(*names: str) -> list[RegionConfig]:
     """How the regions would be configured."""
-    auth = TokenAuth(TOKEN, Secret(TOKEN_SECRET))
+    auth = TokenAuth(TOKEN, SecretValue(TOKEN_SECRET))
     return [
         RegionConfig(region=name, urls=(f"https://{name}.example:8006",), auth=auth)
         for name in names
@@ -273,11 +279,11 @@ class Program:
 def program(
     estate: Estate,
     *names: str,
-    wires: Wires | None = None,
-    settings: Settings = SETTINGS,
+    wires: EffectCounter | None = None,
+    settings: ManagerSettings = SETTINGS,
 ) -> Program:
     """The controllers of ``infra`` over the estate; regions are those named, or all."""
-    cut = wires or Wires()
+    cut = wires or EffectCounter()
     runtime = assemble(cut.kube(estate.store), estate.clock, settings)
 
     def connect(config: RegionConfig) -> Any:
@@ -297,9 +303,9 @@ def program(
         for config in configs(*(names or estate.transports))
     ]
     regions = Regions(known, estate.clock, connect=connect)
-    book = RegionBook(regions, known)
-    infra = add_infra(runtime, estate.clock, regions, Ledger(), book=book)
-    runtime.manager.also("pve", regions.run)
+    book = RegionRegistry(regions, known)
+    infra = add_infra(runtime, estate.clock, regions, Reservations(), registry=book)
+    runtime.manager.add_loop("pve", regions.run)
     return Program(runtime, regions, infra)
 
 

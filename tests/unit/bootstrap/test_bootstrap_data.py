@@ -9,45 +9,69 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moxwell.bootstrap.bootstrap_data import Bootstrap, Identity, Place, seed_files
+from moxwell.api.infra.mac_address import choose_mac
+from moxwell.bootstrap.bootstrap_data import (
+    BootstrapData,
+    GuestIdentity,
+    GuestLocation,
+    nocloud_files,
+)
 from moxwell.bootstrap.iso import build_iso, read_iso
-from moxwell.bootstrap.network import Address, Network, Nic, Policy, Route, Vrf, choose_mac
+from moxwell.bootstrap.network import (
+    GuestNetwork,
+    InterfaceAddress,
+    Nic,
+    RoutingRule,
+    StaticRoute,
+    Vrf,
+)
 from moxwell.errors import Invalid
 
-ME = Identity("worker-1", "proxmox://region-1/10001", "v1.31.4")
+ME = GuestIdentity("worker-1", "proxmox://region-1/10001", "v1.31.4")
 MAC = choose_mac("uid", "net0")
 STATIC = Nic(
     "net0",
     MAC,
-    (Address("10.0.0.5", 24, "10.0.0.1", 100), Address("2001:db8::5", 64, "2001:db8::1")),
+    (
+        InterfaceAddress("10.0.0.5", 24, "10.0.0.1", 100),
+        InterfaceAddress("2001:db8::5", 64, "2001:db8::1"),
+    ),
     dns=("8.8.8.8",),
 )
 DHCP = Nic("net1", choose_mac("uid", "net1"), dhcp4=True, mtu=1400)
 ROUTED = Nic(
     "net2",
     choose_mac("uid", "net2"),
-    (Address("192.0.2.7", 24, "192.0.2.1"),),
-    routes=(Route("default", "192.0.2.1", 50, 500), Route("default", is6=True)),
-    policies=(Policy(from_="192.0.2.0/24", table=500, priority=100),),
+    (InterfaceAddress("192.0.2.7", 24, "192.0.2.1"),),
+    routes=(StaticRoute("default", "192.0.2.1", 50, 500), StaticRoute("default", is6=True)),
+    policies=(RoutingRule(from_="192.0.2.0/24", table=500, priority=100),),
     default4=False,
 )
-VRF = Vrf("vrf-ext", 500, ("net2",), (Route("10.8.0.0/16", "192.0.2.1"),), (Policy(to="default"),))
-NETWORK = Network((STATIC, DHCP, ROUTED), (VRF,))
+VRF = Vrf(
+    "vrf-ext",
+    500,
+    ("net2",),
+    (StaticRoute("10.8.0.0/16", "192.0.2.1"),),
+    (RoutingRule(to="default"),),
+)
+NETWORK = GuestNetwork((STATIC, DHCP, ROUTED), (VRF,))
 
 
-def files(bootstrap: Bootstrap, network: Network = NETWORK, who: Identity = ME) -> dict[str, bytes]:
-    return seed_files(bootstrap, who, network)
+def files(
+    bootstrap: BootstrapData, network: GuestNetwork = NETWORK, who: GuestIdentity = ME
+) -> dict[str, bytes]:
+    return nocloud_files(bootstrap, who, network)
 
 
 def test_the_place_is_there_for_labels_of_the_node() -> None:
-    who = Identity("w", "proxmox://r/1", place=Place("r", "zone-a", "pve1"))
-    meta = yaml.safe_load(files(Bootstrap(), who=who)["meta-data"])
+    who = GuestIdentity("w", "proxmox://r/1", place=GuestLocation("r", "zone-a", "pve1"))
+    meta = yaml.safe_load(files(BootstrapData(), who=who)["meta-data"])
     assert (meta["region"], meta["zone"], meta["proxmox-node"]) == ("r", "zone-a", "pve1")
-    assert "zone" not in yaml.safe_load(files(Bootstrap())["meta-data"])
+    assert "zone" not in yaml.safe_load(files(BootstrapData())["meta-data"])
 
 
 def test_network_config_v2() -> None:
-    config = yaml.safe_load(files(Bootstrap())["network-config"])
+    config = yaml.safe_load(files(BootstrapData())["network-config"])
     assert config["version"] == 2
     assert config["ethernets"]["eth0"] == {
         "match": {"macaddress": MAC.lower()},
@@ -79,7 +103,7 @@ def test_network_config_v2() -> None:
 
 
 def test_instance_id_makes_everybodys_kubeadm_line_right() -> None:
-    meta = yaml.safe_load(files(Bootstrap())["meta-data"])
+    meta = yaml.safe_load(files(BootstrapData())["meta-data"])
     assert "proxmox://" + meta["instance-id"] == ME.provider_id == meta["provider-id"]
     assert meta["local-hostname"] == "worker-1"
     assert meta["kubernetes-version"] == "v1.31.4"
@@ -87,24 +111,26 @@ def test_instance_id_makes_everybodys_kubeadm_line_right() -> None:
 
 def test_user_data_goes_through_unchanged() -> None:
     data = b"## template: jinja\n#cloud-config\n{{ ds.meta_data.instance_id }}\n"
-    assert files(Bootstrap(data))["user-data"] == data
+    assert files(BootstrapData(data))["user-data"] == data
 
 
 def test_no_bootstrap_data_is_a_bare_machine() -> None:
-    assert files(Bootstrap())["user-data"].startswith(b"#cloud-config\n")
+    assert files(BootstrapData())["user-data"].startswith(b"#cloud-config\n")
 
 
 @pytest.mark.parametrize("spec", ["2.3.0", "3.4.0"])
 def test_ignition_merge(spec: str) -> None:
     theirs: dict[str, Any] = {"path": "/etc/hostname", "contents": {"source": "data:,theirs"}}
     document = {"ignition": {"version": spec}, "storage": {"files": [theirs]}}
-    merged = json.loads(files(Bootstrap(json.dumps(document).encode(), "ignition"))["user-data"])
+    merged = json.loads(
+        files(BootstrapData(json.dumps(document).encode(), "ignition"))["user-data"]
+    )
     by_path = {f["path"]: f for f in merged["storage"]["files"]}
     assert by_path["/etc/hostname"] == theirs
     assert ("filesystem" in by_path["/etc/proxmox-env"]) == spec.startswith("2.")
     unit = unquote(by_path["/etc/systemd/network/00-eth0.network"]["contents"]["source"])
     assert f"MACAddress={MAC.lower()}" in unit
-    assert "Address=10.0.0.5/24" in unit
+    assert "InterfaceAddress=10.0.0.5/24" in unit
     assert "Gateway=10.0.0.1\nMetric=100" in unit
     vrf = unquote(by_path["/etc/systemd/network/00-eth2.network"]["contents"]["source"])
     assert "VRF=vrf-ext" in vrf
@@ -112,13 +138,13 @@ def test_ignition_merge(spec: str) -> None:
 
 
 def test_ignition_leaves_the_network_to_networkd() -> None:
-    made = files(Bootstrap(b'{"ignition":{"version":"3.4.0"}}', "ignition"))
+    made = files(BootstrapData(b'{"ignition":{"version":"3.4.0"}}', "ignition"))
     assert yaml.safe_load(made["network-config"]) == {"version": 1, "config": []}
 
 
 def test_talos_gets_its_provider_id() -> None:
     config = b"version: v1alpha1\nmachine:\n  type: worker\n---\napiVersion: v1alpha1\nkind: X\n"
-    made = list(yaml.safe_load_all(files(Bootstrap(config, "talos"))["user-data"]))
+    made = list(yaml.safe_load_all(files(BootstrapData(config, "talos"))["user-data"]))
     assert made[0]["machine"]["kubelet"]["extraArgs"] == {"provider-id": ME.provider_id}
     assert made[0]["machine"]["network"]["hostname"] == "worker-1"
     assert made[1]["kind"] == "X"
@@ -127,21 +153,21 @@ def test_talos_gets_its_provider_id() -> None:
 @pytest.mark.parametrize(
     "bootstrap",
     [
-        pytest.param(Bootstrap(b"not json", "ignition"), id="ignition that is no JSON"),
-        pytest.param(Bootstrap(b"[]", "ignition"), id="ignition that is no object"),
-        pytest.param(Bootstrap(b"a: [", "talos"), id="talos that is no YAML"),
-        pytest.param(Bootstrap(b"a: b", "talos"), id="talos without machine"),
-        pytest.param(Bootstrap(b"- b", "talos"), id="talos that is a list"),
-        pytest.param(Bootstrap(b"", "kickstart"), id="a format nobody knows"),
+        pytest.param(BootstrapData(b"not json", "ignition"), id="ignition that is no JSON"),
+        pytest.param(BootstrapData(b"[]", "ignition"), id="ignition that is no object"),
+        pytest.param(BootstrapData(b"a: [", "talos"), id="talos that is no YAML"),
+        pytest.param(BootstrapData(b"a: b", "talos"), id="talos without machine"),
+        pytest.param(BootstrapData(b"- b", "talos"), id="talos that is a list"),
+        pytest.param(BootstrapData(b"", "kickstart"), id="a format nobody knows"),
     ],
 )
-def test_wrong_bootstrap_data_is_a_sentence(bootstrap: Bootstrap) -> None:
+def test_wrong_bootstrap_data_is_a_sentence(bootstrap: BootstrapData) -> None:
     with pytest.raises(Invalid, match="bootstrap"):
         files(bootstrap)
 
 
 def test_bootstrap_data_is_never_printed() -> None:
-    assert "token" not in repr(Bootstrap(b"token: abc"))
+    assert "token" not in repr(BootstrapData(b"token: abc"))
 
 
 names = st.text("abcdefghij-", min_size=1, max_size=20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moxwell.api.infra.address_ranges import overlaps, parse_range, parse_ranges
+from moxwell.api.infra.address_ranges import overlaps, parse_address_range, parse_address_ranges
 from moxwell.errors import Invalid
 from moxwell.scheduling.addresses import choose_address, normal
 
@@ -17,7 +17,7 @@ from moxwell.scheduling.addresses import choose_address, normal
     ],
 )
 def test_parse(text: str, count: int, first: str) -> None:
-    parsed = parse_range(text)
+    parsed = parse_address_range(text)
     assert parsed.last - parsed.first + 1 == count
     assert first in parsed
 
@@ -25,17 +25,19 @@ def test_parse(text: str, count: int, first: str) -> None:
 @pytest.mark.parametrize("text", ["", "x", "10.0.0.9-10.0.0.5", "10.0.0.1-::1", "10.0.0.0/99"])
 def test_nonsense_is_a_sentence(text: str) -> None:
     with pytest.raises(Invalid, match="is not"):
-        parse_range(text)
+        parse_address_range(text)
 
 
 def test_the_first_free_one() -> None:
-    ranges = parse_ranges(["10.0.0.1-10.0.0.2", "10.0.1.1"])
+    ranges = parse_address_ranges(["10.0.0.1-10.0.0.2", "10.0.1.1"])
     assert choose_address(ranges, {"10.0.0.1"}) == "10.0.0.2"
     assert choose_address(ranges, {"10.0.0.1", "10.0.0.2"}) == "10.0.1.1"
     assert choose_address(ranges, {"10.0.0.1", "10.0.0.2", "10.0.1.1"}) is None
 
 
 def test_overlap_and_spelling() -> None:
-    assert overlaps(parse_ranges(["10.0.0.0/24"]), parse_ranges(["10.0.0.200-10.0.1.5"]))
-    assert not overlaps(parse_ranges(["10.0.0.0/24"]), parse_ranges(["::/0"]))
+    assert overlaps(
+        parse_address_ranges(["10.0.0.0/24"]), parse_address_ranges(["10.0.0.200-10.0.1.5"])
+    )
+    assert not overlaps(parse_address_ranges(["10.0.0.0/24"]), parse_address_ranges(["::/0"]))
     assert normal("2001:DB8:0::5") == "2001:db8::5"

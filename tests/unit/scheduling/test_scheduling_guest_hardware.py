@@ -5,10 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from moxwell.api.infra.cluster import ClusterSpec
-from moxwell.api.infra.machine import MachineSpec
-from moxwell.bootstrap.network import Address
-from moxwell.bootstrap.network_plan import devices_of, mac_of, network_of, wants_of
+from moxwell.api.infra.cluster import ProxmoxClusterSpec
+from moxwell.api.infra.mac_address import mac_of
+from moxwell.api.infra.machine import ProxmoxMachineSpec
+from moxwell.api.infra.zone_settings import (
+    ZoneNotFound,
+    ZoneSettings,
+    generated_pools,
+    zone_settings_of,
+)
+from moxwell.bootstrap.network import InterfaceAddress
+from moxwell.bootstrap.network_plan import address_requests, devices_of, network_of
 from moxwell.scheduling.guest_hardware import (
     boot_disk,
     disk_value,
@@ -16,7 +23,6 @@ from moxwell.scheduling.guest_hardware import (
     pci_value,
     wanted_config,
 )
-from moxwell.scheduling.zone_settings import Ground, ZoneMissing, ground_of, made_pools
 
 POOL = {"addresses": ["10.0.0.10-10.0.0.20"], "prefix": 24, "gateway": "10.0.0.1"}
 SIX = {"addresses": ["2001:db8::10-2001:db8::20"], "prefix": 64, "gateway": "2001:db8::1"}
@@ -31,19 +37,21 @@ TEMPLATE = {
 }
 
 
-def machine(**spec: Any) -> MachineSpec:
-    return msgspec.convert(spec, MachineSpec)
+def machine(**spec: Any) -> ProxmoxMachineSpec:
+    return msgspec.convert(spec, ProxmoxMachineSpec)
 
 
-def cluster(**spec: Any) -> ClusterSpec:
-    return msgspec.convert(spec, ClusterSpec)
+def cluster(**spec: Any) -> ProxmoxClusterSpec:
+    return msgspec.convert(spec, ProxmoxClusterSpec)
 
 
-def config(spec: MachineSpec, ground: Ground | None = None, **current: str) -> dict[str, str]:
+def config(
+    spec: ProxmoxMachineSpec, ground: ZoneSettings | None = None, **current: str
+) -> dict[str, str]:
     devices = devices_of(spec, {k: v for k, v in TEMPLATE.items() if k.startswith("net")})
     changes = wanted_config(
         spec,
-        ground or Ground(),
+        ground or ZoneSettings(),
         owner="uid",
         devices=devices,
         current=current or TEMPLATE,
@@ -70,7 +78,7 @@ def test_devices_of_the_template_that_are_not_wanted_go() -> None:
 
 
 def test_the_zone_brings_bridge_and_vlan() -> None:
-    made = config(machine(), Ground(bridge="vmbr3", vlan=9))
+    made = config(machine(), ZoneSettings(bridge="vmbr3", vlan=9))
     assert "bridge=vmbr3" in made["net0"]
     assert "tag=9" in made["net0"]
 
@@ -117,7 +125,7 @@ def test_nic_values() -> None:
         network={"networkDevices": [{"name": "net0", "model": "e1000", "mtu": 1400, "vlan": 5}]}
     ).network
     assert device is not None
-    value = nic_value("uid", device.network_devices[0], Ground(), "")
+    value = nic_value("uid", device.network_devices[0], ZoneSettings(), "")
     assert value.startswith("e1000=BC:24:11:")
     assert value.endswith(",bridge=vmbr0,mtu=1400,tag=5")
 
@@ -142,8 +150,8 @@ def test_boot_disk(current: dict[str, str], named: str, slot: str) -> None:
 def test_default_pools_go_to_the_first_device() -> None:
     spec = machine(network={"networkDevices": [{"name": "net1"}, {"name": "net0"}]})
     devices = devices_of(spec, {})
-    ground = ground_of("c", cluster(ipv4Config=POOL, ipv6Config=SIX))
-    wants = wants_of("m", devices, ground)
+    ground = zone_settings_of("c", cluster(ipv4Config=POOL, ipv6Config=SIX))
+    wants = address_requests("m", devices, ground)
     assert [(w.name, w.pool.name) for w in wants] == [
         ("m-net0-00-inet", "c-v4-icip"),
         ("m-net0-01-inet", "c-v6-icip"),
@@ -155,7 +163,9 @@ def test_a_device_has_pools_of_its_own_besides() -> None:
     spec = machine(
         network={"networkDevices": [{"name": "net0"}, {"name": "net1", "ipPoolRef": pools}]}
     )
-    wants = wants_of("m", devices_of(spec, {}), ground_of("c", cluster(ipv4Config=POOL)))
+    wants = address_requests(
+        "m", devices_of(spec, {}), zone_settings_of("c", cluster(ipv4Config=POOL))
+    )
     assert [(w.device, w.pool.kind) for w in wants] == [
         ("net0", "InClusterIPPool"),
         ("net1", "GlobalInClusterIPPool"),
@@ -164,25 +174,27 @@ def test_a_device_has_pools_of_its_own_besides() -> None:
 
 def test_dhcp_takes_the_place_of_a_pool() -> None:
     spec = machine(network={"networkDevices": [{"name": "net0", "dhcp4": True}]})
-    ground = ground_of("c", cluster(ipv4Config=POOL, ipv6Config=SIX))
-    assert [w.pool.name for w in wants_of("m", devices_of(spec, {}), ground)] == ["c-v6-icip"]
+    ground = zone_settings_of("c", cluster(ipv4Config=POOL, ipv6Config=SIX))
+    assert [w.pool.name for w in address_requests("m", devices_of(spec, {}), ground)] == [
+        "c-v6-icip"
+    ]
 
 
 def test_a_default_device_without_any_pool_uses_dhcp() -> None:
     devices = devices_of(machine(), {})
-    network = network_of("uid", machine(), devices, Ground(), {})
+    network = network_of("uid", machine(), devices, ZoneSettings(), {})
     assert network.nics[0].dhcp4
-    given = {"net0": (Address("10.0.0.5", 24),)}
-    assert not network_of("uid", machine(), devices, Ground(), given).nics[0].dhcp4
+    given = {"net0": (InterfaceAddress("10.0.0.5", 24),)}
+    assert not network_of("uid", machine(), devices, ZoneSettings(), given).nics[0].dhcp4
 
 
 def test_default_routes_of_further_devices_do_not_compete() -> None:
     spec = machine(network={"networkDevices": [{"name": "net0"}, {"name": "net1"}]})
     given = {
-        "net0": (Address("10.0.0.5", 24, "10.0.0.1", 100),),
-        "net1": (Address("10.1.0.5", 24, "10.1.0.1"),),
+        "net0": (InterfaceAddress("10.0.0.5", 24, "10.0.0.1", 100),),
+        "net1": (InterfaceAddress("10.1.0.5", 24, "10.1.0.1"),),
     }
-    network = network_of("uid", spec, devices_of(spec, {}), Ground(), given)
+    network = network_of("uid", spec, devices_of(spec, {}), ZoneSettings(), given)
     assert [n.addresses[0].metric for n in network.nics] == [100, 200]
 
 
@@ -201,7 +213,7 @@ ZONED = cluster(
 
 
 def test_a_zone_says_what_is_right_there() -> None:
-    first, second = ground_of("c", ZONED, "a"), ground_of("c", ZONED, "b")
+    first, second = zone_settings_of("c", ZONED, "a"), zone_settings_of("c", ZONED, "b")
     assert (first.region, first.storage, first.nodes) == ("r1", "ssd", frozenset({"h1"}))
     assert [p.ref.name for p in first.pools] == ["c-v4-icip"]
     assert (second.region, second.dns) == ("r2", ("9.9.9.9",))
@@ -209,9 +221,9 @@ def test_a_zone_says_what_is_right_there() -> None:
 
 
 def test_an_unknown_zone_is_no_default() -> None:
-    with pytest.raises(ZoneMissing, match="it has a, b"):
-        ground_of("c", ZONED, "z")
+    with pytest.raises(ZoneNotFound, match="it has a, b"):
+        zone_settings_of("c", ZONED, "z")
 
 
 def test_pools_are_called_as_capmox_calls_them() -> None:
-    assert [p.name for p in made_pools("c", ZONED)] == ["c-b-v4-icip", "c-v4-icip"]
+    assert [p.name for p in generated_pools("c", ZONED)] == ["c-b-v4-icip", "c-v4-icip"]

@@ -3,17 +3,32 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from moxwell.api.infra.machine import Applied, AppliedDisk, MachineSpec
-from moxwell.api.infra.template import Disks, ExtraDisk, HighAvailability
-from moxwell.scheduling.last_applied import owns, remember, surplus, wanted
+from moxwell.api.infra.machine import ProxmoxMachineSpec
+from moxwell.api.infra.template import (
+    AppliedDisk,
+    Claim,
+    ExtraDisk,
+    HighAvailability,
+    LastApplied,
+    MachineDisks,
+)
+from moxwell.scheduling.guest_hardware import hardware_hash
+from moxwell.scheduling.last_applied import (
+    is_disk_of,
+    record,
+    recorded,
+    removed_settings,
+    wanted,
+)
 
 VOLUME = "lvm:vm-101-disk-1"
 
 
-def spec(*slots: str, tags: tuple[str, ...] = (), **more: Any) -> MachineSpec:
-    disks = Disks(extra=tuple(ExtraDisk(disk=slot, size_gb=1) for slot in slots))
-    return MachineSpec(disks=disks if slots else None, tags=tags, **more)
+def spec(*slots: str, tags: tuple[str, ...] = (), **more: Any) -> ProxmoxMachineSpec:
+    disks = MachineDisks(extra=tuple(ExtraDisk(disk=slot, size_gb=1) for slot in slots))
+    return ProxmoxMachineSpec(disks=disks if slots else None, tags=tags, **more)
 
 
 def disks(**volumes: str) -> tuple[AppliedDisk, ...]:
@@ -38,71 +53,88 @@ def disks(**volumes: str) -> tuple[AppliedDisk, ...]:
     ],
 )
 def test_whose_a_volume_is(volume: str, ours: bool) -> None:
-    assert owns(volume, 101) is ours
+    assert is_disk_of(volume, 101) is ours
 
 
 @pytest.mark.parametrize(
     "before, now, expected",
     [
-        pytest.param(Applied(), spec("scsi1", tags=("X",)), Applied(), id="nothing was there"),
         pytest.param(
-            Applied(tags=("a", "b")), spec(tags=("B",)), Applied(tags=("a",)), id="a tag taken out"
+            LastApplied(), spec("scsi1", tags=("X",)), LastApplied(), id="nothing was there"
         ),
         pytest.param(
-            Applied(firewall_groups=("kube", "web")),
-            MachineSpec(firewall_groups=("web",)),
-            Applied(firewall_groups=("kube",)),
+            LastApplied(tags=("a", "b")),
+            spec(tags=("B",)),
+            LastApplied(tags=("a",)),
+            id="a tag taken out",
+        ),
+        pytest.param(
+            LastApplied(firewall_groups=("kube", "web")),
+            ProxmoxMachineSpec(firewall_groups=("web",)),
+            LastApplied(firewall_groups=("kube",)),
             id="a firewall group taken out",
         ),
         pytest.param(
-            Applied(disks=disks(scsi1=VOLUME, scsi2="")),
+            LastApplied(disks=disks(scsi1=VOLUME, scsi2="")),
             spec("scsi2"),
-            Applied(disks=disks(scsi1=VOLUME)),
+            LastApplied(disks=disks(scsi1=VOLUME)),
             id="a disk taken out",
         ),
         pytest.param(
-            Applied(ha_group="near"),
-            MachineSpec(high_availability=HighAvailability(group="far")),
-            Applied(ha_group="near"),
+            LastApplied(ha_group="near"),
+            ProxmoxMachineSpec(high_availability=HighAvailability(group="far")),
+            LastApplied(ha_group="near"),
             id="another HA group",
         ),
         pytest.param(
-            Applied(ha_group="near"),
-            MachineSpec(high_availability=HighAvailability(group="near")),
-            Applied(),
+            LastApplied(ha_group="near"),
+            ProxmoxMachineSpec(high_availability=HighAvailability(group="near")),
+            LastApplied(),
             id="the same HA group",
         ),
-        pytest.param(Applied(ha_group="near"), MachineSpec(), Applied(ha_group="near"), id="no HA"),
+        pytest.param(
+            LastApplied(ha_group="near"),
+            ProxmoxMachineSpec(),
+            LastApplied(ha_group="near"),
+            id="no HA",
+        ),
     ],
 )
-def test_what_must_leave(before: Applied, now: MachineSpec, expected: Applied) -> None:
-    assert surplus(before, now) == expected
+def test_what_must_leave(
+    before: LastApplied, now: ProxmoxMachineSpec, expected: LastApplied
+) -> None:
+    assert removed_settings(before, now) == expected
 
 
 @pytest.mark.parametrize(
     "volumes, done, expected",
     [
-        pytest.param(None, False, Applied(tags=("a", "b"), disks=disks(scsi1=VOLUME)), id="unread"),
         pytest.param(
-            {"scsi1": VOLUME}, True, Applied(tags=("b",), disks=disks(scsi1=VOLUME)), id="kept"
+            None, False, LastApplied(tags=("a", "b"), disks=disks(scsi1=VOLUME)), id="unread"
         ),
-        pytest.param({}, True, Applied(tags=("b",)), id="the disk is gone"),
         pytest.param(
-            {"scsi1": "lvm:vm-9999-pvc-a"}, True, Applied(tags=("b",)), id="a claim in its slot"
+            {"scsi1": VOLUME}, True, LastApplied(tags=("b",), disks=disks(scsi1=VOLUME)), id="kept"
+        ),
+        pytest.param({}, True, LastApplied(tags=("b",)), id="the disk is gone"),
+        pytest.param(
+            {"scsi1": "lvm:vm-9999-pvc-a"}, True, LastApplied(tags=("b",)), id="a claim in its slot"
         ),
         pytest.param(
             {"scsi1": "lvm:vm-101-disk-7"},
             True,
-            Applied(tags=("b",), disks=disks(scsi1="")),
+            LastApplied(tags=("b",), disks=disks(scsi1="")),
             id="another disk of the guest in its slot: which is not known",
         ),
     ],
 )
 def test_what_was_taken_out_is_remembered_until_it_left(
-    volumes: dict[str, str] | None, done: bool, expected: Applied
+    volumes: dict[str, str] | None, done: bool, expected: LastApplied
 ) -> None:
-    before = Applied(tags=("a",), disks=disks(scsi1=VOLUME))
-    assert remember(before, spec(tags=("b",)), volumes, vmid=101, done=done) == expected
+    before = LastApplied(tags=("a",), disks=disks(scsi1=VOLUME))
+    now = spec(tags=("b",))
+    if done:
+        expected = structs.replace(expected, hardware_hash=hardware_hash(now))
+    assert record(before, now, volumes, vmid=101, done=done) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,11 +146,19 @@ def test_what_was_taken_out_is_remembered_until_it_left(
     ],
 )
 def test_a_disk_is_known_by_its_volume(there: str, known: str) -> None:
-    found = remember(Applied(), spec("scsi1"), {"scsi1": there}, vmid=101)
+    found = record(LastApplied(), spec("scsi1"), {"scsi1": there}, vmid=101)
     assert found.disks == disks(scsi1=known)
 
 
 def test_what_is_asked_for_is_remembered_before_anything_is_made() -> None:
     asked = spec("scsi1", tags=("Team",), high_availability=HighAvailability(group="near"))
-    assert remember(Applied(), asked) == wanted(asked)
-    assert wanted(asked) == Applied(tags=("team",), disks=disks(scsi1=""), ha_group="near")
+    assert record(LastApplied(), asked) == wanted(asked)
+    assert wanted(asked) == LastApplied(tags=("team",), disks=disks(scsi1=""), ha_group="near")
+
+
+def test_the_record_is_read_from_the_claim() -> None:
+    applied = LastApplied(tags=("a",))
+    claim = Claim(host="a", uuid="u", applied=applied)
+    assert recorded(ProxmoxMachineSpec(claim=claim)) == applied
+    assert recorded(ProxmoxMachineSpec(claim=Claim(host="a", uuid="u"))) == LastApplied()
+    assert recorded(ProxmoxMachineSpec()) == LastApplied()

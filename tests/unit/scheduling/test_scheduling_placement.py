@@ -10,31 +10,34 @@ from hypothesis import strategies as st
 from moxwell.scheduling.inventory_model import (
     GIB,
     MIB,
-    Fittings,
-    Flight,
-    Host,
+    CandidateHost,
+    HostCapabilities,
     HostKey,
-    Neighbour,
-    Store,
+    HostStorage,
+    PendingGuest,
+    PlacedReplica,
     Template,
 )
-from moxwell.scheduling.placement import Ask, Limits, choose_host
+from moxwell.scheduling.placement import OvercommitLimits, PlacementRequest, choose_host
 
 
 def key(name: str, region: str = "r1") -> HostKey:
     return HostKey(region, name)
 
 
-def host(name: str, region: str = "r1", **more: object) -> Host:
-    stores = {"lvm": Store("lvm", 100 * GIB), "ceph": Store("ceph", 500 * GIB, shared=True)}
-    made = Host(key(name, region), cpus=16, memory_bytes=64 * GIB, stores=stores)
+def host(name: str, region: str = "r1", **more: object) -> CandidateHost:
+    stores = {
+        "lvm": HostStorage("lvm", 100 * GIB),
+        "ceph": HostStorage("ceph", 500 * GIB, shared=True),
+    }
+    made = CandidateHost(key(name, region), cpus=16, memory_bytes=64 * GIB, stores=stores)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
 SHARED = Template(key("a"), 9000, "tpl", storages=frozenset({"ceph"}), shared=True)
 LOCAL_A = Template(key("a"), 9001, "tpl", storages=frozenset({"lvm"}), disk_bytes=10 * GIB)
 LOCAL_B = replace(LOCAL_A, key=key("b"), vmid=9002)
-ASK = Ask(cpus=4, memory_bytes=8 * GIB, disk_bytes=20 * GIB)
+ASK = PlacementRequest(cpus=4, memory_bytes=8 * GIB, disk_bytes=20 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +50,13 @@ ASK = Ask(cpus=4, memory_bytes=8 * GIB, disk_bytes=20 * GIB)
         pytest.param(ASK, [host("a", online=False), host("b")], [], "b", id="a dead host is out"),
         pytest.param(
             ASK,
-            [host("a", fittings=Fittings(maintenance=True)), host("b")],
+            [host("a", capabilities=HostCapabilities(maintenance=True)), host("b")],
             [],
             "b",
             id="maintenance",
         ),
         pytest.param(
-            ASK, [host("a"), host("b")], [Neighbour(key("a"))], "b", id="replicas are spread"
+            ASK, [host("a"), host("b")], [PlacedReplica(key("a"))], "b", id="replicas are spread"
         ),
         pytest.param(
             replace(ASK, spread="Ignore"),
@@ -76,12 +79,12 @@ ASK = Ask(cpus=4, memory_bytes=8 * GIB, disk_bytes=20 * GIB)
         pytest.param(
             ASK,
             [host("a", zone="z1"), host("b", zone="z1"), host("c", zone="z2", cpus_taken=15)],
-            [Neighbour(key("a"), "z1")],
+            [PlacedReplica(key("a"), "z1")],
             "c",
             id="zones are spread before hosts",
         ),
         pytest.param(
-            replace(ASK, limits=Limits(cpu_percent=100)),
+            replace(ASK, limits=OvercommitLimits(cpu_percent=100)),
             [host("a", cpus_taken=14), host("b", cpus_taken=8, memory_taken=40 * GIB)],
             [],
             "b",
@@ -89,8 +92,10 @@ ASK = Ask(cpus=4, memory_bytes=8 * GIB, disk_bytes=20 * GIB)
         ),
     ],
 )
-def test_choice(ask: Ask, hosts: list[Host], near: list[Neighbour], chosen: str) -> None:
-    placed = choose_host(ask, hosts, templates=[SHARED], neighbours=near)
+def test_choice(
+    ask: PlacementRequest, hosts: list[CandidateHost], near: list[PlacedReplica], chosen: str
+) -> None:
+    placed = choose_host(ask, hosts, templates=[SHARED], replicas=near)
     assert placed.chosen is not None
     assert placed.chosen.key.name == chosen
 
@@ -108,7 +113,7 @@ def test_choice(ask: Ask, hosts: list[Host], near: list[Neighbour], chosen: str)
             replace(ASK, cpus=32), host("a"), "needs 32 CPUs, the host has 16", id="too many CPUs"
         ),
         pytest.param(
-            replace(ASK, limits=Limits(cpu_percent=200)),
+            replace(ASK, limits=OvercommitLimits(cpu_percent=200)),
             host("a", cpus_taken=30),
             "needs 4 CPUs, 2 are free",
             id="overcommit limit",
@@ -130,30 +135,32 @@ def test_choice(ask: Ask, hosts: list[Host], near: list[Neighbour], chosen: str)
         ),
     ],
 )
-def test_no_room_names_what_is_missing_where(ask: Ask, one: Host, sentence: str) -> None:
-    placed = choose_host(ask, [one], templates=[SHARED], neighbours=[Neighbour(key("a"))])
+def test_no_room_names_what_is_missing_where(
+    ask: PlacementRequest, one: CandidateHost, sentence: str
+) -> None:
+    placed = choose_host(ask, [one], templates=[SHARED], replicas=[PlacedReplica(key("a"))])
     assert placed.chosen is None
     assert f"r1/a: {sentence}" in placed.sentence()
 
 
 def test_guests_in_flight_count() -> None:
-    flights = [Flight(key("a"), 4, 60 * GIB)]
+    flights = [PendingGuest(key("a"), 4, 60 * GIB)]
     placed = choose_host(
-        replace(ASK, spread="Ignore"), [host("a")], templates=[SHARED], in_flight=flights
+        replace(ASK, spread="Ignore"), [host("a")], templates=[SHARED], pending=flights
     )
     assert "4096 MiB are free" in placed.sentence()
 
 
 def test_disk_in_flight_on_shared_storage_counts_on_every_host() -> None:
-    flights = [Flight(key("a"), 1, MIB, "ceph", 490 * GIB)]
-    placed = choose_host(ASK, [host("b")], templates=[SHARED], in_flight=flights)
+    flights = [PendingGuest(key("a"), 1, MIB, "ceph", 490 * GIB)]
+    placed = choose_host(ASK, [host("b")], templates=[SHARED], pending=flights)
     assert "needs 20 GiB on storage ceph, 10 GiB are free" in placed.sentence()
 
 
 def test_local_template_prefers_its_own_hosts() -> None:
     placed = choose_host(ASK, [host("b"), host("c")], templates=[LOCAL_A, LOCAL_B])
     assert placed.chosen is not None
-    assert (placed.chosen.key.name, placed.chosen.template, placed.chosen.detour) == (
+    assert (placed.chosen.key.name, placed.chosen.template, placed.chosen.migrate_after_clone) == (
         "b",
         LOCAL_B,
         False,
@@ -163,7 +170,7 @@ def test_local_template_prefers_its_own_hosts() -> None:
 def test_local_template_elsewhere_is_a_detour() -> None:
     placed = choose_host(ASK, [host("c")], templates=[LOCAL_A])
     assert placed.chosen is not None
-    assert placed.chosen.detour
+    assert placed.chosen.migrate_after_clone
     assert "migrated" in str(placed.chosen)
 
 
@@ -207,8 +214,8 @@ hosts_of = st.lists(
 
 @settings(deadline=None)
 @given(hosts=hosts_of, spread=st.sampled_from(["Prefer", "Require", "Ignore"]))
-def test_what_is_chosen_really_fits(hosts: list[Host], spread: str) -> None:
-    ask = replace(ASK, spread=spread, limits=Limits(cpu_percent=200))
+def test_what_is_chosen_really_fits(hosts: list[CandidateHost], spread: str) -> None:
+    ask = replace(ASK, spread=spread, limits=OvercommitLimits(cpu_percent=200))
     placed = choose_host(ask, hosts, templates=[SHARED])
     fitting = [
         h
@@ -225,7 +232,7 @@ def test_what_is_chosen_really_fits(hosts: list[Host], spread: str) -> None:
 
 @settings(deadline=None)
 @given(hosts=hosts_of, dead=st.sampled_from("abcdef"))
-def test_a_dead_host_removes_only_itself(hosts: list[Host], dead: str) -> None:
+def test_a_dead_host_removes_only_itself(hosts: list[CandidateHost], dead: str) -> None:
     before = {v.key: v.fits for v in choose_host(ASK, hosts, templates=[SHARED]).verdicts}
     died = [replace(h, online=False) if h.key.name == dead else h for h in hosts]
     after = choose_host(ASK, died, templates=[SHARED]).verdicts
@@ -234,18 +241,18 @@ def test_a_dead_host_removes_only_itself(hosts: list[Host], dead: str) -> None:
 
 @settings(deadline=None)
 @given(hosts=hosts_of, seed=st.randoms())
-def test_order_of_the_world_does_not_matter(hosts: list[Host], seed: object) -> None:
+def test_order_of_the_world_does_not_matter(hosts: list[CandidateHost], seed: object) -> None:
     shuffled = list(hosts)
     seed.shuffle(shuffled)  # type: ignore[attr-defined]
     first = choose_host(ASK, hosts, templates=[SHARED])
     assert first == choose_host(ASK, shuffled, templates=[SHARED])
 
 
-FITTED = Fittings(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu"}))
+FITTED = HostCapabilities(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu"}))
 
 
 @pytest.mark.parametrize(
-    "ask, fittings, why",
+    "ask, capabilities, why",
     [
         pytest.param({"bridges": {"vmbr0"}}, FITTED, (), id="the bridge is there"),
         pytest.param(
@@ -254,7 +261,7 @@ FITTED = Fittings(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu"}))
             ("host a has no bridge vmbr7 that we may use",),
             id="a bridge that is missing",
         ),
-        pytest.param({"bridges": {"vmbr7"}}, Fittings(), (), id="nobody could tell"),
+        pytest.param({"bridges": {"vmbr7"}}, HostCapabilities(), (), id="nobody could tell"),
         pytest.param(
             {"other_bridges": {"vmbr0"}},
             replace(FITTED, bridge="vmbr9"),
@@ -314,15 +321,17 @@ FITTED = Fittings(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu"}))
     ],
 )
 def test_what_a_host_is_fitted_with(
-    ask: dict[str, Any], fittings: Fittings, why: tuple[str, ...]
+    ask: dict[str, Any], capabilities: HostCapabilities, why: tuple[str, ...]
 ) -> None:
     stores = {
-        "lvm": Store("lvm", 100 * GIB, type="lvmthin"),
-        "nfs": Store("nfs", 100 * GIB, type="nfs"),
-        "ceph": Store("ceph", 500 * GIB, shared=True, type="rbd"),
+        "lvm": HostStorage("lvm", 100 * GIB, type="lvmthin"),
+        "nfs": HostStorage("nfs", 100 * GIB, type="nfs"),
+        "ceph": HostStorage("ceph", 500 * GIB, shared=True, type="rbd"),
     }
     wanted: Any = {k: frozenset(v) if isinstance(v, set) else v for k, v in ask.items()}
     found = choose_host(
-        replace(ASK, **wanted), [host("a", stores=stores, fittings=fittings)], templates=[SHARED]
+        replace(ASK, **wanted),
+        [host("a", stores=stores, capabilities=capabilities)],
+        templates=[SHARED],
     )
     assert found.verdicts[0].why_not == why

@@ -4,64 +4,78 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moxwell.scheduling.inventory_model import GIB, Host, HostKey, Neighbour, Store, Template
-from moxwell.scheduling.placement import Ask, Placement
-from moxwell.scheduling.rollout import Policy
-from moxwell.scheduling.simulate import Event, Old, Survey, foresee
+from moxwell.scheduling.inventory_model import (
+    GIB,
+    CandidateHost,
+    HostKey,
+    HostStorage,
+    PlacedReplica,
+    Template,
+)
+from moxwell.scheduling.placement import Placement, PlacementRequest
+from moxwell.scheduling.rollout import RolloutPolicy
+from moxwell.scheduling.simulate import (
+    LeavingMachine,
+    PlacementInput,
+    SimulatedEvent,
+    simulate_rollout,
+)
 
-STORES = {"s": Store("s", 900 * GIB, shared=True)}
+STORES = {"s": HostStorage("s", 900 * GIB, shared=True)}
 SIZE = 4 * GIB
 
 
-def survey(hosts: int = 2, old: int = 0, memory: int = 64) -> Survey:
+def survey(hosts: int = 2, old: int = 0, memory: int = 64) -> PlacementInput:
     keys = [HostKey("r", f"pve{n}") for n in range(hosts)]
     taken = [sum(i % hosts == n for i in range(old)) for n in range(hosts)]
-    return Survey(
-        Ask(2, SIZE),
+    return PlacementInput(
+        PlacementRequest(2, SIZE),
         tuple(
-            Host(
+            CandidateHost(
                 k, 32, memory * GIB, k.name, memory_taken=t * SIZE, cpus_taken=2 * t, stores=STORES
             )
             for k, t in zip(keys, taken, strict=True)
         ),
         (Template(keys[0], 9000, storages=frozenset({"s"}), shared=True),),
-        tuple(Neighbour(keys[i % hosts]) for i in range(old)),
+        tuple(PlacedReplica(keys[i % hosts]) for i in range(old)),
     )
 
 
-def olds(count: int, hosts: int = 2) -> list[Old]:
-    return [Old(f"m{i}", HostKey("r", f"pve{i % hosts}"), "", 2, SIZE) for i in range(count)]
-
-
-def places(events: tuple[Event, ...]) -> list[str]:
+def olds(count: int, hosts: int = 2) -> list[LeavingMachine]:
     return [
-        e.name if isinstance(e, Old) else e.chosen.key.name if e.chosen else "nowhere"
+        LeavingMachine(f"m{i}", HostKey("r", f"pve{i % hosts}"), "", 2, SIZE) for i in range(count)
+    ]
+
+
+def places(events: tuple[SimulatedEvent, ...]) -> list[str]:
+    return [
+        e.name if isinstance(e, LeavingMachine) else e.chosen.key.name if e.chosen else "nowhere"
         for e in events
     ]
 
 
 def test_replicas_spread() -> None:
-    assert places(foresee(survey(), Policy(4))) == ["pve0", "pve1", "pve0", "pve1"]
+    assert places(simulate_rollout(survey(), RolloutPolicy(4))) == ["pve0", "pve1", "pve0", "pve1"]
 
 
 def test_a_rollout_comes_before_it_goes() -> None:
-    events = foresee(survey(old=2), Policy(2), old=olds(2))
+    events = simulate_rollout(survey(old=2), RolloutPolicy(2), old=olds(2))
     assert places(events) == ["pve0", "m0", "pve0", "m1"]
 
 
 def test_what_is_there_of_the_new_template_counts() -> None:
-    assert len(foresee(survey(old=3), Policy(5), new=3)) == 2
+    assert len(simulate_rollout(survey(old=3), RolloutPolicy(5), new=3)) == 2
 
 
 def test_no_room_is_told() -> None:
-    events = foresee(survey(hosts=1, memory=5), Policy(2))
+    events = simulate_rollout(survey(hosts=1, memory=5), RolloutPolicy(2))
     assert places(events) == ["pve0", "nowhere"]
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 3), st.integers(0, 2))
 def test_as_many_come_and_go_as_must(want: int, old: int, surge: int, fewer: int) -> None:
-    policy = Policy(want, surge, fewer if surge or fewer else 1)
-    events = foresee(survey(old=old), policy, old=olds(old))
+    policy = RolloutPolicy(want, surge, fewer if surge or fewer else 1)
+    events = simulate_rollout(survey(old=old), policy, old=olds(old))
     came = [e for e in events if isinstance(e, Placement)]
     assert (len(came), len(events) - len(came)) == (want, old)
 
@@ -69,7 +83,7 @@ def test_as_many_come_and_go_as_must(want: int, old: int, surge: int, fewer: int
 @pytest.mark.parametrize("surge", [1, 2])
 def test_never_more_than_the_surge(surge: int) -> None:
     there, most = 3, 0
-    for event in foresee(survey(old=3), Policy(3, surge), old=olds(3)):
+    for event in simulate_rollout(survey(old=3), RolloutPolicy(3, surge), old=olds(3)):
         there += 1 if isinstance(event, Placement) else -1
         most = max(most, there)
     assert (there, most) == (3, 3 + surge)

@@ -152,7 +152,7 @@ class ProxmoxMachineStatus(Value, frozen=True, kw_only=True):
     observed_generation: int = field(name="observedGeneration", default=0)
     # earlier places of spec.claim.applied and its hash: read once, never written
     hardware: str = ""
-    applied: LastApplied = field(default_factory=LastApplied)
+    applied: LastApplied | None = None
 
 
 @kind(

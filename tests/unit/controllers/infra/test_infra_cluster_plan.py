@@ -1,4 +1,4 @@
-"""The ground's plan as a table; regions brought by clusters; leftovers by mark."""
+"""The plan of infra.cluster as a table; regions added by clusters; orphans; templates."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -7,43 +7,67 @@ import msgspec
 import pytest
 
 from moxwell.api.capi.core import Cluster
-from moxwell.api.infra.cluster import Endpoint, ProxmoxCluster, RegionHealth, SecretRef
-from moxwell.api.infra.machine import MachineSpec
-from moxwell.api.infra.network import IPConfig
+from moxwell.api.infra.cluster import ControlPlaneEndpoint, ProxmoxCluster, RegionHealth, SecretRef
+from moxwell.api.infra.machine import ProxmoxMachineSpec
+from moxwell.api.ipam import InClusterIPPool, PoolSpec
 from moxwell.api.meta import ObjectMeta
+from moxwell.controllers.infra.cluster.describe import describe
 from moxwell.controllers.infra.cluster.plan import (
-    AskEndpoint,
-    GiveBack,
-    HoldSecrets,
-    PutEndpoint,
-    PutPools,
+    ApplyPools,
+    ClaimEndpoint,
+    ConnectRegions,
+    ObservedCluster,
+    ProtectSecrets,
+    ReleaseEndpoint,
     ReleaseSecrets,
-    describe,
-    next_move,
+    SetEndpoint,
+    plan,
 )
-from moxwell.controllers.infra.cluster.see import Seen
+from moxwell.controllers.infra.collect import plan as collect
 from moxwell.controllers.infra.collect.plan import (
-    PATIENCE_SECONDS,
+    GRACE_SECONDS,
+    ObservedOrphans,
     Orphan,
     orphaned_guests,
     orphaned_isos,
-    ripe,
 )
-from moxwell.controllers.infra.region_registry import RegionBook, RegionTaken
-from moxwell.controllers.infra.template.plan import capacity
-from moxwell.controllers.infra.zone_defaults import Grounds, RegionNotNamed, ServerUnknown
-from moxwell.pve.model import GuestSeen
+from moxwell.controllers.infra.region_registry import RegionNameTaken, RegionRegistry
+from moxwell.controllers.infra.template.plan import ObservedTemplate, capacity
+from moxwell.controllers.infra.template.plan import describe as describe_template
+from moxwell.controllers.infra.zone_defaults import RegionNotNamed, ServerUnknown, ZoneResolver
+from moxwell.pve.model import ObservedGuest
 from moxwell.pve.ownership import Mark
 from moxwell.pve.regions import Regions
 from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
-from moxwell.scheduling.zone_settings import MadePool
 from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.testing.scripted_transport import ScriptedTransport
 from moxwell.testing.two_regions import configs
 
 HERE: dict[str, Any] = {"controlPlaneEndpoint": {"host": "10.0.0.4", "port": 6443}}
-POOL = MadePool("c-v4-icip", "default", 4, IPConfig(addresses=("10.0.0.9",), prefix=24))
+POOLED: dict[str, Any] = {"ipv4Config": {"addresses": ["10.0.0.9"], "prefix": 24}}
+LEAVING = Cluster(metadata=ObjectMeta(deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC)))
+
+
+def pool(name: str = "c-v4-icip", grace: int = 60, prefix: int = 24) -> InClusterIPPool:
+    spec = PoolSpec(
+        addresses=("10.0.0.9",), prefix=prefix, address_reuse_grace_period_seconds=grace
+    )
+    return InClusterIPPool(metadata=ObjectMeta(name=name), spec=spec)
+
+
+def owned(*pools: InClusterIPPool) -> dict[str, Any]:
+    return {"pools": {p.name: p for p in pools}, "owned_pools": frozenset(p.name for p in pools)}
+
+
+def seen(**more: Any) -> ObservedCluster:
+    return ObservedCluster(**{"cluster": Cluster(), **more})
+
+
+OWN = tuple(configs("own"))
+WITH_ENDPOINT = msgspec.convert(
+    {"metadata": {}, "spec": {"controlPlaneEndpoint": {"host": "h", "port": 1}}}, Cluster
+)
 UP = RegionHealth(name="r", available=True)
 DOWN = RegionHealth(name="s", available=False, message="no answer")
 
@@ -59,79 +83,85 @@ def obj(deleting: bool = False, **spec: Any) -> ProxmoxCluster:
 
 
 @pytest.mark.parametrize(
-    "cluster, seen, expected",
+    "cluster, world, expected",
     [
-        pytest.param(obj(), Seen(stuck=Wait("X")), Wait("X"), id="no owner yet"),
-        pytest.param(obj(), Seen(pools_missing=(POOL,)), PutPools((POOL,)), id="pools first"),
+        pytest.param(obj(), seen(cluster=None), "WaitingForCluster", id="no owner yet"),
         pytest.param(
-            obj(),
-            Seen(pools_missing=(POOL,), grace=0),
-            PutPools((POOL,), grace=0),
-            id="no address rests when the Cluster goes",
+            obj(credentialsRef={"name": "s"}),
+            seen(own_regions=OWN),
+            ConnectRegions(Key("n", "c"), OWN),
+            id="its own region is connected first",
         ),
         pytest.param(
-            obj(), Seen(pools_unwanted=("x",)), PutPools((), ("x",)), id="a pool too many"
+            obj(),
+            seen(connected_regions=OWN),
+            ConnectRegions(Key("n", "c"), ()),
+            id="none any more",
         ),
         pytest.param(
             obj(**HERE),
-            Seen(secrets_loose=(SecretRef(name="s"),)),
-            HoldSecrets((SecretRef(name="s"),)),
-            id="credentials are held and move along",
+            seen(unprotected_secrets=(SecretRef(name="s"),)),
+            ProtectSecrets("n", (SecretRef(name="s"),)),
+            id="credentials get a finalizer and move along",
         ),
         pytest.param(
             obj(True),
-            Seen(secrets_held=(SecretRef(name="s"),)),
+            seen(protected_secrets=(SecretRef(name="s"),)),
             ReleaseSecrets((SecretRef(name="s"),)),
-            id="credentials are let go last",
+            id="credentials are released last",
         ),
-        pytest.param(obj(), Seen(problem="p", problem_reason="P"), Wait("P", "p"), id="no region"),
-        pytest.param(obj(), Seen(regions=(UP,)), "MissingControlPlaneEndpoint", id="no endpoint"),
+        pytest.param(obj(), seen(problem="p", problem_reason="P"), Wait("P", "p"), id="no region"),
+        pytest.param(obj(), seen(regions=(UP,)), "MissingControlPlaneEndpoint", id="no endpoint"),
         pytest.param(
             obj(externalManagedControlPlane=True),
-            Seen(regions=(UP,)),
+            seen(regions=(UP,)),
             "MissingControlPlaneEndpoint",
             id="the hosted control plane brings one later",
         ),
         pytest.param(
             obj(),
-            Seen(endpoint=Endpoint(host="h", port=1), regions=(UP,)),
-            PutEndpoint(Endpoint(host="h", port=1)),
+            seen(cluster=WITH_ENDPOINT, regions=(UP,)),
+            SetEndpoint(Key("n", "c"), "", ControlPlaneEndpoint(host="h", port=1)),
             id="the Cluster has one",
         ),
         pytest.param(
             obj(controlPlaneEndpointPool={"name": "p"}),
-            Seen(regions=(UP,)),
-            AskEndpoint,
+            seen(regions=(UP,)),
+            ClaimEndpoint,
             id="one from a pool",
         ),
         pytest.param(
             obj(controlPlaneEndpointPool={"name": "p"}),
-            Seen(endpoint_claimed=True),
+            seen(endpoint_claimed=True),
             "WaitingForEndpoint",
             id="the pool has not answered",
         ),
         pytest.param(
             obj(controlPlaneEndpointPool={"name": "p"}),
-            Seen(endpoint_claimed=True, endpoint_given="10.9.9.9", cluster=Cluster()),
-            PutEndpoint(Endpoint(host="10.9.9.9", port=6443)),
+            seen(endpoint_claimed=True, endpoint_address="10.9.9.9"),
+            SetEndpoint(Key("n", "c"), "", ControlPlaneEndpoint(host="10.9.9.9", port=6443)),
             id="the pool has answered",
         ),
-        pytest.param(obj(**HERE), Seen(regions=(UP,)), Done, id="all is well"),
-        pytest.param(obj(**HERE), Seen(regions=(UP, DOWN)), "RegionUnreachable", id="one is down"),
-        pytest.param(obj(True), Seen(machines=("m",)), "WaitingForMachines", id="machines left"),
-        pytest.param(obj(True), Seen(owned_claims=("x",)), GiveBack(("x",)), id="address left"),
+        pytest.param(obj(**HERE), seen(regions=(UP,)), Done, id="all is well"),
+        pytest.param(obj(**HERE), seen(regions=(UP, DOWN)), "RegionUnreachable", id="one is down"),
+        pytest.param(obj(True), seen(machines=("m",)), "WaitingForMachines", id="machines left"),
+        pytest.param(
+            obj(True), seen(owned_claims=("x",)), ReleaseEndpoint("n", ("x",)), id="address left"
+        ),
         pytest.param(
             obj(True),
-            Seen(pools_unwanted=("p",), addresses_left=1),
+            seen(**owned(pool("p")), addresses_in_use={"p": 1}),
             "WaitingForAddresses",
-            id="addresses of the pool are still given",
+            id="addresses of the pool are in use",
         ),
-        pytest.param(obj(True), Seen(pools_unwanted=("p",)), PutPools((), ("p",)), id="pool left"),
-        pytest.param(obj(True), Seen(), Done, id="nothing left"),
+        pytest.param(
+            obj(True), seen(**owned(pool("p"))), ApplyPools("n", (), ("p",)), id="pool left"
+        ),
+        pytest.param(obj(True), seen(), Done, id="nothing left"),
     ],
 )
-def test_next_move(cluster: ProxmoxCluster, seen: Seen, expected: Any) -> None:
-    move = next_move(cluster, seen)
+def test_next_move(cluster: ProxmoxCluster, world: ObservedCluster, expected: Any) -> None:
+    move = plan(cluster, world)
     if isinstance(expected, str):
         assert isinstance(move, Wait)
         assert move.reason == expected
@@ -141,27 +171,59 @@ def test_next_move(cluster: ProxmoxCluster, seen: Seen, expected: Any) -> None:
         assert move == expected
 
 
+@pytest.mark.parametrize(
+    "world, applied, deleted",
+    [
+        pytest.param({}, [("c-v4-icip", 60)], (), id="a pool is missing"),
+        pytest.param(owned(pool(prefix=16)), [("c-v4-icip", 60)], (), id="a pool differs"),
+        pytest.param(owned(pool(), pool("x")), [], ("x",), id="a pool too many"),
+        pytest.param(
+            {**owned(pool()), "cluster": LEAVING},
+            [("c-v4-icip", 0)],
+            (),
+            id="no address waits for its reuse when the Cluster is deleted",
+        ),
+    ],
+)
+def test_pools(world: dict[str, Any], applied: list[tuple[str, int]], deleted: Any) -> None:
+    move = plan(obj(**POOLED, **HERE), seen(**world))
+    assert isinstance(move, ApplyPools)
+    found = [(p.name, p.spec.address_reuse_grace_period_seconds) for p in move.pools]
+    assert (found, move.unwanted) == (applied, deleted)
+    assert all(p.metadata.owner_references for p in move.pools)
+
+
+def test_a_foreign_pool_is_not_deleted() -> None:
+    world = seen(pools={"c-v4-icip": pool(), "x": pool("x")}, regions=(UP,))
+    assert plan(obj(**POOLED, **HERE), world) == Done()
+
+
 def test_one_region_down_takes_back_nothing() -> None:
-    cluster, seen = obj(**HERE), Seen(regions=(UP, DOWN))
-    status = describe(cluster, seen, next_move(cluster, seen))
-    said = {c.type: (c.status, c.reason) for c in status.conditions}
-    assert status.initialization.provisioned
-    assert said["ProxmoxAvailable"] == ("False", "SomeRegionsUnreachable")
-    assert said["Ready"] == ("Unknown", "RegionUnreachable")
+    cluster, world = obj(**HERE), seen(regions=(UP, DOWN))
+    status = describe(cluster, world, plan(cluster, world))
+    found = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+    assert status["initialization"] == {"provisioned": True}
+    assert found["ProxmoxAvailable"] == ("False", "SomeRegionsUnreachable")
+    assert found["Ready"] == ("Unknown", "RegionUnreachable")
 
 
-def test_all_regions_down_at_first_is_not_provisioned() -> None:
-    cluster, seen = obj(**HERE), Seen(regions=(DOWN,))
-    status = describe(cluster, seen, next_move(cluster, seen))
-    assert status.initialization.provisioned is None
+def test_what_was_provisioned_is_not_taken_back() -> None:
+    cluster, world = obj(**HERE), seen(regions=(DOWN,))
+    assert "initialization" not in describe(cluster, world, plan(cluster, world))
+
+
+def test_failure_domains_stay_while_the_regions_cannot_be_resolved() -> None:
+    cluster, world = obj(**HERE), seen(problem="p", problem_reason="P")
+    assert "failureDomains" not in describe(cluster, world, plan(cluster, world))
+    assert describe(cluster, seen(regions=(UP,)), Done())["failureDomains"] is None
 
 
 # ---- regions
 
 
-def grounds(*names: str) -> Grounds:
+def zones(*names: str) -> ZoneResolver:
     regions = with_regions(*names)
-    return Grounds(regions, RegionBook(regions, configs(*names)))
+    return ZoneResolver(regions, RegionRegistry(regions, configs(*names)))
 
 
 def with_regions(*names: str) -> Regions:
@@ -188,29 +250,29 @@ def with_regions(*names: str) -> Regions:
     ],
 )
 def test_which_region(cluster: ProxmoxCluster, names: list[str], region: str) -> None:
-    assert grounds(*names).names(cluster) == (region,)
+    assert zones(*names).names(cluster) == (region,)
 
 
 def test_two_regions_and_none_named_is_a_mistake() -> None:
     with pytest.raises(RegionNotNamed, match=r"set spec\.region"):
-        grounds("north", "south").names(obj())
+        zones("north", "south").names(obj())
 
 
-def test_what_one_cluster_brings_is_nobody_elses() -> None:
+def test_a_region_that_a_cluster_adds_is_visible_to_it_alone() -> None:
     async def main() -> None:
         def silent(method: str, path: str, params: dict[str, Any]) -> Any:
             return []
 
         known = configs("north")
         regions = Regions(known, LoopClock(), connect=lambda c: ScriptedTransport(silent))
-        book = RegionBook(regions, known)
-        book.bring(Key("team-a", "c"), configs("team-a.s"))
-        found = Grounds(regions, book)
+        registry = RegionRegistry(regions, known)
+        registry.add(Key("team-a", "c"), configs("team-a.s"))
+        found = ZoneResolver(regions, registry)
         assert found.names(obj()) == ("north",)
         assert found.find(obj(), "team-a.s") is None
-        with pytest.raises(ServerUnknown, match=r"known are north\.example:8006"):
+        with pytest.raises(ServerUnknown, match=r"configured servers: north\.example:8006"):
             found.names(obj(server="team-a.s.example"))
-        book.bring(Key(obj().namespace, obj().name), configs("team-a.s"))
+        registry.add(Key(obj().namespace, obj().name), configs("team-a.s"))
         assert found.find(obj(), "team-a.s") is not None
 
     run_virtual(main())
@@ -218,28 +280,28 @@ def test_what_one_cluster_brings_is_nobody_elses() -> None:
 
 def test_an_unknown_server_names_the_known_ones() -> None:
     with pytest.raises(ServerUnknown, match=r"north\.example:8006"):
-        grounds("north").names(obj(server="pve.example"))
+        zones("north").names(obj(server="pve.example"))
 
 
-def test_clusters_bring_regions_but_take_none_over() -> None:
+def test_clusters_add_regions_but_replace_none() -> None:
     regions = with_regions("north")
-    book = RegionBook(regions, configs("north"))
-    book.bring("c1", configs("own"))
+    registry = RegionRegistry(regions, configs("north"))
+    registry.add("c1", configs("own"))
     assert sorted(regions) == ["north", "own"]
-    with pytest.raises(RegionTaken):
-        book.bring("c2", configs("north"))
-    book.drop("c1")
+    with pytest.raises(RegionNameTaken):
+        registry.add("c2", configs("north"))
+    registry.remove("c1")
     assert sorted(regions) == ["north"]
-    book.configure(configs("north", "west"))
+    registry.configure(configs("north", "west"))
     assert sorted(regions) == ["north", "west"]
 
 
-# ---- leftovers
+# ---- orphans
 
 
-def tagged(vmid: int, owner: str, *more: str, template: bool = False) -> GuestSeen:
+def tagged(vmid: int, owner: str, *more: str, template: bool = False) -> ObservedGuest:
     tags = (*Mark(owner).tags().split(";"), *more)
-    return GuestSeen(vmid, "a", tags=tags, template=template)
+    return ObservedGuest(vmid, "a", tags=tags, template=template)
 
 
 def test_orphans_are_ours_marked_and_unowned() -> None:
@@ -249,42 +311,53 @@ def test_orphans_are_ours_marked_and_unowned() -> None:
         tagged(3, "gone", "moxwell-kept"),
         tagged(4, "gone", template=True),
         tagged(6, "gone", "moxwell-csi-shell"),
-        GuestSeen(5, "a", tags=("other",)),
+        ObservedGuest(5, "a", tags=("other",)),
     ]
     found = orphaned_guests("r", guests, {Mark("here").key})
     assert [o.name for o in found] == ["1"]
 
 
-def test_seed_disks_without_their_machine() -> None:
+def test_bootstrap_isos_without_their_machine() -> None:
     volids = [
-        "local:iso/moxwell-seed-100-aaaa.iso",
+        "local:iso/moxwell-bootstrap-100-aaaa.iso",
+        "local:iso/moxwell-bootstrap-101-bbbb.iso",
+        "local:iso/moxwell-bootstrap-7-bbbb.iso",
+        "local:iso/moxwell-seed-100-aaaa.iso",  # the earlier name
         "local:iso/moxwell-seed-101-bbbb.iso",
-        "local:iso/moxwell-seed-7-bbbb.iso",
         "local:iso/debian.iso",
     ]
     found = orphaned_isos("r", "a", volids, {"bbbb": 101})
-    assert [o.name for o in found] == [volids[0], volids[2]]
+    assert [o.name for o in found] == [volids[0], volids[2], volids[3]]
 
 
-def test_nothing_is_removed_in_haste() -> None:
-    orphan, first = Orphan("r", "a", "1", "k"), dict[Orphan, float]()
-    assert ripe(first, [orphan], 0.0) == []
-    assert ripe(first, [orphan], PATIENCE_SECONDS) == [orphan]
-    assert ripe(first, [], PATIENCE_SECONDS + 1) == []
-    assert ripe(first, [orphan], PATIENCE_SECONDS + 2) == []
+GUEST, ISO = Orphan("r", "a", "1", "k"), Orphan("r", "a", "local:iso/x-k.iso", "k")
+
+
+@pytest.mark.parametrize(
+    "now, unreadable, guests, isos",
+    [
+        pytest.param(GRACE_SECONDS - 1, False, (), [], id="too early"),
+        pytest.param(GRACE_SECONDS, False, (GUEST,), [ISO.name], id="guests stay, ISOs go"),
+        pytest.param(GRACE_SECONDS, True, (GUEST,), [], id="an unreadable machine may own it"),
+    ],
+)
+def test_what_is_collected(now: float, unreadable: bool, guests: Any, isos: list[str]) -> None:
+    since = {GUEST: 0.0, ISO: 0.0}
+    move = collect.plan(ObservedOrphans(("r",), since, now, owners_unreadable=unreadable))
+    assert (move.guests, [d.volid for d in move.deletions]) == (guests, isos)
 
 
 # ---- templates
 
 
 def test_capacity_from_the_spec_or_from_the_template() -> None:
-    template = GuestSeen(9000, "a", cpus=2, memory_bytes=2 << 30, disk_bytes=8 << 30)
-    assert capacity(MachineSpec(), template).capacity == {
+    template = ObservedGuest(9000, "a", cpus=2, memory_bytes=2 << 30, disk_bytes=8 << 30)
+    assert capacity(ProxmoxMachineSpec(), template).capacity == {
         "cpu": "2",
         "memory": "2048Mi",
         "ephemeral-storage": "8Gi",
     }
-    spec = MachineSpec(num_cores=4, num_sockets=2, memory_mib=4096)
+    spec = ProxmoxMachineSpec(num_cores=4, num_sockets=2, memory_mib=4096)
     assert capacity(spec, None).capacity == {"cpu": "8", "memory": "4096Mi"}
 
 
@@ -296,6 +369,13 @@ def test_capacity_from_the_spec_or_from_the_template() -> None:
     ],
 )
 def test_the_architecture_of_a_node_to_be(found: str, told: str) -> None:
-    info = capacity(MachineSpec(), None, found).node_info
+    info = capacity(ProxmoxMachineSpec(), None, found).node_info
     assert info is not None
     assert (info.architecture, info.operating_system) == (told, "linux")
+
+
+def test_the_node_info_stays_while_the_template_cannot_be_read() -> None:
+    spec = ProxmoxMachineSpec(num_cores=4)
+    assert "nodeInfo" not in describe_template(spec, ObservedTemplate(unreadable=True))
+    found = describe_template(spec, ObservedTemplate(architecture="arm64"))
+    assert found["nodeInfo"] == {"architecture": "arm64", "operatingSystem": "linux"}

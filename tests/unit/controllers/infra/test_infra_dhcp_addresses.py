@@ -8,16 +8,16 @@ from msgspec import structs
 from moxwell.api.infra.machine import (
     Initialization,
     IPAddresses,
-    MachineSpec,
-    MachineStatus,
     ProxmoxMachine,
+    ProxmoxMachineSpec,
+    ProxmoxMachineStatus,
 )
-from moxwell.api.infra.template import Checks
-from moxwell.controllers.infra.dhcp_addresses import choose_next, is_leased, pause_seconds
+from moxwell.api.infra.template import ProxmoxMachineChecks
+from moxwell.controllers.infra.dhcp_addresses import choose_next, pause_seconds, uses_dhcp
 from moxwell.runtime.key import Key
 
 A, B, C = Key("n", "a"), Key("n", "b"), Key("o", "a")
-LIVES = MachineStatus(initialization=Initialization(provisioned=True), power_state="running")
+LIVES = ProxmoxMachineStatus(initialization=Initialization(provisioned=True), power_state="running")
 POOLED = (IPAddresses(net="net0", ipv4=("10.0.0.1",)),)
 
 
@@ -57,11 +57,13 @@ def test_the_pause_has_a_lower_end(count: int, seconds: float) -> None:
         pytest.param({"ip_addresses": POOLED}, {}, False, id="from a pool"),
         pytest.param({"power_state": "stopped"}, {}, False, id="stopped"),
         pytest.param({"initialization": Initialization()}, {}, False, id="not made yet"),
-        pytest.param({}, {"checks": Checks(skip_qemu_guest_agent=True)}, False, id="no agent"),
+        pytest.param(
+            {}, {"checks": ProxmoxMachineChecks(skip_qemu_guest_agent=True)}, False, id="no agent"
+        ),
     ],
 )
 def test_whose_addresses_are_leased(
     status: dict[str, Any], spec: dict[str, Any], leased: bool
 ) -> None:
-    obj = ProxmoxMachine(spec=MachineSpec(**spec), status=structs.replace(LIVES, **status))
-    assert is_leased(obj) is leased
+    obj = ProxmoxMachine(spec=ProxmoxMachineSpec(**spec), status=structs.replace(LIVES, **status))
+    assert uses_dhcp(obj) is leased

@@ -1,4 +1,4 @@
-"""Changing a guest in place: what is put on, what is taken off, and what is only told."""
+"""Changes in place: settings applied, settings removed, and differences only reported."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,64 +6,82 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from moxwell.api.infra.machine import (
-    Applied,
+from moxwell.api.capi.core import Cluster, Machine, MachineSpec
+from moxwell.api.infra.cluster import ProxmoxCluster
+from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
+from moxwell.api.infra.template import (
     AppliedDisk,
-    MachineSpec,
-    MachineStatus,
-    ProxmoxMachine,
+    Claim,
+    ExtraDisk,
+    HighAvailability,
+    LastApplied,
+    MachineDisks,
 )
-from moxwell.api.infra.template import Claim, Disks, ExtraDisk, HighAvailability
 from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.infra.machine.describe import describe
-from moxwell.controllers.infra.machine.in_place import change, memory
-from moxwell.controllers.infra.machine.observed import GuestFound, Seen
-from moxwell.controllers.infra.machine.plan import next_move
+from moxwell.controllers.infra.machine.in_place import applied_record, change
+from moxwell.controllers.infra.machine.moves import MachineVersion, RecordApplied
+from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedMachine, OwnerObjects
+from moxwell.controllers.infra.machine.plan import plan
 from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.model import GuestSeen
+from moxwell.pve.model import ObservedGuest
 from moxwell.pve.ownership import Mark
 from moxwell.pve.steps import (
+    AddToHaRule,
     Configure,
-    DropFirewallGroup,
-    JoinHaRule,
-    LeaveHaRule,
     RegisterHa,
     RemoveDisk,
+    RemoveFirewallGroup,
+    RemoveFromHaRule,
     RemoveHa,
-    Resize,
+    ResizeDisk,
     SetFirewall,
 )
 from moxwell.runtime.move import Done, Wait
-from moxwell.scheduling.guest_hardware import meaning
+from moxwell.scheduling.guest_hardware import hardware_hash
 
 UID = "11111111-2222-4333-8444-555555555555"
 MARK = Mark(UID)
 CLAIM = Claim(host="a", uuid=UID, template=9000, template_host="a", iso_storage="local")
 VOLUME, PVC = "lvm:vm-101-disk-1", "lvm:vm-9999-pvc-a"
-HAD = Applied(disks=(AppliedDisk(disk="scsi1", volume=VOLUME),))
+HAD = LastApplied(disks=(AppliedDisk(disk="scsi1", volume=VOLUME),))
 CARE = HighAvailability(group="far")
 OURS = HaResource(sid="vm:101", comment=f"m {MARK.line}")
 
 
-def machine(applied: Applied = HAD, **spec: Any) -> ProxmoxMachine:
-    given = {"region": "r", "virtual_machine_id": 101, "claim": CLAIM, "changes": "InPlace", **spec}
-    status = MachineStatus(applied=applied)
+def machine(applied: LastApplied = HAD, **spec: Any) -> ProxmoxMachine:
+    claim = structs.replace(CLAIM, applied=applied)
+    given = {"region": "r", "virtual_machine_id": 101, "claim": claim, "changes": "InPlace", **spec}
     meta = ObjectMeta(name="m", namespace="n", uid=UID)
-    made = MachineSpec(provider_id="proxmox://r/101", **given)
-    return ProxmoxMachine(metadata=meta, spec=made, status=status)
+    made = ProxmoxMachineSpec(provider_id="proxmox://r/101", **given)
+    return ProxmoxMachine(metadata=meta, spec=made)
 
 
-def guest(*tags: str, drive: str = "", **more: Any) -> GuestFound:
+def observed(found: MachineGuest) -> ObservedMachine:
+    owners = OwnerObjects(Machine(spec=MachineSpec(cluster_name="c")), Cluster(), ProxmoxCluster())
+    return ObservedMachine(machine=owners.machine, owners=owners, guest=found, bootstrapped=True)
+
+
+def recorded(obj: ProxmoxMachine, found: MachineGuest) -> ProxmoxMachine:
+    """The machine after the plan has recorded what was applied."""
+    move = plan(obj, observed(found))
+    assert isinstance(move, RecordApplied)
+    assert obj.spec.claim
+    claim = structs.replace(obj.spec.claim, applied=move.applied)
+    return structs.replace(obj, spec=structs.replace(obj.spec, claim=claim))
+
+
+def guest(*tags: str, drive: str = "", **more: Any) -> MachineGuest:
     raw = {"scsi0": "lvm:vm-101-disk-0,size=8G", "digest": "d", "tags": MARK.tags(tags)}
     if drive:
         raw["scsi1"] = f"{drive},size=5G"
-    seen = GuestSeen(101, "a", status="running", tags=tuple(MARK.tags(tags).split(";")))
-    return GuestFound(seen, True, marked=True, config=GuestConfig(raw), **more)
+    seen = ObservedGuest(101, "a", status="running", tags=tuple(MARK.tags(tags).split(";")))
+    return MachineGuest(seen, True, marked=True, config=GuestConfig(raw), **more)
 
 
-def extra(when: Any = None, *sizes: int) -> Disks:
-    return Disks(
+def extra(when: Any = None, *sizes: int) -> MachineDisks:
+    return MachineDisks(
         extra=tuple(ExtraDisk(disk="scsi1", size_gb=size) for size in sizes), when_removed=when
     )
 
@@ -76,32 +94,32 @@ def rule(*sids: str) -> HaRule:
     "obj, found, expected",
     [
         pytest.param(
-            machine(Applied(tags=("a", "b")), tags=("b",)),
+            machine(LastApplied(tags=("a", "b")), tags=("b",)),
             guest("a", "b", "theirs"),
             ("tags", MARK.tags(["b", "theirs"])),
             id="a tag that was taken out leaves, a stranger's stays",
         ),
-        pytest.param(machine(Applied()), guest("theirs"), None, id="a tag that was never ours"),
+        pytest.param(machine(LastApplied()), guest("theirs"), None, id="a tag that was never ours"),
         pytest.param(
-            machine(Applied(firewall_groups=("kube",))),
+            machine(LastApplied(firewall_groups=("kube",))),
             guest(firewall_groups=frozenset({"kube", "theirs"})),
-            DropFirewallGroup,
+            RemoveFirewallGroup,
             id="a firewall group that was taken out",
         ),
         pytest.param(
-            machine(Applied(firewall_groups=("kube",))),
+            machine(LastApplied(firewall_groups=("kube",))),
             guest(firewall_groups=frozenset({"theirs"})),
             None,
             id="a firewall group that left already",
         ),
         pytest.param(
-            machine(Applied(), firewall_groups=("kube", "web")),
-            guest(firewall_groups=frozenset({"web"}), lacking_groups=("kube",)),
+            machine(LastApplied(), firewall_groups=("kube", "web")),
+            guest(firewall_groups=frozenset({"web"}), unknown_groups=("kube",)),
             "FirewallGroupNotFound",
             id="a firewall group that the region does not have",
         ),
         pytest.param(
-            machine(Applied(), firewall_groups=("kube", "web")),
+            machine(LastApplied(), firewall_groups=("kube", "web")),
             guest(firewall_groups=frozenset({"web"})),
             SetFirewall,
             id="a firewall group put in",
@@ -123,13 +141,13 @@ def rule(*sids: str) -> HaRule:
             id="another disk of the guest in its slot is kept",
         ),
         pytest.param(
-            machine(Applied(disks=(AppliedDisk(disk="scsi1"),)), disks=extra("Delete")),
+            machine(LastApplied(disks=(AppliedDisk(disk="scsi1"),)), disks=extra("Delete")),
             guest(drive=VOLUME),
             "DiskKept",
             id="a disk whose volume nobody saw is kept",
         ),
         pytest.param(machine(), guest(), None, id="the disk is gone"),
-        pytest.param(machine(disks=extra(None, 7)), guest(drive=VOLUME), Resize, id="it grows"),
+        pytest.param(machine(disks=extra(None, 7)), guest(drive=VOLUME), ResizeDisk, id="it grows"),
         pytest.param(
             machine(disks=extra(None, 7)),
             guest(drive=PVC),
@@ -141,56 +159,59 @@ def rule(*sids: str) -> HaRule:
             machine(), guest(ha=HaResource(sid="vm:101", comment="by hand")), None, id="their HA"
         ),
         pytest.param(
-            machine(high_availability=CARE), guest(care="rule"), RegisterHa, id="HA's care put in"
+            machine(high_availability=CARE),
+            guest(ha_mode="rule"),
+            RegisterHa,
+            id="HA's care put in",
         ),
         pytest.param(
             machine(high_availability=CARE),
-            guest(ha=OURS, care="rule"),
-            JoinHaRule,
+            guest(ha=OURS, ha_mode="rule"),
+            AddToHaRule,
             id="another rule is joined",
         ),
         pytest.param(
-            machine(high_availability=CARE), guest(ha=OURS, care="joined"), None, id="joined"
+            machine(high_availability=CARE), guest(ha=OURS, ha_mode="member"), None, id="joined"
         ),
         pytest.param(
             machine(high_availability=CARE),
-            guest(ha=OURS, care="rule", old_rule=rule("vm:101", "vm:9")),
-            LeaveHaRule,
+            guest(ha=OURS, ha_mode="rule", previous_rule=rule("vm:101", "vm:9")),
+            RemoveFromHaRule,
             id="the former rule is left first",
         ),
         pytest.param(
             machine(high_availability=CARE),
-            guest(ha=OURS, care="rule", old_rule=rule("vm:9")),
-            JoinHaRule,
+            guest(ha=OURS, ha_mode="rule", previous_rule=rule("vm:9")),
+            AddToHaRule,
             id="the former rule was left already",
         ),
         pytest.param(
             machine(high_availability=CARE),
-            guest(ha=OURS, care="rule", old_rule=rule("vm:101")),
+            guest(ha=OURS, ha_mode="rule", previous_rule=rule("vm:101")),
             "HARuleKept",
             id="the last one in a rule cannot leave it",
         ),
         pytest.param(
             machine(high_availability=CARE),
-            guest(ha=OURS, care="missing"),
+            guest(ha=OURS, ha_mode="missing"),
             "HARuleNotFound",
             id="a rule that is not there",
         ),
         pytest.param(
             machine(high_availability=CARE),
-            guest(ha=structs.replace(OURS, group="near"), care="group"),
+            guest(ha=structs.replace(OURS, group="near"), ha_mode="group"),
             RegisterHa,
             id="another group on 8",
         ),
         pytest.param(
             machine(high_availability=HighAvailability()),
-            guest(ha=structs.replace(OURS, group="near"), care="group"),
+            guest(ha=structs.replace(OURS, group="near"), ha_mode="group"),
             RegisterHa,
             id="no group any more on 8",
         ),
     ],
 )
-def test_the_next_change(obj: ProxmoxMachine, found: GuestFound, expected: Any) -> None:
+def test_the_next_change(obj: ProxmoxMachine, found: MachineGuest, expected: Any) -> None:
     move = change(obj, found)
     if isinstance(expected, str):
         assert isinstance(move, Wait)
@@ -202,38 +223,47 @@ def test_the_next_change(obj: ProxmoxMachine, found: GuestFound, expected: Any) 
         assert move is None if expected is None else isinstance(move, expected)
 
 
-def told(obj: ProxmoxMachine, found: GuestFound) -> dict[str, tuple[str, str]]:
-    seen = Seen(guest=found, bootstrapped=True)
-    status = describe(obj, seen, next_move(obj, seen))
-    return {c.type: (c.status, c.reason) for c in status.conditions}
+def conditions(obj: ProxmoxMachine, found: MachineGuest) -> dict[str, tuple[str, str]]:
+    seen = observed(found)
+    status = describe(obj, seen, plan(obj, seen))
+    return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
 
 
-def test_what_is_kept_is_told_and_the_machine_is_ready() -> None:
-    obj = machine()
-    said = told(obj, guest(drive=VOLUME))
-    assert said["Ready"] == ("True", "Provisioned")
-    assert said["UpToDate"] == ("False", "DiskKept")
+def test_a_kept_disk_is_reported_and_the_machine_is_ready() -> None:
+    obj = recorded(machine(), guest(drive=VOLUME))
+    found = conditions(obj, guest(drive=VOLUME))
+    assert found["Ready"] == ("True", "Provisioned")
+    assert found["UpToDate"] == ("False", "DiskKept")
 
 
-def test_it_is_up_to_date_again_once_the_disk_is_gone() -> None:
-    obj = machine()
-    seen = Seen(guest=guest(drive=VOLUME), bootstrapped=True)
-    obj = structs.replace(obj, status=describe(obj, seen, next_move(obj, seen)))
-    assert obj.status.hardware == meaning(obj.spec)
+def test_it_is_up_to_date_again_once_the_disk_is_removed() -> None:
+    obj = recorded(machine(), guest(drive=VOLUME))
+    assert obj.spec.claim
+    assert obj.spec.claim.applied
+    assert obj.spec.claim.applied.hardware_hash == hardware_hash(obj.spec)
     unread = replace(guest(), config=None)
-    assert told(obj, unread)["UpToDate"] == ("False", "DiskKept")
-    assert told(obj, guest())["UpToDate"] == ("True", "AsAsked")
+    assert "UpToDate" not in conditions(obj, unread)  # the status writer leaves it as it is
+    assert conditions(obj, guest())["UpToDate"] == ("True", "UpToDate")
+    assert plan(recorded(obj, guest()), observed(guest())) == Done()
 
 
-def test_a_machine_that_never_lacked_anything_has_no_such_condition() -> None:
-    obj = machine(Applied())
-    seen = Seen(guest=guest(), bootstrapped=True)
-    assert next_move(obj, seen) == Done()
-    assert "UpToDate" not in told(obj, guest())
+def test_the_record_is_written_once() -> None:
+    obj = machine(LastApplied())
+    move = plan(obj, observed(guest()))
+    done = LastApplied(hardware_hash=hardware_hash(obj.spec))
+    assert move == RecordApplied(MachineVersion.of(obj), done)
+    assert plan(recorded(obj, guest()), observed(guest())) == Done()
 
 
-def test_memory_holds_what_was_put_on_until_it_is_off() -> None:
-    obj = machine(Applied(tags=("a",)), tags=("b",))
-    assert memory(obj, guest("a")).tags == ("a", "b")
-    assert memory(obj, guest("b")).tags == ("b",)
-    assert memory(obj, None).tags == ("a", "b")
+def test_a_machine_that_is_not_changed_in_place_has_no_such_condition() -> None:
+    obj = machine(LastApplied(), changes="Never")
+    assert plan(obj, observed(guest())) == Done()
+    assert "UpToDate" not in conditions(obj, guest())
+
+
+def test_the_record_holds_a_setting_until_it_is_removed_from_the_guest() -> None:
+    obj = machine(LastApplied(tags=("a",)), tags=("b",))
+    assert applied_record(obj, guest("a")).tags == ("a", "b")
+    assert applied_record(obj, guest("b")).tags == ("b",)
+    unread = replace(guest(), config=None)
+    assert applied_record(obj, unread).tags == ("a", "b")

@@ -1,4 +1,4 @@
-"""The machine's plan as a table: world in, move out; and the promise that it settles."""
+"""The plan of infra.machine as a table, and the property that it terminates from any state."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,38 +10,61 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from moxwell.api.capi.core import Bootstrap as BootstrapRef
-from moxwell.api.capi.core import Cluster, Machine, MachineStatus, NodeRef
+from moxwell.api.capi.core import (
+    Cluster,
+    ClusterInitialization,
+    ClusterStatus,
+    Machine,
+    MachineInitialization,
+    MachineNodeReference,
+    MachineStatus,
+)
 from moxwell.api.capi.core import MachineSpec as CapiMachineSpec
-from moxwell.api.infra.cluster import ProxmoxCluster
-from moxwell.api.infra.machine import MachineSpec, ProxmoxMachine
+from moxwell.api.infra.cluster import ProxmoxCluster, ProxmoxClusterSpec
+from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec, ProxmoxMachineStatus
 from moxwell.api.infra.network import PoolRef
-from moxwell.api.infra.template import BootVolume, Claim, Disks, HighAvailability
+from moxwell.api.infra.template import (
+    BootVolume,
+    Claim,
+    HighAvailability,
+    LastApplied,
+    MachineDisks,
+)
 from moxwell.api.meta import ObjectMeta
-from moxwell.bootstrap.bootstrap_data import Bootstrap
-from moxwell.bootstrap.network_plan import Want, devices_of
+from moxwell.bootstrap.bootstrap_data import BootstrapData
+from moxwell.bootstrap.network_plan import AddressRequest, devices_of
 from moxwell.controllers.infra.machine.describe import describe, is_provisioned
-from moxwell.controllers.infra.machine.observed import (
-    BOOTING,
-    KEPT,
-    AddressesSeen,
-    Around,
-    Choice,
-    GuestFound,
-    Seen,
-)
-from moxwell.controllers.infra.machine.plan import (
-    AskAddresses,
-    GiveBack,
+from moxwell.controllers.infra.machine.moves import (
+    ClaimAddresses,
+    ForgetStaleClone,
+    MachineVersion,
     Move,
-    NameIt,
-    TakeClaim,
-    next_move,
+    RecordApplied,
+    ReleaseAddresses,
+    ReserveVMID,
+    SetProviderID,
+    TakeStep,
+    name_of,
 )
+from moxwell.controllers.infra.machine.names import BOOTING, KEPT
+from moxwell.controllers.infra.machine.observed import (
+    MachineGuest,
+    ObservedAddresses,
+    ObservedMachine,
+    ObservedPlacement,
+    ObservedRegion,
+    OwnerObjects,
+    VmidUsage,
+)
+from moxwell.controllers.infra.machine.placement import placement_request
+from moxwell.controllers.infra.machine.plan import plan
+from moxwell.controllers.infra.machine.see import legacy_applied
 from moxwell.controllers.infra.owners import KEEP
-from moxwell.controllers.infra.task_backoff import Setback
+from moxwell.controllers.infra.task_backoff import TaskFailure
+from moxwell.controllers.infra.templates import TemplateDetails
 from moxwell.pve import errors
 from moxwell.pve.guests import GuestConfig
-from moxwell.pve.model import GuestSeen
+from moxwell.pve.model import ObservedGuest
 from moxwell.pve.ownership import Mark
 from moxwell.pve.steps import (
     Clone,
@@ -50,28 +73,35 @@ from moxwell.pve.steps import (
     Destroy,
     Migrate,
     RegisterHa,
-    Resize,
+    ResizeDisk,
     SetFirewall,
     Shutdown,
     Start,
     Stop,
     UploadIso,
 )
+from moxwell.runtime.key import Key
 from moxwell.runtime.move import Done, Wait
-from moxwell.scheduling.placement import Placement
+from moxwell.scheduling.guest_hardware import hardware_hash
+from moxwell.scheduling.inventory_model import CandidateHost, HostKey, HostStorage, Template
+from moxwell.scheduling.simulate import PlacementInput
 
 UID = "11111111-2222-4333-8444-555555555555"
 MARK = Mark(UID)
 CLAIM = Claim(host="a", uuid=UID, template=9000, template_host="a", iso_storage="local")
+CHANGED = structs.replace(
+    CLAIM, applied=LastApplied(hardware_hash=hardware_hash(ProxmoxMachineSpec(num_cores=4)))
+)
 NAMED = "proxmox://r/101"
-WANT = Want("m-net0-00-inet", "net0", PoolRef(name="p"))
+UNREACHABLE = ObservedRegion(reachable=False, error="timeout")
+WANT = AddressRequest("m-net0-00-inet", "net0", PoolRef(name="p"))
 CONFIG = GuestConfig({"scsi0": "lvm:vm-101-disk-0,size=8G", "boot": "order=scsi0", "digest": "d"})
 MACHINE = Machine(
     metadata=ObjectMeta(name="m", namespace="n"),
     spec=CapiMachineSpec(cluster_name="c", bootstrap=BootstrapRef(data_secret_name="m")),
 )
-NODE = structs.replace(MACHINE, status=MachineStatus(node_ref=NodeRef(name="m")))
-AROUND = Around(MACHINE, Cluster(), ProxmoxCluster())
+NODE = structs.replace(MACHINE, status=MachineStatus(node_ref=MachineNodeReference(name="m")))
+OWNERS = OwnerObjects(MACHINE, Cluster(), ProxmoxCluster())
 
 
 def obj(deleting: bool = False, notes: dict[str, str] | None = None, **spec: Any) -> ProxmoxMachine:
@@ -80,59 +110,82 @@ def obj(deleting: bool = False, notes: dict[str, str] | None = None, **spec: Any
     meta = ObjectMeta(
         name="m", namespace="n", uid=UID, deletion_timestamp=when, annotations=notes or {}
     )
-    return ProxmoxMachine(metadata=meta, spec=MachineSpec(**given))
+    return ProxmoxMachine(metadata=meta, spec=ProxmoxMachineSpec(**given))
 
 
-def guest(status: str = "stopped", *tags: str, marked: bool = True, **more: Any) -> GuestFound:
+def guest(status: str = "stopped", *tags: str, marked: bool = True, **more: Any) -> MachineGuest:
     labels = (*MARK.tags().split(";"), *tags) if marked else ()
-    seen = GuestSeen(
+    seen = ObservedGuest(
         101, more.pop("host", "a"), status=status, tags=labels, lock=more.pop("lock", "")
     )
     if "hastate" in more:
         seen = replace(seen, hastate=more.pop("hastate"))
     config = None if marked else CONFIG
-    return GuestFound(seen, more.pop("ours", True), marked=marked, **{"config": config, **more})
+    return MachineGuest(seen, more.pop("ours", True), marked=marked, **{"config": config, **more})
 
 
-def seen(**more: Any) -> Seen:
-    return Seen(**{"around": AROUND, "devices": devices_of(MachineSpec(), {}), **more})
+def seen(**more: Any) -> ObservedMachine:
+    devices = devices_of(ProxmoxMachineSpec(), {})
+    return ObservedMachine(**{"machine": MACHINE, "owners": OWNERS, "devices": devices, **more})
 
 
-LATER = Setback(errors.StorageFull("full"), 1, 99.0)
-READY = {"iso_there": True, "addresses": AddressesSeen((WANT,))}
+LATER = TaskFailure(errors.StorageFull("full"), 1, 99.0)
+READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
 
 
 @pytest.mark.parametrize(
     "machine, world, expected",
     [
-        pytest.param(obj(), seen(stuck=Wait("X")), Wait("X"), id="others must do something first"),
-        pytest.param(obj(), seen(), Clone, id="claimed, nothing there"),
-        pytest.param(obj(), seen(setback=LATER, pause_seconds=5.0), "StorageFull", id="it failed"),
-        pytest.param(obj(), seen(task=True), "Cloning", id="the clone runs"),
+        pytest.param(
+            obj(), seen(machine=None, owners=None), "WaitingForMachine", id="no Machine yet"
+        ),
+        pytest.param(obj(), seen(owners=None), "WaitingForCluster", id="no Cluster yet"),
+        pytest.param(
+            obj(virtual_machine_id=None, claim=None),
+            seen(),
+            "WaitingForClusterInfrastructure",
+            id="the cluster is not provisioned yet",
+        ),
         pytest.param(
             obj(),
-            seen(task=True, addresses=AddressesSeen((WANT,), (WANT,))),
-            AskAddresses((WANT,), ()),
+            seen(region=ObservedRegion(reachable=False, error="timeout")),
+            "RegionUnreachable",
+            id="the region does not answer",
+        ),
+        pytest.param(obj(), seen(), Clone, id="claimed, nothing there"),
+        pytest.param(
+            obj(), seen(failure=LATER, backoff_seconds=5.0), "StorageFull", id="it failed"
+        ),
+        pytest.param(obj(), seen(task_running=True), "Cloning", id="the clone runs"),
+        pytest.param(
+            obj(),
+            seen(task_running=True, addresses=ObservedAddresses((WANT,), (WANT,))),
+            ClaimAddresses,
             id="the clone runs: ask for addresses",
         ),
         pytest.param(
             obj(),
-            seen(task=True, addresses=AddressesSeen((WANT,), pending=("m-net0-00-inet",))),
+            seen(
+                task_running=True, addresses=ObservedAddresses((WANT,), pending=("m-net0-00-inet",))
+            ),
             "WaitingForAddresses",
             id="no answer to a claim yet",
         ),
         pytest.param(
             obj(),
-            seen(task=True, iso_there=False, bootstrap=Bootstrap(b"x")),
+            seen(task_running=True, iso_exists=False, bootstrap=BootstrapData(b"x")),
             UploadIso,
             id="the clone runs: bring the seed",
         ),
         pytest.param(
-            obj(), seen(task=True, iso_there=False), "WaitingForBootstrapData", id="no Secret"
+            obj(),
+            seen(task_running=True, iso_exists=False),
+            "WaitingForBootstrapData",
+            id="no Secret",
         ),
         pytest.param(
             obj(),
-            seen(guest=guest(marked=False, ours=False, arriving=True)),
+            seen(guest=guest(marked=False, ours=False, cloning=True)),
             "Cloning",
             id="being cloned, whose nobody knows",
         ),
@@ -143,15 +196,15 @@ READY = {"iso_there": True, "addresses": AddressesSeen((WANT,))}
             id="a stranger has our id",
         ),
         pytest.param(
-            obj(claim=structs.replace(CLAIM, host="b", detour=True)),
+            obj(claim=structs.replace(CLAIM, host="b", migrate_after_clone=True)),
             seen(guest=guest(marked=False), **READY),
             Migrate,
             id="cloned beside its template",
         ),
         pytest.param(
-            obj(disks=Disks(boot_volume=BootVolume(size_gb=20))),
+            obj(disks=MachineDisks(boot_volume=BootVolume(size_gb=20))),
             seen(guest=guest(marked=False), **READY),
-            Resize,
+            ResizeDisk,
             id="the disk is too small",
         ),
         pytest.param(
@@ -181,16 +234,16 @@ READY = {"iso_there": True, "addresses": AddressesSeen((WANT,))}
             id="HA is about to start it",
         ),
         pytest.param(obj(), seen(guest=guest("stopped", lock="backup")), "Locked", id="locked"),
-        pytest.param(obj(), seen(guest=guest(), task=True), "TaskRunning", id="a task runs"),
+        pytest.param(
+            obj(), seen(guest=guest(), task_running=True), "TaskRunning", id="a task runs"
+        ),
         pytest.param(
             obj(), seen(guest=guest(host_online=False)), "HostDown", id="its host is down"
         ),
-        pytest.param(
-            obj(), seen(guest=guest("running", BOOTING)), NameIt(NAMED), id="started: name it"
-        ),
+        pytest.param(obj(), seen(guest=guest("running", BOOTING)), SetProviderID, id="started"),
         pytest.param(
             obj(provider_id=NAMED),
-            seen(guest=guest("running", BOOTING), agent_says="silent"),
+            seen(guest=guest("running", BOOTING), agent_message="silent"),
             "WaitingForBootstrap",
             id="it boots",
         ),
@@ -205,8 +258,8 @@ READY = {"iso_there": True, "addresses": AddressesSeen((WANT,))}
             seen(
                 guest=guest("running", BOOTING),
                 bootstrapped=True,
-                iso_there=True,
-                around=replace(AROUND, machine=NODE),
+                iso_exists=True,
+                machine=NODE,
             ),
             DeleteVolume,
             id="the node is there: the seed goes",
@@ -216,8 +269,8 @@ READY = {"iso_there": True, "addresses": AddressesSeen((WANT,))}
             seen(
                 guest=guest("running", BOOTING),
                 bootstrapped=True,
-                iso_there=False,
-                around=replace(AROUND, machine=NODE),
+                iso_exists=False,
+                machine=NODE,
             ),
             Configure,
             id="the seed is gone: eject and say so",
@@ -257,13 +310,24 @@ READY = {"iso_there": True, "addresses": AddressesSeen((WANT,))}
                     config=GuestConfig({"cores": "4", "tags": MARK.tags(), "digest": "d"}),
                 )
             ),
-            Done,
+            RecordApplied,
             id="changed, pending until it restarts",
+        ),
+        pytest.param(
+            obj(provider_id=NAMED, changes="InPlace", num_cores=4, claim=CHANGED),
+            seen(
+                guest=guest(
+                    "running",
+                    config=GuestConfig({"cores": "4", "tags": MARK.tags(), "digest": "d"}),
+                )
+            ),
+            Done,
+            id="changed and recorded",
         ),
     ],
 )
-def test_next_move(machine: ProxmoxMachine, world: Seen, expected: Any) -> None:
-    check(next_move(machine, world), expected)
+def test_next_move(machine: ProxmoxMachine, world: ObservedMachine, expected: Any) -> None:
+    check(plan(machine, world), expected)
 
 
 def check(move: Move, expected: Any) -> None:
@@ -271,9 +335,15 @@ def check(move: Move, expected: Any) -> None:
         assert isinstance(move, Wait)
         assert move.reason == expected
     elif isinstance(expected, type):
-        assert isinstance(move, expected)
+        assert isinstance(move.step if isinstance(move, TakeStep) else move, expected)
     else:
         assert move == expected
+
+
+def step(move: Move) -> Any:
+    assert isinstance(move, TakeStep)
+    assert move.owner == Key("n", "m")
+    return move.step
 
 
 @pytest.mark.parametrize(
@@ -281,55 +351,62 @@ def check(move: Move, expected: Any) -> None:
     [
         pytest.param(
             obj(True, region=None, virtual_machine_id=None, claim=None),
-            seen(gone=True, iso_there=False),
+            seen(vmid_free=True, iso_exists=False),
             Done,
             id="never claimed",
         ),
-        pytest.param(obj(True), seen(gone=True, iso_there=False), Done, id="nothing left"),
+        pytest.param(obj(True), seen(vmid_free=True, iso_exists=False), Done, id="nothing left"),
         pytest.param(obj(True), seen(), "WaitingForGuest", id="there, but not visible yet"),
-        pytest.param(obj(True), seen(stuck=Wait("RegionUnreachable")), Wait, id="region down"),
+        pytest.param(obj(True), seen(region=UNREACHABLE), Wait, id="region down"),
         pytest.param(obj(True), seen(guest=guest("running")), Shutdown, id="running"),
         pytest.param(
             obj(True, shutdown_seconds=0), seen(guest=guest("running")), Stop, id="no time to lose"
         ),
         pytest.param(
             obj(True),
-            seen(guest=guest("running"), setback=Setback(errors.WrongState("paused"), 1, 0.0)),
+            seen(guest=guest("running"), failure=TaskFailure(errors.WrongState("paused"), 1, 0.0)),
             Stop,
             id="paused: cannot shut down",
         ),
         pytest.param(obj(True), seen(guest=guest()), Destroy, id="stopped"),
-        pytest.param(obj(True), seen(guest=guest(), task=True), "Deleting", id="a task runs"),
+        pytest.param(
+            obj(True), seen(guest=guest(), task_running=True), "Deleting", id="a task runs"
+        ),
         pytest.param(obj(True), seen(guest=guest(lock="backup")), "Locked", id="locked"),
         pytest.param(obj(True), seen(guest=guest(host_online=False)), "HostDown", id="host down"),
         pytest.param(
             obj(True),
-            seen(guest=guest(marked=False, ours=False, arriving=True)),
+            seen(guest=guest(marked=False, ours=False, cloning=True)),
             "Cloning",
             id="still being cloned",
         ),
         pytest.param(
             obj(True),
-            seen(guest=guest("running", marked=False, ours=False), gone=True, iso_there=False),
+            seen(
+                guest=guest("running", marked=False, ours=False), vmid_free=True, iso_exists=False
+            ),
             Done,
             id="a stranger is never touched",
         ),
         pytest.param(
-            obj(True), seen(gone=True, iso_there=True), DeleteVolume, id="its seed is left"
-        ),
-        pytest.param(
-            obj(True), seen(gone=True, iso_there=True, task=True), "Deleting", id="its seed goes"
+            obj(True), seen(vmid_free=True, iso_exists=True), DeleteVolume, id="its seed is left"
         ),
         pytest.param(
             obj(True),
-            seen(gone=True, iso_there=True, claim_host_online=False),
+            seen(vmid_free=True, iso_exists=True, task_running=True),
+            "Deleting",
+            id="its seed goes",
+        ),
+        pytest.param(
+            obj(True),
+            seen(vmid_free=True, iso_exists=True, claim_host_online=False),
             "HostDown",
             id="its seed is on a host that is down",
         ),
         pytest.param(
             obj(True),
-            seen(gone=True, iso_there=False, owned_claims=("x",)),
-            GiveBack(("x",)),
+            seen(vmid_free=True, iso_exists=False, owned_claims=("x",)),
+            ReleaseAddresses("n", ("x",)),
             id="its addresses are left",
         ),
         pytest.param(
@@ -344,7 +421,7 @@ def check(move: Move, expected: Any) -> None:
         pytest.param(
             obj(True, {KEEP: "true"}),
             seen(guest=guest("running", KEPT), owned_claims=("x",)),
-            GiveBack(("x",), keep=True),
+            ReleaseAddresses("n", ("x",), keep=True),
             id="kept, with its addresses",
         ),
         pytest.param(
@@ -359,19 +436,85 @@ def check(move: Move, expected: Any) -> None:
     ],
 )
 def test_next_move_of_a_machine_that_goes(
-    machine: ProxmoxMachine, world: Seen, expected: Any
+    machine: ProxmoxMachine, world: ObservedMachine, expected: Any
 ) -> None:
-    check(next_move(machine, world), expected)
+    check(plan(machine, world), expected)
 
 
-def test_a_choice_is_claimed() -> None:
-    choice = Choice("r", 101, CLAIM, Placement(None, ()), 1, 1, 1)
-    machine = obj(virtual_machine_id=None, claim=None)
-    assert next_move(machine, seen(choice=choice)) == TakeClaim(choice)
+HOST = CandidateHost(
+    HostKey("r", "a"),
+    cpus=8,
+    memory_bytes=64 << 30,
+    stores={"local": HostStorage("local", 1 << 40, content=frozenset({"images", "iso"}))},
+)
+TEMPLATE = TemplateDetails(
+    Template(HostKey("r", "a"), 9000, "t", storages=frozenset({"local"})), {}, 8 << 30, False
+)
+
+
+def placement(*hosts: CandidateHost) -> ObservedPlacement:
+    request = placement_request(ProxmoxMachineSpec(), ProxmoxClusterSpec(), [TEMPLATE])
+    given = PlacementInput(request, hosts, (TEMPLATE.template,))
+    return ObservedPlacement(given, (TEMPLATE,), {"r": VmidUsage({}, frozenset())})
+
+
+PROVISIONED = replace(
+    OWNERS,
+    cluster=Cluster(
+        status=ClusterStatus(initialization=ClusterInitialization(infrastructure_provisioned=True))
+    ),
+)
+
+
+def test_a_vmid_is_reserved_with_what_will_be_applied() -> None:
+    machine = obj(virtual_machine_id=None, claim=None, region=None, tags=("B", "a"))
+    move = plan(machine, seen(owners=PROVISIONED, placement=placement(HOST)))
+    assert isinstance(move, ReserveVMID)
+    assert move.target == MachineVersion.of(machine)
+    assert (move.region, move.claim.host, move.claim.uuid) == ("r", "a", UID)
+    assert move.claim.applied == LastApplied(tags=("a", "b"))
+    assert (move.reservation.owner, move.reservation.vmid) == (UID, move.vmid)
+    patch = move.patch()
+    assert patch["spec"]["claim"]["host"] == "a"
+    assert patch["spec"]["claim"]["zone"] is None  # replaces what an earlier claim says
+
+
+def test_without_room_it_waits_and_says_what_each_host_lacks() -> None:
+    machine = obj(virtual_machine_id=None, claim=None, region=None)
+    small = replace(HOST, memory_bytes=1)
+    move = plan(machine, seen(owners=PROVISIONED, placement=placement(small)))
+    assert isinstance(move, Wait)
+    assert move.reason == "InsufficientResources"
+    assert "r/a: needs" in move.message
+
+
+@pytest.mark.parametrize(
+    "world, host",
+    [
+        pytest.param({"claim_host_online": False}, "b", id="the claimed host is down"),
+        pytest.param({"failure": TaskFailure(errors.StorageFull("x"), 2, 0.0)}, "b", id="full"),
+        pytest.param({"guest": "theirs"}, "a", id="the VMID is taken"),
+    ],
+)
+def test_another_vmid_is_reserved_where_the_first_cannot_be_used(
+    world: dict[str, Any], host: str
+) -> None:
+    if world.get("guest"):
+        world = {"guest": guest(marked=False, ours=False)}
+    other = replace(HOST, key=HostKey("r", "b"), cpus=4)
+    template = replace(TEMPLATE, template=replace(TEMPLATE.template, shared=True))
+    found = placement(HOST, other)
+    assert found.input
+    shared = replace(found.input, templates=(template.template,))
+    found = replace(found, input=shared, templates=(template,))
+    move = plan(obj(), seen(owners=PROVISIONED, placement=found, **world))
+    assert isinstance(move, ReserveVMID)
+    assert move.claim.host == host
+    assert move.claim.stale_clones == (() if "guest" in world else ("r/101",))
 
 
 def test_the_first_write_says_everything_at_once() -> None:
-    move = next_move(obj(num_cores=4, tags=("x",)), seen(guest=guest(marked=False), **READY))
+    move = step(plan(obj(num_cores=4, tags=("x",)), seen(guest=guest(marked=False), **READY)))
     assert isinstance(move, Configure)
     assert move.digest == "d"
     assert {"cores", "net0", "ide2", "smbios1", "tags", "agent"} <= set(move.changes)
@@ -379,8 +522,8 @@ def test_the_first_write_says_everything_at_once() -> None:
 
 
 def test_bootstrap_data_never_shows() -> None:
-    world = seen(task=True, iso_there=False, bootstrap=Bootstrap(b"token"))
-    assert "token" not in repr(next_move(obj(), world))
+    world = seen(task_running=True, iso_exists=False, bootstrap=BootstrapData(b"token"))
+    assert "token" not in repr(plan(obj(), world))
     assert "token" not in repr(world)
 
 
@@ -397,64 +540,117 @@ def test_bootstrap_data_never_shows() -> None:
         ),
         pytest.param(
             obj(provider_id=NAMED),
-            seen(stuck=Wait("RegionUnreachable", "x"), region_down="x"),
+            seen(region=UNREACHABLE),
             "Unknown",
             False,
             id="nobody can tell",
         ),
     ],
 )
-def test_status(machine: ProxmoxMachine, world: Seen, truth: str, provisioned: bool) -> None:
-    status = describe(machine, world, next_move(machine, world))
-    assert next(c.status for c in status.conditions if c.type == "Ready") == truth
-    assert bool(status.initialization.provisioned) == provisioned
+def test_status(
+    machine: ProxmoxMachine, world: ObservedMachine, truth: str, provisioned: bool
+) -> None:
+    status = describe(machine, world, plan(machine, world))
+    assert next(c["status"] for c in status["conditions"] if c["type"] == "Ready") == truth
+    assert ("initialization" in status) == provisioned
 
 
-def test_provisioned_is_for_ever() -> None:
+def test_provisioned_never_changes_back() -> None:
+    stopped = seen(guest=guest("stopped", BOOTING))
     machine = obj(provider_id=NAMED)
-    made = describe(machine, seen(guest=guest("running"), bootstrapped=True), Done())
-    later = structs.replace(machine, status=made)
-    assert is_provisioned(later, seen())
-    lost = seen(stuck=Wait("RegionUnreachable"), region_down="gone")
-    assert describe(later, lost, Wait("RegionUnreachable")).initialization.provisioned
+    assert "initialization" not in describe(machine, stopped, Wait("Stopped"))
+    said = MachineStatus(initialization=MachineInitialization(infrastructure_provisioned=True))
+    known = replace(stopped, machine=structs.replace(MACHINE, status=said))
+    assert is_provisioned(machine, known)
+    assert describe(machine, known, Wait("Stopped"))["initialization"] == {"provisioned": True}
+
+
+def test_what_cannot_be_observed_is_left_out_of_the_status() -> None:
+    machine = obj(provider_id=NAMED)
+    silent = describe(machine, seen(region=UNREACHABLE), Wait("RegionUnreachable"))
+    assert set(silent) == {"conditions", "nextMove"}
+    assert "addresses" not in describe(machine, seen(), Wait("Vanished"))
+    assert "addresses" not in describe(machine, seen(guest=guest()), Wait("Stopped"))
+
+
+# ---- what was applied
+
+
+LEGACY = LastApplied(tags=("a",), hardware_hash="h")
+
+
+def test_what_an_earlier_version_kept_in_the_status_is_moved_to_the_claim() -> None:
+    status = ProxmoxMachineStatus(applied=LastApplied(tags=("a",)), hardware="h")
+    old = structs.replace(obj(provider_id=NAMED), status=status)
+    assert legacy_applied(old) == LEGACY
+    world = seen(legacy_applied=LEGACY, region=UNREACHABLE)
+    move = plan(old, world)
+    assert move == RecordApplied(MachineVersion.of(old), LEGACY)
+    assert move.patch()["spec"]["claim"]["applied"] == {
+        "tags": ("a",),
+        "firewallGroups": None,
+        "disks": None,
+        "haGroup": None,
+        "hardwareHash": "h",
+    }
+    described = describe(old, replace(world, region=ObservedRegion()), move)
+    assert (described["applied"], described["hardware"]) == (None, None)
+
+
+def test_it_is_moved_once() -> None:
+    moved = obj(claim=structs.replace(CLAIM, applied=LastApplied()), provider_id=NAMED)
+    assert plan(moved, seen(legacy_applied=LEGACY, guest=guest("running"))) == Done()
+    assert legacy_applied(obj()) is None
+
+
+def test_a_setting_is_recorded_before_it_is_applied() -> None:
+    machine = obj(changes="InPlace", tags=("x",))
+    move = plan(machine, seen(guest=guest(marked=False), **READY))
+    assert move == RecordApplied(MachineVersion.of(machine), LastApplied(tags=("x",)))
+
+
+def test_next_move_names_the_step() -> None:
+    assert name_of(plan(obj(), seen())) == "Clone"
+    assert name_of(Wait("X")) == "wait: X"
+    assert name_of(ForgetStaleClone(MachineVersion.of(obj()), ())) == "ForgetStaleClone"
+    assert name_of(Done()) == ""
 
 
 class Pretended:
     """A guest that does what steps say, to see where the plan leads."""
 
-    def __init__(self, start: GuestFound | None, iso: bool, named: bool, deleting: bool) -> None:
+    def __init__(self, start: MachineGuest | None, iso: bool, named: bool, deleting: bool) -> None:
         self.guest, self.iso, self.named, self.deleting = start, iso, named, deleting
 
     def object(self) -> ProxmoxMachine:
         return obj(self.deleting, provider_id=NAMED if self.named else "")
 
-    def look(self) -> Seen:
-        around = replace(AROUND, machine=NODE)
+    def look(self) -> ObservedMachine:
         return seen(
             guest=self.guest,
-            gone=self.guest is None,
-            iso_there=self.iso,
-            bootstrap=Bootstrap(b"x"),
+            vmid_free=self.guest is None,
+            iso_exists=self.iso,
+            bootstrap=BootstrapData(b"x"),
             bootstrapped=True,
-            around=around,
+            machine=NODE,
         )
 
     def apply(self, move: Move) -> None:
-        match move:
+        match move.step if isinstance(move, TakeStep) else move:
             case Clone():
                 self.guest = guest(marked=False)
             case UploadIso():
                 self.iso = True
             case DeleteVolume():
                 self.iso = False
-            case Configure():
+            case Configure(changes={"tags": tags}):
                 was = self.guest
                 assert was is not None
-                tags = [t for t in move.changes["tags"].split(";") if t == BOOTING]
-                self.guest = guest(was.seen.status, *tags)
+                booting = [t for t in tags.split(";") if t == BOOTING]
+                self.guest = guest(was.seen.status, *booting)
             case Start():
                 self.guest = guest("running", *([BOOTING] if self._booting else []))
-            case NameIt():
+            case SetProviderID():
                 self.named = True
             case Shutdown():
                 self.guest = guest("stopped", *([BOOTING] if self._booting else []))
@@ -474,11 +670,11 @@ guests = st.sampled_from(
 @settings(deadline=None)
 @given(start=guests, iso=st.booleans(), deleting=st.booleans())
 def test_it_settles_from_any_state_of_making(
-    start: GuestFound | None, iso: bool, deleting: bool
+    start: MachineGuest | None, iso: bool, deleting: bool
 ) -> None:
     world = Pretended(start, iso, named=False, deleting=deleting)
     for _ in range(12):
-        move = next_move(world.object(), world.look())
+        move = plan(world.object(), world.look())
         if move == Done():
             assert (world.guest is None) == deleting
             assert not world.iso

@@ -1,8 +1,9 @@
 """
 Computes the status of a ProxmoxCluster from what was observed and decided. Pure.
 
-A cluster counts as provisioned once its Cluster says so, as Cluster API's contract demands. The
-failure domains are left out while the regions cannot be resolved, so that they stay as they are.
+``initialization`` is written only when the cluster is provisioned: Cluster API's contract demands
+that it never changes back. The failure domains are left out while the regions cannot be resolved,
+so that they stay as they are.
 """
 
 from typing import Any
@@ -34,7 +35,7 @@ def describe(obj: ProxmoxCluster, seen: ObservedCluster, move: Move) -> dict[str
             _condition(obj, READY, _ready(obj, move)),
             _condition(obj, AVAILABLE, _available(seen)),
         ),
-        initialization=Initialization(provisioned=_is_provisioned(seen, move) or None),
+        initialization=Initialization(provisioned=True),
         failure_domains=seen.failure_domains,
         regions=seen.regions,
         in_cluster_ip_pool_ref=tuple(LocalRef(name=p.name) for p in pools),
@@ -45,16 +46,16 @@ def describe(obj: ProxmoxCluster, seen: ObservedCluster, move: Move) -> dict[str
     fields: dict[str, Any] = dict.fromkeys(status.__struct_encode_fields__) | msgspec.to_builtins(
         status
     )
+    if not _is_provisioned(seen, move):
+        del fields["initialization"]
     if seen.problem and not seen.failure_domains:
         del fields["failureDomains"]
     return fields
 
 
 def _is_provisioned(seen: ObservedCluster, move: Move) -> bool:
-    cluster = seen.cluster
-    before = cluster is not None and cluster.status.initialization.infrastructure_provisioned
     usable = any(r.available for r in seen.regions) and not seen.problem
-    return bool(before) or (usable and (isinstance(move, Done) or _only_unreachable(move)))
+    return usable and (isinstance(move, Done) or _only_unreachable(move))
 
 
 def _only_unreachable(move: Move) -> bool:

@@ -160,7 +160,7 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedMachine, Move, dict[s
         """Patch the spec; fails if the object changed since the decision."""
         target = move.target
         if isinstance(move, ReserveVMID):
-            self._reservations.promise(move.reservation)  # before anything is awaited
+            self._reservations.add(move.reservation)  # before anything is awaited
         change = move.patch()
         meta: dict[str, Any] = {"resourceVersion": target.resource_version}
         if labels := change.pop("labels", None):
@@ -210,12 +210,12 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedMachine, Move, dict[s
     ) -> None:
         """Release the reservation when the claim is visible; forget deleted machines."""
         if new is None and old is not None:
-            self._reservations.settle(old.uid)
+            self._reservations.remove(old.uid)
             self._agent.forget(old.uid)
             self._stale_clones.forget(old.uid)
             self._backoff.forget(Key(old.namespace, old.name))
         elif new is not None and new.spec.virtual_machine_id in self._reserved(new):
-            self._reservations.settle(new.uid)
+            self._reservations.remove(new.uid)
 
     def _reserved(self, machine: ProxmoxMachine) -> tuple[int, ...]:
         return tuple(r.vmid for r in self._reservations.open() if r.owner == machine.uid)

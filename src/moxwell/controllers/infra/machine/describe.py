@@ -2,8 +2,8 @@
 Computes the status of a ProxmoxMachine from what was observed and decided. Pure.
 
 Fields that this pass could not observe (the region does not answer, a stopped guest has no agent)
-are left out, and the status writer leaves them as they are. A machine counts as provisioned once
-its Machine says so, as Cluster API's contract demands.
+are left out, and the status writer leaves them as they are. So is ``initialization`` until the
+machine is provisioned: Cluster API's contract demands that it never changes back.
 """
 
 from typing import Any
@@ -66,7 +66,7 @@ def describe(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> dict[str
     addresses = _addresses(obj, seen)
     status = ProxmoxMachineStatus(
         conditions=conditions,
-        initialization=Initialization(provisioned=is_provisioned(obj, seen) or None),
+        initialization=Initialization(provisioned=True),
         addresses=addresses or (),
         ip_addresses=_by_device(seen),
         failure_domain=seen.failure_domain,
@@ -81,6 +81,8 @@ def describe(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> dict[str
     fields: dict[str, Any] = dict.fromkeys(status.__struct_encode_fields__) | msgspec.to_builtins(
         status
     )
+    if not is_provisioned(obj, seen):
+        del fields["initialization"]
     if addresses is None:
         del fields["addresses"]
     return fields

@@ -82,7 +82,7 @@ class GuestReader:
         try:
             config = await region.reader.qemu.config(guest.host, guest.vmid)
         except errors.GuestMissing:
-            region.inventory.work_is_under_way()  # deleted or migrated: poll soon
+            region.inventory.poll_frequently()  # deleted or migrated: poll soon
             return MachineGuest(guest, False, cloning=True)
         if config.lock == CLONING:
             return MachineGuest(guest, False, cloning=True, config=config)

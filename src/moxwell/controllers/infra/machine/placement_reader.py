@@ -137,7 +137,7 @@ class PlacementReader:
             if other.uid != machine.uid and claim and other.spec.region:
                 known.add(other.uid)
                 replicas.append(PlacedReplica(HostKey(other.spec.region, claim.host), claim.zone))
-        for reserved in self._reservations.open(besides=known):
+        for reserved in self._reservations.open(excluding=known):
             if reserved.group == group:
                 key = HostKey(reserved.region, reserved.host)
                 replicas.append(PlacedReplica(key, reserved.zone))
@@ -155,7 +155,7 @@ class PlacementReader:
             known.add(other.uid)
             if guest is None or not guest.memory_bytes:
                 pending.append(_pending_guest(other.spec, other.spec.region, claim))
-        for r in self._reservations.open(besides=known):
+        for r in self._reservations.open(excluding=known):
             key = HostKey(r.region, r.host)
             pending.append(PendingGuest(key, r.cpus, r.memory_bytes, r.storage, r.disk_bytes))
         return pending

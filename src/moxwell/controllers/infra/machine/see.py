@@ -7,6 +7,8 @@ need it (a clone without owner mark, a booting guest), so a running machine cost
 
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from moxwell.api.capi.core import Cluster, Machine
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachine
@@ -225,7 +227,7 @@ class MachineObserver:
             return seen
         free = guest is not None or await region.inventory.is_gone(vmid)
         if not free:
-            region.inventory.work_is_under_way()
+            region.inventory.poll_frequently()
         exists = await self._iso_remains(obj, region, seen)
         return replace(seen, vmid_free=free, iso_exists=exists)
 
@@ -280,16 +282,10 @@ class MachineObserver:
 
 def legacy_applied(obj: ProxmoxMachine) -> LastApplied | None:
     """What an earlier version recorded in the status instead of the claim; None if nothing."""
-    applied, hash_ = obj.status.applied, obj.status.hardware
-    if applied == LastApplied() and not hash_:
-        return None
-    return LastApplied(
-        tags=applied.tags,
-        firewall_groups=applied.firewall_groups,
-        disks=applied.disks,
-        ha_group=applied.ha_group,
-        hardware_hash=hash_,
-    )
+    applied = obj.status.applied or LastApplied()
+    if obj.status.hardware:
+        applied = structs.replace(applied, hardware_hash=obj.status.hardware)
+    return None if applied == LastApplied() else applied
 
 
 def _located(seen: ObservedMachine, claim: Claim, region: Region) -> ObservedMachine:

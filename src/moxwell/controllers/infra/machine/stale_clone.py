@@ -67,7 +67,7 @@ class StaleCloneObserver:
         try:
             config = await region.reader.qemu.config(host, vmid)
         except errors.GuestMissing:
-            region.inventory.work_is_under_way()
+            region.inventory.poll_frequently()
             return StaleClone(name, vmid, "unknown", host)
         if not config.is_stale_clone and not ownership.is_ours(config, mark_of(obj)):
             return StaleClone(name, vmid, "gone", host)  # the VMID belongs to another guest now
