@@ -13,6 +13,7 @@ from pathlib import Path
 
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.lab.proxmox.state import SimVolume
+from moxwell.runtime import log
 from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.loop import run_virtual
@@ -39,11 +40,11 @@ async def counted(env: CsiEnvironment, work: Awaitable[object]) -> int:
 
 def add_existing_volumes(env: CsiEnvironment, count: int) -> None:
     """Add existing volumes of the driver."""
-    shelf = env.world().storages["ceph"].volumes_on("r1-h0")
-    sample = next(iter(shelf.values()))
+    volumes = env.world().storages["ceph"].volumes_on("r1-h0")
+    sample = next(iter(volumes.values()))
     for n in range(count):
         name = f"vm-9999-pvc-old-{n}"
-        shelf[name] = SimVolume(name, "raw", "images", sample.size, vmid=9999)
+        volumes[name] = SimVolume(name, "raw", "images", sample.size, vmid=9999)
 
 
 async def measure(folder: Path, existing: int) -> dict[str, float]:
@@ -95,6 +96,7 @@ async def _all(work: Iterable[Awaitable[object]]) -> None:
 
 
 def main() -> int:
+    log.configure(form="console", level="warning")
     results = []
     for existing in (0, 10_000):
         with tempfile.TemporaryDirectory() as folder:

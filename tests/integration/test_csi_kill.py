@@ -279,6 +279,6 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.parametrize("story", SCENARIOS.values(), ids=SCENARIOS.keys())
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
 def test_a_call_recovers_from_a_kill_after_any_write(tmp_path: Path, scenario: Scenario) -> None:
     assert after_each_effect(tmp_path, scenario)

@@ -17,7 +17,7 @@ from moxwell.testing import csi_calls as calls
 from moxwell.testing.csi import CsiEnvironment
 from moxwell.testing.csi_kill import KilledJournal, check_single_attachment
 from moxwell.testing.loop import LoopClock, run_virtual
-from moxwell.testing.reconcile import Ending, Wires
+from moxwell.testing.reconcile import Ending, EffectCounter
 
 
 def pv(handle: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class MigrationRun:
         await Kube(self.store).create(pv(volume.volume_id), VOLUMES)
         await Kube(self.store).create(CLAIM, CLAIMS)
 
-    async def process_run(self, wires: Wires) -> bool:
+    async def process_run(self, wires: EffectCounter) -> bool:
         """Run the migration in one process; returns whether it completed."""
         self.env.wires = wires
         journal = KilledJournal(self.file, wires)
@@ -99,13 +99,13 @@ async def run_once(folder: Path, *, root: bool, number: int | None, ending: Endi
     async with EmbeddedApiServer(clock=LoopClock()) as store:
         migration_run = MigrationRun(folder, store, root=root)
         await migration_run.prepare()
-        first = Wires(kill_after=number, ending=ending)
+        first = EffectCounter(kill_after=number, ending=ending)
         done = await migration_run.process_run(first)
         for _ in range(20):
             if done or await migration_run.moved():
                 break
             await asyncio.sleep(10)
-            done = await migration_run.process_run(Wires())
+            done = await migration_run.process_run(EffectCounter())
         assert await migration_run.moved()
         await migration_run.check()
         await migration_run.env.close()

@@ -91,7 +91,7 @@ def limited(env: CsiEnvironment, features: tuple[Feature, ...], without: str = "
 
 async def found(env: CsiEnvironment, region: str) -> dict[str, list[str]]:
     """The missing privileges by capability."""
-    report = await permissions.check(env.driver.regions[region].pve)
+    report = await permissions.check(env.driver.regions[region].reader)
     return {f.capability: sorted({n.privilege for n in f.missing}) for f in report}
 
 
@@ -137,7 +137,7 @@ def test_a_missing_privilege_is_reported_and_needed(
         env = CsiEnvironment(tmp_path)
         limited(env, permissions.CAPABILITIES[capability], privilege)
         async with env.running():
-            report = await permissions.check(env.driver.regions[region].pve)
+            report = await permissions.check(env.driver.regions[region].reader)
             result = next(f for f in report if f.capability == capability)
             assert {n.privilege for n in result.missing} == {privilege}
             assert f"missing {privilege} on /" in str(result)

@@ -106,13 +106,13 @@ def test_an_offline_host_is_reported_with_instructions(tmp_path: Path) -> None:
     async def scenario(env: CsiEnvironment, control: ControllerService) -> None:
         volume = await replicated(control)
         vmid = get_volume(volume.volume_id).owner
-        env.mischief("host-down", node="r1-h0")
+        env.chaos("host-down", node="r1-h0")
         await asyncio.sleep(60)
         await env.driver.regions["r1"].inventory.refresh()
         with pytest.raises(FailedPrecondition, match=rf"r1-h0/qemu-server/{vmid}\.conf"):
             await calls.attach(control, volume, 102)
         assert "scsi1" not in env.conf(102)
-        env.mischief("move-guest", vmid=vmid, node="r1-h1")  # done by an administrator
+        env.chaos("move-guest", vmid=vmid, node="r1-h1")  # done by an administrator
         await env.driver.regions["r1"].inventory.refresh()
         assert await calls.attach(control, volume, 102)
         await calls.detach(control, volume, 102)

@@ -393,7 +393,7 @@ def test_a_guest_with_a_reused_vmid_keeps_its_disks(tmp_path: Path) -> None:
         clone = await made(control, "pvc-2", "local-lvm", source=calls.of_volume(volume))
         await calls.delete(control, clone)
         vmid = get_volume(clone.volume_id).owner
-        env.mischief("take-vmid", vmid=vmid, node="r1-h0")
+        env.chaos("take-vmid", vmid=vmid, node="r1-h0")
         await asyncio.sleep(120)
         await calls.delete(control, clone)  # a repeated call finds nothing
         shelf = env.world().storages["local-lvm"].volumes_on("r1-h0")

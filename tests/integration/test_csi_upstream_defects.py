@@ -140,7 +140,7 @@ def test_issue_4_attaching_a_local_volume_to_a_migrated_guest_names_the_host(
 ) -> None:
     async def scenario(env: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1", "local-lvm", zone="r1-h0")
-        env.mischief("move-guest", vmid=101, node="r1-h1")
+        env.chaos("move-guest", vmid=101, node="r1-h1")
         await asyncio.sleep(15)
         with pytest.raises(FailedPrecondition, match="moxwell volume migrate"):
             await calls.attach(control, volume)
@@ -152,7 +152,7 @@ def test_issue_4_a_migrated_guest_is_found_for_a_shared_volume(tmp_path: Path) -
     async def scenario(env: CsiEnvironment, control: ControllerService) -> None:
         one, two = [await calls.create(control, f"pvc-{n}") for n in (1, 2)]
         await calls.attach(control, one)
-        env.mischief("move-guest", vmid=101, node="r1-h1")
+        env.chaos("move-guest", vmid=101, node="r1-h1")
         await calls.attach(control, two)
         await calls.detach(control, one)
         assert env.guests_with(disk(two)) == [101]
@@ -286,7 +286,7 @@ def test_issue_14_detaching_from_a_deleted_guest_succeeds(tmp_path: Path, what: 
     async def scenario(env: CsiEnvironment, control: ControllerService) -> None:
         volume = await calls.create(control, "pvc-1")
         await calls.attach(control, volume)
-        env.mischief(what, vmid=101)
+        env.chaos(what, vmid=101)
         await calls.detach(control, volume)
         await calls.attach(control, volume, 102)
         assert env.guests_with(disk(volume)) == [102]
@@ -348,7 +348,7 @@ def test_defect_4_a_malformed_id_is_a_missing_volume(tmp_path: Path) -> None:
 
 def test_defect_5_a_full_storage_is_resource_exhausted(tmp_path: Path) -> None:
     async def scenario(env: CsiEnvironment, control: ControllerService) -> None:
-        env.mischief("fill-storage", storage="ceph", node="r1-h0")
+        env.chaos("fill-storage", storage="ceph", node="r1-h0")
         await env.driver.regions["r1"].inventory.refresh()
         request = csi.GetCapacityRequest(
             parameters={"storage": "ceph"},
@@ -422,8 +422,8 @@ def test_of_two_concurrent_attaches_one_succeeds(tmp_path: Path) -> None:
     run_scenario(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("where", ["create", "attach", "detach", "delete", "expand"])
-def test_a_lost_response_does_not_change_the_result(tmp_path: Path, target_path: str) -> None:
+@pytest.mark.parametrize("operation", ["create", "attach", "detach", "delete", "expand"])
+def test_a_lost_response_does_not_change_the_result(tmp_path: Path, operation: str) -> None:
     async def scenario(env: CsiEnvironment, control: ControllerService) -> None:
         rules = {
             "create": ("POST", ".*/content"),
@@ -435,7 +435,7 @@ def test_a_lost_response_does_not_change_the_result(tmp_path: Path, target_path:
         volume = csi.Volume()
 
         async def step(name: str, call: Callable[[], Awaitable[object]]) -> object:
-            if name == target_path:
+            if name == operation:
                 env.fault("cut-after", method=rules[name][0], path=rules[name][1], times=1)
             for _ in range(3):
                 try:

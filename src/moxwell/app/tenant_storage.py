@@ -20,7 +20,13 @@ from moxwell.csi.driver import Driver
 from moxwell.csi.journal import ConfigMapJournal
 from moxwell.csi.wire import csi_pb2 as csi
 from moxwell.embedded.controllermanager.storage import setup
-from moxwell.embedded.controllermanager.storage.plugin import Exhausted, Order, Stored, Taken, Use
+from moxwell.embedded.controllermanager.storage.plugin import (
+    DriverSnapshot,
+    ProvisionedVolume,
+    PublishRequest,
+    StorageExhausted,
+    VolumeRequest,
+)
 from moxwell.errors import MoxwellError
 from moxwell.pve.regions import Regions
 from moxwell.runtime.manager import Runtime
@@ -34,42 +40,48 @@ class InProcessPlugin:
 
     def __init__(self, driver: Driver) -> None:
         self.name = driver.settings.name
-        self._call = ControllerService(driver)
+        self._service = ControllerService(driver)
 
-    async def create(self, order: Order) -> Stored:
+    async def create(self, request: VolumeRequest) -> ProvisionedVolume:
         try:
-            made = await inprocess.create(
-                self._call,
-                order.name,
-                order.size,
-                capabilities=inprocess.capability(order.modes, order.fs_type, block=order.block),
-                parameters=order.parameters,
-                segments=order.segments,
-                source=inprocess.source_of(order.from_volume, order.from_snapshot),
+            volume = await inprocess.create(
+                self._service,
+                request.name,
+                request.size,
+                capabilities=inprocess.capability(
+                    request.modes, request.fs_type, block=request.block
+                ),
+                parameters=request.parameters,
+                segments=request.segments,
+                source=inprocess.source_of(request.from_volume, request.from_snapshot),
             )
         except MoxwellError as error:
             if inprocess.is_exhausted(error):
-                raise Exhausted(str(error)) from error
+                raise StorageExhausted(str(error)) from error
             raise
-        places = tuple(dict(t.segments) for t in made.accessible_topology)
-        return Stored(made.volume_id, made.capacity_bytes, dict(made.volume_context), places)
+        segments = tuple(dict(t.segments) for t in volume.accessible_topology)
+        return ProvisionedVolume(
+            volume.volume_id, volume.capacity_bytes, dict(volume.volume_context), segments
+        )
 
     async def delete(self, handle: str) -> None:
-        await self._call.delete_volume(csi.DeleteVolumeRequest(volume_id=handle))
+        await self._service.delete_volume(csi.DeleteVolumeRequest(volume_id=handle))
 
-    async def publish(self, use: Use) -> Mapping[str, str]:
-        request = csi.ControllerPublishVolumeRequest(
-            volume_id=use.handle,
-            node_id=use.node,
-            volume_capability=inprocess.capability(use.modes[:1], use.fs_type, block=use.block)[0],
-            readonly=use.read_only,
-            volume_context=dict(use.context),
+    async def publish(self, request: PublishRequest) -> Mapping[str, str]:
+        call = csi.ControllerPublishVolumeRequest(
+            volume_id=request.handle,
+            node_id=request.node,
+            volume_capability=inprocess.capability(
+                request.modes[:1], request.fs_type, block=request.block
+            )[0],
+            readonly=request.read_only,
+            volume_context=dict(request.context),
         )
-        return dict((await self._call.controller_publish_volume(request)).publish_context)
+        return dict((await self._service.controller_publish_volume(call)).publish_context)
 
     async def unpublish(self, handle: str, node: str) -> None:
         request = csi.ControllerUnpublishVolumeRequest(volume_id=handle, node_id=node)
-        await self._call.controller_unpublish_volume(request)
+        await self._service.controller_unpublish_volume(request)
 
     async def expand(self, handle: str, size: int, *, block: bool) -> tuple[int, bool]:
         request = csi.ControllerExpandVolumeRequest(
@@ -77,29 +89,34 @@ class InProcessPlugin:
             capacity_range=csi.CapacityRange(required_bytes=size),
             volume_capability=inprocess.capability(("ReadWriteOnce",), "", block=block)[0],
         )
-        grown = await self._call.controller_expand_volume(request)
+        grown = await self._service.controller_expand_volume(request)
         return grown.capacity_bytes, grown.node_expansion_required
 
-    async def room(
+    async def capacity(
         self, parameters: Mapping[str, str], segments: Mapping[str, str]
     ) -> tuple[int, int]:
         request = csi.GetCapacityRequest(
             parameters=dict(parameters), accessible_topology=csi.Topology(segments=dict(segments))
         )
-        answer = await self._call.get_capacity(request)
+        answer = await self._service.get_capacity(request)
         return answer.available_capacity, answer.maximum_volume_size.value
 
-    async def snapshot(self, name: str, source: str, parameters: Mapping[str, str]) -> Taken:
+    async def create_snapshot(
+        self, name: str, source: str, parameters: Mapping[str, str]
+    ) -> DriverSnapshot:
         request = csi.CreateSnapshotRequest(
             name=name, source_volume_id=source, parameters=dict(parameters)
         )
-        made = (await self._call.create_snapshot(request)).snapshot
-        return Taken(
-            made.snapshot_id, made.size_bytes, made.creation_time.seconds, made.ready_to_use
+        snapshot = (await self._service.create_snapshot(request)).snapshot
+        return DriverSnapshot(
+            snapshot.snapshot_id,
+            snapshot.size_bytes,
+            snapshot.creation_time.seconds,
+            snapshot.ready_to_use,
         )
 
-    async def forget_snapshot(self, handle: str) -> None:
-        await self._call.delete_snapshot(csi.DeleteSnapshotRequest(snapshot_id=handle))
+    async def delete_snapshot(self, handle: str) -> None:
+        await self._service.delete_snapshot(csi.DeleteSnapshotRequest(snapshot_id=handle))
 
 
 class TenantStorage:
@@ -112,13 +129,13 @@ class TenantStorage:
     def driver(self, runtime: Runtime) -> Driver:
         """A driver that uses the API of one tenant."""
         name = drivers.NAME
-        made = drivers.assemble(
+        driver = drivers.assemble(
             self._regions,
             self._clock,
             kube=runtime.kube,
             journal=ConfigMapJournal(runtime.kube, JOURNAL_NAMESPACE, name),
         )
-        return replace(made, attachments=self._attachments, queues=self._queues)
+        return replace(driver, attachments=self._attachments, queues=self._queues)
 
     def add(self, runtime: Runtime, *, binding: bool = True) -> None:
         """Add the storage controllers; ``binding`` is False where kube-controller-manager binds."""

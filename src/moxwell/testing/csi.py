@@ -26,7 +26,7 @@ from moxwell.csi.mounter import Mounter
 from moxwell.csi.node import NodeService
 from moxwell.csi.staging import Stager
 from moxwell.kube.client import Kube
-from moxwell.lab.proxmox import chaos as mischief
+from moxwell.lab.proxmox import chaos
 from moxwell.lab.proxmox.access import auth
 from moxwell.lab.proxmox.engine import Engine
 from moxwell.lab.proxmox.fault_injection import Fault
@@ -40,7 +40,7 @@ from moxwell.pve.values import SecretValue, size_bytes
 from moxwell.testing.csi_files import FileMounter
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.pve import SimTransport
-from moxwell.testing.reconcile import Wires
+from moxwell.testing.reconcile import EffectCounter
 from moxwell.testing.small_region import grant
 
 TOKEN = "csi@pve!test=11111111-2222-4333-8444-555555555555"
@@ -169,7 +169,7 @@ class CsiEnvironment:
         self.engine = Engine(worlds, self.clock)
         self.transports: dict[str, SimTransport] = {}
         self.as_root = False
-        self.wires: Wires | None = None  # used by the next driver process
+        self.wires: EffectCounter | None = None  # used by the next driver process
         self._disks: list[SimDisks] = []
         self.driver: Driver
         self.controller: ControllerService
@@ -182,8 +182,13 @@ class CsiEnvironment:
 
     def volumes(self, storage: str, region: str = "r1") -> list[str]:
         """The volumes of the driver on a storage, on any host."""
-        shelves = self.world(region).storages[storage].volumes.values()
-        return sorted(v.name for shelf in shelves for v in shelf.values() if "pvc" in v.name)
+        by_host = self.world(region).storages[storage].volumes.values()
+        return sorted(
+            v.name
+            for volumes_on_host in by_host
+            for v in volumes_on_host.values()
+            if "pvc" in v.name
+        )
 
     def all_disks(self, region: str = "r1") -> list[str]:
         """All disks except those the nodes' guests were created with."""
@@ -191,8 +196,8 @@ class CsiEnvironment:
         return sorted(
             f"{storage.name}:{volume.name}"
             for storage in world.storages.values()
-            for shelf in storage.volumes.values()
-            for volume in shelf.values()
+            for volumes_on_host in storage.volumes.values()
+            for volume in volumes_on_host.values()
             if volume.content == "images" and (volume.vmid or 0) not in NODES
         )
 
@@ -203,11 +208,11 @@ class CsiEnvironment:
     def content(self, volume_id: str) -> str:
         """The content of a volume: a text that clones and copies preserve."""
         region, host, storage, disk = volume_id.split("/", 3)
-        shelves = self.world(region).storages[storage].volumes
+        by_host = self.world(region).storages[storage].volumes
         found = [
             v
-            for key, shelf in shelves.items()
-            for v in shelf.values()
+            for key, volumes_on_host in by_host.items()
+            for v in volumes_on_host.values()
             if v.name == disk and (not host or key == host)
         ]
         return found[0].content_id
@@ -215,9 +220,9 @@ class CsiEnvironment:
     def write(self, volume_id: str, mark: str) -> None:
         """Set the content of a volume."""
         region, host, storage, disk = volume_id.split("/", 3)
-        for key, shelf in self.world(region).storages[storage].volumes.items():
-            if disk in shelf and (not host or key == host):
-                shelf[disk].content_id = mark
+        for key, volumes_on_host in self.world(region).storages[storage].volumes.items():
+            if disk in volumes_on_host and (not host or key == host):
+                volumes_on_host[disk].content_id = mark
 
     def sent(self, region: str = "r1") -> list[tuple[str, str]]:
         return self.transports[region].sent
@@ -225,8 +230,8 @@ class CsiEnvironment:
     def fault(self, kind: str, region: str = "r1", **rule: Any) -> None:
         self.engine.faults[region].add(Fault(kind, **rule))
 
-    def mischief(self, what: str, region: str = "r1", **args: Any) -> None:
-        mischief.perform(self.engine.runtimes[region], what, args)
+    def chaos(self, what: str, region: str = "r1", **args: Any) -> None:
+        chaos.perform(self.engine.runtimes[region], what, args)
 
     def connect(self, config: RegionConfig) -> Transport:
         if self.as_root:

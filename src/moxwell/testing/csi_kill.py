@@ -20,7 +20,7 @@ from moxwell.csi.journal import JournalEntry, MemoryJournal
 from moxwell.errors import MoxwellError, Unreachable
 from moxwell.testing.csi import NODES, CsiEnvironment
 from moxwell.testing.loop import run_virtual
-from moxwell.testing.reconcile import Wires
+from moxwell.testing.reconcile import EffectCounter
 
 TRIES, PAUSE_SECONDS = 40, 5.0
 
@@ -38,7 +38,7 @@ class ScenarioRun:
 
 
 Phase = Callable[[ScenarioRun], Awaitable[None]]
-MakeWires = Callable[[], Wires]
+MakeWires = Callable[[], EffectCounter]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ _LOST = Unreachable("the journal is unreachable")
 class KilledJournal:
     """A journal whose writes count as effects."""
 
-    def __init__(self, file: Path, wires: Wires) -> None:
+    def __init__(self, file: Path, wires: EffectCounter) -> None:
         self._inner, self._wires = MemoryJournal(file), wires
 
     async def get(self, key: str) -> dict[str, str]:
@@ -88,7 +88,7 @@ async def repeat(phase: Phase, run: ScenarioRun) -> None:
 
 
 async def _process_run(
-    run: ScenarioRun, file: Path, wires: Wires, phase: Phase, *, again: bool
+    run: ScenarioRun, file: Path, wires: EffectCounter, phase: Phase, *, again: bool
 ) -> bool:
     """Run a phase in one driver process; returns whether it ended before a kill."""
     run.env.wires = wires
@@ -134,20 +134,20 @@ async def run_once(
     """Run a scenario once; returns the effects of the last ``act``."""
     run, file = ScenarioRun(CsiEnvironment(folder)), folder / "journal.json"
     run.env.as_root = scenario.root
-    await _process_run(run, file, Wires(), scenario.prepare, again=False)
-    last = Wires()
+    await _process_run(run, file, EffectCounter(), scenario.prepare, again=False)
+    last = EffectCounter()
     for wires in (*(make() for make in process_runs), last):
         if await _process_run(run, file, wires, scenario.act, again=True):
             break
         if gives_up:
             break
     if gives_up and scenario.give_up is not None:
-        await _process_run(run, file, Wires(), scenario.give_up, again=True)
+        await _process_run(run, file, EffectCounter(), scenario.give_up, again=True)
     else:
-        await _process_run(run, file, Wires(), scenario.act, again=True)  # a repeated call succeeds
+        await _process_run(run, file, EffectCounter(), scenario.act, again=True)  # a repeated call succeeds
         await asyncio.sleep(120)
-        await _process_run(run, file, Wires(), scenario.check, again=False)
-    await _process_run(run, file, Wires(), scenario.undo, again=True)
+        await _process_run(run, file, EffectCounter(), scenario.check, again=False)
+    await _process_run(run, file, EffectCounter(), scenario.undo, again=True)
     await asyncio.sleep(120)
     check_nothing_left(run.env, MemoryJournal(file))
     await run.env.close()
@@ -196,7 +196,7 @@ def _fresh(folder: Path, name: str) -> Path:
 
 def interrupted(what: str, number: int) -> MakeWires:
     """Build the wires inside the running loop, because they contain an event."""
-    return lambda: Wires(kill_after=number, ending="lost" if what == "lost" else "killed")
+    return lambda: EffectCounter(kill_after=number, ending="lost" if what == "lost" else "killed")
 
 
 def _annotated(execution: Coroutine[Any, Any, Any], when: str) -> None:
