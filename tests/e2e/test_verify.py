@@ -14,6 +14,7 @@ from moxwell.app.region_access import TOKEN, TOKEN_SECRET
 from moxwell.clock import SystemClock
 from moxwell.embedded.ports import free_port
 from moxwell.pve.config import load
+from moxwell.pve.effects import Owned
 from moxwell.pve.regions import Regions
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("verify")]
@@ -58,7 +59,8 @@ async def _power(config: Path, region: str, vmid: int, what: str, after: str) ->
     regions = Regions(load(config), clock)
     try:
         await regions[region].inventory.refresh()
-        host, qemu = regions[region].inventory.guests[vmid].host, regions[region].pve.qemu
+        host = regions[region].inventory.guests[vmid].host
+        qemu = regions[region].writer(Owned("test", vmids=(vmid,))).qemu
         await getattr(qemu, what)(host, vmid)
         while (await qemu.status(host, vmid)).status != after:
             await clock.sleep(0.2)

@@ -12,6 +12,7 @@ from moxwell.api.kinds import Resource
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.kube.client import Kube
 from moxwell.lab.proxmox.state import SimHaResource
+from moxwell.pve.effects import Owned
 from moxwell.pve.transport import FileUpload
 from moxwell.runtime.key import Key
 from moxwell.testing.loop import run_virtual
@@ -28,7 +29,10 @@ def at(w: TenantWorld, machine: ProxmoxMachine) -> Any:
 
 
 def pve(w: TenantWorld, machine: ProxmoxMachine) -> Any:
-    return w.life.regions[machine.spec.region or ""].pve
+    vmid = machine.spec.virtual_machine_id or 0
+    return w.life.regions[machine.spec.region or ""].writer(
+        Owned("test", vmids=(vmid,), volumes=("-",), names=("mox-gone",))
+    )
 
 
 async def inside(w: TenantWorld) -> Kube:
@@ -64,7 +68,9 @@ async def unowned(w: TenantWorld, m: ProxmoxMachine) -> None:
 
 
 async def seed_left(w: TenantWorld, m: ProxmoxMachine) -> None:
-    await pve(w, m).storage.upload("pve1", "local", FileUpload.of("moxwell-seed-77-abcdef.iso", b"x"))
+    await pve(w, m).storage.upload(
+        "pve1", "local", FileUpload.of("moxwell-seed-77-abcdef.iso", b"x")
+    )
 
 
 async def ha_left(w: TenantWorld, m: ProxmoxMachine) -> None:

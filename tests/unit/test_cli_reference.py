@@ -1,4 +1,4 @@
-"""The reference of commands is the commands' own word."""
+"""docs/reference/cli.md is rendered from the commands."""
 
 from pathlib import Path
 

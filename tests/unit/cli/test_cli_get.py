@@ -100,9 +100,9 @@ def test_tables_name_the_namespace_and_wide_ones_show_more(told: Told) -> None:
 
 
 ERRORS: dict[str, tuple[tuple[str, ...], dict[str, str], type[Exception], str]] = {
-    "a kind nobody knows": (("nonsense",), {}, kinds.KindUnknown, "there is no kind 'nonsense'"),
+    "a kind nobody knows": (("nonsense",), {}, kinds.KindUnknown, "serves no kind 'nonsense'"),
     "a name nobody has": (("cm", "green"), {"o": "json"}, Missing, "no ConfigMap green in any"),
-    "a name in two namespaces": (("cm", "both"), {"o": "json"}, Invalid, "say which one with -n"),
+    "a name in two namespaces": (("cm", "both"), {"o": "json"}, Invalid, "select one with -n"),
     "both ways of naming": (("cm/red", "blue"), {}, Invalid, "write every object as KIND/NAME"),
     "named and selected": (("cm", "red"), {"selector": "a=b"}, Invalid, "not both"),
     "a table of what is not there": (("cm", "green"), {"n": "red"}, Missing, "in namespace red"),

@@ -47,7 +47,7 @@ CONFIG = {
     "description": MARK.line,
     "tags": MARK.tags(),
 }
-SEED = f"local:iso/moxwell-seed-100-{MARK.key}.iso"
+ISO = f"local:iso/moxwell-bootstrap-100-{MARK.key}.iso"
 CLAIM = "m1-net0-00-inet"
 
 
@@ -265,17 +265,17 @@ TABLE: dict[str, tuple[Observation, set[str]]] = {
         with_config(net1="virtio=BC:24:11:00:00:02,bridge=vmbr0"),
         {"HardwareDiffers"},
     ),
-    "a seed disk of nobody": (
+    "a bootstrap ISO without a machine": (
         region(isos=(StoredVolume("pve1", "local", f"local:iso/moxwell-seed-9-{OTHER.key}.iso"),)),
         {"OrphanedBootstrapISO"},
     ),
-    "a seed disk of a machine that has booted": (
-        region(isos=(StoredVolume("pve1", "local", SEED),)),
+    "a bootstrap ISO of a machine that has booted": (
+        region(isos=(StoredVolume("pve1", "local", ISO),)),
         {"BootstrapISONotDeleted"},
     ),
-    "a seed disk of a machine that boots": (
+    "a bootstrap ISO of a machine that boots": (
         region(
-            isos=(StoredVolume("pve1", "local", SEED),),
+            isos=(StoredVolume("pve1", "local", ISO),),
             guests={100: guest(tags=("moxwell", MARK.tag, "moxwell-booting"))},
         ),
         set(),

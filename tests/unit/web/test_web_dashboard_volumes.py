@@ -16,14 +16,14 @@ KEY = Key("t", "c1")
 DISK = {"driver": "csi.moxwell.dev", "volumeHandle": "north/pve1/lvm/vm-9999-pvc-1"}
 
 
-class Shelf:
-    """Caches of one tenant, as far as volumes go."""
+class TenantCache:
+    """The caches of volumes of one tenant."""
 
     def __init__(self, *objects: Any) -> None:
         self._objects = objects
 
-    def of(self, kind: Any, **_: Any) -> "Shelf":
-        return Shelf(*(o for o in self._objects if isinstance(o, kind)))
+    def of(self, kind: Any, **_: Any) -> "TenantCache":
+        return TenantCache(*(o for o in self._objects if isinstance(o, kind)))
 
     def list(self) -> tuple[Any, ...]:
         return self._objects
@@ -51,15 +51,15 @@ TABLE: dict[str, tuple[tuple[Any, ...], str, str]] = {
     "being attached": ((volume(), held(False)), "attaching", "Attaching to m1"),
     "being detached": ((volume(), held(True, **GONE)), "attaching", "Detaching from m1"),
     "used by nobody": ((volume(),), "ready", "Not attached: no pod uses it"),
-    "kept": ((volume("Released"),), "ready", "Kept: its claim is gone"),
-    "stuck": ((volume("Failed"),), "trouble", "Its disk could not be removed"),
-    "deleting": ((volume(**GONE),), "deleting", "Leaving: its disk is being removed"),
+    "kept": ((volume("Released"),), "ready", "Released and retained"),
+    "stuck": ((volume("Failed"),), "trouble", "Its disk could not be deleted"),
+    "deleting": ((volume(**GONE),), "deleting", "Deleting its disk"),
 }
 
 
 @pytest.mark.parametrize(("objects", "state", "message"), TABLE.values(), ids=TABLE)
 def test_a_volume_says_what_is_with_it(objects: tuple[Any, ...], state: str, message: str) -> None:
-    caches: Any = Shelf(*objects)
+    caches: Any = TenantCache(*objects)
     (found,) = dashboard_volumes.volumes_of(KEY, caches)
     assert (found.state, found.claim, found.size_mib) == (state, "default/data", 20 * 1024)
     assert found.message.startswith(message)
@@ -68,7 +68,7 @@ def test_a_volume_says_what_is_with_it(objects: tuple[Any, ...], state: str, mes
 
 def test_a_claim_without_a_volume_is_shown_as_a_wish() -> None:
     spec = {"resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "proxmox-ceph"}
-    caches: Any = Shelf(
+    caches: Any = TenantCache(
         made(PersistentVolumeClaim, "wish", spec=spec),
         made(PersistentVolumeClaim, "had", spec={**spec, "volumeName": "pvc-1"}),
     )

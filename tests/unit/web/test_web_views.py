@@ -128,7 +128,10 @@ def estate(now: datetime, *machines: MachineView, online: bool = True) -> Infras
         ),
         clusters=(
             ClusterView(
-                namespace="t", name="demo", ready=True, groups=(NodeGroupView(name="md0", replicas=1),)
+                namespace="t",
+                name="demo",
+                ready=True,
+                groups=(NodeGroupView(name="md0", replicas=1),),
             ),
         ),
         machines=machines,
@@ -175,14 +178,14 @@ BORN = replace(MACHINE, vmid=0, host="", node="", node_ready=False, conditions=(
 CLONING = replace(MACHINE, node_ready=False, move="Clone", conditions=not_ready("Cloning"))
 SILENT = replace(CLONING, conditions=not_ready("RegionUnreachable", "r1 is silent", "Unknown"))
 AWAY = replace(MACHINE, node_ready=False)
-WHOLE = ["Asked for", "VMID 101", "Cloned from", "Configured", "Booted on", "Joined as node"]
+WHOLE = ["Requested", "VMID 101", "Cloned from", "Configured", "Booted on", "Joined as node"]
 LOOKS = {
     "every stage is seen": ([BORN, CLONING, MACHINE], WHOLE),
     "all stages but the first pass between two looks": ([BORN, MACHINE], WHOLE),
     "it is settled when it is first seen": ([MACHINE], WHOLE),
     "a silent region ends no stage": (
         [BORN, CLONING, SILENT],
-        ["Asked for", "VMID 101", "Unknown: r1 is silent"],
+        ["Requested", "VMID 101", "Unknown: r1 is silent"],
     ),
     "it is heard of again": (
         [CLONING, SILENT, CLONING, MACHINE],
@@ -271,3 +274,12 @@ def test_stages_of_the_journal_never_go_back() -> None:
             assert history._is_later(other, one) is (order.index(other) > at)
         assert history._is_later("", one)
     assert not history._is_later("", "")
+
+
+def test_stages_that_pass_between_two_overviews_share_their_time() -> None:
+    views, claiming = Views(), replace(MACHINE, vmid=0, node_ready=None, conditions=())
+    views.records(estate(NOW))
+    views.records(estate(NOW, replace(claiming, created=NOW)))
+    views.records(estate(NOW + timedelta(seconds=50), MACHINE))
+    durations = views.history.dump_durations()["r1"]
+    assert durations == {stage: [10.0] for stage in ("Claim", "Clone", "Configure", "Boot", "Join")}

@@ -51,7 +51,7 @@ def test_the_address_of_the_api_inside(network: str, address: str) -> None:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--enable-bootstrap-token-auth=true",
-        "--etcd-etcd_prefix=/tenants/u1",
+        "--etcd-prefix=/tenants/u1",
         "--etcd-compaction-interval=0",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--endpoint-reconciler-type=none",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from moxwell.embedded.controlplanes.binaries import installed
 from moxwell.embedded.controlplanes.binaries.installed import (
     PROGRAMS,
     BinariesMissing,
@@ -83,7 +84,7 @@ async def test_nothing_installed_names_the_programs(tmp_path: Path) -> None:
         BinariesMissing, match=r"kube-apiserver, kube-controller-manager.*make envtest"
     ):
         await InstalledReleases([tmp_path]).newest()
-    with pytest.raises(BinariesMissing, match=r"etcd is not installed .*genuine-planes=no"):
+    with pytest.raises(BinariesMissing, match=r"etcd is not installed .*control-plane-binaries=no"):
         InstalledReleases([tmp_path]).etcd()
 
 
@@ -109,3 +110,21 @@ def test_where_programs_are_looked_for(
     choice: str, environ: dict[str, str], wanted: list[str]
 ) -> None:
     assert [str(folder) for folder in folders(choice, environ)] == wanted
+
+
+async def test_a_version_that_timed_out_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine must not make a release disappear until the daemon restarts."""
+    slow = tmp_path / "slow"
+    slow.touch()
+    for name in PROGRAMS:
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n[ -e {slow} ] && sleep 60\necho Kubernetes v1.36.3\n")
+        program.chmod(0o755)
+    found = InstalledReleases([tmp_path])
+    monkeypatch.setattr(installed, "VERSION_SECONDS", 0.2)
+    assert await found.releases() == {}
+    slow.unlink()
+    monkeypatch.setattr(installed, "VERSION_SECONDS", 60)
+    assert list(await found.releases()) == ["v1.36.3"]
