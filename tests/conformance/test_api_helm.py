@@ -67,8 +67,8 @@ def config(request: pytest.FixtureRequest, genuine: ControlPlane, embedded_confi
 
 
 @pytest.fixture
-def helm(config: Path, rig_program: Callable[[str], Path], tmp_path: Path) -> Helm:
-    program = rig_program("helm")
+def helm(config: Path, envtest_program: Callable[[str], Path], tmp_path: Path) -> Helm:
+    program = envtest_program("helm")
 
     def run(*args: str, program: Path = program) -> str:
         env = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(config)}
@@ -82,11 +82,11 @@ def helm(config: Path, rig_program: Callable[[str], Path], tmp_path: Path) -> He
 
 
 def test_install_upgrade_rollback_uninstall(
-    helm: Helm, chart: Path, rig_program: Callable[[str], Path]
+    helm: Helm, chart: Path, envtest_program: Callable[[str], Path]
 ) -> None:
     def colour() -> str:
         path = "jsonpath={.data.colour}{.data.revision}"
-        return helm("get", "configmap", "rel", "-o", path, program=rig_program("kubectl"))
+        return helm("get", "configmap", "rel", "-o", path, program=envtest_program("kubectl"))
 
     assert "STATUS: deployed" in helm("install", "rel", str(chart))
     assert colour() == "red1"

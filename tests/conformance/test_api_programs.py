@@ -72,8 +72,8 @@ class Embedded:
 
 
 @pytest.fixture
-def server(rig_program: Callable[[str], Path], tmp_path: Path) -> Iterator[Embedded]:
-    kubectl = rig_program("kubectl")
+def server(envtest_program: Callable[[str], Path], tmp_path: Path) -> Iterator[Embedded]:
+    kubectl = envtest_program("kubectl")
     process, config = embedded.start(tmp_path / "embedded")
     yield Embedded(config, tmp_path, kubectl)
     process.stop()
@@ -95,12 +95,12 @@ def loose(plural: str, kind: str, scope: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def scheduler(server: Embedded, rig_program: Callable[[str], Path]) -> Iterator[Process]:
+def scheduler(server: Embedded, envtest_program: Callable[[str], Path]) -> Iterator[Process]:
     server.apply(yaml.safe_dump_all(loose(*device) for device in DEVICES))
     process = Process(
         "kube-scheduler",
         [
-            rig_program("kube-scheduler"),
+            envtest_program("kube-scheduler"),
             f"--kubeconfig={server.config}",
             f"--authentication-kubeconfig={server.config}",
             f"--authorization-kubeconfig={server.config}",
@@ -138,10 +138,10 @@ def test_kube_scheduler_binds_a_pod(server: Embedded, scheduler: Process) -> Non
 
 
 @pytest.fixture
-def provider(server: Embedded, rig_program: Callable[[str], Path]) -> Iterator[Process]:
-    program = rig_program("in-cluster-ipam")
+def provider(server: Embedded, envtest_program: Callable[[str], Path]) -> Iterator[Process]:
+    program = envtest_program("in-cluster-ipam")
     for manager in (managers.CORE, managers.IPAM):
-        rig_program(manager.name)
+        envtest_program(manager.name)
         server.apply(yaml.safe_dump_all(managers.definitions(manager)))
     keys = server.folder / "embedded"
     process = Process(

@@ -50,19 +50,19 @@ def _pair(configs: tuple[Path, Path], kubectl: Path, scratch: Path) -> Iterator[
 @pytest.fixture(scope="module")
 def servers(
     configs: tuple[Path, Path],
-    rig_program: Callable[[str], Path],
+    envtest_program: Callable[[str], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Pair]:
-    yield from _pair(configs, rig_program("kubectl"), tmp_path_factory.mktemp("now"))
+    yield from _pair(configs, envtest_program("kubectl"), tmp_path_factory.mktemp("now"))
 
 
 @pytest.fixture(scope="module")
 def servers_of_old(
     configs: tuple[Path, Path],
-    rig_program: Callable[[str], Path],
+    envtest_program: Callable[[str], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Pair]:
-    yield from _pair(configs, rig_program("kubectl-oldest"), tmp_path_factory.mktemp("old"))
+    yield from _pair(configs, envtest_program("kubectl-oldest"), tmp_path_factory.mktemp("old"))
 
 
 def agree(servers: Pair, area: str, case: Case) -> None:

@@ -35,7 +35,13 @@ ZONES: list[Json] = [
         "zone": name,
         "region": name,
         "bridge": "vmbr0",
-        "ipPoolRef": [{"kind": "GlobalInClusterIPPool", "name": f"{name}-nodes"}],
+        "ipPoolRef": [
+            {
+                "apiGroup": "ipam.cluster.x-k8s.io",
+                "kind": "GlobalInClusterIPPool",
+                "name": f"{name}-nodes",
+            }
+        ],
     }
     for name in ("north", "south")
 ]
@@ -62,8 +68,8 @@ def values(**pool: Any) -> Json:
 
 
 @pytest.fixture
-def render(rig_program: Callable[[str], Path], tmp_path: Path) -> Render:
-    helm = rig_program("helm")
+def render(envtest_program: Callable[[str], Path], tmp_path: Path) -> Render:
+    helm = envtest_program("helm")
 
     def run(tree: Json | Path | None = None, *more: str, fails: str = "") -> Objects:
         file = tmp_path / "values.yaml"

@@ -192,13 +192,13 @@ def _sockets(folder: Path) -> list[Path]:
     return list(folder.glob("*.sock"))
 
 
-def test_both_programs_pass_csi_sanity_on_loop_devices(rig_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_both_programs_pass_csi_sanity_on_loop_devices(envtest_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
     from moxwell.embedded.ports import free_port
 
     (tmp_path / "m").mkdir()
     if not can_mount(tmp_path):
         skip_here("this machine may not mount loop devices")
-    asyncio.run(scenario(rig_program("csi-sanity"), tmp_path, free_port()))
+    asyncio.run(scenario(envtest_program("csi-sanity"), tmp_path, free_port()))
 
 
 def _run(*args: str) -> "subprocess.CompletedProcess[str]":

@@ -125,15 +125,15 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-def test_csi_sanity_passes_with_files(rig_program, tmp_path, way) -> None:  # type: ignore[no-untyped-def]
+def test_csi_sanity_passes_with_files(envtest_program, tmp_path, way) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "m").mkdir()
-    program = rig_program("csi-sanity")
+    program = envtest_program("csi-sanity")
     check(asyncio.run(run_scenario(program, tmp_path, FileMounter(), way)))
 
 
-def test_csi_sanity_passes_with_loop_devices(rig_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_csi_sanity_passes_with_loop_devices(envtest_program, tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "m").mkdir()
     if not can_mount(tmp_path):
         skip_here("this machine may not mount loop devices")
-    program = rig_program("csi-sanity")
+    program = envtest_program("csi-sanity")
     check(asyncio.run(run_scenario(program, tmp_path, SystemMounter(), Way(loops=True))))

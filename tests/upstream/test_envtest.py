@@ -53,5 +53,5 @@ def test_a_scheduler_binds_a_pod(own_genuine: ControlPlane) -> None:
     assert bound == "envtest-node"
 
 
-def test_programs_are_found(rig_program: Callable[[str], Path]) -> None:
-    assert rig_program("kubectl").is_file()
+def test_programs_are_found(envtest_program: Callable[[str], Path]) -> None:
+    assert envtest_program("kubectl").is_file()

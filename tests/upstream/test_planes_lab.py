@@ -82,9 +82,9 @@ def _tellers(tenant: Kubectl) -> set[str] | None:
     return {str(e.get("reportingComponent") or e["source"]["component"]) for e in told} or None
 
 
-def test_a_lab_on_genuine_programs(tmp_path: Path, rig_program: Callable[[str], Path]) -> None:
+def test_a_lab_on_genuine_programs(tmp_path: Path, envtest_program: Callable[[str], Path]) -> None:
     require(*KUBERNETES)
-    kubectl, programs = rig_program("kubectl"), cache()
+    kubectl, programs = envtest_program("kubectl"), cache()
     world = f"--world={quick_world(tmp_path)}"
     with instance(tmp_path, "planes", f"--control-plane-binaries={programs}", world) as lab:
         config = tmp_path / "demo.kubeconfig"

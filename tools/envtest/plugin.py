@@ -1,7 +1,7 @@
 """
 pytest fixtures over the envtest, and the loud line about what was skipped.
 
-Out, for any test under ``tests/``: ``rig_program`` (the path of an installed program),
+Out, for any test under ``tests/``: ``envtest_program`` (the path of an installed program),
 ``genuine`` (one control plane per worker, shared), ``own_genuine`` (a fresh one for a module),
 ``capi`` (one with Cluster API, shared: all its tests are on one worker). A test that needs what is
 not installed is skipped, and the summary says so in capitals; with ``CI=true`` it fails instead.
@@ -42,8 +42,8 @@ def skip_here(reason: str) -> NoReturn:
 
 
 @pytest.fixture(scope="session")
-def rig_program() -> Callable[[str], Path]:
-    """``rig_program("csi-sanity")``: where it is, or a loud skip."""
+def envtest_program() -> Callable[[str], Path]:
+    """``envtest_program("csi-sanity")``: where it is, or a loud skip."""
 
     def find(name: str) -> Path:
         require(name)
