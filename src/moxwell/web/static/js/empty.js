@@ -29,7 +29,7 @@ async function plan() {
   try {
     const part = (await ask("plan", {}, [DEMO])).parts[0];
     view.planned = part.machines.filter((m) => m.host);
-    view.plan = part.machines.map((m) => (m.host ? `+ ${m.group} on ${m.region}/${m.host}, ${m.addresses.join(" ")}` : `? ${m.group}: ${m.why_not}`)).join("\n");
+    view.plan = part.text;
   } catch (error) { view.plan = String(error.message); }
   paint(true);
 }
