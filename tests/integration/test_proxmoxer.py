@@ -110,7 +110,7 @@ async def make_template(px: Proxmox) -> None:
 
 
 @pytest.mark.parametrize("version", ["8.4.21", "9.2.11"])
-def test_a_machine_from_template_to_ashes(tmp_path: Path, version: str) -> None:
+def test_a_machine_is_cloned_started_and_destroyed(tmp_path: Path, version: str) -> None:
     async def story() -> None:
         async with proxmox(tmp_path, version) as px:
             await make_template(px)

@@ -52,7 +52,7 @@ def test_every_fault_has_a_story() -> None:
 
 
 @fault("latency")
-async def test_latency_below_the_deadline_is_borne_above_it_is_not(stage: SimStage) -> None:
+async def test_latency_fails_only_above_the_deadline(stage: SimStage) -> None:
     stage.fault("latency", seconds=20, times=1)
     assert (await stage.pve.version()).major == 8
     stage.fault("latency", seconds=120)
@@ -63,7 +63,9 @@ async def test_latency_below_the_deadline_is_borne_above_it_is_not(stage: SimSta
 
 
 @fault("cut-before")
-async def test_a_cut_before_the_effect_is_uncertain_and_repeating_is_safe(stage: SimStage) -> None:
+async def test_a_cut_before_the_effect_has_unknown_outcome_and_is_safe_to_repeat(
+    stage: SimStage,
+) -> None:
     stage.fault("cut-before", method="POST", times=1)
     with pytest.raises(errors.OutcomeUnknown):
         await CLONE.perform(stage.pve)
@@ -72,7 +74,7 @@ async def test_a_cut_before_the_effect_is_uncertain_and_repeating_is_safe(stage:
 
 
 @fault("cut-after")
-async def test_a_cut_after_the_effect_makes_no_second_guest(stage: SimStage) -> None:
+async def test_a_cut_after_the_effect_creates_no_second_guest(stage: SimStage) -> None:
     stage.fault("cut-after", method="POST", times=1)
     with pytest.raises(errors.OutcomeUnknown):
         await CLONE.perform(stage.pve)
@@ -82,7 +84,7 @@ async def test_a_cut_after_the_effect_makes_no_second_guest(stage: SimStage) -> 
 
 
 @fault("status")
-async def test_statuses_become_their_classes(stage: SimStage) -> None:
+async def test_statuses_are_classified(stage: SimStage) -> None:
     for status, error in (
         (595, errors.HostUnreachable),
         (596, errors.HostUnreachable),
@@ -97,7 +99,7 @@ async def test_statuses_become_their_classes(stage: SimStage) -> None:
 
 
 @fault("task-fail")
-async def test_a_failing_task_is_told_with_its_text(stage: SimStage) -> None:
+async def test_a_failed_task_reports_its_exit_status(stage: SimStage) -> None:
     stage.fault("task-fail", task="qmclone", text="clone failed: no space left on device")
     exit_text = await stage.done(await CLONE.perform(stage.pve))
     assert isinstance(errors.classify_exit(exit_text), errors.StorageFull)
@@ -120,7 +122,7 @@ async def test_a_slow_task_is_followed_to_its_end(stage: SimStage) -> None:
 
 
 @fault("host-down", "host-up")
-async def test_a_lost_host_is_lost_alone(stage: SimStage) -> None:
+async def test_a_lost_host_does_not_affect_the_others(stage: SimStage) -> None:
     seen = Inventory(stage.pve, stage.clock)
     await seen.refresh()
     stage.mischief("host-down", node="pve1")
@@ -139,7 +141,7 @@ async def test_a_lost_host_is_lost_alone(stage: SimStage) -> None:
 
 
 @fault("maintenance-on", "maintenance-off")
-async def test_a_host_in_maintenance_is_told_by_the_manager_alone(stage: SimStage) -> None:
+async def test_maintenance_is_visible_in_the_manager_status(stage: SimStage) -> None:
     seen = Inventory(stage.pve, stage.clock)
     stage.mischief("maintenance-on", node="pve2")
     await seen.refresh()
@@ -150,7 +152,7 @@ async def test_a_host_in_maintenance_is_told_by_the_manager_alone(stage: SimStag
 
 
 @fault("lock")
-async def test_a_lock_is_busy_until_it_goes(stage: SimStage) -> None:
+async def test_a_locked_guest_is_busy_until_it_is_unlocked(stage: SimStage) -> None:
     stage.mischief("lock", vmid=100, lock="backup")
     for step in (
         steps.Configure(G, changes={"cores": "2"}),
@@ -175,7 +177,7 @@ async def test_a_held_lock_file_is_busy(stage: SimStage) -> None:
 
 
 @fault("fill-storage", "free-storage")
-async def test_a_full_storage_is_busy_until_there_is_room(stage: SimStage) -> None:
+async def test_a_full_storage_is_busy_until_space_is_freed(stage: SimStage) -> None:
     full = steps.Clone(
         NEW, template=9000, template_host="pve1", name="new", full=True, storage="shared"
     )
@@ -189,7 +191,7 @@ async def test_a_full_storage_is_busy_until_there_is_room(stage: SimStage) -> No
 
 
 @fault("take-vmid")
-async def test_an_id_taken_by_a_stranger_is_refused_and_the_stranger_lives(stage: SimStage) -> None:
+async def test_a_vmid_of_another_owner_is_refused_and_its_guest_kept(stage: SimStage) -> None:
     stage.mischief("take-vmid", vmid=300)
     with pytest.raises(Foreign, match="has no owner mark"):
         await CLONE.perform(stage.pve)
@@ -199,7 +201,7 @@ async def test_an_id_taken_by_a_stranger_is_refused_and_the_stranger_lives(stage
 
 
 @fault("delete-guest")
-async def test_a_guest_deleted_behind_our_back_is_seen_and_destroying_it_is_done(
+async def test_a_guest_deleted_by_others_is_noticed_and_destroy_succeeds(
     stage: SimStage,
 ) -> None:
     seen = Inventory(stage.pve, stage.clock)
@@ -216,7 +218,7 @@ async def test_a_guest_deleted_behind_our_back_is_seen_and_destroying_it_is_done
 
 
 @fault("move-guest")
-async def test_a_guest_migrated_behind_our_back_is_missing_there_and_seen_elsewhere(
+async def test_a_guest_migrated_by_others_is_found_on_its_new_host(
     stage: SimStage,
 ) -> None:
     seen = Inventory(stage.pve, stage.clock)
@@ -230,7 +232,7 @@ async def test_a_guest_migrated_behind_our_back_is_missing_there_and_seen_elsewh
 
 
 @fault("stop-guest")
-async def test_a_guest_that_stopped_by_itself_is_seen(stage: SimStage) -> None:
+async def test_a_guest_that_stopped_by_itself_is_noticed(stage: SimStage) -> None:
     assert await stage.done(await steps.Start(G).perform(stage.pve)) == "OK"
     stage.mischief("stop-guest", vmid=100)
     assert (
@@ -253,7 +255,7 @@ async def test_a_silent_agent_is_unreachable(stage: SimStage) -> None:
 
 
 @fault("stale")
-async def test_a_stale_list_is_corrected_by_what_we_know(stage: SimStage) -> None:
+async def test_a_stale_list_is_corrected_by_facts(stage: SimStage) -> None:
     region = over(stage)
     runner = asyncio.create_task(region.run())
     await region.inventory.wait_synced()
@@ -267,7 +269,7 @@ async def test_a_stale_list_is_corrected_by_what_we_know(stage: SimStage) -> Non
 
 
 @fault("pace")
-async def test_a_slow_clone_keeps_the_guest_busy_meanwhile(stage: SimStage) -> None:
+async def test_a_guest_is_busy_during_a_slow_clone(stage: SimStage) -> None:
     stage.mischief("pace", bandwidth=20e6)
     full = steps.Clone(
         NEW, template=9000, template_host="pve1", name="new", full=True, storage="shared"

@@ -51,7 +51,7 @@ def play(story: object) -> None:
         runner.run(story)  # type: ignore[arg-type]
 
 
-def test_a_machine_s_life_through_a_region(tmp_path: Path) -> None:
+def test_the_life_of_a_machine_through_a_region(tmp_path: Path) -> None:
     async def story() -> None:
         async with simulated(tmp_path) as (simulator, config):
             regions = Regions([config], LoopClock())
@@ -90,7 +90,7 @@ def test_a_machine_s_life_through_a_region(tmp_path: Path) -> None:
     play(story())
 
 
-def test_an_upload_arrives_byte_for_byte(tmp_path: Path) -> None:
+def test_an_upload_is_stored_unchanged(tmp_path: Path) -> None:
     data = bytes(range(256)) * 4096
 
     async def story() -> None:
@@ -143,7 +143,7 @@ def test_a_wrong_token_and_a_wrong_certificate(tmp_path: Path) -> None:
     play(story())
 
 
-def test_the_preferred_host_is_lost_and_comes_back(tmp_path: Path) -> None:
+def test_requests_survive_the_loss_of_the_preferred_host(tmp_path: Path) -> None:
     async def story() -> None:
         async with simulated(tmp_path) as (simulator, config):
             runtime = simulator.engine.runtimes["r1"]

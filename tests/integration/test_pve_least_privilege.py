@@ -90,7 +90,7 @@ LACKS = [
 
 
 @pytest.mark.parametrize("major, lack", LACKS)
-def test_without_any_one_of_them_it_does_not_work_and_the_preflight_says_which(
+def test_every_documented_privilege_is_needed_and_the_preflight_names_it(
     major: int, lack: Need
 ) -> None:
     region = REGIONS[major]

@@ -204,7 +204,7 @@ def pairs() -> list[Any]:
 
 
 @pytest.mark.parametrize(("case", "release"), pairs())
-def test_harmless_twice_makes_progress_never_waits(case: Case, release: str) -> None:
+def test_a_step_is_idempotent_makes_progress_and_never_waits(case: Case, release: str) -> None:
     async def story() -> None:
         stage = await arranged(case, release)
         await check_step(case.step, stage)
@@ -312,7 +312,7 @@ def test_a_step_for_another_region_is_a_bug() -> None:
     run_virtual(story())
 
 
-def test_a_reboot_is_not_done_again_after_it_happened() -> None:
+def test_a_reboot_is_not_repeated() -> None:
     async def story() -> None:
         stage = SimStage()
         running(stage)
@@ -334,7 +334,7 @@ async def cloned(stage: SimStage) -> GuestRef:
     return NEW
 
 
-def test_a_clone_is_marked_from_birth_and_nothing_of_the_template_changes() -> None:
+def test_a_clone_has_the_mark_and_the_template_is_unchanged() -> None:
     async def story() -> None:
         stage = SimStage()
         before = dict(stage.conf(9000))
@@ -382,7 +382,7 @@ def test_config_changes_are_one_request_with_a_digest() -> None:
     run_virtual(story())
 
 
-def test_the_boot_order_waits_for_a_new_drive() -> None:
+def test_the_boot_order_is_set_after_a_new_drive() -> None:
     async def story() -> None:
         stage = SimStage()
         wanted = {"scsi1": "shared:1", "boot": "order=scsi1;scsi0"}
@@ -405,7 +405,7 @@ def test_the_boot_order_waits_for_a_new_drive() -> None:
     ],
     ids=["a disk where a disk is", "a medium where a disk is"],
 )
-def test_a_taken_slot_is_a_conflict(step: Step) -> None:
+def test_a_used_slot_is_a_conflict(step: Step) -> None:
     async def story() -> None:
         stage = SimStage()
         await volume(stage)
@@ -415,7 +415,7 @@ def test_a_taken_slot_is_a_conflict(step: Step) -> None:
     run_virtual(story())
 
 
-def test_a_missing_disk_is_told() -> None:
+def test_a_missing_disk_is_an_error() -> None:
     async def story() -> None:
         stage = SimStage()
         for step in (
@@ -428,7 +428,7 @@ def test_a_missing_disk_is_told() -> None:
     run_virtual(story())
 
 
-def test_a_guest_that_is_elsewhere_is_not_gone() -> None:
+def test_a_guest_on_another_host_is_not_treated_as_destroyed() -> None:
     async def story() -> None:
         stage = SimStage()
         stage.mischief("move-guest", vmid=100, node="pve2")
@@ -443,7 +443,7 @@ def test_a_guest_that_is_elsewhere_is_not_gone() -> None:
     run_virtual(story())
 
 
-def test_with_its_last_group_a_firewall_goes_off_unless_it_has_a_policy() -> None:
+def test_removing_the_last_group_disables_a_firewall_without_policy() -> None:
     async def story(policy: str) -> tuple[object, int]:
         stage = SimStage()
         await with_group(stage)
@@ -459,7 +459,7 @@ def test_with_its_last_group_a_firewall_goes_off_unless_it_has_a_policy() -> Non
     assert run_virtual(story("DROP")) == (1, 0)
 
 
-def test_other_rules_stay_and_keep_the_firewall_on() -> None:
+def test_other_rules_keep_the_firewall_enabled() -> None:
     async def story() -> None:
         stage = SimStage()
         await with_group(stage)
@@ -485,7 +485,7 @@ def test_another_volume_in_the_slot_is_not_removed() -> None:
     run_virtual(story())
 
 
-def test_the_last_resource_does_not_leave_its_rule() -> None:
+def test_the_last_resource_cannot_leave_its_ha_rule() -> None:
     async def story() -> None:
         stage = SimStage("9.2.11")
         await with_ha(stage)
@@ -497,7 +497,7 @@ def test_the_last_resource_does_not_leave_its_rule() -> None:
     run_virtual(story())
 
 
-def test_a_group_that_is_not_asked_for_any_more_is_left() -> None:
+def test_an_ha_group_that_is_no_longer_desired_is_removed() -> None:
     async def story() -> None:
         stage = SimStage("8.4.21")
         await stage.pve.ha.create_group("near", nodes="pve1")

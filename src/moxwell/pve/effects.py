@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from moxwell.clock import Clock, SystemClock
-from moxwell.errors import Denied
+from moxwell.errors import Denied, MoxwellError
 from moxwell.pve.audit import Audit, AuditRecord, LogAudit, actor, redacted
 from moxwell.pve.ownership import Foreign
 from moxwell.pve.targets import WriteTarget, target_of
@@ -21,6 +21,7 @@ from moxwell.pve.values import Params
 OK = "ok"
 FAILED = "failed"
 REFUSED = "refused"
+INTERRUPTED = "Interrupted"  # cancelled, or a bug: the write may have happened
 _UPID = re.compile(rb'"(UPID:[^"]{1,300})"')
 
 
@@ -99,12 +100,12 @@ class Effects:
         outcome, error, body = REFUSED, "", b""
         try:
             self._refuse(write, target)
-            outcome = FAILED
+            outcome, error = FAILED, INTERRUPTED  # unless an error of ours replaces it
             body = await transmit()
-            outcome = OK
+            outcome, error = OK, ""
             return body
-        except BaseException as failure:
-            error = type(failure).__name__  # CancelledError included: it may have happened
+        except MoxwellError as failure:
+            error = type(failure).__name__
             raise
         finally:
             self._record(write, target, outcome, error, body, self._clock.monotonic() - began)

@@ -68,7 +68,7 @@ def test_a_failed_probe_makes_the_pause_longer() -> None:
         assert breaker.retry_after == pause
 
 
-def test_an_abandoned_probe_leaves_the_place_to_another() -> None:
+def test_a_cancelled_probe_lets_another_request_probe() -> None:
     clock = HandClock()
     breaker = opened(clock)
     clock.seconds += PAUSES_SECONDS[0]
@@ -80,7 +80,7 @@ def test_an_abandoned_probe_leaves_the_place_to_another() -> None:
 URLS = ("a", "b", "c")
 
 
-def test_the_preferred_url_first_and_after_quarantine_again() -> None:
+def test_the_preferred_url_is_first_before_and_after_its_quarantine() -> None:
     clock = HandClock()
     failover = Failover(URLS, clock)
     assert failover.order() == URLS
@@ -95,7 +95,7 @@ def test_the_preferred_url_first_and_after_quarantine_again() -> None:
     assert failover.order() == URLS
 
 
-def test_with_all_in_quarantine_the_first_to_leave_is_first() -> None:
+def test_with_all_urls_in_quarantine_the_oldest_failure_is_first() -> None:
     clock = HandClock()
     failover = Failover(URLS, clock)
     for url in ("c", "a", "b"):
@@ -106,7 +106,7 @@ def test_with_all_in_quarantine_the_first_to_leave_is_first() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("fst"), st.sampled_from(URLS)), max_size=20))
-def test_every_url_is_always_offered_once(events: list[tuple[str, str]]) -> None:
+def test_every_url_is_in_the_order_once(events: list[tuple[str, str]]) -> None:
     clock = HandClock()
     failover = Failover(URLS, clock)
     for event, url in events:

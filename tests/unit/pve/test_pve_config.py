@@ -22,7 +22,7 @@ def one(text: str) -> config.RegionConfig:
     return config.parse(text)[0]
 
 
-def test_the_file_of_the_documentation() -> None:
+def test_the_documented_file_is_parsed() -> None:
     region = one(GOOD)
     assert region.region == "region-1"
     assert region.urls == ("https://pve-a.example:8006",)
@@ -47,7 +47,7 @@ def test_several_urls_the_first_preferred_and_none_twice() -> None:
     assert region.auth == PasswordAuth("root@pam", SecretValue("p"))
 
 
-def test_secrets_and_ca_from_files_beside_it(tmp_path: Path) -> None:
+def test_secrets_and_ca_are_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "id").write_text("u@pve!t\n")
     (tmp_path / "secret").write_text("hidden\n")
     (tmp_path / "ca.pem").write_text("PEM")
@@ -60,7 +60,7 @@ def test_secrets_and_ca_from_files_beside_it(tmp_path: Path) -> None:
     assert (region.ca_pem, region.fingerprint, region.concurrency) == ("PEM", "ab" * 32, 3)
 
 
-def test_the_upstream_features_block_is_tolerated() -> None:
+def test_the_features_block_of_upstream_is_accepted() -> None:
     assert one("features: {provider: capmox}\n" + GOOD).region == "region-1"
 
 
@@ -92,7 +92,7 @@ BLOCK = {"region": "a", "url": "https://a", "token_id": "u@pve!t", "token_secret
         pytest.param({"region": ["x"]}, "region must be a text", id="a list as text"),
     ],
 )
-def test_what_is_wrong_is_named(change: dict[str, object], told: str) -> None:
+def test_an_error_names_the_wrong_key(change: dict[str, object], told: str) -> None:
     import yaml
 
     text = yaml.safe_dump({"clusters": [{**BLOCK, **change}]})
@@ -116,23 +116,23 @@ def test_what_is_wrong_is_named(change: dict[str, object], told: str) -> None:
         ("a: [", "not YAML in line"),
     ],
 )
-def test_a_file_that_is_no_configuration(text: str, told: str) -> None:
+def test_a_file_without_configuration_is_refused(text: str, told: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         config.parse(text)
     assert told in str(caught.value)
 
 
-def test_the_same_region_twice() -> None:
+def test_a_duplicate_region_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="'region-1' is configured twice"):
         config.parse(GOOD + GOOD.replace("clusters:\n", "").replace("\nclusters:", ""))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot read"):
         config.load(tmp_path / "none.yaml")
 
 
-def test_the_secret_of_capmox() -> None:
+def test_a_capmox_secret_is_parsed() -> None:
     region = config.from_secret(
         "a", {"url": "https://a:8006", "token": "u@pve!t", "secret": "x", "root_ca": "PEM"}
     )
@@ -143,11 +143,11 @@ def test_the_secret_of_capmox() -> None:
 @pytest.mark.parametrize(
     ("word", "insecure"), [("1", True), ("yes", True), ("true", True), ("", False), ("no", False)]
 )
-def test_insecure_only_when_said(word: str, insecure: bool) -> None:
+def test_tls_is_verified_unless_insecure_is_set(word: str, insecure: bool) -> None:
     data = {"url": "https://a", "token": "u@pve!t", "secret": "x", "insecure": word}
     assert config.from_secret("a", data).insecure is insecure
 
 
-def test_an_unknown_key_in_a_secret() -> None:
+def test_an_unknown_key_in_a_secret_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="secret of region a: unknown passwort"):
         config.from_secret("a", {"url": "https://a", "passwort": "x"})

@@ -1,6 +1,7 @@
 """Every write passes one seam: ownership, dry run, audit record, count."""
 
 import ast
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,19 @@ async def test_a_refusal_of_proxmox_is_recorded_by_class_without_its_text() -> N
     assert (bench.record.outcome, bench.record.error) == ("failed", "Locked")
     assert bench.record.params == {"cipassword": REDACTED, "cores": "2"}
     assert "hunter2" not in repr(bench.record)
+
+
+async def test_a_cancelled_write_is_recorded_as_interrupted() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    audit = MemoryAudit()
+    pve = PveWriter(ScriptedTransport(lambda *_: forever()), Effects(audit))
+    task = asyncio.create_task(pve.qemu.start("pve1", 100))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert [(r.outcome, r.error) for r in audit.records] == [("failed", "Interrupted")]
 
 
 async def test_a_dry_run_sends_nothing_and_records_the_refusal() -> None:

@@ -91,7 +91,7 @@ CASES: list[tuple[int, str, type[e.PveError]]] = [
 
 
 @pytest.mark.parametrize(("status", "message", "error"), CASES)
-def test_a_text_becomes_a_class(status: int, message: str, error: type[e.PveError]) -> None:
+def test_a_message_is_classified(status: int, message: str, error: type[e.PveError]) -> None:
     assert type(e.classify(status, message)) is error
 
 
@@ -100,7 +100,7 @@ def test_every_row_of_the_table_is_reached() -> None:
     assert [row for row in e.TABLE if id(row) not in reached] == []
 
 
-def test_every_class_is_reached_and_has_a_branch() -> None:
+def test_every_class_is_reached_and_has_a_base() -> None:
     direct = {
         e.RegionUnreachable,
         e.OutcomeUnknown,
@@ -120,7 +120,7 @@ def test_reasons_are_camel_case_words() -> None:
     assert all(c.reason.isalpha() and c.reason[0].isupper() for c in e.PveError.__subclasses__())
 
 
-def test_an_answer_is_told_with_its_fields() -> None:
+def test_the_error_text_includes_the_fields() -> None:
     body = {"data": None, "message": "Parameter verification failed.\n",
             "errors": {"memory": "value must be positive\n"}}  # fmt: skip
     error = e.from_response(400, "x", json.dumps(body).encode(), where="region r: PUT /x")
@@ -131,18 +131,18 @@ def test_an_answer_is_told_with_its_fields() -> None:
     assert (error.status, error.where) == (400, "region r: PUT /x")
 
 
-def test_fields_decide_too() -> None:
+def test_fields_are_classified_too() -> None:
     body = b'{"message":"Parameter verification failed.","errors":{"vmid":"VM 100 already exists"}}'
     assert isinstance(e.from_response(400, "", body, where=""), e.Exists)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff\xfe", b"[]"])
-def test_an_empty_or_foreign_body_leaves_the_reason(body: bytes) -> None:
+def test_the_reason_phrase_replaces_an_empty_or_foreign_body(body: bytes) -> None:
     error = e.from_response(595, "Connection refused", body, where="")
     assert isinstance(error, e.HostUnreachable)
     assert error.message == "Connection refused"
 
 
 @pytest.mark.parametrize("text", ["OK", "WARNINGS: 3"])
-def test_a_task_that_went_well_is_no_error(text: str) -> None:
+def test_a_successful_task_is_no_error(text: str) -> None:
     assert e.classify_exit(text) is None

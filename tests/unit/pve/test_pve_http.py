@@ -95,11 +95,11 @@ def once(server: Server) -> HttpResponse:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("pieces", [0, 1, 7])
-def test_an_answer_is_read(said: bytes, answer: HttpResponse, pieces: int) -> None:
+def test_a_response_is_parsed(said: bytes, answer: HttpResponse, pieces: int) -> None:
     assert once(Server(said, pieces=pieces)) == answer
 
 
-def test_a_body_without_a_length_ends_with_the_connection() -> None:
+def test_the_end_of_the_connection_ends_a_body_without_length() -> None:
     said = b"HTTP/1.0 200 OK\r\n\r\nall of it"
     assert once(Server(said, close=True)) == HttpResponse(200, "OK", b"all of it")
 
@@ -117,12 +117,12 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
         pytest.param(b"X" * 70_000, "not an HTTP response", id="an endless head"),
     ],
 )  # fmt: skip
-def test_what_is_no_answer_is_lost(said: bytes, told: str) -> None:
+def test_an_incomplete_or_invalid_response_is_an_error(said: bytes, told: str) -> None:
     with pytest.raises(ConnectionLost, match=told):
         once(Server(said, close=True))
 
 
-def test_a_silent_server_is_given_up_in_time() -> None:
+def test_a_silent_server_times_out() -> None:
     async def play() -> None:
         async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
@@ -139,7 +139,7 @@ def test_a_silent_server_is_given_up_in_time() -> None:
     run_virtual(play())
 
 
-def test_nobody_listens() -> None:
+def test_a_refused_connection_is_not_sent() -> None:
     async def play() -> None:
         with pytest.raises(NotSent):
             await ask(Origin(closed_url(), None))
@@ -147,7 +147,7 @@ def test_nobody_listens() -> None:
     run_virtual(play())
 
 
-def test_a_connection_is_used_again_but_not_an_old_one() -> None:
+def test_a_connection_is_reused_until_it_is_too_old() -> None:
     async def play() -> int:
         server = Server(OK, OK, OK)
         async with server.origin() as origin:
@@ -161,7 +161,7 @@ def test_a_connection_is_used_again_but_not_an_old_one() -> None:
     assert run_virtual(play()) == 2
 
 
-def test_a_server_that_wants_to_close_is_let() -> None:
+def test_a_connection_is_not_reused_after_connection_close() -> None:
     async def play() -> int:
         said = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         server = Server(said, said)
@@ -173,7 +173,7 @@ def test_a_server_that_wants_to_close_is_let() -> None:
     assert run_virtual(play()) == 2
 
 
-def test_a_caller_who_leaves_takes_the_connection_along() -> None:
+def test_a_cancelled_request_closes_its_connection() -> None:
     async def play() -> int:
         server = Server(OK[:-1], OK)
         async with server.origin() as origin:
@@ -188,7 +188,7 @@ def test_a_caller_who_leaves_takes_the_connection_along() -> None:
     assert run_virtual(play()) == 2
 
 
-def test_an_early_refusal_ends_an_upload() -> None:
+def test_an_early_response_ends_an_upload() -> None:
     sent = 0
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -227,7 +227,9 @@ class Pipe(asyncio.Transport):
 
 
 @given(st.binary(max_size=2000), st.integers(1, 400), st.booleans(), st.integers(1, 300))
-def test_any_body_in_any_pieces(body: bytes, pieces: int, chunked: bool, size: int) -> None:
+def test_any_body_in_any_fragments_is_parsed(
+    body: bytes, pieces: int, chunked: bool, size: int
+) -> None:
     if chunked:
         parts = [body[n : n + size] for n in range(0, len(body), size)]
         coded = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
@@ -247,7 +249,7 @@ def test_any_body_in_any_pieces(body: bytes, pieces: int, chunked: bool, size: i
     assert run_virtual(play()).body == body
 
 
-def test_what_nobody_asked_for_ends_the_connection() -> None:
+def test_an_unrequested_response_closes_the_connection() -> None:
     async def play() -> None:
         connection, pipe = Connection(), Pipe()
         connection.connection_made(pipe)

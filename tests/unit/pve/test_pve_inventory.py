@@ -90,7 +90,7 @@ async def test_a_view_is_indexed() -> None:
     assert seen.find(999) is None
 
 
-async def test_changes_become_events_and_figures_do_not() -> None:
+async def test_changes_cause_events_and_usage_does_not() -> None:
     world = World(HOST, guest(100))
     await world.refreshed()
     world.events.clear()
@@ -110,7 +110,7 @@ async def test_changes_become_events_and_figures_do_not() -> None:
     assert set(world.inventory.freed) == {100, 101}
 
 
-async def test_a_listener_can_leave() -> None:
+async def test_a_listener_can_unsubscribe() -> None:
     world = World(guest(100))
     heard: list[InventoryEvent] = []
     world.inventory.subscribe(heard.append)()
@@ -119,7 +119,7 @@ async def test_a_listener_can_leave() -> None:
     assert world.events
 
 
-def test_what_was_learned_wins_until_the_list_must_know() -> None:
+def test_a_fact_overrides_the_list_until_the_list_is_newer() -> None:
     async def story() -> None:
         world = World(guest(100, status="stopped"))
         seen = await world.refreshed()
@@ -136,7 +136,7 @@ def test_what_was_learned_wins_until_the_list_must_know() -> None:
     run_virtual(story())
 
 
-def test_what_the_list_confirms_is_forgotten() -> None:
+def test_a_confirmed_fact_is_dropped() -> None:
     async def story() -> None:
         world = World(guest(100, status="stopped"))
         seen = await world.refreshed()
@@ -150,7 +150,7 @@ def test_what_the_list_confirms_is_forgotten() -> None:
     run_virtual(story())
 
 
-def test_a_new_guest_and_one_that_is_gone_are_known_at_once() -> None:
+def test_created_and_destroyed_guests_are_visible_at_once() -> None:
     async def story() -> None:
         world = World(guest(100))
         seen = await world.refreshed()
@@ -168,7 +168,7 @@ def test_a_new_guest_and_one_that_is_gone_are_known_at_once() -> None:
     run_virtual(story())
 
 
-def test_of_a_guest_without_a_host_nothing_is_made_up() -> None:
+def test_a_fact_without_a_host_creates_no_guest() -> None:
     async def story() -> None:
         seen = await World().refreshed()
         seen.learn(300, status="running")
@@ -177,7 +177,7 @@ def test_of_a_guest_without_a_host_nothing_is_made_up() -> None:
     run_virtual(story())
 
 
-async def test_a_region_that_is_lost_keeps_its_last_view_and_says_so() -> None:
+async def test_an_unreachable_region_keeps_its_last_view_and_reports_it() -> None:
     world = World(guest(100))
     seen = await world.refreshed()
     assert seen.health.reachable
@@ -193,7 +193,7 @@ async def test_a_region_that_is_lost_keeps_its_last_view_and_says_so() -> None:
     assert told == [True, False, True]
 
 
-async def test_gone_is_only_what_no_list_hides() -> None:
+async def test_is_gone_is_false_for_invisible_guests() -> None:
     world = World(guest(100))
     seen = await world.refreshed()
     assert not await seen.is_gone(100)
@@ -224,7 +224,7 @@ def test_the_idle_load_does_not_depend_on_the_number_of_guests(guests: int) -> N
     assert {path for _, path, _ in world.transport.sent} == {"/cluster/resources"}
 
 
-def test_work_makes_it_quick_for_a_while() -> None:
+def test_work_shortens_the_polling_interval() -> None:
     world = World(HOST)
     assert polls(world, 60, busy_at=5) == pytest.approx(1 + 30 / 3 + 1, abs=2)
 
@@ -236,7 +236,7 @@ def config(uuid: str) -> dict[str, Any]:
     return {"smbios1": f"uuid={uuid}"}
 
 
-async def test_by_uuid_reads_each_configuration_once() -> None:
+async def test_a_search_by_uuid_reads_each_configuration_once() -> None:
     world = World(*(guest(100 + n) for n in range(20)))
     world.configs = {100 + n: config(f"UUID-{n}") for n in range(20)}
     seen = await world.refreshed()
@@ -248,7 +248,7 @@ async def test_by_uuid_reads_each_configuration_once() -> None:
     assert seen.uuids.of(103) == "uuid-3"
 
 
-async def test_a_vmid_that_came_again_is_read_again() -> None:
+async def test_a_reused_vmid_is_read_again() -> None:
     world = World(guest(100))
     world.configs = {100: config("old")}
     seen = await world.refreshed()
@@ -261,7 +261,7 @@ async def test_a_vmid_that_came_again_is_read_again() -> None:
     assert _vmid(await seen.find_by_uuid("new")) == 100
 
 
-async def test_none_is_only_said_when_all_could_be_read() -> None:
+async def test_a_search_by_uuid_fails_if_a_guest_is_unreadable() -> None:
     world = World(guest(100), guest(101))
     world.configs = {100: errors.PermissionDenied("no", status=403), 101: config("b")}
     seen = await world.refreshed()

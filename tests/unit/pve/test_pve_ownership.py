@@ -53,17 +53,19 @@ def test_the_owner_of_a_guest(guest: GuestConfig, owner: str | None) -> None:
         (config(lock="clone", description=OTHERS.line), Foreign, "is owned by"),
     ],
 )
-def test_what_is_not_ours_is_refused(guest: GuestConfig, error: type[Exception], told: str) -> None:
+def test_a_guest_of_another_owner_is_refused(
+    guest: GuestConfig, error: type[Exception], told: str
+) -> None:
     with pytest.raises(error, match=told):
         ownership.verify(guest, OURS, "guest 100")
 
 
-def test_what_is_ours_is_not() -> None:
+def test_our_guest_is_accepted() -> None:
     ownership.verify(config(description=OURS.line), OURS, "guest 100")
 
 
 @given(st.text(max_size=200), st.uuids())
-def test_a_description_keeps_its_mark_whatever_stands_before(text: str, uid: object) -> None:
+def test_a_description_keeps_its_mark_below_any_text(text: str, uid: object) -> None:
     mark = Mark(str(uid))
     described = mark.describe(text)
     assert ownership.owner_in_description(described) == str(uid)

@@ -113,7 +113,7 @@ READERS: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("pattern", "method", "arguments"), READERS, ids=lambda v: str(v)[:60])
-def test_a_typed_answer_reads_what_was_recorded(
+def test_recorded_responses_are_decoded(
     pattern: str, method: str, arguments: tuple[Any, ...]
 ) -> None:
     group, _, name = method.partition(".")
@@ -149,7 +149,7 @@ def refusals() -> Iterator[tuple[str, int, str, dict[str, str] | None]]:
             yield where, errors.TASK, str(task["exitstatus"]), None
 
 
-def test_every_recorded_refusal_is_explained() -> None:
+def test_every_recorded_error_is_classified() -> None:
     unexplained = {
         text
         for _, status, text, fields in refusals()
@@ -168,6 +168,6 @@ def test_every_recorded_task_is_a_upid() -> None:
         assert Upid(text).host
 
 
-def test_nothing_is_read_that_is_not_there() -> None:
+def test_data_of_another_type_is_an_error() -> None:
     with pytest.raises(errors.UnknownPveError):
         caller.decode(int, msgspec.json.encode({"data": "x"}), "/x")

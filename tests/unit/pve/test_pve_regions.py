@@ -53,7 +53,7 @@ class Transports:
         return UPID
 
 
-async def test_a_region_by_name_and_never_by_default() -> None:
+async def test_a_region_is_found_by_name_and_there_is_no_default() -> None:
     regions = Regions([config("a"), config("b")], LoopClock(), connect=Transports())
     assert (list(regions), len(regions), "a" in regions) == (["a", "b"], 2, True)
     assert regions["a"].reader.region == "a"
@@ -72,7 +72,7 @@ async def test_a_region_is_reached_over_http_unless_a_transport_is_given() -> No
     await regions.close()
 
 
-def test_a_step_taken_through_a_region_is_followed_and_believed() -> None:
+def test_the_task_of_a_step_is_followed_and_updates_the_inventory() -> None:
     async def story() -> None:
         transports, ended = Transports(), list[TaskEnded]()
         regions = Regions([config("a")], LoopClock(), connect=transports)
@@ -93,7 +93,7 @@ def test_a_step_taken_through_a_region_is_followed_and_believed() -> None:
     run_virtual(story())
 
 
-def test_a_step_whose_task_failed_is_not_believed() -> None:
+def test_a_failed_task_does_not_update_the_inventory() -> None:
     async def story() -> None:
         transports = Transports()
         transports.exit_text = "VM is locked (backup)"
@@ -109,7 +109,7 @@ def test_a_step_whose_task_failed_is_not_believed() -> None:
     run_virtual(story())
 
 
-def test_nothing_to_do_here_does_not_mean_gone() -> None:
+def test_a_step_without_effect_does_not_mark_a_guest_as_destroyed() -> None:
     async def story() -> None:
         transports = Transports()
         answer = transports.answer
@@ -128,7 +128,7 @@ def test_nothing_to_do_here_does_not_mean_gone() -> None:
     run_virtual(story())
 
 
-def test_a_reload_keeps_what_is_known_and_takes_the_new_credentials() -> None:
+def test_a_reload_keeps_the_inventory_and_uses_the_new_credentials() -> None:
     async def story() -> None:
         transports, events = Transports(), list[InventoryEvent]()
         regions = Regions([config("a"), config("b")], LoopClock(), connect=transports)
@@ -154,7 +154,7 @@ def test_a_reload_keeps_what_is_known_and_takes_the_new_credentials() -> None:
     run_virtual(story())
 
 
-def test_a_rotation_waits_for_requests_under_way() -> None:
+def test_a_rotation_waits_for_running_requests() -> None:
     async def story() -> None:
         gate = asyncio.Event()
 
@@ -204,12 +204,12 @@ def test_a_role_per_release() -> None:
         ("/", {"C", "D"}),
     ],
 )
-def test_rights_are_passed_down_where_they_propagate(path: str, held: set[str]) -> None:
+def test_privileges_propagate_to_subpaths(path: str, held: set[str]) -> None:
     permissions = {"/": {"C": 1, "D": 0}, "/vms": {"A": 1, "B": 0}}
     assert preflight.held(permissions, path) == held
 
 
-def test_nothing_granted_is_nothing_held() -> None:
+def test_without_grants_all_privileges_are_missing() -> None:
     assert preflight.held({}, "/vms") == frozenset()
 
 
@@ -232,5 +232,5 @@ async def test_the_preflight_names_what_is_missing_and_for_what() -> None:
     assert "Datastore.Allocate on /storage: to delete bootstrap ISOs" in str(report)
 
 
-def test_errors_tell_a_person_where() -> None:
+def test_an_error_text_names_the_place() -> None:
     assert "r1" in str(errors.RegionUnreachable("x", where="region r1"))

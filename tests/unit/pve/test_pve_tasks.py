@@ -80,19 +80,19 @@ def test_one_request_a_round_however_many_tasks() -> None:
     assert len(server.transport.sent) == 17
 
 
-def test_nothing_to_follow_sends_nothing() -> None:
+def test_without_tasks_nothing_is_sent() -> None:
     server = Server({})
     server.story(3600)
     assert server.transport.sent == []
 
 
-def test_a_long_task_is_asked_about_less_often() -> None:
+def test_a_long_task_is_polled_less_often() -> None:
     server = Server({upid(1): (1000, "OK")})
     server.story(1100, upid(1))
     assert len(server.transport.sent) < 20 + 1000 / 2 + 5
 
 
-def test_many_tasks_that_fell_out_of_the_list_are_asked_for_at_once() -> None:
+def test_many_missing_tasks_are_read_from_one_list_of_their_host() -> None:
     ends = {upid(n): (3 + n / 100, "OK") for n in range(200)}
     server = Server(ends, unlisted=set(ends))
     server.story(10, *ends)
@@ -100,13 +100,13 @@ def test_many_tasks_that_fell_out_of_the_list_are_asked_for_at_once() -> None:
     assert len(server.transport.sent) < 25
 
 
-def test_a_task_that_the_list_does_not_show_is_asked_for() -> None:
+def test_a_missing_task_is_read_from_its_host() -> None:
     server = Server({upid(1): (4, "OK")}, unlisted={upid(1)})
     server.story(10, upid(1))
     assert server.outcome == [("owner-1", "OK")]
 
 
-def test_who_is_shown_no_task_asks_the_hosts_at_once_and_the_list_no_more() -> None:
+def test_an_empty_list_makes_the_poller_ask_the_hosts() -> None:
     ends = {upid(1): (0.4, "OK"), upid(2): (3.2, "OK"), upid(3): (900, "OK")}
     server = Server(ends, unlisted=set(ends))
     server.story(1000, *ends)
@@ -115,7 +115,7 @@ def test_who_is_shown_no_task_asks_the_hosts_at_once_and_the_list_no_more() -> N
     assert 3 <= len(lists) <= 6  # at first, and now and then, because rights can be granted later
 
 
-def test_who_is_given_the_right_later_is_shown_tasks_again() -> None:
+def test_the_list_is_used_again_after_the_right_is_granted() -> None:
     ends = {upid(n): (500.0, "OK") for n in range(4)}
     server = Server(ends, unlisted=set(ends))
 
@@ -133,13 +133,13 @@ def test_who_is_given_the_right_later_is_shown_tasks_again() -> None:
     run_virtual(play())
 
 
-def test_a_task_nobody_knows_any_more_ends_as_uncertain() -> None:
+def test_a_task_that_no_longer_exists_ends_with_an_error() -> None:
     server = Server({})
     server.story(10, upid(7))
     assert isinstance(server.ended[0].error, errors.TaskAborted)
 
 
-def test_a_region_that_does_not_answer_loses_no_task() -> None:
+def test_an_unreachable_region_loses_no_task() -> None:
     server = Server({upid(1): (4, "OK")})
     answer = server.transport.answer
 
@@ -153,7 +153,7 @@ def test_a_region_that_does_not_answer_loses_no_task() -> None:
     assert server.outcome == [("owner-1", "OK")]
 
 
-def test_tasks_by_owner_and_an_end_to_listening() -> None:
+def test_tasks_are_found_by_owner_and_listeners_unsubscribe() -> None:
     server = Server({upid(1): (2, "OK"), upid(2): (9, "OK")})
 
     async def play() -> None:
@@ -171,7 +171,7 @@ def test_tasks_by_owner_and_an_end_to_listening() -> None:
     assert len(server.ended) == 1
 
 
-def test_somebody_who_must_answer_can_wait() -> None:
+def test_a_caller_can_wait_for_a_task() -> None:
     server = Server({upid(1): (3, "OK"), upid(2): (4, "start failed: QEMU exited with code 1")})
 
     async def play() -> None:

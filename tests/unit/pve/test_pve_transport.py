@@ -53,7 +53,7 @@ async def with_server(
         await transport.close()
 
 
-def test_a_token_goes_with_every_request() -> None:
+def test_every_request_carries_the_token() -> None:
     async def use(transport: PveHttpTransport, server: ScriptedServer) -> None:
         assert (await PveWriter(transport).version()).major == 8
         (received,) = server.received
@@ -73,7 +73,7 @@ def test_parameters_of_get_and_delete_are_a_query_of_post_and_put_a_form() -> No
     run_virtual(with_server(Reply(), use))
 
 
-def test_a_refusal_becomes_its_class_and_names_the_place() -> None:
+def test_an_error_response_is_classified_and_names_the_request() -> None:
     async def use(transport: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(errors.Locked, match="region r1: PUT /x: VM is locked") as caught:
             await transport.request("PUT", "/x")
@@ -138,7 +138,7 @@ def test_failover(first: Reply | None, method: str, outcome: str, asked: int) ->
     assert asked_second == asked
 
 
-def test_a_broken_connection_is_forgiven_to_a_read_on_the_only_url() -> None:
+def test_a_read_is_retried_once_after_a_broken_connection() -> None:
     async def story() -> None:
         replies = [
             Reply(cut=True),
@@ -162,7 +162,7 @@ def test_a_broken_connection_is_forgiven_to_a_read_on_the_only_url() -> None:
     run_virtual(story())
 
 
-def test_a_dead_preferred_url_is_left_and_returned_to() -> None:
+def test_requests_return_to_the_preferred_url_after_its_recovery() -> None:
     async def story() -> None:
         url = closed_url()
         port = int(url.rpartition(":")[2])
@@ -214,7 +214,7 @@ def test_a_dead_region_fails_at_once_and_recovers() -> None:
     run_virtual(story())
 
 
-def test_a_deadline_is_kept_and_no_longer() -> None:
+def test_a_request_ends_at_its_deadline() -> None:
     async def use(transport: PveHttpTransport, _: ScriptedServer) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
@@ -225,7 +225,7 @@ def test_a_deadline_is_kept_and_no_longer() -> None:
     run_virtual(with_server(Reply(silent=True), use))
 
 
-def test_a_region_gets_only_so_many_requests_at_once() -> None:
+def test_concurrent_requests_are_limited() -> None:
     async def story() -> None:
         now = most = 0
 
@@ -260,7 +260,7 @@ def test_the_time_in_the_queue_counts() -> None:
     run_virtual(with_server(Reply(silent=True), use, concurrency=1))
 
 
-def test_giving_up_a_request_gives_its_place_back() -> None:
+def test_a_cancelled_request_frees_its_slot() -> None:
     async def use(transport: PveHttpTransport, server: ScriptedServer) -> None:
         for _ in range(3):
             task = asyncio.create_task(transport.request("GET", "/x"))
@@ -331,7 +331,7 @@ def test_a_ticket_is_fetched_once_used_with_csrf_and_renewed() -> None:
     run_virtual(story())
 
 
-def test_a_wrong_password_is_told_without_it() -> None:
+def test_the_error_of_a_wrong_password_does_not_contain_it() -> None:
     async def story() -> None:
         async with serve_script(Door()) as server:
             transport = connect(
@@ -352,7 +352,7 @@ def test_a_wrong_password_is_told_without_it() -> None:
         ({"username": "x"}, "contains no ticket"),
     ],
 )
-def test_a_login_that_gives_no_usable_ticket(data: dict[str, object], error: str) -> None:
+def test_a_login_without_usable_ticket_is_an_error(data: dict[str, object], error: str) -> None:
     async def use(transport: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(Exception, match=error):
             await transport.request("GET", "/x")
@@ -456,7 +456,7 @@ def test_tls(how: str, trusted: bool, tmp_path: Path) -> None:
         runner.run(story())
 
 
-def test_an_answer_that_is_no_json_is_told_without_quoting_it() -> None:
+def test_the_error_of_a_body_that_is_no_json_does_not_quote_it() -> None:
     async def use(transport: PveHttpTransport, _: ScriptedServer) -> None:
         with pytest.raises(errors.UnknownPveError, match="cannot decode the answer") as caught:
             await PveWriter(transport).version()

@@ -16,14 +16,14 @@ from moxwell.pve.values import Blob, SecretValue, Upid
 UPID = "UPID:pve1:000039FE:0007D90C:6AFA23F8:qmclone:9030:root@pam!tok:"
 
 
-def test_a_secret_shows_nowhere() -> None:
+def test_a_secret_never_prints() -> None:
     token = NewToken("a@pve!t", SecretValue("hunter2"))
     texts = [repr(token), str(token), f"{token.secret}", repr(token.secret), f"{token!r}"]
     assert not any("hunter2" in text for text in texts)
     assert token.secret.reveal() == "hunter2"
 
 
-def test_a_secret_cannot_be_written() -> None:
+def test_a_secret_cannot_be_serialized() -> None:
     with pytest.raises(Bug):
         pickle.dumps(SecretValue("x"))
     with pytest.raises(TypeError):
@@ -34,7 +34,7 @@ def test_a_blob_prints_as_its_size() -> None:
     assert repr(Blob(b"password: hunter2")) == "Blob(17 bytes)"
 
 
-def test_a_upid_tells_what_it_is_about() -> None:
+def test_a_upid_is_parsed() -> None:
     upid = Upid(UPID)
     assert (upid.host, upid.type, upid.target, upid.user) == (
         "pve1", "qmclone", "9030", "root@pam!tok",
@@ -44,12 +44,12 @@ def test_a_upid_tells_what_it_is_about() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "UPID:", "OK", UPID[:-1], UPID + "x"])
-def test_what_is_no_upid_is_refused(text: str) -> None:
+def test_an_invalid_upid_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="not a UPID"):
         Upid(text)
 
 
-def test_fields_are_as_proxmox_reads_them() -> None:
+def test_parameters_become_form_fields() -> None:
     params = {"a": True, "b": False, "c": 1, "d": None, "e": "x y", "f": ["1", "2"], "g": 1.5}
     assert values.as_fields(params) == [
         ("a", "1"), ("b", "0"), ("c", "1"), ("e", "x y"), ("f", "1"), ("f", "2"), ("g", "1.5"),
@@ -66,7 +66,7 @@ def test_fields_are_as_proxmox_reads_them() -> None:
         (("x", "ä ?#"), "/x/%C3%A4%20%3F%23"),
     ],
 )
-def test_a_path_keeps_its_segments_apart(segments: tuple[str | int, ...], path: str) -> None:
+def test_a_slash_in_a_path_segment_is_quoted(segments: tuple[str | int, ...], path: str) -> None:
     assert values.path(*segments) == path
 
 
@@ -117,7 +117,7 @@ def test_a_bad_size_is_refused() -> None:
                      id="an import that was done"),
     ],
 )  # fmt: skip
-def test_what_is_wanted_is_contained(
+def test_desired_parts_are_contained_in_the_current_value(
     key: str, wanted: str, current: str | None, verdict: bool
 ) -> None:
     assert property_strings.satisfied(key, wanted, current) is verdict
@@ -127,13 +127,15 @@ _WORD = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=8
 
 
 @given(_WORD, st.dictionaries(_WORD, _WORD, max_size=4))
-def test_what_was_rendered_parses_and_satisfies_itself(first: str, parts: dict[str, str]) -> None:
+def test_a_rendered_property_string_parses_and_satisfies_itself(
+    first: str, parts: dict[str, str]
+) -> None:
     text = property_strings.render(first, parts)
     assert property_strings.parse(text) == {"": first, **parts}
     assert property_strings.satisfied("scsi1", text, text)
 
 
-def test_a_configuration_is_typed_where_asked() -> None:
+def test_a_configuration_has_typed_properties() -> None:
     config = GuestConfig.of(
         {
             "name": "web", "memory": "2048", "cores": 2, "tags": "b;a", "agent": "1,fstrim=1",
