@@ -481,7 +481,7 @@ def test_pain_20_replicas_are_kept_apart_and_processors_count() -> None:
         placed = [m for m in found if ready(m)]
         (left,) = [m for m in found if not ready(m)]
         assert {m.status.proxmox_node for m in placed} == {"pve1", "pve2", "pve3"}
-        assert "already holds 1 of these replicas and they must be apart" in message(left)
+        assert "already holds 1 of these replicas, and they must be on different hosts" in message(left)
         await apply_machine(estate, "big", templateID=9000, numCores=31)
         big = await estate.until("big", lambda m: reason(m) == "InsufficientResources")
         assert "needs 31 CPUs, 30 are free" in message(big)

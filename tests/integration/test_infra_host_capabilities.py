@@ -29,16 +29,16 @@ def story(tell: Callable[[Estate], Awaitable[None]]) -> None:
 LACKING = [
     pytest.param(
         {"network": {"networkDevices": [{"name": "net0", "bridge": "vmbr7"}]}},
-        "host pve3 has no bridge vmbr7 that we may use",
+        "host pve3 has no bridge vmbr7 that the token may use",
         id="a bridge that no host has",
     ),
     pytest.param(
         {"disks": {"extra": [{"disk": "scsi1", "sizeGb": 1, "storage": "lvm", "format": "qcow2"}]}},
-        "storage lvm (lvmthin) holds no qcow2 images",
+        "storage lvm (lvmthin) does not support qcow2 images",
         id="a format that the storage cannot hold",
     ),
     pytest.param(
-        {"isoStorage": "nowhere"}, "storage nowhere for ISO images is not there", id="iso"
+        {"isoStorage": "nowhere"}, "storage nowhere for ISO images does not exist there", id="iso"
     ),
 ]
 

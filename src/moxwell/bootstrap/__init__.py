@@ -1,1 +1,3 @@
-"""Pure bootstrap data of guests: cloud-init, network configuration, Ignition, Talos and the NoCloud ISO."""
+"""
+Bootstrap data of guests: cloud-init, network configuration, Ignition, Talos, NoCloud ISO. Pure.
+"""

@@ -1,11 +1,9 @@
 """
-The seed of a guest: what its first boot reads, for cloud-init, Ignition and Talos.
+Builds the files of a guest's NoCloud ISO for cloud-init, Ignition and Talos. Pure.
 
-In flow the bootstrap data as the bootstrap provider wrote it, an :class:`GuestIdentity` and the network;
-out flow the files of the seed disk. User data goes through unchanged for cloud-init: it may be a
-Jinja template. ``instance-id`` is the providerID without its scheme, so that the line everybody has
-in their kubeadm configuration, ``provider-id: proxmox://'{{ ds.meta_data.instance_id }}'``, gives
-exactly the providerID that the machine has.
+User data for cloud-init is passed on unchanged, since it may be a Jinja template. ``instance-id``
+is the providerID without its scheme, so that the usual line in kubeadm configurations,
+``provider-id: proxmox://'{{ ds.meta_data.instance_id }}'``, gives the machine's providerID.
 """
 
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ FORMATS = ("cloud-config", "ignition", "talos")
 
 @dataclass(frozen=True, slots=True)
 class GuestLocation:
-    """Where the guest is made, for labels of its node; a migration does not change its seed."""
+    """Where the guest is created, for node labels; a migration does not change it."""
 
     region: str = ""
     zone: str = ""
@@ -32,8 +30,8 @@ class GuestLocation:
 
 
 @dataclass(frozen=True, slots=True)
-class GuestIdentity:
-    """Who the guest is."""
+class BootstrapIdentity:
+    """The name and providerID of the guest."""
 
     hostname: str
     provider_id: str
@@ -44,7 +42,7 @@ class GuestIdentity:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BootstrapData:
-    """BootstrapData data and its format; never printed, as it holds a join token."""
+    """Bootstrap data and its format; never printed, since it contains a join token."""
 
     data: bytes = b""
     format: str = "cloud-config"
@@ -54,9 +52,9 @@ class BootstrapData:
 
 
 def nocloud_files(
-    bootstrap: BootstrapData, identity: GuestIdentity, network: GuestNetwork
+    bootstrap: BootstrapData, identity: BootstrapIdentity, network: GuestNetwork
 ) -> dict[str, bytes]:
-    """The files of the seed disk."""
+    """The files of the bootstrap ISO."""
     if bootstrap.format not in FORMATS:
         raise Invalid(f"bootstrap format {bootstrap.format!r} is not one of {', '.join(FORMATS)}")
     meta = as_meta_data(identity)
@@ -69,7 +67,7 @@ def nocloud_files(
     return {"user-data": user, "meta-data": meta, "network-config": as_network_config(network)}
 
 
-def as_meta_data(identity: GuestIdentity) -> bytes:
+def as_meta_data(identity: BootstrapIdentity) -> bytes:
     """The file ``meta-data``."""
     meta: dict[str, Any] = {
         "instance-id": identity.provider_id.removeprefix(SCHEME),

@@ -1,9 +1,8 @@
 """
-Ignition for Flatcar: hostname, environment and network merged into the bootstrap's own document.
+Merges hostname, environment and network into an Ignition document for Flatcar. Pure.
 
-In flows the JSON of the kubeadm bootstrap provider (spec 2.x or 3.x), out flows the same with our
-files and units added. What the document already has under one of our paths stays as it is. The two
-specs differ where it hurts: 2.x wants ``filesystem`` beside a file's path, 3.x knows no section
+The document is that of the kubeadm bootstrap provider (spec 2.x or 3.x). Files that it already
+contains stay as they are. Spec 2.x needs ``filesystem`` beside a path, and 3.x has no section
 ``networkd``, so networkd units are written as files in both.
 """
 

@@ -1,9 +1,8 @@
 """
-The seed disk: a few files as an ISO 9660 image with the label ``cidata``.
+Builds and reads the bootstrap ISO: an ISO 9660 image with the label ``cidata``. Pure.
 
-In flow names and bytes, out flows the image. Rock Ridge and Joliet both carry the real names, as
-Linux reads the one and other systems the other. The same files give the same bytes: every date in
-the image is a fixed one, so an upload that is repeated after a kill changes nothing.
+Rock Ridge and Joliet both contain the real file names. Equal files give equal bytes, because all
+dates in the image are fixed; a repeated upload changes nothing.
 """
 
 import io
@@ -15,11 +14,11 @@ from pycdlib.dates import DirectoryRecordDate, VolumeDescriptorDate
 
 LABEL = "cidata"
 _MOMENT = b"2026010100000000\x00"
-_SECTOR, _MODIFIED = 2048, 830  # where a volume descriptor keeps its date of modification
+_SECTOR, _MODIFIED = 2048, 830  # position of the modification date in a volume descriptor
 
 
 def build_iso(files: Mapping[str, bytes], label: str = LABEL) -> bytes:
-    """An ISO image holding ``files`` at its root."""
+    """An ISO image with ``files`` in its root directory."""
     image = PyCdlib()
     image.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=label)
     try:
@@ -41,7 +40,7 @@ def build_iso(files: Mapping[str, bytes], label: str = LABEL) -> bytes:
 
 
 def read_iso(data: bytes) -> dict[str, bytes]:
-    """The files at the root of an image; what :func:`build_iso` put in."""
+    """The files in the root directory of an image."""
     image = PyCdlib()
     image.open_fp(io.BytesIO(data))
     try:
@@ -67,7 +66,7 @@ def _fix_dates(image: Any) -> None:
 
 
 def _fix_modified(data: bytes) -> bytes:
-    """The date of modification is read from the clock while writing, so it is fixed afterwards."""
+    """Set the modification date, which pycdlib takes from the clock while writing."""
     image = bytearray(data)
     at = 16 * _SECTOR
     while image[at] in (1, 2):  # the primary and the supplementary descriptors
@@ -86,7 +85,7 @@ def _records(record: Any) -> Iterator[Any]:
 
 
 def _fix_rock_ridge(record: Any) -> None:
-    """Rock Ridge keeps dates of its own, in the record or in its continuation area."""
+    """Set the dates of Rock Ridge, in the record or in its continuation area."""
     if record.rock_ridge is None:
         return
     for area in (record.rock_ridge.dr_entries, record.rock_ridge.ce_entries):
@@ -103,7 +102,7 @@ def _record_date() -> DirectoryRecordDate:
     date = DirectoryRecordDate()
     date.years_since_1900, date.month, date.day_of_month = 126, 1, 1
     date.hour = date.minute = date.second = date.gmtoffset = 0
-    date._initialized = True  # its constructors all read the local time zone
+    date._initialized = True  # all constructors read the local time zone
     return date
 
 

@@ -1,9 +1,8 @@
 """
-A network as cloud-init's network-config version 2 (netplan).
+Renders a guest's network as cloud-init network-config version 2 (netplan). Pure.
 
-In flows a :class:`~moxwell.bootstrap.network.GuestNetwork`, out flows YAML. NICs are matched by MAC and given
-their name, DHCP is said for each family on each NIC, and a default route is spelled as a prefix:
-``to: default`` is unknown to the netplan of older images.
+NICs are matched by MAC and renamed. DHCP is set explicitly for each family, and a default route is
+written as a prefix, because the netplan of older images does not know ``to: default``.
 """
 
 from typing import Any
@@ -22,7 +21,7 @@ from moxwell.bootstrap.network import (
 
 
 def as_network_config(network: GuestNetwork) -> bytes:
-    """The file ``network-config`` of the seed disk."""
+    """The file ``network-config`` of the bootstrap ISO."""
     config: dict[str, Any] = {"version": 2, "renderer": "networkd"}
     config["ethernets"] = {nic.inside: _ethernet(nic) for nic in network.nics}
     if network.vrfs:

@@ -1,9 +1,8 @@
 """
-What a guest's network is to be, as plain values, before any format is chosen.
+The network configuration inside a guest as plain values.
 
-:mod:`.netplan` writes them as network-config v2, :mod:`.ignition` as systemd-networkd units. NICs
-are found by MAC inside the guest, and we choose the MAC from the owner's UID: so the seed disk can
-be written before the guest exists, and a pass that is repeated writes the same.
+:mod:`.netplan` renders it as network-config v2, :mod:`.ignition` as systemd-networkd units. NICs
+are matched by MAC inside the guest.
 """
 
 import ipaddress
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class InterfaceAddress:
-    """One address with its prefix, and the gateway behind which the rest of the world lies."""
+    """An address with its prefix and gateway."""
 
     address: str
     prefix: int
@@ -30,7 +29,7 @@ class InterfaceAddress:
 
 @dataclass(frozen=True, slots=True)
 class StaticRoute:
-    """A route; ``default`` needs ``is6`` to say of which family where ``via`` does not."""
+    """A route; ``default`` needs ``is6`` if ``via`` does not show the family."""
 
     to: str
     via: str = ""
@@ -41,7 +40,7 @@ class StaticRoute:
 
 @dataclass(frozen=True, slots=True)
 class RoutingRule:
-    """A routing rule: which table answers for which packets."""
+    """A routing policy rule: the table for matching packets."""
 
     to: str = ""
     from_: str = ""
@@ -52,9 +51,9 @@ class RoutingRule:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """One network device inside the guest."""
+    """A network interface of the guest."""
 
-    name: str  # as Proxmox calls it: net0
+    name: str  # Proxmox's name: net0
     mac: str
     addresses: tuple[InterfaceAddress, ...] = ()
     dhcp4: bool = False
@@ -64,18 +63,18 @@ class Nic:
     mtu: int | None = None
     routes: tuple[StaticRoute, ...] = ()
     policies: tuple[RoutingRule, ...] = ()
-    default4: bool = True  # whether this NIC's gateways become default routes
+    default4: bool = True  # whether the gateways of this NIC become default routes
     default6: bool = True
 
     @property
     def inside(self) -> str:
-        """Its name inside the guest: ``net0`` is ``eth0``."""
+        """The name inside the guest: ``net0`` is ``eth0``."""
         return "eth" + self.name.removeprefix("net")
 
 
 @dataclass(frozen=True, slots=True)
 class Vrf:
-    """A routing domain of its own, with NICs (by Proxmox's names) enslaved to it."""
+    """A VRF with its NICs (by Proxmox's names)."""
 
     name: str
     table: int
@@ -86,14 +85,14 @@ class Vrf:
 
 @dataclass(frozen=True, slots=True)
 class GuestNetwork:
-    """All of it."""
+    """All NICs and VRFs of a guest."""
 
     nics: tuple[Nic, ...] = ()
     vrfs: tuple[Vrf, ...] = ()
 
 
 def gateway_routes(nic: Nic) -> tuple[StaticRoute, ...]:
-    """The default routes that follow from the addresses' gateways; one for each gateway."""
+    """The default routes to the gateways of the addresses, one per gateway."""
     routes: dict[tuple[str, str], StaticRoute] = {}
     for address in nic.addresses:
         wanted = nic.default6 if address.is6 else nic.default4
@@ -105,7 +104,7 @@ def gateway_routes(nic: Nic) -> tuple[StaticRoute, ...]:
 
 
 def destination(route: StaticRoute) -> str:
-    """``default`` spelled out, as old netplan wants it."""
+    """The destination as a prefix, as old netplan needs it."""
     if route.to != "default":
         return route.to
     six = route.is6 or (bool(route.via) and ":" in route.via)

@@ -1,9 +1,8 @@
 """
-From a machine's spec to its network: which devices, which addresses to ask for, and the result.
+Translates a machine's spec to network devices, address requests and the guest's network. Pure.
 
-In flow the spec, the ground and the NICs that the template has; out flow the devices, the address
-claims they need and, once those are answered, the network that goes on the seed disk. A machine
-that names no devices keeps its template's. A default device without any pool uses DHCP.
+A machine that specifies no devices has those of its template. A default device without pools uses
+DHCP.
 """
 
 from collections.abc import Mapping
@@ -27,9 +26,9 @@ from moxwell.bootstrap.network import (
 
 @dataclass(frozen=True, slots=True)
 class AddressRequest:
-    """One address to ask for."""
+    """An address to claim for a device."""
 
-    name: str  # of the claim
+    name: str  # of the IPAddressClaim
     device: str
     pool: PoolRef
     metric: int | None = None
@@ -38,7 +37,7 @@ class AddressRequest:
 def devices_of(
     spec: ProxmoxMachineSpec, template_nics: Mapping[str, str]
 ) -> tuple[NetworkDevice, ...]:
-    """The devices of a machine: its own, else its template's, else one."""
+    """The devices of a machine: those of the spec, else of the template, else one."""
     given = spec.network.network_devices if spec.network else ()
     if not given:
         names = sorted(template_nics, key=_number) or ["net0"]
@@ -47,7 +46,7 @@ def devices_of(
 
 
 def _with_defaults(devices: tuple[NetworkDevice, ...]) -> tuple[NetworkDevice, ...]:
-    """The first device is the default of a family that nobody claims."""
+    """Make the first device the default of each family that has none."""
     out = sorted(devices, key=lambda d: _number(d.name))
     for field in ("default_ipv4", "default_ipv6"):
         if all(getattr(d, field) is None for d in out):
@@ -56,12 +55,12 @@ def _with_defaults(devices: tuple[NetworkDevice, ...]) -> tuple[NetworkDevice, .
 
 
 def address_requests(
-    machine: str, devices: tuple[NetworkDevice, ...], ground: ZoneSettings
+    machine: str, devices: tuple[NetworkDevice, ...], zone: ZoneSettings
 ) -> tuple[AddressRequest, ...]:
-    """Every address to ask for, with the names CAPMOX gives the claims."""
+    """The addresses to claim, with CAPMOX's names for the claims."""
     wants: list[AddressRequest] = []
     for device in devices:
-        chosen = [(p.ref, p.metric) for p in ground.pools if _takes(device, p.family)]
+        chosen = [(p.ref, p.metric) for p in zone.pools if _takes(device, p.family)]
         chosen += [(ref, None) for ref in device.ip_pool_ref]
         for index, (ref, metric) in enumerate(chosen):
             name = f"{machine}-{device.name}-{index:02d}-inet"
@@ -79,12 +78,12 @@ def network_of(
     owner: str,
     spec: ProxmoxMachineSpec,
     devices: tuple[NetworkDevice, ...],
-    ground: ZoneSettings,
+    zone: ZoneSettings,
     addresses: Mapping[str, tuple[InterfaceAddress, ...]],
 ) -> GuestNetwork:
-    """The network, with the addresses each device was given."""
+    """The guest's network with the addresses given to each device."""
     nics = [
-        _nic(owner, device, ground, addresses.get(device.name, ()), rank)
+        _nic(owner, device, zone, addresses.get(device.name, ()), rank)
         for rank, device in enumerate(devices)
     ]
     vrfs = spec.network.vrfs if spec.network else ()
@@ -94,7 +93,7 @@ def network_of(
 def _nic(
     owner: str,
     device: NetworkDevice,
-    ground: ZoneSettings,
+    zone: ZoneSettings,
     given: tuple[InterfaceAddress, ...],
     rank: int,
 ) -> Nic:
@@ -107,7 +106,7 @@ def _nic(
         ranked,
         dhcp4=bool(device.dhcp4) or (nothing and not device.dhcp6),
         dhcp6=bool(device.dhcp6),
-        dns=device.dns_servers or ground.dns,
+        dns=device.dns_servers or zone.dns,
         search=device.search_domains,
         mtu=device.link_mtu if device.link_mtu and device.link_mtu > 1 else None,
         routes=tuple(_route(r) for r in device.routes),
@@ -116,7 +115,7 @@ def _nic(
 
 
 def _ranked(address: InterfaceAddress, metric: int | None) -> InterfaceAddress:
-    """Default routes of further devices must not compete with the first one's."""
+    """Give default routes of further devices a higher metric than those of the first."""
     if address.metric is not None or metric is None:
         return address
     return InterfaceAddress(address.address, address.prefix, address.gateway, metric)

@@ -1,10 +1,8 @@
 """
-Talos: a machine configuration goes through as it is, with the providerID for the kubelet.
+Adds providerID and hostname to a Talos machine configuration. Pure.
 
-In flows the YAML of the Talos bootstrap provider (it may hold several documents; the one with
-``machine`` is meant), out flows the same with ``machine.kubelet.extraArgs.provider-id`` where the
-user has set none, and likewise the hostname. Addresses reach Talos through network-config, which
-its ``nocloud`` platform reads itself.
+The YAML of the Talos bootstrap provider may contain several documents; the one with ``machine`` is
+changed, and values set by the user stay. Talos reads addresses from network-config itself.
 """
 
 from typing import Any
@@ -15,7 +13,7 @@ from moxwell.errors import Invalid
 
 
 def merge(data: bytes, hostname: str, provider_id: str) -> bytes:
-    """The configuration with the kubelet's provider id."""
+    """The configuration with the kubelet's provider-id and the hostname."""
     documents = _parse(data)
     for document in documents:
         machine = document.get("machine")
@@ -30,7 +28,7 @@ def merge(data: bytes, hostname: str, provider_id: str) -> bytes:
 def _parse(data: bytes) -> list[dict[str, Any]]:
     try:
         loaded = [d for d in yaml.safe_load_all(data) if d is not None]
-    except yaml.YAMLError:  # not kept as the cause: its text shows a line with keys
+    except yaml.YAMLError:  # without the cause: its text would contain keys
         raise Invalid("the bootstrap data says it is Talos but is not YAML") from None
     if not all(isinstance(d, dict) for d in loaded):
         raise Invalid("the bootstrap data says it is Talos but is not a YAML mapping")

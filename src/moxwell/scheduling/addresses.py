@@ -1,8 +1,7 @@
 """
-Which address is free.
+Chooses a free IP address of given ranges. Pure.
 
-In flow ranges and what is taken, out flows a choice. Addresses are walked as numbers and in order,
-never listed: an IPv6 /64 has no list.
+Addresses are iterated as integers and never listed, since an IPv6 /64 has too many.
 """
 
 import ipaddress
@@ -14,12 +13,12 @@ IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def as_ip(version: int, number: int) -> IP:
-    """The address behind a number."""
+    """The IP address with this integer value."""
     return ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number)
 
 
 def usable(ranges: Iterable[AddressRange], excluded: Container[str] = ()) -> Iterator[str]:
-    """Every address of the ranges in order, without the excluded ones."""
+    """The addresses of the ranges in order, without the excluded ones."""
     for each in ranges:
         for number in range(each.first, each.last + 1):
             address = str(as_ip(each.version, number))
@@ -28,10 +27,10 @@ def usable(ranges: Iterable[AddressRange], excluded: Container[str] = ()) -> Ite
 
 
 def choose_address(ranges: Iterable[AddressRange], taken: Container[str]) -> str | None:
-    """The first free address."""
+    """The first address that is not taken."""
     return next(usable(ranges, taken), None)
 
 
 def normal(address: str) -> str:
-    """One spelling for each address; IPv6 has many."""
+    """The canonical spelling of an address."""
     return str(ipaddress.ip_address(address))

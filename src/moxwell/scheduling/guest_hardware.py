@@ -1,9 +1,8 @@
 """
-From a machine's spec to a guest's configuration, as the one write after the clone.
+Translates a machine's spec to the configuration of its guest. Pure.
 
-In flow the spec, the ground, the owner and what the clone has from its template; out flow the keys
-to set and the keys to remove. What the spec does not say is left as the template has it. Values are
-Proxmox's property strings: ``virtio=BC:24:11:…,bridge=vmbr0,tag=5``.
+Settings that the spec leaves out stay as the template has them. Values are Proxmox property
+strings: ``virtio=BC:24:11:…,bridge=vmbr0,tag=5``.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ _MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "vmxnet3", "ne2k_pci", "pcnet
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Keys to set and keys to remove."""
+    """Configuration keys to set and keys to delete."""
 
     put: Mapping[str, str]
     drop: tuple[str, ...] = ()
@@ -33,7 +32,7 @@ class Changes:
 
 def wanted_config(
     spec: ProxmoxMachineSpec,
-    ground: ZoneSettings,
+    zone: ZoneSettings,
     *,
     owner: str,
     devices: tuple[NetworkDevice, ...],
@@ -41,13 +40,13 @@ def wanted_config(
     storage: str = "",
     iso: str = "",
 ) -> Changes:
-    """Everything the first configuration write says, tags aside."""
+    """The first configuration write after the clone, without tags."""
     put = compute(spec)
     put["smbios1"] = _smbios(current.get("smbios1", ""), owner)
     if not (spec.checks and spec.checks.skip_qemu_guest_agent) and not _has_agent(current):
         put["agent"] = "enabled=1"
     for device in devices:
-        put[device.name] = nic_value(owner, device, ground, current.get(device.name, ""))
+        put[device.name] = nic_value(owner, device, zone, current.get(device.name, ""))
     put |= new_disks(spec, current, storage)
     for n, pci in enumerate(spec.pci_devices):
         put[f"hostpci{n}"] = pci_value(pci)
@@ -59,7 +58,7 @@ def wanted_config(
 
 
 def compute(spec: ProxmoxMachineSpec) -> dict[str, str]:
-    """CPU, memory and how it boots: also what may change in place."""
+    """CPU, memory and boot options; these may also change in place."""
     named: dict[str, object] = {
         "sockets": spec.num_sockets,
         "cores": spec.num_cores,
@@ -77,7 +76,7 @@ def compute(spec: ProxmoxMachineSpec) -> dict[str, str]:
 
 
 def hardware_hash(spec: ProxmoxMachineSpec) -> str:
-    """A short word for what may change in place; another word, another wish."""
+    """A short hash of the settings that may change in place."""
     tags = sorted(t.lower() for t in spec.tags)
     around = (spec.firewall_groups, spec.high_availability)
     parts = (sorted(compute(spec).items()), tags, spec.description, spec.disks, around)
@@ -85,21 +84,21 @@ def hardware_hash(spec: ProxmoxMachineSpec) -> str:
 
 
 def new_disks(spec: ProxmoxMachineSpec, current: Mapping[str, str], storage: str) -> dict[str, str]:
-    """Further disks that are not there yet."""
+    """Extra disks that do not exist yet."""
     extra = spec.disks.extra if spec.disks else ()
     return {d.disk: disk_value(d, storage) for d in extra if d.disk not in current}
 
 
-def nic_value(owner: str, device: NetworkDevice, ground: ZoneSettings, current: str) -> str:
-    """A network device; what nobody says comes from the template."""
+def nic_value(owner: str, device: NetworkDevice, zone: ZoneSettings, current: str) -> str:
+    """A network device; settings that neither spec nor zone give come from the template."""
     had = _parse(current)
     model: str = device.model or next((m for m in _MODELS if m in had), "virtio")
     parts: dict[str, object] = {
-        "bridge": device.bridge or ground.bridge or had.get("bridge") or BRIDGE,
+        "bridge": device.bridge or zone.bridge or had.get("bridge") or BRIDGE,
         "firewall": device.firewall if device.firewall is not None else had.get("firewall"),
         "mtu": device.mtu if device.mtu is not None else had.get("mtu"),
         "queues": device.queues if device.queues is not None else had.get("queues"),
-        "tag": device.vlan or ground.vlan or had.get("tag"),
+        "tag": device.vlan or zone.vlan or had.get("tag"),
     }
     text = [f"{model}={mac_of(owner, device)}"]
     return ",".join(text + [f"{k}={_text(v)}" for k, v in parts.items() if v is not None])
@@ -135,7 +134,7 @@ def pci_value(device: PciDeviceSpec) -> str:
 
 
 def boot_disk(current: Mapping[str, str], named: str = "") -> str:
-    """The slot a guest boots from: the one named, else the first disk of its boot order."""
+    """The slot of the boot disk: the named one, else the first disk of the boot order."""
     if named:
         return named
     order = _parse(current.get("boot", "")).get("order", "").split(";")

@@ -1,8 +1,7 @@
 """
-What the kernel knows of an estate: hosts, storages, templates and guests as plain values.
+Hosts, storages, templates and guests as the scheduler sees them: plain values.
 
-In flow what a controller saw; out flows nothing, these are only nouns. A host is named by region
-*and* name, as two Proxmox clusters both with a host ``pve`` are normal.
+A host is identified by region and name, since two Proxmox clusters may both have a host ``pve``.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostKey:
-    """A host's name in the world: region and name."""
+    """The region and name of a host."""
 
     region: str
     name: str
@@ -32,26 +31,26 @@ class HostStorage:
     shared: bool = False
     active: bool = True
     content: frozenset[str] = frozenset({"images"})
-    type: str = ""  # Proxmox's word, empty if not known
+    type: str = ""  # Proxmox's storage type; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class HostCapabilities:
-    """What a host has that guests may be plugged into; and what its zone says they take there."""
+    """What a host offers to guests, and the defaults of its zone."""
 
-    bridges: frozenset[str] | None = None  # None: nobody could tell
-    mappings: frozenset[str] | None = None  # PCI devices by mapping
-    storage: str = ""  # where disks go in this zone if the machine does not say
+    bridges: frozenset[str] | None = None  # None: unknown
+    mappings: frozenset[str] | None = None  # PCI resource mappings
+    storage: str = ""  # default storage of the zone
     iso_storage: str = ""
     bridge: str = ""
     maintenance: bool = False
     firewall_groups: frozenset[str] | None = None  # of its region
-    ha_groups: frozenset[str] | None = None  # of its region; from 9 on its HA rules
+    ha_groups: frozenset[str] | None = None  # of its region; from Proxmox VE 9 on its HA rules
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateHost:
-    """One Proxmox host and what is already promised of it."""
+    """A host that a guest may be placed on, with the resources already allocated."""
 
     key: HostKey
     cpus: int
@@ -66,7 +65,7 @@ class CandidateHost:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template guest: where it lies and what holds its disks."""
+    """A template guest: its host and the storages of its disks."""
 
     key: HostKey
     vmid: int
@@ -79,7 +78,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class PlacedReplica:
-    """A guest already placed, or promised a place, that belongs to the same group of replicas."""
+    """A replica of the same group that is placed on, or has reserved, a host."""
 
     key: HostKey
     zone: str = ""
@@ -87,7 +86,7 @@ class PlacedReplica:
 
 @dataclass(frozen=True, slots=True)
 class PendingGuest:
-    """A guest that is claimed but which the host's own figures do not count yet."""
+    """A guest that is claimed or reserved, but not counted by the inventory yet."""
 
     key: HostKey
     cpus: int

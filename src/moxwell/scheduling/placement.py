@@ -1,11 +1,9 @@
 """
-Where a guest goes: a pure choice among hosts, which explains itself host by host.
+Chooses the host of a guest, and explains the choice host by host. Pure.
 
-In flow an :class:`PlacementRequest`, the hosts of all regions in question, the templates that match, the
-replicas already placed and the guests in guest. Out flows a :class:`Placement`: a chosen host or
-none, and for each host why not. A dead host only removes itself. What is scarce is named with
-figures, as "not enough room" without them helps nobody. Ties are decided by name, so the same
-world gives the same answer.
+The input is a :class:`PlacementRequest`, the candidate hosts, the matching templates, the placed
+replicas and the pending guests. The result names the chosen host, if any, and for every other host
+what it lacks, with figures. Ties are decided by name, so equal input gives equal results.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +20,14 @@ from moxwell.scheduling.inventory_model import (
     Template,
 )
 
-_FILES = frozenset({"dir", "nfs", "cifs", "cephfs", "glusterfs", "btrfs"})  # more than raw
+_FILES = frozenset(
+    {"dir", "nfs", "cifs", "cephfs", "glusterfs", "btrfs"}
+)  # storages that hold other formats than raw
 
 
 @dataclass(frozen=True, slots=True)
 class OvercommitLimits:
-    """How much of a host may be promised, in percent of what it has; 0 does not look."""
+    """How much of a host may be allocated, in percent of its capacity; 0 disables the check."""
 
     cpu_percent: int = 0
     memory_percent: int = 100
@@ -41,19 +41,19 @@ class PlacementRequest:
     cpus: int
     memory_bytes: int
     disk_bytes: int = 0
-    storage: str = ""  # where the disks go; empty: where the template's are
-    extra_bytes: Mapping[str, int] = field(default_factory=dict)  # further disks, per storage
+    storage: str = ""  # of the disks; empty: that of the template
+    extra_bytes: Mapping[str, int] = field(default_factory=dict)  # extra disks, by storage
     zone: str = ""
     region: str = ""
     hosts: frozenset[str] | None = None
     target: str = ""
     spread: str = "Prefer"  # Prefer, Require or Ignore: one host for each replica
-    linked: bool = False  # the clone must lie beside its template
-    thin: bool = False  # the boot disk takes no space of its own at first
+    linked: bool = False  # linked clone: the template must be on the same host or on shared storage
+    thin: bool = False  # the boot disk allocates no space at first
     needs_iso: bool = False
-    iso_storage: str = ""  # this one and no other
-    bridges: frozenset[str] = frozenset()  # that network devices name
-    other_bridges: frozenset[str] = frozenset()  # for devices that leave it to the zone
+    iso_storage: str = ""  # the only allowed storage for the bootstrap ISO
+    bridges: frozenset[str] = frozenset()  # named by network devices
+    other_bridges: frozenset[str] = frozenset()  # of network devices that name none
     mappings: frozenset[str] = frozenset()  # of PCI devices
     firewall_groups: frozenset[str] = frozenset()
     ha_groups: frozenset[str] = frozenset()
@@ -63,13 +63,13 @@ class PlacementRequest:
 
 @dataclass(frozen=True, slots=True)
 class HostVerdict:
-    """One host: fit, or the sentences that say why not."""
+    """The verdict on one host: it fits, or what it lacks."""
 
     key: HostKey
     zone: str
     why_not: tuple[str, ...] = ()
     template: Template | None = None
-    migrate_after_clone: bool = False  # clone beside the template, then migrate here
+    migrate_after_clone: bool = False  # clone on the template's host, then migrate
     replicas: int = 0
     zone_replicas: int = 0
     load: float = 0.0
@@ -87,19 +87,19 @@ class HostVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The choice, and what was thought of each host."""
+    """The chosen host, and the verdict on every host."""
 
     chosen: HostVerdict | None
     verdicts: tuple[HostVerdict, ...]
 
     def explain(self) -> tuple[str, ...]:
-        """A line for each host, the chosen one first."""
+        """One line per host, the chosen one first."""
         rest = [v for v in self.verdicts if v is not self.chosen]
         first = [f"{self.chosen} <- chosen"] if self.chosen else []
         return tuple(first + [str(v) for v in rest])
 
     def sentence(self) -> str:
-        """One line for a condition: the chosen host, or what is missing where."""
+        """One line for a condition: the chosen host, or what every host lacks."""
         if self.chosen:
             return f"placed on {self.chosen.key}"
         if not self.verdicts:
@@ -122,11 +122,11 @@ def choose_host(
     replicas: Iterable[PlacedReplica] = (),
     pending: Iterable[PendingGuest] = (),
 ) -> Placement:
-    """The host on which the guest goes, and why the others were not it."""
+    """Choose the best fitting host: fewest replicas in its zone, fewest on it, least load."""
     unseen, placed = tuple(pending), tuple(replicas)
-    asked = [h for h in hosts if _in_question(request, h)]
+    candidates = [h for h in hosts if _is_candidate(request, h)]
     verdicts = tuple(
-        _judge(request, h, templates, placed, unseen) for h in sorted(asked, key=_by_key)
+        _evaluate(request, h, templates, placed, unseen) for h in sorted(candidates, key=_by_key)
     )
     fitting = [v for v in verdicts if v.fits]
     return Placement(min(fitting, key=_rank, default=None), verdicts)
@@ -146,14 +146,14 @@ def _rank(verdict: HostVerdict) -> tuple[int, int, bool, float, HostKey]:
     )
 
 
-def _in_question(request: PlacementRequest, host: CandidateHost) -> bool:
-    """Hosts of other regions and zones are not even worth a sentence."""
+def _is_candidate(request: PlacementRequest, host: CandidateHost) -> bool:
+    """Whether the host is a candidate: the region and zone match."""
     return not (request.region and host.key.region != request.region) and not (
         request.zone and host.zone != request.zone
     )
 
 
-def _judge(
+def _evaluate(
     request: PlacementRequest,
     host: CandidateHost,
     templates: Sequence[Template],
@@ -213,7 +213,7 @@ def _availability(request: PlacementRequest, host: CandidateHost) -> list[str]:
     if host.capabilities.maintenance:
         why.append("host is in maintenance mode")
     if request.target and host.key.name != request.target:
-        why.append(f"the machine asks for host {request.target}")
+        why.append(f"the machine requires host {request.target}")
     elif request.hosts is not None and host.key.name not in request.hosts:
         why.append("not among the allowed hosts")
     return why
@@ -221,14 +221,14 @@ def _availability(request: PlacementRequest, host: CandidateHost) -> list[str]:
 
 def _affinity(request: PlacementRequest, replicas: int) -> list[str]:
     if request.spread == "Require" and replicas:
-        return [f"already holds {replicas} of these replicas and they must be apart"]
+        return [f"already runs {replicas} of these replicas, and they must be on different hosts"]
     return []
 
 
 def _reach(
     request: PlacementRequest, host: CandidateHost, templates: Sequence[Template]
 ) -> tuple[Template | None, bool]:
-    """The best template for this host: here, then shared, then by clone and migrate."""
+    """The best template for the host: on it, then on shared storage, then clone and migrate."""
     ours = [t for t in templates if t.key.region == host.key.region]
     here = [t for t in ours if t.key == host.key]
     shared = [t for t in ours if t.shared and all(s in host.stores for s in t.storages)]
@@ -265,9 +265,8 @@ def _compute(request: PlacementRequest, host: CandidateHost, usage: _HostUsage) 
     if request.limits.memory_percent:
         spare = host.memory_bytes * request.limits.memory_percent // 100 - usage.memory_taken
         if spare < request.memory_bytes:
-            why.append(
-                f"needs {request.memory_bytes // MIB} MiB memory, {max(spare, 0) // MIB} MiB are free"
-            )
+            needed, free_mib = request.memory_bytes // MIB, max(spare, 0) // MIB
+            why.append(f"needs {needed} MiB memory, {free_mib} MiB are free")
     return why
 
 
@@ -281,7 +280,7 @@ def _storage(
     for name, format_ in sorted(request.formats):
         at = host.stores.get(name or _own_storage(request, host, template))
         if at is not None and at.type and format_ != "raw" and at.type not in _FILES:
-            why.append(f"storage {at.name} ({at.type}) holds no {format_} images")
+            why.append(f"storage {at.name} ({at.type}) does not support {format_} images")
     return why
 
 
@@ -290,15 +289,15 @@ def _iso(request: PlacementRequest, host: CandidateHost) -> list[str]:
     if named and request.needs_iso:
         store = host.stores.get(named)
         if store is None:
-            return [f"storage {named} for ISO images is not there"]
-        return [] if "iso" in store.content else [f"storage {named} takes no ISO images"]
+            return [f"storage {named} for ISO images does not exist there"]
+        return [] if "iso" in store.content else [f"storage {named} does not allow ISO images"]
     if request.needs_iso and not any("iso" in s.content and s.active for s in host.stores.values()):
-        return ["no storage there takes ISO images"]
+        return ["no storage there allows ISO images"]
     return []
 
 
 def _fittings(request: PlacementRequest, host: CandidateHost) -> list[str]:
-    """What guests are plugged into; what nobody could tell is no reason."""
+    """Bridges and mappings that the host lacks; unknown capabilities are no reason."""
     has, why = host.capabilities, []
     if has.bridges is not None:
         loose = (
@@ -307,7 +306,9 @@ def _fittings(request: PlacementRequest, host: CandidateHost) -> list[str]:
             else request.other_bridges
         )
         missing = sorted((request.bridges | loose) - has.bridges)
-        why += [f"host {host.key.name} has no bridge {name} that we may use" for name in missing]
+        why += [
+            f"host {host.key.name} has no bridge {name} that the token may use" for name in missing
+        ]
     if has.mappings is not None:
         lacking = sorted(request.mappings - has.mappings)
         why += [f"host {host.key.name} has no device mapped as {name}" for name in lacking]
@@ -315,7 +316,7 @@ def _fittings(request: PlacementRequest, host: CandidateHost) -> list[str]:
 
 
 def _region_fittings(request: PlacementRequest, host: CandidateHost) -> list[str]:
-    """What all hosts of a region have or lack."""
+    """Firewall and HA groups that the region lacks."""
     has, why = host.capabilities, []
     if has.firewall_groups is not None:
         lacking = sorted(request.firewall_groups - has.firewall_groups)
@@ -334,7 +335,7 @@ def _own_storage(request: PlacementRequest, host: CandidateHost, template: Templ
 def _demand(
     request: PlacementRequest, host: CandidateHost, template: Template | None
 ) -> dict[str, int]:
-    """Bytes per storage: the boot disk on its own storage, further disks on theirs."""
+    """Bytes by storage: the boot disk on its own storage, extra disks on theirs."""
     want = {name: size for name, size in request.extra_bytes.items() if name}
     own = _own_storage(request, host, template)
     loose = request.extra_bytes.get("", 0)
@@ -349,11 +350,11 @@ def _store_usage(
     request: PlacementRequest, name: str, size: int, store: HostStorage | None, taken: int
 ) -> list[str]:
     if store is None:
-        return [f"storage {name} is not there"]
+        return [f"storage {name} does not exist there"]
     if not store.active:
         return [f"storage {name} is not active"]
     if "images" not in store.content:
-        return [f"storage {name} does not take disk images"]
+        return [f"storage {name} does not allow disk images"]
     if not request.limits.storage_percent:
         return []
     free = store.free_bytes * request.limits.storage_percent // 100 - taken

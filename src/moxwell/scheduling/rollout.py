@@ -1,10 +1,9 @@
 """
-How a group of machines passes from one template to the next.
+Replica counts during a rolling update of MachineSets or ReplicaSets. Pure.
 
-In flow a :class:`RolloutPolicy` (how many, how many more, how many fewer) and the :class:`ReplicaCounts` of each
-MachineSet; out flow the new sizes. The rule is Cluster API's: never more than ``replicas + surge``
-machines, never fewer than ``replicas - unavailable`` available ones, unhealthy old ones go first.
-With ``OnDelete`` nothing is taken away; what somebody deletes comes back from the new template.
+The rules are those of Cluster API and Deployments: never more than ``replicas + surge`` replicas,
+never fewer than ``replicas - unavailable`` available ones, unhealthy old ones are deleted first.
+With ``OnDelete`` nothing is deleted; deleted replicas are replaced from the new template.
 """
 
 import math
@@ -18,7 +17,7 @@ DeletePolicy = Literal["Random", "Newest", "Oldest"]
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """What the group should be, and how far it may stray on the way."""
+    """The desired number of replicas and the allowed deviation during a rollout."""
 
     replicas: int
     surge: int = 1
@@ -28,26 +27,26 @@ class RolloutPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """One MachineSet: what it was told, what it has, what of that works."""
+    """The replica counts of one set: desired, existing and available."""
 
     name: str
     wanted: int
     actual: int
     available: int
-    current: bool = False  # made from the template that is asked for now
-    order: str = ""  # sorts old ones by age, oldest first
+    current: bool = False  # created from the current template
+    order: str = ""  # sort key of old sets, oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredReplicas:
-    """A MachineSet should have this many machines."""
+    """The number of replicas that a set should have."""
 
     name: str
     replicas: int
 
 
 def int_or_percent(value: int | str | None, total: int, *, up: bool) -> int:
-    """A number, or a percentage of ``total`` rounded as Kubernetes does."""
+    """An int-or-percent value of ``total``, rounded as Kubernetes does."""
     if value is None:
         return 0
     text = str(value)
@@ -63,7 +62,7 @@ def rollout_policy(
     unavailable: int | str | None = 0,
     strategy: Strategy = "RollingUpdate",
 ) -> RolloutPolicy:
-    """A policy from what a manifest says; one of the two must leave room to move."""
+    """A policy from manifest values; if both are zero, one replica may be unavailable."""
     more, fewer = (
         int_or_percent(surge, replicas, up=True),
         int_or_percent(unavailable, replicas, up=False),
@@ -72,7 +71,7 @@ def rollout_policy(
 
 
 def scale(policy: RolloutPolicy, parts: Sequence[ReplicaCounts]) -> tuple[DesiredReplicas, ...]:
-    """The sizes that differ from what the sets were told, new one first."""
+    """The desired counts that differ from the current ones, the new set first."""
     new = next((p for p in parts if p.current), None)
     if new is None:
         return ()
@@ -98,7 +97,7 @@ def _shrink(
     minimum = policy.replicas - policy.unavailable
     spare = total - minimum - (new.wanted - min(new.available, new.wanted))
     wanted = {p.name: p.wanted for p in old}
-    for part in old:  # what does not work anyway is no loss
+    for part in old:  # unavailable replicas first
         broken = min(max(0, part.wanted - part.available), max(0, spare), wanted[part.name])
         wanted[part.name] -= broken
         spare -= broken
@@ -116,7 +115,7 @@ def _on_delete(
 ) -> tuple[DesiredReplicas, ...]:
     kept = {p.name: min(p.wanted, p.actual) for p in old}
     over = max(0, sum(kept.values()) - policy.replicas)
-    for part in old:  # scaling the group down takes old ones first
+    for part in old:  # scaling down deletes old replicas first
         fewer = min(kept[part.name], over)
         kept[part.name] -= fewer
         over -= fewer
@@ -130,11 +129,11 @@ def _changed(part: ReplicaCounts, replicas: int) -> tuple[DesiredReplicas, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DeletionCandidate:
-    """One machine of a set, as far as choosing whom to delete goes."""
+    """A machine of a set, with what decides how early it is deleted."""
 
     name: str
     created: str  # RFC 3339, sorts by age
-    marked: bool = False  # somebody asked for this one
+    marked: bool = False  # annotated for deletion
     healthy: bool = True
     has_node: bool = True
     deleting: bool = False
@@ -143,7 +142,7 @@ class DeletionCandidate:
 def choose_deletions(
     members: Iterable[DeletionCandidate], count: int, how: DeletePolicy = "Random"
 ) -> tuple[str, ...]:
-    """Whom to delete: asked-for ones, then broken ones, then by age; those leaving count."""
+    """The machines to delete: annotated, then unhealthy, then by age; deleting ones count."""
     members = sorted(members, key=lambda m: m.name)
     leaving = [m for m in members if m.deleting]
     staying = [m for m in members if not m.deleting]
@@ -154,7 +153,7 @@ def choose_deletions(
 
 
 def sets_beyond_history(parts: Iterable[ReplicaCounts], keep: int) -> tuple[str, ...]:
-    """Empty old sets beyond the history to keep, oldest first."""
+    """Empty old sets beyond the revision history limit, oldest first."""
     empty = sorted(
         (p for p in parts if not p.current and p.wanted == 0 and p.actual == 0),
         key=lambda p: (p.order, p.name),

@@ -1,9 +1,7 @@
 """
-Where machines would land if somebody asked for them now: the real choice, played forward.
+Simulates the placements of a rollout with the real placement function. Pure.
 
-In flow a :class:`PlacementInput` of the world, how many machines there are of the old and the new template
-and the way a group rolls; out flow placements and departures in the order in which they would
-happen. Each new machine counts for the next one, each old one that leaves makes room.
+Each new machine counts for the placement of the next one; each deleted one frees its resources.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,14 +29,14 @@ class PlacementInput:
     templates: tuple[Template, ...]
     replicas: tuple[PlacedReplica, ...] = ()
     pending: tuple[PendingGuest, ...] = ()
-    zoned: bool = False  # replicas are spread over zones that somebody named
+    zoned: bool = False  # replicas are spread over the zones of the cluster
 
     def without_hosts(self, hosts: Collection[HostKey]) -> "PlacementInput":
-        """The same world as if some hosts were not in it."""
+        """The same input without some hosts."""
         return replace(self, hosts=tuple(h for h in self.hosts if h.key not in hosts))
 
     def place(self) -> Placement:
-        """The choice for one machine, now."""
+        """Place one machine."""
         return choose_host(
             self.request,
             self.hosts,
@@ -50,7 +48,7 @@ class PlacementInput:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMachine:
-    """A machine that may leave: where it is and what it takes there."""
+    """A machine that may be deleted: its host and the resources it uses there."""
 
     name: str
     key: HostKey | None
@@ -59,7 +57,7 @@ class LeavingMachine:
     memory_bytes: int = 0
 
 
-SimulatedEvent = Placement | LeavingMachine  # somebody comes, somebody leaves
+SimulatedEvent = Placement | LeavingMachine  # a machine is placed, or deleted
 
 
 @dataclass(slots=True)
@@ -90,10 +88,10 @@ def simulate_rollout(
     new: int = 0,
 ) -> tuple[SimulatedEvent, ...]:
     """
-    What happens on the way to ``policy.replicas`` machines of the new template.
+    The placements and deletions on the way to ``policy.replicas`` machines of the new template.
 
-    ``old`` are the machines of former templates, in the order in which they would leave; ``new``
-    is how many there are of the new one already.
+    ``old`` are the machines of earlier templates in the order of deletion; ``new`` is the number of
+    existing machines of the new template.
     """
     simulation = _Simulation(given, list(old))
     for _ in range(ENOUGH):
@@ -114,7 +112,7 @@ def simulate_rollout(
 
 
 def with_machine(given: PlacementInput, placement: Placement) -> PlacementInput:
-    """The world after a placement."""
+    """The input after a placement."""
     chosen, request = placement.chosen, given.request
     if chosen is None:
         return given
@@ -135,7 +133,7 @@ def with_machine(given: PlacementInput, placement: Placement) -> PlacementInput:
 
 
 def without_machine(given: PlacementInput, gone: LeavingMachine) -> PlacementInput:
-    """The world after somebody has left."""
+    """The input after a deletion."""
     hosts = tuple(
         replace(
             h,

@@ -1,11 +1,9 @@
 """
-Which template: by id, by name, by tags, or by Kubernetes version.
+Chooses the Proxmox templates that match: by VMID, name, tags or Kubernetes version. Pure.
 
-In flow what the machine wants and the templates of the regions in question; out flow those that
-match. Several are no error as long as they are the same thing on several hosts or regions (one copy
-for each local storage): the placement then takes the nearest. Tags mean what CAPMOX made of them:
-``exact`` (the same set), ``uniqueSubset`` (all wanted tags, one template), ``bestSubset`` (all
-wanted tags, fewest others).
+Several matches are allowed if they are copies on several hosts or in several regions; placement
+then uses the nearest. Tag policies are those of CAPMOX: ``exact`` (the same set), ``uniqueSubset``
+(all wanted tags, one template), ``bestSubset`` (all wanted tags, fewest others).
 """
 
 import re
@@ -19,23 +17,23 @@ _VERSION = re.compile(r"^v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 class TemplateMissing(Missing):
-    """No template matches; looked for again when templates change."""
+    """No template matches."""
 
     reason = "TemplateNotFound"
 
 
 class TemplateAmbiguous(Invalid):
-    """Templates that differ match equally well."""
+    """Several different templates match on one host."""
 
     reason = "TemplateAmbiguous"
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateQuery:
-    """How a template is named; exactly one way is used, in the order of the fields."""
+    """How a template is named; the first field that is set counts."""
 
     vmid: int = 0
-    host: str = ""  # narrows the id to one host
+    host: str = ""  # restricts the VMID to one host
     name: str = ""
     tags: frozenset[str] = frozenset()
     policy: str = "exact"
@@ -52,11 +50,11 @@ class TemplateQuery:
 
 
 def choose_templates(want: TemplateQuery, templates: Iterable[Template]) -> tuple[Template, ...]:
-    """Every template that matches, at most one for each host; raises if none or unclear."""
+    """Every matching template, at most one per host; raises if there is none or it is ambiguous."""
     known = tuple(templates)
     found = _match(want, known)
     if not found:
-        raise TemplateMissing(f"no template with {want}; {_what_there_is(known)}")
+        raise TemplateMissing(f"no template with {want}; {_available(known)}")
     return found
 
 
@@ -71,10 +69,10 @@ def _match(want: TemplateQuery, known: Sequence[Template]) -> tuple[Template, ..
 
 
 def _by_vmid(want: TemplateQuery, known: Sequence[Template]) -> tuple[Template, ...]:
-    """The id, and its copies: same name in the same region, on other hosts."""
+    """The template with the VMID, and its copies: same name, same region, other hosts."""
     named = [t for t in known if t.vmid == want.vmid]
     at = [t for t in named if t.key.name == want.host] if want.host else named
-    found = at or named  # a template that was moved is still that template
+    found = at or named  # a template that was migrated still matches
     copies = [
         t
         for t in known
@@ -99,7 +97,7 @@ def _by_tags(want: TemplateQuery, known: Sequence[Template]) -> tuple[Template, 
 
 
 def _by_version(want: TemplateQuery, known: Sequence[Template]) -> tuple[Template, ...]:
-    """Templates whose tags or name carry the version: ``k8s-1.31.4``, ``ubuntu-kube-v1.31.4``."""
+    """Templates whose tags or name contain the version: ``k8s-1.31.4``, ``ubuntu-kube-v1.31.4``."""
     parts = version(want.kubernetes)
     if parts is None:
         return ()
@@ -107,13 +105,13 @@ def _by_version(want: TemplateQuery, known: Sequence[Template]) -> tuple[Templat
 
 
 def version(text: str) -> tuple[int, ...] | None:
-    """``v1.31.4`` and ``1.31.4+rke2`` as numbers."""
+    """``v1.31.4`` and ``1.31.4+rke2`` as integers."""
     found = _VERSION.match(text.strip())
     return tuple(int(p) for p in found.groups() if p is not None) if found else None
 
 
 def versions_of(template: Template) -> frozenset[tuple[int, ...]]:
-    """The Kubernetes versions a template says it holds, by its tags or else its name."""
+    """The Kubernetes versions in the tags and the name of a template."""
     marked = re.compile(r"(?:k8s|kube|kubernetes)[-_.]?v?(\d+)\.(\d+)\.(\d+)")
     texts = [*template.tags, template.name]
     hits = [m for text in texts for m in marked.finditer(text.lower())]
@@ -121,7 +119,7 @@ def versions_of(template: Template) -> frozenset[tuple[int, ...]]:
 
 
 def _one_per_host(found: Sequence[Template], want: TemplateQuery) -> tuple[Template, ...]:
-    """Copies on several hosts are welcome, two different ones on the same host are not."""
+    """Allow copies on several hosts, but not two templates on one host."""
     by_host: dict[object, Template] = {}
     for template in sorted(found, key=lambda t: (t.key, t.vmid)):
         other = by_host.setdefault(template.key, template)
@@ -137,9 +135,9 @@ def _lower(template: Template) -> frozenset[str]:
     return frozenset(t.lower() for t in template.tags)
 
 
-def _what_there_is(known: Sequence[Template]) -> str:
+def _available(known: Sequence[Template]) -> str:
     if not known:
-        return "there are no templates at all"
+        return "there are no templates"
     shown = [f"{t.key}:{t.vmid} {t.name} [{','.join(sorted(t.tags))}]" for t in known[:8]]
     more = f" and {len(known) - 8} more" if len(known) > 8 else ""
     return f"there are {'; '.join(shown)}{more}"

@@ -1,10 +1,8 @@
 """
-Which VMID: our own choice from our own range, as Proxmox's ``nextid`` reserves nothing.
+Chooses a VMID from a range; Proxmox's ``nextid`` reserves nothing. Pure.
 
-In flow the range, the ids in use or promised, the ids that were freed lately, and a seed (the
-owner's UID). Out flows an id. The seed spreads the choices over the range: two machines seldom want
-the same id, an id is not reused seconds after it was freed even if nobody remembers that it was,
-and a pass that is repeated after a kill wants the same id again.
+A seed (the owner's UID) spreads the choices over the range: two machines seldom choose the same
+VMID, a freed VMID is seldom reused soon, and a repeated pass chooses the same VMID again.
 """
 
 import zlib
@@ -38,7 +36,7 @@ class VmidRange:
 
 
 class RangeExhausted(Invalid):
-    """Every id of the range is in use or cooling down."""
+    """Every VMID of the range is in use or was freed recently."""
 
     reason = "VMIDRangeExhausted"
 
@@ -46,7 +44,7 @@ class RangeExhausted(Invalid):
 def choose_vmid(
     within: VmidRange, taken: Container[int], cooling: Container[int] = (), *, seed: str
 ) -> int:
-    """A free id that nobody used lately."""
+    """The first free VMID after the position given by the seed."""
     first = zlib.crc32(seed.encode()) % len(within)
     for offset in range(len(within)):
         vmid = within.start + (first + offset) % len(within)
@@ -59,5 +57,5 @@ def choose_vmid(
 
 
 def cooling(freed: Mapping[int, float], now: float) -> frozenset[int]:
-    """The ids freed too recently to be used again; times in seconds of one clock."""
+    """The VMIDs freed too recently to be reused; times are seconds of one clock."""
     return frozenset(vmid for vmid, when in freed.items() if now - when < COOL_DOWN_SECONDS)

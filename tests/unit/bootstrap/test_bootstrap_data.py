@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from moxwell.api.infra.mac_address import choose_mac
 from moxwell.bootstrap.bootstrap_data import (
     BootstrapData,
-    GuestIdentity,
+    BootstrapIdentity,
     GuestLocation,
     nocloud_files,
 )
@@ -27,7 +27,7 @@ from moxwell.bootstrap.network import (
 )
 from moxwell.errors import Invalid
 
-ME = GuestIdentity("worker-1", "proxmox://region-1/10001", "v1.31.4")
+ME = BootstrapIdentity("worker-1", "proxmox://region-1/10001", "v1.31.4")
 MAC = choose_mac("uid", "net0")
 STATIC = Nic(
     "net0",
@@ -58,13 +58,13 @@ NETWORK = GuestNetwork((STATIC, DHCP, ROUTED), (VRF,))
 
 
 def files(
-    bootstrap: BootstrapData, network: GuestNetwork = NETWORK, who: GuestIdentity = ME
+    bootstrap: BootstrapData, network: GuestNetwork = NETWORK, who: BootstrapIdentity = ME
 ) -> dict[str, bytes]:
     return nocloud_files(bootstrap, who, network)
 
 
 def test_the_place_is_there_for_labels_of_the_node() -> None:
-    who = GuestIdentity("w", "proxmox://r/1", place=GuestLocation("r", "zone-a", "pve1"))
+    who = BootstrapIdentity("w", "proxmox://r/1", place=GuestLocation("r", "zone-a", "pve1"))
     meta = yaml.safe_load(files(BootstrapData(), who=who)["meta-data"])
     assert (meta["region"], meta["zone"], meta["proxmox-node"]) == ("r", "zone-a", "pve1")
     assert "zone" not in yaml.safe_load(files(BootstrapData())["meta-data"])

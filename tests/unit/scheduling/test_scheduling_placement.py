@@ -125,12 +125,15 @@ def test_choice(
             id="storage space",
         ),
         pytest.param(
-            replace(ASK, extra_bytes={"ssd": GIB}), host("a"), "storage ssd is not there", id="ssd"
+            replace(ASK, extra_bytes={"ssd": GIB}),
+            host("a"),
+            "storage ssd does not exist there",
+            id="ssd",
         ),
         pytest.param(
             replace(ASK, spread="Require"),
             host("a"),
-            "already holds 1 of these replicas and they must be apart",
+            "already runs 1 of these replicas, and they must be on different hosts",
             id="anti-affinity",
         ),
     ],
@@ -258,14 +261,14 @@ FITTED = HostCapabilities(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu
         pytest.param(
             {"bridges": {"vmbr7"}},
             FITTED,
-            ("host a has no bridge vmbr7 that we may use",),
+            ("host a has no bridge vmbr7 that the token may use",),
             id="a bridge that is missing",
         ),
         pytest.param({"bridges": {"vmbr7"}}, HostCapabilities(), (), id="nobody could tell"),
         pytest.param(
             {"other_bridges": {"vmbr0"}},
             replace(FITTED, bridge="vmbr9"),
-            ("host a has no bridge vmbr9 that we may use",),
+            ("host a has no bridge vmbr9 that the token may use",),
             id="the zone names a bridge that is missing",
         ),
         pytest.param(
@@ -296,26 +299,26 @@ FITTED = HostCapabilities(bridges=frozenset({"vmbr0"}), mappings=frozenset({"gpu
         pytest.param(
             {"formats": {("lvm", "qcow2"), ("lvm", "raw")}},
             FITTED,
-            ("storage lvm (lvmthin) holds no qcow2 images",),
+            ("storage lvm (lvmthin) does not support qcow2 images",),
             id="a format that the storage cannot hold",
         ),
         pytest.param({"formats": {("nfs", "qcow2")}}, FITTED, (), id="a format that it can"),
         pytest.param(
             {"needs_iso": True, "iso_storage": "iso"},
             FITTED,
-            ("storage iso for ISO images is not there",),
+            ("storage iso for ISO images does not exist there",),
             id="the storage for seeds is missing",
         ),
         pytest.param(
             {"needs_iso": True},
             replace(FITTED, iso_storage="lvm"),
-            ("storage lvm takes no ISO images",),
+            ("storage lvm does not allow ISO images",),
             id="the zone's storage for seeds takes none",
         ),
         pytest.param(
             {},
             replace(FITTED, storage="fast"),
-            ("storage fast is not there",),
+            ("storage fast does not exist there",),
             id="the zone's storage is missing",
         ),
     ],

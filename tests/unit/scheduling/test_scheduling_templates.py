@@ -77,7 +77,7 @@ def test_missing_says_what_there_is(want: TemplateQuery) -> None:
 
 
 def test_nothing_there_at_all() -> None:
-    with pytest.raises(TemplateMissing, match="no templates at all"):
+    with pytest.raises(TemplateMissing, match="no templates"):
         choose_templates(TemplateQuery(vmid=1), [])
 
 

@@ -1,9 +1,8 @@
 """
-What holds for a machine in its zone: the zone's own word, else the cluster's.
+The settings of a zone: those of the zone, else those of the ProxmoxCluster. Pure.
 
-In flow a cluster's spec and a zone; out flows a :class:`ZoneSettings` with the storage, bridge, pools,
-DNS and template that are right there, and the names of the pools that a cluster makes. Names are
-CAPMOX's, so that its clusters keep their addresses.
+Also the names of the IP pools that a cluster generates; they are CAPMOX's, so that its clusters
+keep their addresses.
 """
 
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ METRIC = 100
 
 
 class ZoneNotFound(Missing):
-    """A failure domain that the cluster does not have (any more)."""
+    """The cluster has no such failure domain."""
 
     reason = "FailureDomainNotFound"
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultPool:
-    """A pool whose addresses go to the default device; family 0 is told by the address."""
+    """A pool for the default device; family 0 means that the address decides."""
 
     ref: PoolRef
     family: int = 0
@@ -33,7 +32,7 @@ class DefaultPool:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedPool:
-    """A pool that the cluster makes for the in-cluster IPAM provider."""
+    """A pool that the cluster generates for the in-cluster IPAM provider."""
 
     name: str
     zone: str
@@ -43,7 +42,7 @@ class GeneratedPool:
 
 @dataclass(frozen=True, slots=True)
 class ZoneSettings:
-    """One zone as a machine finds it."""
+    """The effective settings of one zone."""
 
     zone: str = ""
     region: str = ""
@@ -58,7 +57,7 @@ class ZoneSettings:
 
 
 def zone_settings_of(cluster: str, spec: ProxmoxClusterSpec, zone: str = "") -> ZoneSettings:
-    """The ground of a zone; the empty zone is the cluster itself."""
+    """The settings of a zone; the empty name means the cluster without zones."""
     found = next((z for z in spec.zone_config if z.zone == zone), None)
     if zone and found is None and zone != "default":
         raise ZoneNotFound(f"the cluster has no zone {zone!r}; {_zones(spec)}")
@@ -78,7 +77,7 @@ def zone_settings_of(cluster: str, spec: ProxmoxClusterSpec, zone: str = "") -> 
 
 
 def generated_pools(cluster: str, spec: ProxmoxClusterSpec) -> tuple[GeneratedPool, ...]:
-    """Every pool a cluster makes: its own and those of its zones, by name."""
+    """Every pool that a cluster generates, for itself and for its zones, by name."""
     pools = [*_made(cluster, "", spec.ipv4_config, spec.ipv6_config)]
     for zone in spec.zone_config:
         pools += _made(cluster, zone.zone, zone.ipv4_config, zone.ipv6_config)

@@ -16,7 +16,7 @@ from moxwell.controllers.infra.cluster.plan import (
     ApplyPools,
     ClaimEndpoint,
     ConnectRegions,
-    ObservedCluster,
+    ObservedProxmoxCluster,
     ProtectSecrets,
     ReleaseEndpoint,
     ReleaseSecrets,
@@ -60,8 +60,8 @@ def owned(*pools: InClusterIPPool) -> dict[str, Any]:
     return {"pools": {p.name: p for p in pools}, "owned_pools": frozenset(p.name for p in pools)}
 
 
-def seen(**more: Any) -> ObservedCluster:
-    return ObservedCluster(**{"cluster": Cluster(), **more})
+def seen(**more: Any) -> ObservedProxmoxCluster:
+    return ObservedProxmoxCluster(**{"cluster": Cluster(), **more})
 
 
 OWN = tuple(configs("own"))
@@ -160,7 +160,7 @@ def obj(deleting: bool = False, **spec: Any) -> ProxmoxCluster:
         pytest.param(obj(True), seen(), Done, id="nothing left"),
     ],
 )
-def test_next_move(cluster: ProxmoxCluster, world: ObservedCluster, expected: Any) -> None:
+def test_next_move(cluster: ProxmoxCluster, world: ObservedProxmoxCluster, expected: Any) -> None:
     move = plan(cluster, world)
     if isinstance(expected, str):
         assert isinstance(move, Wait)

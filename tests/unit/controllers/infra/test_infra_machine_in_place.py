@@ -21,7 +21,11 @@ from moxwell.api.meta import ObjectMeta
 from moxwell.controllers.infra.machine.describe import describe
 from moxwell.controllers.infra.machine.in_place import applied_record, change
 from moxwell.controllers.infra.machine.moves import MachineVersion, RecordApplied
-from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedMachine, OwnerObjects
+from moxwell.controllers.infra.machine.observed import (
+    MachineGuest,
+    ObservedProxmoxMachine,
+    OwnerObjects,
+)
 from moxwell.controllers.infra.machine.plan import plan
 from moxwell.pve.endpoints.ha import HaResource, HaRule
 from moxwell.pve.guests import GuestConfig
@@ -58,9 +62,11 @@ def machine(applied: LastApplied = HAD, **spec: Any) -> ProxmoxMachine:
     return ProxmoxMachine(metadata=meta, spec=made)
 
 
-def observed(found: MachineGuest) -> ObservedMachine:
+def observed(found: MachineGuest) -> ObservedProxmoxMachine:
     owners = OwnerObjects(Machine(spec=MachineSpec(cluster_name="c")), Cluster(), ProxmoxCluster())
-    return ObservedMachine(machine=owners.machine, owners=owners, guest=found, bootstrapped=True)
+    return ObservedProxmoxMachine(
+        machine=owners.machine, owners=owners, guest=found, bootstrapped=True
+    )
 
 
 def recorded(obj: ProxmoxMachine, found: MachineGuest) -> ProxmoxMachine:

@@ -49,10 +49,10 @@ from moxwell.controllers.infra.machine.moves import (
 from moxwell.controllers.infra.machine.names import BOOTING, KEPT
 from moxwell.controllers.infra.machine.observed import (
     MachineGuest,
+    MachineRegion,
     ObservedAddresses,
-    ObservedMachine,
     ObservedPlacement,
-    ObservedRegion,
+    ObservedProxmoxMachine,
     OwnerObjects,
     VmidUsage,
 )
@@ -93,7 +93,7 @@ CHANGED = structs.replace(
     CLAIM, applied=LastApplied(hardware_hash=hardware_hash(ProxmoxMachineSpec(num_cores=4)))
 )
 NAMED = "proxmox://r/101"
-UNREACHABLE = ObservedRegion(reachable=False, error="timeout")
+UNREACHABLE = MachineRegion(reachable=False, error="timeout")
 WANT = AddressRequest("m-net0-00-inet", "net0", PoolRef(name="p"))
 CONFIG = GuestConfig({"scsi0": "lvm:vm-101-disk-0,size=8G", "boot": "order=scsi0", "digest": "d"})
 MACHINE = Machine(
@@ -124,9 +124,11 @@ def guest(status: str = "stopped", *tags: str, marked: bool = True, **more: Any)
     return MachineGuest(seen, more.pop("ours", True), marked=marked, **{"config": config, **more})
 
 
-def seen(**more: Any) -> ObservedMachine:
+def seen(**more: Any) -> ObservedProxmoxMachine:
     devices = devices_of(ProxmoxMachineSpec(), {})
-    return ObservedMachine(**{"machine": MACHINE, "owners": OWNERS, "devices": devices, **more})
+    return ObservedProxmoxMachine(
+        **{"machine": MACHINE, "owners": OWNERS, "devices": devices, **more}
+    )
 
 
 LATER = TaskFailure(errors.StorageFull("full"), 1, 99.0)
@@ -148,7 +150,7 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
         ),
         pytest.param(
             obj(),
-            seen(region=ObservedRegion(reachable=False, error="timeout")),
+            seen(region=MachineRegion(reachable=False, error="timeout")),
             "RegionUnreachable",
             id="the region does not answer",
         ),
@@ -326,7 +328,7 @@ READY = {"iso_exists": True, "addresses": ObservedAddresses((WANT,))}
         ),
     ],
 )
-def test_next_move(machine: ProxmoxMachine, world: ObservedMachine, expected: Any) -> None:
+def test_next_move(machine: ProxmoxMachine, world: ObservedProxmoxMachine, expected: Any) -> None:
     check(plan(machine, world), expected)
 
 
@@ -436,7 +438,7 @@ def step(move: Move) -> Any:
     ],
 )
 def test_next_move_of_a_machine_that_goes(
-    machine: ProxmoxMachine, world: ObservedMachine, expected: Any
+    machine: ProxmoxMachine, world: ObservedProxmoxMachine, expected: Any
 ) -> None:
     check(plan(machine, world), expected)
 
@@ -548,7 +550,7 @@ def test_bootstrap_data_never_shows() -> None:
     ],
 )
 def test_status(
-    machine: ProxmoxMachine, world: ObservedMachine, truth: str, provisioned: bool
+    machine: ProxmoxMachine, world: ObservedProxmoxMachine, truth: str, provisioned: bool
 ) -> None:
     status = describe(machine, world, plan(machine, world))
     assert next(c["status"] for c in status["conditions"] if c["type"] == "Ready") == truth
@@ -593,7 +595,7 @@ def test_what_an_earlier_version_kept_in_the_status_is_moved_to_the_claim() -> N
         "haGroup": None,
         "hardwareHash": "h",
     }
-    described = describe(old, replace(world, region=ObservedRegion()), move)
+    described = describe(old, replace(world, region=MachineRegion()), move)
     assert (described["applied"], described["hardware"]) == (None, None)
 
 
@@ -625,7 +627,7 @@ class Pretended:
     def object(self) -> ProxmoxMachine:
         return obj(self.deleting, provider_id=NAMED if self.named else "")
 
-    def look(self) -> ObservedMachine:
+    def look(self) -> ObservedProxmoxMachine:
         return seen(
             guest=self.guest,
             vmid_free=self.guest is None,

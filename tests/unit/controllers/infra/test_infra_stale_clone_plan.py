@@ -20,7 +20,7 @@ from moxwell.controllers.infra.machine.moves import (
 )
 from moxwell.controllers.infra.machine.observed import (
     MachineGuest,
-    ObservedMachine,
+    ObservedProxmoxMachine,
     OwnerObjects,
     StaleClone,
 )
@@ -62,9 +62,9 @@ def remove(skip: bool = False) -> TakeStep:
     return TakeStep(Key("", "m"), step)
 
 
-def seen(**more: Any) -> ObservedMachine:
+def seen(**more: Any) -> ObservedProxmoxMachine:
     owners = OwnerObjects(Machine(spec=MachineSpec(cluster_name="c")), Cluster(), ProxmoxCluster())
-    return ObservedMachine(**{"machine": owners.machine, "owners": owners, **more})
+    return ObservedProxmoxMachine(**{"machine": owners.machine, "owners": owners, **more})
 
 
 NAMED: dict[str, Any] = {"provider_id": "proxmox://r/101"}
@@ -131,11 +131,11 @@ NAMED: dict[str, Any] = {"provider_id": "proxmox://r/101"}
         ),
     ],
 )
-def test_next_move(machine: ProxmoxMachine, world: ObservedMachine, move: Move) -> None:
+def test_next_move(machine: ProxmoxMachine, world: ObservedProxmoxMachine, move: Move) -> None:
     assert plan(machine, world) == move
 
 
-def conditions(machine: ProxmoxMachine, world: ObservedMachine) -> tuple[str, str]:
+def conditions(machine: ProxmoxMachine, world: ObservedProxmoxMachine) -> tuple[str, str]:
     found = describe(machine, world, plan(machine, world))["conditions"]
     ready = next(c["status"] for c in found if c["type"] == "Ready")
     return ready, next(c["status"] for c in found if c["type"] == NO_STALE_CLONES)

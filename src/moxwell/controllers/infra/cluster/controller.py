@@ -20,7 +20,7 @@ from moxwell.controllers.infra.cluster.plan import (
     ClaimEndpoint,
     ConnectRegions,
     Move,
-    ObservedCluster,
+    ObservedProxmoxCluster,
     ProtectSecrets,
     ReleaseEndpoint,
     ReleaseSecrets,
@@ -49,7 +49,7 @@ AT_ONCE, POLL_SECONDS, CREDENTIALS_SECONDS, SAFETY_SECONDS = 0.1, 3.0, 60.0, 60.
 UNREACHABLE_SECONDS = 10.0  # while a region with its own Secret fails: the Secret may be corrected
 
 
-class ClusterReconciler(Reconciler[ProxmoxCluster, ObservedCluster, Move, dict[str, Any]]):
+class ClusterReconciler(Reconciler[ProxmoxCluster, ObservedProxmoxCluster, Move, dict[str, Any]]):
     """Provides what the machines of each ProxmoxCluster share."""
 
     kind = ProxmoxCluster
@@ -75,19 +75,23 @@ class ClusterReconciler(Reconciler[ProxmoxCluster, ObservedCluster, Move, dict[s
             Watch(IPAddress, self._address_keys),
         )
 
-    async def see(self, obj: ProxmoxCluster, reader: Reader) -> ObservedCluster:
+    async def see(self, obj: ProxmoxCluster, reader: Reader) -> ObservedProxmoxCluster:
         """Observe the cluster; see :mod:`.see`."""
         return await self._observer.see(obj, reader)
 
-    def plan(self, obj: ProxmoxCluster, seen: ObservedCluster) -> Move:
+    def plan(self, obj: ProxmoxCluster, seen: ObservedProxmoxCluster) -> Move:
         """Decide the next move; see :mod:`.plan`."""
         return plan(obj, seen)
 
-    def describe(self, obj: ProxmoxCluster, seen: ObservedCluster, move: Move) -> dict[str, Any]:
+    def describe(
+        self, obj: ProxmoxCluster, seen: ObservedProxmoxCluster, move: Move
+    ) -> dict[str, Any]:
         """Compute the status; see :mod:`.describe`."""
         return describe(obj, seen, move)
 
-    def requeue_after(self, obj: ProxmoxCluster, seen: ObservedCluster, move: Move) -> float | None:
+    def requeue_after(
+        self, obj: ProxmoxCluster, seen: ObservedProxmoxCluster, move: Move
+    ) -> float | None:
         """When to read the credentials again, or to continue."""
         own = obj.spec.credentials_ref is not None or bool(obj.spec.regions)
         if isinstance(move, Done):

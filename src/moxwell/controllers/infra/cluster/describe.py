@@ -15,9 +15,9 @@ from moxwell.api.infra.cluster import LocalRef, ProxmoxCluster, ProxmoxClusterSt
 from moxwell.api.infra.machine import Initialization
 from moxwell.api.infra.zone_settings import GeneratedPool, generated_pools
 from moxwell.controllers.infra.cluster.plan import (
-    ClusterReason,
     Move,
-    ObservedCluster,
+    ObservedProxmoxCluster,
+    ProxmoxClusterReason,
     name_of,
     unreachable_regions,
 )
@@ -27,7 +27,7 @@ from moxwell.runtime.move import Done, Wait
 READY, AVAILABLE = "Ready", "ProxmoxAvailable"
 
 
-def describe(obj: ProxmoxCluster, seen: ObservedCluster, move: Move) -> dict[str, Any]:
+def describe(obj: ProxmoxCluster, seen: ObservedProxmoxCluster, move: Move) -> dict[str, Any]:
     """The status fields that this pass observed; unset ones are explicit nulls."""
     pools = generated_pools(cluster_name(obj), obj.spec)
     status = ProxmoxClusterStatus(
@@ -53,13 +53,13 @@ def describe(obj: ProxmoxCluster, seen: ObservedCluster, move: Move) -> dict[str
     return fields
 
 
-def _is_provisioned(seen: ObservedCluster, move: Move) -> bool:
+def _is_provisioned(seen: ObservedProxmoxCluster, move: Move) -> bool:
     usable = any(r.available for r in seen.regions) and not seen.problem
     return usable and (isinstance(move, Done) or _only_unreachable(move))
 
 
 def _only_unreachable(move: Move) -> bool:
-    return isinstance(move, Wait) and move.reason == ClusterReason.REGION_UNREACHABLE
+    return isinstance(move, Wait) and move.reason == ProxmoxClusterReason.REGION_UNREACHABLE
 
 
 def _condition(
@@ -79,22 +79,26 @@ def _ready(obj: ProxmoxCluster, move: Move) -> tuple[ConditionStatus, str, str]:
     if isinstance(move, Wait):
         return ("Unknown" if _only_unreachable(move) else "False"), move.reason, move.message
     if obj.deleting:
-        return "False", ClusterReason.DELETING, f"next: {name_of(move)}"
+        return "False", ProxmoxClusterReason.DELETING, f"next: {name_of(move)}"
     if isinstance(move, Done):
-        return "True", ClusterReason.PROVISIONED, ""
+        return "True", ProxmoxClusterReason.PROVISIONED, ""
     return "False", name_of(move), f"next: {name_of(move)}"
 
 
-def _available(seen: ObservedCluster) -> tuple[ConditionStatus, str, str]:
+def _available(seen: ObservedProxmoxCluster) -> tuple[ConditionStatus, str, str]:
     if seen.problem:
         return "False", seen.problem_reason, seen.problem
     if not seen.regions:
-        return "Unknown", ClusterReason.NOT_OBSERVED, ""
+        return "Unknown", ProxmoxClusterReason.NOT_OBSERVED, ""
     message = unreachable_regions(seen)
     if not message:
-        return "True", ClusterReason.PROVISIONED, ""
+        return "True", ProxmoxClusterReason.PROVISIONED, ""
     some = any(r.available for r in seen.regions)
-    reason = ClusterReason.SOME_REGIONS_UNREACHABLE if some else ClusterReason.PROXMOX_UNREACHABLE
+    reason = (
+        ProxmoxClusterReason.SOME_REGIONS_UNREACHABLE
+        if some
+        else ProxmoxClusterReason.PROXMOX_UNREACHABLE
+    )
     return "False", reason, message
 
 

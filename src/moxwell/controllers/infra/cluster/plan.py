@@ -40,7 +40,7 @@ ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
 REUSE_GRACE_SECONDS = 60  # before a released address is given again
 
 
-class ClusterReason(StrEnum):
+class ProxmoxClusterReason(StrEnum):
     """Reasons of the conditions of a ProxmoxCluster and of ``Wait`` moves."""
 
     PROVISIONED = "Provisioned"
@@ -57,7 +57,7 @@ class ClusterReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedCluster:
+class ObservedProxmoxCluster:
     """Everything one pass observed of a ProxmoxCluster."""
 
     cluster: Cluster | None = None
@@ -147,14 +147,14 @@ Move = (
 )
 
 
-def plan(obj: ProxmoxCluster, seen: ObservedCluster) -> Move:
+def plan(obj: ProxmoxCluster, seen: ObservedProxmoxCluster) -> Move:
     """The one next move."""
     if _must_connect(obj, seen):
         return ConnectRegions(Key(obj.namespace, obj.name), seen.own_regions)
     if obj.deleting:
         return _delete(obj, seen)
     if seen.cluster is None:
-        return Wait(ClusterReason.WAITING_FOR_CLUSTER, "no Cluster owns this object yet")
+        return Wait(ProxmoxClusterReason.WAITING_FOR_CLUSTER, "no Cluster owns this object yet")
     missing, unwanted = missing_pools(obj, seen), unwanted_pools(obj, seen)
     if missing or unwanted:
         pools = tuple(_pool(obj, pool, _grace(obj, seen)) for pool in missing)
@@ -173,23 +173,25 @@ def name_of(move: Move) -> str:
     return f"wait: {move.reason}" if isinstance(move, Wait) else type(move).__name__
 
 
-def _must_connect(obj: ProxmoxCluster, seen: ObservedCluster) -> bool:
+def _must_connect(obj: ProxmoxCluster, seen: ObservedProxmoxCluster) -> bool:
     if seen.problem or (obj.deleting and not seen.machines):
         return False
     return seen.own_regions != seen.connected_regions
 
 
-def _delete(obj: ProxmoxCluster, seen: ObservedCluster) -> Move:
+def _delete(obj: ProxmoxCluster, seen: ObservedProxmoxCluster) -> Move:
     if seen.machines:
         some = ", ".join(seen.machines[:5]) + (" …" if len(seen.machines) > 5 else "")
         message = f"{len(seen.machines)} machines remain: {some}"
-        return Wait(ClusterReason.WAITING_FOR_MACHINES, message)
+        return Wait(ProxmoxClusterReason.WAITING_FOR_MACHINES, message)
     if seen.owned_claims:
         return ReleaseEndpoint(obj.namespace, seen.owned_claims)
     unwanted = unwanted_pools(obj, seen)
     in_use = sum(seen.addresses_in_use.get(name, 0) for name in unwanted)
     if in_use:  # the IPAM provider does not delete a pool with addresses in use
-        return Wait(ClusterReason.WAITING_FOR_ADDRESSES, f"{in_use} addresses are still in use")
+        return Wait(
+            ProxmoxClusterReason.WAITING_FOR_ADDRESSES, f"{in_use} addresses are still in use"
+        )
     if unwanted:
         return ApplyPools(obj.namespace, (), unwanted)
     if seen.protected_secrets:
@@ -200,23 +202,23 @@ def _delete(obj: ProxmoxCluster, seen: ObservedCluster) -> Move:
 # ---- pools
 
 
-def _is_leaving(obj: ProxmoxCluster, seen: ObservedCluster) -> bool:
+def _is_leaving(obj: ProxmoxCluster, seen: ObservedProxmoxCluster) -> bool:
     return obj.deleting or (seen.cluster is not None and seen.cluster.deleting)
 
 
-def _grace(obj: ProxmoxCluster, seen: ObservedCluster) -> int:
+def _grace(obj: ProxmoxCluster, seen: ObservedProxmoxCluster) -> int:
     """No address of a pool that is about to be deleted is given again, so none has to wait."""
     return 0 if _is_leaving(obj, seen) else REUSE_GRACE_SECONDS
 
 
-def missing_pools(obj: ProxmoxCluster, seen: ObservedCluster) -> tuple[GeneratedPool, ...]:
+def missing_pools(obj: ProxmoxCluster, seen: ObservedProxmoxCluster) -> tuple[GeneratedPool, ...]:
     """The pools that do not exist or differ from the spec."""
     wanted = generated_pools(cluster_name(obj), obj.spec)
     leaving = _is_leaving(obj, seen)
     return tuple(p for p in wanted if not _is_applied(p, seen.pools.get(p.name), leaving=leaving))
 
 
-def unwanted_pools(obj: ProxmoxCluster, seen: ObservedCluster) -> tuple[str, ...]:
+def unwanted_pools(obj: ProxmoxCluster, seen: ObservedProxmoxCluster) -> tuple[str, ...]:
     """The owned pools that the spec does not contain; all of them while deleting."""
     wanted = {p.name for p in generated_pools(cluster_name(obj), obj.spec)}
     return tuple(
@@ -264,7 +266,7 @@ def endpoint_claim(obj: ProxmoxCluster) -> str:
     return f"{cluster_name(obj)}-endpoint"
 
 
-def _endpoint(obj: ProxmoxCluster, seen: ObservedCluster, cluster: Cluster) -> Move | None:
+def _endpoint(obj: ProxmoxCluster, seen: ObservedProxmoxCluster, cluster: Cluster) -> Move | None:
     own, of_cluster = obj.spec.control_plane_endpoint, cluster.spec.control_plane_endpoint
     if own and own.host:
         return None
@@ -279,11 +281,11 @@ def _endpoint(obj: ProxmoxCluster, seen: ObservedCluster, cluster: Cluster) -> M
     )
     if obj.spec.external_managed_control_plane:
         message = "the control plane provider has not set the endpoint yet"
-    return Wait(ClusterReason.MISSING_ENDPOINT, message)
+    return Wait(ProxmoxClusterReason.MISSING_ENDPOINT, message)
 
 
 def _endpoint_from_pool(
-    obj: ProxmoxCluster, seen: ObservedCluster, cluster: Cluster, pool: PoolRef
+    obj: ProxmoxCluster, seen: ObservedProxmoxCluster, cluster: Cluster, pool: PoolRef
 ) -> Move:
     if seen.endpoint_address:
         network = cluster.spec.cluster_network
@@ -291,7 +293,7 @@ def _endpoint_from_pool(
         return _set_endpoint(obj, seen.endpoint_address, port)
     if seen.endpoint_claimed:
         message = f"no address yet from {pool.kind} {pool.name}"
-        return Wait(ClusterReason.WAITING_FOR_ENDPOINT, message)
+        return Wait(ProxmoxClusterReason.WAITING_FOR_ENDPOINT, message)
     ref = IPPoolReference(api_group=pool.api_group, kind=pool.kind, name=pool.name)
     spec = IPAddressClaimSpec(cluster_name=cluster_name(obj), pool_ref=ref)
     metadata = _owned(obj, endpoint_claim(obj), {})
@@ -304,12 +306,12 @@ def _set_endpoint(obj: ProxmoxCluster, host: str, port: int) -> SetEndpoint:
     return SetEndpoint(Key(obj.namespace, obj.name), version, endpoint)
 
 
-def _regions(seen: ObservedCluster) -> Move:
+def _regions(seen: ObservedProxmoxCluster) -> Move:
     down = unreachable_regions(seen)
-    return Wait(ClusterReason.REGION_UNREACHABLE, down) if down else Done()
+    return Wait(ProxmoxClusterReason.REGION_UNREACHABLE, down) if down else Done()
 
 
-def unreachable_regions(seen: ObservedCluster) -> str:
+def unreachable_regions(seen: ObservedProxmoxCluster) -> str:
     """A message about every region that does not answer; empty if all do."""
     return "; ".join(_message(r) for r in seen.regions if not r.available)
 

@@ -14,7 +14,7 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.zone_settings import generated_pools
 from moxwell.api.ipam import InClusterIPPool, IPAddress, IPAddressClaim
 from moxwell.controllers.infra.cluster.credentials import protected_secrets, read_credentials
-from moxwell.controllers.infra.cluster.plan import ObservedCluster, endpoint_claim
+from moxwell.controllers.infra.cluster.plan import ObservedProxmoxCluster, endpoint_claim
 from moxwell.controllers.infra.owners import owner_key
 from moxwell.controllers.infra.region_registry import RegionRegistry
 from moxwell.controllers.infra.zone_defaults import ZoneResolver, cluster_name
@@ -50,11 +50,11 @@ class ClusterObserver:
         caches.pools.add_index(BY_OWNER, index.by_owner)
         caches.claims.add_index(BY_OWNER, index.by_owner)
 
-    async def see(self, obj: ProxmoxCluster, reader: Reader) -> ObservedCluster:
+    async def see(self, obj: ProxmoxCluster, reader: Reader) -> ObservedProxmoxCluster:
         """Everything this pass needs."""
         key = owner_key(obj, "Cluster")
         cluster = self._caches.clusters.find(key) if key else None
-        seen = self._see_owned(obj, ObservedCluster(cluster=cluster))
+        seen = self._see_owned(obj, ObservedProxmoxCluster(cluster=cluster))
         if obj.deleting:
             return await self._see_deletion(obj, seen, reader)
         if cluster is None:
@@ -65,8 +65,8 @@ class ClusterObserver:
     # ---- regions
 
     async def _see_regions(
-        self, obj: ProxmoxCluster, seen: ObservedCluster, reader: Reader
-    ) -> ObservedCluster:
+        self, obj: ProxmoxCluster, seen: ObservedProxmoxCluster, reader: Reader
+    ) -> ObservedProxmoxCluster:
         key = Key(obj.namespace, obj.name)
         seen = replace(seen, connected_regions=self._registry.added_by(key))
         try:
@@ -84,8 +84,8 @@ class ClusterObserver:
         )
 
     async def _see_deletion(
-        self, obj: ProxmoxCluster, seen: ObservedCluster, reader: Reader
-    ) -> ObservedCluster:
+        self, obj: ProxmoxCluster, seen: ObservedProxmoxCluster, reader: Reader
+    ) -> ObservedProxmoxCluster:
         """Regions stay connected while machines exist, also after a restart."""
         key = str(Key(obj.namespace, cluster_name(obj)))
         machines = tuple(m.name for m in self._caches.machines.by(BY_CLUSTER, key))
@@ -129,7 +129,9 @@ class ClusterObserver:
 
     # ---- pools and endpoint
 
-    def _see_owned(self, obj: ProxmoxCluster, seen: ObservedCluster) -> ObservedCluster:
+    def _see_owned(
+        self, obj: ProxmoxCluster, seen: ObservedProxmoxCluster
+    ) -> ObservedProxmoxCluster:
         owned = {p.name: p for p in self._caches.pools.by(BY_OWNER, obj.uid)}
         pools = dict(owned)
         for wanted in generated_pools(cluster_name(obj), obj.spec):
@@ -144,7 +146,9 @@ class ClusterObserver:
             owned_claims=tuple(c.name for c in claims if not c.deleting),
         )
 
-    def _see_endpoint(self, obj: ProxmoxCluster, seen: ObservedCluster) -> ObservedCluster:
+    def _see_endpoint(
+        self, obj: ProxmoxCluster, seen: ObservedProxmoxCluster
+    ) -> ObservedProxmoxCluster:
         claim = self._caches.claims.find(Key(obj.namespace, endpoint_claim(obj)))
         name = claim.status.address_ref.name if claim else ""
         address = self._caches.addresses.find(Key(obj.namespace, name)) if name else None

@@ -21,8 +21,8 @@ from moxwell.controllers.infra.machine.moves import (
     AdoptGuest,
     ClaimAddresses,
     ForgetStaleClone,
-    MachineReason,
     Move,
+    ProxmoxMachineReason,
     RecordApplied,
     ReleaseAddresses,
     ReserveVMID,
@@ -31,7 +31,7 @@ from moxwell.controllers.infra.machine.moves import (
     TakeStep,
     name_of,
 )
-from moxwell.controllers.infra.machine.observed import ObservedMachine
+from moxwell.controllers.infra.machine.observed import ObservedProxmoxMachine
 from moxwell.controllers.infra.machine.plan import plan
 from moxwell.controllers.infra.machine.see import MachineObserver
 from moxwell.controllers.infra.machine.stale_clone import StaleCloneObserver
@@ -59,7 +59,7 @@ AT_ONCE, POLL_SECONDS, SAFETY_SECONDS = 0.1, 3.0, 60.0
 EVENTS = frozenset({"Clone", "Start", "Destroy", "Shutdown", "RemoveStaleClone", "RemoveDisk"})
 
 
-class MachineReconciler(Reconciler[ProxmoxMachine, ObservedMachine, Move, dict[str, Any]]):
+class MachineReconciler(Reconciler[ProxmoxMachine, ObservedProxmoxMachine, Move, dict[str, Any]]):
     """Creates, maintains and deletes the guest of each ProxmoxMachine."""
 
     kind = ProxmoxMachine
@@ -91,31 +91,37 @@ class MachineReconciler(Reconciler[ProxmoxMachine, ObservedMachine, Move, dict[s
             Watch(IPAddress, _address_keys),
         )
 
-    async def see(self, obj: ProxmoxMachine, reader: Reader) -> ObservedMachine:
+    async def see(self, obj: ProxmoxMachine, reader: Reader) -> ObservedProxmoxMachine:
         """Observe the machine; see :mod:`.see`."""
         return await self._observer.see(obj, reader)
 
-    def plan(self, obj: ProxmoxMachine, seen: ObservedMachine) -> Move:
+    def plan(self, obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Move:
         """Decide the next move; see :mod:`.plan`."""
         return plan(obj, seen)
 
-    def describe(self, obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> dict[str, Any]:
+    def describe(
+        self, obj: ProxmoxMachine, seen: ObservedProxmoxMachine, move: Move
+    ) -> dict[str, Any]:
         """Compute the status; see :mod:`.describe`."""
         return describe(obj, seen, move)
 
-    def events(self, obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> Sequence[Note]:
+    def events(
+        self, obj: ProxmoxMachine, seen: ObservedProxmoxMachine, move: Move
+    ) -> Sequence[Note]:
         """Events for placements and for the main steps."""
         if isinstance(move, ReserveVMID):
             names = ", ".join(move.claim.stale_clones)
             text = f"abandoned {names}: a clone could not be completed"
-            warning = (Note(MachineReason.STALE_CLONE, text, "Warning"),) if names else ()
-            return (Note(MachineReason.PLACED, move.message), *warning)
+            warning = (Note(ProxmoxMachineReason.STALE_CLONE, text, "Warning"),) if names else ()
+            return (Note(ProxmoxMachineReason.PLACED, move.message), *warning)
         name = name_of(move)
         if isinstance(move, TakeStep) and name in EVENTS:
             return (Note(name, f"{name} guest {move.step.vmid} in region {move.step.region}"),)
         return ()
 
-    def requeue_after(self, obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> float | None:
+    def requeue_after(
+        self, obj: ProxmoxMachine, seen: ObservedProxmoxMachine, move: Move
+    ) -> float | None:
         """At once after a write whose result is known; later where only polling shows it."""
         if isinstance(move, Done):
             return None

@@ -10,13 +10,13 @@ from moxwell.api.infra.template import Claim
 from moxwell.controllers.infra.machine import steps
 from moxwell.controllers.infra.machine.moves import (
     ForgetStaleClone,
-    MachineReason,
     MachineVersion,
     Move,
+    ProxmoxMachineReason,
     ReleaseAddresses,
 )
 from moxwell.controllers.infra.machine.names import KEPT, iso_storage_of, iso_volid, mark_of
-from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedMachine
+from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
 from moxwell.controllers.infra.machine.replacement import is_stale
 from moxwell.controllers.infra.machine.waits import backoff, host_down, locked
 from moxwell.controllers.infra.owners import keeps_guest
@@ -37,7 +37,7 @@ SHUTDOWN_SECONDS = 60
 Decision = Move | Step
 
 
-def remove_stale_clones(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision | None:
+def remove_stale_clones(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision | None:
     """One move to remove or forget a stale clone; None if there is none."""
     recorded = obj.spec.claim.stale_clones if obj.spec.claim else ()
     gone = {c.name for c in seen.stale_clones if c.state == "gone"}
@@ -50,23 +50,23 @@ def remove_stale_clones(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision 
             guest = GuestRef(clone.region, clone.host, clone.vmid, mark_of(obj))
             return RemoveStaleClone(guest, skip_lock=clone.skip_lock)
     message = "; ".join(map(str, remaining))
-    return Wait(MachineReason.STALE_CLONE, message) if remaining else None
+    return Wait(ProxmoxMachineReason.STALE_CLONE, message) if remaining else None
 
 
-def delete(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
+def delete(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
     guest = seen.guest
     if is_stale(obj, seen):
         return _delete_stale(obj, seen)
     if guest is None or not (guest.ours or guest.cloning):
         if not seen.vmid_free:
             message = f"guest {obj.spec.virtual_machine_id} exists, but is not in the inventory yet"
-            return Wait(MachineReason.WAITING_FOR_GUEST, message)
+            return Wait(ProxmoxMachineReason.WAITING_FOR_GUEST, message)
         return _delete_rest(obj, seen)
     if not guest.host_online:
         return host_down(guest, "the guest cannot be removed")
     if guest.cloning:
         message = f"guest {guest.seen.vmid} is being cloned; it is removed afterwards"
-        return Wait(MachineReason.CLONING, message)
+        return Wait(ProxmoxMachineReason.CLONING, message)
     if not guest.marked and obj.spec.provider_id and guest.config is not None:
         return steps.set_mark(obj, guest)
     if keeps_guest(obj):
@@ -76,13 +76,13 @@ def delete(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
     return _remove(obj, seen, guest)
 
 
-def _delete_stale(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
+def _delete_stale(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
     if keeps_guest(obj):
         return Done()
     return remove_stale_clones(obj, seen) or _deleting("the clone is removed; reading again")
 
 
-def _remove(obj: ProxmoxMachine, seen: ObservedMachine, guest: MachineGuest) -> Decision:
+def _remove(obj: ProxmoxMachine, seen: ObservedProxmoxMachine, guest: MachineGuest) -> Decision:
     if wait := backoff(seen):
         return wait
     if guest.seen.lock:
@@ -99,7 +99,7 @@ def _remove(obj: ProxmoxMachine, seen: ObservedMachine, guest: MachineGuest) -> 
     return Shutdown(steps.guest(obj, guest), timeout_seconds=limit, force=True)
 
 
-def _keep(obj: ProxmoxMachine, seen: ObservedMachine, guest: MachineGuest) -> Decision:
+def _keep(obj: ProxmoxMachine, seen: ObservedProxmoxMachine, guest: MachineGuest) -> Decision:
     """Keep the guest and its addresses; a tag excludes it from the orphans."""
     if KEPT not in guest.seen.tags:
         tags = mark_of(obj).tags([*guest.seen.tags, KEPT])
@@ -109,7 +109,7 @@ def _keep(obj: ProxmoxMachine, seen: ObservedMachine, guest: MachineGuest) -> De
     return Done()
 
 
-def _delete_rest(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
+def _delete_rest(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
     """Delete what remains of a machine without guest: ISO, addresses, stale clones."""
     claim = obj.spec.claim
     if seen.task_running:
@@ -117,7 +117,7 @@ def _delete_rest(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
     if seen.iso_exists and claim is not None:
         if not seen.claim_host_online:
             message = f"host {claim.host} is down; the bootstrap ISO cannot be deleted"
-            return Wait(MachineReason.HOST_DOWN, message)
+            return Wait(ProxmoxMachineReason.HOST_DOWN, message)
         return delete_iso(obj, claim)
     if seen.owned_claims:
         return ReleaseAddresses(obj.namespace, seen.owned_claims)
@@ -133,4 +133,4 @@ def delete_iso(obj: ProxmoxMachine, claim: Claim) -> DeleteVolume:
 
 
 def _deleting(message: str) -> Wait:
-    return Wait(MachineReason.DELETING, message)
+    return Wait(ProxmoxMachineReason.DELETING, message)

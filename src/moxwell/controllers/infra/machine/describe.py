@@ -21,43 +21,45 @@ from moxwell.api.infra.machine import (
 from moxwell.controllers.infra.machine import in_place
 from moxwell.controllers.infra.machine.moves import (
     ForgetStaleClone,
-    MachineReason,
     Move,
+    ProxmoxMachineReason,
     TakeStep,
     name_of,
 )
-from moxwell.controllers.infra.machine.observed import ObservedMachine
+from moxwell.controllers.infra.machine.observed import ObservedProxmoxMachine
 from moxwell.runtime.move import Done, Wait
 
 READY, PROVISIONED = "Ready", "VirtualMachineProvisioned"
 NO_STALE_CLONES, UP_TO_DATE = "NoStaleClones", "UpToDate"
 LEGACY_CONDITIONS = ("Tidy",)  # the earlier name of NoStaleClones; the runtime removes it
-READY_WAITS = frozenset({MachineReason.WAITING_FOR_NODE, MachineReason.STALE_CLONE})
-BUSY = frozenset({MachineReason.TASK_RUNNING, MachineReason.LOCKED})  # backup, migration
+READY_WAITS = frozenset({ProxmoxMachineReason.WAITING_FOR_NODE, ProxmoxMachineReason.STALE_CLONE})
+BUSY = frozenset(
+    {ProxmoxMachineReason.TASK_RUNNING, ProxmoxMachineReason.LOCKED}
+)  # backup, migration
 UNKNOWN = frozenset({
-    MachineReason.REGION_UNREACHABLE,
-    MachineReason.REGION_UNKNOWN,
-    MachineReason.HOST_DOWN,
+    ProxmoxMachineReason.REGION_UNREACHABLE,
+    ProxmoxMachineReason.REGION_UNKNOWN,
+    ProxmoxMachineReason.HOST_DOWN,
 })  # fmt: skip
 REASONS = {
-    "ReserveVMID": MachineReason.PLACING,
-    "AdoptGuest": MachineReason.ADOPTING,
-    "Clone": MachineReason.CLONING,
-    "Migrate": MachineReason.MIGRATING,
-    "ClaimAddresses": MachineReason.WAITING_FOR_ADDRESSES,
-    "UploadIso": MachineReason.BOOTSTRAPPING,
-    "ResizeDisk": MachineReason.CONFIGURING,
-    "SetFirewall": MachineReason.CONFIGURING,
-    "RecordApplied": MachineReason.CONFIGURING,
-    "Configure": MachineReason.CONFIGURING,
-    "RegisterHa": MachineReason.STARTING,
-    "AddToHaRule": MachineReason.STARTING,
-    "Start": MachineReason.STARTING,
-    "SetProviderID": MachineReason.STARTING,
+    "ReserveVMID": ProxmoxMachineReason.PLACING,
+    "AdoptGuest": ProxmoxMachineReason.ADOPTING,
+    "Clone": ProxmoxMachineReason.CLONING,
+    "Migrate": ProxmoxMachineReason.MIGRATING,
+    "ClaimAddresses": ProxmoxMachineReason.WAITING_FOR_ADDRESSES,
+    "UploadIso": ProxmoxMachineReason.BOOTSTRAPPING,
+    "ResizeDisk": ProxmoxMachineReason.CONFIGURING,
+    "SetFirewall": ProxmoxMachineReason.CONFIGURING,
+    "RecordApplied": ProxmoxMachineReason.CONFIGURING,
+    "Configure": ProxmoxMachineReason.CONFIGURING,
+    "RegisterHa": ProxmoxMachineReason.STARTING,
+    "AddToHaRule": ProxmoxMachineReason.STARTING,
+    "Start": ProxmoxMachineReason.STARTING,
+    "SetProviderID": ProxmoxMachineReason.STARTING,
 }
 
 
-def describe(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> dict[str, Any]:
+def describe(obj: ProxmoxMachine, seen: ObservedProxmoxMachine, move: Move) -> dict[str, Any]:
     """The status fields that this pass observed; unset ones are explicit nulls."""
     conditions = _conditions(obj, seen, move)
     if not _guest_observed(obj, seen):
@@ -88,25 +90,27 @@ def describe(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> dict[str
     return fields
 
 
-def _guest_observed(obj: ProxmoxMachine, seen: ObservedMachine) -> bool:
+def _guest_observed(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> bool:
     """Whether the guest, or its absence, was observed; a deleted guest leaves its last status."""
     if obj.deleting:
         return seen.guest is not None
     return seen.region.usable and seen.owners is not None
 
 
-def is_provisioned(obj: ProxmoxMachine, seen: ObservedMachine) -> bool:
+def is_provisioned(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> bool:
     """Whether the bootstrap has finished, now or according to the Machine at some time before."""
     machine = seen.machine
     before = machine is not None and machine.status.initialization.infrastructure_provisioned
     return bool(before) or (bool(obj.spec.provider_id) and seen.bootstrapped)
 
 
-def _conditions(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> tuple[Condition, ...]:
+def _conditions(
+    obj: ProxmoxMachine, seen: ObservedProxmoxMachine, move: Move
+) -> tuple[Condition, ...]:
     status, reason, message = _ready(obj, seen, move)
     provisioned = not obj.deleting and (status == "True" or is_provisioned(obj, seen))
     if provisioned:
-        first = _condition(obj, PROVISIONED, "True", MachineReason.PROVISIONED)
+        first = _condition(obj, PROVISIONED, "True", ProxmoxMachineReason.PROVISIONED)
     else:
         truth: ConditionStatus = "False" if obj.deleting else status
         first = _condition(obj, PROVISIONED, truth, reason, message)
@@ -126,7 +130,9 @@ def _condition(
     )
 
 
-def _up_to_date(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> tuple[Condition, ...]:
+def _up_to_date(
+    obj: ProxmoxMachine, seen: ObservedProxmoxMachine, move: Move
+) -> tuple[Condition, ...]:
     """Whether the spec is applied to a running guest; omitted if that was not read."""
     if obj.spec.provider_id and isinstance(move, Wait) and move.reason in in_place.NOT_UP_TO_DATE:
         return (_condition(obj, UP_TO_DATE, "False", move.reason, move.message),)
@@ -136,11 +142,11 @@ def _up_to_date(obj: ProxmoxMachine, seen: ObservedMachine, move: Move) -> tuple
         return ()
     if obj.spec.changes != "InPlace" or in_place.change(obj, guest) is not None:
         return ()
-    return (_condition(obj, UP_TO_DATE, "True", MachineReason.UP_TO_DATE),)
+    return (_condition(obj, UP_TO_DATE, "True", ProxmoxMachineReason.UP_TO_DATE),)
 
 
 def _no_stale_clones(
-    obj: ProxmoxMachine, seen: ObservedMachine, move: Move
+    obj: ProxmoxMachine, seen: ObservedProxmoxMachine, move: Move
 ) -> tuple[Condition, ...]:
     """False while the claim lists stale clones; omitted before there is a claim."""
     if obj.spec.claim is None:
@@ -149,16 +155,16 @@ def _no_stale_clones(
     if isinstance(move, ForgetStaleClone):
         names = move.stale_clones
     if not names:
-        return (_condition(obj, NO_STALE_CLONES, "True", MachineReason.NO_STALE_CLONES),)
+        return (_condition(obj, NO_STALE_CLONES, "True", ProxmoxMachineReason.NO_STALE_CLONES),)
     blocked = [str(c) for c in seen.stale_clones if c.state in {"locked", "unknown"}]
     message = "; ".join(blocked) or f"next: remove {', '.join(names)}"
-    return (_condition(obj, NO_STALE_CLONES, "False", MachineReason.STALE_CLONE, message),)
+    return (_condition(obj, NO_STALE_CLONES, "False", ProxmoxMachineReason.STALE_CLONE, message),)
 
 
 def _ready(
-    obj: ProxmoxMachine, seen: ObservedMachine, move: Move
+    obj: ProxmoxMachine, seen: ObservedProxmoxMachine, move: Move
 ) -> tuple[ConditionStatus, str, str]:
-    provisioned: tuple[ConditionStatus, str, str] = ("True", MachineReason.PROVISIONED, "")
+    provisioned: tuple[ConditionStatus, str, str] = ("True", ProxmoxMachineReason.PROVISIONED, "")
     runs = seen.guest is not None and seen.guest.seen.running and bool(obj.spec.provider_id)
     healthy = runs and seen.bootstrapped and not obj.deleting
     if isinstance(move, Wait):
@@ -168,7 +174,7 @@ def _ready(
             return provisioned
         return ("Unknown" if move.reason in UNKNOWN else "False"), move.reason, move.message
     if obj.deleting:
-        return "False", MachineReason.DELETING, f"next: {name_of(move)}"
+        return "False", ProxmoxMachineReason.DELETING, f"next: {name_of(move)}"
     if isinstance(move, Done) or healthy:
         return provisioned
     name = name_of(move)
@@ -178,7 +184,9 @@ def _ready(
     return "False", REASONS.get(name, name), message
 
 
-def _addresses(obj: ProxmoxMachine, seen: ObservedMachine) -> tuple[MachineAddress, ...] | None:
+def _addresses(
+    obj: ProxmoxMachine, seen: ObservedProxmoxMachine
+) -> tuple[MachineAddress, ...] | None:
     """The addresses; None if they cannot be observed but may be known from an earlier pass."""
     if seen.guest is None or not seen.guest.ours:
         return None if obj.spec.provider_id else ()
@@ -190,7 +198,7 @@ def _addresses(obj: ProxmoxMachine, seen: ObservedMachine) -> tuple[MachineAddre
     return (name, *(MachineAddress(type="InternalIP", address=a) for a in dict.fromkeys(found)))
 
 
-def _by_device(seen: ObservedMachine) -> tuple[IPAddresses, ...]:
+def _by_device(seen: ObservedProxmoxMachine) -> tuple[IPAddresses, ...]:
     return tuple(
         IPAddresses(
             net=device,

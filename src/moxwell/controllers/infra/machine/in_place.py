@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import HighAvailability, LastApplied
 from moxwell.controllers.infra.machine import steps
-from moxwell.controllers.infra.machine.moves import MachineReason
+from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
 from moxwell.controllers.infra.machine.names import mark_of
 from moxwell.controllers.infra.machine.observed import MachineGuest
 from moxwell.pve import property_strings
@@ -30,11 +30,11 @@ from moxwell.scheduling import guest_hardware, last_applied
 KEPT_DISK_SECONDS = 600.0  # until the guest is read again, for a disk that somebody may remove
 # The guest differs from the spec and cannot be changed; the machine is ready nevertheless.
 NOT_UP_TO_DATE = frozenset({
-    MachineReason.HA_RULE_NOT_FOUND,
-    MachineReason.HA_RULE_KEPT,
-    MachineReason.FIREWALL_GROUP_NOT_FOUND,
-    MachineReason.SLOT_TAKEN,
-    MachineReason.DISK_KEPT,
+    ProxmoxMachineReason.HA_RULE_NOT_FOUND,
+    ProxmoxMachineReason.HA_RULE_KEPT,
+    ProxmoxMachineReason.FIREWALL_GROUP_NOT_FOUND,
+    ProxmoxMachineReason.SLOT_TAKEN,
+    ProxmoxMachineReason.DISK_KEPT,
 })  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def change(obj: ProxmoxMachine, found: MachineGuest) -> Step | Wait | None:
 
 def is_done(change: Step | Wait | None) -> bool:
     """Whether the spec is applied; a disk that is kept does not count."""
-    kept = isinstance(change, Wait) and change.reason == MachineReason.DISK_KEPT
+    kept = isinstance(change, Wait) and change.reason == ProxmoxMachineReason.DISK_KEPT
     return change is None or kept
 
 
@@ -101,7 +101,7 @@ def _group_missing(obj: ProxmoxMachine, found: MachineGuest) -> Wait | None:
     if not found.unknown_groups:
         return None
     message = f"region {obj.spec.region} has no firewall group {', '.join(found.unknown_groups)}"
-    return Wait(MachineReason.FIREWALL_GROUP_NOT_FOUND, message)
+    return Wait(ProxmoxMachineReason.FIREWALL_GROUP_NOT_FOUND, message)
 
 
 def _remove_group(obj: ProxmoxMachine, found: MachineGuest) -> RemoveFirewallGroup | None:
@@ -134,7 +134,7 @@ def _ha(obj: ProxmoxMachine, found: MachineGuest) -> Step | Wait | None:
         return RemoveHa(steps.guest(obj, found)) if ours else None
     if found.ha_mode == "missing":
         message = f"region {obj.spec.region} has no HA rule {wanted.group!r}; HA is unchanged"
-        return Wait(MachineReason.HA_RULE_NOT_FOUND, message)
+        return Wait(ProxmoxMachineReason.HA_RULE_NOT_FOUND, message)
     if step := _register(obj, found, wanted):
         return step
     if found.ha_mode == "rule":
@@ -163,7 +163,7 @@ def _leave_rule(obj: ProxmoxMachine, found: MachineGuest) -> Step | Wait | None:
         return RemoveFromHaRule(steps.guest(obj, found), rule=rule.rule)
     what = f"guest {found.seen.vmid} is the last resource of HA rule {rule.rule!r}, and Proxmox"
     message = f"{what} has no rules without resources: add another one or delete the rule"
-    return Wait(MachineReason.HA_RULE_KEPT, message)
+    return Wait(ProxmoxMachineReason.HA_RULE_KEPT, message)
 
 
 def _slot_taken(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) -> Wait | None:
@@ -172,7 +172,7 @@ def _slot_taken(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) -
         volume = by_slot.get(disk.disk, "")
         if volume and not last_applied.is_disk_of(volume, vmid):
             message = f"{disk.disk} holds {volume}, which is no disk of guest {vmid}"
-            return Wait(MachineReason.SLOT_TAKEN, message)
+            return Wait(ProxmoxMachineReason.SLOT_TAKEN, message)
     return None
 
 
@@ -191,7 +191,7 @@ def _disk_kept(obj: ProxmoxMachine, found: MachineGuest, config: GuestConfig) ->
         f"{names} was removed from spec.disks.extra and is kept with its data: "
         f"remove it in Proxmox, or {how}"
     )
-    return Wait(MachineReason.DISK_KEPT, message, KEPT_DISK_SECONDS)
+    return Wait(ProxmoxMachineReason.DISK_KEPT, message, KEPT_DISK_SECONDS)
 
 
 def _removed(obj: ProxmoxMachine) -> LastApplied:

@@ -19,7 +19,7 @@ from moxwell.runtime.move import Done, Wait
 ZONE_LABEL = "topology.kubernetes.io/proxmox-zone"
 
 
-class MachineReason(StrEnum):
+class ProxmoxMachineReason(StrEnum):
     """Reasons of the conditions of a ProxmoxMachine, of ``Wait`` moves and of events."""
 
     # nothing to wait for

@@ -35,7 +35,7 @@ class OwnerObjects:
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedRegion:
+class MachineRegion:
     """The region in ``spec.region``: whether it is configured, and whether it answers."""
 
     known: bool = True
@@ -130,12 +130,12 @@ class ObservedAddresses:
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedMachine:
+class ObservedProxmoxMachine:
     """Everything one pass observed."""
 
     machine: Machine | None = None
     owners: OwnerObjects | None = None
-    region: ObservedRegion = ObservedRegion()
+    region: MachineRegion = MachineRegion()
     zone: ZoneSettings = field(default_factory=ZoneSettings)
     placement: ObservedPlacement | None = None  # read only if a host is to be chosen
     guest: MachineGuest | None = None

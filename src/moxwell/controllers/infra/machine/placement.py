@@ -11,7 +11,11 @@ from moxwell.api.infra.machine import ProxmoxMachine, ProxmoxMachineSpec
 from moxwell.api.infra.template import Claim, TemplateSelector
 from moxwell.api.infra.zone_settings import ZoneSettings, zone_settings_of
 from moxwell.bootstrap.network_plan import devices_of
-from moxwell.controllers.infra.machine.moves import MachineReason, MachineVersion, ReserveVMID
+from moxwell.controllers.infra.machine.moves import (
+    MachineVersion,
+    ProxmoxMachineReason,
+    ReserveVMID,
+)
 from moxwell.controllers.infra.machine.observed import ObservedPlacement, OwnerObjects
 from moxwell.controllers.infra.owners import replica_group
 from moxwell.controllers.infra.templates import TemplateDetails
@@ -43,12 +47,12 @@ def choose_place(
 ) -> ReserveVMID | Wait:
     """Reserve a VMID on the best host, or wait and say what each host lacks."""
     if observed.input is None:
-        return Wait(MachineReason.REGION_UNREACHABLE, observed.unreachable)
+        return Wait(ProxmoxMachineReason.REGION_UNREACHABLE, observed.unreachable)
     placement = observed.input.without_hosts(avoid).place()
     if placement.chosen is None:
         rest = f" | {observed.unreachable}" if observed.unreachable else ""
         message = placement.sentence() + rest
-        return Wait(MachineReason.INSUFFICIENT_RESOURCES, message, INSUFFICIENT_SECONDS)
+        return Wait(ProxmoxMachineReason.INSUFFICIENT_RESOURCES, message, INSUFFICIENT_SECONDS)
     claim = _claim(obj, owners, observed, placement.chosen, stale_clones)
     region = placement.chosen.key.region
     vmid = _vmid(obj, owners.proxmox_cluster.spec, observed, region)

@@ -21,16 +21,16 @@ from moxwell.controllers.infra.machine.moves import (
     ZONE_LABEL,
     AdoptGuest,
     ClaimAddresses,
-    MachineReason,
     MachineVersion,
     Move,
+    ProxmoxMachineReason,
     RecordApplied,
     ReserveVMID,
     SetProviderID,
     TakeStep,
 )
 from moxwell.controllers.infra.machine.names import mark_of
-from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedMachine
+from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
 from moxwell.controllers.infra.machine.placement import choose_place
 from moxwell.controllers.infra.machine.replacement import (
     abandoned,
@@ -51,7 +51,7 @@ from moxwell.runtime.move import Done, Wait
 from moxwell.scheduling import last_applied
 
 
-def plan(obj: ProxmoxMachine, seen: ObservedMachine) -> Move:
+def plan(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Move:
     """The one next move."""
     decision = _decide(obj, seen)
     if isinstance(decision, Step):
@@ -59,7 +59,7 @@ def plan(obj: ProxmoxMachine, seen: ObservedMachine) -> Move:
     return decision
 
 
-def _decide(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
+def _decide(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
     if obj.deleting:
         return region_problem(seen) or delete(obj, seen)
     claim = obj.spec.claim
@@ -78,25 +78,25 @@ def _decide(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
     return _advance(obj, claim, seen, seen.guest)
 
 
-def _missing_owner(obj: ProxmoxMachine, seen: ObservedMachine) -> Wait | None:
+def _missing_owner(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Wait | None:
     if seen.machine is None:
-        return Wait(MachineReason.WAITING_FOR_MACHINE, "no Machine owns this object yet")
+        return Wait(ProxmoxMachineReason.WAITING_FOR_MACHINE, "no Machine owns this object yet")
     if seen.owners is None:
         message = "its Cluster or ProxmoxCluster does not exist yet"
-        return Wait(MachineReason.WAITING_FOR_CLUSTER, message)
+        return Wait(ProxmoxMachineReason.WAITING_FOR_CLUSTER, message)
     return missing_prerequisite(obj, seen.owners)
 
 
 # ---- placement
 
 
-def _place(obj: ProxmoxMachine, seen: ObservedMachine) -> ReserveVMID | Wait:
+def _place(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> ReserveVMID | Wait:
     assert seen.owners is not None
     assert seen.placement is not None
     return choose_place(obj, seen.owners, seen.placement)
 
 
-def _replace(obj: ProxmoxMachine, seen: ObservedMachine) -> ReserveVMID | Wait | None:
+def _replace(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> ReserveVMID | Wait | None:
     """Claim another VMID if the claimed guest cannot be completed; None: go on with it."""
     avoid = hosts_to_avoid(obj, seen)
     if avoid is None or seen.owners is None or seen.placement is None:
@@ -109,12 +109,12 @@ def _replace(obj: ProxmoxMachine, seen: ObservedMachine) -> ReserveVMID | Wait |
 # ---- creation
 
 
-def _create(obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine) -> Decision:
+def _create(obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine) -> Decision:
     if obj.spec.provider_id:
         message = f"guest {obj.spec.virtual_machine_id} does not exist in the region any more"
-        return Wait(MachineReason.VANISHED, message)
+        return Wait(ProxmoxMachineReason.VANISHED, message)
     if seen.task_running:
-        return _while_cloning(obj, claim, seen, MachineReason.CLONING)
+        return _while_cloning(obj, claim, seen, ProxmoxMachineReason.CLONING)
     if wait := backoff(seen):
         return wait
     host = claim.template_host if claim.migrate_after_clone else claim.host
@@ -133,23 +133,23 @@ def _create(obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine) -> Decisio
 
 
 def _while_cloning(
-    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, reason: MachineReason
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine, reason: ProxmoxMachineReason
 ) -> Decision:
     """What can be done while the clone runs: addresses, and the bootstrap ISO that needs them."""
     if move := _claim_addresses(obj, seen):
         return move
     if seen.addresses.pending:
         message = f"no address yet for {', '.join(seen.addresses.pending)}"
-        return Wait(MachineReason.WAITING_FOR_ADDRESSES, message)
+        return Wait(ProxmoxMachineReason.WAITING_FOR_ADDRESSES, message)
     if seen.iso_exists is False and seen.bootstrap is None:
         message = "the Secret with the bootstrap data does not exist"
-        return Wait(MachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)
+        return Wait(ProxmoxMachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)
     if seen.iso_exists is False:
         return steps.upload_iso(obj, claim, seen)
     return Wait(reason, f"cloning template {claim.template} to {obj.spec.virtual_machine_id}")
 
 
-def _claim_addresses(obj: ProxmoxMachine, seen: ObservedMachine) -> ClaimAddresses | None:
+def _claim_addresses(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> ClaimAddresses | None:
     found = seen.addresses
     if not (found.missing or found.wrong):
         return None
@@ -161,17 +161,17 @@ def _claim_addresses(obj: ProxmoxMachine, seen: ObservedMachine) -> ClaimAddress
 
 
 def _advance(
-    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, guest: MachineGuest
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine, guest: MachineGuest
 ) -> Decision:
     if not guest.host_online:
         return host_down(guest, "the state of the guest is unknown")
     if guest.cloning:
-        return _while_cloning(obj, claim, seen, MachineReason.CLONING)
+        return _while_cloning(obj, claim, seen, ProxmoxMachineReason.CLONING)
     if not guest.ours:
         return _not_ours(obj, guest)
     if seen.task_running:
         message = f"a task runs on guest {guest.seen.vmid}"
-        return Wait(MachineReason.TASK_RUNNING, message)
+        return Wait(ProxmoxMachineReason.TASK_RUNNING, message)
     if guest.seen.lock:
         return locked(guest)
     if not guest.marked and obj.spec.provider_id:
@@ -188,13 +188,13 @@ def _not_ours(obj: ProxmoxMachine, guest: MachineGuest) -> Decision:
     vmid = guest.seen.vmid
     if obj.spec.provider_id:
         message = f"the guest does not exist any more, and VMID {vmid} has another owner"
-        return Wait(MachineReason.VANISHED, message)
+        return Wait(ProxmoxMachineReason.VANISHED, message)
     message = f"VMID {vmid} has another owner; another VMID will be claimed"
-    return Wait(MachineReason.VMID_TAKEN, message)
+    return Wait(ProxmoxMachineReason.VMID_TAKEN, message)
 
 
 def _prepare(
-    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, guest: MachineGuest
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine, guest: MachineGuest
 ) -> Decision:
     """From a new clone to a configured guest; the last of these steps sets the owner mark."""
     if wait := backoff(seen):
@@ -212,7 +212,7 @@ def _prepare(
             target_storage=storage,
         )
     if seen.iso_exists is not True:
-        return _while_cloning(obj, claim, seen, MachineReason.BOOTSTRAPPING)
+        return _while_cloning(obj, claim, seen, ProxmoxMachineReason.BOOTSTRAPPING)
     return (
         _record_spec(obj)
         or steps.grow_disk(obj, guest)
@@ -230,11 +230,11 @@ def _record_spec(obj: ProxmoxMachine) -> RecordApplied | None:
     return RecordApplied(MachineVersion.of(obj), applied)
 
 
-def _start(obj: ProxmoxMachine, seen: ObservedMachine, guest: MachineGuest) -> Decision:
+def _start(obj: ProxmoxMachine, seen: ObservedProxmoxMachine, guest: MachineGuest) -> Decision:
     ha = obj.spec.high_availability
     if ha is not None and seen.ha_mode == "missing":
         message = f"region {obj.spec.region} has no HA rule {ha.group!r}"
-        return Wait(MachineReason.HA_RULE_NOT_FOUND, message)
+        return Wait(ProxmoxMachineReason.HA_RULE_NOT_FOUND, message)
     if ha is not None and guest.seen.hastate and seen.ha_mode == "rule":
         return AddToHaRule(steps.guest(obj, guest), rule=ha.group or "")
     if guest.seen.running:
@@ -243,7 +243,7 @@ def _start(obj: ProxmoxMachine, seen: ObservedMachine, guest: MachineGuest) -> D
         return wait
     if ha is not None and guest.seen.hastate:
         message = f"the HA manager starts the guest ({guest.seen.hastate})"
-        return Wait(MachineReason.WAITING_FOR_HA, message)
+        return Wait(ProxmoxMachineReason.WAITING_FOR_HA, message)
     if ha is not None:
         group = (ha.group or "") if seen.ha_mode == "group" else ""
         return steps.register_ha(obj, guest, group)
@@ -254,12 +254,12 @@ def _start(obj: ProxmoxMachine, seen: ObservedMachine, guest: MachineGuest) -> D
 
 
 def _maintain(
-    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, guest: MachineGuest
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine, guest: MachineGuest
 ) -> Decision:
     if not guest.seen.running:
         if obj.spec.when_stopped == "Start" and not guest.seen.hastate:
             return Start(steps.guest(obj, guest))
-        return Wait(MachineReason.STOPPED, f"guest {guest.seen.vmid} is {guest.seen.status}")
+        return Wait(ProxmoxMachineReason.STOPPED, f"guest {guest.seen.vmid} is {guest.seen.status}")
     if guest.booting:
         return _bootstrap(obj, claim, seen, guest)
     return _change(obj, guest) or remove_stale_clones(obj, seen) or Done()
@@ -276,31 +276,31 @@ def _change(obj: ProxmoxMachine, guest: MachineGuest) -> Decision | None:
 
 
 def _bootstrap(
-    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, guest: MachineGuest
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine, guest: MachineGuest
 ) -> Decision:
     """Wait for the node; then delete the bootstrap ISO, eject it and remove the booting tag."""
     if not seen.bootstrapped:
         message = f"{seen.agent_message} (up for {guest.seen.uptime_seconds // 60} min)"
-        return Wait(MachineReason.WAITING_FOR_BOOTSTRAP, message, seen.agent_poll_seconds)
+        return Wait(ProxmoxMachineReason.WAITING_FOR_BOOTSTRAP, message, seen.agent_poll_seconds)
     if seen.machine is None or seen.machine.status.node_ref is None:
         message = "the guest is up; its bootstrap ISO is kept until the node has joined"
-        return Wait(MachineReason.WAITING_FOR_NODE, message)
+        return Wait(ProxmoxMachineReason.WAITING_FOR_NODE, message)
     if seen.iso_exists and claim.iso_storage:
         return delete_iso(obj, claim)
     return steps.eject_iso(obj, guest)
 
 
-def _adopt(obj: ProxmoxMachine, seen: ObservedMachine) -> Decision:
+def _adopt(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> Decision:
     """Claim the guest of a machine that CAPMOX created; its UUID must be that of the providerID."""
     guest = seen.guest
     if guest is None:
         message = f"guest {obj.spec.virtual_machine_id} does not exist in the region"
-        return Wait(MachineReason.VANISHED, message)
+        return Wait(ProxmoxMachineReason.VANISHED, message)
     if guest.cloning:
-        return Wait(MachineReason.LOCKED, f"guest {guest.seen.vmid} cannot be read now")
+        return Wait(ProxmoxMachineReason.LOCKED, f"guest {guest.seen.vmid} cannot be read now")
     if not guest.ours:
         message = f"guest {guest.seen.vmid} has neither the owner mark nor the UUID of the machine"
-        return Wait(MachineReason.NOT_OURS, message)
+        return Wait(ProxmoxMachineReason.NOT_OURS, message)
     applied = last_applied.wanted(obj.spec)
     claim = Claim(host=guest.seen.host, uuid=mark_of(obj).owner_uid, applied=applied)
     return AdoptGuest(MachineVersion.of(obj), claim)

@@ -5,8 +5,8 @@ Whether a machine needs a host: the first one, or another one because the claime
 """
 
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.controllers.infra.machine.moves import MachineReason
-from moxwell.controllers.infra.machine.observed import ObservedMachine, OwnerObjects
+from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
+from moxwell.controllers.infra.machine.observed import ObservedProxmoxMachine, OwnerObjects
 from moxwell.pve import errors
 from moxwell.runtime.move import Wait
 from moxwell.scheduling.inventory_model import HostKey
@@ -36,15 +36,15 @@ def missing_prerequisite(obj: ProxmoxMachine, owners: OwnerObjects) -> Wait | No
         or owners.proxmox_cluster.status.initialization.provisioned
     ):
         message = f"{owners.proxmox_cluster.name} is not provisioned yet"
-        return Wait(MachineReason.WAITING_FOR_CLUSTER_INFRASTRUCTURE, message)
+        return Wait(ProxmoxMachineReason.WAITING_FOR_CLUSTER_INFRASTRUCTURE, message)
     bootstrap = owners.machine.spec.bootstrap
     if bootstrap.data_secret_name is None and bootstrap.config_ref is not None:
         message = f"{bootstrap.config_ref.name} has no data yet"
-        return Wait(MachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)
+        return Wait(ProxmoxMachineReason.WAITING_FOR_BOOTSTRAP_DATA, message)
     return None
 
 
-def is_stale(obj: ProxmoxMachine, seen: ObservedMachine) -> bool:
+def is_stale(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> bool:
     """Whether the claimed guest is an incomplete clone that no task continues."""
     guest = seen.guest
     if obj.spec.provider_id or seen.task_running or guest is None or guest.ours:
@@ -59,7 +59,7 @@ def is_stale(obj: ProxmoxMachine, seen: ObservedMachine) -> bool:
     return idle >= IDLE_SECONDS and seen.clone_tasks_run is False
 
 
-def hosts_to_avoid(obj: ProxmoxMachine, seen: ObservedMachine) -> frozenset[HostKey] | None:
+def hosts_to_avoid(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> frozenset[HostKey] | None:
     """The hosts to avoid in a new placement; None if the claimed host is still right."""
     claim, guest = obj.spec.claim, seen.guest
     if claim is None or obj.spec.provider_id or not seen.region.usable:
@@ -77,7 +77,7 @@ def hosts_to_avoid(obj: ProxmoxMachine, seen: ObservedMachine) -> frozenset[Host
     return claimed if isinstance(failure.error, GIVE_UP_HOST) else None
 
 
-def needs_place(obj: ProxmoxMachine, seen: ObservedMachine) -> bool:
+def needs_place(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> bool:
     """Whether a host is to be chosen in this pass."""
     if seen.owners is None or missing_prerequisite(obj, seen.owners) is not None:
         return False
@@ -86,7 +86,7 @@ def needs_place(obj: ProxmoxMachine, seen: ObservedMachine) -> bool:
     return hosts_to_avoid(obj, seen) is not None
 
 
-def abandoned(obj: ProxmoxMachine, seen: ObservedMachine) -> tuple[str, ...]:
+def abandoned(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> tuple[str, ...]:
     """The stale clones of a new claim: the old VMID too, unless another guest has taken it."""
     claim = obj.spec.claim
     if claim is None:

@@ -19,9 +19,9 @@ from moxwell.controllers.infra.machine.guest import GuestReader, read_bootstrap
 from moxwell.controllers.infra.machine.guest_agent import GuestAgentProbe
 from moxwell.controllers.infra.machine.ip_claims import IPClaimReader
 from moxwell.controllers.infra.machine.observed import (
-    ObservedMachine,
+    MachineRegion,
     ObservedPlacement,
-    ObservedRegion,
+    ObservedProxmoxMachine,
     OwnerObjects,
 )
 from moxwell.controllers.infra.machine.placement_reader import PlacementReader
@@ -71,7 +71,7 @@ class MachineObserver:
         self._placement, self._zones, self._ip_claims = placement, zones, ip_claims
         self._guests, self._agent, self._backoff = guests, agent, backoff
 
-    async def see(self, obj: ProxmoxMachine, reader: Reader) -> ObservedMachine:
+    async def see(self, obj: ProxmoxMachine, reader: Reader) -> ObservedProxmoxMachine:
         """Everything this pass needs; what a placement needs is read last."""
         seen = self._see_owners(obj)
         if obj.deleting:
@@ -87,7 +87,7 @@ class MachineObserver:
 
     # ---- objects
 
-    def _see_owners(self, obj: ProxmoxMachine) -> ObservedMachine:
+    def _see_owners(self, obj: ProxmoxMachine) -> ObservedProxmoxMachine:
         key = owner_key(obj, "Machine")
         machine = self._caches.machines.find(key) if key else None
         key = cluster_key(obj, machine)
@@ -97,7 +97,7 @@ class MachineObserver:
         owners = None
         if machine and cluster and proxmox_cluster:
             owners = OwnerObjects(machine, cluster, proxmox_cluster)
-        return ObservedMachine(
+        return ObservedProxmoxMachine(
             machine=machine,
             owners=owners,
             owned_claims=self._ip_claims.owned(obj),
@@ -115,8 +115,12 @@ class MachineObserver:
     # ---- the guest
 
     async def _see_guest(
-        self, obj: ProxmoxMachine, owners: OwnerObjects, seen: ObservedMachine, reader: Reader
-    ) -> ObservedMachine:
+        self,
+        obj: ProxmoxMachine,
+        owners: OwnerObjects,
+        seen: ObservedProxmoxMachine,
+        reader: Reader,
+    ) -> ObservedProxmoxMachine:
         region, seen = self._see_region(obj, seen)
         if region is None:
             return seen
@@ -137,8 +141,8 @@ class MachineObserver:
         return await self._see_addresses(obj, region, seen)
 
     async def _see_stale_clones(
-        self, obj: ProxmoxMachine, region: Region, seen: ObservedMachine
-    ) -> ObservedMachine:
+        self, obj: ProxmoxMachine, region: Region, seen: ObservedProxmoxMachine
+    ) -> ObservedProxmoxMachine:
         """How long an incomplete clone is idle, and the state of abandoned clones."""
         guest = seen.guest
         idle = self._stale_clones.idle_seconds(obj, guest, task_running=seen.task_running)
@@ -156,9 +160,9 @@ class MachineObserver:
         obj: ProxmoxMachine,
         machine: Machine,
         region: Region,
-        seen: ObservedMachine,
+        seen: ObservedProxmoxMachine,
         reader: Reader,
-    ) -> ObservedMachine:
+    ) -> ObservedProxmoxMachine:
         """The bootstrap ISO and its contents; it can be uploaded before the guest exists."""
         claim = obj.spec.claim
         assert claim is not None
@@ -173,8 +177,8 @@ class MachineObserver:
         return replace(seen, iso_exists=False, bootstrap=await read_bootstrap(reader, machine))
 
     async def _see_bootstrap(
-        self, obj: ProxmoxMachine, machine: Machine, region: Region, seen: ObservedMachine
-    ) -> ObservedMachine:
+        self, obj: ProxmoxMachine, machine: Machine, region: Region, seen: ObservedProxmoxMachine
+    ) -> ObservedProxmoxMachine:
         """How far the bootstrap of a started guest is."""
         guest, claim = seen.guest, obj.spec.claim
         if guest is None or claim is None or not obj.spec.provider_id:
@@ -195,8 +199,8 @@ class MachineObserver:
         )
 
     async def _see_addresses(
-        self, obj: ProxmoxMachine, region: Region, seen: ObservedMachine
-    ) -> ObservedMachine:
+        self, obj: ProxmoxMachine, region: Region, seen: ObservedProxmoxMachine
+    ) -> ObservedProxmoxMachine:
         """The addresses from the pools, or from the guest agent if DHCP assigned them."""
         guest = seen.guest
         if not seen.devices:
@@ -211,7 +215,9 @@ class MachineObserver:
 
     # ---- deletion
 
-    async def _see_deletion(self, obj: ProxmoxMachine, seen: ObservedMachine) -> ObservedMachine:
+    async def _see_deletion(
+        self, obj: ProxmoxMachine, seen: ObservedProxmoxMachine
+    ) -> ObservedProxmoxMachine:
         vmid, claim = obj.spec.virtual_machine_id, obj.spec.claim
         if vmid is None or not obj.spec.region:
             return replace(seen, vmid_free=True, iso_exists=False)
@@ -232,7 +238,7 @@ class MachineObserver:
         return replace(seen, vmid_free=free, iso_exists=exists)
 
     async def _iso_remains(
-        self, obj: ProxmoxMachine, region: Region, seen: ObservedMachine
+        self, obj: ProxmoxMachine, region: Region, seen: ObservedProxmoxMachine
     ) -> bool:
         claim = obj.spec.claim
         if claim is None or not claim.iso_storage or not seen.claim_host_known:
@@ -249,8 +255,8 @@ class MachineObserver:
     # ---- region and tasks
 
     def _see_region(
-        self, obj: ProxmoxMachine, seen: ObservedMachine
-    ) -> tuple[Region | None, ObservedMachine]:
+        self, obj: ProxmoxMachine, seen: ObservedProxmoxMachine
+    ) -> tuple[Region | None, ObservedProxmoxMachine]:
         name, owners = obj.spec.region or "", seen.owners
         if owners is not None:
             region = self._zones.find(owners.proxmox_cluster, name)
@@ -259,16 +265,16 @@ class MachineObserver:
         if region is None:
             known = ", ".join(sorted(self._regions)) or "none"
             error = f"region {name!r} is not configured (configured: {known})"
-            return None, replace(seen, region=ObservedRegion(known=False, error=error))
+            return None, replace(seen, region=MachineRegion(known=False, error=error))
         health = region.inventory.health
         if not health.reachable:
             error = f"region {name} does not answer: {health.error}"
-            return None, replace(seen, region=ObservedRegion(reachable=False, error=error))
+            return None, replace(seen, region=MachineRegion(reachable=False, error=error))
         return region, seen
 
     def _see_tasks(
-        self, obj: ProxmoxMachine, region: Region, seen: ObservedMachine
-    ) -> ObservedMachine:
+        self, obj: ProxmoxMachine, region: Region, seen: ObservedProxmoxMachine
+    ) -> ObservedProxmoxMachine:
         key = Key(obj.namespace, obj.name)
         types = [upid.type for upid in region.tasks.of(key)]
         return replace(
@@ -288,7 +294,7 @@ def legacy_applied(obj: ProxmoxMachine) -> LastApplied | None:
     return None if applied == LastApplied() else applied
 
 
-def _located(seen: ObservedMachine, claim: Claim, region: Region) -> ObservedMachine:
+def _located(seen: ObservedProxmoxMachine, claim: Claim, region: Region) -> ObservedProxmoxMachine:
     """Adds the failure domain of the guest's host, and whether the claimed host is online."""
     host = region.inventory.hosts.get(claim.host)
     at = seen.guest.seen.host if seen.guest else claim.host

@@ -9,7 +9,7 @@ from moxwell.api.infra.machine import ProxmoxMachine
 from moxwell.api.infra.template import Claim, HighAvailability
 from moxwell.bootstrap.bootstrap_data import (
     SCHEME,
-    GuestIdentity,
+    BootstrapIdentity,
     GuestLocation,
     nocloud_files,
 )
@@ -22,7 +22,7 @@ from moxwell.controllers.infra.machine.names import (
     iso_volid,
     mark_of,
 )
-from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedMachine
+from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
 from moxwell.pve import property_strings
 from moxwell.pve.endpoints.firewall import FirewallRule
 from moxwell.pve.guests import GuestConfig
@@ -37,7 +37,7 @@ def guest(obj: ProxmoxMachine, found: MachineGuest) -> GuestRef:
     return GuestRef(obj.spec.region or "", found.seen.host, found.seen.vmid, mark_of(obj))
 
 
-def provider_id(obj: ProxmoxMachine, seen: ObservedMachine) -> str:
+def provider_id(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> str:
     """The providerID of its Node, in the format of the ProxmoxCluster."""
     claim = obj.spec.claim
     wanted = seen.owners.proxmox_cluster.spec.provider_id_format if seen.owners else None
@@ -46,19 +46,21 @@ def provider_id(obj: ProxmoxMachine, seen: ObservedMachine) -> str:
     return f"{SCHEME}{obj.spec.region}/{obj.spec.virtual_machine_id}"
 
 
-def pool(obj: ProxmoxMachine, seen: ObservedMachine) -> str:
+def pool(obj: ProxmoxMachine, seen: ObservedProxmoxMachine) -> str:
     """The Proxmox resource pool: the machine's, else the cluster's."""
     of_cluster = seen.owners.proxmox_cluster.spec.pool if seen.owners else None
     return obj.spec.pool or of_cluster or ""
 
 
-def upload_iso(obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine) -> UploadIso:
+def upload_iso(obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine) -> UploadIso:
     """Upload the bootstrap ISO."""
     settings = obj.spec.metadata_settings
     inject = settings.provider_id_injection if settings else None
     version = seen.owners.machine.spec.version if seen.owners else ""
     place = GuestLocation(obj.spec.region or "", claim.zone or "default", claim.host)
-    identity = GuestIdentity(obj.name, provider_id(obj, seen), version, inject is not False, place)
+    identity = BootstrapIdentity(
+        obj.name, provider_id(obj, seen), version, inject is not False, place
+    )
     network = network_of(claim.uuid, obj.spec, seen.devices, seen.zone, seen.addresses.given)
     assert seen.bootstrap is not None
     files = nocloud_files(seen.bootstrap, identity, network)
@@ -99,7 +101,7 @@ def set_firewall(obj: ProxmoxMachine, found: MachineGuest) -> SetFirewall | None
 
 
 def first_config(
-    obj: ProxmoxMachine, claim: Claim, seen: ObservedMachine, found: MachineGuest
+    obj: ProxmoxMachine, claim: Claim, seen: ObservedProxmoxMachine, found: MachineGuest
 ) -> Configure:
     """The first configuration write, which also sets the owner mark."""
     config = found.config or GuestConfig({})

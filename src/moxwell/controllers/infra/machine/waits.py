@@ -1,19 +1,19 @@
 """Waits that several parts of the plan of ``infra.machine`` share. Pure."""
 
-from moxwell.controllers.infra.machine.moves import MachineReason
-from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedMachine
+from moxwell.controllers.infra.machine.moves import ProxmoxMachineReason
+from moxwell.controllers.infra.machine.observed import MachineGuest, ObservedProxmoxMachine
 from moxwell.runtime.move import Wait
 
 
-def region_problem(seen: ObservedMachine) -> Wait | None:
+def region_problem(seen: ObservedProxmoxMachine) -> Wait | None:
     if not seen.region.known:
-        return Wait(MachineReason.REGION_UNKNOWN, seen.region.error)
+        return Wait(ProxmoxMachineReason.REGION_UNKNOWN, seen.region.error)
     if not seen.region.reachable:
-        return Wait(MachineReason.REGION_UNREACHABLE, seen.region.error)
+        return Wait(ProxmoxMachineReason.REGION_UNREACHABLE, seen.region.error)
     return None
 
 
-def backoff(seen: ObservedMachine) -> Wait | None:
+def backoff(seen: ObservedProxmoxMachine) -> Wait | None:
     """Wait after a failed task."""
     if not seen.backoff_seconds or seen.failure is None:
         return None
@@ -22,8 +22,10 @@ def backoff(seen: ObservedMachine) -> Wait | None:
 
 
 def host_down(guest: MachineGuest, consequence: str) -> Wait:
-    return Wait(MachineReason.HOST_DOWN, f"host {guest.seen.host} is down; {consequence}")
+    return Wait(ProxmoxMachineReason.HOST_DOWN, f"host {guest.seen.host} is down; {consequence}")
 
 
 def locked(guest: MachineGuest) -> Wait:
-    return Wait(MachineReason.LOCKED, f"guest {guest.seen.vmid} is locked ({guest.seen.lock})")
+    return Wait(
+        ProxmoxMachineReason.LOCKED, f"guest {guest.seen.vmid} is locked ({guest.seen.lock})"
+    )
