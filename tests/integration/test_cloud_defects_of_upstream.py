@@ -16,7 +16,7 @@ from moxwell.app import operator
 from moxwell.controllers.cloud import identity
 from moxwell.controllers.cloud.node import plan
 from moxwell.errors import Invalid
-from moxwell.testing.cloud import SETTINGS, World, boot, joined, story, world
+from moxwell.testing.cloud import SETTINGS, CloudEnvironment, boot, joined, story, world
 
 SERVICES = Resource("", "v1", "services", "Service")
 ATTACHMENTS = Resource(
@@ -34,7 +34,7 @@ def test_pain_01_labels_freeze_after_a_live_migration() -> None:
                 return (await w.node()).metadata.labels[identity.ZONE] == "pve2"
 
             await w.until(moved)
-            assert await w.said("Relabelled")
+            assert await w.has_event("Relabelled")
 
     story(tell)
 
@@ -44,13 +44,13 @@ def test_pain_01_but_a_local_volume_keeps_the_old_zone() -> None:
         async with joined(force_update_labels=True) as w:
             await local_volume(w)
             w.stage.mischief("move-guest", vmid=100, node="pve2")
-            await w.until(lambda: w.said("ZoneLabelKept"))
+            await w.until(lambda: w.has_event("ZoneLabelKept"))
             assert (await w.node()).metadata.labels[identity.ZONE] == "pve1"
 
     story(tell)
 
 
-async def local_volume(w: World) -> None:
+async def local_volume(w: CloudEnvironment) -> None:
     expression = {"key": identity.ZONE, "operator": "In", "values": ["pve1"]}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     spec = {
@@ -82,7 +82,7 @@ def test_pain_02_ha_rules_of_version_9_are_labels() -> None:
                 "rack-a", "node-affinity", ["vm:100"], nodes="pve1,pve2"
             )
             await w.join()
-            node = await w.until(w.initialised)
+            node = await w.until(w.initialized)
             assert "group.topology.proxmox.sinextra.dev/rack-a" in node.metadata.labels
 
     story(tell)
@@ -92,7 +92,7 @@ def test_pain_03_provider_ids_of_capi_are_read_and_written() -> None:
     async def tell() -> None:
         async with world(provider="capmox") as w:
             await w.join()
-            node = await w.until(w.initialised)
+            node = await w.until(w.initialized)
             assert node.spec.provider_id == f"proxmox://{w.uuid()}"
             assert node.metadata.annotations[identity.INSTANCE_ID] == "100"
 
@@ -104,7 +104,7 @@ def test_pain_04_a_node_without_labels_says_why() -> None:
         async with world() as w:
             await w.join("nobody", uuid="99999999-0000-0000-0000-000000000000")
             await w.join("other", providerID="proxmox://r9/5")
-            await w.until(lambda: w.said("region 'r9' is not configured"))
+            await w.until(lambda: w.has_event("region 'r9' is not configured"))
             assert plan.is_new(await w.node("other"))
 
     story(tell)
@@ -116,7 +116,7 @@ def test_pain_05_a_node_whose_guest_is_gone_is_removed() -> None:
             w.stage.mischief("delete-guest", vmid=100)
             await w.set_ready("ours", False)
             await w.until(w.gone)
-            assert await w.said("DeletingNode")
+            assert await w.has_event("DeletingNode")
 
     story(tell)
 
@@ -126,7 +126,7 @@ def test_pain_06_a_missing_permission_is_not_a_missing_guest() -> None:
         async with joined() as w:
             await w.set_ready("ours", False)
             w.stage.region.access.acl.clear()
-            await w.stays(w.there, 3600)
+            await w.stays(w.exists, 3600)
 
     story(tell)
 
@@ -149,7 +149,7 @@ def test_pain_08_a_node_may_be_called_otherwise_than_its_guest() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.join("rancher-x7")
-            node = await w.until(lambda: w.initialised("rancher-x7"))
+            node = await w.until(lambda: w.initialized("rancher-x7"))
             assert node.spec.provider_id == "proxmox://r1/100"
 
     story(tell)
@@ -160,7 +160,7 @@ def test_pain_09_addresses_come_from_the_guest_agent() -> None:
         async with world(network={"mode": "qemu"}) as w:
             await boot(w)
             await w.join()
-            node = await w.until(w.initialised)
+            node = await w.until(w.initialized)
             kinds = {a.type for a in node.status.addresses}
             assert kinds == {"InternalIP", "Hostname"}
 
@@ -172,7 +172,7 @@ def test_pain_10_a_wrong_node_ip_is_named_beside_the_right_ones() -> None:
         async with world(network={"mode": "qemu"}) as w:
             await boot(w)
             await w.join(annotations={identity.NODE_IP: "203.0.113.77"})
-            await w.until(lambda: w.said("203.0.113.77"))
+            await w.until(lambda: w.has_event("203.0.113.77"))
             assert plan.is_new(await w.node())
 
     story(tell)
@@ -184,7 +184,7 @@ def test_pain_11_an_ha_group_can_be_the_zone() -> None:
             await w.stage.pve.ha.create_group("rack-b", "pve1,pve2")
             await w.stage.pve.ha.add_resource("vm:100", group="rack-b")
             await w.join()
-            node = await w.until(w.initialised)
+            node = await w.until(w.initialized)
             assert node.metadata.labels[identity.ZONE] == "rack-b"
 
     story(tell)
@@ -203,9 +203,9 @@ def test_pain_13_a_bad_configuration_is_one_clear_sentence(tmp_path: Path) -> No
     file = tmp_path / "config.yaml"
     file.write_text("features: {providr: x}\nclusters:\n- {url: 'https://h:8006', region: r,"
                     " token_id: 'u@pve!t', token_secret: s}\n")  # fmt: skip
-    wish = operator.Wish(config=file, settings=SETTINGS, controllers=("cloud",))
+    options = operator.OperatorOptions(config=file, settings=SETTINGS, controllers=("cloud",))
     with pytest.raises(Invalid, match=r"features\.providr"):
-        operator.check(wish)
+        operator.check(options)
 
 
 def test_pain_14_a_provider_id_somebody_gave_stays() -> None:
@@ -213,7 +213,7 @@ def test_pain_14_a_provider_id_somebody_gave_stays() -> None:
         async with world() as w:
             given = f"proxmox://{w.uuid()}"
             await w.join(providerID=given)
-            node = await w.until(w.initialised)
+            node = await w.until(w.initialized)
             assert node.spec.provider_id == given
             assert node.metadata.labels[identity.REGION] == "r1"
 
@@ -276,7 +276,7 @@ def test_a_region_that_is_silent_for_an_hour_costs_no_node() -> None:
         async with joined() as w:
             w.stage.fault("status", status=596)
             await w.set_ready("ours", False)
-            await w.stays(w.there, 3600)
+            await w.stays(w.exists, 3600)
 
     story(tell)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from moxwell.api.kinds import Resource
 from moxwell.lab.proxmox.state import SimAcl
-from moxwell.testing.cloud import World, world
+from moxwell.testing.cloud import CloudEnvironment, world
 from moxwell.testing.loop import run_virtual
 
 SERVICES = Resource("", "v1", "services", "Service")
@@ -21,7 +21,7 @@ SHARED = {"moxwell.dev/lb-sharing-key": "k"}
 SDN = {"mode": "ipam", "vnet": "vips", "zone": "lan", "announcer": "metallb"}
 
 
-async def make_vnet(w: World) -> None:
+async def make_vnet(w: CloudEnvironment) -> None:
     for path in ("/", "/sdn", "/sdn/zones"):
         w.stage.region.access.acl.append(SimAcl(path, "user", "moxwell@pve", "Administrator"))
     sdn = w.stage.pve.sdn
@@ -33,7 +33,7 @@ async def make_vnet(w: World) -> None:
 
 
 async def serve(
-    w: World,
+    w: CloudEnvironment,
     name: str,
     port: int = 80,
     notes: Mapping[str, str] = MappingProxyType({}),
@@ -51,19 +51,19 @@ async def serve(
     await w.kube.create(body, SERVICES)
 
 
-async def address(w: World, name: str) -> str:
+async def address(w: CloudEnvironment, name: str) -> str:
     found = await w.kube.get(SERVICES, name, "default")
     rows = (found.get("status") or {}).get("loadBalancer", {}).get("ingress") or [{}]
     return str(rows[0].get("ip", ""))
 
 
-async def addresses(w: World, name: str) -> list[str]:
+async def addresses(w: CloudEnvironment, name: str) -> list[str]:
     found = await w.kube.get(SERVICES, name, "default")
     rows = (found.get("status") or {}).get("loadBalancer", {}).get("ingress") or []
     return [row["ip"] for row in rows]
 
 
-async def reserved(w: World) -> set[str]:
+async def reserved(w: CloudEnvironment) -> set[str]:
     return {x.ip for x in await w.stage.pve.sdn.leases("pve") if x.mac.startswith("02:")}
 
 
@@ -159,7 +159,7 @@ def test_dual_stack_from_a_pool_with_one_ipv6_address() -> None:
             await serve(w, "strict", **BOTH)
             await serve(w, "easy", **BOTH | {"ipFamilyPolicy": "PreferDualStack"})
             assert await w.until(lambda: addresses(w, "easy")) == ["10.9.0.2"]
-            await w.until(lambda: w.said("SyncLoadBalancerFailed"))
+            await w.until(lambda: w.has_event("SyncLoadBalancerFailed"))
             await w.stage.clock.sleep(60)
             assert await addresses(w, "strict") == []
             await w.kube.delete(SERVICES, "easy", "default")
@@ -236,6 +236,6 @@ def test_no_node_to_carry_it_is_told() -> None:
     async def tell() -> None:
         async with world(load_balancer={"mode": "ipam", "pool": "10.9.0.1"}) as w:
             await serve(w, "web")
-            await w.until(lambda: w.said("UnAvailableLoadBalancer"))
+            await w.until(lambda: w.has_event("UnAvailableLoadBalancer"))
 
     story(tell)

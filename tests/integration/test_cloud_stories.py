@@ -23,7 +23,7 @@ def test_no_privilege_left_is_no_guest_gone(provider: str) -> None:
         async with joined(provider=provider) as w:
             await w.set_ready("ours", False)
             w.stage.region.access.acl.clear()
-            await w.stays(w.there, HOUR)
+            await w.stays(w.exists, HOUR)
 
     story(tell)
 
@@ -43,8 +43,8 @@ def test_a_uuid_that_nobody_shows_us_is_no_guest_gone() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.join(providerID="proxmox://99999999-0000-4000-8000-000000000000", ready=False)
-            await w.stays(w.there)
-            assert await w.said("does not prove it gone")
+            await w.stays(w.exists)
+            assert await w.has_event("does not prove that it is deleted")
 
     story(tell)
 
@@ -54,7 +54,7 @@ def test_a_changed_smbios_uuid_is_no_guest_gone() -> None:
         async with joined() as w:
             w.rewrite(100, smbios1="uuid=77777777-0000-4000-8000-000000000000")
             await w.set_ready("ours", False)
-            await w.stays(w.there, HOUR)
+            await w.stays(w.exists, HOUR)
 
     story(tell)
 
@@ -65,7 +65,7 @@ def test_a_guest_restored_under_another_vmid_keeps_its_node() -> None:
             w.rewrite(200, name="ours", smbios1=str(w.stage.conf(100)["smbios1"]))
             w.stage.mischief("delete-guest", vmid=100)
             await w.set_ready("ours", False)
-            await w.stays(w.there, HOUR)
+            await w.stays(w.exists, HOUR)
 
     story(tell)
 
@@ -75,7 +75,7 @@ def test_a_renamed_guest_keeps_its_node() -> None:
         async with joined() as w:
             w.rewrite(100, name="renamed")
             await w.set_ready("ours", False)
-            await w.stays(w.there, HOUR)
+            await w.stays(w.exists, HOUR)
 
     story(tell)
 
@@ -85,7 +85,7 @@ def test_a_host_that_is_down_is_no_guest_gone_nor_stopped() -> None:
         async with world() as w:
             await boot(w)
             await w.join()
-            await w.until(w.initialised)
+            await w.until(w.initialized)
             w.stage.mischief("host-down", node="pve1")
             await w.set_ready("ours", False)
 
@@ -103,7 +103,7 @@ def test_a_guest_nobody_has_read_yet_on_a_host_that_is_down_is_not_gone() -> Non
         async with world() as w:
             w.stage.mischief("host-down", node="pve1")
             await w.join(providerID="proxmox://r1/100", ready=False)
-            await w.stays(w.there, HOUR)
+            await w.stays(w.exists, HOUR)
             assert plan.is_new(await w.node())
 
     story(tell)
@@ -143,7 +143,7 @@ def test_a_new_node_costs_one_configuration() -> None:
         async with world() as w:
             w.stage.transport.sent.clear()
             await w.join()
-            await w.until(w.initialised)
+            await w.until(w.initialized)
             asked = Counter(path for _, path in w.stage.transport.sent)
             assert asked["/nodes/pve1/qemu/100/config"] == 1
 
@@ -190,7 +190,7 @@ def test_a_guest_that_is_newer_than_the_list_is_found_soon() -> None:
             await w.stage.clock.sleep(5)
             assert plan.is_new(await w.node("talos-x"))
             w.stage.region.access.acl.extend(acl)
-            await w.until(lambda: w.initialised("talos-x"), 30)
+            await w.until(lambda: w.initialized("talos-x"), 30)
 
     story(tell)
 
@@ -199,7 +199,7 @@ def test_a_kubelet_without_external_cloud_is_told_of() -> None:
     async def tell() -> None:
         async with world() as w:
             await w.join(taints=[])
-            await w.until(lambda: w.said("--cloud-provider=external"))
+            await w.until(lambda: w.has_event("--cloud-provider=external"))
             assert identity.REGION not in (await w.node()).metadata.labels
 
     story(tell)
@@ -238,9 +238,9 @@ def test_addresses_of_the_agent_follow_it() -> None:
     async def tell() -> None:
         async with world(network={"mode": "auto"}) as w:
             await w.join()
-            before = await w.until(w.initialised)
+            before = await w.until(w.initialized)
             assert [a.type for a in before.status.addresses] == ["Hostname"]
-            assert await w.said("NoAddress")
+            assert await w.has_event("NoAddress")
             await boot(w)
 
             async def addressed() -> bool:

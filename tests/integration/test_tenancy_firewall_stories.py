@@ -8,13 +8,14 @@ import pytest
 from moxwell import verify
 from moxwell.api.cozystack import Kubernetes, Tenant
 from moxwell.api.requests import Request, UserInfo
-from moxwell.embedded.clusterapi.tenant_clients import SECRETS
 from moxwell.errors import MoxwellError
 from moxwell.kube.client import Kube
 from moxwell.plan.report import DocumentPlan
+from moxwell.pve.effects import Owned
+from moxwell.runtime.tenant_clients import SECRETS
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.tenancy import TenantWorld, tenancy
-from moxwell.verify.collector import Gatherer
+from moxwell.verify.collector import ObservationCollector
 
 HIDDEN = "5ec2e700-aaaa-4bbb-8ccc-dddddddddddd"
 ROLES = ("view", "use", "admin", "super-admin")
@@ -37,12 +38,12 @@ async def settled(w: TenantWorld) -> Any:
 
 
 async def sources(w: TenantWorld, region: str) -> set[str]:
-    rules = await w.life.regions[region].pve.firewall.group_rules("mox-red")
+    rules = await w.life.regions[region].reader.firewall.group_rules("mox-red")
     return {r.source for r in rules if r.enable}
 
 
 async def groups(w: TenantWorld, region: str) -> dict[str, str]:
-    return {g.group: g.comment for g in await w.life.regions[region].pve.firewall.groups()}
+    return {g.group: g.comment for g in await w.life.regions[region].reader.firewall.groups()}
 
 
 async def ready(w: TenantWorld, space: str) -> bool:
@@ -85,8 +86,8 @@ def test_a_tenant_has_a_wall_in_every_region_and_its_nodes_are_behind_it() -> No
             await w.until(lambda: ready(w, space))
             (guest,) = w.estate.guests("north").values()
             assert "firewall=1" in guest.conf["net0"]
-            gatherer = Gatherer(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
-            found = await verify.verify(gatherer.look, w.estate.clock)
+            collector = ObservationCollector(w.kube, w.life.regions, w.estate.clock, w.planes.dial)
+            found = await verify.verify(collector.observe, w.estate.clock)
             assert [f for f in found if f.level == "wrong"] == []
             await w.put(tenant(network={"allowFrom": ["10.0.0.0/8"]}))
             await w.estate.clock.sleep(90)
@@ -106,14 +107,15 @@ def test_a_tenant_has_a_wall_in_every_region_and_its_nodes_are_behind_it() -> No
 def test_somebody_elses_group_is_left_alone() -> None:
     async def story() -> None:
         async with tenancy() as w:
-            await w.life.regions["south"].pve.firewall.create_group("mox-red", comment="mine")
+            pve = w.life.regions["south"].writer(Owned("test", names=("mox-red",)))
+            await pve.firewall.create_group("mox-red", comment="mine")
             await w.put(tenant(network={"allowFrom": ["10.0.0.0/8"]}))
 
             async def refused() -> Any:
                 found = await w.kube.get(Tenant, "red", "default")
                 return [c.message for c in found.status.conditions if c.status == "False"]
 
-            assert "is not of this tenant" in (await w.until(refused))[0]
+            assert "does not belong to this tenant" in (await w.until(refused))[0]
             assert await groups(w, "south") == {"mox-red": "mine"}
             assert await sources(w, "south") == set()
 

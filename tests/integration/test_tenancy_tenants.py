@@ -7,8 +7,8 @@ import pytest
 
 from moxwell.api.cozystack import Kubernetes, Tenant
 from moxwell.api.kinds import Resource
-from moxwell.api.requests import Request, Response, User
-from moxwell.embedded.clusterapi.tenant_clients import SECRETS
+from moxwell.api.requests import Request, Response, UserInfo
+from moxwell.runtime.tenant_clients import SECRETS
 from moxwell.errors import Denied
 from moxwell.kube.client import Kube
 from moxwell.testing.loop import run_virtual
@@ -22,7 +22,7 @@ class As:
 
     def __init__(self, world: TenantWorld, *groups: str) -> None:
         self._store = world.estate.store
-        self._user = User(name="somebody", groups=(*groups, "system:authenticated"))
+        self._user = UserInfo(name="somebody", groups=(*groups, "system:authenticated"))
 
     async def handle(self, request: Request) -> Response:
         return await self._store.handle(dataclasses.replace(request, user=self._user))
@@ -116,7 +116,7 @@ def test_somebody_elses_namespace_is_not_taken() -> None:
                 found = await w.kube.get(Tenant, "red", "default")
                 return [c.message for c in found.status.conditions if c.status == "False"]
 
-            assert "belongs to somebody else" in (await w.until(refused))[0]
+            assert "does not belong to this tenant" in (await w.until(refused))[0]
             await w.kube.delete(Tenant, "red", "default")
             assert await w.kube.find(NAMESPACES, "tenant-red") is not None
 

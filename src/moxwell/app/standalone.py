@@ -59,6 +59,7 @@ from moxwell.runtime.manager import Runtime, assemble
 from moxwell.runtime.reconciler import Controller
 from moxwell.runtime.settings import Listen, ManagerSettings
 from moxwell.runtime.tenant_clients import TenantClients
+from moxwell.verify.service import verify_action
 from moxwell.web import actions
 from moxwell.web.change_log import ChangeLog
 from moxwell.web.dashboard_feed import DashboardFeed
@@ -114,6 +115,7 @@ class Instance:
         change_log = ChangeLog(clock.now())
         feed = _feed(state, clock, regions, runtime, planes, mode=_mode(lab))
         served = actions.make(runtime.kube, infra, regions, planner)
+        served["verify"] = verify_action(runtime.kube, regions, clock)
         dashboard = await _serve_dashboard(stack, state, change_log, served)
         if lab is not None:
             await instance_defaults.apply_lab_pools(runtime.kube, regions)

@@ -6,6 +6,7 @@ whose objects are dicts. Typed objects hold only some fields, so they are never 
 ``update`` sends the difference and ``apply`` the fields we own; only dicts can be replaced.
 """
 
+import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, Unpack, cast, overload
@@ -46,6 +47,12 @@ class Kube(SubresourceClient, DiscoveryClient, PrinterTables):
         self._manager = manager
         self._keep = keep_managed_fields
         self._codecs: dict[Any, Codec[Any]] = {}
+
+    def with_managed_fields(self) -> "Kube":
+        """The same client, except that objects read as dicts keep ``metadata.managedFields``."""
+        other = copy.copy(self)
+        other._keep, other._codecs = True, {}
+        return other
 
     # Reads
 

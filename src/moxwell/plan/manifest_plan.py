@@ -19,12 +19,12 @@ from moxwell.api.cozystack import Kubernetes, Tenant
 from moxwell.api.infra.cluster import ProxmoxCluster
 from moxwell.api.infra.machine import ProxmoxMachineTemplate
 from moxwell.api.kinds import Resource
+from moxwell.controllers.tenancy.apply_prediction import differences
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.cluster.diff import (
     NodeGroupChange,
     ObjectChange,
     ObjectName,
-    differences,
     name_of,
     node_group_change,
 )

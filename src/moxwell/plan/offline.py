@@ -47,7 +47,7 @@ async def offline_planner(
     dry = DryRunHandler(handler)
     runtime = assemble(dry, clock, ManagerSettings(elect=False, identity="plan"))
     book = RegionRegistry(regions, [region.config for region in regions.values()])
-    infra = add_infra(runtime, clock, regions, Reservations(), book=book)
+    infra = add_infra(runtime, clock, regions, Reservations(), registry=book)
     caches = asyncio.create_task(runtime.manager.caches.run())
     try:
         async with asyncio.timeout(SYNC_SECONDS):

@@ -58,7 +58,7 @@ class PlacementPreview:
         if not group.change.rolls and group.change.created == 0:
             return await self._delete(group.deployment, old[: group.change.deleted])
         machine, spec = _new_machine(group), group.deployment.spec.template.spec
-        survey = await self._explainer.survey(
+        survey = await self._explainer.placement_input(
             machine, group.cluster, zone=spec.failure_domain, version=spec.version
         )
         survey = replace(survey, pending=(*survey.pending, *self._placed))

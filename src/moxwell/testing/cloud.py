@@ -1,8 +1,7 @@
 """
-A cluster of one simulated region and the cloud controllers, for stories and measurements.
+The cloud controllers with one simulated region and an embedded API server, on virtual time.
 
-The simulator is Proxmox, the embedded API is the cluster, kubelets are a few writes; time is
-virtual. In: features as a configuration file has them. Out: a ``World`` to act in and to look at.
+Tests write nodes and guests through a ``CloudEnvironment`` and wait for the controllers.
 """
 
 import asyncio
@@ -17,26 +16,28 @@ from moxwell.api.requests import Request, Response
 from moxwell.controllers.cloud import features as settings
 from moxwell.controllers.cloud.node import plan
 from moxwell.controllers.cloud.setup import LOOPS, add_cloud
-from moxwell.embedded.apiserver.server import Store
+from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.kube.client import Kube
 from moxwell.pve.config import RegionConfig, TokenAuth
 from moxwell.pve.regions import Regions
-from moxwell.pve.values import Secret
+from moxwell.pve.values import SecretValue
 from moxwell.runtime.manager import Runtime, assemble
-from moxwell.runtime.settings import Settings
+from moxwell.runtime.settings import ManagerSettings
 from moxwell.testing.loop import run_virtual
 from moxwell.testing.small_region import SimStage
 
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
-SETTINGS = Settings(elect=False, identity="test")
+SETTINGS = ManagerSettings(elect=False, identity="test")
 
 
 @dataclass
-class World:
+class CloudEnvironment:
+    """A running region, API server and cloud controllers."""
+
     stage: SimStage
     kube: Kube
     regions: Regions
-    handler: "Counting"
+    handler: "RecordingHandler"
     runtime: Runtime
 
     async def until(self, check: Callable[[], Any], seconds: int = 900) -> Any:
@@ -47,7 +48,7 @@ class World:
             if found:
                 return found
             await self.stage.clock.sleep(1)
-        raise AssertionError("it never came true")
+        raise AssertionError(f"the condition was not met within {seconds} seconds")
 
     async def stays(
         self, check: Callable[[], Coroutine[Any, Any, Any]], seconds: int = 600
@@ -61,12 +62,12 @@ class World:
         return next(p for p in smbios.split(",") if p.startswith("uuid=")).removeprefix("uuid=")
 
     def add_guest(self, vmid: int, name: str, uuid: str, host: str = "pve1") -> None:
-        """One more guest, made by somebody."""
+        """Create a guest that no controller knows."""
         self.stage.mischief("take-vmid", vmid=vmid, name=name, node=host)
         self.rewrite(vmid, smbios1=f"uuid={uuid}")
 
     def rewrite(self, vmid: int, **changes: str) -> None:
-        """Change a guest's configuration behind everybody's back; the list tells in its time."""
+        """Change the configuration of a guest without an API request."""
         self.stage.conf(vmid).update(changes)
         self.stage.region.changed.add(vmid)
 
@@ -79,7 +80,7 @@ class World:
         uuid: str = "",
         **spec: Any,
     ) -> None:
-        """A kubelet registers, as one with ``--cloud-provider=external`` does."""
+        """Register a node as a kubelet with ``--cloud-provider=external`` does."""
         annotations = spec.pop("annotations", {})
         taint = {"key": plan.TAINT, "value": "true", "effect": "NoSchedule"}
         meta = {"name": name, "annotations": annotations}
@@ -96,19 +97,19 @@ class World:
     async def node(self, name: str = "ours") -> Node:
         return await self.kube.get(Node, name)
 
-    async def initialised(self, name: str = "ours") -> Any:
+    async def initialized(self, name: str = "ours") -> Any:
         found = await self.kube.find(Node, name)
         return found is not None and not plan.is_new(found) and found
 
-    async def there(self, name: str = "ours") -> bool:
+    async def exists(self, name: str = "ours") -> bool:
         return await self.kube.find(Node, name) is not None
 
     async def gone(self, name: str = "ours") -> bool:
-        return not await self.there(name)
+        return not await self.exists(name)
 
-    async def said(self, word: str) -> bool:
+    async def has_event(self, text: str) -> bool:
         rows = (await self.kube.list(EVENTS)).items
-        return any(word in f"{e.get('reason')} {e.get('note')}" for e in rows)
+        return any(text in f"{e.get('reason')} {e.get('note')}" for e in rows)
 
 
 def condition(ready: bool) -> dict[str, str]:
@@ -116,10 +117,10 @@ def condition(ready: bool) -> dict[str, str]:
 
 
 @dataclass
-class Counting:
-    """A handler that notes what is asked of it."""
+class RecordingHandler:
+    """A handler that records the requests it forwards."""
 
-    store: Store
+    store: EmbeddedApiServer
     seen: list[Request] = field(default_factory=list)
 
     async def handle(self, request: Request) -> Response:
@@ -130,39 +131,39 @@ class Counting:
 @asynccontextmanager
 async def world(
     version: str = "8.4.21", *, loops: tuple[str, ...] = LOOPS, **features: Any
-) -> AsyncIterator[World]:
+) -> AsyncIterator[CloudEnvironment]:
     stage = SimStage(version)
-    store = Store(clock=stage.clock)
+    store = EmbeddedApiServer(clock=stage.clock)
     await store.start()
-    handler = Counting(store)
-    config = RegionConfig(region="r1", urls=("https://x",), auth=TokenAuth("t", Secret("s")))
+    handler = RecordingHandler(store)
+    config = RegionConfig(region="r1", urls=("https://x",), auth=TokenAuth("t", SecretValue("s")))
     regions = Regions([config], stage.clock, connect=lambda _: stage.transport)
     runtime = assemble(handler, stage.clock, SETTINGS)
     add_cloud(runtime, stage.clock, regions, settings.from_mapping(features), loops=loops)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(runtime.manager.run()), group.create_task(regions.run())]
         await regions["r1"].inventory.wait_synced()
-        yield World(stage, Kube(store), regions, handler, runtime)
+        yield CloudEnvironment(stage, Kube(store), regions, handler, runtime)
         for task in tasks:
             task.cancel()
     await store.stop()
 
 
 @asynccontextmanager
-async def joined(version: str = "8.4.21", **features: Any) -> AsyncIterator[World]:
-    """The same, with the node ``ours`` already initialised."""
+async def joined(version: str = "8.4.21", **features: Any) -> AsyncIterator[CloudEnvironment]:
+    """The same, with the node ``ours`` already initialized."""
     async with world(version, **features) as w:
         await w.join()
-        await w.until(w.initialised)
+        await w.until(w.initialized)
         yield w
 
 
 def story(tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Told on virtual time."""
+    """Run a test on virtual time."""
     run_virtual(tell())
 
 
-async def boot(w: World) -> None:
+async def boot(w: CloudEnvironment) -> None:
     """Start the guest with a kernel whose agent answers."""
     w.stage.conf(100)["args"] = "-kernel /boot/vmlinuz -initrd /boot/initrd"
     await w.stage.settle(await w.stage.pve.qemu.start("pve1", 100))

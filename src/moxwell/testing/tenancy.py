@@ -1,16 +1,15 @@
 """
-Tenant clusters on virtual time: everything of lab mode but sockets.
+Tenant clusters on virtual time: two simulated regions, the embedded API server and all controllers.
 
-In: nothing. Out: a world with two simulated regions, the embedded API, all controllers of tenancy,
-infrastructure and the stand-ins for Cluster API and Kamaji, control planes that are stores in
-memory, and guests whose nodes join them.
+It is lab mode without sockets: hosted control planes are API servers in memory, and guests join
+them as nodes.
 """
 
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,17 @@ from moxwell.api.kinds import Resource
 from moxwell.app import defaults
 from moxwell.controllers.tenancy.cluster.controller import TenantClusterReconciler
 from moxwell.controllers.tenancy.tenant.controller import TenantReconciler
-from moxwell.controllers.tenancy.tenant.firewall import Walls
 from moxwell.embedded.apiserver.server import EmbeddedApiServer
 from moxwell.embedded.clusterapi import setup
 from moxwell.embedded.clusterapi.controlplane.controller import KamajiControlPlaneController
 from moxwell.embedded.clusterapi.references import ReferenceResolver
-from moxwell.embedded.clusterapi.tenant_clients import TenantClients
 from moxwell.embedded.clusterapi.tenantcontrolplane.controller import (
     TenantControlPlaneController,
 )
-from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane, HostedControlPlaneSpec
+from moxwell.embedded.clusterapi.tenantcontrolplane.plan import (
+    HostedControlPlane,
+    HostedControlPlaneSpec,
+)
 from moxwell.embedded.controllermanager.resources import NODES
 from moxwell.errors import Conflict
 from moxwell.kube.client import Kube
@@ -45,6 +45,7 @@ from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.plan.placement import PlacementPreview
 from moxwell.runtime.key import Key
 from moxwell.runtime.reconciler import Controller
+from moxwell.runtime.tenant_clients import TenantClients
 from moxwell.testing.loop import LoopClock
 from moxwell.testing.two_regions import WORLD, Estate, Program, make_estate, program
 
@@ -55,7 +56,7 @@ YEAR = timedelta(days=365)
 
 
 def _with_newer_templates(world: str) -> str:
-    """The usual world, and in each region a template of the next Kubernetes version."""
+    """Two regions with templates of two Kubernetes versions each."""
     blocks = world.split("      - vmid: 9000")
     out = blocks[0]
     for block in blocks[1:]:
@@ -65,37 +66,37 @@ def _with_newer_templates(world: str) -> str:
     return out
 
 
-class MemoryPlanes:
-    """Control planes that are stores in memory."""
+class MemoryControlPlanes:
+    """Hosted control planes that are API servers in memory."""
 
     def __init__(self, clock: LoopClock) -> None:
         self._clock = clock
-        self.stores: dict[str, EmbeddedApiServer] = {}  # every one that has data, asleep or not
+        self.stores: dict[str, EmbeddedApiServer] = {}  # also those that sleep
         self.awake: set[str] = set()
         self.versions: dict[str, str] = {}
-        self.issued: dict[str, tuple[str, str]] = {}  # rotation asked for, and what came of it
+        self.issued: dict[str, tuple[str, str]] = {}  # rotation, token
         with tempfile.TemporaryDirectory() as folder:
             self._ca = CertificateAuthority(Path(folder), clock.now).certificate.decode()
 
-    async def ensure(self, wish: HostedControlPlaneSpec) -> HostedControlPlane:
-        host = f"{wish.key.name}.{wish.key.namespace}"
+    async def ensure(self, spec: HostedControlPlaneSpec) -> HostedControlPlane:
+        host = f"{spec.key.name}.{spec.key.namespace}"
         if host not in self.stores:
-            self.stores[host] = EmbeddedApiServer(clock=self._clock, version=wish.version)
+            self.stores[host] = EmbeddedApiServer(clock=self._clock, version=spec.version)
             await self.stores[host].start()
         self.awake.add(host)
-        self.versions[host] = wish.version
+        self.versions[host] = spec.version
         known = self.issued.get(host)
-        if known is None or known[0] != wish.rotation:
-            self.issued[host] = (wish.rotation, f"token-{self._clock.monotonic()}")
+        if known is None or known[0] != spec.rotation:
+            self.issued[host] = (spec.rotation, f"token-{self._clock.monotonic()}")
         text = _kubeconfig(host, self.issued[host][1])
         return HostedControlPlane(
             host=host,
             port=6443,
-            version=wish.version,
+            version=spec.version,
             ready=True,
             ca=self._ca,
             ca_key="key",
-            admin=text,
+            admin_kubeconfig=text,
             expires=self._clock.now() + YEAR,
         )
 
@@ -109,7 +110,7 @@ class MemoryPlanes:
             await store.stop()
 
     def dial(self, access: ApiAccess) -> Any:
-        """The store behind a kubeconfig."""
+        """The API server of a kubeconfig."""
         return self.stores[access.server.removeprefix("https://").partition(":")[0]]
 
 
@@ -124,46 +125,45 @@ current-context: c
 
 @dataclass
 class TenantWorld:
-    """The world of a story."""
+    """Everything that a test of tenant clusters uses."""
 
     estate: Estate
     life: Program
-    planes: MemoryPlanes
+    planes: MemoryControlPlanes
     tenants: TenantClients
     planner: ManifestPlanner
-    said: list[str] = field(default_factory=list)
 
     @property
     def kube(self) -> Kube:
         return self.estate.kube
 
     async def put(self, tree: dict[str, Any]) -> None:
-        """Apply a manifest as a person would."""
+        """Apply a manifest as ``moxwell apply`` does."""
         kinds = {(s.resource.api_version, s.resource.kind): s for s in await self.kube.discover()}
         resource = kinds[tree["apiVersion"], tree["kind"]].resource
         await self.kube.apply(tree, resource, manager="moxwell-cli", force=True)
 
     async def until(self, what: Callable[[], Awaitable[Any]], seconds: float = 600) -> Any:
-        """Wait in virtual time until something holds."""
+        """Wait in virtual time until a condition is true."""
         end = self.estate.clock.monotonic() + seconds
         while not (found := await what()):
             if self.estate.clock.monotonic() > end:
-                raise AssertionError(f"it never came true: {await self.state()}")
+                raise AssertionError(f"the condition was not met: {await self.state()}")
             await asyncio.sleep(1)
         return found
 
     async def state(self) -> list[str]:
-        """What everybody says, for a failing test."""
+        """The conditions that are not true, for a failing test."""
         rows = []
         kinds: tuple[Any, ...] = (Kubernetes, Machine, ProxmoxMachine)
         for kind in kinds:
             for obj in (await self.kube.list(kind)).items:
-                said = [c for c in obj.status.conditions if c.status != "True"]
-                rows += [f"{kind.__name__} {obj.name}: {c.type} {c.message}" for c in said]
+                bad = [c for c in obj.status.conditions if c.status != "True"]
+                rows += [f"{kind.__name__} {obj.name}: {c.type} {c.message}" for c in bad]
         return rows
 
     async def ready(self, name: str, nodes: int) -> Any:
-        """The cluster, once it is settled with so many nodes, all of the current template."""
+        """The cluster once it is up to date with so many nodes; else None."""
         app = await self.kube.find(Kubernetes, name, SPACE)
         if app is None or app.status.observed_generation < app.metadata.generation:
             return None
@@ -181,7 +181,7 @@ class TenantWorld:
         return list(page.items)
 
     async def _join(self) -> None:
-        """A guest whose bootstrap is done registers its node, as a kubelet does."""
+        """Register the nodes of guests that have finished their bootstrap."""
         while True:
             await asyncio.sleep(2)
             for guest in (await self.kube.list(ProxmoxMachine)).items:
@@ -217,7 +217,9 @@ def app(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[TenantClients, ManifestPlanner]:
+def _compose(
+    estate: Estate, life: Program, planes: MemoryControlPlanes
+) -> tuple[TenantClients, ManifestPlanner]:
     kube, manager = life.runtime.kube, life.manager
     tenants = TenantClients(kube, planes.dial, estate.clock)
     resources = [k.resource for k in registry.KINDS if k.declared.storage]
@@ -232,12 +234,14 @@ def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[Tenan
     ):
         manager.add(controller)
     planes_loop = KamajiControlPlaneController(kube, ReferenceResolver(resources))
-    clusters = TenantClusterReconciler(kube, lambda: defaults.defaults(life.regions, lab=True), estate.clock)
+    clusters = TenantClusterReconciler(
+        kube, lambda: defaults.defaults(life.regions, lab=True), estate.clock
+    )
     loops: dict[str, Any] = {
         "embedded.kamajicontrolplane": planes_loop,
         "embedded.tenantcontrolplane": TenantControlPlaneController(kube, planes, estate.clock),
         "tenancy.cluster": clusters,
-        "tenancy.tenant": TenantReconciler(kube, Walls(life.regions)),
+        "tenancy.tenant": TenantReconciler(kube, life.regions),
     }
     for name, loop in loops.items():
         manager.add(Controller(name=name, reconciler=loop))
@@ -249,15 +253,15 @@ def _compose(estate: Estate, life: Program, planes: MemoryPlanes) -> tuple[Tenan
 
 @asynccontextmanager
 async def tenancy() -> AsyncIterator[TenantWorld]:
-    """A fresh world with everything running."""
+    """A new environment with all controllers running."""
     estate = await make_estate(_with_newer_templates(WORLD))
-    estate.tasks.pop().cancel()  # its small stand-ins; ours do the same and more
-    planes = MemoryPlanes(estate.clock)
+    estate.tasks.pop().cancel()  # its minimal Cluster API; the embedded one runs instead
+    planes = MemoryControlPlanes(estate.clock)
     life = program(estate)
     tenants, planner = _compose(estate, life, planes)
     world = TenantWorld(estate, life, planes, tenants, planner)
     running = asyncio.create_task(life.manager.run())
-    await defaults.settle(estate.kube, life.regions, lab=True)
+    await defaults.apply_lab_pools(estate.kube, life.regions)
     meta = {"name": SPACE}
     await estate.kube.create(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}, NAMESPACES

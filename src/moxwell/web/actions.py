@@ -9,7 +9,6 @@ import msgspec
 import yaml
 
 from moxwell.api.infra.machine import ProxmoxMachine
-from moxwell.clock import SystemClock
 from moxwell.controllers.infra.collect.plan import Orphan
 from moxwell.controllers.infra.machine.explain import HostExplanation
 from moxwell.controllers.infra.setup import Infra
@@ -19,7 +18,6 @@ from moxwell.plan.manifest_plan import ManifestPlanner
 from moxwell.pve import preflight
 from moxwell.pve.regions import Region, Regions
 from moxwell.runtime.key import Key
-from moxwell.verify.service import verify_action
 
 Query = Mapping[str, Any]
 Action = Callable[[Query], Awaitable[Any]]
@@ -52,19 +50,12 @@ def make(
         rows = [row for region in regions.values() for row in await _health(region)]
         return {"rows": rows + _orphans(infra.collector.guests)}
 
-    verify = verify_action(kube, regions, SystemClock())
-    return {
-        "yaml": as_yaml,
-        "explain": explain,
-        "plan": plan,
-        "health": health,
-        "verify": verify,
-    }
+    return {"yaml": as_yaml, "explain": explain, "plan": plan, "health": health}
 
 
 def _planner(planner: ManifestPlanner | None) -> ManifestPlanner:
     if planner is None:
-        raise Invalid("this daemon makes no plans")
+        raise Invalid("this daemon has no planner")
     return planner
 
 

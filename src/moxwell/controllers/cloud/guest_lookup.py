@@ -105,7 +105,7 @@ class GuestLookup:
     def expect(self) -> None:
         """Poll the regions soon, because a new guest is expected."""
         for region in self._regions.values():
-            region.inventory.work_is_under_way(5.0)
+            region.inventory.poll_frequently(5.0)
 
     async def _by_id(self, node: Node, name: str, vmid: int, uuid: str) -> LookupResult:
         region = self._regions.find(name)
@@ -149,7 +149,7 @@ class GuestLookup:
                 return moved or GuestGone(f"guest {vmid} of region {region.name}")
             self._hidden[key] = now
         return GuestUnknown(
-            f"guest {vmid} of region {region.name} exists but is not listed: "
+            f"guest {vmid} of region {region.name} exists but is not visible: "
             "either it is new, or the token has no VM.Audit on it"
         )
 

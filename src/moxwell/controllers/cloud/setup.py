@@ -75,8 +75,8 @@ def add_cloud(
         for name in running:
             manager.wake(name, key)
 
-    manager.afterwards(node.subscribe(regions, wake))  # the regions outlive a tenant's runtime
-    manager.afterwards(lookup.close)
+    manager.on_exit(node.subscribe(regions, wake))  # the regions outlive a tenant's runtime
+    manager.on_exit(lookup.close)
     return CloudControllers(lookup)
 
 

@@ -3,7 +3,9 @@ Predict what a server-side apply changes, from an object and its managed fields.
 
 The rules are those of the API server: fields of the applied configuration are set, fields that this
 manager applied before and no longer names are removed unless another manager owns them. Whether a
-list merges by key is read from the managed fields; a list that nobody owns by key is atomic.
+list merges by key is read from the managed fields; a list that nobody owns by key is atomic. What
+the API server would default inside an item of an atomic list must be applied explicitly, because it
+cannot be told from a change.
 """
 
 import json

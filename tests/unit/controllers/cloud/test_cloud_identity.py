@@ -188,7 +188,7 @@ def plan_of(
     *,
     pinned: bool = False,
 ) -> plan.CloudNodeMove:
-    seen = plan.ObservedNode(result=result, guest=guest, pinned=pinned)
+    seen = plan.ObservedCloudNode(result=result, guest=guest, pinned=pinned)
     return plan.plan_node(subject, seen, features)
 
 
@@ -206,7 +206,7 @@ KEPT = (
         pytest.param(
             node(plan.TAINT), GuestGone("guest 101"), None, Wait, id="no guest, no identity"
         ),
-        pytest.param(node(plan.TAINT), "found", GUEST, plan.InitializeNode, id="a new node"),
+        pytest.param(node(plan.TAINT), "found", GUEST, plan.InitializeCloudNode, id="a new node"),
         pytest.param(
             node(addresses=KEPT, provider="proxmox://r1/101"),
             "found",
@@ -233,7 +233,7 @@ def test_plan(subject: Node, answer: Any, guest: GuestIdentity | None, move: typ
 
 def test_one_write_gives_everything() -> None:
     move = plan_of(node(plan.TAINT, "other"), "found", GUEST, Features())
-    assert isinstance(move, plan.InitializeNode)
+    assert isinstance(move, plan.InitializeCloudNode)
     spec = move.change["spec"]
     assert spec["providerID"] == "proxmox://r1/101"
     assert [t["key"] for t in spec["taints"]] == ["other"]
@@ -243,7 +243,7 @@ def test_one_write_gives_everything() -> None:
 def test_a_provider_id_that_is_there_is_not_touched() -> None:
     subject = node(plan.TAINT, provider="proxmox://r1/101")
     move = plan_of(subject, "found", GUEST, Features())
-    assert isinstance(move, plan.InitializeNode)
+    assert isinstance(move, plan.InitializeCloudNode)
     assert "providerID" not in move.change["spec"]
 
 

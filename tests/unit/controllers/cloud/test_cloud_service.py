@@ -15,7 +15,7 @@ from moxwell.controllers.cloud.service.plan import (
     AssignAddresses,
     KeepAddresses,
     ObservedService,
-    ReleaseAddresses,
+    ReleaseServiceAddresses,
     StopManaging,
     plan_service,
 )
@@ -353,7 +353,7 @@ MOVES: dict[str, tuple[dict[str, Any], ObservedService, type, int, int]] = {
         in_namespace(service("a")),
         ObservedService(available=AvailableAddresses((), region="north")), Wait, 0, 0,
     ),
-    "deleted": (GONE, ObservedService(available=reserved(FIRST)), ReleaseAddresses, 0, 1),
+    "deleted": (GONE, ObservedService(available=reserved(FIRST)), ReleaseServiceAddresses, 0, 1),
     "deleted, but another shares its address": (
         GONE, ObservedService(available=reserved(FIRST), others=(SHARER,)), Done, 0, 0,
     ),

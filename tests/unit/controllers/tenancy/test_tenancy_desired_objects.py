@@ -222,7 +222,11 @@ def test_regions_become_zones_with_their_own_addresses() -> None:
     spec = one("ProxmoxCluster", replicas=1)["spec"]
     assert [z["zone"] for z in spec["zoneConfig"]] == ["north", "south"]
     assert spec["zoneConfig"][0]["ipPoolRef"] == [
-        {"kind": "GlobalInClusterIPPool", "name": "north-nodes"}
+        {
+            "apiGroup": "ipam.cluster.x-k8s.io",
+            "kind": "GlobalInClusterIPPool",
+            "name": "north-nodes",
+        }
     ]
     alone = one("MachineDeployment", replicas=1, regions=["south"])
     assert alone["spec"]["template"]["spec"]["failureDomain"] == "south"

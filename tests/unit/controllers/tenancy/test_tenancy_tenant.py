@@ -8,7 +8,7 @@ import pytest
 from moxwell.api.cozystack import Tenant
 from moxwell.controllers.tenancy.annotations import TENANT_LABEL
 from moxwell.controllers.tenancy.tenant import firewall, plan
-from moxwell.controllers.tenancy.tenant.plan import ObservedFirewall, ObservedTenant
+from moxwell.controllers.tenancy.tenant.plan import ObservedFirewall, ObservedTenantNamespace
 from moxwell.errors import Invalid
 from moxwell.pve.endpoints.firewall import SecurityGroup
 from moxwell.runtime.move import Done, Wait
@@ -74,14 +74,14 @@ def deleted(name: str) -> Tenant:
     return msgspec.convert({"metadata": meta, "spec": {}}, Tenant, strict=False)
 
 
-def firewalls(*found: ObservedFirewall) -> ObservedTenant:
-    return ObservedTenant(firewalls=found)
+def firewalls(*found: ObservedFirewall) -> ObservedTenantNamespace:
+    return ObservedTenantNamespace(firewalls=found)
 
 
 GROUP = ObservedFirewall(region="north", group=OURS, rules=RULES)
 DOWN = ObservedFirewall(region="south", error="no answer")
-MOVES: dict[str, tuple[Tenant, ObservedTenant, int, bool]] = {
-    "a new tenant": (tenant("red"), ObservedTenant(), 0, True),
+MOVES: dict[str, tuple[Tenant, ObservedTenantNamespace, int, bool]] = {
+    "a new tenant": (tenant("red"), ObservedTenantNamespace(), 0, True),
     "a firewall that is missing": (
         tenant("red", **ALLOW), firewalls(ObservedFirewall(region="north")), 1, True,
     ),
@@ -92,37 +92,41 @@ MOVES: dict[str, tuple[Tenant, ObservedTenant, int, bool]] = {
     "one region does not answer": (
         tenant("red", **ALLOW), firewalls(ObservedFirewall(region="north"), DOWN), 1, True,
     ),
-    "deleted": (deleted("red"), ObservedTenant(namespace=NAMESPACE), 0, True),
+    "deleted": (deleted("red"), ObservedTenantNamespace(namespace=NAMESPACE), 0, True),
     "deleted, the namespace is gone": (deleted("red"), firewalls(GROUP), 1, False),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("subject", "seen", "steps", "writes"), MOVES.values(), ids=MOVES)
-def test_steps_and_writes(subject: Tenant, seen: ObservedTenant, steps: int, writes: bool) -> None:
+def test_steps_and_writes(
+    subject: Tenant, seen: ObservedTenantNamespace, steps: int, writes: bool
+) -> None:
     move = plan.plan_tenant(subject, seen)
     assert isinstance(move, plan.TenantChanges)
     assert (len(move.steps), bool(move.writes)) == (steps, writes)
 
 
-WAITS: dict[str, tuple[ObservedTenant, type]] = {
-    "its namespace is being deleted": (ObservedTenant(namespace=ENDING), Wait),
+WAITS: dict[str, tuple[ObservedTenantNamespace, type]] = {
+    "its namespace is being deleted": (ObservedTenantNamespace(namespace=ENDING), Wait),
     "a region does not answer": (firewalls(DOWN), Wait),
     "nothing is left": (firewalls(), Done),
     "a group of somebody else": (
         firewalls(ObservedFirewall(region="north", group=SecurityGroup(group="mox-red"))), Done,
     ),
-    "no regions": (ObservedTenant(firewalls=None), Done),
+    "no regions": (ObservedTenantNamespace(firewalls=None), Done),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("seen", "kind"), WAITS.values(), ids=WAITS)
-def test_the_end_of_a_tenant(seen: ObservedTenant, kind: type) -> None:
+def test_the_end_of_a_tenant(seen: ObservedTenantNamespace, kind: type) -> None:
     assert isinstance(plan.plan_tenant(deleted("red"), seen), kind)
 
 
-REFUSED: dict[str, tuple[Tenant, ObservedTenant, str]] = {
+REFUSED: dict[str, tuple[Tenant, ObservedTenantNamespace, str]] = {
     "a namespace of somebody else": (
-        tenant("red"), ObservedTenant(namespace=FOREIGN), "namespace tenant-red exists already",
+        tenant("red"),
+        ObservedTenantNamespace(namespace=FOREIGN),
+        "namespace tenant-red exists already",
     ),
     "a group of somebody else": (
         tenant("red", **ALLOW),
@@ -130,13 +134,13 @@ REFUSED: dict[str, tuple[Tenant, ObservedTenant, str]] = {
         "security group mox-red in region north exists already",
     ),
     "a firewall without regions": (
-        tenant("red", **ALLOW), ObservedTenant(firewalls=None), "needs Proxmox regions",
+        tenant("red", **ALLOW), ObservedTenantNamespace(firewalls=None), "needs Proxmox regions",
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("subject", "seen", "text"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused(subject: Tenant, seen: ObservedTenant, text: str) -> None:
+def test_what_is_refused(subject: Tenant, seen: ObservedTenantNamespace, text: str) -> None:
     with pytest.raises(Invalid, match=text):
         plan.plan_tenant(subject, seen)
 

@@ -13,8 +13,8 @@ from moxwell.controllers.cloud.metrics import CloudMetrics
 from moxwell.controllers.cloud.node.plan import (
     CloudNodeMove,
     CloudNodeReason,
-    InitializeNode,
-    ObservedNode,
+    InitializeCloudNode,
+    ObservedCloudNode,
     RefreshAddresses,
     RelabelNode,
     is_new,
@@ -51,7 +51,7 @@ def by_short_name(node: Node) -> Iterable[str]:
 INDEXES = {"cloud.guest": by_guest, "cloud.name": by_short_name}
 
 
-class CloudNodeReconciler(Reconciler[Node, ObservedNode, CloudNodeMove, Json]):
+class CloudNodeReconciler(Reconciler[Node, ObservedCloudNode, CloudNodeMove, Json]):
     """One pass per node."""
 
     kind = Node
@@ -71,15 +71,15 @@ class CloudNodeReconciler(Reconciler[Node, ObservedNode, CloudNodeMove, Json]):
         self._nodes, self._clock, self._metrics = nodes, clock, metrics
         self._refresh = refresh_seconds
 
-    async def see(self, obj: Node, reader: Reader) -> ObservedNode:
+    async def see(self, obj: Node, reader: Reader) -> ObservedCloudNode:
         return await self._observer.see(obj, reader)
 
-    def plan(self, obj: Node, seen: ObservedNode) -> CloudNodeMove:
+    def plan(self, obj: Node, seen: ObservedCloudNode) -> CloudNodeMove:
         return plan_node(obj, seen, self._features)
 
     async def act(self, move: CloudNodeMove) -> Node | None:
         match move:
-            case InitializeNode():
+            case InitializeCloudNode():
                 written = await self._kube.merge(Node, move.name, move.change)
                 if move.created is not None:
                     delay = self._clock.now() - move.created
@@ -90,15 +90,15 @@ class CloudNodeReconciler(Reconciler[Node, ObservedNode, CloudNodeMove, Json]):
                 return await self._kube.merge(Node, move.name, change)
         return None  # addresses are part of the status
 
-    def describe(self, obj: Node, seen: ObservedNode, move: CloudNodeMove) -> Json | None:
+    def describe(self, obj: Node, seen: ObservedCloudNode, move: CloudNodeMove) -> Json | None:
         """The addresses; the rest of the status is the kubelet's."""
-        if not isinstance(move, InitializeNode | RelabelNode | RefreshAddresses):
+        if not isinstance(move, InitializeCloudNode | RelabelNode | RefreshAddresses):
             return None
         return {"addresses": [msgspec.to_builtins(a) for a in move.addresses]}
 
-    def events(self, obj: Node, seen: ObservedNode, move: CloudNodeMove) -> Sequence[Note]:
+    def events(self, obj: Node, seen: ObservedCloudNode, move: CloudNodeMove) -> Sequence[Note]:
         match move:
-            case InitializeNode():
+            case InitializeCloudNode():
                 synced = Note(CloudNodeReason.SYNCED, "Node synced successfully")
                 return (synced, *_missing_address(move))
             case RelabelNode(moved_to=moved_to) if moved_to:
@@ -110,7 +110,9 @@ class CloudNodeReconciler(Reconciler[Node, ObservedNode, CloudNodeMove, Json]):
                 return (Note(reason, message, "Warning"),)
         return ()
 
-    def requeue_after(self, obj: Node, seen: ObservedNode, move: CloudNodeMove) -> float | None:
+    def requeue_after(
+        self, obj: Node, seen: ObservedCloudNode, move: CloudNodeMove
+    ) -> float | None:
         if not isinstance(move, Wait):
             return self._refresh
         if is_new(obj):
@@ -138,7 +140,7 @@ class CloudNodeReconciler(Reconciler[Node, ObservedNode, CloudNodeMove, Json]):
         return [n.name for n in (*named, *unnamed)]
 
 
-def _missing_address(move: InitializeNode) -> Sequence[Note]:
+def _missing_address(move: InitializeCloudNode) -> Sequence[Note]:
     if any(a.type in {"InternalIP", "ExternalIP"} for a in move.addresses):
         return ()
     text = "no address is known: start the kubelet with --node-ip, or set network.mode: auto"

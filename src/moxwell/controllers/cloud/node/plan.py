@@ -46,7 +46,7 @@ class CloudNodeReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedNode:
+class ObservedCloudNode:
     """
     The guest of a node.
 
@@ -61,7 +61,7 @@ class ObservedNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InitializeNode:
+class InitializeCloudNode:
     """Set provider ID and labels and remove the taint, in one write."""
 
     name: str
@@ -87,7 +87,7 @@ class RefreshAddresses:
     addresses: tuple[NodeAddress, ...]
 
 
-CloudNodeMove = InitializeNode | RelabelNode | RefreshAddresses | Wait | Done
+CloudNodeMove = InitializeCloudNode | RelabelNode | RefreshAddresses | Wait | Done
 
 
 def is_new(node: Node) -> bool:
@@ -95,7 +95,7 @@ def is_new(node: Node) -> bool:
     return any(t.key == TAINT for t in node.spec.taints)
 
 
-def plan_node(node: Node, seen: ObservedNode, features: Features) -> CloudNodeMove:
+def plan_node(node: Node, seen: ObservedCloudNode, features: Features) -> CloudNodeMove:
     """The next move for a node."""
     result, guest = seen.result, seen.guest
     if isinstance(result, NotAGuest):
@@ -122,7 +122,7 @@ def _initialize(node: Node, guest: GuestIdentity, features: Features) -> CloudNo
             CloudNodeReason.PROVIDER_ID_WRONG,
             f"the provider ID names {named[0]}/{named[1]}, but the guest is {found[0]}/{found[1]}",
         )
-    return InitializeNode(
+    return InitializeCloudNode(
         name=node.name,
         change=initialization(node, guest, features),
         addresses=addresses.found,

@@ -15,7 +15,7 @@ from moxwell.controllers.cloud.guest_lookup import GuestFound, GuestLookup, Gues
 from moxwell.controllers.cloud.identity import ZONE, GuestIdentity
 from moxwell.controllers.cloud.node import plan
 from moxwell.controllers.cloud.node.agent_cache import AgentAddressCache, InterfaceAddresses
-from moxwell.controllers.cloud.node.plan import ObservedNode
+from moxwell.controllers.cloud.node.plan import ObservedCloudNode
 from moxwell.errors import Denied, MoxwellError, Terminal
 from moxwell.kube.reader import Reader
 from moxwell.pve import errors
@@ -38,20 +38,20 @@ class CloudNodeObserver:
         self._groups: dict[str, tuple[float, HaGroups]] = {}
         self._agents = AgentAddressCache(clock)
 
-    async def see(self, node: Node, reader: Reader) -> ObservedNode:
+    async def see(self, node: Node, reader: Reader) -> ObservedCloudNode:
         """The guest of a node, and whether its volumes tie it to a zone."""
         result, new, young = await self._lookup.find(node), plan.is_new(node), self._is_young(node)
         if not isinstance(result, GuestFound):
             if new and young:
                 self._lookup.expect()
-            return ObservedNode(result=result, young=young)
+            return ObservedCloudNode(result=result, young=young)
         try:
             guest = await self._identity(result, new)
         except MoxwellError as error:
-            return ObservedNode(result=GuestUnknown(str(error)), young=young)
+            return ObservedCloudNode(result=GuestUnknown(str(error)), young=young)
         moved = not new and plan.has_moved(node, guest, self._features)
         pinned = moved and await _is_pinned(node, reader)
-        return ObservedNode(result=result, guest=guest, pinned=pinned, young=young)
+        return ObservedCloudNode(result=result, guest=guest, pinned=pinned, young=young)
 
     def _is_young(self, node: Node) -> bool:
         created = node.metadata.creation_timestamp

@@ -16,7 +16,7 @@ from moxwell.controllers.cloud.service.plan import (
     CloudServiceReason,
     KeepAddresses,
     ObservedService,
-    ReleaseAddresses,
+    ReleaseServiceAddresses,
     StopManaging,
     plan_service,
 )
@@ -69,7 +69,7 @@ class CloudServiceReconciler(Reconciler[Json, ObservedService, CloudServiceMove,
                 return written
             case KeepAddresses():
                 await self._perform(move.reserve)
-            case ReleaseAddresses():
+            case ReleaseServiceAddresses():
                 await self._perform(move.release)
             case StopManaging():
                 return await self._stop_managing(move)

@@ -67,7 +67,7 @@ class KeepAddresses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseAddresses:
+class ReleaseServiceAddresses:
     """Release the addresses of a deleted Service."""
 
     release: tuple[ReleaseVnetAddress, ...]
@@ -86,7 +86,9 @@ class StopManaging:
     requeue_after: float | None = None
 
 
-CloudServiceMove = AssignAddresses | KeepAddresses | ReleaseAddresses | StopManaging | Wait | Done
+CloudServiceMove = (
+    AssignAddresses | KeepAddresses | ReleaseServiceAddresses | StopManaging | Wait | Done
+)
 
 
 def plan_service(
@@ -95,7 +97,7 @@ def plan_service(
     """The next move for a Service."""
     if "deletionTimestamp" in service["metadata"]:
         release = _releases(_all_allocations(service, seen), seen, settings)
-        return ReleaseAddresses(release=release) if release else Done()
+        return ReleaseServiceAddresses(release=release) if release else Done()
     if not allocation.has_our_class(service, settings):
         return _stop(service, seen, settings)
     return _assign(service, seen, settings)

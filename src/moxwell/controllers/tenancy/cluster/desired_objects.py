@@ -24,6 +24,7 @@ from moxwell.controllers.tenancy.cluster.node_groups import group_objects
 from moxwell.errors import Invalid
 
 Json = dict[str, Any]
+IPAM = "ipam.cluster.x-k8s.io"
 
 
 def expand(app: Kubernetes, defaults: Defaults) -> tuple[Json, ...]:
@@ -120,7 +121,7 @@ def _zone(app: Kubernetes, place: ClusterZone, alone: bool, home: tuple[str, ...
         zone |= {"ipv4Config": _addresses(app)} if alone else {}
     elif pool := net.pool or region.pool:
         kind = "InClusterIPPool" if net.pool else "GlobalInClusterIPPool"
-        zone["ipPoolRef"] = [{"kind": kind, "name": pool}]
+        zone["ipPoolRef"] = [ref(IPAM, kind, pool)]  # as the API server would default it
     if region.dns:
         zone["dnsServers"] = list(region.dns)
     return zone

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from moxwell.api.cozystack import Tenant, TenantStatus
 from moxwell.controllers.tenancy.tenant.plan import (
-    ObservedTenant,
+    ObservedTenantNamespace,
     TenantChanges,
     TenantMove,
     describe_tenant,
@@ -22,7 +22,7 @@ from moxwell.runtime.writes import Writes
 NAME = "tenancy.tenant"
 
 
-class TenantReconciler(Reconciler[Tenant, ObservedTenant, TenantMove, TenantStatus]):
+class TenantReconciler(Reconciler[Tenant, ObservedTenantNamespace, TenantMove, TenantStatus]):
     """One pass per tenant; without ``regions`` a tenant cannot have a firewall."""
 
     kind = Tenant
@@ -33,10 +33,10 @@ class TenantReconciler(Reconciler[Tenant, ObservedTenant, TenantMove, TenantStat
         self._kube, self._regions = kube, regions
         self._observer = TenantObserver(kube.with_managed_fields(), regions)
 
-    async def see(self, obj: Tenant, reader: Reader) -> ObservedTenant:
+    async def see(self, obj: Tenant, reader: Reader) -> ObservedTenantNamespace:
         return await self._observer.see(obj, reader)
 
-    def plan(self, obj: Tenant, seen: ObservedTenant) -> TenantMove:
+    def plan(self, obj: Tenant, seen: ObservedTenantNamespace) -> TenantMove:
         return plan_tenant(obj, seen)
 
     async def act(self, move: TenantMove) -> None:
@@ -48,5 +48,7 @@ class TenantReconciler(Reconciler[Tenant, ObservedTenant, TenantMove, TenantStat
             await self._regions[step.region].perform(step, NAME)
         await Writes(move.writes).perform(self._kube)
 
-    def describe(self, obj: Tenant, seen: ObservedTenant, move: TenantMove) -> TenantStatus | None:
+    def describe(
+        self, obj: Tenant, seen: ObservedTenantNamespace, move: TenantMove
+    ) -> TenantStatus | None:
         return None if obj.deleting else describe_tenant(obj, seen)

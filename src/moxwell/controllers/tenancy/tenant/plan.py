@@ -59,7 +59,7 @@ class ObservedFirewall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedTenant:
+class ObservedTenantNamespace:
     """The namespace of a tenant and what exists in it; ``firewalls`` None: no regions known."""
 
     namespace: Json | None = None
@@ -85,7 +85,7 @@ class TenantChanges:
 TenantMove = TenantChanges | Wait | Done
 
 
-def plan_tenant(tenant: Tenant, seen: ObservedTenant) -> TenantMove:
+def plan_tenant(tenant: Tenant, seen: ObservedTenantNamespace) -> TenantMove:
     """The next move; raises ``Invalid`` if the namespace or a group belongs to somebody else."""
     name = namespace_of(tenant)
     labels = ((seen.namespace or {}).get("metadata") or {}).get("labels") or {}
@@ -102,7 +102,7 @@ def plan_tenant(tenant: Tenant, seen: ObservedTenant) -> TenantMove:
     return Done(requeue_after=RESYNC_SECONDS)
 
 
-def _plan_deletion(name: str, seen: ObservedTenant) -> TenantMove:
+def _plan_deletion(name: str, seen: ObservedTenantNamespace) -> TenantMove:
     """Delete the namespace with its clusters and their machines, then the security groups."""
     if seen.namespace is not None:
         if "deletionTimestamp" in seen.namespace["metadata"]:
@@ -123,7 +123,7 @@ def _plan_deletion(name: str, seen: ObservedTenant) -> TenantMove:
 
 
 def _firewall_steps(
-    tenant: Tenant, name: str, seen: ObservedTenant
+    tenant: Tenant, name: str, seen: ObservedTenantNamespace
 ) -> tuple[EnsureSecurityGroup, ...]:
     networks = firewall.allowed_networks(tenant)
     if not networks:
@@ -146,7 +146,7 @@ def _firewall_steps(
     )
 
 
-def _writes(tenant: Tenant, seen: ObservedTenant) -> tuple[Write, ...]:
+def _writes(tenant: Tenant, seen: ObservedTenantNamespace) -> tuple[Write, ...]:
     found = {(o["kind"], o["metadata"]["name"]): o for o in seen.objects}
     return tuple(
         Apply(obj, RESOURCES[obj["kind"]], MANAGER, force=True)
@@ -155,7 +155,7 @@ def _writes(tenant: Tenant, seen: ObservedTenant) -> tuple[Write, ...]:
     )
 
 
-def describe_tenant(tenant: Tenant, seen: ObservedTenant) -> TenantStatus:
+def describe_tenant(tenant: Tenant, seen: ObservedTenantNamespace) -> TenantStatus:
     """The status."""
     ready = Condition(type="Ready", status="True", reason=TenantReason.READY)
     if seen.unreachable:

@@ -7,7 +7,7 @@ from moxwell.controllers.tenancy.tenant.firewall import allowed_networks, group_
 from moxwell.controllers.tenancy.tenant.plan import (
     RESOURCES,
     ObservedFirewall,
-    ObservedTenant,
+    ObservedTenantNamespace,
     desired_objects,
     namespace_of,
 )
@@ -28,13 +28,13 @@ class TenantObserver:
     def __init__(self, whole: Reader, regions: Regions | None) -> None:
         self._whole, self._regions = whole, regions
 
-    async def see(self, tenant: Tenant, reader: Reader) -> ObservedTenant:
+    async def see(self, tenant: Tenant, reader: Reader) -> ObservedTenantNamespace:
         """Everything that the plan of a tenant depends on."""
         name = namespace_of(tenant)
         namespace = await self._whole.find(RESOURCES["Namespace"], name)
         page = await reader.list(Kubernetes, name) if namespace is not None else None
         clusters = tuple(sorted(c.name for c in page.items)) if page else ()
-        return ObservedTenant(
+        return ObservedTenantNamespace(
             namespace=namespace,
             clusters=clusters,
             objects=await self._objects(tenant, clusters) if namespace is not None else (),
