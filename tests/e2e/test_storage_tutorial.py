@@ -135,8 +135,8 @@ def test_a_disk_that_nobody_knows_can_be_destroyed_and_no_other(shop: Shop) -> N
     assert refused.returncode == 1
     assert "claim default/kept" in refused.stderr
     shop.sh(f"pv=$({volume}); kubectl delete pvc/kept; kubectl delete pv/$pv")
-    assert [d["state"] for d in shop.disks() if d["volume"] == disk] == ["unknown to Kubernetes"]
-    assert "is gone" in shop.sh(f"moxwell volume delete {disk} --yes")
+    assert [d["state"] for d in shop.disks() if d["volume"] == disk] == ["no PersistentVolume"]
+    assert "deleted" in shop.sh(f"moxwell volume delete {disk} --yes")
     assert disk not in {d["volume"] for d in shop.disks()}
     shop.sh("kubectl delete storageclass/kept")
 

@@ -1,4 +1,4 @@
-"""The embedded hosts of control planes keep the promises of all hosts."""
+"""Control planes in the process pass the tests of all runners."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from moxwell.embedded.ports import free_port
 from moxwell.clock import SystemClock
 from moxwell.embedded.clusterapi.tenantcontrolplane.plan import HostedControlPlane
 from moxwell.embedded.controlplanes.inprocess import InProcessControlPlanes
+from moxwell.embedded.ports import free_port
 from moxwell.testing.control_planes_contract import ControlPlanesContract, Stage
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("embedded planes")]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("in-process control planes"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,7 @@ async def stage(root: Path) -> AsyncIterator[Stage]:
     await made.end()
 
 
-class TestEmbeddedPlanes(ControlPlanesContract):
+class TestInProcessControlPlanes(ControlPlanesContract):
     @pytest.fixture(autouse=True)
     def _remember(self, root: Path) -> None:
         self._root = root

@@ -1,9 +1,9 @@
 """
-What every host of control planes promises, as tests: embedded ones and genuine programs alike.
+The tests that every runner of control planes must pass: in-process and from binaries.
 
-A test module subclasses :class:`ControlPlanesContract` and gives a ``stage``: hosts over one folder, that
-can be opened again as after an orderly stop. The tests share a stage and hold in any order: each
-first asks for the tenants it is about.
+A test module subclasses :class:`ControlPlanesContract` and provides a ``stage``: a runner over one
+folder that can be opened again as after an orderly stop. The tests share a stage and pass in any
+order: each first starts the tenants it uses.
 """
 
 import asyncio
@@ -30,48 +30,48 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PATIENCE_SECONDS = 180
 
 
-class Host(ControlPlaneRunner, Protocol):
-    """Hosts with a life."""
+class OwnedRunner(ControlPlaneRunner, Protocol):
+    """A runner that owns its control planes while ``run`` runs."""
 
     async def run(self) -> None: ...
 
 
 @dataclass
 class Stage:
-    """Hosts that run, and how to open them again."""
+    """A runner, and how to open it again."""
 
-    open: Callable[[], Host]
+    open: Callable[[], OwnedRunner]
     clock: Clock
     version: str
-    newer: str  # one it can be brought to
-    wishes: dict[str, HostedControlPlaneSpec] = field(
+    newer: str  # one to upgrade to
+    specs: dict[str, HostedControlPlaneSpec] = field(
         default_factory=dict
     )  # of each tenant, as last changed
-    planes: Host = field(init=False)
+    runner: OwnedRunner = field(init=False)
     _task: "asyncio.Task[None]" = field(init=False)
 
     async def begin(self) -> None:
-        self.planes = self.open()
-        self._task = asyncio.create_task(self.planes.run())
+        self.runner = self.open()
+        self._task = asyncio.create_task(self.runner.run())
 
     async def end(self) -> None:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
 
-    def wish(self, name: str, **changes: Any) -> HostedControlPlaneSpec:
-        """What is wished of a tenant, from now on with these changes."""
+    def spec(self, name: str, **changes: Any) -> HostedControlPlaneSpec:
+        """The spec of a tenant, from now on with these changes."""
         new = HostedControlPlaneSpec(
             key=Key("team", name), uid=f"uid-{name}", version=self.version, replicas=1
         )
-        made = replace(self.wishes.get(name, new), **changes)
-        self.wishes[name] = made
-        return made
+        spec = replace(self.specs.get(name, new), **changes)
+        self.specs[name] = spec
+        return spec
 
-    async def up(self, wish: HostedControlPlaneSpec) -> HostedControlPlane:
-        """Ask until it is ready."""
+    async def up(self, spec: HostedControlPlaneSpec) -> HostedControlPlane:
+        """Call ensure until the control plane is ready."""
         deadline = self.clock.monotonic() + PATIENCE_SECONDS
-        while not (plane := await self.planes.ensure(wish)).ready:
+        while not (plane := await self.runner.ensure(spec)).ready:
             assert self.clock.monotonic() < deadline, plane.message
             await self.clock.sleep(0.2)
         return plane
@@ -81,7 +81,7 @@ class Stage:
 async def client(
     plane: HostedControlPlane, clock: Clock, *, admin: str = ""
 ) -> AsyncIterator[Kube]:
-    """A client of a plane by its kubeconfig, or by another's."""
+    """A client of a control plane with its own or another kubeconfig."""
     access = kubeconfig.parse(admin or plane.admin_kubeconfig).access(clock, {})
     url = f"https://{plane.host}:{plane.port}"
     async with KubeTransport(replace(access, server=url)) as transport:
@@ -94,11 +94,11 @@ def config_map(name: str, value: str) -> dict[str, Any]:
 
 
 class ControlPlanesContract:
-    """The promises."""
+    """The tests."""
 
-    async def test_a_plane_answers_by_its_kubeconfig(self, stage: Stage) -> None:
-        plane = await stage.up(stage.wish("a"))
-        assert plane.version == stage.wish("a").version
+    async def test_a_control_plane_answers_with_its_kubeconfig(self, stage: Stage) -> None:
+        plane = await stage.up(stage.spec("a"))
+        assert plane.version == stage.spec("a").version
         assert not is_free(plane.port, plane.host)
         assert plane.expires is not None
         assert plane.expires > stage.clock.now()
@@ -108,17 +108,17 @@ class ControlPlanesContract:
             info = await kube.get(CONFIG_MAPS, "cluster-info", "kube-public")
             assert f"{plane.host}:{plane.port}" in info["data"]["kubeconfig"]
 
-    async def test_asking_again_changes_nothing(self, stage: Stage) -> None:
-        first = await stage.up(stage.wish("a"))
-        assert await stage.up(stage.wish("a")) == first
+    async def test_ensure_is_idempotent(self, stage: Stage) -> None:
+        first = await stage.up(stage.spec("a"))
+        assert await stage.up(stage.spec("a")) == first
 
-    async def test_nothing_secret_is_shown(self, stage: Stage) -> None:
-        plane = await stage.up(stage.wish("a"))
+    async def test_repr_omits_secrets(self, stage: Stage) -> None:
+        plane = await stage.up(stage.spec("a"))
         assert "PRIVATE" not in repr(plane)
         assert "client-key" not in repr(plane)
 
-    async def test_tenants_are_strangers_to_each_other(self, stage: Stage) -> None:
-        one, two = await stage.up(stage.wish("a")), await stage.up(stage.wish("b"))
+    async def test_tenants_are_isolated(self, stage: Stage) -> None:
+        one, two = await stage.up(stage.spec("a")), await stage.up(stage.spec("b"))
         assert one.port != two.port
         assert one.ca != two.ca
         async with client(one, stage.clock) as kube:
@@ -129,18 +129,18 @@ class ControlPlanesContract:
         url = f"https://{two.host}:{two.port}"
         async with KubeTransport(replace(crossed, server=url, ca=two.ca)) as transport:
             with_wrong_key = await _refusal(Kube(transport))
-        assert with_wrong_key  # a certificate of one tenant proves nothing to the other
+        assert with_wrong_key  # a certificate of one tenant is invalid for the other
 
     async def test_sleep_keeps_objects_port_and_kubeconfig(self, stage: Stage) -> None:
-        before = await stage.up(stage.wish("a"))
+        before = await stage.up(stage.spec("a"))
         async with client(before, stage.clock) as kube:
             await kube.apply(config_map("dream", "kept"), CONFIG_MAPS, force=True)
-        await stage.planes.sleep(before_key := stage.wish("a").key)
-        await stage.planes.sleep(before_key)  # harmless to repeat
+        await stage.runner.sleep(key := stage.spec("a").key)
+        await stage.runner.sleep(key)  # idempotent
         assert is_free(before.port, before.host)
         async with client(before, stage.clock) as kube:
             assert isinstance(await _refusal(kube), Unreachable)
-        after = await stage.up(stage.wish("a"))
+        after = await stage.up(stage.spec("a"))
         assert (after.port, after.admin_kubeconfig, after.ca) == (
             before.port,
             before.admin_kubeconfig,
@@ -149,55 +149,55 @@ class ControlPlanesContract:
         async with client(after, stage.clock) as kube:
             assert (await kube.get(CONFIG_MAPS, "dream", "default"))["data"] == {"v": "kept"}
 
-    async def test_rotation_gives_a_new_kubeconfig_of_the_same_authority(
+    async def test_rotation_creates_a_new_kubeconfig_with_the_same_ca(
         self, stage: Stage
     ) -> None:
-        before = await stage.up(stage.wish("b"))
-        after = await stage.up(stage.wish("b", rotation=f"after {stage.clock.monotonic()}"))
+        before = await stage.up(stage.spec("b"))
+        after = await stage.up(stage.spec("b", rotation=f"after {stage.clock.monotonic()}"))
         assert after.admin_kubeconfig != before.admin_kubeconfig
         assert (after.ca, after.port) == (before.ca, before.port)
         async with client(after, stage.clock) as kube:
             assert (await kube.version()).git_version
         assert (
-            await stage.up(stage.wish("b"))
+            await stage.up(stage.spec("b"))
         ).admin_kubeconfig == after.admin_kubeconfig  # once for each request
 
-    async def test_hosts_that_stop_and_start_go_on(self, stage: Stage) -> None:
-        before = await stage.up(stage.wish("a"))
+    async def test_a_restart_keeps_everything(self, stage: Stage) -> None:
+        before = await stage.up(stage.spec("a"))
         async with client(before, stage.clock) as kube:
             await kube.apply(config_map("past", "kept"), CONFIG_MAPS, force=True)
         await stage.end()
         assert is_free(before.port, before.host)
         await stage.begin()
-        after = await stage.up(stage.wish("a"))
+        after = await stage.up(stage.spec("a"))
         assert (after.port, after.admin_kubeconfig) == (before.port, before.admin_kubeconfig)
         async with client(after, stage.clock) as kube:
             assert (await kube.get(CONFIG_MAPS, "past", "default"))["data"] == {"v": "kept"}
 
     async def test_an_upgrade_keeps_objects(self, stage: Stage) -> None:
-        before = await stage.up(stage.wish("b"))
+        before = await stage.up(stage.spec("b"))
         async with client(before, stage.clock) as kube:
             await kube.apply(config_map("old", "kept"), CONFIG_MAPS, force=True)
-        after = await stage.up(stage.wish("b", version=stage.newer))
+        after = await stage.up(stage.spec("b", version=stage.newer))
         assert after.version == stage.newer
         assert (after.port, after.admin_kubeconfig) == (before.port, before.admin_kubeconfig)
         async with client(after, stage.clock) as kube:
             assert (await kube.get(CONFIG_MAPS, "old", "default"))["data"] == {"v": "kept"}
 
-    async def test_nothing_is_left_of_one_that_is_destroyed(self, stage: Stage) -> None:
-        other = await stage.up(stage.wish("a"))
-        gone = await stage.up(stage.wish("d"))
+    async def test_destroy_deletes_everything(self, stage: Stage) -> None:
+        other = await stage.up(stage.spec("a"))
+        gone = await stage.up(stage.spec("d"))
         async with client(gone, stage.clock) as kube:
             await kube.apply(config_map("last", "word"), CONFIG_MAPS, force=True)
-        await stage.planes.destroy(stage.wish("d").key)
-        await stage.planes.destroy(stage.wish("d").key)  # harmless to repeat
+        await stage.runner.destroy(stage.spec("d").key)
+        await stage.runner.destroy(stage.spec("d").key)  # idempotent
         assert is_free(gone.port, gone.host)
         async with client(other, stage.clock) as kube:
             assert (await kube.version()).git_version
         await self.check_destroyed(stage, gone)
 
     async def check_destroyed(self, stage: Stage, plane: HostedControlPlane) -> None:
-        """What only this kind of host can look at."""
+        """Check what only this kind of runner can check."""
         raise NotImplementedError
 
 

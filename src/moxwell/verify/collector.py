@@ -28,7 +28,7 @@ from moxwell.pki.certificates import expires
 from moxwell.pve.regions import Regions
 from moxwell.runtime.key import Key
 from moxwell.runtime.tenant_clients import SECRETS, Connect, TenantClients
-from moxwell.verify.model import Observation, ObservedNode, ObservedRegion, ObservedTenant
+from moxwell.verify.model import Observation, ObservedTenantNode, ObservedRegion, ObservedTenant
 from moxwell.verify.regions import observe_region
 
 Json = dict[str, Any]
@@ -122,9 +122,9 @@ def _initialized(clusters: tuple[Cluster, ...]) -> list[Cluster]:
     ]
 
 
-def _node(node: Json) -> ObservedNode:
+def _node(node: Json) -> ObservedTenantNode:
     ready = [c for c in (node.get("status") or {}).get("conditions") or () if c["type"] == "Ready"]
-    return ObservedNode(
+    return ObservedTenantNode(
         node["metadata"]["name"],
         (node.get("spec") or {}).get("providerID", ""),
         ready=bool(ready) and ready[0]["status"] == "True",

@@ -64,7 +64,7 @@ class ObservedRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedNode:
+class ObservedTenantNode:
     """A Kubernetes Node of a tenant."""
 
     name: str
@@ -77,7 +77,7 @@ class ObservedTenant:
     """The nodes, volumes and certificates of a tenant cluster."""
 
     error: str = ""
-    nodes: tuple[ObservedNode, ...] = ()
+    nodes: tuple[ObservedTenantNode, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     certificates: Mapping[str, datetime] = field(default_factory=dict)  # expiry, by name
 

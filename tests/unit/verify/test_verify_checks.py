@@ -25,7 +25,7 @@ from moxwell.testing.loop import LoopClock, run_virtual
 from moxwell.verify.findings import Finding
 from moxwell.verify.model import (
     Observation,
-    ObservedNode,
+    ObservedTenantNode,
     ObservedRegion,
     ObservedTenant,
     StoredVolume,
@@ -128,7 +128,7 @@ REGION = ObservedRegion(
     certificates={"pve1": NOW + timedelta(days=300)},
 )
 INSIDE = ObservedTenant(
-    nodes=(ObservedNode("m1", "proxmox://north/100"),),
+    nodes=(ObservedTenantNode("m1", "proxmox://north/100"),),
     volumes=(volume("pv1", "north//ceph/vm-9999-pvc-1"),),
     certificates={"client": NOW + timedelta(days=300)},
 )
@@ -356,22 +356,22 @@ TABLE: dict[str, tuple[Observation, set[str]]] = {
     ),
     "a node that is gone": (inside(nodes=()), {"NodeMissing"}),
     "a node that is not ready": (
-        inside(nodes=(ObservedNode("m1", "proxmox://north/100", ready=False),)),
+        inside(nodes=(ObservedTenantNode("m1", "proxmox://north/100", ready=False),)),
         {"NodeNotReady"},
     ),
     "a node with another's identity": (
-        inside(nodes=(ObservedNode("m1", "proxmox://north/101"),)),
+        inside(nodes=(ObservedTenantNode("m1", "proxmox://north/101"),)),
         {"ProviderIDDiffers", "NodeWithoutMachine"},
     ),
     "a node that no machine is": (
-        inside(nodes=(*INSIDE.nodes, ObservedNode("m9", "proxmox://north/109"))),
+        inside(nodes=(*INSIDE.nodes, ObservedTenantNode("m9", "proxmox://north/109"))),
         {"NodeWithoutMachine"},
     ),
     "two nodes of one machine": (
-        inside(nodes=(*INSIDE.nodes, ObservedNode("m9", "proxmox://north/100"))),
+        inside(nodes=(*INSIDE.nodes, ObservedTenantNode("m9", "proxmox://north/100"))),
         {"DuplicateNode"},
     ),
-    "a node of another cloud": (inside(nodes=(*INSIDE.nodes, ObservedNode("x", "aws://1"))), set()),
+    "a node of another cloud": (inside(nodes=(*INSIDE.nodes, ObservedTenantNode("x", "aws://1"))), set()),
     "a volume whose disk is gone": (region(images=REGION.images[:1]), {"VolumeMissing"}),
     "a disk whose volume is gone": (inside(volumes=()), {"OrphanedVolume"}),
     "a disk that is kept for its snapshots": (
